@@ -16,7 +16,9 @@ from hangdoctor.transport.stdout_frame import HERE, NodeReply, pack
 
 
 def answer(options: CaptureOptions) -> NodeReply:
-    """Capture this node; a failure becomes part of the answer, so that the launcher can tell it from silence."""
+    """Capture this node; a failure becomes part of the answer, so that the launcher can tell it
+    from silence.
+    """
     node = os.environ.get("SLURMD_NODENAME") or platform.node()
     try:
         return NodeReply(node, pack_capture(capture_node(options, node)))

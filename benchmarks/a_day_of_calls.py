@@ -1,9 +1,10 @@
 """A day of a training's calls at once, with and without the probe: `python -m
 benchmarks.a_day_of_calls`.
 
-The program `tests/probe/harmless/programs/torch_many.py` with 10,000 groups and 700,000 operations (eight
-a second for a day), plain, below `hangdoctor run`, and traced, one after the other. Prints what
-each took and kept, and what differs between them; exits with 1 where something does. Needs torch.
+The program `tests/probe/harmless/programs/torch_many.py` with 10,000 groups and 700,000 operations
+(eight a second for a day), plain, below `hangdoctor run`, and traced, one after the other. Prints
+what each took and kept, and what differs between them; exits with 1 where something does. Needs
+torch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.support.harmless.observe import PLAIN, PROGRAMS, RUN, TRACED, Observa
 
 
 def main() -> None:
+    """Run the program in each mode, print the table, and exit with 1 where something differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

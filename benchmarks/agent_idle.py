@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.box_records import Record
 from benchmarks.progress import say
 
 
@@ -53,12 +54,18 @@ def make_boxes(folder: Path, pids: list[int]) -> None:
         put(fmt.H_GROUPS, 8192, 512, fmt.GROUP_BYTES)
         put(fmt.H_STRINGS, 40_960, 1_038_336, 1)
         put(fmt.H_RING, *ring)
-        fmt.THREAD.pack_into(data, 4096, pid, 1, 0, 0, b"MainThread")
-        now = time.time_ns()
-        at = ring[0] + ring[2]
-        fmt.RECORD.pack_into(
-            data, at, 1, 1, now, fmt.NO_GROUP, 0, 0, 0, -1, 1, fmt.INLINE_SIGNATURE, 0, 0, 0, 1
+        thread = (pid, 1, 0, 0, b"MainThread")  # tid, last serial, waits for none, since, name
+        fmt.THREAD.pack_into(data, 4096, *thread)
+        record = Record(
+            serial=1,
+            seq=1,
+            entered=time.time_ns(),
+            iteration=1,
+            flags=fmt.INLINE_SIGNATURE,
+            check=1,
         )
+        at = ring[0] + ring[2]
+        data[at : at + fmt.RECORD.size] = record.packed()
         data[at + fmt.INLINE_OFFSET : at + fmt.INLINE_OFFSET + 10] = b"all_reduce"
         (folder / f"host-{pid}{fmt.SUFFIX}").write_bytes(data)
 
@@ -76,6 +83,7 @@ def step(path: Path, n: int) -> None:
 
 
 def main() -> None:
+    """Measure with a fresh folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=60)
@@ -86,6 +94,7 @@ def main() -> None:
 
 
 def measure(folder: Path, flags: argparse.Namespace) -> None:
+    """Start ranks, collector and agent, and follow them."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")} | {
         "HANGDOCTOR_DIR": str(folder)
     }
@@ -137,6 +146,7 @@ def measure(folder: Path, flags: argparse.Namespace) -> None:
 def follow(
     running: list[subprocess.Popen[bytes]], paths: list[Path], flags: argparse.Namespace
 ) -> None:
+    """Print processor time and memory of collector and agent; ranks move with --steady."""
     say("10 s for collector and agent to come to rest")
     begin, n, before = time.monotonic(), 1, None
     watched = [psutil.Process(p.pid) for p in running[-2:]]

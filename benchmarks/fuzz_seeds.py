@@ -12,6 +12,7 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
+from benchmarks.box_records import Record
 from hangdoctor.model.capture import (
     Frame,
     JobCapture,
@@ -54,25 +55,28 @@ def box() -> bytes:
         )
         now = time.time_ns()
         for serial in range(1, 40):
+            entered = now + serial * 1000
+            flags = 0
+            if serial % 9 == 0:
+                flags = boxes.MARK
+            elif serial % 7 == 0:
+                flags = boxes.SEND
+            left = entered + 500 if serial < 39 else 0
             at = begin + serial % slots * width
-            flags = boxes.MARK if serial % 9 == 0 else boxes.SEND if serial % 7 == 0 else 0
-            left = now + serial * 1000 + 500 if serial < 39 else 0
-            made.map[at : at + boxes.RECORD.size] = boxes.RECORD.pack(
-                serial,
-                serial,
-                now + serial * 1000,
-                serial % 2,
-                signature,
-                site,
-                0,
-                1,
-                3,
-                flags,
-                0,
-                left,
-                0,
-                serial,
+            record = Record(
+                serial=serial,
+                seq=serial,
+                entered=entered,
+                group=serial % 2,
+                signature=signature,
+                site=site,
+                root_or_peer=1,
+                iteration=3,
+                flags=flags,
+                left=left,
+                check=serial,
             )
+            made.map[at : at + boxes.RECORD.size] = record.packed()
         struct.pack_into("<QQ", made.map, boxes.HEADER_BYTES, os.getpid(), 39)
         data = bytes(made.map)
         made.remove()
@@ -97,7 +101,8 @@ def ring() -> bytes:
     struct.pack_into(calls.H_CODES[1], data, calls.H_CODES[0], codes_at, 64, calls.CODE.size)
     struct.pack_into(calls.H_TEXTS[1], data, calls.H_TEXTS[0], codes_at + 1024, 1024, 1)
     struct.pack_into(calls.H_RING[1], data, calls.H_RING[0], begin, 512, calls.EVENT_BYTES)
-    calls.THREAD.pack_into(data, calls.HEADER_BYTES, os.getpid(), 0, 200, 0, b"MainThread")
+    thread = (os.getpid(), 0, 200, 0, b"MainThread")  # tid, first event, last event + 1, zero, name
+    calls.THREAD.pack_into(data, calls.HEADER_BYTES, *thread)
     struct.pack_into(calls.H_THREADS_USED[1], data, calls.H_THREADS_USED[0], 1)
     struct.pack_into(calls.H_HEAD[1], data, calls.H_HEAD[0], 200)
     for serial in range(200):

@@ -39,10 +39,17 @@ def _message_seeds() -> list[bytes]:
 
     now = msg.RankNow(0, 7, op="all_reduce", seq=3)
     said: list[Any] = [
-        msg.Hello("a1", "n1", "j", 8), msg.Report(1, 1, 0.0, [now]), msg.Relayed(1, 1, [msg.NodeNews("n1", ranks=[now])]),
-        msg.Captured("c1", b"x" * 40), msg.Declined("c1", "busy"), msg.Bye(), msg.Capture("c1"),
-        msg.Trace(Request(1, True, ("train",), ranks="0-7")), msg.Level(1.0), msg.Welcome(3),
-    ]  # fmt: skip
+        msg.Hello("a1", "n1", "j", 8),
+        msg.Report(1, 1, 0.0, [now]),
+        msg.Relayed(1, 1, [msg.NodeNews("n1", ranks=[now])]),
+        msg.Captured("c1", b"x" * 40),
+        msg.Declined("c1", "busy"),
+        msg.Bye(),
+        msg.Capture("c1"),
+        msg.Trace(Request(1, True, ("train",), ranks="0-7")),
+        msg.Level(1.0),
+        msg.Welcome(3),
+    ]
     return [msg.encode(one)[1] for one in said]
 
 
@@ -183,19 +190,32 @@ def _read_incidents(data: bytes) -> None:
 
 def _read_environment(data: bytes) -> None:
     from hangdoctor.model.layout import guess_layout
-    from hangdoctor.readers import discover, jobnames
+    from hangdoctor.readers import discover, jobnames, lost_ranks, rank_environment
 
     words = data.decode("utf-8", "surrogateescape").split("\0")
     environ = dict(w.split("=", 1) for w in words if "=" in w)
-    numbers = discover.rank_of(environ)
-    discover.is_launcher(words)
+    numbers = rank_environment.rank_of(environ)
+    rank_environment.is_launcher(words)
     guess_layout(words, environ, numbers[1] if numbers else 8)
     jobnames.job_key(environ, 1)
     jobnames.box_name(environ)
-    discover.gpu_of(environ, 1)
+    rank_environment.gpu_of(environ, 1)
     if numbers is not None:
-        found = discover.Found(1, 1, *numbers, "j", 0.0, "u", words, environ)
-        discover._expected([found])
+        rank, world, local, on_node = numbers
+        found = discover.Found(
+            pid=1,
+            ppid=1,
+            rank=rank,
+            world_size=world,
+            local_rank=local,
+            local_world_size=on_node,
+            job="j",
+            started=0.0,
+            user="u",
+            argv=words,
+            environ=environ,
+        )
+        lost_ranks._expected([found])
 
 
 _ENVIRONMENT = (

@@ -1,7 +1,9 @@
-"""python -m benchmarks.log_speed [--gb 1] [--keep FILE]: how fast job logs are read, and with how much memory.
+"""python -m benchmarks.log_speed [--gb 1] [--keep FILE]: how fast job logs are read, and with how
+much memory.
 
-Writes a log of a long job of 64 ranks (iterations, DeepSpeed's and NCCL's lines, a few warnings and tracebacks that the job
-survives, time-outs at the end), reads it in a process of its own, and prints MB/s of processor time and the peak of its memory.
+Writes a log of a long job of 64 ranks (iterations, DeepSpeed's and NCCL's lines, a few warnings and
+tracebacks that the job survives, time-outs at the end), reads it in a process of its own, and
+prints MB/s of processor time and the peak of its memory.
 """
 
 from __future__ import annotations
@@ -44,7 +46,14 @@ def write(path: Path, size: int) -> None:
             for _ in range(5000):
                 number += 1
                 r = chance.randrange(64)
-                values = {"i": number // 4, "n": number * 128, "r": r, "k": r % 8, "m": number // 400 % 60, "s": number % 60}  # fmt: skip
+                values = {
+                    "i": number // 4,
+                    "n": number * 128,
+                    "r": r,
+                    "k": r % 8,
+                    "m": number // 400 % 60,
+                    "s": number % 60,
+                }
                 form = (_MEGATRON, _DEEPSPEED, _NCCL, _TEE)[number % 4]
                 piece.append(form.format(**values))
                 if number % 1000 == 0:

@@ -123,6 +123,7 @@ def start(folder: Path, minutes: float) -> list[subprocess.Popen[bytes]]:
 
 
 def main() -> None:
+    """Run the job beside the sidecar, and print incidents and samples that were taken back."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--pause", type=float, default=60, help="seconds")

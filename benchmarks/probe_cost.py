@@ -78,100 +78,132 @@ def _by_the_clock(
     return statistics.median(took[True]) - statistics.median(took[False])
 
 
-def _measure(steps: int, long_steps: int) -> None:
-    """One rank; rank 0 prints its figures, one a line."""
-    import torch
-    import torch.distributed as dist
+def _nothing(
+    tensor: object, op: object = None, group: object = None, async_op: bool = False
+) -> None:
+    """What the wrapper is put around: a call of it costs what a call costs."""
 
-    from hangdoctor import probe
-    from hangdoctor.probe import record_core as hot
-    from hangdoctor.probe import signatures, wrap
-    from hangdoctor.probe.state import probe as state
 
-    torch.set_num_threads(1)
-    torch.manual_seed(1)
-    probe.install()
-    dist.init_process_group("gloo")
-    assert (hot.native is None) == (os.environ["HANGDOCTOR_RECORD_PURE"] == "1"), (
-        "the extension is not built"
-    )
-    recorder, rank = state.recorder, dist.get_rank()
-    model = torch.nn.Sequential(
-        *[m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())]
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batch, tensor = torch.randn(64, 256), torch.ones(4)
+class _Rank:
+    """A small model in a gloo job, and the probe in its process, to be switched on and off."""
 
-    def nothing(
-        tensor: object, op: object = None, group: object = None, async_op: bool = False
-    ) -> None:
-        return None
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
 
-    def work() -> None:
-        model(batch).square().mean().backward()
+        from hangdoctor import probe
+        from hangdoctor.probe import record_core, signatures, wrap
+        from hangdoctor.probe.state import probe as state
 
-    wrapped = wrap.collective(nothing, signatures.all_reduce)
-    figures: list[float] = []
-    if rank == 0:
-        figures.append(_warm_ns(lambda: wrapped(tensor)) - _warm_ns(lambda: nothing(tensor)))
-        pairs = [
-            _median_ns(lambda: wrapped(tensor), work, 60)
-            - _median_ns(lambda: nothing(tensor), work, 60)
-            for _ in range(9)
+        torch.set_num_threads(1)
+        torch.manual_seed(1)
+        probe.install()
+        dist.init_process_group("gloo")
+        pure = os.environ["HANGDOCTOR_RECORD_PURE"] == "1"
+        assert (record_core.native is None) == pure, "the extension is not built"
+        self.dist, self.probe, self.state = dist, probe, state
+        self.recorder = state.recorder
+        layers = [m for _ in range(4) for m in (torch.nn.Linear(256, 256), torch.nn.GELU())]
+        self.model = torch.nn.Sequential(*layers)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.batch, self.tensor = torch.randn(64, 256), torch.ones(4)
+        self.large = torch.zeros(1 << 16)
+        self.wrapped = wrap.collective(_nothing, signatures.all_reduce)
+        self.plain, self.recorded = dist.all_reduce.__wrapped__, dist.all_reduce
+        self.work_kind = dist.distributed_c10d.Work
+        self.waits = {True: self.work_kind.wait, False: self.work_kind.wait.__wrapped__}
+        self.hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
+        self.our_hooks = dict(self.hooks)
+
+    def work(self) -> None:
+        """Forward and backward, which turn the caches over."""
+        self.model(self.batch).square().mean().backward()
+
+    def calls(self) -> list[float]:
+        """What the wrapper adds to a call, warm and cold, nanoseconds."""
+
+        def recorded() -> None:
+            self.wrapped(self.tensor)
+
+        def bare() -> None:
+            _nothing(self.tensor)
+
+        warm = _warm_ns(recorded) - _warm_ns(bare)
+        cold = [
+            _median_ns(recorded, self.work, 60) - _median_ns(bare, self.work, 60) for _ in range(9)
         ]
-        figures.append(statistics.median(pairs))
-    plain, recorded = dist.all_reduce.__wrapped__, dist.all_reduce
-    kind = dist.distributed_c10d.Work
-    hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
-    waits, ours = {True: kind.wait, False: kind.wait.__wrapped__}, dict(hooks)
-    done = plain(torch.ones(4), async_op=True)
-    done.wait()
-    (hook,) = ours.values()
-    large = torch.zeros(1 << 16)
-    parts: list[tuple[Callable[[], object], Callable[[], object]]] = [
-        (lambda: wrapped(tensor), lambda: nothing(tensor)),
-        (lambda: waits[True](done), lambda: waits[False](done)),
-        (lambda: probe.iteration(1), lambda: nothing(1)),
-        (lambda: hook(optimizer, (), {}), lambda: nothing(optimizer, (), {})),
-    ]
-    figures += [_by_the_clock(*part, lambda: plain(large)) for part in parts]
+        return [warm, statistics.median(cold)]
 
-    def switch(on: bool) -> None:
-        state.recorder = recorder if on else None
-        kind.wait = waits[on]
-        hooks.clear()
-        hooks.update(ours if on else {})
+    def parts(self) -> list[float]:
+        """What each part of a step adds after an all_reduce of gloo, nanoseconds.
 
-    def one_step(on: bool, number: int, repeats: int) -> tuple[float, float]:
-        if number % 2 == 0:
-            switch(on)
-        reduce = recorded if on else plain
-        began = time.perf_counter_ns()
-        begin = time.thread_time_ns()
-        if on:
-            probe.iteration(number)
-        optimizer.zero_grad()
-        for _ in range(repeats):
-            work()
-        for p in model.parameters():
-            reduce(p.grad)
-        optimizer.step()
-        return time.thread_time_ns() - begin, time.perf_counter_ns() - began
+        All ranks call it.
+        """
+        tensor, optimizer = self.tensor, self.optimizer
+        done = self.plain(tensor.clone(), async_op=True)
+        done.wait()
+        (hook,) = self.our_hooks.values()
+        pairs: list[tuple[Callable[[], object], Callable[[], object]]] = [
+            (lambda: self.wrapped(tensor), lambda: _nothing(tensor)),
+            (lambda: self.waits[True](done), lambda: self.waits[False](done)),
+            (lambda: self.probe.iteration(1), lambda: _nothing(1)),
+            (lambda: hook(optimizer, (), {}), lambda: _nothing(optimizer, (), {})),
+        ]
+        return [_by_the_clock(*pair, lambda: self.plain(self.large)) for pair in pairs]
 
-    for count, repeats in ((steps, 1), (long_steps, 100)):
+    def steps(self, count: int, repeats: int) -> list[float]:
+        """Added to a step, its processor time and its time without the probe, nanoseconds.
+
+        All ranks call it.
+        """
         spent: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         for number in range(4 * (count // 4)):
             on = number % 4 < 2
-            spent[on].append(one_step(on, number, repeats))
+            spent[on].append(self._step(on, number, repeats))
         added = [a[0] - b[0] for a, b in zip(spent[True], spent[False], strict=True)]
-        figures += [
-            statistics.median(added),
-            *(statistics.median(column) for column in zip(*spent[False], strict=True)),
-        ]
-    switch(True)
-    dist.barrier()
-    dist.destroy_process_group()
-    if rank == 0:
+        without = [statistics.median(column) for column in zip(*spent[False], strict=True)]
+        return [statistics.median(added), *without]
+
+    def _step(self, on: bool, number: int, repeats: int) -> tuple[float, float]:
+        if number % 2 == 0:
+            self.switch(on)
+        reduce = self.recorded if on else self.plain
+        began = time.perf_counter_ns()
+        begin = time.thread_time_ns()
+        if on:
+            self.probe.iteration(number)
+        self.optimizer.zero_grad()
+        for _ in range(repeats):
+            self.work()
+        for parameter in self.model.parameters():
+            reduce(parameter.grad)
+        self.optimizer.step()
+        return time.thread_time_ns() - begin, time.perf_counter_ns() - began
+
+    def switch(self, on: bool) -> None:
+        """With the probe, or with torch's own functions alone."""
+        self.state.recorder = self.recorder if on else None
+        self.work_kind.wait = self.waits[on]
+        self.hooks.clear()
+        self.hooks.update(self.our_hooks if on else {})
+
+    def leave(self) -> None:
+        """End the job with all others."""
+        self.switch(True)
+        self.dist.barrier()
+        self.dist.destroy_process_group()
+
+
+def _measure(steps: int, long_steps: int) -> None:
+    """One rank; rank 0 prints its figures."""
+    rank = _Rank()
+    first = rank.dist.get_rank() == 0
+    figures = rank.calls() if first else []
+    figures += rank.parts()
+    figures += rank.steps(steps, repeats=1)
+    figures += rank.steps(long_steps, repeats=100)
+    rank.leave()
+    if first:
         print(*figures)
 
 
@@ -244,6 +276,7 @@ def table(measured: dict[str, list[float]]) -> list[str]:
 
 
 def main() -> None:
+    """Measure both ways, and print the table."""
     parser = argparse.ArgumentParser(description="What the probe costs: none, pure Python, C.")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--long-steps", type=int, default=40)

@@ -160,6 +160,7 @@ def table(rows: dict[str, Row]) -> list[str]:
 
 
 def main() -> None:
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(description="What the probe costs an operation.")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--times", type=int, default=500, help="calls in a block")

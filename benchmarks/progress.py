@@ -6,4 +6,5 @@ import sys
 
 
 def say(text: str) -> None:
+    """A line on standard error, at once: the table goes to standard output."""
     print(text, file=sys.stderr, flush=True)

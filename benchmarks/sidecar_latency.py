@@ -1,13 +1,16 @@
-"""From the fault to the saved verdict, by the sidecar alone: four lab nodes, two ranks each, a step of 0.2 s.
+"""From the fault to the saved verdict, by the sidecar alone: four lab nodes, two ranks each, a step
+of 0.2 s.
 
     python -m benchmarks.sidecar_latency [--attach before|after] [--only stopped,killed] [--slow]
 
-Starts the lab cluster (scripts/lab, needs root). Every fault is made in turn, and in each the culprit must be right: SIGSTOP,
-frozen node, data loader, node cut off (for 30 s, then restored: nothing of its reports may be missing), skipped collective;
-SIGKILL and a crashed node on a job of their own each. Printed: seconds from the fault to the row in the index. Target: at
-most 5 at this rhythm. With --slow also a rank that is 0.4 s late in every step, with a window of 30 s.
+Starts the lab cluster (scripts/lab, needs root). Every fault is made in turn, and in each the
+culprit must be right: SIGSTOP, frozen node, data loader, node cut off (for 30 s, then restored:
+nothing of its reports may be missing), skipped collective; SIGKILL and a crashed node on a job of
+their own each. Printed: seconds from the fault to the row in the index. Target: at most 5 at this
+rhythm. With --slow also a rank that is 0.4 s late in every step, with a window of 30 s.
 
-With --attach after, each fault is made in a job of its own that no one watches, and the sidecar is started 10 s later:
+With --attach after, each fault is made in a job of its own that no one watches, and the sidecar is
+started 10 s later:
 seconds from its start to the row. Target: at most 10.
 """
 
@@ -68,7 +71,11 @@ class Bench:
             self.job = None
 
     def fault(self, name: str, make: Fault, right: tuple[str, str], for_good: bool = False) -> None:
-        """One fault until its verdict is saved; the job of one `for_good` is ended after it."""
+        """One fault until its verdict is saved; the job of one `for_good` is ended after it.
+
+        Raises:
+            SystemExit: the verdict names another kind or culprit.
+        """
         job = self.running()
         number = len(job.incidents())
         broken = make(job)
@@ -136,6 +143,7 @@ def cut_off(bench: Bench) -> None:
 
 
 def measure(bench: Bench, only: set[str], slow: bool) -> None:
+    """Every fault in turn, or those that are named."""
     cluster = bench.cluster
     faults: dict[str, Callable[[], None]] = {
         "stopped": lambda: bench.fault("SIGSTOP", lambda j: j.stopped(4), ("stopped", "4")),
@@ -167,6 +175,7 @@ def measure(bench: Bench, only: set[str], slow: bool) -> None:
 
 
 def main() -> None:
+    """Start the lab, measure, and print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--attach", choices=["before", "after"], default="before")
     parser.add_argument(

@@ -44,6 +44,7 @@ def timed(cluster: Cluster, commands: Sequence[Sequence[str]]) -> tuple[float, s
 
 
 def step(job: str, node: int) -> list[str]:
+    """The bare step that a dump is compared with."""
     return [
         "srun",
         f"--jobid={job}",
@@ -58,6 +59,7 @@ def step(job: str, node: int) -> list[str]:
 
 
 def measure(cluster: Cluster, job: LabJob) -> dict[str, list[float]]:
+    """Seconds of each way, in turns."""
     taken: dict[str, list[float]] = {"one": [], "four": [], "dump": [], "capture": []}
     for i in range(ROUNDS):
         say(f"round {i + 1} of {ROUNDS}")
@@ -95,6 +97,7 @@ def show(taken: dict[str, list[float]]) -> bool:
 
 
 def main() -> None:
+    """Start the lab, measure, and print the medians."""
     reason = unavailable()
     if reason:
         raise SystemExit(reason)

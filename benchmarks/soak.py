@@ -164,15 +164,15 @@ def captures(count: int, block: int = 25) -> Captured:
         alone, during = _apart(folder, spans)
     usual = statistics.median(alone) + LIMIT_S
     return Captured(
-        len(took),
-        failed,
-        statistics.median(took),
-        stopped,
-        ended_well,
-        _figures(alone),
-        _figures(during),
-        _percent_above(during, usual),
-        _percent_above(alone, usual),
+        captures=len(took),
+        failed=failed,
+        took_s=statistics.median(took),
+        stopped=stopped,
+        ended_well=ended_well,
+        alone_s=_figures(alone),
+        captured_s=_figures(during),
+        slow=_percent_above(during, usual),
+        slow_alone=_percent_above(alone, usual),
     )
 
 
@@ -203,6 +203,7 @@ def _figures(steps: list[float]) -> list[float]:
 
 
 def hours(flags: argparse.Namespace) -> bool:
+    """Whether the simulated hours were as they must be; prints what was found."""
     begin = time.monotonic()
     found = simulate(flags.hours, flags.seed)
     print(
@@ -218,6 +219,7 @@ def hours(flags: argparse.Namespace) -> bool:
 
 
 def captured(flags: argparse.Namespace) -> bool:
+    """Whether the captured job was as it must be; prints what was found."""
     found = captures(flags.captures)
     print(
         f"captures: {found.captures} of {RANKS} ranks, {found.took_s:.3f} s each (median); load {os.getloadavg()[0]:.0f}"
@@ -236,6 +238,7 @@ def captured(flags: argparse.Namespace) -> bool:
 
 
 def hostile(flags: argparse.Namespace) -> bool:
+    """Whether the collector was as it must be; prints what was found."""
     found = attack(flags.messages)
     print(f"hostile: {json.dumps(found.told())}", flush=True)
     return found.good
@@ -245,6 +248,7 @@ SECTIONS = {"hours": hours, "captures": captured, "hostile": hostile}
 
 
 def main() -> None:
+    """Run the sections; exits with 1 where one was not as it must be."""
     parser = argparse.ArgumentParser()
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], metavar="SECTION")
     parser.add_argument("--hours", type=float, default=72)

@@ -1,7 +1,8 @@
 """Hostile messages to a real collector with a real agent beside: who gets in, what is lost.
 
-With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other nodes' names, claims without bound, reports
-that no one announced. Without them: a stranger's key, no key, and bytes that are no ZeroMQ at all.
+With the job's keys (a rank's code could read them): noise, cut messages, wrong versions, other
+nodes' names, claims without bound, reports that no one announced. Without them: a stranger's key,
+no key, and bytes that are no ZeroMQ at all.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Attacked(Struct):
 
     @property
     def good(self) -> bool:
+        """Whether the collector lived, and lost nothing of the honest agent."""
         whole = self.honest.seq == self.honest.received > 0 and self.honest.lost == 0
         return (
             self.alive
@@ -57,6 +59,7 @@ class Attacked(Struct):
         )
 
     def told(self) -> dict[str, Any]:
+        """All figures by name."""
         return dict(msgspec.to_builtins(self))
 
 
@@ -80,32 +83,14 @@ def scene(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
     where = str(folder / "job")
     try:
-        collector = start(
-            "collector",
-            "-m",
-            "hangdoctor",
-            "collect",
-            "--folder",
-            where,
-            "--bind",
-            "tcp://127.0.0.1:*",
-        )
+        flags = ["--folder", where, "--bind", "tcp://127.0.0.1:*"]
+        collector = start("collector", "-m", "hangdoctor", "collect", *flags)
         start("rank", "-c", _RANK, RANK="0", WORLD_SIZE="1", TORCHELASTIC_RUN_ID=_JOB)
         while not address.published(folder / "job"):
             time.sleep(0.1)
-        agent = (
-            "--folder",
-            where,
-            "--node",
-            "honest",
-            "--job",
-            _JOB,
-            "--spool",
-            str(folder / "spool"),
-            "--interval",
-            "0.2",
-        )
-        start("agent", "-m", "hangdoctor", "agent", *agent)
+        flags = ["--folder", where, "--node", "honest", "--job", _JOB, "--interval", "0.2"]
+        flags += ["--spool", str(folder / "spool")]
+        start("agent", "-m", "hangdoctor", "agent", *flags)
         while not position(folder).received:
             time.sleep(0.1)
         yield collector

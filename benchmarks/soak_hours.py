@@ -1,10 +1,11 @@
-"""Simulated hours of a restless but healthy job against the real core of the collector, on a fake clock.
+"""Simulated hours of a restless but healthy job against the real core of the collector, on a fake
+clock.
 
-Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an evaluation each hour, a checkpoint each
-half hour that rank 0 writes while the others wait, data hiccups, loaders that refill, agents that start anew, a network that goes and comes
-back with late reports, a wall clock that jumps, a collector that does not move, and one that is
-started anew. Every capture that the
-core asks for counts as a false alarm, whatever a diagnosis would say of it.
+Two nodes of four ranks report each second. Beside steps there are a compilation at the start, an
+evaluation each hour, a checkpoint each half hour that rank 0 writes while the others wait, data
+hiccups, loaders that refill, agents that start anew, a network that goes and comes back with late
+reports, a wall clock that jumps, a collector that does not move, and one that is started anew.
+Every capture that the core asks for counts as a false alarm, whatever a diagnosis would say of it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Job:
         self.seen: dict[str, int] = {}
 
     def step(self, now: float) -> None:
+        """One second of the job."""
         if self.kind != "train" and now >= self.until:
             self.kind = "train"
         if self.kind == "train":
@@ -83,6 +85,7 @@ class Job:
                 return
 
     def ranks(self, node: int, now: float) -> list[msg.RankNow]:
+        """What the agent of a node sees now."""
         chance, kind = self.chance, self.kind
         idle = max(0.0, now - self.event)
         found = []
@@ -92,12 +95,11 @@ class Job:
             waits = {"checkpoint": 0 if writes else 100}.get(kind, chance.randrange(10, 60))
             told = msg.RankNow(
                 rank,
-                100 + rank,
-                idle + chance.uniform(0.0, 0.05),
-                self.iteration,
-                "",
-                "all_reduce",
-                self.iteration * 4,
+                pid=100 + rank,
+                idle_s=idle + chance.uniform(0.0, 0.05),
+                iteration=self.iteration,
+                op="all_reduce",
+                seq=self.iteration * 4,
                 inside=not busy,
                 busy=busy,
                 box=True,
@@ -121,6 +123,7 @@ class Agent:
         self.begin()
 
     def begin(self) -> None:
+        """Start anew, as another peer."""
         self.starts += 1
         self.peer = b"peer%d.%d" % (self.node, self.starts)
         self.welcome = False
@@ -128,15 +131,18 @@ class Agent:
         self._spool: list[tuple[float, msg.Report]] = []
 
     def hello(self) -> msg.Hello:
+        """Its first message."""
         return msg.Hello(
             f"agent{self.node}.{self.starts}", f"n{self.node}", "slurm:1.0", NODES * RANKS
         )
 
     def look(self, now: float, ranks: list[msg.RankNow]) -> None:
+        """Put a report into the spool; of too many the oldest is lost."""
         self._seq += 1
         self._spool = [*self._spool, (now, msg.Report(self._seq, 1, 0.0, ranks))][-_SPOOL:]
 
     def unsent(self, now: float) -> list[msg.Report]:
+        """Reports that wait for the network."""
         found = []
         for at, report in self._spool:
             if report.seq > self._sent:
@@ -146,6 +152,7 @@ class Agent:
         return found
 
     def hear(self, message: msg.FromCollector) -> None:
+        """Take what has been acknowledged out of the spool."""
         if isinstance(message, msg.Welcome):
             self.welcome, self._sent = True, message.acked
         if isinstance(message, msg.Welcome | msg.Ack):
@@ -169,6 +176,7 @@ class Soak:
         return Core(Settings(), StallWatch(Bounds(), learned), positions)
 
     def run(self) -> Result:
+        """All hours, second by second."""
         seconds = int(self.result.hours * HOUR)
         process = psutil.Process()
         sixth = max(1, math.ceil(seconds / 6))
@@ -233,8 +241,7 @@ class Soak:
             if agent.peer == sent.peer:
                 agent.hear(sent.message)
 
-    # ----------------------------------------------------------------- what goes wrong beside a
-    # healthy job
+    # --------------------------------------------------------- what goes wrong beside a healthy job
 
     def _mishaps(self, now: float) -> None:
         chance = self.chance

@@ -63,6 +63,11 @@ def free_port() -> int:
 
 
 def wait_for(ready: Callable[[], bool]) -> None:
+    """Return once `ready` is true.
+
+    Raises:
+        SystemExit: it was not within a minute.
+    """
     end = time.monotonic() + 60
     while not ready():
         if time.monotonic() > end:
@@ -116,6 +121,7 @@ def train(folder: Path, steps: int, watched: bool) -> tuple[float, float]:
 
 
 def main() -> None:
+    """Run the pairs, and print the median ratios."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=300)

@@ -1,9 +1,11 @@
-"""A small 3D-parallel job without a model: tensor, pipeline and data parallel communication on gloo, and a fault on request.
+"""A small 3D-parallel job without a model: tensor, pipeline and data parallel communication on
+gloo, and a fault on request.
 
     torchrun --nproc_per_node 8 examples/three_d.py --fault 5:3 --how sleep
 
-Eight ranks: tensor parallel pairs, two pipeline stages, two replicas, numbered as Megatron numbers them.
-Rank 5 falls asleep in its data loading in iteration 3, and everyone else waits for it sooner or later.
+Eight ranks: tensor parallel pairs, two pipeline stages, two replicas, numbered as Megatron numbers
+them. Rank 5 falls asleep in its data loading in iteration 3, and everyone else waits for it sooner
+or later.
 """
 
 import argparse

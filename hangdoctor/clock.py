@@ -15,17 +15,21 @@ class Clock(Protocol):
         """Seconds since some start; never goes back."""
         ...
 
-    def sleep(self, seconds: float) -> None: ...
+    def sleep(self, seconds: float) -> None:
+        """Return after this many seconds."""
 
 
 class SystemClock:
     def wall(self) -> float:
+        """See `Clock`."""
         return time.time()
 
     def monotonic(self) -> float:
+        """See `Clock`."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
+        """See `Clock`."""
         time.sleep(seconds)
 
 
@@ -37,15 +41,19 @@ class FakeClock:
         self._monotonic = 0.0
 
     def wall(self) -> float:
+        """See `Clock`."""
         return self._wall
 
     def monotonic(self) -> float:
+        """See `Clock`."""
         return self._monotonic
 
     def sleep(self, seconds: float) -> None:
+        """Return at once; both clocks have moved by `seconds`."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
+        """Move both clocks on by `seconds`."""
         self._monotonic += seconds
         self._wall += seconds
 

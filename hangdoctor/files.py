@@ -122,9 +122,11 @@ def users_of(pid: int) -> frozenset[int]:
 
 
 def of_one_user(folder: Path, files: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """(the files of one user, a note on those of others): in a folder that all may write to, anyone can add to a job's dumps.
+    """(the files of one user, a note on those of others): in a folder that all may write to, anyone
+    can add to a job's dumps.
 
-    The user's own where there are some, else those of the user with the most; the folder's owner and root are believed anywhere.
+    The user's own where there are some, else those of the user with the most; the folder's owner
+    and root are believed anywhere.
     """
     try:
         shared = folder.stat()

@@ -45,6 +45,7 @@ class Sparing(logging.Handler):
         self._sums = threading.RLock()
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Hand the record on while there is room for it; what is left out is counted."""
         now = self.now()
         with self._sums:
             self._sum_up(now)

@@ -6,54 +6,46 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from picture_runs import IMAGES, PYTHON, ROOT, fault_of, ready, soon, started
 from rich.console import Console
 from rich.text import Text
 
-from hangdoctor.cli import demo
-from hangdoctor.cli.run import prepare
 from hangdoctor.web.page_address import Published, published
 
-ROOT = Path(__file__).parents[1]
-IMAGES = ROOT / "docs" / "images"
 _COLUMNS, _ROWS = 96, 24
+_FAULT = "sleep@5:60"  # late enough for the page to have some progress on its axis
+_TABLE_S = 1.5  # a frame of the page or two
+_SIZES = (
+    ("live", 1280, 1010, False),
+    ("live-dark", 1280, 1010, True),
+    ("live-phone", 390, 1500, False),
+)
 
 
 @contextlib.contextmanager
 def watched(here: Path) -> Iterator[Published]:
-    """The demo's job and its sidecar, from before the fault until a capture has named it."""
-    os.environ["HANGDOCTOR_DIR"] = str(here / "boxes")
-    prepare(os.environ)
-    with demo.running_job(demo._command(None, "", 8), str(here)) as job:
-        command = [
-            sys.executable,
-            "-m",
-            "hangdoctor",
-            "sidecar",
-            "--local",
-            "--job",
-            demo._RUN_ID,
-            "--folder",
-            str(here / "s"),
-            "--web",
-            "0",
-        ]
+    """A job and its sidecar, which has captured the hang by itself."""
+    folder = here / "s"
+    with started(here, _FAULT) as job:
+        command = [*PYTHON, "sidecar", "--local", "--job", ready(job), "--folder", str(folder)]
         with (here / "sidecar.log").open("wb") as log:
-            sidecar = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            sidecar = subprocess.Popen(
+                [*command, "--web", "0"], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         try:
-            demo._wait_for_fault(job, demo.follow(job), 200)
-            demo._rest(100)
-            soon(lambda: published(here / "s") is not None, "the page")
-            found = published(here / "s")
+            soon(lambda: published(folder) is not None, "the page")
+            fault_of(job)
+            soon(lambda: any((folder / "incidents").glob("*/diagnosis.json")), "an incident")
+            found = published(folder)
             assert found is not None
             yield found
         finally:
@@ -61,89 +53,57 @@ def watched(here: Path) -> Iterator[Published]:
             sidecar.wait(timeout=30)
 
 
-def soon(condition: Callable[[], bool], what: str, seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"did not come: {what}")
-        time.sleep(0.2)
+def live(browser: Any, here: Path) -> None:
+    """The page, light, dark and on a phone; and `top` beside it."""
+    with watched(here) as told:
+        log_in(browser, told)
+        soon(lambda: browser.text("#pill") == "HANG", "the verdict of the hang")
+        browser.find("#capture").click()
+        soon(lambda: "captured 2 times" in browser.text("#history"), "a second capture")
+        for name, width, height, dark in _SIZES:
+            log_in(browser, told, width, height, dark)
+            soon(lambda: browser.text("#axis-summary") != "", "the time axis")
+            time.sleep(_TABLE_S)
+            (IMAGES / f"{name}.png").write_bytes(browser.picture(height))
+        (IMAGES / "top.svg").write_text(top(here))
 
 
-def log_in(browser: Any, told: Published, width: int, height: int, dark: bool) -> None:
+def log_in(
+    browser: Any, told: Published, width: int = 1280, height: int = 900, dark: bool = False
+) -> None:
+    """Open the page in this size and theme."""
     browser.open(ROOT / "hangdoctor" / "web" / "static" / "icon.svg", width, height, dark)
-    browser.driver.get(told.address + "/login")
+    browser.driver.get(told.address + "/")
     if browser.driver.current_url.endswith("/login"):
         browser.find("#token").send_keys(told.token)
         browser.find("form button").click()
     soon(lambda: "8 ranks" in browser.text("#scale"), "the grid")
 
 
-def live(browser: Any, here: Path) -> None:
-    """The page, light, dark and on a phone."""
-    with watched(here) as told:
-        log_in(browser, told, 1280, 720, False)
-        soon(lambda: "wait" in browser.text("#sentence"), "who waits")
-        browser.find("#capture").click()
-        soon(lambda: "Captured: Rank" in browser.text("#note"), "the verdict")
-        for name, width, height, dark in (
-            ("live", 1280, 720, False),
-            ("live-dark", 1280, 720, True),
-            ("live-phone", 390, 844, False),
-        ):
-            if name != "live":  # that one shows the verdict that was just asked for
-                log_in(browser, told, width, height, dark)
-            time.sleep(1.5)  # a frame or two more
-            (IMAGES / f"{name}.png").write_bytes(browser.picture(height if width > 600 else 1500))
-
-
-def top(browser: Any, here: Path) -> None:
+def top(here: Path) -> str:
     """`top` in a real tmux, as SVG."""
     tmux = ["tmux", "-f", "/dev/null", "-S", str(here / "tmux")]
-    with watched(here) as told:
-        server = subprocess.Popen([*tmux, "-D"])
-        try:
-            soon((here / "tmux").exists, "tmux")
-            time.sleep(1)
-            program = f"{sys.executable} -m hangdoctor top --folder {here / 's'}"
-            subprocess.run(
-                [
-                    *tmux,
-                    "new-session",
-                    "-d",
-                    "-s",
-                    "t",
-                    "-x",
-                    str(_COLUMNS),
-                    "-y",
-                    str(_ROWS),
-                    program,
-                ],
-                check=True,
-            )
 
-            def screen() -> str:
-                return subprocess.run(
-                    [*tmux, "capture-pane", "-e", "-p", "-t", "t"],
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                ).stdout
+    def screen() -> str:
+        shown = [*tmux, "capture-pane", "-e", "-p", "-t", "t"]
+        return subprocess.run(shown, check=True, capture_output=True, text=True).stdout
 
-            soon(lambda: "wait" in screen(), f"who waits, at {told.address}")
-            time.sleep(1)
-            subprocess.run([*tmux, "send-keys", "-t", "t", "c"], check=True)
-            soon(
-                lambda: "never reached" in screen() or "Rank" in screen().splitlines()[-4],
-                "the verdict",
-            )
-            time.sleep(2)
-            picture(screen(), IMAGES / "top.svg")
-        finally:
-            server.terminate()
-            server.wait(timeout=20)
+    server = subprocess.Popen([*tmux, "-D"])
+    try:
+        soon((here / "tmux").exists, "tmux")
+        program = " ".join([*PYTHON, "top", "--folder", str(here / "s")])
+        size = ["-x", str(_COLUMNS), "-y", str(_ROWS)]
+        session = [*tmux, "new-session", "-d", "-s", "t", *size, program]
+        soon(lambda: subprocess.run(session).returncode == 0, "a session of tmux")
+        soon(lambda: "outside" in screen(), "a rank that is in no operation")
+        return as_svg(screen())
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
 
 
-def picture(screen: str, path: Path) -> None:
+def as_svg(screen: str) -> str:
+    """A screen with its colours; nothing in it is loaded from elsewhere."""
     console = Console(
         record=True,
         width=_COLUMNS,
@@ -153,7 +113,9 @@ def picture(screen: str, path: Path) -> None:
     )
     console.print(Text.from_ansi(screen.rstrip("\n")), no_wrap=True, crop=True)
     svg = console.export_svg(title="hangdoctor top")
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S).replace(
-        "Fira Code", "DejaVu Sans Mono"
-    )  # nothing is loaded from elsewhere
-    path.write_text(svg)
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
+    return svg.replace("Fira Code", "DejaVu Sans Mono")
+
+
+if __name__ == "__main__":
+    sys.exit("screenshots: start scripts/screenshots")

@@ -5,82 +5,92 @@ Started by scripts/screenshots.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from live_pictures import live, top
+from live_pictures import live
+from picture_runs import IMAGES, PYTHON, fault_of, ready, started, stragglers_of
 
 from benchmarks.report_html.large import capture
-from hangdoctor.cli import demo
-from hangdoctor.cli.run import prepare
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.layout import Layout
 from hangdoctor.storage import bundle
 from tests.support.chromium import Browser, missing
 
-ROOT = Path(__file__).parents[1]
-IMAGES = ROOT / "docs" / "images"
-WIDTH, HEIGHT = 1280, 880
+WIDTH, HEIGHT, LARGE_HEIGHT = 1280, 880, 1180
 
 
-def hangdoctor(*arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "hangdoctor", *arguments], check=True, stdout=subprocess.DEVNULL
-    )
+def hangdoctor(*arguments: str) -> str:
+    """Run a command; what it printed."""
+    return subprocess.run(
+        [*PYTHON, *arguments], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def report(browser: Browser, here: Path) -> None:
-    """The demo's job with the black box: eight ranks, one asleep in a tensor-parallel all_reduce;
-    light and dark.
-    """
-    os.environ["HANGDOCTOR_DIR"] = str(here / "boxes")
-    prepare(os.environ)
-    with demo.running_job(demo._command(None, "", 8), str(here)) as job:
-        demo._wait_for_fault(job, demo.follow(job), 200)
-        hangdoctor("dump", "--local", "--job", demo._rest(100), "--bundle", str(here / "kept"))
+    """The demo's job: eight ranks, one asleep in a tensor-parallel all_reduce; light and dark."""
+    with started(here, "sleep@5:6") as job:
+        key = ready(job)
+        fault_of(job)
+        hangdoctor("dump", "--local", "--job", key, "--bundle", str(here / "kept"))
     hangdoctor("report", str(here / "kept"), "--html", str(here / "report.html"))
     for name, dark in (("report.png", False), ("report-dark.png", True)):
-        (IMAGES / name).write_bytes(
-            browser.open(here / "report.html", WIDTH, HEIGHT, dark).picture(HEIGHT)
-        )
+        shown = browser.open(here / "report.html", WIDTH, HEIGHT, dark)
+        (IMAGES / name).write_bytes(shown.picture(HEIGHT))
 
 
 def report_large(browser: Browser, here: Path) -> None:
     """1,024 ranks; simulated, since no machine of ours has them."""
     large = capture(Layout(dp=16, pp=8, tp=8))
-    kept = bundle.save(
-        here / "kept", large, diagnose(large), "", ["hangdoctor", "dump", "--jobid", "2180718"]
-    )
+    command = ["hangdoctor", "dump", "--jobid", "2180718"]
+    kept = bundle.save(here / "kept", large, diagnose(large), "", command)
     hangdoctor("report", str(kept), "--html", str(here / "report.html"))
-    (IMAGES / "report-1024.png").write_bytes(
-        browser.open(here / "report.html", WIDTH, 1180).picture(1180)
-    )
+    shown = browser.open(here / "report.html", WIDTH, LARGE_HEIGHT)
+    (IMAGES / "report-1024.png").write_bytes(shown.picture(LARGE_HEIGHT))
 
 
-# Name on the command line -> what makes its files.
-PICTURES: dict[str, Callable[[Browser, Path], None]] = {
-    "report": report,
-    "report-1024": report_large,
-    "live": live,
-    "top": top,
+def stragglers(browser: Browser, here: Path) -> None:
+    """The trainer with a rank that is slow from iteration 20 on, to its end; the table is printed."""
+    boxes = stragglers_of(here)
+    table = hangdoctor("trace", "stragglers", str(boxes), "--svg", str(IMAGES / "stragglers.svg"))
+    print(table, file=sys.stderr)
+
+
+class Picture(NamedTuple):
+    """The files that one run makes."""
+
+    make: Callable[[Browser, Path], None]
+    files: tuple[str, ...]
+
+
+PICTURES = {
+    "report": Picture(report, ("report.png", "report-dark.png")),
+    "report-1024": Picture(report_large, ("report-1024.png",)),
+    "live": Picture(live, ("live.png", "live-dark.png", "live-phone.png", "top.svg")),
+    "stragglers": Picture(stragglers, ("stragglers.svg",)),
 }
 
 
 def main() -> None:
+    """Make those that the command line names, or all; `--list` prints their files."""
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(name for picture in PICTURES.values() for name in picture.files))
+        return
     names = sys.argv[1:] or list(PICTURES)
-    why = missing() or ", ".join(f"no picture is called {n}" for n in names if n not in PICTURES)
+    unknown = ", ".join(f"no picture is called {name}" for name in names if name not in PICTURES)
+    why = missing() or unknown
     if why:
         sys.exit(f"screenshots: {why}; there are {', '.join(PICTURES)}")
     IMAGES.mkdir(parents=True, exist_ok=True)
     with Browser() as browser:
         for name in names:
             with tempfile.TemporaryDirectory(prefix="screenshots-") as folder:
-                PICTURES[name](browser, Path(folder))
-            print(f"screenshots: {name}", file=sys.stderr)
+                PICTURES[name].make(browser, Path(folder))
+            print(f"screenshots: {', '.join(PICTURES[name].files)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

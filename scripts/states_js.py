@@ -1,4 +1,6 @@
-"""Write the page's `states.js` and `states.css` from the table of rank states: python scripts/states_js.py"""
+"""Write the page's `states.js` and `states.css` from the table of rank states: python
+scripts/states_js.py
+"""
 
 from pathlib import Path
 

@@ -19,9 +19,11 @@ _MERCY_S = 30.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Programs inherit which signals are ignored, and nohup ignores one: those that tests start do not.
+    """Programs inherit which signals are ignored, and nohup ignores one: those that tests start do
+    not.
 
-    A handler that does nothing keeps pytest alive as nohup means it; a new program has the default again.
+    A handler that does nothing keeps pytest alive as nohup means it; a new program has the default
+    again.
     """
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -30,7 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """The limit of a test is a signal to the main thread (pyproject.toml): it fails, and the run goes on."""
+    """The limit of a test is a signal to the main thread (pyproject.toml): it fails, and the run
+    goes on.
+    """
     marker = item.get_closest_marker("timeout")
     limit = float(marker.args[0] if marker and marker.args else item.config.getini("timeout"))
     if limit > 0:
@@ -41,7 +45,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """A file stays with one worker, for its jobs are shared; so do the lab cluster's and the live page's."""
+    """A file stays with one worker, for its jobs are shared; so do the lab cluster's and the live
+    page's.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):  # type: ignore[misc]
@@ -52,7 +58,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
             return "lab" if "_lab" in file.rpartition("/")[2] else file
 
         def remove_node(self, node: WorkerController) -> str | None:
-            """A worker has died. The test that it died in has failed: another worker does the rest of its files."""
+            """A worker has died. The test that it died in has failed: another worker does the rest
+            of its files.
+            """
             died_in = super().remove_node(node)
             for scope, tests in list(self.workqueue.items()):
                 if died_in in tests:

@@ -1,4 +1,6 @@
-"""docs/images/architecture.svg is drawn from the code: it is as old as the code, or the check fails."""
+"""docs/images/architecture.svg is drawn from the code: it is as old as the code, or the check
+fails.
+"""
 
 from __future__ import annotations
 

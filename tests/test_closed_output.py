@@ -1,4 +1,6 @@
-"""Whoever reads the output may go away (`| head`): every verb then ends quietly, and its exit code still shows the verdict."""
+"""Whoever reads the output may go away (`| head`): every verb then ends quietly, and its exit code
+still shows the verdict.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,22 @@ QUIET = "def step(n): return n\nfor n in range(50): step(n)\nprint('ready', flus
 
 
 def unread(*words: str, cwd: Path, both: bool = False, unbuffered: bool = False) -> tuple[int, str]:
-    """The command with a standard output that no one reads, with `both` its standard error too: exit code, what it says."""
+    """The command with a standard output that no one reads, with `both` its standard error too:
+    exit code, what it says.
+    """
     reading, writing = os.pipe()
     os.close(reading)
     env = os.environ | ({"PYTHONUNBUFFERED": "1"} if unbuffered else {})
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "hangdoctor", *words], stdout=writing, stderr=writing if both else subprocess.PIPE, cwd=cwd,
-            env=env, text=True, timeout=90,
-        )  # fmt: skip
+            [sys.executable, "-m", "hangdoctor", *words],
+            stdout=writing,
+            stderr=writing if both else subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+            text=True,
+            timeout=90,
+        )
     finally:
         os.close(writing)
     return done.returncode, "" if both else done.stderr
@@ -51,10 +60,17 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ("--help", 0), ("trace tail --help", 0), ("--version", 0), ("preflight", 0), ("preflight --json -", 0), ("diagnose BUNDLE", 0),
-        ("diagnose BUNDLE --exit-code", 10), ("diagnose BUNDLE --exit-code --json -", 10), ("report BUNDLE --html -", 0),
+        ("--help", 0),
+        ("trace tail --help", 0),
+        ("--version", 0),
+        ("preflight", 0),
+        ("preflight --json -", 0),
+        ("diagnose BUNDLE", 0),
+        ("diagnose BUNDLE --exit-code", 10),
+        ("diagnose BUNDLE --exit-code --json -", 10),
+        ("report BUNDLE --html -", 0),
     ],
-)  # fmt: skip
+)
 def test_a_closed_output_is_no_failure(
     tmp_path: Path, bundle: Path, words: str, code: int, unbuffered: bool
 ) -> None:
@@ -93,12 +109,17 @@ def test_a_pipe_that_is_not_our_output_is_a_failure_as_before(tmp_path: Path) ->
 
 
 def test_tail_ends_with_its_reader_also_while_the_rank_is_quiet(tmp_path: Path) -> None:
-    """As in `trace tail --rank 2 | head -1` of a rank that hangs: no further line would ever tell that the pipe is closed."""
+    """As in `trace tail --rank 2 | head -1` of a rank that hangs: no further line would ever tell
+    that the pipe is closed.
+    """
     boxes = tmp_path / "boxes"
     env = os.environ | {
-        "PYTHONPATH": f"{STARTUP}{os.pathsep}{ROOT}", "HANGDOCTOR_DIR": str(boxes), "RANK": "2", "WORLD_SIZE": "4",
+        "PYTHONPATH": f"{STARTUP}{os.pathsep}{ROOT}",
+        "HANGDOCTOR_DIR": str(boxes),
+        "RANK": "2",
+        "WORLD_SIZE": "4",
         "HANGDOCTOR_TRACE": encode(Request(1, True, ("work",))),
-    }  # fmt: skip
+    }
     (tmp_path / "work.py").write_text(QUIET)
     rank = subprocess.Popen(
         [sys.executable, "work.py"],

@@ -57,8 +57,11 @@ def test_a_hanging_test_fails_alone(tmp_path: Path) -> None:
     words = ("-n", "2", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", str(tmp_path))
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *words],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    ) as run:  # fmt: skip
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
         try:
             said, _ = run.communicate(timeout=100)
         finally:

@@ -1,4 +1,6 @@
-"""No text tells people to install a package from a registry under a name that this project does not own there."""
+"""No text tells people to install a package from a registry under a name that this project does not
+own there.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,9 @@ def test_no_field_is_left_out(kind: type[Any]) -> None:
 
 
 def hostile_capture(folder: Path) -> tuple[JobCapture, Path]:
-    """(capture, its bundle): a job with hostile names everywhere, whose ranks can be diagnosed all the same."""
+    """(capture, its bundle): a job with hostile names everywhere, whose ranks can be diagnosed all
+    the same.
+    """
     capture = filled(JobCapture)
     capture.packed = {}  # packed nodes are read back, and these would be none
     capture.schema, capture.origin, capture.world_size = JobCapture("").schema, "live", 2
@@ -236,7 +238,9 @@ def test_errors_name_hostile_files(tmp_path: Path) -> None:
 
 
 def test_a_rank_with_hostile_words_around_it(tmp_path: Path) -> None:
-    """A process whose arguments, port and names are hostile, seen by --local: terminal, stderr, report.txt and bundle."""
+    """A process whose arguments, port and names are hostile, seen by --local: terminal, stderr,
+    report.txt and bundle.
+    """
     evil = EVIL.replace("\x00", "")
     program = "import sys, time; print('up', flush=True); time.sleep(600)"
     environ = os.environ | {

@@ -257,22 +257,27 @@ def load_config(argv: Sequence[str]) -> Config:
     Raises:
         ConfigError: an unknown option, a value out of its range, or a file that is not there.
     """
-    import yaml
-
     config, rest, files = Config(), list(argv), []
     for word in [w for w in rest if w == "--config" or w.startswith("--config=")]:
         at = rest.index(word)
         files.append(word.partition("=")[2] or (rest[at + 1] if at + 1 < len(rest) else ""))
         del rest[at : at + (1 if "=" in word else 2)]
     for name in files:
-        try:
-            data = yaml.safe_load(Path(name).read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"--config {name}: {error}") from error
-        if not isinstance(data or {}, dict):
-            raise ConfigError(
-                f"--config {name}: it has no sections; write 'model:' and the like, options indented under them"
-            )
-        assign_mapping(config.sections(), data or {}, name)
+        assign_mapping(config.sections(), _read_file(name), name)
     assign_arguments(config.sections(), rest)
     return config
+
+
+def _read_file(name: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(Path(name).read_text()) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"--config {name}: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(
+            f"--config {name}: it has no sections; "
+            "write 'model:' and the like, options indented under them"
+        )
+    return data

@@ -1,8 +1,10 @@
-"""What DeepSpeed 0.19.8 does wrong or slowly, and the way round each. Nothing else in `train` works around it.
+"""What DeepSpeed 0.19.8 does wrong or slowly, and the way round each. Nothing else in `train` works
+around it.
 
-Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its configuration
-must say, `check_engine` for what the finished engine must look like. A newer DeepSpeed is refused until
-someone has compared its losses and gradient norms with the reference (`python -m benchmarks.trainer_parity`).
+Three moments: `prepare` before anything of DeepSpeed runs, `engine_config` for what its
+configuration must say, `check_engine` for what the finished engine must look like. A newer
+DeepSpeed is refused until someone has compared its losses and gradient norms with the reference
+(`python -m benchmarks.trainer_parity`).
 """
 
 from __future__ import annotations
@@ -147,8 +149,12 @@ def check_engine(engine: Any, config: Config) -> None:
     Raises:
         ConfigError: naming what is off.
     """
-    import torch
+    _check_partitions(engine, config)
+    _check_precision(engine, config)
+    _check_tied(engine, config)
 
+
+def _check_partitions(engine: Any, config: Config) -> None:
     if engine.is_pipe_partitioned or engine.is_grad_partitioned:
         raise ConfigError(
             "DeepSpeed partitions its pipeline sends: with sequence parallelism that trains wrong"
@@ -160,29 +166,39 @@ def check_engine(engine: Any, config: Config) -> None:
         )
     if engine.wall_clock_breakdown() or engine.flops_profiler_enabled():
         raise ConfigError(
-            "wall_clock_breakdown and flops_profiler fail on all stages except the last: switch them off"
-        )
-    if config.train.precision == "bf16" and not engine.using_bf16_optimizer:
-        raise ConfigError("bf16 without DeepSpeed's BF16 optimizer would add up gradients in bf16")
-    if config.train.precision == "bf16" and engine.communication_data_type != torch.float32:
-        raise ConfigError(
-            "DeepSpeed would round the fp32 gradients to bf16 to reduce them: communication_data_type must be fp32"
+            "wall_clock_breakdown and flops_profiler fail on all stages except the last: "
+            "switch them off"
         )
     if engine.zero_optimization_stage() > 1:
         raise ConfigError(
             "ZeRO stages 2 and 3 do not work with pipelines: --parallel.zero_stage 0 or 1"
         )
-    tied = getattr(engine.module, "tied_comms", {})
-    if (
-        config.model.tie_embeddings
-        and config.parallel.pp > 1
-        and engine.grid.pipe_parallel_size > 1
-    ):
-        ends = engine.is_first_stage() or engine.is_last_stage()
-        if ends and not tied:
-            raise ConfigError(
-                "the tied embedding has no group between first and last stage: it would drift apart"
-            )
+
+
+def _check_precision(engine: Any, config: Config) -> None:
+    import torch
+
+    if config.train.precision != "bf16":
+        return
+    if not engine.using_bf16_optimizer:
+        raise ConfigError("bf16 without DeepSpeed's BF16 optimizer would add up gradients in bf16")
+    if engine.communication_data_type != torch.float32:
+        raise ConfigError(
+            "DeepSpeed would round the fp32 gradients to bf16 to reduce them: "
+            "communication_data_type must be fp32"
+        )
+
+
+def _check_tied(engine: Any, config: Config) -> None:
+    if not config.model.tie_embeddings or config.parallel.pp < 2:
+        return
+    if engine.grid.pipe_parallel_size < 2:
+        return
+    is_end = engine.is_first_stage() or engine.is_last_stage()
+    if is_end and not getattr(engine.module, "tied_comms", {}):
+        raise ConfigError(
+            "the tied embedding has no group between first and last stage: it would drift apart"
+        )
 
 
 def norm_in_one_reduction(optimizer: Any) -> None:

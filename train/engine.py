@@ -68,7 +68,8 @@ class Timers:
 
 
 def parameter_groups(module: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay, vectors do not: a norm or bias is recognized by its shape, never by its class.
+    """Matrices decay, vectors do not: a norm or bias is recognized by its shape, never by its
+    class.
 
     A class test missed every LayerNorm that was not the one class asked for; the embedding's norm
     was decayed, and training jumped at each restart.

@@ -80,12 +80,11 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
         raise ConfigError(
             f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0"
         )
-    # One port a job, so that two jobs on a host do not meet in one place.
+    port = environ.get("MASTER_PORT") or (_free_port() if size == 1 else _port_of_job(environ))
+    return Launch(rank, size, local, address or "127.0.0.1", port=int(port))
+
+
+def _port_of_job(environ: Mapping[str, str]) -> int:
+    """One port a job, so that two jobs on a host do not meet in one place."""
     job = environ.get("SLURM_JOB_ID", environ.get("PBS_JOBID", "0")).split(".")[0]
-    port = int(
-        environ.get(
-            "MASTER_PORT",
-            _free_port() if size == 1 else 29500 + (int(job) % 10000 if is_number(job) else 0),
-        )
-    )
-    return Launch(rank, size, local, address or "127.0.0.1", port=port)
+    return 29500 + (int(job) % 10000 if is_number(job) else 0)

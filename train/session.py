@@ -85,7 +85,9 @@ def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topol
     )
     if has_gpu:
         torch.cuda.set_device(device)
-    backend = p.backend if p.backend != "auto" else ("nccl" if has_gpu else "gloo")
+    backend = p.backend
+    if backend == "auto":
+        backend = "nccl" if has_gpu else "gloo"
     limit = timedelta(seconds=p.timeout_s)
     faults.point("rendezvous")
     dist.init_process_group(backend, rank=launch.rank, world_size=launch.world_size, timeout=limit)
@@ -194,7 +196,11 @@ def summary(config: Config, context: ModelContext) -> str:
     """What is trained, how, and with what, for the top of the log."""
     p, m, t = config.parallel, config.model, config.train
     count = flops.parameter_count(m, config.ffn_hidden_size, context.vocab[0])
-    sequence = ", sequence parallel" if p.sequence_parallel else ", Ulysses" if p.ulysses else ""
+    sequence = ""
+    if p.sequence_parallel:
+        sequence = ", sequence parallel"
+    elif p.ulysses:
+        sequence = ", Ulysses"
     return "\n".join(
         [
             f"model: {count} parameters, {m.layers} layers, hidden {m.hidden_size}, {m.heads} heads, "

@@ -171,12 +171,21 @@ def _data(config: Config, _: Machine) -> Iterator[str]:
         yield f"--data.split takes three shares 'TRAIN,VALID,TEST', got '{config.data.split}'"
     elif config.evaluate.interval and not numbers[1]:
         yield f"--evaluate.interval {config.evaluate.interval} needs validation data, and --data.split '{config.data.split}' gives none"
+
+
+def _checkpoint(config: Config, _: Machine) -> Iterator[str]:
     if config.checkpoint.interval and not config.checkpoint.dir:
         yield "--checkpoint.interval needs --checkpoint.dir"
     if config.checkpoint.universal and config.checkpoint.load in ("auto", "none"):
-        yield "--checkpoint.universal needs --checkpoint.load FOLDER, the folder that hangdoctor.train.checkpoint.universal wrote"
+        yield (
+            "--checkpoint.universal needs --checkpoint.load FOLDER, "
+            "the folder that hangdoctor.train.checkpoint.universal wrote"
+        )
     if config.checkpoint.universal and config.parallel.zero_stage == 0:
-        yield "--checkpoint.universal with --parallel.zero_stage 0: DeepSpeed cannot load the pair; use zero_stage 1"
+        yield (
+            "--checkpoint.universal with --parallel.zero_stage 0: "
+            "DeepSpeed cannot load the pair; use zero_stage 1"
+        )
 
 
 def _unreached(config: Config, fault: Fault) -> Iterator[str]:
@@ -231,5 +240,6 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     _precision,
     _schedule,
     _data,
+    _checkpoint,
     _fault,
 )

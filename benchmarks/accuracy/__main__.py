@@ -90,6 +90,7 @@ def measure_files(seed: int = 1) -> Size:
 
 
 def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
+    """Add the simulated part to `found`."""
     layouts = simulated.QUICK_LAYOUTS if quick else simulated.LAYOUTS
     say("simulated: the largest case")
     found.sizes.append(simulated.measure_memory(simulated.MANY if quick else simulated.HUGE))
@@ -122,6 +123,7 @@ def run_meshes(found: report.Findings, quick: bool, seeds: range) -> None:
 
 
 def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | None) -> None:
+    """Add the real part to `found`; a note in its place where torch is not installed."""
     from .real import run_real as hang
 
     if importlib.util.find_spec("torch") is None:
@@ -136,6 +138,7 @@ def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | Non
 
 
 def measure(args: argparse.Namespace) -> report.Findings:
+    """Both parts, or the one that the flags name."""
     seeds = range(args.first, args.first + (1 if args.quick else args.seeds))
     both = args.real == args.simulated and not args.replay
     found = report.Findings()
@@ -167,6 +170,7 @@ def join(files: list[Path]) -> report.Findings:
 
 
 def main() -> None:
+    """Measure, and write the document."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument(
         "--quick",

@@ -19,6 +19,9 @@ MODES = ("stacks only", "black box", "dumps only")
 _MICRO = [f"{name}.{mb}" for name in ("forward", "backward") for mb in range(4)]
 _SEND, _RECEIVE = [f"send.{mb}" for mb in range(4)], [f"receive.{mb}" for mb in range(4)]
 _WORLDWIDE = ["norm", "loss"]
+# In the 2x2x2 grid: the bit of a rank in which it differs from its partner, by the beginning of the
+# place.
+_PEER_BITS = {1: ("forward", "backward", "batch"), 4: ("send", "receive", "share")}
 _ANYWHERE = [
     *_MICRO,
     *_SEND,
@@ -111,49 +114,44 @@ class Case:
 
     @property
     def ranks(self) -> list[int]:
+        """The culprits."""
         return sorted({int(str(f["rank"])) for f in self.faults})
 
     @property
     def place(self) -> str:
+        """Where the fault is, for people."""
         return "; ".join(f"rank {f['rank']}, step {f['step']}, {f['where']}" for f in self.faults)
 
     def expected(self, mode: str) -> Expected:
+        """What a right verdict may say, by the evidence that `mode` leaves."""
         spec = KINDS[self.kind]
         if not spec.hang:
-            return Expected(
-                [],
-                spec.kinds,
-                hang=False,
-                innocent_if_slow=[] if self.kind in ("finished", "healthy") else self.ranks,
-            )
+            slow = [] if self.kind in ("finished", "healthy") else self.ranks
+            return Expected([], spec.kinds, hang=False, innocent_if_slow=slow)
         kinds = list(spec.kinds)
         if any(str(f["where"]).startswith(("send", "receive")) for f in self.faults):
             kinds.append("p2p_unmatched")
         if mode == "dumps only":
-            kinds += [
-                "not_entered",
-                "unreachable",
-                "end_stall" if self.kind == "stuck_in_destroy" else "not_entered",
-            ]
-        if mode == "dumps only" and spec.unseen_in_dumps:
+            return self._by_dumps(kinds)
+        wider: list[int] = []
+        if mode.startswith("stacks") and self.kind in _EITHER:
+            wider = sorted({*self.ranks, *_partners(self)})
+        return Expected(self.ranks, list(dict.fromkeys(kinds)), wider=wider)
+
+    def _by_dumps(self, kinds: list[str]) -> Expected:
+        kinds = [*kinds, "not_entered", "unreachable"]
+        if self.kind == "stuck_in_destroy":
+            kinds.append("end_stall")
+        alternatives: list[list[int]] = []
+        if KINDS[self.kind].unseen_in_dumps:
             kinds.append("in_communication")
-        alternatives = [_members(self)] if mode == "dumps only" and spec.unseen_in_dumps else []
-        wider = (
-            sorted({*self.ranks, *_partners(self)})
-            if mode.startswith("stacks") and self.kind in _EITHER
-            else []
-        )
-        if (
-            mode == "dumps only"
-        ):  # no transfer is recorded: a rank and its neighbour stage look alike
-            near = {r ^ stage for r in self.ranks for stage in (0, 4)}
-            wider = sorted(
-                {r ^ half for r in near for half in (0, 1)}
-                if self.kind in ("killed", "early_exit")
-                else near
-            )
+            alternatives = [_members(self)]
+        # No transfer is recorded: a rank and its neighbour stage look alike.
+        wider = {rank ^ stage for rank in self.ranks for stage in (0, 4)}
+        if self.kind in ("killed", "early_exit"):
+            wider = {rank ^ half for rank in wider for half in (0, 1)}
         return Expected(
-            self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=wider
+            self.ranks, list(dict.fromkeys(kinds)), alternatives=alternatives, wider=sorted(wider)
         )
 
 
@@ -163,14 +161,10 @@ def _partners(case: Case) -> list[int]:
     where = str(case.faults[0]["where"])
     if where in _WORLDWIDE:
         return []
-    bit = (
-        1
-        if where.startswith(("forward", "backward", "batch"))
-        else 4
-        if where.startswith(("send", "receive", "share"))
-        else 2
-    )
-    return [rank ^ bit]
+    for bit, points in _PEER_BITS.items():
+        if where.startswith(points):
+            return [rank ^ bit]
+    return [rank ^ 2]
 
 
 def _members(case: Case) -> list[int]:

@@ -1,9 +1,11 @@
-"""The real job: eight ranks, TP2 x PP2 x DP2, a 1F1B pipeline over gloo, with one fault in it by coordinate.
+"""The real job: eight ranks, TP2 x PP2 x DP2, a 1F1B pipeline over gloo, with one fault in it by
+coordinate.
 
-It is a training loop of the usual build: a batch broadcast to the tensor-parallel group, micro-batches through the
-pipeline, two tensor-parallel reductions for each forward and backward, gradients over the replicas, a norm and a loss
-over the world, parameters gathered, a checkpoint and an evaluation every few steps. What a fault changes is asked of
-`faults` beside the call that it changes; the calls themselves are in the lines of the training.
+It is a training loop of the usual build: a batch broadcast to the tensor-parallel group,
+micro-batches through the pipeline, two tensor-parallel reductions for each forward and backward,
+gradients over the replicas, a norm and a loss over the world, parameters gathered, a checkpoint and
+an evaluation every few steps. What a fault changes is asked of `faults` beside the call that it
+changes; the calls themselves are in the lines of the training.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ class Job:
     # ------------------------------------------------------------------ data
 
     def open_loader(self) -> None:
+        """Make the data loader that the fault asks for."""
         self.loader = self.fault.make_loader()
 
     def get_batch(self) -> torch.Tensor:
@@ -80,6 +83,7 @@ class Job:
     # ----------------------------------------------------------------- model
 
     def layer(self, x: torch.Tensor, place: str) -> torch.Tensor:
+        """One layer with its reduction over the tensor-parallel group."""
         x = torch.nn.functional.gelu(x @ self.weight)
         return self.row_parallel(x, place)
 
@@ -95,10 +99,12 @@ class Job:
         return x
 
     def forward(self, x: torch.Tensor, mb: int) -> torch.Tensor:
+        """The layers of this stage."""
         x = self.layer(x, f"forward.{mb}")
         return self.layer(x, "forward")
 
     def backward(self, grad: torch.Tensor, mb: int) -> torch.Tensor:
+        """Their gradient."""
         grad = self.layer(grad, f"backward.{mb}")
         self.grad += grad.sum()
         return self.layer(grad, "backward")
@@ -106,11 +112,13 @@ class Job:
     # -------------------------------------------------------------- pipeline
 
     def send(self, x: torch.Tensor, mb: int) -> None:
+        """To the other stage."""
         self.fault.strike(f"send.{mb}")
         if not self.fault.leaves_out(f"send.{mb}"):
             dist.send(x, dst=self.groups.peer, group=self.groups.pp)
 
     def receive(self, mb: int) -> torch.Tensor:
+        """From the other stage."""
         x = torch.zeros(4, HIDDEN)
         self.fault.strike(f"receive.{mb}")
         if not self.fault.leaves_out(f"receive.{mb}"):
@@ -130,6 +138,7 @@ class Job:
         self.backward(grad, MICRO_BATCHES - 1)
 
     def last_stage(self) -> None:
+        """Forward and backward of each micro-batch on the last stage."""
         x = self.receive(0)
         for mb in range(MICRO_BATCHES):
             y = self.forward(x, mb)
@@ -151,6 +160,7 @@ class Job:
             dist.all_reduce(self.grad, group=self.groups.dp)
 
     def clip_gradients(self) -> None:
+        """Reduce the gradients' norm over all ranks."""
         norm = self.grad.norm().reshape(1)
         self.fault.strike("norm")
         if self.fault.other_operation("norm"):
@@ -161,6 +171,7 @@ class Job:
         self.grad /= norm + 1.0
 
     def optimizer_step(self) -> None:
+        """Reduce the gradients and clip them; in another order with the fault `swapped`."""
         if self.fault.swaps("grad"):
             self.clip_gradients()
             self.reduce_gradients()
@@ -176,6 +187,7 @@ class Job:
         self.grad.zero_()
 
     def report_loss(self) -> float:
+        """The loss, which all ranks get."""
         loss = torch.ones(1)
         if self.fault.swaps("loss"):
             dist.all_reduce(loss)
@@ -194,6 +206,7 @@ class Job:
     # ------------------------------------------------- checkpoint, evaluation
 
     def save_checkpoint(self, step: int) -> None:
+        """Save on the ranks that save, and wait for all."""
         self.fault.strike("checkpoint")
         if self.groups.saves:
             torch.save(
@@ -203,6 +216,7 @@ class Job:
         dist.barrier()
 
     def evaluate(self) -> None:
+        """One batch without gradient, its score reduced over all ranks."""
         self.fault.strike("evaluate")
         x = self.layer(torch.ones(4, HIDDEN), "evaluate.0")
         score = x.mean().reshape(1)
@@ -211,6 +225,7 @@ class Job:
     # ------------------------------------------------------------------ loop
 
     def train_step(self) -> None:
+        """One step of the schedule: batch, stages, gradients, loss."""
         batch = self.get_batch()
         if self.groups.stage == 0:
             self.first_stage(batch)
@@ -219,6 +234,7 @@ class Job:
         self.optimizer_step()
 
     def train(self) -> None:
+        """All steps, evaluations and checkpoints."""
         self.open_loader()
         for step in range(self.fault.steps or STEPS):
             self.fault.now(step)
@@ -243,6 +259,7 @@ def hold(error: BaseException) -> None:
 
 
 def main(rank: int, folder: Path, fault: Fault) -> None:
+    """One rank, from rendezvous to its end."""
     fault.strike("rendezvous")
     dist.init_process_group("gloo")
     job = Job(rank, folder, fault)
@@ -267,6 +284,7 @@ def finish(job: Job) -> None:
 
 
 def write_summary(folder: Path, rank: int, lingers: bool) -> None:
+    """Note that the rank has finished; with `lingers` it stays after that."""
     (folder / f"finished.{rank}").write_text(str(os.getpid()))
     if lingers:
         time.sleep(3600)

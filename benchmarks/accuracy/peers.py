@@ -229,6 +229,7 @@ def install_nvrx(target: Path) -> None:
 
 
 def main() -> None:
+    """Run the peers on one folder, and print what each names."""
     parser = argparse.ArgumentParser(
         description="Run the peers on a folder of dumps, or unpack NVIDIA's."
     )

@@ -1,10 +1,13 @@
 """The real part: each job is hung once and judged three times from the same hang.
 
-stacks only   what `hangdoctor dump` finds in a job that no one prepared: the capture without its operations
+stacks only   what `hangdoctor dump` finds in a job that no one prepared: the capture without its
+              operations
 black box     the same capture with what the probe recorded
-dumps only    Flight Recorder dumps, asked of the ranks through the socket that the probe opens, and nothing else
+dumps only    Flight Recorder dumps, asked of the ranks through the socket that the probe opens, and
+              nothing else
 
-With `probe=False` the job is started as if hangdoctor did not exist, which must not change what stacks alone tell.
+With `probe=False` the job is started as if hangdoctor did not exist, which must not change what
+stacks alone tell.
 """
 
 from __future__ import annotations
@@ -103,6 +106,7 @@ class Stem:
         return line
 
     def start(self, case: Case, probe: bool) -> Running:
+        """Fork the ranks of one job."""
         folder = Path(tempfile.mkdtemp(dir=self.home))
         for name in ("read", "data", "checkpoint"):
             os.mkfifo(folder / f"fifo.{name}")
@@ -124,12 +128,14 @@ class Stem:
         )
 
     def order(self, what: dict[str, Any]) -> list[int]:
+        """Send one line to the stem; the pids that it answers with."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         return list(json.loads(self._read()))
 
     def end_job(self, running: Running) -> None:
+        """Kill the ranks, and remove what they left."""
         self.order({})
         shutil.rmtree(running.folder, ignore_errors=True)
         for file in self.boxes.iterdir():
@@ -202,6 +208,7 @@ class Running:
         return all((self.folder / f"at.{rank}").exists() for rank in self.case.ranks)
 
     def capture(self) -> JobCapture:
+        """What `hangdoctor dump --local` captures of it."""
         return LocalLauncher().capture(
             CaptureOptions(job=f"127.0.0.1:{self.port}", keep_raw=False), lambda _: None
         )
@@ -225,6 +232,7 @@ class Running:
         return list(convert(found, world_size=WORLD).ops.values())
 
     def log(self, rank: int) -> str:
+        """What a rank has printed."""
         return (self.folder / f"log.{rank}").read_text()
 
 

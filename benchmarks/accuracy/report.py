@@ -40,10 +40,12 @@ class Findings:
 
 
 def percent(share: float) -> str:
+    """``97.3 %`` of a share of 1."""
     return f"{100 * share:.1f} %"
 
 
 def lines(found: Findings) -> Iterator[str]:
+    """The whole document."""
     ours = [r for r in found.results if not r.peer]
     yield "# Accuracy"
     yield ""
@@ -183,22 +185,15 @@ def _peers(results: list[Result]) -> Iterator[str]:
     yield "## Other analyzers on the same folders of dumps"
     yield ""
     folders = {(r.place, r.seed) for r in peers}
+    ours = [r for r in results if not r.peer and (r.place, r.seed) in folders]
+    by_name = {"hangdoctor": ours}
+    for result in peers:
+        by_name.setdefault(result.kind, []).append(result)
     rows = []
-    ours = [
-        r
-        for r in results
-        if not r.peer and r.mode.startswith("dump files") and (r.place, r.seed) in folders
-    ]
     for silent in ("", ", 10% silent"):
-        mode = "dump files" + silent
-        mine = [r for r in ours if r.mode == mode]
-        if mine:
-            rows.append(_peer_row(f"hangdoctor{silent}", mine))
-        for name in dict.fromkeys(r.kind for r in peers):
-            theirs = [r for r in peers if r.kind == name and r.mode == mode]
-            if theirs and all(r.status == "not measured" for r in theirs):
-                rows.append([f"{name}{silent}", "-", "not measured", "not measured", ""])
-            elif theirs:
+        for name, every in by_name.items():
+            theirs = [r for r in every if r.mode == "dump files" + silent]
+            if theirs:
                 rows.append(_peer_row(f"{name}{silent}", theirs))
     yield from _table(
         ["analyzer", "folders", "exact culprits", "a victim named", "seconds a folder, median"],
@@ -210,6 +205,8 @@ def _peers(results: list[Result]) -> Iterator[str]:
 
 
 def _peer_row(name: str, results: list[Result]) -> list[str]:
+    if all(r.status == "not measured" for r in results):
+        return [name, "-", "not measured", "not measured", ""]
     tally = Tally.of(results)
     middle = sorted(r.took_s for r in results)[len(results) // 2]
     return [name, str(tally.cases), percent(tally.exact), percent(tally.victim), f"{middle:.2f}"]

@@ -124,6 +124,7 @@ class Tally:
 
     @classmethod
     def of(cls, results: Iterable[Result]) -> Tally:
+        """Shares over some results; 0 of none."""
         some: Sequence[Result] = list(results)
         n = len(some)
         share = [

@@ -68,13 +68,11 @@ class Snapshot(NamedTuple):
             step = s.programs[rank][i]
             if step.op == "wait":
                 continue
-            state = (
-                "done"
-                if ends[i] <= when
-                else "started"
-                if self.timing and starts[i] <= when
-                else "entered"
-            )
+            state = "entered"
+            if ends[i] <= when:
+                state = "done"
+            elif self.timing and starts[i] <= when:
+                state = "started"
             out.append((i, step, state))
             if len(out) == self.ring:
                 break
@@ -141,7 +139,9 @@ class Exporter:
 
     def _entered(self, rank: int, i: int) -> float:
         times = self.snapshot.simulation.enters[rank]
-        return times[i] if i < len(times) else (times[-1] if times else 0.0)
+        if not times:
+            return 0.0
+        return times[min(i, len(times) - 1)]
 
     def dump(self, rank: int, frames: bool = True) -> dict[str, Any]:
         """What the rank's Flight Recorder would have dumped."""

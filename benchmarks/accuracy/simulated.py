@@ -68,6 +68,7 @@ def capture_of_folder(folder: Path) -> JobCapture:
 
 
 def expected(case: Case) -> Expected:
+    """What a right verdict of a case says."""
     truth = case.truth
     if case.kind in MOVING:
         return Expected([], ["slow"], hang=False, innocent_if_slow=truth.ranks)

@@ -93,7 +93,7 @@ def end(pids: list[int]) -> None:
 
 
 def main() -> None:
-
+    """Fork ranks as the lines on stdin say, until it is closed."""
     from . import job  # noqa: F401
 
     print("ready", flush=True)

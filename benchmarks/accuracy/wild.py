@@ -1,10 +1,12 @@
-"""python -m benchmarks.accuracy.wild FOLDER: pieces of evidence from elsewhere, against what is known of them.
+"""python -m benchmarks.accuracy.wild FOLDER: pieces of evidence from elsewhere, against what is
+known of them.
 
 FOLDER holds NNN (a file or a folder of evidence) and NNN.json (the truth). One line a piece:
 
-exact     kind, ranks and nodes as the truth has them, or as it says is as good; nobody named where nothing shows who it was
-partly    some of the culprits, or the right ones with another kind, and no one else
-unknown   nobody named though the evidence shows who it was
+exact     kind, ranks and nodes as the truth has them, or as it says is as good; no rank named where
+          nothing shows which it was
+partly    some of the culprits, or the right ones with another kind, and no other rank
+unknown   no rank named though the evidence shows which it was
 innocent  a rank or node is named that is none of them
 wrong     a verdict that names no rank, and of another kind or status
 """
@@ -56,9 +58,8 @@ def judge(diagnosis: Diagnosis, truth: dict[str, Any]) -> str:
     good_nodes = {n.split(".")[0] for n in [*truth["nodes"], *truth.get("acceptable_nodes", [])]}
     if not diagnosis.causes:
         return _without_causes(diagnosis, truth, kinds)
-    if not named <= set().union(*right):
-        return "innocent"
-    if not named and good_nodes and nodes and not nodes & good_nodes:
+    other_nodes = not named and good_nodes and nodes and not nodes & good_nodes
+    if not named <= set().union(*right) or other_nodes:
         return "innocent"
     if diagnosis.status == "healthy":
         return "wrong"

@@ -1,15 +1,18 @@
-"""Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process with its keys.
+"""Simulated agents over real sockets on one machine, 8 ranks each, against a real collector process
+with its keys.
 
 Every agent reports each second; then one rank does not move and all reports stop changing.
-Measured, from the collector's
-first request for a capture on: seconds until every node has answered and until the verdict is saved, bytes of the captures
-for each rank, processor time and memory of the collector. The simulated agents share the machine with it; their own processor
-time between trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128 512 2048`; with
-`--relays 8` the agents report to so many collectors below the first, and the busiest of these is measured, too.
+Measured, from the collector's first request for a capture on: seconds until every node has answered
+and until the verdict is saved, bytes of the captures for each rank, processor time and memory of
+the collector. The simulated agents share the machine with it; their own processor time between
+trigger and verdict stands beside the collector's. `python -m benchmarks.collector_scale --nodes 128
+512 2048`; with `--relays 8` the agents report to so many collectors below the first, and the
+busiest of these is measured, too.
 
-100,000 ranks: `python -m benchmarks.collector_scale --nodes 500 --relays 2 --crowd 12000 --collectors 8`. Of the 12,500 nodes 500 are
-agents as above; of the others 8 simulated collectors speak, so that the first collector gets from real sockets all that it would get.
-They answer 0.5 s after the time between the two samples, as a quiet node does.
+100,000 ranks: `python -m benchmarks.collector_scale --nodes 500 --relays 2 --crowd 12000
+--collectors 8`. Of the 12,500 nodes 500 are agents as above; of the others 8 simulated collectors
+speak, so that the first collector gets from real sockets all that it would get. They answer 0.5 s
+after the time between the two samples, as a quiet node does.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ STUCK = 5
 
 
 def main() -> None:
+    """Measure each number of nodes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, nargs="+", default=[128])
     parser.add_argument("--relays", type=int, default=0)
@@ -70,6 +74,7 @@ def main() -> None:
 
 
 def stack(stuck: bool) -> list[Frame]:
+    """The frames of a rank that waits, or of the stuck one."""
     top = (
         [Frame("read_batch", "/job/data.py", 41)]
         if stuck
@@ -93,7 +98,9 @@ def group_of(layout: Layout, axis: str, rank: int) -> Group:
 
 
 def operations(rank: int, layout: Layout, stuck: bool, keep: int = OPERATIONS) -> RankOps:
-    """The end of the same history on all ranks, at times of each one's own; the stuck one has not entered the last operation."""
+    """The end of the same history on all ranks, at times of each one's own; the stuck one has not
+    entered the last operation.
+    """
     chance = random.Random(rank)
     groups = [
         group_of(layout, "tp", rank // RANKS * RANKS),
@@ -133,6 +140,7 @@ def operations(rank: int, layout: Layout, stuck: bool, keep: int = OPERATIONS) -
 
 
 def capture(node: int, layout: Layout, keep: int = OPERATIONS) -> NodeCapture:
+    """What one simulated node answers."""
     ranks = []
     chance = random.Random(node)
     for rank in range(node * RANKS, (node + 1) * RANKS):
@@ -286,6 +294,7 @@ class Fleet:
 
 
 async def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> None:
+    """Start collectors and agents, and print one row."""
     relays: int = flags.relays
     collectors = [start(folder, "log", "--capture-timeout", "60")]
     try:

@@ -1,6 +1,8 @@
-"""Collectors below the first, simulated with all of their nodes: real sockets and keys, one for each thousand nodes or so.
+"""Collectors below the first, simulated with all of their nodes: real sockets and keys, one for
+each thousand nodes or so.
 
-What the first collector gets is what it gets of real ones, so that it can be measured with more nodes than a machine holds.
+What the first collector gets is what it gets of real ones, so that it can be measured with more
+nodes than a machine holds.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _STANDS_S = 2.0  # as a real one, when there is no news
 
 
 class Crowd:
-    """Collectors `s0`, `s1` ... of these nodes; `news` says where a node's ranks are, `bodies` are the answers to a capture."""
+    """Collectors `s0`, `s1` ... of these nodes; `news` says where a node's ranks are, `bodies` are
+    the answers to a capture.
+    """
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ from .large import capture
 
 
 def timed(folder: Path, *flags: str) -> float:
+    """Seconds of one `hangdoctor report`."""
     begin = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "hangdoctor", "report", str(folder), "--quiet", *flags], check=True
@@ -36,6 +37,7 @@ def timed(folder: Path, *flags: str) -> float:
 
 
 def main() -> None:
+    """Measure in turns, and print seconds and size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

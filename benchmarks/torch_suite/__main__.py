@@ -141,6 +141,7 @@ def table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def main() -> None:
+    """Run every test in each mode, and exit with 1 where one ends differently."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -81,10 +81,12 @@ def reason(text: str) -> str:
 
 
 def names() -> list[str]:
+    """All tests of the suite."""
     return list(unittest.TestLoader().getTestCaseNames(Suite))
 
 
 def main() -> None:
+    """Run the tests that are named, or all, and write how each ended."""
     results, Suite.start, *wanted = sys.argv[1:]
     for name in wanted or names():
         line = json.dumps(outcome(name))

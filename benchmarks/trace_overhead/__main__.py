@@ -76,6 +76,7 @@ def measure(
 def table(
     on: dict[str, list[float]], off: dict[str, list[float]], entries: dict[str, Tracer]
 ) -> list[str]:
+    """Lines of a Markdown table."""
     base_on, base_off = statistics.median(on["nothing"]), statistics.median(off["nothing"])
     lines = [
         "| tracer | a followed call, ns | an ignored call, ns | bytes an event |",
@@ -109,11 +110,13 @@ def soak(folder: Path, events: int) -> str:
 
 
 def resident_kb() -> float:
+    """Memory of this process."""
     text = Path("/proc/self/status").read_text()
     return float(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
 def main() -> None:
+    """Measure in turns, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

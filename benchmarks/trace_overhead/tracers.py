@@ -26,17 +26,22 @@ Figure = Callable[[], float]
 class Tracer(Protocol):
     slower: int  # by about how much: fewer calls in a block, so that all blocks take about as long
 
-    def run(self, figure: Figure) -> float: ...
-    def bytes_per_event(self) -> float: ...
+    def run(self, figure: Figure) -> float:
+        """The figure with this tracer switched on."""
+
+    def bytes_per_event(self) -> float:
+        """What one call or return takes in its record."""
 
 
 class Nothing:
     slower = 1
 
     def run(self, figure: Figure) -> float:
+        """See `Tracer`."""
         return figure()
 
     def bytes_per_event(self) -> float:
+        """See `Tracer`."""
         return 0.0
 
 
@@ -51,6 +56,7 @@ class Ours:
         self._tracer = OurTracer(BoxWriter(place, "benchmark"))
 
     def run(self, figure: Figure) -> float:
+        """See `Tracer`."""
         os.environ[PURE_VARIABLE] = "1" if self._pure else "0"
         self._serial += 1
         self._tracer.obey(Request(self._serial, True, ("followed_part",)))
@@ -66,6 +72,7 @@ class Ours:
             self._tracer.obey(Request(self._serial, False))
 
     def bytes_per_event(self) -> float:
+        """See `Tracer`."""
         return 0.0 if self._floor else float(fmt.EVENT_BYTES)
 
 
@@ -84,6 +91,7 @@ class VizTracer:
         self._bytes = 0.0
 
     def run(self, figure: Figure) -> float:
+        """See `Tracer`."""
         tracer = self._make(
             verbose=0, tracer_entries=1_000_000
         )  # anew: its making alone sets a profile function
@@ -104,6 +112,7 @@ class VizTracer:
         return len(text) / max(1, 2 * text.count('"dur"'))
 
     def bytes_per_event(self) -> float:
+        """See `Tracer`."""
         return self._bytes
 
 
@@ -120,6 +129,7 @@ class TraceAndTee:
         self._lines = self._size = 0
 
     def run(self, figure: Figure) -> float:
+        """See `Tracer`."""
         with self._path.open("w") as file:
             tee = _Tee(file)
             with contextlib.redirect_stdout(tee):
@@ -129,6 +139,7 @@ class TraceAndTee:
         return result
 
     def bytes_per_event(self) -> float:
+        """See `Tracer`."""
         return self._size / max(1, self._lines)
 
 

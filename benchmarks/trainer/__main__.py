@@ -73,6 +73,7 @@ def measure(count: int, what: str, flags: str, seconds: float) -> list[dict[str,
 
 
 def tokens(flags: str) -> int:
+    """Tokens of one step with these flags."""
     words = flags.split()
     return int(words[words.index("--model.seq_length") + 1]) * int(
         words[words.index("--train.global_batch") + 1]
@@ -80,6 +81,7 @@ def tokens(flags: str) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Measure each comparison, and print Markdown."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.trainer", description=(__doc__ or "").splitlines()[0]
     )

@@ -50,6 +50,7 @@ def inputs(device: str, dtype: torch.dtype, tokens: int, hidden: int) -> dict[st
 
 
 def milliseconds(call: Callable[[], Any], device: str, repeats: int) -> float:
+    """The best of the repeated times of one call."""
     times = []
     for _ in range(repeats + 3):
         if device == "cuda":
@@ -65,6 +66,7 @@ def milliseconds(call: Callable[[], Any], device: str, repeats: int) -> float:
 def forward_backward(
     function: Callable[..., torch.Tensor], arguments: Inputs
 ) -> Callable[[], None]:
+    """One call of a kernel with its gradient."""
     y = function(*arguments())
     grad = torch.ones_like(y)
 
@@ -75,6 +77,7 @@ def forward_backward(
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Measure each kernel in each flavour, and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.trainer.kernels", description=(__doc__ or "").splitlines()[0]
     )

@@ -105,6 +105,7 @@ class PlainTraining:
         self.optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.95))
 
     def step(self, batch: torch.Tensor) -> float:
+        """The loss of one batch, after the optimizer's step."""
         parts, total = batch.split(self.micro), 0.0
         for part in parts:
             loss = self.model(part) / len(parts)

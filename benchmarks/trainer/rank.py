@@ -66,6 +66,7 @@ def fixed_batches(config: Config, topology: Topology) -> Any:
 
 
 def trainer_step(config: Config, topology: Topology) -> Callable[[], Any]:
+    """One step of the trainer, on a batch that stays the same."""
     context = session.build_context(config, topology, VOCAB)
     engine = build_engine(config, topology, context, batch_size(config.train).at(0))
     batches = fixed_batches(config, topology)
@@ -73,6 +74,7 @@ def trainer_step(config: Config, topology: Topology) -> Callable[[], Any]:
 
 
 def plain_step(config: Config) -> Callable[[], Any]:
+    """One step of the plain GPT of the same sizes."""
     m, t = config.model, config.train
     training = PlainTraining(
         yardstick(VOCAB, m.hidden_size, m.heads, m.layers, length=m.seq_length), t.micro_batch
@@ -124,6 +126,7 @@ def pipeline_step(config: Config, topology: Topology) -> Callable[[], Any]:
 
 
 def main() -> None:
+    """Measure, and leave a line of JSON."""
     seconds, out, what, flags = float(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
     config, launch = load_config(flags), discover()
     check(config, Machine(launch.world_size, False))

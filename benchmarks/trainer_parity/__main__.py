@@ -48,6 +48,7 @@ class Case:
 
     @property
     def name(self) -> str:
+        """TP x PP x DP, and what else is special about it."""
         return f"{self.tp}x{self.pp}x{self.dp}{' ' + self.note if self.note else ''}"
 
 
@@ -92,6 +93,7 @@ def launch(ranks: int, flags: list[str], timeout: float = 1500.0) -> str:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """What a run has written for each iteration."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -150,6 +152,7 @@ def compare(
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run each topology, and fail where one is too far from the reference."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.trainer_parity", description=(__doc__ or "").splitlines()[0]
     )

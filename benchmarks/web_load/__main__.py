@@ -1,12 +1,15 @@
 """200 readers of the page and 2,000 simulated agents at once, against one real collector: `python
 -m benchmarks.web_load`.
 
-The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each second) run in this process, the
-readers, the prober and Chromium in others; all share the machine with the collector. Measured without and with readers: processor time of
-the collector, and its answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and whether
-those that take nothing are cut off. Then first paint of the page in Chromium, and a capture of all ranks asked for by the API.
+The agents (8 ranks each, every rank in an operation, phase and iteration of its own, reports each
+second) run in this process, the readers, the prober and Chromium in others; all share the machine
+with the collector. Measured without and with readers: processor time of the collector, and its
+answer time to an agent's hello, which waits for nothing else. Of the readers: frames, bytes, and
+whether those that take nothing are cut off. Then first paint of the page in Chromium, and a capture
+of all ranks asked for by the API.
 
-100,000 ranks: `--nodes 500 --crowd 12000 --readers 3`. Simulated collectors speak for the nodes beside the agents, and no capture is asked for.
+100,000 ranks: `--nodes 500 --crowd 12000 --readers 3`. Simulated collectors speak for the nodes
+beside the agents, and no capture is asked for.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ _PAGE_S = 20.0
 
 
 def main() -> None:
+    """Measure, or do the part of the role that is named."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument(
@@ -70,16 +74,17 @@ def main() -> None:
 
 
 def place(folder: Path) -> Published:
+    """Address and token of the page."""
     found = published(folder)
     assert found is not None
     return found
 
 
-# --------------------------------------------------------------------------- the others, each a
-# process
+# ----------------------------------------------------------------------- the others, each a process
 
 
 async def readers(folder: Path, count: int, seconds: float) -> None:
+    """Read the stream over many connections, and print what came."""
     told = place(folder)
     host, port = told.address.removeprefix("http://").split(":")
     ask = (
@@ -126,6 +131,7 @@ async def readers(folder: Path, count: int, seconds: float) -> None:
 
 
 def prober(folder: Path, seconds: float) -> None:
+    """Say hello as an agent again and again, and print how long the answers took."""
     made, context = keys.load(folder), zmq.Context()
     socket: Any = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.IDENTITY, b"prober")
@@ -146,6 +152,7 @@ def prober(folder: Path, seconds: float) -> None:
 
 
 def browser(folder: Path) -> None:
+    """Open the page in Chromium, and print its first paint."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
@@ -228,6 +235,7 @@ def marks_of(driver: Any) -> list[float]:
 
 
 def state_of(driver: Any) -> str:
+    """What the browser shows, for the message of a failure."""
     said = driver.execute_script(
         "return document.visibilityState + ', ' + document.readyState + ': ' + document.body.innerText.slice(0, 300)"
     )
@@ -236,18 +244,13 @@ def state_of(driver: Any) -> str:
 
 async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
     """Run one of the above beside us; what it printed."""
+    words = ["--role", name, "--folder", str(folder)]
+    words += ["--readers", str(flags.readers), "--seconds", str(flags.seconds)]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "benchmarks.web_load",
-        "--role",
-        name,
-        "--folder",
-        str(folder),
-        "--readers",
-        str(flags.readers),
-        "--seconds",
-        str(flags.seconds),
+        *words,
         stdout=asyncio.subprocess.PIPE,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -256,18 +259,25 @@ async def role(name: str, folder: Path, flags: argparse.Namespace) -> Any:
     return json.loads(said) if said else None
 
 
-# --------------------------------------------------------------------------- the agents, and the
-# measurement
+# ------------------------------------------------------------------ the agents, and the measurement
 
 
 def motley(node: int, seq: int, rng: random.Random) -> list[msg.RankNow]:
     """Ranks of one node, each somewhere else."""
     return [
-        msg.RankNow(r, idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30), iteration=seq - rng.randrange(3),
-                    phase=f"phase{rng.randrange(6)}", op=f"op{rng.randrange(12)}", seq=seq, inside=rng.random() < 0.7, box=True,
-                    waits=rng.randrange(90))
-        for r in range(node * RANKS, (node + 1) * RANKS)
-    ]  # fmt: skip
+        msg.RankNow(
+            rank,
+            idle_s=0.1 if rng.random() < 0.95 else rng.uniform(4, 30),
+            iteration=seq - rng.randrange(3),
+            phase=f"phase{rng.randrange(6)}",
+            op=f"op{rng.randrange(12)}",
+            seq=seq,
+            inside=rng.random() < 0.7,
+            box=True,
+            waits=rng.randrange(90),
+        )
+        for rank in range(node * RANKS, (node + 1) * RANKS)
+    ]
 
 
 class Motley(Fleet):
@@ -287,6 +297,7 @@ class Motley(Fleet):
 
 
 async def measure(folder: Path, flags: argparse.Namespace) -> None:
+    """Start the collector, and measure it."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [
@@ -319,6 +330,7 @@ async def measure(folder: Path, flags: argparse.Namespace) -> None:
 
 
 async def run(folder: Path, flags: argparse.Namespace, watched: psutil.Process) -> None:
+    """Measure without and with readers, then the browser."""
     nodes = flags.nodes + flags.crowd
     print(
         f"load {os.getloadavg()[0]:.1f}; {nodes} nodes, {nodes * RANKS} ranks, {flags.readers} readers",
@@ -377,6 +389,7 @@ async def ask_for_a_capture(folder: Path, fleet: Fleet) -> None:
 async def one_measurement(
     folder: Path, flags: argparse.Namespace, watched: psutil.Process, readers_too: bool
 ) -> str:
+    """One line: processor time, memory and answer time of the collector."""
     cpu, begin = sum(watched.cpu_times()[:2]), time.monotonic()
     jobs = [role("prober", folder, flags)] + (
         [role("readers", folder, flags)] if readers_too else []
@@ -400,6 +413,7 @@ async def one_measurement(
 
 
 def get(folder: Path, path: str, body: bytes | None = None) -> bytes:
+    """The answer to one request of the page's API."""
     told = place(folder)
     request = urllib.request.Request(
         told.address + path, body, {"Authorization": f"Bearer {told.token}"}
@@ -409,6 +423,7 @@ def get(folder: Path, path: str, body: bytes | None = None) -> bytes:
 
 
 async def status(folder: Path) -> Any:
+    """The collector's status, as its API has it."""
     return json.loads(await asyncio.to_thread(get, folder, "/api/v1/status"))
 
 

@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..probe import folder as folders
 from ..probe import retention
 from ..readers.node import CaptureOptions
+from .shared_flags import seconds
 
 if TYPE_CHECKING:  # asyncio and sockets are not needed for the help text
     from ..agents.node_agent import AgentOptions
@@ -60,20 +61,16 @@ _TIDY_S = 2.0
     metavar="NAME",
     help="Name of this node (default: Slurm's name, else the host name).",
 )
-@click.option(
+@seconds(
     "--interval",
     default=1.0,
-    show_default=True,
-    type=click.FloatRange(0.1, 60),
-    metavar="S",
+    least=0.1,
+    most=60,
     help="Seconds between two samples of the ranks.",
 )
-@click.option(
+@seconds(
     "--linger",
     default=60.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    metavar="S",
     help="Exit S seconds after the last rank has ended.",
 )
 @click.option(
@@ -105,7 +102,7 @@ def command(once: str | None, **flags: Any) -> None:
 
 def _stay(flags: dict[str, Any]) -> None:
     from ..agents import node_agent
-    from ..launchers.slurm import parse_job
+    from ..launchers.slurm_job import parse_job
 
     job, step = parse_job(flags["jobid"]) if flags["jobid"] else ("", "")
     _tidy()

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from ..sidecar.wiring import choose_folder, collect, relay, watch_flags
+from ..sidecar.wiring import choose_folder, collect, relay
 from ..transport import address
 from ..transport.folder_lock import only_collector
+from .shared_flags import seconds
+from .watch_flags import watch_flags
 
 __all__ = ["choose_folder", "command"]
 
@@ -26,11 +28,10 @@ __all__ = ["choose_folder", "command"]
 @click.option(
     "--insecure", is_flag=True, help="Do not encrypt; only for tcp on the loopback and for ipc."
 )
-@click.option(
+@seconds(
     "--lonely",
     default=0.0,
-    metavar="S",
-    type=click.FloatRange(0),
+    show_default=False,
     help="Exit S seconds after the last agent has left (default: never).",
 )
 @click.option(

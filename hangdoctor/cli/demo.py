@@ -24,7 +24,7 @@ from ..errors import HangdoctorError
 from ..launchers.local import LocalLauncher
 from ..model.capture import JobCapture, NodeCapture
 from ..model.diagnosis import Diagnosis
-from ..readers import discover, proc
+from ..readers import descendants, discover, proc
 from ..readers.node import CaptureOptions
 from ..storage import bundle
 from . import pipes
@@ -198,7 +198,7 @@ def running_job(command: list[str], folder: str) -> Iterator[subprocess.Popen[st
         yield job
     finally:
         for pid in [
-            *(c.pid for c in discover.children_of(job.pid, discover.parents())),
+            *(c.pid for c in descendants.children_of(job.pid, descendants.parents())),
             job.pid,
         ]:  # torchrun starts ranks in sessions of their own
             with contextlib.suppress(ProcessLookupError):
@@ -250,7 +250,9 @@ def _progress(line: str) -> str:
 
 
 def _what_went_wrong(tail: list[str]) -> str:
-    """The first lines that mention an error: the summary that torchrun prints at the end hides them."""
+    """The first lines that mention an error: the summary that torchrun prints at the end hides
+    them.
+    """
     errors = [line for line in tail if "rror" in line]
     return "\n  ".join(errors[:6] or tail[-15:])
 

@@ -22,6 +22,7 @@ from ..storage import bundle
 from ..time_limit import OutOfTime, within
 from . import complete, pipes
 from .output import Shown, deliver, exit_with, full_flag, progress_to_stderr, result_flags
+from .shared_flags import seconds
 
 _SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
 _SAVE_AT_LEAST_S = 5.0  # nor longer than for the capture, where that is more than so much
@@ -70,20 +71,17 @@ _PAUSE_AT_MOST_S = (
 @click.option(
     "--user", default="", help="Only ranks of this user (default: you; as root all users)."
 )
-@click.option(
+@seconds(
     "--settle",
     default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, 3600),
-    metavar="S",
+    most=3600,
     help="Seconds between the two samples of each rank. Without the flag a longer third sample is added if only that can tell slow from stuck.",
 )
-@click.option(
+@seconds(
     "--timeout",
     default=20.0,
-    show_default=True,
-    type=click.FloatRange(0.5, 3600),
-    metavar="S",
+    least=0.5,
+    most=3600,
     help="Seconds for the whole capture; ranks and nodes that have not answered by then are reported as missing.",
 )
 @click.option(
@@ -208,15 +206,18 @@ def choose_launcher(
     """
     named = [name for name in ("local", "pids", "jobid", "hostfile", "pbs") if flags[name]]
     if len(named) != 1:
-        what = "no target was given" if not named else "more than one target was given"
-        raise UsageError(what, "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs.")
+        raise UsageError(
+            "more than one target was given" if named else "no target was given",
+            "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs.",
+        )
     python = flags["python"]
     if named[0] in ("local", "pids"):
         from ..launchers.local import LocalLauncher
 
         return LocalLauncher(), options
     if named[0] == "jobid":
-        from ..launchers.slurm import SlurmLauncher, parse_job
+        from ..launchers.slurm import SlurmLauncher
+        from ..launchers.slurm_job import parse_job
 
         job, step = parse_job(str(flags["jobid"]))
         return SlurmLauncher(job, step, str(python or "")), msgspec.structs.replace(

@@ -57,9 +57,11 @@ class Verbs(click.Group):
     """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs, in the order of `--help`."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a verb, imported now; None where there is no such verb."""
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f".{VERBS[cmd_name][0]}", __package__)
@@ -74,6 +76,7 @@ class Verbs(click.Group):
         return described(((name, help) for name, (_, help) in VERBS.items()), incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs for `--help`, written without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, help) for name, (_, help) in VERBS.items()])
 

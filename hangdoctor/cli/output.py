@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import Struct
@@ -18,6 +17,7 @@ from ..model.diagnosis import Diagnosis
 from ..storage import bundle
 from ..time_limit import OutOfTime, within
 from . import pipes
+from .shared_flags import Command, together
 
 _WRITE_S = 20.0
 _ROWS = 40  # of a report that goes to a file or a pipe
@@ -25,7 +25,7 @@ _ROWS_AT_LEAST = 23
 EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12}
 
 
-def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def result_flags(command: Command) -> Command:
     """--json, --quiet, --no-color and --exit-code."""
     flags = [
         click.option(
@@ -51,12 +51,10 @@ def result_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Exit with 0 healthy, 10 hang, 11 slow, 12 could not tell (default: 0 for all).",
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    return together(flags)(command)
 
 
-def full_flag(command: Callable[..., Any]) -> Callable[..., Any]:
+def full_flag(command: Command) -> Command:
     """--full."""
     return click.option(
         "--full", is_flag=True, help="Print the whole report (default: what fits on one screen)."
@@ -123,6 +121,7 @@ def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, shown: Shown) -> No
 
 
 def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:
+    """End the program with the exit code of the verdict, where `--exit-code` was given."""
     if wanted:
         raise click.exceptions.Exit(EXIT_CODES[diagnosis.status])
 
@@ -162,6 +161,8 @@ def write_file(target: str, pieces: Iterable[bytes]) -> int:
 
 
 def progress_to_stderr(quiet: bool) -> Callable[[str], None]:
+    """What prints a line of progress to standard error; nothing with `quiet`."""
+
     def say(text: str) -> None:
         if not quiet:
             pipes.say(f"hangdoctor: {text}", err=True)

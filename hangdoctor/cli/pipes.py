@@ -1,5 +1,5 @@
-"""Standard output and standard error, in one place for all verbs: nothing on them steers the reader's terminal, and the
-reader may go away (`| head`).
+"""Standard output and standard error, in one place for all verbs: nothing on them steers the
+reader's terminal, and the reader may go away (`| head`).
 
 Only a broken pipe of ours counts, not every other one (of a node, of a socket); click and rich do
 not make this difference: they end the program at any of them, with exit code 1.
@@ -45,7 +45,9 @@ class _Progress(io.FileIO):
 
 
 class _Tame(io.TextIOWrapper):
-    """Text that cannot steer a terminal, whoever wrote it: also what click, rich and a traceback print."""
+    """Text that cannot steer a terminal, whoever wrote it: also what click, rich and a traceback
+    print.
+    """
 
     def write(self, text: str) -> int:
         super().write(tame(text))
@@ -58,18 +60,24 @@ def say(text: str, err: bool = False) -> None:
 
 
 def hand_back(frame: str) -> None:
-    """Print the framed answer of this node for the host that asked: base64, which nobody reads (`transport.stdout_frame`)."""
+    """Print the framed answer of this node for the host that asked: base64, which nobody reads
+    (`transport.stdout_frame`).
+    """
     sys.stdout.write(frame)
     sys.stdout.flush()
 
 
 def watch() -> None:
-    """From now on output is tame, and a write to standard output without a reader raises `OutputClosed`."""
+    """From now on output is tame, and a write to standard output without a reader raises
+    `OutputClosed`.
+    """
     sys.stdout, sys.stderr = _again(sys.stdout, _Output), _again(sys.stderr, _Progress)
 
 
 def _again(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
-    """The same stream over a file of this kind; a stream that is none of the interpreter's own is left alone."""
+    """The same stream over a file of this kind; a stream that is none of the interpreter's own is
+    left alone.
+    """
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
@@ -96,7 +104,9 @@ def drop() -> None:
 
 @contextlib.contextmanager
 def shown() -> Iterator[None]:
-    """For output with more work after it: a file to write, a verdict as exit code. A missing reader does not stop that."""
+    """For output with more work after it: a file to write, a verdict as exit code. A missing reader
+    does not stop that.
+    """
     try:
         yield
         sys.stdout.flush()

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from ..errors import BundleError, UsageError
-from ..launchers.slurm import parse_job
+from ..launchers.slurm_job import parse_job
 from ..launchers.verb_on_nodes import Target
 from ..preflight import on_nodes as preflight
 from ..preflight.compare import Preflight
@@ -19,6 +19,7 @@ from ..preflight.readings import PreflightOptions
 from ..text.printable import as_json
 from . import complete, pipes
 from .output import progress_to_stderr
+from .shared_flags import seconds
 
 EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 
@@ -60,12 +61,11 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
     metavar="PATH",
     help="Python on the nodes that can import hangdoctor (default: the Python running this).",
 )
-@click.option(
+@seconds(
     "--timeout",
     default=15.0,
-    show_default=True,
-    type=click.FloatRange(1, 600),
-    metavar="S",
+    least=1,
+    most=600,
     help="Seconds for the checks of a node.",
 )
 @click.option(

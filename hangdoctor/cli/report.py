@@ -86,7 +86,7 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     if not chosen:
         chosen = {"html": f"{folder.resolve() if not folder.name else folder}.html"}
     if sum(target == "-" for target in chosen.values()) > 1:
-        raise UsageError("only one file can be standard output")
+        raise UsageError("only one file can be standard output", "Name a file for the other one.")
     capture = bundle.load(folder)
     diagnosis = diagnose(capture)
     failed: list[HangdoctorError] = []

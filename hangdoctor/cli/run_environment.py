@@ -26,7 +26,9 @@ _OWN = ("PYTHONPATH", "HANGDOCTOR_DIR", requests.VARIABLE)
 
 
 def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment as this process got it: Python itself sets LC_CTYPE in the C locale (PEP 538)."""
+    """The environment as this process got it: Python itself sets LC_CTYPE in the C locale (PEP
+    538).
+    """
     kept = dict(environ)
     try:
         came = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -41,7 +43,9 @@ def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepare(environ: MutableMapping[str, str]) -> None:
-    """Set PYTHONPATH and HANGDOCTOR_DIR for the job, and make the folder; what fails is printed and left out."""
+    """Set PYTHONPATH and HANGDOCTOR_DIR for the job, and make the folder; what fails is printed and
+    left out.
+    """
     before = environ.get("PYTHONPATH", "")
     if os.pathsep in str(STARTUP):
         _warn(

@@ -13,14 +13,16 @@ import click
 from ..errors import LauncherError, UsageError
 from ..launchers.kept_agents import Beside, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
-from ..launchers.slurm import SlurmLauncher, clean_environment, parse_job
+from ..launchers.slurm import SlurmLauncher
+from ..launchers.slurm_job import clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
-from ..readers import discover
-from ..sidecar.wiring import collect, watch_flags
+from ..readers import discover, job_choice
+from ..sidecar.wiring import collect
 from ..text.job_names import short_job
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import complete, pipes
+from .watch_flags import watch_flags
 
 
 @click.command("sidecar")
@@ -61,14 +63,30 @@ def command(**flags: Any) -> None:
     Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
     and does not change the job. Choose one target: --jobid, --hostfile, --pbs or --local.
     """
-    if flags["here"] and not flags["job"]:
+    target = _target(flags)
+    if target == "here" and not flags["job"]:
         flags["job"] = _job_here()
     folder = _folder(flags)
     with only_collector(folder):
-        _watch(folder, flags)
+        _watch(folder, target, flags)
 
 
-def _watch(folder: Path, flags: dict[str, Any]) -> None:
+def _target(flags: dict[str, object]) -> str:
+    """The flag that names the nodes.
+
+    Raises:
+        UsageError: no target, or more than one.
+    """
+    named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
+    if len(named) != 1:
+        raise UsageError(
+            "more than one target was given" if named else "no target was given",
+            "Choose one of --jobid J, --hostfile F, --pbs and --local.",
+        )
+    return named[0]
+
+
+def _watch(folder: Path, target: str, flags: dict[str, Any]) -> None:
     """Run agents and collector until the job ends."""
     keys.make(folder)
     words = ["--folder", str(folder)]
@@ -76,7 +94,7 @@ def _watch(folder: Path, flags: dict[str, Any]) -> None:
         words += ["--job", str(flags["job"])]
     if flags["here"]:
         _say_who_is_missing(str(flags["job"]))
-    commands = _commands(flags, words)
+    commands = _commands(target, flags, words)
     agents = Beside(
         commands,
         clean_environment(os.environ),
@@ -106,7 +124,7 @@ def _say_who_is_missing(job: str) -> None:
     if not any(j.is_named(job) for j in found):
         named = f" of job {job}" if job else ""
         pipes.say(
-            f"hangdoctor: waiting for ranks{named}; {discover.here_now([j.key for j in found])}",
+            f"hangdoctor: waiting for ranks{named}; {job_choice.here_now([j.key for j in found])}",
             err=True,
         )
 
@@ -119,36 +137,31 @@ def _end() -> None:
 def _folder(flags: dict[str, object]) -> Path:
     if flags["folder"]:
         return Path(str(flags["folder"])).absolute()
-    named = (
-        f"slurm-{flags['jobid']}"
-        if flags["jobid"]
-        else f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
-        if flags["pbs"]
-        else ""
-    )
-    return address.job_folder(
-        named or f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
-    )
+    return address.job_folder(_folder_name(flags))
 
 
-def _commands(flags: dict[str, object], words: list[str]) -> list[Command]:
+def _folder_name(flags: dict[str, object]) -> str:
+    if flags["jobid"]:
+        return f"slurm-{flags['jobid']}"
+    if flags["pbs"]:
+        return f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
+    return f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
+
+
+def _commands(target: str, flags: dict[str, object], words: list[str]) -> list[Command]:
     """The command for each node.
 
     Raises:
-        UsageError: no target, or more than one.
+        UsageError: a flag that does not go with this target.
         LauncherError: the job cannot be reached.
     """
-    named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
-    if len(named) != 1:
-        what = "no target was given" if not named else "more than one target was given"
-        raise UsageError(what, "Choose one of --jobid J, --hostfile F, --pbs and --local.")
     python = str(flags["python"])
-    if named[0] == "jobid":
+    if target == "jobid":
         job, step = parse_job(str(flags["jobid"]))
         return SlurmLauncher(job, step, python).stay(words)
-    if named[0] == "hostfile":
+    if target == "hostfile":
         return over_ssh(read_hostfile(Path(str(flags["hostfile"]))), words, python)
-    if named[0] == "pbs":
+    if target == "pbs":
         return over_mpiexec(words, python)
     if python and python != sys.executable:
         raise UsageError(

@@ -25,6 +25,7 @@ from ..transport.keys import make_folder
 from ..watch.live_ranks import STILL_S
 from ..web.page_address import Published, published
 from . import complete, pipes
+from .shared_flags import seconds
 
 _START_S = 30.0
 _SETTLED_S = (
@@ -80,12 +81,11 @@ _SETTLED_S = (
     metavar="FILE|-",
     help="Write the ranks once as JSON and exit; - is standard output.",
 )
-@click.option(
+@seconds(
     "--interval",
     default=1.0,
-    show_default=True,
-    type=click.FloatRange(0.2, 60),
-    metavar="S",
+    least=0.2,
+    most=60,
     help="Seconds between two updates.",
 )
 @click.option(

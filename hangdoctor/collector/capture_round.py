@@ -107,9 +107,7 @@ class Round:
         captures = dict(self.captures)
         silent: list[SilentNode] = []
         for name, node in known.items():
-            seen = {r.rank for r in captures[name].ranks} if name in captures else set()
-            # A rank may have come up again on another node.
-            lost = sorted(set(node.ranks) - seen - present)
+            lost = self._lost(node, present)
             if name in captures or name in self.empty:
                 self._add_gone(captures, node, lost, world)
             elif lost or not node.ranks:  # else it is no longer a node of this job
@@ -126,6 +124,12 @@ class Round:
             notes=[str(self.reason)],
             packed=self._bodies if world > LARGE else {},
         )
+
+    def _lost(self, node: Node, present: set[int]) -> list[int]:
+        """The ranks of a node that are not in its capture, nor, started again, in another node's."""
+        own = self.captures.get(node.name)
+        seen = {r.rank for r in own.ranks} if own is not None else set()
+        return sorted(set(node.ranks) - seen - present)
 
     def _job(self, known: Iterable[Node]) -> str:
         """The job that most captures are of, else that most nodes have said to run."""

@@ -1,4 +1,6 @@
-"""A line for each agent that comes or goes, as long as they are few; the rest of a crowd is one line."""
+"""A line for each agent that comes or goes, as long as they are few; the rest of a crowd is one
+line.
+"""
 
 from __future__ import annotations
 

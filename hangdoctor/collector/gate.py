@@ -13,7 +13,9 @@ _LOG = logging.getLogger("hangdoctor.collector")
 
 
 class Gate:
-    """ZAP (https://rfc.zeromq.org/spec/27/): who holds the job's key may come in; the others are counted."""
+    """ZAP (https://rfc.zeromq.org/spec/27/): who holds the job's key may come in; the others are
+    counted.
+    """
 
     def __init__(self, context: zmq.asyncio.Context, admitted: bytes) -> None:
         self.admitted = z85.decode(admitted)

@@ -1,9 +1,10 @@
 """Keeps raw connections to the agents' port from taking all files of the collector.
 
-ZeroMQ accepts whoever comes and gives each ten seconds for the handshake; meanwhile each is an open file, as every agent is,
-and as the files of the incidents are. Here the process looks at its own sockets, and only when many files are open: a
-connection that has sent less than a handshake takes is unfinished, and where one address has many of them, or all together
-are too many, they are shut down, the oldest first. Agents finish theirs within milliseconds, or come again.
+ZeroMQ accepts whoever comes and gives each ten seconds for the handshake; meanwhile each is an open
+file, as every agent is, and as the files of the incidents are. Here the process looks at its own
+sockets, and only when many files are open: a connection that has sent less than a handshake takes
+is unfinished, and where one address has many of them, or all together are too many, they are shut
+down, the oldest first. Agents finish theirs within milliseconds, or come again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Crowd:
         self.shut = 0  # connections so far
 
     def thin_out(self, agents: int) -> int:
-        """Shut down unfinished connections that are too many; how many were. `agents` are expected to be connected."""
+        """Shut down unfinished connections that are too many; how many were. `agents` are expected
+        to be connected.
+        """
         limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _MOST_FILES)
         lowest_free = min(_lowest_free(), limit)
         if lowest_free < agents + _FEW_FILES:
@@ -117,7 +120,9 @@ def _of(info: bytes, place: tuple[int, str]) -> int:
 
 
 def _lowest_free() -> int:
-    """The lowest number that is not an open file: all below it are. A high number where none can be opened."""
+    """The lowest number that is not an open file: all below it are. A high number where none can be
+    opened.
+    """
     try:
         number = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -113,7 +113,9 @@ class Log(Struct, frozen=True):
 
 
 class Remember(Struct, frozen=True):
-    """Keep positions and rhythm as they are now, then send these: what cannot be kept is not acknowledged, and is said again."""
+    """Keep positions and rhythm as they are now, then send these: what cannot be kept is not
+    acknowledged, and is said again.
+    """
 
     acks: list[Send]
 

@@ -1,6 +1,8 @@
-"""What a person wants of a running collector, by a file in the job's folder, which is private to its user.
+"""What a person wants of a running collector, by a file in the job's folder, which is private to
+its user.
 
-FOLDER/hangdoctor-collector-trace.json    switch call traces on or off in all ranks: `probe.calls.request.Request` as JSON
+FOLDER/hangdoctor-collector-trace.json switches call traces on or off in all ranks. It holds a
+`probe.calls.request.Request` as JSON.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ from .instructions import Counters, Instruction, Log, Settings
 
 
 class Peer(Struct):
-    """The books of one peer. `tokens`: messages that it may send now; they come back with time (a token bucket)."""
+    """The books of one peer. `tokens`: messages that it may send now; they come back with time (a
+    token bucket).
+    """
 
     agent: str = ""
     strikes: int = 0

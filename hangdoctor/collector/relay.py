@@ -1,7 +1,8 @@
-"""A collector in the middle of a tree: changes go up merged, captures fan down, answers go up as they come.
+"""A collector in the middle of a tree: changes go up merged, captures fan down, answers go up as
+they come.
 
-To those below it is a collector, to the one above it an agent: what it has acknowledged lies in its own spool until the
-one above has acknowledged it. No I/O and no clock here, as in `state`.
+To those below it is a collector, to the one above it an agent: what it has acknowledged lies in its
+own spool until the one above has acknowledged it. No I/O and no clock here, as in `state`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class _News(Struct):
 
 
 class Relay(Core):
-    """The core of a collector with a parent. `keep` puts a report into the spool, `up` sends an answer at once."""
+    """The core of a collector with a parent. `keep` puts a report into the spool, `up` sends an
+    answer at once.
+    """
 
     def __init__(
         self,

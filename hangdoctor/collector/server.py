@@ -53,7 +53,9 @@ class Memory(Protocol):
         """What a collector before this one has kept; empty where there was none."""
 
     def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        """What keeps them as they are now: called in a thread, where a lock or a slow disk blocks nothing else."""
+        """What keeps them as they are now: called in a thread, where a lock or a slow disk blocks
+        nothing else.
+        """
 
 
 class CollectorOptions(Struct, frozen=True):
@@ -296,7 +298,9 @@ class Server:
         return task
 
     async def _remember(self, socket: Any) -> None:
-        """Keep, then acknowledge; one at a time, and while one waits for the disk, the next ones become one."""
+        """Keep, then acknowledge; one at a time, and while one waits for the disk, the next ones
+        become one.
+        """
         while self._acks:
             acks, self._acks = self._acks, {}
             if await asyncio.to_thread(self._keep, self._writing()):
@@ -326,5 +330,7 @@ class Server:
 
 
 def session_name() -> str:
-    """A name for this run of the collector, in the ids of its captures: no answer to an earlier run fits it."""
+    """A name for this run of the collector, in the ids of its captures: no answer to an earlier run
+    fits it.
+    """
     return f"{os.getpid()}-{secrets.token_hex(4)}"

@@ -80,7 +80,7 @@ class Core:
         self._warm_since: float | None = None
         self._told_warm = False
         self._empty_since: float | None = None  # agents are here, and none has a rank
-        self.observer: Observer | None = None  # sees all news that are taken
+        self.observers: list[Observer] = []  # see all news that are taken
 
     # ----------------------------------------------------------------- from the network
 
@@ -263,8 +263,8 @@ class Core:
         if news.past is not None:
             self.watchdog.recall(now, news.past)
         self.watchdog.report(now, news.ranks, late_s)
-        if self.observer is not None:
-            self.observer(node.name, news.ranks, late_s, now)
+        for observer in self.observers:
+            observer(node.name, news.ranks, late_s, now)
         if late_s < 2 * self.settings.interval_s:
             self.stragglers.report(news.ranks)
         if news.silent_s + late_s < self.settings.silent_s:

@@ -60,7 +60,9 @@ class Uplink:
         self.line.put(report)
 
     def send(self, answer: FromAgent) -> bool:
-        """An answer of a node; where the queue is full it waits for the one above. False: there is no line."""
+        """An answer of a node; where the queue is full it waits for the one above. False: there is
+        no line.
+        """
         self._waiting.append(answer)
         self._flush()
         return self.line.socket is not None
@@ -76,7 +78,9 @@ class Uplink:
         self._flush()
 
     def met_anew(self) -> bool:
-        """True once after each beginning: the parent may have been restarted, and know nothing of the nodes here."""
+        """True once after each beginning: the parent may have been restarted, and know nothing of
+        the nodes here.
+        """
         before, self._began = self._began, self.line.began
         return self._began != before
 

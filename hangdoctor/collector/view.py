@@ -1,16 +1,20 @@
-"""What the page and the metrics may see of the collector: collected in its loop, read by the page's own process.
+"""What the page and the metrics may see of the collector: collected in its loop, read by the page's
+own process.
 
-`take` and `look` cost microseconds; what a reader makes of it is the reader's own work. The core knows nothing of its readers.
+`take` and `look` cost microseconds; what a reader makes of it is the reader's own work. The core
+knows nothing of its readers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from msgspec import Struct, field, structs
 
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import smoothed
+from ..watch.job_history import Kept
 from ..watch.live_ranks import LastWord, age_s
 from .instructions import Node
 from .state import Core, Counters
@@ -46,7 +50,9 @@ class Now(Struct):
 
 
 class CaptureTimes(Struct):
-    """How long captures took: from the first request until all have answered, and diagnosis with saving."""
+    """How long captures took: from the first request until all have answered, and diagnosis with
+    saving.
+    """
 
     count: int = 0
     capture_s: float = 0.0
@@ -57,15 +63,15 @@ class CaptureTimes(Struct):
 class View:
     """One for each collector."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, core: Core, history: Callable[[], Kept] = Kept) -> None:
+        self.core, self.history = core, history
         self.now = Now()
         self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
         self._seen: dict[int, LastWord] = {}
         self._dirty: dict[int, LastWord] = {}
         self._waits: dict[int, float] = {}
-        core.observer = self.take
+        core.observers.append(self.take)
 
     # ----------------------------------------------------------------- in the collector's loop
 
@@ -75,7 +81,8 @@ class View:
         for told in ranks:
             if told.rank >= MAX_ROWS:
                 continue
-            # Here, not where it is read: how late a rank is must not depend on who looks, and how often.
+            # Here, not where it is read: how late a rank is must not depend on who looks, and how
+            # often.
             before = self._waits.get(told.rank, -1.0)
             share = self._waits[told.rank] = smoothed(before, float(told.waits))
             word = LastWord(node, told, came - age_s(told), share)

@@ -46,21 +46,17 @@ class Case(Struct):
 def open_case(capture: JobCapture) -> Case:
     """The capture as the passes read it."""
     views = view_job(capture)
-    sizes = [capture.world_size, *(v.capture.world_size for v in views)]
-    beyond_last = 1 + max((v.rank for v in views), default=-1)
-    world = max(*sizes, beyond_last)
     seen = {v.rank for v in views}
+    world = max(
+        capture.world_size, *(v.capture.world_size for v in views), max(seen, default=-1) + 1
+    )
     silent: dict[int, str] = {}
     for node in capture.silent:
-        why = _why_silent(node)
-        silent.update({rank: why for rank in node.ranks if rank not in seen})
-    absent = [r for r in range(world) if r not in seen and r not in silent]
-    if not views and capture.logs is not None:
-        absent = []  # logs alone: no rank was looked for
+        unseen = [rank for rank in node.ranks if rank not in seen]
+        silent |= dict.fromkeys(unseen, _why_silent(node))
+    logs_alone = not views and capture.logs is not None  # then no rank was looked for
+    absent = [] if logs_alone else sorted(set(range(world)) - seen - silent.keys())
     alive = [v for v in views if not v.gone]
-    gone = [v for v in views if v.gone]
-    waiting = [v for v in alive if v.waits and not v.stopped]
-    unread = [v for v in alive if v.unread]
     return Case(
         capture,
         views,
@@ -68,9 +64,9 @@ def open_case(capture: JobCapture) -> Case:
         silent,
         absent,
         alive=alive,
-        gone=gone,
-        waiting=waiting,
-        unread=unread,
+        gone=[v for v in views if v.gone],
+        waiting=[v for v in alive if v.waits and not v.stopped],
+        unread=[v for v in alive if v.unread],
     )
 
 

@@ -121,19 +121,22 @@ def _io_wait(case: Case, view: RankView) -> Finding:
     return finding
 
 
+def _place_of(thread: ThreadSample) -> tuple[object, ...]:
+    """Its lines and loop counters: the same in two samples only where it did not move."""
+    return tuple((f.name, f.line) for f in thread.frames) + counters(thread.frames)
+
+
 def _gil_holder(view: RankView) -> tuple[int, bool] | None:
     """(thread, asleep): the thread that held the GIL in every sample, at the same lines."""
-    samples = [s for s in view.capture.samples if any(t.frames for t in s.threads)]
     holders: list[ThreadSample] = []
-    for sample in samples:
+    for sample in view.capture.samples:
+        if not any(t.frames for t in sample.threads):
+            continue
         holder = next((t for t in sample.threads if t.gil), None)
         if holder is None:
             return None
         holders.append(holder)
-    if len(holders) < 2 or len({h.tid for h in holders}) > 1:
-        return None
-    places = {tuple((f.name, f.line) for f in h.frames) + counters(h.frames) for h in holders}
-    if len(places) > 1:
+    if len(holders) < 2 or len({(h.tid, _place_of(h)) for h in holders}) > 1:
         return None
     blocked = all(h.state in ("S", "D") for h in holders)
     never_ran = len({h.switches for h in holders}) == 1

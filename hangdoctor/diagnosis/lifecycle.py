@@ -104,13 +104,14 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     if not leaving and not ended:
         return []
     inside = [v for v in free if v.place.kind != "end" and not v.unread]
-    if case.unread and all(v.waits for v in inside):
+    outside = [v for v in inside if not v.waits]
+    if case.unread and not outside:
         return []  # who is still inside may be among those whose stacks were not read
     if not inside and not ended:
         everyone = len(leaving) == len(case.views) and not case.absent and not blamed
         return [_stuck_together(case, leaving, starting=False)] if everyone else []
-    outside = [v for v in inside if not v.waits]
-    if not outside and len(leaving) + len(ended) < len(inside):
+    left_too_soon = not outside and len(leaving) + len(ended) < len(inside)
+    if left_too_soon:
         return [_end_finding(case, leaving, inside, left=True)]
     # Who is not in a communication blocks those who are.
     culprits = outside or inside or leaving

@@ -217,7 +217,8 @@ def _clues(group: list[RankView], waiting: list[RankView]) -> list[Clue]:
         found += _child_clues(ranks, child)
     if waiting:
         still = tuple(v.rank for v in waiting if v.motion == "still")
-        found.append(Clue("stack", ranks_of(waiting), f.WaitsIn(still)))
+        all_still = len(still) == len(waiting)
+        found.append(Clue("stack", ranks_of(waiting), f.WaitsIn(still, all_still)))
     return found
 
 

@@ -85,8 +85,8 @@ def _gap(communicator: RasCommunicator, op: str, rows: list[RasCounts]) -> Gap:
 
 
 def lasting(case: Case, gap: Gap) -> bool:
-    """Whether the gap is more than what a job that moves shows: of more than one operation, the same
-    in an earlier snapshot, or beside stacks or records.
+    """Whether the gap is more than what a job that moves shows: of more than one operation, the
+    same in an earlier snapshot, or beside stacks or records.
     """
     before = _before(case, gap)
     if before is not None:

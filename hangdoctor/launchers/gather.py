@@ -269,9 +269,10 @@ def ranks_behind(
 ) -> dict[str, list[int]]:
     """The ranks of each node in `unasked`, as far as they can be told.
 
-    What no one reported belongs to the one node that did not answer. Behind several, the numbering is
-    taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the cyclic one
-    (rank % nodes), where the nodes that did report fit it. https://slurm.schedmd.com/srun.html, --distribution
+    What no one reported belongs to the one node that did not answer. Behind several, the numbering
+    is taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the
+    cyclic one (rank % nodes), where the nodes that did report fit it.
+    https://slurm.schedmd.com/srun.html, --distribution
     """
     lost = _unreported(reported, world)
     if not lost or not unasked:
@@ -285,9 +286,8 @@ def ranks_behind(
     block = {n: range(i * each, (i + 1) * each) for i, n in enumerate(holders)}
     cyclic = {n: range(i, world, len(holders)) for i, n in enumerate(holders)}
     for plan in (block, cyclic):
-        planned = {n: ranks for n, ranks in reported.items() if n in plan}
-        if all(set(ranks) <= set(plan[n]) for n, ranks in planned.items()):
-            return {n: [r for r in lost if r in plan[n]] for n in unasked}
+        if all(set(ranks) <= set(plan[n]) for n, ranks in reported.items() if n in plan):
+            return {n: sorted(set(plan[n]).intersection(lost)) for n in unasked}
     return {}
 
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from ..text.ranges import format_hosts
 from . import gather
 from .remote import Command, _prepare
-from .slurm import ENDED
+from .slurm_words import ENDED
 
 _AGAIN_S = 3.0  # after a failure, doubled with each
 _AGAIN_MAX_S = 60.0

@@ -20,7 +20,8 @@ from typing import Literal
 from msgspec import Struct
 
 KNOCK_S = 2.0  # for an answer: a first packet that is lost is sent again after 1 s
-# for a service to hang up on an open connection; one knock that is silent so long is enough, so it is not cut into several
+# for a service to hang up on an open connection; one knock that is silent so long is enough, so it
+# is not cut into several
 SERVICE_S = 3.0
 
 Answer = Literal["served", "open", "refused", "silent", "unknown"]

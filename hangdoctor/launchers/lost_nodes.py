@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from ..text.plural import choose
 from ..text.ranges import format_hosts
 from .knock import KNOCK_S, SERVICE_S, Door, Knocker, Presence
 
@@ -50,13 +51,11 @@ class Watch:
         controls = [s.node for s in standings if s.started_s is not None][:_CONTROLS]
         if not late or not controls:
             return {}
-        for node in (*controls, *(s.node for s in late)):
+        asked = dict.fromkeys([*controls, *(s.node for s in late)])
+        for node in asked:
             if node not in controls or self.knocker.door(node).presence != "alive":
                 self.knocker.ask(node)
-        doors = {s.node: self.knocker.door(s.node) for s in late} | {
-            c: self.knocker.door(c) for c in controls
-        }
-        return decide(standings, doors)
+        return decide(standings, {node: self.knocker.door(node) for node in asked})
 
 
 def is_late(standing: Standing) -> bool:
@@ -79,11 +78,8 @@ def decide(standings: Sequence[Standing], doors: Mapping[str, Door]) -> dict[str
         if standing.reported_s is not None:
             continue
         door = doors.get(standing.node, Door())
-        if (
-            not is_late(standing)
-            or standing.age_s < _MULTIPLE * slowest
-            or not _shown_long_enough(door, at_least)
-        ):
+        overdue = is_late(standing) and standing.age_s >= _MULTIPLE * slowest
+        if not overdue or not _shown_long_enough(door, at_least):
             return {}  # one that is still waited for: then all are
         found[standing.node] = f"{_words(door)}; {_others(standings)}"
     return found
@@ -101,7 +97,7 @@ def _shown_long_enough(door: Door, at_least: float) -> bool:
 def _words(door: Door) -> str:
     assert door.address is not None
     ports = [str(p) for p in door.address.ports]
-    where = f"port{'s' if len(ports) > 1 else ''} {' and '.join(ports)}"
+    where = f"{choose(ports, 'port', 'ports')} {' and '.join(ports)}"
     for_s = f"for {door.until - door.since:.1f} s"
     service = door.address.service
     if door.presence == "gone":

@@ -21,7 +21,7 @@ from .base import Progress
 from .knock import Address, Knocker
 from .lost_nodes import Watch
 from .remote import Command, query, run_all
-from .slurm import clean_environment
+from .slurm_job import clean_environment
 from .ssh import read_hostfile
 
 _VERSION_S = 5.0

@@ -18,7 +18,7 @@ from msgspec import Struct
 from ..errors import JobNotFound, LauncherError
 from ..model.log_facts import AnyFact, Cancelled, Ended, Finished, OomKill
 from .remote import query
-from .slurm import clean_environment
+from .slurm_job import clean_environment
 
 _ANSWER_S = 10.0
 _FIELD = re.compile(r"(\w+)=(.*?)(?=\s+\w+(?::\w+)?=|$)")
@@ -79,8 +79,9 @@ def account_of(job: str) -> Account:
         return from_scontrol(job, lines[0])
     found = _from_sacct(job, env)
     if found is None:
+        said = answer.errors.strip().splitlines()
         raise JobNotFound(
-            f"Slurm knows no job {job}: {answer.errors.strip().splitlines()[-1:] or ''}",
+            f"Slurm knows no job {job}: {said[-1]}" if said else f"Slurm knows no job {job}",
             "Name its output instead: hangdoctor diagnose slurm-JOB.out",
         )
     return found

@@ -19,7 +19,7 @@ from .base import Progress
 from .knock import Address, Knocker
 from .lost_nodes import Watch
 from .remote import Command, query, run_all
-from .slurm import clean_environment
+from .slurm_job import clean_environment
 
 _HOST = re.compile(r"^(?:[\w.-]+@)?[A-Za-z0-9][\w.:-]*$")
 _SLOTS = re.compile(r"^slots=\d+$")

@@ -16,7 +16,8 @@ from . import gather
 from .base import Progress
 from .pbs import PbsLauncher
 from .remote import Outcome, run_all
-from .slurm import SlurmLauncher, clean_environment
+from .slurm import SlurmLauncher
+from .slurm_job import clean_environment
 from .ssh import read_hostfile, ssh_command
 
 

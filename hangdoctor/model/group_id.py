@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 
 def group_uid(ranks: Iterable[int], instance: int = 0) -> str:
-    """The same short name for the same member set in every process; `instance` distinguishes equal sets (0, 1 ...).
+    """The same short name for the same member set in every process; `instance` distinguishes equal
+    sets (0, 1 ...).
 
     Returns:
         16 hexadecimal digits: BLAKE2b with 8 bytes over "r0,r1,...#instance", ranks ascending.

@@ -65,7 +65,9 @@ class RasReport(Struct):
     notes: list[str] = []
 
     def name_once(self) -> None:
-        """Each process once, however many communicators it is missing in; what is dead is not silent, too."""
+        """Each process once, however many communicators it is missing in; what is dead is not
+        silent, too.
+        """
         self.dead = list(dict.fromkeys(self.dead))
         dead = set(self.dead)
         self.silent = [p for p in dict.fromkeys(self.silent) if p not in dead]

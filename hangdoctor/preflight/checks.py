@@ -1,7 +1,8 @@
-"""One node before a job: what would make a training fail, or its hang hard to diagnose. Each check is one function.
+"""One node before a job: what would make a training fail, or its hang hard to diagnose. Each check
+is one function.
 
-A check reads, changes nothing, and says what it read, what that means and what to do. One that does not answer in time,
-as a file system may not, is a finding of its own and does not delay the others.
+A check reads, changes nothing, and says what it read, what that means and what to do. One that does
+not answer in time, as a file system may not, is a finding of its own and does not delay the others.
 """
 
 from __future__ import annotations
@@ -141,17 +142,12 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
         )
     if ports:
         return Check("links", "ok", f"{len(ports)} InfiniBand or RoCE ports active")
-    up = sorted(
-        p.parent.name
-        for p in root.glob("net/*/operstate")
-        if p.parent.name != "lo" and p.read_text().strip() == "up"
-    )
-    speeds = [
-        f"{name} {_text(str(root / 'net' / name / 'speed'))} Mb/s".replace("  Mb/s", "").replace(
-            " -1 Mb/s", ""
-        )
-        for name in up
-    ]
+    return _check_interfaces(root / "net")
+
+
+def _check_interfaces(root: Path) -> Check:
+    others = [p for p in root.glob("*/operstate") if p.parent.name != "lo"]
+    up = sorted(p.parent for p in others if p.read_text().strip() == "up")
     if not up:
         return Check(
             "links",
@@ -159,7 +155,13 @@ def check_links(root: Path = Path("/sys/class")) -> Check:
             "no network interface except loopback is up",
             "Run: ip link. A job on a single node needs none.",
         )
-    return Check("links", "ok", ", ".join(speeds[:6]))
+    return Check("links", "ok", ", ".join(_speed(interface) for interface in up[:6]))
+
+
+def _speed(interface: Path) -> str:
+    """``eth0 25000 Mb/s``; the name alone where the kernel knows no speed."""
+    speed = _text(str(interface / "speed"))
+    return interface.name if speed in ("", "-1") else f"{interface.name} {speed} Mb/s"
 
 
 class _Timex(ctypes.Structure):
@@ -222,6 +224,7 @@ def check_folder(name: str, path: Path, least_mb: int) -> Check:
 
 
 def check_memory() -> Check:
+    """Memory of the node: what is available, of all."""
     memory = psutil.virtual_memory()
     said = f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GB available"
     if memory.available < 0.1 * memory.total:

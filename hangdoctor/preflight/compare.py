@@ -4,8 +4,7 @@ between nodes compared.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
@@ -93,39 +92,32 @@ def _spell(said: Mapping[str, list[str]], verdict: str) -> str:
 
 
 def _compared(readings: Mapping[str, NodeReadings]) -> list[Finding]:
-    findings = []
     names = sorted({name for r in readings.values() for name in r.facts})
+    findings = []
     for name in names:
-        values = {node: r.facts.get(name, "none") for node, r in readings.items()}
-        counts = Counter(values.values())
-        if len(counts) == 1:
-            continue
-        usual = counts.most_common(1)[0][0]
-        odd = [node for node, value in values.items() if value != usual]
-        said = "; ".join(
-            f"{value} on {format_hosts(n for n, v in values.items() if v == value)}"
-            for value in counts
-        )
-        verdict: Verdict = "warn" if name in _LOOSE else "fail"
-        findings.append(
-            Finding(
-                f"same {name}",
-                verdict,
-                odd,
-                said,
-                "All ranks of a job must have the same version: install it on all nodes.",
-            )
-        )
+        nodes_of: dict[str, list[str]] = {}
+        for node, reading in readings.items():
+            nodes_of.setdefault(reading.facts.get(name, "none"), []).append(node)
+        if len(nodes_of) > 1:
+            findings.append(_differs(name, nodes_of, readings))
     if not findings:
-        findings.append(
-            Finding(
-                "same versions",
-                "ok",
-                list(readings),
-                f"{', '.join(names)} are the same on all nodes",
-            )
-        )
+        said = f"{', '.join(names)} are the same on all nodes"
+        findings.append(Finding("same versions", "ok", list(readings), said))
     return findings
+
+
+def _differs(name: str, nodes_of: Mapping[str, list[str]], nodes: Iterable[str]) -> Finding:
+    """A fact that is not the same on all nodes: value -> the nodes that have it."""
+    usual = max(nodes_of, key=lambda value: len(nodes_of[value]))
+    others = [node for node in nodes if node not in nodes_of[usual]]
+    said = "; ".join(f"{value} on {format_hosts(on)}" for value, on in nodes_of.items())
+    return Finding(
+        f"same {name}",
+        "warn" if name in _LOOSE else "fail",
+        others,
+        said,
+        "All ranks of a job must have the same version: install it on all nodes.",
+    )
 
 
 def _clocks(skews: Mapping[str, float]) -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.markup import escape
 
+from ..text.plural import count
 from ..text.printable import cleaned
 from ..text.ranges import format_hosts
 from .compare import Preflight
@@ -24,6 +25,7 @@ _SENTENCES = {
 
 
 def render(found: Preflight, console: Console) -> None:
+    """Print the result of all nodes."""
     for line in lines(found):
         console.print(line, highlight=False, soft_wrap=True)
 
@@ -32,9 +34,7 @@ def lines(found: Preflight) -> Iterator[str]:
     """With rich's markup; text from the nodes is escaped."""
     found = cleaned(found)
     colour = _COLOURS[found.verdict]
-    nodes = (
-        f"{len(found.nodes)} node{'s' if len(found.nodes) != 1 else ''} {format_hosts(found.nodes)}"
-    )
+    nodes = f"{count(len(found.nodes), 'node')} {format_hosts(found.nodes)}"
     yield f"[{colour}]{_WORDS[found.verdict]}[/] {_SENTENCES[found.verdict]} [dim]{escape(nodes)}[/]"
     yield ""
     width = max([len(f.check) for f in found.findings] + [5])

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import BadInput
-from ..launchers.slurm import clean_environment
+from ..launchers.slurm_job import clean_environment
 from ..probe import folder as folders
 from ..probe import record_core
 from ..probe.calls import hooks

@@ -84,7 +84,8 @@ def read_box(
 ) -> Contents:
     """Read one black box; with `last`, only N of its latest operations beside all unfinished ones.
 
-    With `owners`, only one that a user of these (or root) has written: a path can be another's file a moment later.
+    With `owners`, only one that a user of these (or root) has written: a path can be another's file
+    a moment later.
 
     Raises:
         BadInput: no black box, one of another version, or one cut short; the message has the path.
@@ -124,13 +125,13 @@ def contents_of(path: Path, first: bytes, second: bytes, last: int | None = None
     found = list(tables.records())
     whole = sorted(record for record in found if record is not None)
     torn, newest = len(found) - len(whole), whole[-1].serial if whole else 0
-    marks = [record for record in whole if record.is_mark]
     records = [record for record in whole if not record.is_mark]
     flow = _flow_of(tables, rows, whole)
     since = _since(records, flow, last)
-    by_serial: dict[int, Operation] = {}
-    for record in _kept(records, flow, last, since):
-        by_serial[record.serial] = _operation(tables, record, uids, rows)
+    by_serial = {
+        record.serial: _operation(tables, record, uids, rows)
+        for record in _kept(records, flow, last, since)
+    }
     for row in rows:
         if row.waited in by_serial:
             by_serial[row.waited].waited = True
@@ -151,9 +152,9 @@ def contents_of(path: Path, first: bytes, second: bytes, last: int | None = None
         runs_ahead=runs_ahead(second),
         notes=_notes(tables, torn),
         layout=_layout(box.layout, box.world_size),
-        marks=[_mark(tables, m) for m in marks[-(last or len(marks)) :] if m.serial >= since],
+        marks=_marks(tables, whole, last, since),
         clock=_clock(tables),
-        side=sorted(row.tid for i, row in enumerate(rows) if row.tid and not flow.has(i)),
+        side=_beside(flow, rows),
     )
     threads = [_thread(row, by_serial) for row in rows if row.tid]
     return Contents(box, ops, threads, torn, last_serial=newest)
@@ -228,6 +229,17 @@ def _layout(text: str, world_size: int) -> Layout | None:
         return None
     layout = Layout(number_in(sizes["dp"]), number_in(sizes["pp"]), number_in(sizes["tp"]))
     return layout if layout.world_size == world_size else None
+
+
+def _marks(tables: Tables, records: list[Record], last: int | None, since: int) -> list[Mark]:
+    """The `last` marks of phases and iterations, none of them older than `since`."""
+    marks = [record for record in records if record.is_mark]
+    return [_mark(tables, m) for m in marks[-(last or len(marks)) :] if m.serial >= since]
+
+
+def _beside(flow: Flow, rows: list[ThreadRow]) -> list[int]:
+    """The threads that are not the training's."""
+    return sorted(row.tid for i, row in enumerate(rows) if row.tid and not flow.has(i))
 
 
 def _mark(tables: Tables, record: Record) -> Mark:

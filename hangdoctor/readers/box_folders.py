@@ -61,7 +61,8 @@ def find_boxes(
     live_only: bool = False,
     notes: list[str] | None = None,
 ) -> list[BlackBox]:
-    """Boxes in a folder and two levels below it, by rank; what is not a box of this version is left out.
+    """Boxes in a folder and two levels below it, by rank; what is not a box of this version is left
+    out.
 
     Args:
         folder: HANGDOCTOR_DIR of a job, or None for the default places.
@@ -70,8 +71,9 @@ def find_boxes(
         live_only: only those whose process runs.
         notes: gets a line for each box that names another user's process, and is left out.
 
-    A box is `live` when its process runs (same pid, start time and boot), `dead` when that process is gone, and
-    `stale` when it is from an earlier boot or a newer box of the same rank lies in the same folder.
+    A box is `live` when its process runs (same pid, start time and boot), `dead` when that process
+    is gone, and `stale` when it is from an earlier boot or a newer box of the same rank lies in the
+    same folder.
     """
     folders = default_folders() if folder is None else [Path(folder)]
     wanted = None if pids is None else set(pids)
@@ -86,14 +88,16 @@ def find_boxes(
             boxes.append(box)
         elif notes is not None and (wanted is None or box.pid in wanted):
             notes.append(why)
-    boxes = [_stale_if_superseded(box, boxes) for box in boxes]
-    if wanted is not None:
-        boxes = [box for box in boxes if box.pid in wanted]
-    if job:
-        boxes = [box for box in boxes if box.job == job]
-    if live_only:
-        boxes = [box for box in boxes if box.status == "live"]
-    return sorted(boxes, key=lambda b: (b.job, b.rank, b.created_s))
+
+    def is_wanted(box: BlackBox) -> bool:
+        if wanted is not None and box.pid not in wanted:
+            return False
+        if job and box.job != job:
+            return False
+        return box.status == "live" or not live_only
+
+    dated = [_stale_if_superseded(box, boxes) for box in boxes]
+    return sorted(filter(is_wanted, dated), key=lambda b: (b.job, b.rank, b.created_s))
 
 
 def _regular_files(folders: Iterable[Path]) -> list[Path]:
@@ -197,10 +201,11 @@ def read_header(path: Path) -> BlackBox:
 
 
 def _not_its_own(box: BlackBox) -> str:
-    """Why a box is not believed, "" for a sound one: anyone can write any number of a process into a file of theirs.
+    """Why a box is not believed, "" for a sound one: anyone can write any number of a process into
+    a file of theirs.
 
-    The owner of a process that runs is known. A box of one that has ended must be of the user whose folder it is in: the
-    probe uses no other.
+    The owner of a process that runs is known. A box of one that has ended must be of the user whose
+    folder it is in: the probe uses no other.
     """
     if box.status == "live":
         users = users_of(box.pid)

@@ -130,10 +130,12 @@ class BoxWatch:
         return glance
 
     def age_s(self, event_s: float, wall: float, mono: float) -> float:
-        """Seconds since an event of this box's rank, by wall and monotonic clock of its host; before its first the box's own making.
+        """Seconds since an event of this box's rank, by wall and monotonic clock of its host;
+        before its first the box's own making.
 
-        Either clock shows it: the wall clock, and the monotonic one by what lay between the two when the box was made. They differ
-        where someone has set the wall clock since: then the smaller age, so that no stall comes from it.
+        Either clock shows it: the wall clock, and the monotonic one by what lay between the two
+        when the box was made. They differ where someone has set the wall clock since: then the
+        smaller age, so that no stall comes from it.
         """
         made_wall = number(self._head, fmt.H_CREATED_WALL) / 1e9
         made_mono = number(self._head, fmt.H_CREATED_MONO) / 1e9
@@ -143,10 +145,12 @@ class BoxWatch:
         return max(0.0, min(by_wall, by_mono))
 
     def waiting_share(self, since_ns: int, now_ns: int) -> float:
-        """Of the time between, the share that the rank spent inside operations that block; -1 if unknown.
+        """Of the time between, the share that the rank spent inside operations that block; -1 if
+        unknown.
 
-        By the times of its own clock and the newest records: where there were more, the share of the time that they cover.
-        A backend that runs ahead does not block where the rank enters, so that nothing can be told.
+        By the times of its own clock and the newest records: where there were more, the share of
+        the time that they cover. A backend that runs ahead does not block where the rank enters, so
+        that nothing can be told.
         """
         records = [] if runs_ahead(self._head) else self._newest_records()
         if not records:

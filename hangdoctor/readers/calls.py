@@ -97,6 +97,7 @@ class CallsReader:
         return inside
 
     def close(self) -> None:
+        """Close the file; events that were read stay."""
         os.close(self._fd)
 
     def __enter__(self) -> CallsReader:
@@ -188,15 +189,11 @@ class CallsReader:
             ends = self._events(max(since, last - min(each * 8, _WINDOW)), last, trace)
             own = [(s, e) for s, e in ends if e[2] == index]
             found |= dict(own[-each:])
-        begins = [
-            s
-            for s, e in self._events(max(0, trace.written - each), trace.written, trace)
-            if e[3] == fmt.BEGIN
-        ]
-        kept = sorted(found.items())
-        return self._filled(
-            trace, [(s, e) for s, e in kept if not begins or e[3] != fmt.BEGIN or s in begins]
-        )
+        latest = self._events(max(0, trace.written - each), trace.written, trace)
+        begins = {s for s, e in latest if e[3] == fmt.BEGIN}
+        if begins:
+            found = {s: e for s, e in found.items() if e[3] != fmt.BEGIN or s in begins}
+        return self._filled(trace, sorted(found.items()))
 
     def _thread_table(self) -> dict[int, tuple[int, int, int]]:
         """Index -> (kernel's thread id, serial of its first event, serial of its last event + 1)."""

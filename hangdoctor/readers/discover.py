@@ -6,52 +6,25 @@ inherits that environment: data-loader workers, compile workers and forked helpe
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 from msgspec import Struct
 
-from ..errors import NoRanksFound, UsageError
-from ..model.capture import Process, RankCapture
+from ..errors import UsageError
+from ..model.capture import RankCapture
 from ..text import redaction
-from ..text.job_names import short_job
 from ..text.plain import readable
-from ..text.ranges import MAX_RANKS, number_in
+from ..text.ranges import number_in
 from ..time_limit import in_time
 from . import proc, unnumbered
-from .jobnames import box_name, is_exactly, job_key, names_job
+from .jobnames import box_name, job_key, names_job
+from .rank_environment import gpu_of, is_launcher, is_python, names_a_rank, rank_of
 
-# (rank, world size, local rank, local world size), in the order in which they are believed.
-_VARIABLES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
-    (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
-)
-_LAUNCHERS = re.compile(
-    r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|hydra_pmi_proxy|deepspeed|"
-    r"accelerate|hangdoctor|pdsh|ssh|nohup|timeout|tee|py-spy)$"
-)
-_LAUNCHER_MODULES = re.compile(
-    r"^(torch\.distributed\.(run|launch|elastic\S*)|deepspeed\.launcher\.\S+|accelerate\.commands\.\S+|"
-    r"hangdoctor(?!\.train\b)\S*)$"
-)
-_PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
-_NAMED = 6  # jobs in one line
-_MAX_BELOW = 512  # processes that a rank has started, that the capture lists
-_WORDS, _CHILD_WORDS = 200, 60  # of a command line, of a rank and of what it has started
-_MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
+_WORDS = 200  # of a rank's command line
 _SEARCHERS = 16  # a process whose memory is locked holds one of them for good
-_LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
 
 class Found(Struct):
@@ -85,12 +58,13 @@ class Job(Struct):
 
     @property
     def user(self) -> str:
+        """The owner of its processes."""
         return self.ranks[0].user if self.ranks else ""
 
     @property
     def began(self) -> float:
-        """When this run began on this host, in seconds since the epoch: its launcher, which outlives
-        ranks that it starts again, else its first rank.
+        """When this run began on this host, in seconds since the epoch: its launcher, which
+        outlives ranks that it starts again, else its first rank.
         """
         launchers = [_launcher_started(pid) for pid in {f.ppid for f in self.ranks}]
         return min((at for at in launchers if at), default=self.started)
@@ -98,47 +72,6 @@ class Job(Struct):
     def is_named(self, wanted: str) -> bool:
         """Whether `wanted` is one of its names or a part of one; "" names every job."""
         return names_job(wanted, *self.names)
-
-
-def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
-    """(rank, world size, local rank, local world size) as the environment shows; None without a rank.
-
-    World size is 0, the local ones -1 and 0, where they are not told.
-    """
-    for rank, world, local, local_world in _VARIABLES:
-        number = _number(environ, rank, -1)
-        if number < 0:
-            continue
-        size = _number(environ, world, 0)
-        if rank == "SLURM_PROCID":
-            size = _number(environ, "SLURM_STEP_NUM_TASKS", size)
-        return number, size, _number(environ, local, -1), _number(environ, local_world, 0)
-    return None
-
-
-def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number below `MAX_RANKS`. Anyone's program may use these names for something else: a date,
-    a score.
-    """
-    number = number_in(environ.get(name, "").strip())
-    return number if 0 <= number < MAX_RANKS else otherwise
-
-
-def is_launcher(argv: list[str]) -> bool:
-    """True for torchrun, srun, mpiexec and similar launchers, also as ``python -m torch.distributed.run``."""
-    words = argv[:4]
-    if not words:
-        return False
-    if _LAUNCHERS.search(words[0]):
-        return True
-    if not _PYTHON.match(Path(words[0]).name):
-        return False
-    for i, word in enumerate(argv[1:6], start=1):
-        if word == "-m":
-            return i + 1 < len(argv) and _LAUNCHER_MODULES.match(argv[i + 1]) is not None
-        if not word.startswith("-"):
-            return _LAUNCHERS.search(word) is not None
-    return False
 
 
 def _launcher_started(pid: int) -> float:
@@ -150,26 +83,13 @@ def _launcher_started(pid: int) -> float:
         return 0.0
 
 
-def _is_python(pid: int, argv: list[str]) -> bool:
-    try:
-        exe = Path(f"/proc/{pid}/exe").readlink().name
-    except OSError:
-        exe = Path(argv[0]).name if argv else ""
-    return (
-        _PYTHON.match(exe) is not None
-        or _PYTHON.match(Path(argv[0]).name if argv else "") is not None
-    )
-
-
-_NAMES = tuple(f"{names[0]}=".encode() for names in _VARIABLES)
-
-
 def candidate(pid: int, uid: int | None) -> Found | None:
-    """The process, where it is Python, no launcher, and its environment or its black box has a rank."""
+    """The process, where it is Python, no launcher, and its environment or its black box has a
+    rank.
+    """
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
-        numbered = any(name in raw for name in _NAMES)
-        if not numbered and unnumbered.FOLDER not in raw:
+        if not names_a_rank(raw) and unnumbered.FOLDER not in raw:
             return None
         process = psutil.Process(pid)
         with process.oneshot():
@@ -177,7 +97,7 @@ def candidate(pid: int, uid: int | None) -> Found | None:
                 return None
             environ = process.environ()
             argv = process.cmdline()
-            if is_launcher(argv) or not _is_python(pid, argv):
+            if is_launcher(argv) or not is_python(pid, argv):
                 return None
             ppid = process.ppid()
             numbers, job = rank_of(environ), readable(job_key(environ, ppid))
@@ -337,54 +257,6 @@ def _job(key: str, ranks: list[Found]) -> Job:
     return Job(key, sorted(ranks, key=lambda f: f.rank), max(f.started for f in ranks))
 
 
-def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
-    """The job that `wanted` names (its key, or a part of it), otherwise the newest; with a note
-    where there was a choice.
-
-    Raises:
-        NoRanksFound: there is none, or none of that name.
-    """
-    if not jobs:
-        raise NoRanksFound("no rank processes found on this host")
-    matching = [j for j in jobs if is_exactly(wanted, *j.names)] or [
-        j for j in jobs if j.is_named(wanted)
-    ]
-    if not matching:
-        names = ", ".join(short_job(j.key) for j in jobs)
-        raise NoRanksFound(
-            f"no job '{wanted}' on this host", f"Running here: {names}. Choose one with --job."
-        )
-    # Of several users' under one name, the one with most ranks: a process that only borrows the
-    # name is alone.
-    alike = [j for j in matching if j.key == matching[0].key]
-    job = max(alike, key=lambda j: len(j.ranks))
-    several = len({j.user for j in jobs}) > 1
-    others = [
-        f"{short_job(j.key)} ({f'of {j.user}, ' if several else ''}{_counted(len(j.ranks))})"
-        for j in jobs
-        if j is not job
-    ]
-    notes = list(job.notes)
-    if others:
-        how = "--job" if wanted else "the newest; choose another with --job"
-        notes.append(
-            f"captured job {short_job(job.key)} ({how}); also on this host: {', '.join(others)}"
-        )
-    return job, notes
-
-
-def _counted(ranks: int) -> str:
-    return f"{ranks} rank{'s' if ranks != 1 else ''}"
-
-
-def here_now(keys: Sequence[str]) -> str:
-    """The jobs on this host, for a person who gave the name of another one."""
-    named = ", ".join(map(short_job, keys[:_NAMED])) + (
-        f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    )
-    return f"jobs on this host: {named}" if keys else "no other job is on this host"
-
-
 def to_capture(found: Found, node: str) -> RankCapture:
     """The rank as a capture without samples."""
     return RankCapture(
@@ -401,134 +273,3 @@ def to_capture(found: Found, node: str) -> RankCapture:
         local_world_size=found.local_world_size,
         gpu=readable(gpu_of(found.environ, found.local_rank)),
     )
-
-
-def gpu_of(environ: Mapping[str, str], local_rank: int) -> str:
-    """The GPU that a rank most likely uses: its entry of CUDA_VISIBLE_DEVICES, else its local rank;
-    "" without one.
-    """
-    visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("HIP_VISIBLE_DEVICES"))
-    if visible is None:
-        return ""
-    devices = [d.strip() for d in visible.split(",") if d.strip()]
-    if not devices:
-        return "none"
-    if len(devices) == 1:
-        return devices[0]
-    return devices[local_rank] if 0 <= local_rank < len(devices) else ",".join(devices)
-
-
-def parents() -> dict[int, list[int]]:
-    """{pid: its children} of every process of this host, read once for all ranks."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for pid in psutil.pids():
-        fields = proc.stat_fields(pid)
-        if len(fields) > 1:
-            found[int(fields[1])].append(pid)
-    return found
-
-
-def _below(pid: int, family: Mapping[int, Sequence[int]]) -> list[int]:
-    """Descendants of `pid`, nearest first, up to `_MAX_BELOW`."""
-    found: list[int] = []
-    waiting = deque(family.get(pid, ()))
-    while waiting and len(found) < _MAX_BELOW:
-        found.append(waiting.popleft())
-        waiting.extend(family.get(found[-1], ()))
-    return found
-
-
-def families(pids: Iterable[int]) -> list[list[Process]]:
-    """The living descendants of each process, as `children_of`."""
-    family = parents()
-    return [children_of(pid, family) for pid in pids]
-
-
-def children_of(pid: int, family: Mapping[int, Sequence[int]]) -> list[Process]:
-    """The living descendants of a rank, oldest first; `family` is what `parents` told."""
-    children: list[Process] = []
-    for number in _below(pid, family):
-        try:
-            process = psutil.Process(number)
-        except psutil.Error:
-            continue
-        try:
-            argv = redaction.arguments(
-                [readable(word) for word in process.cmdline()[:_CHILD_WORDS]]
-            )
-        except psutil.ZombieProcess:
-            argv = []  # a dead worker that no one has waited for explains its parent's wait
-        except psutil.Error:
-            continue
-        try:
-            children.append(
-                Process(
-                    process.pid,
-                    process.ppid(),
-                    readable(process.name()),
-                    argv,
-                    started=process.create_time(),
-                )
-            )
-        except psutil.Error:
-            continue
-    return sorted(children, key=lambda c: (c.started, c.pid))
-
-
-def lost_ranks(job: Job, node: str) -> list[RankCapture]:
-    """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps
-    among the local ranks.
-    """
-    present = {f.rank for f in job.ranks}
-    expected = _expected(job.ranks)
-    absent = sorted(expected - present)
-    if not absent:
-        return []
-    zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
-    world = max(f.world_size for f in job.ranks)
-    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the
-    # order shows which is which.
-    matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
-    lost = []
-    for rank in absent:
-        pid = matched.get(rank, 0)
-        code = proc.exit_code(pid) if pid else None
-        lost.append(
-            RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code)
-        )
-    return lost
-
-
-def _expected(ranks: list[Found]) -> set[int]:
-    """The ranks that were started on this host, as far as the environments tell."""
-    expected: set[int] = set()
-    # Ranks of a host follow one another under torchrun; under mpiexec they may go round the hosts.
-    firsts = {f.rank - f.local_rank for f in ranks if f.local_rank >= 0 and "RANK" not in f.environ}
-    for found in ranks:
-        own = found.environ.get("SLURM_GTIDS", "")
-        if own and "RANK" not in found.environ:
-            expected.update(r for word in own.split(",") if 0 <= (r := number_in(word)) < MAX_RANKS)
-        elif found.local_world_size > 0 and found.local_rank >= 0:
-            if "RANK" not in found.environ and len(firsts) > 1:
-                continue
-            first = found.rank - found.local_rank
-            expected.update(range(first, first + min(found.local_world_size, _MOST_ON_HOST + 1)))
-        elif found.environ.get("MASTER_ADDR") in _LOOPBACK:
-            expected.update(
-                range(min(found.world_size, _MOST_ON_HOST + 1))
-            )  # no one from another host can meet at a loopback address
-    if len(expected) > _MOST_ON_HOST:
-        return set()
-    world = max(f.world_size for f in ranks)
-    return {r for r in expected if r < world} if world else expected
-
-
-def _zombies(parents: set[int]) -> list[int]:
-    found: list[tuple[float, int]] = []
-    for process in psutil.process_iter():
-        try:
-            if process.ppid() in parents and process.status() == psutil.STATUS_ZOMBIE:
-                found.append((process.create_time(), process.pid))
-        except psutil.Error:
-            continue
-    return [pid for _, pid in sorted(found)]

@@ -1,6 +1,8 @@
-"""How the ranks of a job that is over ended: from black boxes, and from the file of `hangdoctor run`.
+"""How the ranks of a job that is over ended: from black boxes, and from the file of `hangdoctor
+run`.
 
-Both become facts of `log_facts`, as job logs do, so that one pass decides on both, alone or together.
+Both become facts of `log_facts`, as job logs do, so that one pass decides on both, alone or
+together.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import msgspec
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.frame import Frame
-from ..model.log_facts import AnyFact, Ended, Fact, JobLogs, LogFile, OomKill, PythonError
+from ..model.log_facts import AnyFact, Ended, Fact, JobLogs, LogFile, OomKill, PythonError, RuleText
 from ..model.operations import Operation
 from ..model.process_end import ProcessEnd
 from .blackbox import Contents
@@ -62,6 +64,8 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         logs.world_size = max(logs.world_size, end.world_size)
         for fact in _facts(end, by_process.get((end.node, end.pid)), said):
             _add(logs, f"{end.node}: exit codes", fact)
+    if not logs.facts:
+        return None
     _own_interrupt(logs.facts)
     _mark_first(logs.facts)
     _own_termination(logs.facts, seen)
@@ -72,9 +76,14 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
-    used = {f.rule for f in logs.facts if isinstance(f, PythonError)}
-    logs.rules = {r.id: r.text for r in rules().rules if r.id in used and r.text is not None}
-    return logs if logs.facts else None
+    logs.rules = _texts_of_rules(logs.facts)
+    return logs
+
+
+def _texts_of_rules(facts: Iterable[AnyFact]) -> dict[str, RuleText]:
+    """What the rules of these errors say, by their name."""
+    used = {f.rule for f in facts if isinstance(f, PythonError)}
+    return {r.id: r.text for r in rules().rules if r.id in used and r.text is not None}
 
 
 def _add(logs: JobLogs, name: str, fact: AnyFact) -> None:

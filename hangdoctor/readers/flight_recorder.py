@@ -1,10 +1,10 @@
-"""Flight Recorder dumps -> `RankOps`: a folder of files, or the bytes that live ranks answered with.
+"""Flight Recorder dumps -> `RankOps`: a folder of files, or the bytes that live ranks answered
+with.
 
-File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE), `comm_lib_trace_rank_0`
-(TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`, `.pickle` or `.pkl`.
-Whatever in a folder is not a readable dump of this job is skipped with its reason, and ranks
-without a
-dump are `missing`: the rest is read all the same.
+File names end in the rank: `nccl_trace_rank_0` (TORCH_NCCL_DEBUG_INFO_TEMP_FILE),
+`comm_lib_trace_rank_0` (TORCH_FR_DUMP_TEMP_FILE), `_dump_0` and others, with or without `.json`,
+`.pickle` or `.pkl`. Whatever in a folder is not a readable dump of this job is skipped with its
+reason, and ranks without a dump are `missing`: the rest is read all the same.
 """
 
 from __future__ import annotations
@@ -111,15 +111,7 @@ def convert(
     dumps: Mapping[int, Dump], layout: Layout | None = None, world_size: int = 0
 ) -> FolderResult:
     """Dumps of one job's ranks -> operations, with groups by member set and comparable numbers."""
-    told = [
-        len(d.members[g])
-        for d in dumps.values()
-        for g, n in d.names.items()
-        if n == WORLD and g in d.members
-    ]
-    lists = (ranks for d in dumps.values() for ranks in [*d.members.values(), d.unnamed] if ranks)
-    highest = max((ranks[-1] for ranks in lists), default=-1)
-    world_size = world_size or max([*told, highest + 1, max(dumps, default=-1) + 1])
+    world_size = world_size or _world_shown(dumps)
     if layout is not None and layout.world_size != world_size:
         layout = None
     membership = Membership(dumps, world_size, layout)
@@ -152,18 +144,27 @@ def _set_strangers_apart(
     middle = times[len(times) // 2] if times else 0
     out: list[tuple[str, str]] = []
     for rank, (path, dump) in list(dumps.items()):
-        hours = abs(dump.newest_ns - middle) / 3.6e12 if dump.newest_ns else 0.0
-        if usual and worlds[rank] and worlds[rank] != usual:
-            why = f"a dump of another job: it has {worlds[rank]} ranks, this job has {usual}"
-        elif usual and rank >= usual:
-            why = f"a dump of another job: this job has {usual} ranks, so no rank {rank}"
-        elif hours * 3600 > OTHER_JOB_S:
-            why = f"a dump of another job: its last operation is {hours:.0f} hours away from the others"
-        else:
-            continue
-        del dumps[rank]
-        out.append((path, why))
+        why = _other_world(rank, worlds[rank], usual) if usual else ""
+        why = why or _other_time(dump, middle)
+        if why:
+            del dumps[rank]
+            out.append((path, f"a dump of another job: {why}"))
     return out
+
+
+def _other_world(rank: int, world: int, usual: int) -> str:
+    """Why a dump is not of this job, by its world; "" where it fits."""
+    if world and world != usual:
+        return f"it has {world} ranks, this job has {usual}"
+    return f"this job has {usual} ranks, so no rank {rank}" if rank >= usual else ""
+
+
+def _other_time(dump: Dump, middle_ns: int) -> str:
+    """Why a dump is not of this job, by the time of its last operation; "" where it fits."""
+    hours = abs(dump.newest_ns - middle_ns) / 3.6e12 if dump.newest_ns else 0.0
+    if hours * 3600 <= OTHER_JOB_S:
+        return ""
+    return f"its last operation is {hours:.0f} hours away from the others"
 
 
 def _set_older_apart(dumps: dict[int, tuple[str, Dump]]) -> list[tuple[str, str]]:
@@ -208,7 +209,7 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
         notes=notes,
         only_active=only_active,
         completed=_completed(dump, groups) if only_active else {},
-        places=[(e.record, e.p2p_seq if e.p2p else e.seq) for e in entries] if only_active else [],
+        places=[(e.record, _number(e)) for e in entries] if only_active else [],
     )
 
 
@@ -217,12 +218,17 @@ def _completed(dump: Dump, groups: dict[str, Group]) -> dict[str, int]:
     return {groups[name].uid: last for name, last in dump.completed.items() if name in groups}
 
 
+def _number(e: Entry) -> int:
+    """Its number in its group: collectives and transfers are counted apart."""
+    return e.p2p_seq if e.p2p else e.seq
+
+
 def _operation(e: Entry, group: Group) -> Operation:
     members = group.ranks
     peer = members[e.peer] if 0 <= e.peer < len(members) else -1
     return Operation(
         group=group.uid,
-        seq=e.p2p_seq if e.p2p else e.seq,
+        seq=_number(e),
         op=e.op,
         state=e.state,
         peer=peer,
@@ -233,6 +239,18 @@ def _operation(e: Entry, group: Group) -> Operation:
         entered_s=e.entered_ns / 1e9,
         left_s=e.left_ns / 1e9,
     )
+
+
+def _world_shown(dumps: Mapping[int, Dump]) -> int:
+    """The size of the world by all that the dumps mention: its group, and the highest rank."""
+    size = max(dumps, default=-1) + 1
+    for dump in dumps.values():
+        for group, name in dump.names.items():
+            if name == WORLD:
+                size = max(size, len(dump.members.get(group, ())))
+        for ranks in (*dump.members.values(), dump.unnamed):
+            size = max(size, ranks[-1] + 1 if ranks else 0)
+    return size
 
 
 def _merge_batches(entries: list[Entry]) -> list[Entry]:
@@ -273,8 +291,11 @@ def _align_p2p(ops: dict[int, RankOps]) -> None:
                 source, sink = (rank, op.peer) if op.op == "send" else (op.peer, rank)
                 lanes[op.group, source, sink].setdefault(op.op, []).append(op)
     for sides in lanes.values():
-        done = max(sum(op.state == "done" for op in side) for side in sides.values())
+        done = max(map(_done_of, sides.values()))
         for side in sides.values():
-            first = done - sum(op.state == "done" for op in side) + 1
-            for n, op in enumerate(side):
-                op.seq = first + n
+            for seq, op in enumerate(side, start=done - _done_of(side) + 1):
+                op.seq = seq
+
+
+def _done_of(side: list[Operation]) -> int:
+    return sum(op.state == "done" for op in side)

@@ -68,6 +68,7 @@ def names_job(wanted: str, *names: str) -> bool:
 
 
 def is_exactly(wanted: str, *names: str) -> bool:
+    """Whether `wanted` is one of the names, however it is punctuated."""
     return bool(wanted) and _plain(wanted) in {_plain(name) for name in names}
 
 

@@ -9,13 +9,16 @@ import platform
 import time
 from pathlib import Path
 
+import psutil
+
 from ..errors import NoRanksFound
 from ..model.capture import NodeCapture, RankCapture
 from ..model.layout import guess_layout
 from ..text import redaction
 from ..text.plain import readable
+from ..text.plural import choose
 from ..time_limit import OutOfTime, within
-from . import blackbox, discover, unnumbered
+from . import blackbox, discover, families, job_choice, lost_ranks, rank_environment, unnumbered
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 from .node_session import FIRST, LAST, Session
@@ -80,23 +83,24 @@ def _find(
         raise
 
 
+def _of_slurm(jobs: list[discover.Job], job: str, step: str) -> list[discover.Job]:
+    """Those of a Slurm job; where its step is known by name, that one."""
+    of_job = [j for j in jobs if any(f.environ.get("SLURM_JOB_ID") == job for f in j.ranks)]
+    of_step = [j for j in of_job if step and j.key == f"slurm:{job}.{step}"]
+    return of_step or of_job
+
+
 def _find_job(
     options: CaptureOptions, node: str, seconds: float
 ) -> tuple[NodeCapture, list[RankCapture]]:
     jobs, unread = discover.search(options.user, seconds)
+    jobs = families.with_families(jobs, discover.uid_of(options.user), seconds)
     if options.slurm_job:
-        prefix = f"slurm:{options.slurm_job}." + options.slurm_step
-        jobs = [
-            j
-            for j in jobs
-            if any(f.environ.get("SLURM_JOB_ID") == options.slurm_job for f in j.ranks)
-        ]
-        exact = [j for j in jobs if j.key == prefix] if options.slurm_step else jobs
-        jobs = exact or jobs
+        jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
     by_hand = "" if jobs else unnumbered.by_hand(discover.uid_of(options.user), node)
     if by_hand:
         raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
-    job, notes = discover.select_job(jobs, options.job)
+    job, notes = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
     capture = NodeCapture(
@@ -104,56 +108,78 @@ def _find_job(
     )
     if unread:
         # Whoever is missing may be among them: that is no sign of a rank that has ended.
+        processes = f"{unread} {choose(unread, 'process', 'processes')} of {node}"
         capture.notes.append(
-            f"{unread} process{'es' if unread > 1 else ''} of {node} could not be read within {seconds:.1f} s: ranks among them are not shown"
+            f"{processes} could not be read within {seconds:.1f} s: ranks among them are not shown"
         )
         capture.ranks = ranks
     else:
-        capture.ranks = ranks + discover.lost_ranks(job, node)
+        capture.ranks = ranks + lost_ranks.lost_ranks(job, node)
     return capture, list(ranks)
 
 
 def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:
-    """Processes by number: their rank where the environment shows, else their place in the list."""
-    import psutil
-
-    ranks: list[RankCapture] = []
+    """Processes by number: their rank where a black box or the environment shows it, else their
+    place in the list. A process that only started the ranks stands for these.
+    """
     notes: list[str] = []
-    for i, pid in enumerate(pids):
-        try:
-            process = psutil.Process(pid)
-            argv, started, user = process.cmdline(), process.create_time(), process.username()
-            ppid = process.ppid()
-        except psutil.NoSuchProcess:
-            notes.append(f"there is no process {pid} on this host")
-            continue
-        except psutil.Error:
-            notes.append(f"no permission to read process {pid}")
-            continue
-        try:
-            numbers, why = discover.rank_of(process.environ()), "has no rank in its environment"
-        except psutil.Error:
-            numbers, why = None, "does not allow its environment to be read"
-        if numbers is None:
-            notes.append(f"process {pid} {why}; it is reported as rank {i}")
-        rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
-        ranks.append(
-            RankCapture(
-                pid=pid,
-                ppid=ppid,
-                argv=redaction.arguments([readable(word) for word in argv[:200]]),
-                started=started,
-                user=readable(user),
-                rank=rank,
-                node=node,
-                world_size=world,
-                local_rank=local,
-                local_world_size=local_world,
-            )
-        )
+    if len(pids) == 1:
+        family = families.job_below(pids[0])
+        if family is not None and pids[0] not in {f.pid for f in family.ranks}:
+            ranks = [discover.to_capture(f, node) for f in family.ranks]
+            notes = [f"process {pids[0]} is no rank: its {len(ranks)} ranks are shown"]
+            key = f"pids:{pids[0]}"
+            return NodeCapture(node, key, ranks, notes=notes + family.notes), ranks
+    ranks = [r for i, pid in enumerate(pids) if (r := _rank_by_pid(i, pids, pid, node, notes))]
     if not ranks:
         raise NoRanksFound("; ".join(notes), "List your processes: ps -u $USER -o pid,args")
     return NodeCapture(node, "pids:" + ",".join(map(str, pids)), ranks, notes=notes), ranks
+
+
+def _rank_by_pid(
+    i: int, pids: list[int], pid: int, node: str, notes: list[str]
+) -> RankCapture | None:
+    """One of the processes that were named; None, with a note, where there is none to read."""
+    try:
+        process = psutil.Process(pid)
+        argv, started, user = process.cmdline(), process.create_time(), process.username()
+        ppid = process.ppid()
+    except psutil.NoSuchProcess:
+        notes.append(f"there is no process {pid} on this host")
+        return None
+    except psutil.Error:
+        notes.append(f"no permission to read process {pid}")
+        return None
+    numbers, why = _numbers_of(pid)
+    if numbers is None:
+        notes.append(f"process {pid} {why}; it is reported as rank {i}")
+    rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
+    return RankCapture(
+        pid=pid,
+        ppid=ppid,
+        argv=redaction.arguments([readable(word) for word in argv[:200]]),
+        started=started,
+        user=readable(user),
+        rank=rank,
+        node=node,
+        world_size=world,
+        local_rank=local,
+        local_world_size=local_world,
+    )
+
+
+def _numbers_of(pid: int) -> tuple[tuple[int, int, int, int] | None, str]:
+    """(rank, world size, local rank, local world size) of a process, or why there are none."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        box = unnumbered.box_of(pid, raw)
+        if box is not None:
+            return (box.rank, box.world_size, box.local_rank, 0), ""
+        return rank_environment.rank_of(
+            psutil.Process(pid).environ()
+        ), "has no rank in its environment"
+    except (psutil.Error, OSError):
+        return None, "does not allow its environment to be read"
 
 
 def _ptrace_note(ranks: list[RankCapture]) -> list[str]:

@@ -1,7 +1,9 @@
-"""One capture of a node under way: each step has its share of the time that is left, and what it has not read is said.
+"""One capture of a node under way: each step has its share of the time that is left, and what it
+has not read is said.
 
-What reads /proc, py-spy or a file may never come back. It runs in threads that are left behind when their time is over, and
-hands over what it has found; only the session itself writes into the capture.
+What reads /proc, py-spy or a file may never come back. It runs in threads that are left behind when
+their time is over, and hands over what it has found; only the session itself writes into the
+capture.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras import RasReport
 from ..stacks import place_rules
 from ..time_limit import OutOfTime, in_time, within
-from . import discover, gpus, proc, pyspy, ras, turns
+from . import descendants, gpus, proc, pyspy, ras, turns
 from . import rank_operations as boxes
 from .capture_options import CaptureOptions
 
@@ -79,16 +81,20 @@ class Session:
 
     @property
     def too_late(self) -> str:
+        """Why something was not read, in words."""
         return f"the deadline of {self.options.timeout_s:g} s came first"
 
     def note(self, text: str) -> None:
+        """Add a note to the capture, once."""
         if text not in self.capture.notes:
             self.capture.notes.append(text)
 
     # ----------------------------------------------------------------- processes
 
     def sample(self, processes: Sequence[Process], share: Share) -> None:
-        """One sample of every process, /proc first, then stacks. Those whose stack is not known yet come first."""
+        """One sample of every process, /proc first, then stacks. Those whose stack is not known yet
+        come first.
+        """
         begin = time.monotonic()
         ordered = sorted(processes, key=_has_stack)
         stacks_end = begin + self.left(share.stacks)
@@ -176,7 +182,7 @@ class Session:
         """Stacks of a rank's children, where it waits for them; otherwise only who they are."""
         try:
             pids = [rank.pid for rank in ranks]
-            families = within(self.left(_FAMILY_SHARE), lambda: discover.families(pids))
+            families = within(self.left(_FAMILY_SHARE), lambda: descendants.families(pids))
         except OutOfTime:
             self.note(f"what the ranks have started was not read: {self.too_late}")
             return
@@ -191,7 +197,9 @@ class Session:
             self.close(wanted, _FAMILY_SHARE)
 
     def close(self, processes: Sequence[Process], share: float = _CLOSE_SHARE) -> None:
-        """What only the end knows: whether they still live, who traces them, whether they are frozen."""
+        """What only the end knows: whether they still live, who traces them, whether they are
+        frozen.
+        """
         done, _ = in_time(processes, lambda p: _end(p.pid), _WORKERS, self.left(share))
         for place, end in done.items():
             process = processes[place]
@@ -268,7 +276,9 @@ class Session:
 
 
 def may_attach(sample: ProcessSample) -> bool:
-    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in uninterruptible I/O."""
+    """True where ptrace is safe: the process sleeps or runs, and no thread of it is in
+    uninterruptible I/O.
+    """
     return sample.state in ("S", "R") and not any(t.state == "D" for t in sample.threads)
 
 
@@ -286,7 +296,8 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
             continue
         thread.name, thread.frames = stack.name, stack.frames
         thread.gil, thread.active = stack.gil, stack.active
-    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they tell something.
+    # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they
+    # tell something.
     kept = [t for t in sample.threads if t.frames or t.state == "D" or not result.threads]
     sample.threads = kept[:_MAX_THREADS]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import open_regular
@@ -27,38 +29,73 @@ from .blackbox import Contents
 from .rank_operations import told_layout
 
 
+class _Sorted(Struct):
+    """Files by what is in them."""
+
+    boxes: list[Path]
+    ends: list[Path]
+    dumps: list[Path]
+    answers: list[Path]  # of RAS
+    traces: list[Path]  # printed by torch's fr_trace
+    stacks: list[Path]
+    logs: tuple[JobLogs, list[str]] | None
+
+    @property
+    def have_operations(self) -> bool:
+        """Whether ranks, with what they did, come from something else than stacks or logs."""
+        recorded = self.boxes or self.dumps or self.ends or self.traces
+        return bool(recorded or (self.answers and not self.stacks))
+
+
 def read(files: Sequence[Path]) -> JobCapture:
     """Flight Recorder dumps, black boxes, RAS answers and py-spy output, mixed as they come.
 
     Raises:
         BadInput: nothing in the files can be diagnosed.
     """
-    boxes = [f for f in files if f.suffix == SUFFIX]
-    ends = [f for f in files if f.suffix == ENDS_SUFFIX]
-    files = [f for f in files if f not in ends]
-    dumps = [f for f in files if f not in boxes and flight_recorder.is_dump(f)]
-    answers = [f for f in files if f not in boxes and f not in dumps and ras.is_ras(_head(f))]
-    rest = [f for f in files if f not in boxes and f not in dumps and f not in answers]
-    traces = [f for f in rest if fr_trace_text.is_fr_trace(_head(f, 1 << 16))]
-    rest = [f for f in rest if f not in traces]
-    alone = [f for f in rest if stack_texts.is_faulthandler(_head(f))]
-    logs, rest = _logs([f for f in rest if f not in alone])
-    if logs is None:
-        logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
-    rest += alone
-    if not boxes and not dumps and not ends and not traces and (rest or not answers):
-        capture = _stacks_or_logs(rest, logs, beside=bool(answers))
+    found = _sort(files)
+    if found.have_operations:
+        capture, contents = _operations(found.dumps, found.boxes)
+        _add_traces(capture, found.traces)
+        _add_stacks(capture, found.stacks)
+        _add_ends(capture, contents, found.ends)
     else:
-        capture, contents = _operations(dumps, boxes)
-        _add_traces(capture, traces)
-        _add_stacks(capture, rest)
-        _add_ends(capture, contents, ends)
-    _add_ras(capture, answers)
-    _add_logs(capture, logs)
+        capture = _stacks_or_logs(found.stacks, found.logs, beside=bool(found.answers))
+    _add_ras(capture, found.answers)
+    _add_logs(capture, found.logs)
     capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
-    if not capture.ranks() and not any(n.ras for n in capture.nodes) and capture.logs is None:
+    if not _says_something(capture):
         raise BadInput("none of the files can be diagnosed", "\n  ".join(capture.notes[:10]))
     return capture
+
+
+def _sort(files: Sequence[Path]) -> _Sorted:
+    boxes, rest = _parted(files, lambda f: f.suffix == SUFFIX)
+    ends, rest = _parted(rest, lambda f: f.suffix == ENDS_SUFFIX)
+    dumps, rest = _parted(rest, flight_recorder.is_dump)
+    answers, rest = _parted(rest, lambda f: ras.is_ras(_head(f)))
+    traces, rest = _parted(rest, lambda f: fr_trace_text.is_fr_trace(_head(f, 1 << 16)))
+    alone, rest = _parted(rest, lambda f: stack_texts.is_faulthandler(_head(f)))
+    logs, rest = _logs(rest)
+    if logs is None:
+        logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
+    return _Sorted(
+        boxes, ends, dumps, answers=answers, traces=traces, stacks=rest + alone, logs=logs
+    )
+
+
+def _parted(files: Iterable[Path], fits: Callable[[Path], bool]) -> tuple[list[Path], list[Path]]:
+    """(those that fit, the others)."""
+    fitting: list[Path] = []
+    others: list[Path] = []
+    for file in files:
+        (fitting if fits(file) else others).append(file)
+    return fitting, others
+
+
+def _says_something(capture: JobCapture) -> bool:
+    has_ras = any(node.ras for node in capture.nodes)
+    return bool(capture.ranks()) or has_ras or capture.logs is not None
 
 
 def _logs(

@@ -113,6 +113,7 @@ def stat_fields(pid: int, tid: int | None = None) -> list[str]:
 
 
 def status_fields(pid: int) -> dict[str, str]:
+    """/proc/PID/status as {name: value}; empty where the process is gone."""
     lines = (line.partition(":") for line in _read(f"/proc/{pid}/status").splitlines())
     return {name: value.strip() for name, _, value in lines}
 
@@ -164,6 +165,7 @@ def sample_thread(pid: int, tid: int, detail: bool = True) -> ThreadSample | Non
 
 
 def thread_ids(pid: int) -> list[int]:
+    """The threads of a process, ascending; empty where it is gone."""
     try:
         return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
     except OSError:

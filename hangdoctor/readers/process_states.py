@@ -1,5 +1,5 @@
-"""States of processes as people collect them beside stacks: `ps` tables, and the kernel's reports of
-tasks that hang in uninterruptible sleep.
+"""States of processes as people collect them beside stacks: `ps` tables, and the kernel's reports
+of tasks that hang in uninterruptible sleep.
 """
 
 from __future__ import annotations

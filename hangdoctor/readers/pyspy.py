@@ -89,17 +89,22 @@ def dump(
     native: bool = False,
     gentle_s: float = 0.0,
 ) -> StackResult:
-    """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts the deadline by much.
+    """Stacks of all Python threads of `pid`, or why there are none. Never raises, never outlasts
+    the deadline by much.
 
-    For the first `gentle_s` seconds it takes only what other processes leave of the processors; then it is done anew as usual.
+    For the first `gentle_s` seconds it takes only what other processes leave of the processors;
+    then it is done anew as usual.
     """
     program = find_pyspy()
     if program is None:
         return StackResult([], "py-spy is not installed beside this Python: pip install py-spy")
     command = [program, "dump", "--json", "--locals", "--pid", str(pid)]
-    command += ["--native"] if native else ([] if blocking else ["--nonblocking"])
-    begin = time.monotonic()
     hold = blocking or native
+    if native:
+        command.append("--native")
+    elif not hold:
+        command.append("--nonblocking")
+    begin = time.monotonic()
     gently = 0 < gentle_s < deadline_s and not hold  # what holds a process must not be slow
     result = _run(command, gentle_s, gentle=True) if gently else None
     hurried = result is not None and result.hurried
@@ -124,7 +129,9 @@ def _insist(command: list[str], end: float, hold: bool) -> StackResult:
 
 
 def _may_pass(error: str) -> bool:
-    """A process that runs while it is read can be caught in an inconsistent moment; a second sample often works."""
+    """A process that runs while it is read can be caught in an inconsistent moment; a second sample
+    often works.
+    """
     return bool(error) and not any(
         word in error
         for word in (
@@ -184,11 +191,13 @@ def _run(
 def _stand_back(pid: int) -> None:
     """Let a process that we have started run only where no other one wants to.
 
-    The lowest weight, not SCHED_IDLE: it reads a rank's memory, and what is never scheduled may never let go of that.
+    The lowest weight, not SCHED_IDLE: it reads a rank's memory, and what is never scheduled may
+    never let go of that.
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, _LOWEST)
-    # Its session is a group of its own to the scheduler, where that makes groups (sched(7), "The autogroup feature").
+    # Its session is a group of its own to the scheduler, where that makes groups (sched(7), "The
+    # autogroup feature").
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(_LOWEST))
 
@@ -199,7 +208,8 @@ def end_all() -> None:
 
 
 def _end(those: list[tuple[subprocess.Popen[bytes], bool]]) -> None:
-    """SIGTERM lets a py-spy that holds a process detach; SIGKILL stands behind it, for all that it has started.
+    """SIGTERM lets a py-spy that holds a process detach; SIGKILL stands behind it, for all that it
+    has started.
 
     One that the kernel itself holds outlives even that: it is left behind, and what it says is not
     waited for.
@@ -225,7 +235,9 @@ def _signal(those: list[subprocess.Popen[bytes]], number: signal.Signals) -> Non
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:
-    """End one that holds nothing, and do not wait: with the lowest weight it may take long even to die."""
+    """End one that holds nothing, and do not wait: with the lowest weight it may take long even to
+    die.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdout, process.stderr):

@@ -18,9 +18,9 @@ from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, Ran
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
 from . import process_states
-from .discover import is_launcher
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, with_unread
+from .rank_environment import is_launcher
 from .stack_texts import read_file
 
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
@@ -209,25 +209,26 @@ def _select(
     """Split into ranks and the rest: launchers, data-loader workers, and programs other than the
     common one.
     """
-    ranks: list[TextProcess] = []
-    rest: list[tuple[TextProcess, str]] = []
     others = [p for p in processes if not is_launcher(_words(p.command))]
     known = {(p.node, p.pid) for p in others if not _is_worker(p)}
-    for process in processes:
-        if is_launcher(_words(process.command)):
-            rest.append((process, "launchers"))
-        elif _is_worker(process) or _is_child(process, known):
-            rest.append((process, _WORKERS))
-        else:
-            ranks.append(process)
+    what = {id(p): _no_rank(p, known) for p in processes}
+    ranks = [p for p in processes if not what[id(p)]]
     if not ranks:
         return processes, []
+    rest = [(p, what[id(p)]) for p in processes if what[id(p)]]
     scripts = Counter(_script(process) for process in ranks)
     [(common, number)] = scripts.most_common(1)
     if common and number * 2 > len(ranks):
         rest += [(p, "other programs") for p in ranks if _script(p) != common]
         ranks = [p for p in ranks if _script(p) == common]
     return ranks, rest
+
+
+def _no_rank(process: TextProcess, known: set[tuple[str, int]]) -> str:
+    """What a process is instead of a rank; "" for what may be one."""
+    if is_launcher(_words(process.command)):
+        return "launchers"
+    return _WORKERS if _is_worker(process) or _is_child(process, known) else ""
 
 
 def _is_child(process: TextProcess, known: set[tuple[str, int]]) -> bool:

@@ -5,7 +5,7 @@ of a living rank.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,11 +37,8 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     pipe.
     """
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
-    folders = {
-        blackbox.named_folder(told, pid)
-        for pid, e in environs.items()
-        if (told := e.get("HANGDOCTOR_DIR"))
-    }
+    named = {pid: e["HANGDOCTOR_DIR"] for pid, e in environs.items() if e.get("HANGDOCTOR_DIR")}
+    folders = {blackbox.named_folder(folder, pid) for pid, folder in named.items()}
     notes: list[str] = []
     found = _boxes(folders, {r.pid for r in ranks}, notes)
     users = {r.pid: users_of(r.pid) for r in ranks if r.pid}
@@ -56,11 +53,7 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
             socket = recorder_beside.socket_of(Path(box.path), environs.get(rank.pid, {}))
             if socket is not None and not rank.gone:
                 beside.append((rank, socket))
-        elif (
-            not first
-            and not rank.gone
-            and any(environs.get(rank.pid, {}).get(name) for name in (_SOCKET, _PIPE))
-        ):
+        elif not first and not rank.gone and _answers(environs.get(rank.pid, {})):
             live.append((rank, environs[rank.pid]))
     return notes + recorder_beside.ask(beside, first) + _ask(live, nccl_dump)
 
@@ -86,6 +79,21 @@ def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbo
     ]
 
 
+def _answers(environ: Mapping[str, str]) -> bool:
+    """Whether the rank has something that can be asked: a worker server, or NCCL's debug pipe."""
+    return bool(environ.get(_SOCKET) or environ.get(_PIPE))
+
+
+def _is_of_process(box: blackbox.BlackBox, rank: RankCapture) -> bool:
+    """Whether it is the box of this very process.
+
+    A number can be a later process's: what was made before this one began is someone else's.
+    """
+    if not rank.pid or box.pid != rank.pid or box.status == "stale":
+        return False
+    return box.status == "live" or box.created_s > rank.started - _CLOCK_S
+
+
 def _box_of(
     rank: RankCapture, boxes: Sequence[blackbox.BlackBox], users: Collection[int] = ()
 ) -> blackbox.BlackBox | None:
@@ -93,16 +101,11 @@ def _box_of(
     rank on this host.
     """
     boxes = [b for b in boxes if is_of(b.owner, users)] if users else boxes
-    # A number can be a later process's: what was made before this one began is someone else's.
-    own = [b for b in boxes if b.pid == rank.pid and b.status != "stale" and rank.pid]
-    own = [b for b in own if b.status == "live" or b.created_s > rank.started - _CLOCK_S]
+    own = [b for b in boxes if _is_of_process(b, rank)]
     if not own and rank.gone:
-        host = os.uname().nodename
-        own = [
-            b
-            for b in boxes
-            if b.rank == rank.rank and b.status == "dead" and b.host in (host, rank.node)
-        ]
+        hosts = (os.uname().nodename, rank.node)
+        dead = [b for b in boxes if b.status == "dead" and b.host in hosts]
+        own = [b for b in dead if b.rank == rank.rank]
     return max(own, key=lambda b: b.created_s, default=None)
 
 

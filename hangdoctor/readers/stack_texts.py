@@ -1,7 +1,7 @@
 """Stacks of one process as tools other than py-spy print them: faulthandler, pystack and gdb.
 
-faulthandler and gdb print the innermost frame first, pystack last. faulthandler names no process and
-prints its main thread last; in the other two the main thread has the number of the process.
+faulthandler and gdb print the innermost frame first, pystack last. faulthandler names no process
+and prints its main thread last; in the other two the main thread has the number of the process.
 """
 
 from __future__ import annotations

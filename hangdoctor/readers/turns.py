@@ -1,7 +1,8 @@
-"""Turns: few of many threads do a piece of work at once; who takes long loses its turn, not its work.
+"""Turns: few of many threads do a piece of work at once; who takes long loses its turn, not its
+work.
 
-A reader of stacks needs a processor for some milliseconds. All of a node's at once would take its processors from the ranks;
-one that hangs must not hold the others up.
+A reader of stacks needs a processor for some milliseconds. All of a node's at once would take its
+processors from the ranks; one that hangs must not hold the others up.
 """
 
 from __future__ import annotations

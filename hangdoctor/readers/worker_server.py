@@ -1,15 +1,15 @@
 """The Flight Recorder of a living rank: from torch's worker server, or through NCCL's debug pipe.
 
 Worker server (torch 2.4 and later, `torch._C._distributed_c10d._WorkerServer`, started by
-`torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket,
-`GET /handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
-does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank that
-blocks answers, and one that works is not delayed. What a version offers differs: 2.13 has
+`torch.distributed.elastic.control_plane.worker_main` or the probe): HTTP over a Unix socket, `GET
+/handler/` lists handlers, `POST /handler/NAME` calls one in a C++ thread of the rank. Its answer
+does not need the rank's main thread, and without stacks not the interpreter lock either, so a rank
+that blocks answers, and one that works is not delayed. What a version offers differs: 2.13 has
 `fr_trace_json` for gloo; builds with NCCL add `dump_nccl_trace_json` and `dump_nccl_trace_pickle`.
 
 Debug pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE): a rank with NCCL makes the FIFO `PREFIX<rank>.pipe`; a
-byte written there makes its monitor thread write the usual dump file, over an earlier one of the same name. So a rank is
-asked that way only where it was requested and no such file is there.
+byte written there makes its monitor thread write the usual dump file, over an earlier one of the
+same name. So a rank is asked that way only where it was requested and no such file is there.
 
 Every wait here ends at its deadline.
 """
@@ -75,6 +75,18 @@ class _UnixConnection(http.client.HTTPConnection):
             self.sock.settimeout(left)
 
 
+def _body(connection: _UnixConnection, response: http.client.HTTPResponse) -> bytes:
+    """The answer, up to a little more than is allowed."""
+    body = bytearray()
+    while len(body) <= MAX_BYTES:
+        connection.tick()
+        part = response.read1(1 << 16)
+        if not part:
+            break
+        body += part
+    return bytes(body)
+
+
 def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST") -> bytes:
     """Call one handler of a rank's worker server, "" lists them.
 
@@ -86,28 +98,17 @@ def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST"
         connection.request(method, f"/handler/{handler}", body=b"" if method == "POST" else None)
         connection.tick()
         response = connection.getresponse()
-        parts: list[bytes] = []
-        size = 0
-        while size <= MAX_BYTES:
-            connection.tick()
-            part = response.read1(1 << 16)
-            if not part:
-                break
-            parts.append(part)
-            size += len(part)
-        body = b"".join(parts)
-        # A rank that is killed while it answers closes in the middle, which read1() takes for the
-        # end.
-        if size > MAX_BYTES or (response.length or 0) > 0:
-            raise NoAnswer(
-                f"{path}: the answer to {handler or 'the list of handlers'} is too large or truncated"
-            )
+        body = _body(connection, response)
     except TimeoutError as e:
         raise NoAnswer(f"{path}: no answer within {timeout_s:g} s") from e
     except (OSError, http.client.HTTPException) as e:
         raise NoAnswer(f"{path}: {e or type(e).__name__}") from e
     finally:
         connection.close()
+    # A rank that is killed while it answers closes in the middle, which read1() takes for the end.
+    if len(body) > MAX_BYTES or (response.length or 0) > 0:
+        asked = handler or "the list of handlers"
+        raise NoAnswer(f"{path}: the answer to {asked} is too large or truncated")
     if response.status != 200:
         raise NoAnswer(
             f"{path}: {handler} answered {response.status} {body[:120].decode(errors='replace')}"
@@ -200,7 +201,8 @@ def ask_pipe(
         files: where the dump may appear, see `dump_files`.
 
     Raises:
-        NoAnswer: a dump is there already, no one listens at the pipe, or no readable new dump appeared in time.
+        NoAnswer: a dump is there already, no one listens at the pipe, or no readable new dump
+            appeared in time.
     """
     deadline = time.monotonic() + timeout_s
     for file in files:

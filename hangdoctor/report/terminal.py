@@ -15,6 +15,7 @@ from ..model.diagnosis import Cause, Diagnosis
 from ..text.durations import duration
 from ..text.job_names import short_job
 from ..text.plain import visible
+from ..text.plural import choose, count
 from ..text.printable import cleaned
 from ..text.ranges import format_hosts, format_ranks
 from . import tree
@@ -127,11 +128,9 @@ def _job(diagnosis: Diagnosis) -> Iterator[str]:
     layout = (
         f", layout dp={job.layout.dp} pp={job.layout.pp} tp={job.layout.tp}" if job.layout else ""
     )
-    nodes = (
-        f"{len(job.nodes)} node{'s' if len(job.nodes) != 1 else ''} {_cut(format_hosts(job.nodes), 60)}"
-        if job.nodes
-        else "nodes unknown"
-    )
+    nodes = "nodes unknown"
+    if job.nodes:
+        nodes = f"{count(len(job.nodes), 'node')} {_cut(format_hosts(job.nodes), 60)}"
     size = f"world size {job.world_size}" if job.world_size else "world size unknown"
     yield f"[bold]job[/]  {escape(short_job(job.id))}: {size}, {escape(nodes)}{layout}"
 
@@ -153,8 +152,8 @@ def _chain(diagnosis: Diagnosis) -> Iterator[str]:
     yield "[bold]what happened[/] (from the logs; clocks of nodes may differ)"
     width = max(len(f"{h.file}:{h.line}") for h in diagnosis.chain)
     for happening in diagnosis.chain:
-        who = _cut(format_ranks(happening.ranks), 24)
-        who = f"{'rank' if len(happening.ranks) == 1 else 'ranks'} {who}: " if who else ""
+        ranks = _cut(format_ranks(happening.ranks), 24)
+        who = f"{choose(happening.ranks, 'rank', 'ranks')} {ranks}: " if ranks else ""
         at = f"{happening.at:<19}  " if happening.at else f"{'':<19}  "
         place = f"{happening.file}:{happening.line}"
         colour = _CHAIN[happening.role]
@@ -168,9 +167,8 @@ def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
         return
     yield ""
     number = sum(len(g.ranks) for g in groups)
-    ranks = f"{number} rank{'s' if number != 1 else ''}"
-    stacks = f"{len(groups)} different stack{'s' if len(groups) != 1 else ''}"
-    yield f"[bold]where the ranks are[/] ({ranks}, {stacks})"
+    stacks = count(len(groups), "different stack")
+    yield f"[bold]where the ranks are[/] ({count(number, 'rank')}, {stacks})"
     culprits = {r for c in diagnosis.causes for r in c.ranks}
     guilty = {format_ranks(g.ranks) for g in groups if set(g.ranks) <= culprits}
     for label, frames in tree.lines(tree.build(groups)):
@@ -187,15 +185,15 @@ def _table(diagnosis: Diagnosis) -> Iterator[str]:
     if not rows:
         return
     yield ""
-    gpu = any(r.gpu for r in rows)
-    width = max(len(r.node) for r in rows)
-    yield f"[bold]{'rank':>5}  {'node':<{max(width, 4)}}  {'pid':>7}  {'gpu  ' if gpu else ''}{'state':<11}  place[/]"
+    has_gpus = any(r.gpu for r in rows)
+    width = max(4, *(len(r.node) for r in rows))
+    device = "gpu  " if has_gpus else ""
+    yield f"[bold]{'rank':>5}  {'node':<{width}}  {'pid':>7}  {device}{'state':<11}  place[/]"
     for row in rows:
-        mark, end = ("[bold red]", "[/]") if row.rank in culprits else ("", "")
-        device = f"{row.gpu or '-':<3}  " if gpu else ""
-        pid = row.pid or "-"
-        node = f"{escape(row.node):<{max(width, 4)}}"
-        yield f"{mark}{row.rank:>5}  {node}  {pid:>7}  {device}{row.state:<11}  {escape(row.place)}{end}"
+        device = f"{row.gpu or '-':<3}  " if has_gpus else ""
+        node = f"{escape(row.node):<{width}}"
+        line = f"{row.rank:>5}  {node}  {row.pid or '-':>7}  {device}{row.state:<11}  {escape(row.place)}"
+        yield f"[bold red]{line}[/]" if row.rank in culprits else line
 
 
 def _missing(diagnosis: Diagnosis) -> Iterator[str]:
@@ -235,7 +233,7 @@ def _ranks(ranks: list[int], room: int = 48) -> str:
 def _alternatives(cause: Cause) -> Iterator[str]:
     for other in cause.alternatives[:3]:
         ranks = f" of {_ranks(other.ranks, 24)}" if other.ranks else ""
-        yield f"  other   {other.kind}{ranks}: {escape(other.why_not)}"
+        yield f"  not     {other.kind}{ranks}: {escape(other.why_not)}"
 
 
 def _calls(diagnosis: Diagnosis) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ..model.diagnosis import StackFrame, StackGroup
+from ..text.plural import count
 from ..text.ranges import format_ranks
 
 
@@ -67,12 +68,13 @@ def _lines(
 ) -> Iterator[tuple[str, str]]:
     for i, node in enumerate(nodes[:max_branches]):
         last = i == min(len(nodes), max_branches) - 1 and len(nodes) <= max_branches
-        word = "rank" if len(node.ranks) == 1 else "ranks"
-        label = f"{indent}{'└─ ' if last else '├─ '}{len(node.ranks)} {word} {_cut(format_ranks(node.ranks))}"
+        corner = "└─ " if last else "├─ "
+        label = f"{indent}{corner}{count(len(node.ranks), 'rank')} {_cut(format_ranks(node.ranks))}"
         shown = node.frames
         text = [f"{f.name} ({short_file(f.file)}:{f.line})" for f in shown]
         if len(text) > max_frames:
-            text = [*text[:1], f"… {len(text) - max_frames} frames", *text[-(max_frames - 1) :]]
+            left_out = count(len(text) - max_frames, "frame")
+            text = [*text[:1], f"… {left_out}", *text[-(max_frames - 1) :]]
         yield label, " > ".join(text)
         yield from _lines(
             node.children, indent + ("   " if last else "│  "), max_frames, max_branches

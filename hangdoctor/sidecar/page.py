@@ -6,13 +6,11 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import click
-
-from ..collector.state import Core
+from ..collector.recorder import Recorder
 from ..errors import BadInput, UsageError
 
 _PROCESS = "hangdoctor.sidecar.page_process"
@@ -20,56 +18,13 @@ _REPORT_S = 60.0
 _KEEP = 4  # documents
 
 
-def web_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--web and the flags that belong to it."""
-    flags = [
-        click.option(
-            "--web",
-            default="",
-            metavar="[HOST:]PORT",
-            help="Serve the live page and metrics on this address, for example 127.0.0.1:8470.",
-        ),
-        click.option(
-            "--web-anywhere",
-            is_flag=True,
-            help="Allow --web to use an address that other machines can reach (plain http, not encrypted).",
-        ),
-        click.option(
-            "--web-host",
-            multiple=True,
-            metavar="NAME",
-            help="Another host name under which the page is opened.",
-        ),
-        click.option(
-            "--metrics-ranks",
-            default=1024,
-            show_default=True,
-            type=click.IntRange(0),
-            metavar="N",
-            help="Serve metrics of single ranks only up to N ranks.",
-        ),
-        click.option(
-            "--metrics-token",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="File with the token for reading metrics (default: FOLDER/metrics.token, created if missing).",
-        ),
-        click.option(
-            "--metrics-open",
-            is_flag=True,
-            help="Serve metrics without a token, only on the loopback.",
-        ),
-    ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
 class Page:
     """The page of one collector, or none."""
 
-    def __init__(self, folder: Path, flags: dict[str, Any], core: Core) -> None:
-        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
+    def __init__(self, folder: Path, flags: dict[str, Any], recorder: Recorder) -> None:
+        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be
+        kept.
+        """
         self._beside: Any = None
         self._view: Any = None
         if not flags.get("web"):
@@ -92,7 +47,8 @@ class Page:
                 "--metrics-open works only on the loopback",
                 "With --web-anywhere the metrics need a token.",
             )
-        self._view = View(core)
+        core = recorder.core
+        self._view = View(core, recorder.kept)
         self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
 
     @contextlib.asynccontextmanager
@@ -130,7 +86,8 @@ class Reports:
 
 
 def _make(bundle: Path) -> bytes:
-    # Not in this process: for a large job it is seconds of work, and the collector has other things to do meanwhile.
+    # Not in this process: for a large job it is seconds of work, and the collector has other things
+    # to do meanwhile.
     here = str(Path(__file__).parents[2])
     environ = os.environ | {
         "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)

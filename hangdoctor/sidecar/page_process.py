@@ -1,4 +1,5 @@
-"""The page's own process, started by the collector: ``python -m hangdoctor.sidecar.page_process LISTENING CHANNEL``.
+"""The page's own process, started by the collector: ``python -m hangdoctor.sidecar.page_process
+LISTENING CHANNEL``.
 
 Both arguments are numbers of open sockets. It ends when the collector closes the channel or has
 ended.
@@ -39,12 +40,15 @@ class Channel:
         self.folder, self.writer = folder, writer
 
     def ask(self, reason: str) -> None:
-        """Have all ranks captured. Requests that the collector does not take are dropped: one is enough."""
+        """Have all ranks captured. Requests that the collector does not take are dropped: one is
+        enough.
+        """
         if self.writer.transport.get_write_buffer_size() < MAX_ASK:
             self.writer.write(frame(msgspec.msgpack.encode(Ask(reason))))
 
     def trace(self, on: bool) -> str:
-        """As `hangdoctor trace` asks: by a file in the folder, which the collector looks at each second.
+        """As `hangdoctor trace` asks: by a file in the folder, which the collector looks at each
+        second.
 
         Raises:
             CollectorError: the folder cannot be written.

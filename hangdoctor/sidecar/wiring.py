@@ -1,4 +1,4 @@
-"""The flags shared by `collect` and `sidecar`, and the collector that they start."""
+"""The collector that `collect` and `sidecar` start."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import asyncio
 import gc
 import logging
 import resource
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ..collector.instructions import Conclude, farewell
 from ..collector.instructions import Settings as CoreSettings
+from ..collector.recorder import Recorder
 from ..collector.relay import Relay
 from ..collector.server import CollectorOptions, Server, session_name
 from ..collector.state import Core
@@ -26,75 +24,10 @@ from ..watch.stall_watch import Settings, StallWatch
 from ..watch.straggler_watch import SlowSettings
 from . import actions
 from .concluding import Handler, Memory
-from .page import Page, web_flags
+from .page import Page
 
 _LOG = logging.getLogger("hangdoctor.collector")
 _OPEN_FILES = 65_536
-_FLAGS = (
-    click.option(
-        "--folder",
-        metavar="DIR",
-        type=click.Path(),
-        help="The job's folder, on a file system that all nodes see (default: ~/.hangdoctor/jobs/JOB).",
-    ),
-    click.option(
-        "--bind",
-        default="",
-        metavar="ADDRESS",
-        help="Address to listen on (default: a free port on all interfaces).",
-    ),
-    click.option(
-        "--stall-after",
-        default=0.0,
-        type=click.FloatRange(0),
-        metavar="S",
-        help="Seconds without progress that count as a stall (default: learned from the job).",
-    ),
-    click.option(
-        "--slow-after",
-        default=150.0,
-        show_default=True,
-        type=click.FloatRange(0),
-        metavar="S",
-        help="Seconds that the others must keep waiting for a rank before it is called slow; 0 turns this off.",
-    ),
-    click.option(
-        "--settle",
-        default=1.0,
-        show_default=True,
-        type=click.FloatRange(0, 60),
-        metavar="S",
-        help="Seconds between the two samples of a capture.",
-    ),
-    click.option(
-        "--capture-timeout",
-        default=6.0,
-        show_default=True,
-        type=click.FloatRange(1, 120),
-        metavar="S",
-        help="Seconds that the agents have for a capture.",
-    ),
-    click.option(
-        "--config",
-        metavar="FILE",
-        type=click.Path(),
-        help="File with actions to take after a verdict (default: none; see docs/sidecar.md).",
-    ),
-    click.option(
-        "--dry-run",
-        is_flag=True,
-        help="Log what the actions would do, without doing it.",
-    ),
-    click.option("--once", is_flag=True, help="Exit after the first incident."),
-)
-
-
-def watch_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the common flags, in this order, to a command."""
-    command = web_flags(command)
-    for flag in reversed(_FLAGS):
-        command = flag(command)
-    return command
 
 
 def choose_folder(folder: str | None, job: str) -> Path:
@@ -136,7 +69,8 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         slow=SlowSettings(window_s=flags["slow_after"]),
     )
     handler = Handler(incidents, actions.Actor(config, flags["dry_run"]))
-    page = Page(folder, flags, core)
+    recorder = Recorder(core, folder)
+    page = Page(folder, flags, recorder)
     handler.captured = page.captured
     options = CollectorOptions(
         folder,
@@ -151,11 +85,12 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         if flags["once"]:
             handler.after = server.stopping.set
             handler.loop = asyncio.get_running_loop()
-        async with page.beside():
+        async with recorder.running(), page.beside():
             await server.run()
         _farewell(server)
 
-    # Captures of a large job are millions of objects without cycles: going over them again and again takes longer than they do.
+    # Captures of a large job are millions of objects without cycles: going over them again and
+    # again takes longer than they do.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
     asyncio.run(serve())

@@ -214,8 +214,8 @@ def _native_wait(frames: Sequence[Frame]) -> bool:
 def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
     """The place of a stack (frames innermost first); kind "" for an empty one.
 
-    `blocked` says that the thread did not run between two samples, which is the sign of a wait in native
-    code (a handle's wait, gradients reduced inside backward) from code that works.
+    `blocked` says that the thread did not run between two samples, which is the sign of a wait in
+    native code (a handle's wait, gradients reduced inside backward) from code that works.
     """
     python = python_frames(frames)
     waits = _native_wait(frames)
@@ -351,10 +351,15 @@ def rank_thread(
         return main, place
     with_stacks = [t for t in threads if t is not main and t.frames]
     others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
-    for thread, other in others:
-        if other.communicates or other.kind in ("data", "checkpoint"):
-            return thread, other
+    return _waited_for(others) or (main, place)
+
+
+def _waited_for(others: Sequence[tuple[ThreadSample, Place]]) -> tuple[ThreadSample, Place] | None:
+    """The thread that does the work that the main one waits for."""
+    for thread, place in others:
+        if place.communicates or place.kind in ("data", "checkpoint"):
+            return thread, place
     # A training loop in a thread that is elsewhere: the one thread with a line of the user's own,
     # if there is just one.
     own = [(t, p) for t, p in others if p.frame is not None and is_users(p.frame)]
-    return own[0] if len(own) == 1 else (main, place)
+    return own[0] if len(own) == 1 else None

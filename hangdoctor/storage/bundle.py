@@ -1,10 +1,13 @@
-"""The bundle: one folder that holds everything a diagnosis read, so that any incident replays offline.
+"""The bundle: one folder that holds everything a diagnosis read, so that any incident replays
+offline.
 
     manifest.json    format, versions, command line, sizes and checksums of the other files
-    capture.json     `hangdoctor.model.capture.JobCapture` without its operations; with them all that a diagnosis reads
+    capture.json     `hangdoctor.model.capture.JobCapture` without its operations; with them all
+                     that a diagnosis reads
     operations.bin   the operations, packed (`hangdoctor.storage.operations_codec`)
-    nodes.bin        of a job of thousands of ranks: the nodes' answers as they came (`hangdoctor.transport.capture_codec`); the two files
-                     above then leave out what is in it
+    nodes.bin        of a job of thousands of ranks: the nodes' answers as they came
+                     (`hangdoctor.transport.capture_codec`); the two files above then leave out what
+                     is in it
     diagnosis.json   the verdict as it was given
     report.txt       the same as text, whole
     raw/NODE/...     what the tools printed, as evidence for people
@@ -71,7 +74,8 @@ def default_path(job: str, at: float) -> Path:
 def save(
     path: Path, capture: JobCapture, diagnosis: Diagnosis, report: str, command: list[str]
 ) -> Path:
-    """Write a bundle and return where it is: `path`, or `path-2`, `path-3` ... where that exists already.
+    """Write a bundle and return where it is: `path`, or `path-2`, `path-3` ... where that exists
+    already.
 
     Raises:
         BundleError: the folder cannot be written; nothing is left behind.
@@ -138,12 +142,15 @@ def _without_operations(node: NodeCapture) -> NodeCapture:
 
 
 def _not_packed(node: NodeCapture) -> NodeCapture:
-    """Of a node whose answer is kept as it came: the ranks that were added to it, because they are gone."""
+    """Of a node whose answer is kept as it came: the ranks that were added to it, because they are
+    gone.
+    """
     return NodeCapture(node.node, ranks=[r for r in node.ranks if r.gone and not r.pid])
 
 
 def _unpack_nodes(capture: JobCapture, data: bytes) -> None:
-    """Put the nodes of `nodes.bin` in, in the order in which they came: the first with a group has its members.
+    """Put the nodes of `nodes.bin` in, in the order in which they came: the first with a group has
+    its members.
 
     Raises:
         BadInput: they are damaged.
@@ -167,7 +174,9 @@ def _unpack_nodes(capture: JobCapture, data: bytes) -> None:
 
 
 def _histories(capture: JobCapture) -> Iterator[tuple[operations_codec.Key, RankOps]]:
-    """By the rank's place in the capture: numbers of ranks need not be unique in what people collected."""
+    """By the rank's place in the capture: numbers of ranks need not be unique in what people
+    collected.
+    """
     for place, rank in enumerate(r for n in capture.nodes for r in n.ranks):
         for ops, before in ((rank.ops, False), (rank.ops_before, True)):
             if ops is not None:
@@ -175,7 +184,9 @@ def _histories(capture: JobCapture) -> Iterator[tuple[operations_codec.Key, Rank
 
 
 def _rename(staging: Path, path: Path) -> Path:
-    """Move into place without ever replacing what is there: rename(2) refuses a folder that is not empty."""
+    """Move into place without ever replacing what is there: rename(2) refuses a folder that is not
+    empty.
+    """
     for n in range(1, 10_000):
         target = path if n == 1 else path.with_name(f"{path.name}-{n}")
         if os.path.lexists(target):
@@ -247,7 +258,8 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _listed_file(path: Path, name: str, manifest: Manifest) -> bytes:
-    """A file of the bundle; empty where the manifest does not list it, which it must of capture.json.
+    """A file of the bundle; empty where the manifest does not list it, which it must of
+    capture.json.
 
     Raises:
         BadInput: it is not there, or not what is listed.

@@ -1,11 +1,13 @@
-"""Incidents: a folder with one bundle each and an index in SQLite, whole again after a crash at any point.
+"""Incidents: a folder with one bundle each and an index in SQLite, whole again after a crash at any
+point.
 
     FOLDER/incidents/index.sqlite
     FOLDER/incidents/<id>/          a bundle (`hangdoctor.storage.bundle`)
 
-A row is written before its bundle and completed after it; bundles appear by a rename. On opening, a row without a bundle
-is marked `lost` and a bundle without a row is taken in, so that folder and index agree whatever was interrupted.
-The same file keeps what the collector must know after a restart.
+A row is written before its bundle and completed after it; bundles appear by a rename. On opening, a
+row without a bundle is marked `lost` and a bundle without a row is taken in, so that folder and
+index agree whatever was interrupted. The same file keeps what the collector must know after a
+restart.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ class Incidents:
     """The incidents of one job's folder."""
 
     def __init__(self, folder: Path, create: bool = True) -> None:
-        """Raises BundleError: the folder or its index cannot be used; BadInput: there is none and `create` is off."""
+        """Raises BundleError: the folder or its index cannot be used; BadInput: there is none and
+        `create` is off.
+        """
         self.folder = folder / "incidents"
         if not create and not (self.folder / "index.sqlite").is_file():
             raise BadInput(
@@ -95,7 +99,9 @@ class Incidents:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction: the rollback journal works on network file systems, where WAL does not."""
+        """A connection for one transaction: the rollback journal works on network file systems,
+        where WAL does not.
+        """
         db = sqlite3.connect(self.folder / "index.sqlite", timeout=5)
         end = time.monotonic() + _QUERY_S
         try:
@@ -107,7 +113,8 @@ class Incidents:
             db.close()
 
     def _mend(self) -> None:
-        # The rows first, since a bundle is there before its row says so: the collector may be writing meanwhile.
+        # The rows first, since a bundle is there before its row says so: the collector may be
+        # writing meanwhile.
         rows = {i.id: i for i in self.rows()}
         there = self._bundles()
         lost = [i for i, row in rows.items() if i not in there and _should_be_there(row)]
@@ -214,13 +221,16 @@ class Incidents:
             db.execute("UPDATE incidents SET actions=? WHERE id=?", (text, id))
 
     def prune(self, keep: int, older_than_s: float = 0.0) -> list[str]:
-        """Remove all but the newest `keep`, of those only what is older than `older_than_s`; returns the ids removed."""
+        """Remove all but the newest `keep`, of those only what is older than `older_than_s`;
+        returns the ids removed.
+        """
         rows = self.rows()
         old = rows[:-keep] if keep else rows
         limit = time.time() - older_than_s
         gone = [r.id for r in old if r.at < limit or not older_than_s]
         for id in gone:
-            # The row first: a folder without a row would come back at the next opening, so it is moved out of sight.
+            # The row first: a folder without a row would come back at the next opening, so it is
+            # moved out of sight.
             path = self.folder / id
             if path.is_dir() and _ID.match(id):
                 hidden = self.folder / f".hangdoctor-pruned-{id}"
@@ -281,7 +291,8 @@ def _row(id: str, diagnosis: Diagnosis, at: float, reason: str) -> Incident:
 def _hang_of(cause: Cause, ranks: str) -> str:
     """What stays the same from one capture of a hang to the next.
 
-    A later capture may name another kind; the operation and its number say that it is the same hang.
+    A later capture may name another kind; the operation and its number say that it is the same
+    hang.
     """
     where = cause.where
     if not where.seq:

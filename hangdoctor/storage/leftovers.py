@@ -21,12 +21,19 @@ from ..errors import BadInput, CollectorError
 from ..files import read_regular
 from ..probe import folder as folders
 from ..probe import retention
+from ..text.plural import count
 from ..transport import address, folder_lock
 from . import bundle
 
 _SETTLED_S = 120.0  # a run that is started again in the same folder, a collector between two starts
 _SILENT_S = 7 * 86_400.0  # after which a collector that another node started has ended
-_FILES = ("collector.json", "hangdoctor-collector-trace.json", "metrics.token", "web.json")
+_FILES = (
+    "collector.json",
+    "hangdoctor-collector-trace.json",
+    "history.json",
+    "metrics.token",
+    "web.json",
+)
 _OURS = {*_FILES, "collector.lock", "incidents", "keys", "log", "logs", "relays", "spool", "state"}
 _STAGED = re.compile(rf"^\.({'|'.join(map(re.escape, _FILES))})\.\d+$")
 
@@ -62,7 +69,7 @@ def jobs(now_s: float, older_than_s: float | None) -> Iterator[Leftover]:
         age_s = max(0.0, now_s - _last_change(folder))
         found = Leftover("job", folder, _size(folder), age_s)
         incidents = _incidents(folder)
-        found.note = f"{incidents} incident{'s' if incidents != 1 else ''}" if incidents else ""
+        found.note = count(incidents, "incident") if incidents else ""
         found.kept = _why_kept(folder, age_s)
         if not found.kept and incidents:
             found.kept = _too_young(age_s, older_than_s)

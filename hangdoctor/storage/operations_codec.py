@@ -1,7 +1,8 @@
 """The operations of all ranks, small: columns instead of records, and what repeats once.
 
-A bundle of a thousand ranks with 2,000 operations each is 500 MB as JSON; so it keeps them beside the rest. Exact: what is
-unpacked equals what was packed, to the last bit of its times, or a replay would not be the same.
+A bundle of a thousand ranks with 2,000 operations each is 500 MB as JSON; so it keeps them beside
+the rest. Exact: what is unpacked equals what was packed, to the last bit of its times, or a replay
+would not be the same.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from ..errors import BadInput
 from ..files import free_memory
 from ..model.operations import Group, Mark, Operation, RankOps
 
-# Parts of a second that times are counted in: what a float of today's wall clock resolves, and microseconds.
+# Parts of a second that times are counted in: what a float of today's wall clock resolves, and
+# microseconds.
 _UNITS = (float(1 << 22), 1e6)
-# As objects the operations take up to N times the bytes that they are packed in. Nothing in a file distinguishes a large job from
-# one that was made to fill the memory, so that the limit is what this machine has.
+# As objects the operations take up to N times the bytes that they are packed in. Nothing in a file
+# distinguishes a large job from one that was made to fill the memory, so that the limit is what
+# this machine has.
 _SPREAD = 64
 _LEAST_INFLATED, _MAX_INFLATED = 64 << 20, 1 << 30
 _FIELDS = Operation.__struct_fields__
@@ -33,7 +36,9 @@ Key = tuple[int, bool]  # place of the rank in the capture, whether of the first
 
 
 class _Ops(Struct, omit_defaults=True):
-    """One history. `kinds` are places in the common table; times are ticks since the one before, or exact floats."""
+    """One history. `kinds` are places in the common table; times are ticks since the one before, or
+    exact floats.
+    """
 
     of: Key
     rest: RankOps  # without operations, and without the members of its groups

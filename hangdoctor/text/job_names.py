@@ -1,4 +1,6 @@
-"""What a job is called in headlines and folders: short, and still a part of its key, so that `--job` takes it."""
+"""What a job is called in headlines and folders: short, and still a part of its key, so that
+`--job` takes it.
+"""
 
 from __future__ import annotations
 

@@ -6,13 +6,13 @@ A fact of the records, not a diagnosis: why the others are not in it, `dump` and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from ..model.operations import STORE, Operation
+from ..text import plural
 from ..text.durations import duration
-from ..text.ranges import format_ranks
 from .instances import Key, key_of
 from .model import Lane, Timeline
 
@@ -37,55 +37,69 @@ class Hang(Struct):
     def words(self) -> str:
         """One sentence."""
         what = f"{self.op} #{self.seq} of {self.group}"
-        ranks = f"rank{'s' if len(self.ranks) > 1 else ''} {format_ranks(self.ranks)}"
-        told = f"The job hangs at the end: {ranks} {'have' if len(self.ranks) > 1 else 'has'} been in {what} for {duration(self.for_ms / 1e3)}"
+        inside = f"{plural.ranks(self.ranks)} {plural.choose(self.ranks, 'has', 'have')}"
+        parts = [
+            f"The job hangs at the end: {inside} been in {what} for {duration(self.for_ms / 1e3)}"
+        ]
         if self.missing:
-            told += f"; rank{'s' if len(self.missing) > 1 else ''} {format_ranks(self.missing)} never entered it"
+            parts.append(f"{plural.ranks(self.missing)} never entered it")
         if self.unseen:
-            told += f"; rank{'s' if len(self.unseen) > 1 else ''} {format_ranks(self.unseen)} left no record"
-        if not self.missing and not self.unseen:
-            told += "; all members are in it"
-        others = (
-            f" {self.others} other operation{'s are' if self.others > 1 else ' is'} unfinished, too."
-            if self.others
-            else ""
-        )
-        return f"{told}.{others}"
+            parts.append(f"{plural.ranks(self.unseen)} left no record")
+        if len(parts) == 1:
+            parts.append("all members are in it")
+        sentence = "; ".join(parts) + "."
+        if self.others:
+            are = plural.choose(self.others, "is", "are")
+            sentence += f" {plural.count(self.others, 'other operation')} {are} unfinished, too."
+        return sentence
 
 
 def find_hang(timeline: Timeline) -> Hang | None:
     """The hang at the end, if there is one; of several operations that one whose missing ranks wait
     nowhere else.
     """
-    end = timeline.end_ns / 1e6
-    limit = max(_LEAST_MS, _FACTOR * max((_longest(lane) for lane in timeline.lanes), default=0.0))
-    open_: dict[Key, dict[int, float]] = {}  # -> the ranks in it, and since when
-    for lane in timeline.lanes:
-        for op, key, since in _open(lane):
-            if end - since > limit and op.op not in STORE:
-                open_.setdefault(key, {}).setdefault(lane.trace.rank, since)
-    if not open_:
+    held = _held(timeline)
+    if not held:
         return None
-    came: dict[Key, set[int]] = {key: set() for key in open_}
-    for lane in timeline.lanes:
-        for op in lane.trace.ops.operations:
-            found = key_of(lane.trace.rank, op)
-            if found in came:
-                came[found].add(lane.trace.rank)
-    standing = {rank for inside in open_.values() for rank in inside}
-    missing = {key: sorted(set(_members(timeline, key)) - came[key]) for key in open_}
-    first = min(open_, key=lambda k: (not set(missing[k]) - standing, min(open_[k].values())))
+    missing = _missing(timeline, held)
+    inside = {rank for ranks in held.values() for rank in ranks}
+    first = min(held, key=lambda k: (missing[k] <= inside, min(held[k].values())))
     recorded = {lane.trace.rank for lane in timeline.lanes}
     return Hang(
         _name(timeline, first),
         first[2],
         timeline.group_words(first[0]),
-        sorted(open_[first]),
-        missing=[r for r in missing[first] if r in recorded],
-        unseen=[r for r in missing[first] if r not in recorded],
-        for_ms=round(end - min(open_[first].values()), 1),
-        others=len(open_) - 1,
+        sorted(held[first]),
+        missing=sorted(missing[first] & recorded),
+        unseen=sorted(missing[first] - recorded),
+        for_ms=round(timeline.end_ns / 1e6 - min(held[first].values()), 1),
+        others=len(held) - 1,
     )
+
+
+def _held(timeline: Timeline) -> dict[Key, dict[int, float]]:
+    """Operations that are far longer under way than any was before: the ranks in each, and since
+    when.
+    """
+    longest = max((_longest(lane) for lane in timeline.lanes), default=0.0)
+    limit = max(_LEAST_MS, _FACTOR * longest)
+    held: dict[Key, dict[int, float]] = {}
+    for lane in timeline.lanes:
+        for op, key, since in _open(lane):
+            if timeline.end_ns / 1e6 - since > limit and op.op not in STORE:
+                held.setdefault(key, {}).setdefault(lane.trace.rank, since)
+    return held
+
+
+def _missing(timeline: Timeline, keys: Iterable[Key]) -> dict[Key, set[int]]:
+    """The members of each operation that have no record of it."""
+    missing = {key: set(_members(timeline, key)) for key in keys}
+    for lane in timeline.lanes:
+        for op in lane.trace.ops.operations:
+            found = key_of(lane.trace.rank, op)
+            if found in missing:
+                missing[found].discard(lane.trace.rank)
+    return missing
 
 
 def _open(lane: Lane) -> Iterator[tuple[Operation, Key, float]]:

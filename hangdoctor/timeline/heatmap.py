@@ -42,7 +42,8 @@ def svg(found: LateArrivals) -> bytes:
         f'<text x="{_LEFT}" y="32" font-size="18" font-weight="600">How long the others waited for each rank, step by step</text>',
         f'<text x="{_LEFT}" y="54" fill="{_FAINT}">{escape(_subtitle(found, len(cells), len(column_labels)))}</text>',
         f'<rect x="{_LEFT}" y="{_TOP}" width="{plot_w:.1f}" height="{plot_h:.1f}" fill="{_CALM}"/>',
-        *_cells(cells, limits, wide, high, rows=row_labels, columns=column_labels),
+        *_cells(cells, limits, wide, high),
+        *_titles(cells, wide, high, row_labels, column_labels),
         f'<rect x="{_LEFT}" y="{_TOP}" width="{plot_w:.1f}" height="{plot_h:.1f}" fill="none" stroke="{_FAINT}" stroke-width="0.7"/>',
         *_axes(row_labels, column_labels, wide, high, plot_w=plot_w, plot_h=plot_h),
         *_sums(found, row_labels, high, _LEFT + plot_w + 14),
@@ -140,12 +141,9 @@ def _cells(
     limits: list[float],
     wide: float,
     high: float,
-    rows: list[tuple[int, int]],
-    columns: list[tuple[int, int]],
 ) -> list[str]:
     """One path a colour: a run of equal cells is one rectangle of it."""
     paths: dict[int, list[str]] = {}
-    titles: list[str] = []
     gap = 0.6 if min(wide, high) > 8 else 0.0
     for y, row in enumerate(cells):
         x = 0
@@ -161,19 +159,34 @@ def _cells(
                     f"M{left:.2f} {top:.2f}h{across:.2f}v{down:.2f}h-{across:.2f}z"
                 )
             x = end
-    if sum(map(len, cells)) <= _TITLES:
-        for y, row in enumerate(cells):
-            for x, value in enumerate(row):
-                says = "no operations" if value is None else f"{_ms(value)}"
-                titles.append(
-                    f'<rect x="{_LEFT + x * wide:.1f}" y="{_TOP + y * high:.1f}" width="{wide:.1f}" height="{high:.1f}" fill-opacity="0">'
-                    f"<title>rank {_span(rows[y])}, step {_span(columns[x])}: {says}</title></rect>"
-                )
-    drawn = [
-        f'<path fill="{_NOTHING if k == -2 else _colour(k, len(limits))}" d="{"".join(paths[k])}"/>'
-        for k in sorted(paths)
-    ]
-    return drawn + titles
+    drawn = []
+    for kind in sorted(paths):
+        fill = _NOTHING if kind == -2 else _colour(kind, len(limits))
+        drawn.append(f'<path fill="{fill}" d="{"".join(paths[kind])}"/>')
+    return drawn
+
+
+def _titles(
+    cells: list[list[float | None]],
+    wide: float,
+    high: float,
+    rows: list[tuple[int, int]],
+    columns: list[tuple[int, int]],
+) -> list[str]:
+    """What a cell shows when the pointer is on it; of a large map none."""
+    if sum(map(len, cells)) > _TITLES:
+        return []
+    size = f'width="{wide:.1f}" height="{high:.1f}"'
+    titles = []
+    for y, row in enumerate(cells):
+        for x, value in enumerate(row):
+            says = "no operations" if value is None else _ms(value)
+            at = f'x="{_LEFT + x * wide:.1f}" y="{_TOP + y * high:.1f}"'
+            titles.append(
+                f'<rect {at} {size} fill-opacity="0">'
+                f"<title>rank {_span(rows[y])}, step {_span(columns[x])}: {says}</title></rect>"
+            )
+    return titles
 
 
 # --------------------------------------------------------------------------- around the plot

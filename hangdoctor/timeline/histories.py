@@ -70,51 +70,49 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
     Raises:
         NoRanksFound: no box that can be read.
     """
+    where = f"in {folder}" if folder else "in the folders of this user"
     here = [b for b in blackbox.find_boxes(folder) if b.rank >= 0]
     boxes = [b for of in blackbox.jobs_named(job, here).values() for b in of]
-    jobs = sorted(
-        {b.job for b in boxes}, key=lambda j: max(b.created_s for b in boxes if b.job == j)
-    )
-    notes = (
-        [f"found {len(jobs)} jobs; using the newest, {jobs[-1]} (choose with --job)"]
-        if len(jobs) > 1
-        else []
-    )
-    newest: dict[int, blackbox.BlackBox] = {}
-    for box in sorted((b for b in boxes if b.job == jobs[-1]), key=lambda b: b.created_s):
-        newest[box.rank] = box
+    if here and not boxes:
+        raise NoRanksFound(
+            f"no job '{job}' {where}",
+            f"Jobs with black boxes: {', '.join(sorted({b.job for b in here}))}.",
+        )
+    boxes.sort(key=lambda b: b.created_s)
+    newest = {b.rank: b for b in boxes if b.job == boxes[-1].job}
+    notes: list[str] = []
+    jobs = {b.job for b in boxes}
+    if len(jobs) > 1:
+        notes.append(
+            f"found {len(jobs)} jobs; using the newest, {boxes[-1].job} (choose with --job)"
+        )
     ranks = []
     for box in newest.values():
         try:
-            contents = blackbox.read_box(box.path, owners={box.owner})
+            ranks.append(_from_box(box))
         except BadInput as error:
             notes.append(str(error))
-            continue
-        names = {t.tid: t.name for t in contents.threads if t.name}
-        ranks.append(
-            RankTrace(
-                box.rank,
-                contents.ops,
-                box.host,
-                box.pid,
-                clock=contents.ops.clock,
-                threads=names,
-                calls=None,
-                calls_path=str(calls.calls_path(box.path)),
-            )
-        )
     if not ranks:
-        where = f"in {folder}" if folder else "in the folders of this user"
-        if here and not boxes:
-            raise NoRanksFound(
-                f"no job '{job}' {where}",
-                f"Jobs with black boxes: {', '.join(sorted({b.job for b in here}))}.",
-            )
         raise NoRanksFound(
             f"no black boxes {where}",
-            "Start the job with: hangdoctor run -- CMD. If HANGDOCTOR_DIR was set, pass that folder; or pass a bundle.",
+            "Start the job with: hangdoctor run -- CMD. "
+            "If HANGDOCTOR_DIR was set, pass that folder; or pass a bundle.",
         )
-    return Trace(_sorted(ranks), _groups(ranks), jobs[-1], 0.0, notes)
+    return Trace(_sorted(ranks), _groups(ranks), boxes[-1].job, 0.0, notes)
+
+
+def _from_box(box: blackbox.BlackBox) -> RankTrace:
+    contents = blackbox.read_box(box.path, owners={box.owner})
+    return RankTrace(
+        box.rank,
+        contents.ops,
+        box.host,
+        box.pid,
+        clock=contents.ops.clock,
+        threads={t.tid: t.name for t in contents.threads if t.name},
+        calls=None,
+        calls_path=str(calls.calls_path(box.path)),
+    )
 
 
 def _timed(ops: RankOps | None) -> RankOps | None:
@@ -137,14 +135,7 @@ def _groups(ranks: Iterable[RankTrace]) -> dict[str, Group]:
     found: dict[str, Group] = {}
     for trace in ranks:
         for group in trace.ops.groups:
-            known = found.get(group.uid)
-            if (
-                known is None
-                or (group.ranks and not known.ranks)
-                or (group.name and not known.name)
-            ):
-                ranks_of = group.ranks or (known.ranks if known else [])
-                found[group.uid] = Group(
-                    group.uid, ranks_of, group.name or (known.name if known else "")
-                )
+            known = found.setdefault(group.uid, Group(group.uid, group.ranks, group.name))
+            known.ranks = known.ranks or group.ranks
+            known.name = known.name or group.name
     return found

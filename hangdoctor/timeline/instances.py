@@ -81,27 +81,35 @@ def _name(ranks: Sequence[RankTrace], members: list[Member]) -> str:
 def orders(
     instance: OperationInstance, ranks: Sequence[RankTrace]
 ) -> tuple[list[Member], list[Member]]:
-    """(whose entering, comes before whose leaving): every first member has entered before any second one left.
+    """(whose entering, comes before whose leaving): every first member has entered before any
+    second one left.
 
-    Both empty where the records cannot tell: handles that no one waited for, backends that enqueue and return.
+    Both empty where the records cannot tell: handles that no one waited for, backends that enqueue
+    and return.
     """
     known = [(m, ranks[m[0]].ops.operations[m[1]]) for m in instance.members]
-    runs_ahead = (
-        any(ranks[i].ops.runs_ahead for i, _ in instance.members) and instance.op not in ON_HOST
-    )
-    if runs_ahead or any(o.asynchronous or _empty(o.shapes) for _, o in known):
+    if _runs_ahead(instance, ranks) or any(o.asynchronous or _empty(o.shapes) for _, o in known):
         return [], []
-    everybody = [m for m, _ in known]
-    if len({o.op for _, o in known}) > 1 and instance.op != "message":
-        return [], []  # members disagree: this is not an operation that took place
-    if instance.op in ALL_TO_ALL:
-        return everybody, everybody
+    everyone = list(instance.members)
     if instance.op == "message":
         return [m for m, o in known if o.op == "send"], [m for m, o in known if o.op == "recv"]
+    if len({o.op for _, o in known}) > 1:
+        return [], []  # members disagree: this is not an operation that took place
+    if instance.op in ALL_TO_ALL:
+        return everyone, everyone
     root = [m for m, o in known if ranks[m[0]].rank == o.root]
     if instance.op in FROM_ROOT:
-        return root, everybody
-    return (everybody, root) if instance.op in TO_ROOT else ([], [])
+        return root, everyone
+    if instance.op in TO_ROOT:
+        return everyone, root
+    return [], []
+
+
+def _runs_ahead(instance: OperationInstance, ranks: Sequence[RankTrace]) -> bool:
+    """Whether a member's backend may return before the operation has begun."""
+    if instance.op in ON_HOST:
+        return False
+    return any(ranks[place].ops.runs_ahead for place, _ in instance.members)
 
 
 def _empty(shapes: str) -> bool:

@@ -1,10 +1,12 @@
-"""Who arrived last, how long the others waited for it, and how much of the time went into communication.
+"""Who arrived last, how long the others waited for it, and how much of the time went into
+communication.
 
-Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its data-parallel one, though it is not
-slow. So of the time that a member waited for the last one, what the last one had itself waited longer than that member in the
-same step is not its fault: it *had to wait*, it did not *make others wait*. And one delay is felt by many, one after another: how long a rank
-made the others wait in a step is what the one of them that lost most by it lost, not the sum over
-all.
+Waiting is passed on: a rank that waited in its tensor-parallel group comes late to its
+data-parallel one, though it is not slow. So of the time that a member waited for the last one, what
+the last one had itself waited longer than that member in the same step is not its fault: it *had to
+wait*, it did not *make others wait*. And one delay is felt by many, one after another: how long a
+rank made the others wait in a step is what the one of them that lost most by it lost, not the sum
+over all.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from ..model.operations import STORE, Operation
+from ..text import plural
 from .clocks import clock_lines
 from .hang_end import Hang, find_hang
 from .instances import FROM_ROOT, TO_ROOT
@@ -97,16 +100,35 @@ class _Analysis:
         self.blame: dict[str, dict[int, float]] = {}
 
     def result(self) -> LateArrivals:
-        whole = [
-            i
-            for i in self.timeline.instances
-            if not any(self.lanes[m].end[j] < 0 for m, j in i.members)
-        ]
-        if len(whole) < len(self.timeline.instances):
-            open_ = len(self.timeline.instances) - len(whole)
-            self.notes.append(
-                f"{open_} unfinished operation{'s are' if open_ > 1 else ' is'} not counted"
-            )
+        """Everything that is counted, in steps."""
+        for instance in sorted(self._countable(), key=self._last_entry):
+            self._count(instance)
+        for (culprit, n), lost in self.lost.items():
+            self.held[culprit][n] = max(lost.values())
+        placed = list(zip(self.lanes, self.place, strict=True))
+        busy = [_communication(lane, place, len(self.steps)) for lane, place in placed]
+        spans = [_spans(lane, place, len(self.steps)) for lane, place in placed]
+        steps = [self._step(n, busy, spans) for n in range(len(self.steps))]
+        return LateArrivals(
+            self.timeline.trace.job,
+            steps,
+            [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
+            sorted(self._group_shares(), key=lambda g: -g.waited_ms),
+            held_up_ms=[_held_in(row, own) for row, own in zip(self.held, spans, strict=True)],
+            elapsed_ms=round(_elapsed(spans), 4),
+            clocks=clock_lines(self.timeline.clocks),
+            notes=self.notes,
+            hang=find_hang(self.timeline),
+        )
+
+    def _countable(self) -> list[OperationInstance]:
+        """Operations that every member has left, at a time that was recorded; notes on the others."""
+        every = self.timeline.instances
+        whole = [i for i in every if self._is_whole(i)]
+        if len(whole) < len(every):
+            unfinished = plural.count(len(every) - len(whole), "unfinished operation")
+            are = plural.choose(len(every) - len(whole), "is", "are")
+            self.notes.append(f"{unfinished} {are} not counted")
         known = [i for i in whole if all(self._op(m).left_s for m in i.members)]
         if len(known) < len(whole):
             self.notes.append(
@@ -114,36 +136,13 @@ class _Analysis:
             )
         if any(r.ops.runs_ahead for r in self.timeline.trace.ranks):
             self.notes.append(
-                "the backend returns after enqueueing: these are times on the hosts, not on the GPUs"
+                "the backend returns after enqueueing: "
+                "these are times on the hosts, not on the GPUs"
             )
-        for instance in sorted(known, key=self._last_entry):
-            self._count(instance)
-        for (culprit, n), lost in self.lost.items():
-            self.held[culprit][n] = max(lost.values())
-        busy = [
-            _communication(lane, place, len(self.steps))
-            for lane, place in zip(self.lanes, self.place, strict=True)
-        ]
-        spans = [
-            _spans(lane, place, len(self.steps))
-            for lane, place in zip(self.lanes, self.place, strict=True)
-        ]
-        steps = [self._step(n, busy, spans) for n in range(len(self.steps))]
-        held: list[list[float | None]] = [
-            [round(h, 4) if span[n] else None for n, h in enumerate(row)]
-            for row, span in zip(self.held, spans, strict=True)
-        ]
-        return LateArrivals(
-            self.timeline.trace.job,
-            steps,
-            [self._rank(i, steps, busy[i], spans[i]) for i in range(len(self.lanes))],
-            sorted(self._group_shares(), key=lambda g: -g.waited_ms),
-            held_up_ms=held,
-            elapsed_ms=round(_elapsed(spans), 4),
-            clocks=clock_lines(self.timeline.clocks),
-            notes=self.notes,
-            hang=find_hang(self.timeline),
-        )
+        return known
+
+    def _is_whole(self, instance: OperationInstance) -> bool:
+        return all(self.lanes[i].end[j] >= 0 for i, j in instance.members)
 
     # ----------------------------------------------------------------- instances
 
@@ -237,19 +236,28 @@ class _Analysis:
     def _step(
         self, n: int, busy: list[list[float]], spans: list[list[tuple[int, int] | None]]
     ) -> StepShare:
-        there = [(s[n], b[n]) for s, b in zip(spans, busy, strict=True)]
-        known = [(span[0], (span[1] - span[0]) / 1e6, b) for span, b in there if span is not None]
+        begins: list[int] = []
+        durations: list[float] = []
+        shares: list[float] = []
+        for span, communication in zip(spans, busy, strict=True):
+            there = span[n]
+            if there is None:
+                continue
+            begin, end = there
+            begins.append(begin)
+            durations.append((end - begin) / 1e6)
+            if end > begin:
+                shares.append(min(1.0, communication[n] / durations[-1]))
         worst = max(range(len(self.lanes)), key=lambda i: self.held[i][n], default=-1)
         held = self.held[worst][n] if worst >= 0 else 0.0
-        shares = [min(1.0, b / duration) for _, duration, b in known if duration > 0]
         return StepShare(
             self.steps[n],
-            round(min((b for b, _, _ in known), default=0) / 1e6, 4),
-            round(statistics.median(d for _, d, _ in known), 4) if known else 0.0,
+            round(min(begins, default=0) / 1e6, 4),
+            _median(durations),
             self.lanes[worst].trace.rank if held > 0 else -1,
             held_up_ms=round(held, 4),
             waited_ms=round(max((row[n] for row in self.waited), default=0.0), 4),
-            communication=round(statistics.median(shares), 4) if shares else 0.0,
+            communication=_median(shares),
         )
 
     def _rank(
@@ -269,6 +277,15 @@ class _Analysis:
         )
 
 
+def _median(values: list[float]) -> float:
+    return round(statistics.median(values), 4) if values else 0.0
+
+
+def _held_in(held: list[float], spans: list[tuple[int, int] | None]) -> list[float | None]:
+    """Milliseconds by step; None where the rank did nothing in that step."""
+    return [round(ms, 4) if span else None for ms, span in zip(held, spans, strict=True)]
+
+
 def _elapsed(spans: list[list[tuple[int, int] | None]]) -> float:
     known = [span for row in spans for span in row if span is not None]
     return (max(end for _, end in known) - min(begin for begin, _ in known)) / 1e6 if known else 0.0
@@ -279,7 +296,7 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
     what its widest group does.
     """
     told = [[op.iteration for op in lane.trace.ops.operations] for lane in timeline.lanes]
-    if any(n >= 0 for row in told for n in row):
+    if any(max(row, default=-1) >= 0 for row in told):
         return told
     size = max((len(i.members) for i in timeline.instances), default=0)
     widest = Counter(
@@ -291,20 +308,22 @@ def _steps(timeline: Timeline, notes: list[str]) -> list[list[int]]:
     notes.append(
         f"the job does not report iterations (hangdoctor.probe.iteration), so each {op} of {timeline.group_words(group)} ends a step"
     )
-    ends = {
-        m: i.seq for i in timeline.instances if i.group == group and i.op == op for m in i.members
-    }
-    rows = []
-    for i, lane in enumerate(timeline.lanes):
-        row, step = (
-            [0] * len(lane.begin),
-            max((s for (k, _), s in ends.items() if k == i), default=0) + 1,
-        )
-        for j in range(len(row) - 1, -1, -1):
-            step = ends.get((i, j), step)
-            row[j] = step
-        rows.append(row)
-    return rows
+    ends: list[dict[int, int]] = [{} for _ in timeline.lanes]  # by rank: operation -> its step
+    for instance in timeline.instances:
+        if (instance.group, instance.op) == (group, op):
+            for i, j in instance.members:
+                ends[i][j] = instance.seq
+    sizes = [len(lane.begin) for lane in timeline.lanes]
+    return [_up_to_ends(size, own) for size, own in zip(sizes, ends, strict=True)]
+
+
+def _up_to_ends(size: int, ends: dict[int, int]) -> list[int]:
+    """Of each operation the step of the next end, itself included; after the last end one more."""
+    row, step = [0] * size, max(ends.values(), default=0) + 1
+    for j in reversed(range(size)):
+        step = ends.get(j, step)
+        row[j] = step
+    return row
 
 
 def _communication(lane: Lane, place: Sequence[int], steps: int) -> list[float]:

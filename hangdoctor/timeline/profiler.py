@@ -68,6 +68,17 @@ class _File(Struct):
     info: _Info = field(name="distributedInfo", default_factory=_Info)
 
 
+def _files(folder: Path) -> list[Path]:
+    names = [p for p in folder.rglob("*") if p.name.endswith((".json", ".json.gz"))]
+    paths = sorted(p for p in names if p.is_file())
+    if not paths:
+        raise BadInput(
+            f"{folder} has no .json or .json.gz files",
+            "Pass the folder that tensorboard_trace_handler was given.",
+        )
+    return paths
+
+
 def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[Track]], list[str]]:
     """(rank -> its further tracks, what was left out and why).
 
@@ -76,14 +87,7 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
     Raises:
         BadInput: no trace there, or one that cannot be read.
     """
-    paths = sorted(
-        p for p in folder.rglob("*") if p.name.endswith((".json", ".json.gz")) and p.is_file()
-    )
-    if not paths:
-        raise BadInput(
-            f"{folder} has no .json or .json.gz files",
-            "Pass the folder that tensorboard_trace_handler was given.",
-        )
+    paths = _files(folder)
     by_rank = {lane.trace.rank: lane.trace for lane in timeline.lanes}
     slices: dict[int, dict[str, list[Slice]]] = {}
     notes: list[str] = []
@@ -92,14 +96,9 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
         rank = read.info.rank if read.info.rank >= 0 else _rank_in(path.name, len(by_rank))
         trace = by_rank.get(rank)
         if trace is None:
-            notes.append(
-                f"{path.name}: "
-                + (
-                    f"rank {rank} is not in the timeline"
-                    if rank >= 0
-                    else "does not say which rank it is from"
-                )
-            )
+            unknown = "does not say which rank it is from"
+            why = unknown if rank < 0 else f"rank {rank} is not in the timeline"
+            notes.append(f"{path.name}: {why}")
             continue
         found = _slices(read, timeline, trace)
         away = _away(found, timeline)
@@ -109,10 +108,11 @@ def tracks_of_folder(folder: Path, timeline: Timeline) -> tuple[dict[int, list[T
         for name, more in found.items():
             slices.setdefault(rank, {}).setdefault(name, []).extend(more)
     _begin_at(timeline, slices)
-    return {
-        r: [Track(n, nest(s)) for n, s in sorted(tracks.items(), key=_order)]
-        for r, tracks in slices.items()
-    }, notes
+    return {rank: _tracks(named) for rank, named in slices.items()}, notes
+
+
+def _tracks(named: dict[str, list[Slice]]) -> list[Track]:
+    return [Track(name, nest(slices)) for name, slices in sorted(named.items(), key=_order)]
 
 
 def _order(item: tuple[str, object]) -> tuple[bool, list[object]]:

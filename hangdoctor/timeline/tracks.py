@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..model.operations import WHOLE_JOB, Operation, spoken
+from ..model.operations import WHOLE_JOB, Mark, Operation, spoken
 from ..text.ranges import number_in
 from .model import Lane, Timeline
 
@@ -97,49 +97,42 @@ def _mark_slices(timeline: Timeline, lane: Lane, kind: str) -> list[Slice]:
     found: list[Slice] = []
     for mark in marks:
         at = timeline.at(lane.trace, mark.at_s)
-        if found and found[-1].end < 0:
-            found[-1].end = max(at, found[-1].begin)
         if found:
+            if found[-1].end < 0:
+                found[-1].end = max(at, found[-1].begin)
             at = max(at, found[-1].end)
-        if mark.kind == "phase" and mark.text:
-            found.append(Slice(mark.text, at, -1, "phase"))
-        elif mark.kind == kind and kind != "phase":
-            found.append(
-                Slice(
-                    f"{kind.replace('_', '-')} {mark.number}",
-                    at,
-                    -1,
-                    kind,
-                    facts={"number": mark.number},
-                )
-            )
+        begun = _begun_by(mark, kind, at)
+        if begun is not None:
+            found.append(begun)
     return found
 
 
+def _begun_by(mark: Mark, kind: str, at: int) -> Slice | None:
+    """The slice that begins with a mark; None where it only ends the one before."""
+    if mark.kind == "phase":
+        return Slice(mark.text, at, -1, "phase") if mark.text else None
+    if mark.kind != kind:
+        return None
+    name = f"{kind.replace('_', '-')} {mark.number}"
+    return Slice(name, at, -1, kind, facts={"number": mark.number})
+
+
 def _threads(timeline: Timeline, lane: Lane, flows: Flows) -> list[Track]:
-    by_thread: dict[int, list[int]] = {}
-    flying: list[int] = []
+    by_thread: dict[int, list[Slice]] = {}
+    flying: list[Slice] = []
     for j, op in enumerate(lane.trace.ops.operations):
-        if op.asynchronous:
-            flying.append(j)
-        else:
-            by_thread.setdefault(op.thread, []).append(j)
+        slices = flying if op.asynchronous else by_thread.setdefault(op.thread, [])
+        slices.append(_operation(timeline, lane, j, flows))
+    first = next(iter(by_thread), 0)
     tracks = []
-    for n, (tid, places) in enumerate(by_thread.items()):
-        name = lane.trace.threads.get(tid) or ("MainThread" if n == 0 else f"thread {tid}")
-        slices = [_operation(timeline, lane, j, flows) for j in places]
-        tracks.append(
-            Track(
-                name,
-                _in_order(slices),
-                True,
-                tid == lane.trace.pid or (n == 0 and lane.trace.pid == 0),
-            )
-        )
-    rows = _rows([_operation(timeline, lane, j, flows) for j in flying])
-    return tracks + [
-        Track("in flight" if n == 0 else f"in flight {n + 1}", row) for n, row in enumerate(rows)
-    ]
+    for tid, slices in by_thread.items():
+        usual = "MainThread" if tid == first else f"thread {tid}"
+        name = lane.trace.threads.get(tid) or usual
+        is_main = tid == (lane.trace.pid or first)
+        tracks.append(Track(name, _in_order(slices), True, is_main))
+    for n, row in enumerate(_rows(flying)):
+        tracks.append(Track(f"in flight {n + 1}" if n else "in flight", row))
+    return tracks
 
 
 def _in_order(slices: list[Slice]) -> list[Slice]:

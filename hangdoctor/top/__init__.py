@@ -1,1 +1,3 @@
-"""The live terminal view: `feeds` bring the ranks, `screen` makes lines, `terminal` owns the tty, `app` the keys."""
+"""The live terminal view: `feeds` bring the ranks, `screen` makes lines, `terminal` owns the tty,
+`app` the keys.
+"""

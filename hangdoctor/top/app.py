@@ -1,4 +1,6 @@
-"""The loop of `top`: looks in one thread, keys and drawing in this one, so that no slow answer blocks a key."""
+"""The loop of `top`: looks in one thread, keys and drawing in this one, so that no slow answer
+blocks a key.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class App:
         self._capturing = False
 
     def run(self) -> None:
-        """Until q; Ctrl-C, SIGTERM and a closed terminal leave by their exceptions, the terminal in order."""
+        """Until q; Ctrl-C, SIGTERM and a closed terminal leave by their exceptions, the terminal in
+        order.
+        """
         looking = threading.Thread(target=self._look, daemon=True)
         looking.start()
         try:

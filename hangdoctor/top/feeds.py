@@ -1,4 +1,6 @@
-"""Where `top` gets its picture: from a collector's API, or from the black boxes and /proc of this host."""
+"""Where `top` gets its picture: from a collector's API, or from the black boxes and /proc of this
+host.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from msgspec import Struct
 from ..clock import Clock
 from ..errors import BadInput, CollectorError
 from ..model.operations import spoken
-from ..readers import blackbox, discover, proc, pyspy
+from ..readers import blackbox, job_choice, proc, pyspy
 from ..text.durations import duration
 from ..text.job_names import short_job
 from ..text.plain import safe_name
@@ -51,17 +53,20 @@ class Source(Protocol):
         """All ranks as they are now."""
 
     def capture(self) -> str:
-        """Have all ranks captured; returns the verdict's sentence and where it is kept, when it is there."""
+        """Have all ranks captured; returns the verdict's sentence and where it is kept, when it is
+        there.
+        """
 
     def detail(self, row: RankRow) -> list[str]:
         """More lines about one rank."""
 
 
 def settled(source: Source, clock: Clock) -> LiveRanks:
-    """One look that can be trusted: so late that a rank which has come to a stand is not taken for one that moves.
+    """One look that can be trusted: so late that a rank which has come to a stand is not taken for
+    one that moves.
 
-    From a single sample no one can tell whether a rank uses its processor, or, without a black
-    box, whether it moves at all.
+    From a single sample no one can tell whether a rank uses its processor, or, without a black box,
+    whether it moves at all.
     """
     seen = source.look()
     begin = clock.monotonic()  # not before: on a busy machine the first look can take seconds
@@ -115,9 +120,7 @@ class LocalSource:
         }
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
-            picture.sentence = (
-                f"No rank of job {self.job} on this host; {discover.here_now(self.watched.others)}"
-            )
+            picture.sentence = f"No rank of job {self.job} on this host; {job_choice.here_now(self.watched.others)}"
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)
         mark_behind(rows)
@@ -232,7 +235,9 @@ def _stack_lines(pid: int) -> list[str]:
 
 
 class RemoteSource:
-    """A collector that serves its page: `address` as http://HOST:PORT, its token in the header only."""
+    """A collector that serves its page: `address` as http://HOST:PORT, its token in the header
+    only.
+    """
 
     def __init__(self, address: str, token: str) -> None:
         self.address, self.token = address.rstrip("/"), token

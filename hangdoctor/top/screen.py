@@ -112,7 +112,9 @@ def screen(seen: LiveRanks | None, trouble: str, mode: Mode, width: int, height:
 def _head(
     seen: LiveRanks | None, trouble: str, width: int, room: int = _MAX_HEAD
 ) -> Iterator[Text]:
-    """At most `room` lines, but for the title and the sentence: what is said last is left out first."""
+    """At most `room` lines, but for the title and the sentence: what is said last is left out
+    first.
+    """
     title = Text("hangdoctor top", style="bold")
     if seen is None:
         yield title

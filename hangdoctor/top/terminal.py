@@ -1,4 +1,6 @@
-"""The terminal while `top` runs: keys without Enter, the other screen, and everything as it was at any end."""
+"""The terminal while `top` runs: keys without Enter, the other screen, and everything as it was at
+any end.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,8 @@ class Terminal:
 def split_keys(text: str) -> list[str]:
     """``"j\\x1b[A"`` -> ``["j", "up"]``; sequences that mean nothing here are left out.
 
-    Escape and the next key may come in one read; only ``[`` and ``O`` behind it begin a sequence (ECMA-48).
+    Escape and the next key may come in one read; only ``[`` and ``O`` behind it begin a sequence
+    (ECMA-48).
     """
     found = []
     while text:

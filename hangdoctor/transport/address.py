@@ -1,4 +1,6 @@
-"""Where the collector is: HANGDOCTOR_COLLECTOR, or the address file in the job's folder on the shared file system."""
+"""Where the collector is: HANGDOCTOR_COLLECTOR, or the address file in the job's folder on the
+shared file system.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,9 @@ def find(folder: Path | None, told: str = "", via: str = "") -> str:
 
 
 def own_host() -> str:
-    """An address of this host that other nodes can reach: what its name resolves to, else the default route's."""
+    """An address of this host that other nodes can reach: what its name resolves to, else the
+    default route's.
+    """
     try:
         found = socket.gethostbyname(socket.gethostname())
     except OSError:

@@ -1,10 +1,12 @@
-"""A node's capture on its way to the collector: everything that ranks have in common is sent and kept once.
+"""A node's capture on its way to the collector: everything that ranks have in common is sent and
+kept once.
 
     frames, stacks, argument lists, groups, signatures of operations   tables of the node
     ranks, threads, operations                                         numbers that point into them
 
-Ranks of one node have nearly the same stacks and operations, so that eight cost little more than one. The collector
-gives one `Shared` to all captures of a round: what is equal is one object there for the whole job.
+Ranks of one node have nearly the same stacks and operations, so that eight cost little more than
+one. The collector gives one `Shared` to all captures of a round: what is equal is one object there
+for the whole job.
 """
 
 from __future__ import annotations
@@ -108,11 +110,19 @@ class _Packer:
         places = [
             self.groups.number((g.uid, g.name), Group(g.uid, name=g.name)) for g in ops.groups
         ]
-        packed = Columns(structs.replace(ops, groups=[], operations=[]), places, [], [], [], [], [])
+        packed = Columns(
+            structs.replace(ops, groups=[], operations=[]),
+            groups=places,
+            signatures=[],
+            seqs=[],
+            threads=[],
+            iterations=[],
+            times=[],
+        )
         seq = at = 0
         for o in ops.operations:
-            signature = Signature(o.group, o.op, o.state, o.reduce_op, o.root, o.peer, o.shapes, o.dtype, o.site, o.asynchronous,
-                                   o.waited, o.failed, o.detail)  # fmt: skip
+            signature = Signature(group=o.group, op=o.op, state=o.state, reduce_op=o.reduce_op, root=o.root, peer=o.peer, shapes=o.shapes, dtype=o.dtype, site=o.site, asynchronous=o.asynchronous,
+                                   waited=o.waited, failed=o.failed, detail=o.detail)  # fmt: skip
             packed.signatures.append(self.signatures.number(signature, signature))
             packed.seqs.append(o.seq - seq)
             packed.threads.append(o.thread)
@@ -169,8 +179,8 @@ def _bare(process: _P) -> _P:
 
 
 def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
-    """The capture in `body`. Of groups that `shared` knows the members are left out: whoever joins the captures of many
-    nodes needs each group once.
+    """The capture in `body`. Of groups that `shared` knows the members are left out: whoever joins
+    the captures of many nodes needs each group once.
 
     Raises:
         WireError: it is damaged, or larger than `MAX_INFLATED` or `MAX_OBJECTS` when unpacked.

@@ -1,9 +1,12 @@
-"""CURVE keys of one job (https://rfc.zeromq.org/spec/25/): two pairs in private files, never on a command line or in a log.
+"""CURVE keys of one job (https://rfc.zeromq.org/spec/25/): two pairs in private files, never on a
+command line or in a log.
 
     FOLDER/keys/collector.key    the collector's pair; its public half is what agents check it by
-    FOLDER/keys/agent.key        the pair that all agents of the job share; the collector admits this one only
+    FOLDER/keys/agent.key        the pair that all agents of the job share; the collector admits
+                                 this one only
 
-Whoever can read the folder of the keys belongs to the job: it is 0700, the files 0600, and anything looser is refused.
+Whoever can read the folder of the keys belongs to the job: it is 0700, the files 0600, and anything
+looser is refused.
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ def make_folder(folder: Path) -> Path:
 
 
 def make(folder: Path) -> Keys:
-    """The keys in the job's folder, made where there are none: a collector that restarts keeps them.
+    """The keys in the job's folder, made where there are none: a collector that restarts keeps
+    them.
 
     Raises:
         CollectorError: they cannot be written, or are readable by others.

@@ -1,6 +1,8 @@
-"""The line to a collector, of an agent or of a collector below it: hello until welcome, then reports in order.
+"""The line to a collector, of an agent or of a collector below it: hello until welcome, then
+reports in order.
 
-Reports lie in a spool until they are acknowledged; while the collector is away nothing else happens to them.
+Reports lie in a spool until they are acknowledged; while the collector is away nothing else happens
+to them.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class Line:
         pairs: Callable[[], keys.Keys | None],
         hello: Callable[[], msg.Hello],
     ) -> None:
-        """`find` gives the collector's address, "" while there is none; `pairs` the job's keys, None for plaintext."""
+        """`find` gives the collector's address, "" while there is none; `pairs` the job's keys,
+        None for plaintext.
+        """
         self.name = name
         self.spool = spool
         self.find, self.pairs, self.hello = find, pairs, hello
@@ -67,14 +71,17 @@ class Line:
         self.address = ""
         self._keys: keys.Keys | None = None
         self.welcome = False
-        self.began = 0  # conversations so far: a collector that begins another one may know nothing of this side
+        # Conversations so far: a collector that begins another one may know nothing of this side
+        self.began = 0
         self._sent = 0
         self._again = (-1, -1e9)  # from where all was sent again last, and when
         self._heard_at = 0.0
         self._hello_at = -1e9
 
     def connect(self) -> None:
-        """Connect, or connect anew where the collector has moved; ZeroMQ itself mends broken connections."""
+        """Connect, or connect anew where the collector has moved; ZeroMQ itself mends broken
+        connections.
+        """
         now = time.monotonic()
         if self.socket is not None and now - self._heard_at < _QUIET_S:
             return
@@ -86,7 +93,9 @@ class Line:
         except CollectorError:
             if self.socket is None:
                 raise
-            return  # they are being made anew, or their file system is away: the line of before may still come back
+            # They are being made anew, or their file system is away: the line of before may still
+            # come back
+            return
         if self.socket is not None and (found, pairs) == (self.address, self._keys):
             return
         address.check(found, pairs is None)
@@ -100,7 +109,8 @@ class Line:
             raise CollectorError(
                 f"cannot connect to {found}: {error}", "For example tcp://node1:7511"
             ) from error
-        # ZeroMQ's descriptor signals changes only; whoever waits reads until there is nothing more (`read`).
+        # ZeroMQ's descriptor signals changes only; whoever waits reads until there is nothing more
+        # (`read`).
         asyncio.get_running_loop().add_reader(int(socket.getsockopt(zmq.FD)), self.wake.set)
         self.socket, self.address, self._keys = socket, found, pairs
         self.welcome, self._hello_at, self._heard_at = False, -1e9, now
@@ -117,7 +127,9 @@ class Line:
         return socket
 
     def put(self, report: Numbered) -> None:
-        """Keep a report; its `late_s` must be the monotonic time of now, and becomes its age when it is sent."""
+        """Keep a report; its `late_s` must be the monotonic time of now, and becomes its age when
+        it is sent.
+        """
         self.spool.put(_encoder.encode(report))
 
     def send(self, message: msg.FromAgent) -> bool:
@@ -158,7 +170,9 @@ class Line:
             self._sent = seq
 
     async def read(self, seconds: float) -> list[msg.FromCollector]:
-        """What the collector says within one interval, or until `wake` is set; what concerns the line is dealt with."""
+        """What the collector says within one interval, or until `wake` is set; what concerns the
+        line is dealt with.
+        """
         end = time.monotonic() + seconds
         self.woken = False
         while True:
@@ -223,7 +237,8 @@ class Line:
         first, self.welcome = not self.welcome, True
         self.began += first
         self.spool.ack(acked)
-        # Every report behind a gap is answered so. Going back for each of them would send the window as many times: a flood.
+        # Every report behind a gap is answered so. Going back for each of them would send the
+        # window as many times: a flood.
         if first or acked != self._again[0] or now - self._again[1] >= _HELLO_S:
             self._again = (acked, now)
             self._sent = acked
@@ -249,7 +264,9 @@ class Line:
 
 
 def take_place(place: Path) -> tuple[str, int, Path]:
-    """(id, its lock, its place) for a spool: those of a killed predecessor where one left them, a new place where one lives there."""
+    """(id, its lock, its place) for a spool: those of a killed predecessor where one left them, a
+    new place where one lives there.
+    """
     fresh = secrets.token_hex(8)
     try:
         keys.make_folder(place.parent)

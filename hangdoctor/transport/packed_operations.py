@@ -1,6 +1,8 @@
-"""Operations of one rank as columns: small on the wire, and unpacked only where a pass looks at them.
+"""Operations of one rank as columns: small on the wire, and unpacked only where a pass looks at
+them.
 
-Of a large job most operations are never looked at: where a rank is shows in its unfinished ones and its newest.
+Of a large job most operations are never looked at: where a rank is shows in its unfinished ones and
+its newest.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ def unpack(
 
 
 class PackedOperations(Records):
-    """The columns as they came. The unfinished operations and the newest are there, each one object for good."""
+    """The columns as they came. The unfinished operations and the newest are there, each one object
+    for good.
+    """
 
     __slots__ = ("_begin", "_count", "_kept", "_newest", "_raw", "_signatures")
 
@@ -176,13 +180,13 @@ def _some(
     """The operations at these places."""
     seqs, entered = list(accumulate(columns.seqs)), list(accumulate(columns.times[::2]))
     rows = Columns(
-        columns.head,
-        [],
-        [columns.signatures[i] for i in places],
-        _steps([seqs[i] for i in places]),
-        [columns.threads[i] for i in places],
-        [columns.iterations[i] for i in places],
-        [],
+        head=columns.head,
+        groups=[],
+        signatures=[columns.signatures[i] for i in places],
+        seqs=_steps([seqs[i] for i in places]),
+        threads=[columns.threads[i] for i in places],
+        iterations=[columns.iterations[i] for i in places],
+        times=[],
     )
     for step, i in zip(_steps([entered[i] for i in places]), places, strict=True):
         rows.times += [step, columns.times[2 * i + 1]]

@@ -1,8 +1,9 @@
 """What an agent has said and the collector has not yet acknowledged, on disk, in order.
 
-Segments of at most `_SEGMENT` bytes, each record ``u32 length, u32 crc32, u64 seq, payload``. A segment goes when all of it
-is acknowledged; when the spool is full the oldest segment goes, and what was in it is counted. A disk that takes nothing
-(full, gone) does no harm: records then stay in memory, as many as fit `_IN_MEMORY`.
+Segments of at most `_SEGMENT` bytes, each record ``u32 length, u32 crc32, u64 seq, payload``. A
+segment goes when all of it is acknowledged; when the spool is full the oldest segment goes, and
+what was in it is counted. A disk that takes nothing (full, gone) does no harm: records then stay in
+memory, as many as fit `_IN_MEMORY`.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Spool:
             if self.last == last:
                 _remove(path)
                 continue
-            # Never written to again: its end may be damaged, and what came behind that could not be read.
+            # Never written to again: its end may be damaged, and what came behind that could not be
+            # read.
             self._segments.append((path, self.last, _SEGMENT + 1))
             self._bytes += sum(_HEAD.size + len(p) for s, p in self._records if s > last)
 

@@ -1,4 +1,5 @@
-"""One node's answer as lines of text, to travel over any launcher's standard output: of a capture, of `preflight`, of `trace`.
+"""One node's answer as lines of text, to travel over any launcher's standard output: of a capture,
+of `preflight`, of `trace`.
 
     HANGDOCTOR-HERE/1
     HANGDOCTOR-REPORT/2 <bytes> <crc32>
@@ -20,7 +21,8 @@ import msgspec
 from ..errors import WireError
 from ..text.ranges import number_in
 
-HERE = "HANGDOCTOR-HERE/1"  # a line of its own, as soon as the agent runs: from then on its node is worth waiting for
+# A line of its own, as soon as the agent runs: from then on its node is worth waiting for
+HERE = "HANGDOCTOR-HERE/1"
 BEGIN = "HANGDOCTOR-REPORT/2"
 END = "HANGDOCTOR-END/1"
 _ANY_BEGIN = BEGIN.partition("/")[0]
@@ -28,9 +30,11 @@ _LINE = 4096
 
 
 class NodeReply(msgspec.Struct, omit_defaults=True):
-    """What a command on a node answers: a body that the asking verb knows how to read, or why there is none.
+    """What a command on a node answers: a body that the asking verb knows how to read, or why there
+    is none.
 
-    A capture is packed by `capture_codec.pack_capture`, as on its way to a collector; what is smaller is plain msgpack.
+    A capture is packed by `capture_codec.pack_capture`, as on its way to a collector; what is
+    smaller is plain msgpack.
     """
 
     node: str

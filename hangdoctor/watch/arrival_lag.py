@@ -1,6 +1,8 @@
-"""Arrival lag: how much later than its peers a rank comes to operations, from the shares of time that the ranks wait.
+"""Arrival lag: how much later than its peers a rank comes to operations, from the shares of time
+that the ranks wait.
 
-Who comes last waits least. Shares of time need no common clock; the page, the metrics and `top` share this.
+Who comes last waits least. Shares of time need no common clock; the page, the metrics and `top`
+share this.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def smoothed(old: float, told: float) -> float:
 
 
 def mark_lag(rows: Sequence[RankRow], waits: Mapping[int, float]) -> None:
-    """Set `lag_s` of the ranks that move: how much more the one that waits most waits than this one, in each second.
+    """Set `lag_s` of the ranks that move: how much more the one that waits most waits than this
+    one, in each second.
 
     `waits` are percent by rank.
     """
@@ -36,7 +39,9 @@ def mark_lag(rows: Sequence[RankRow], waits: Mapping[int, float]) -> None:
 
 
 def mark_behind(rows: Sequence[RankRow]) -> None:
-    """Set `behind_s` of whoever is not in an operation while others have waited for a while: how long the first of those has."""
+    """Set `behind_s` of whoever is not in an operation while others have waited for a while: how
+    long the first of those has.
+    """
     longest = max((r.idle_s for r in rows if r.state == "waiting"), default=0.0)
     if longest < _BEHIND_S:
         return
@@ -46,7 +51,9 @@ def mark_behind(rows: Sequence[RankRow]) -> None:
 
 
 def per_iteration(rows: Sequence[RankRow], pace_s: float) -> None:
-    """Make of the lag in each second that in each iteration; where no one knows the time of one it stays as it is."""
+    """Make of the lag in each second that in each iteration; where no one knows the time of one it
+    stays as it is.
+    """
     for row in rows:
         row.lag_s *= pace_s or 1.0
 

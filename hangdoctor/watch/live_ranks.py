@@ -1,8 +1,9 @@
-"""Where every rank of a running job stands, and which ranks are blocked and by what, from what agents report each second.
+"""Where every rank of a running job stands, and which ranks are blocked and by what, from what
+agents report each second.
 
 A sample, not a diagnosis: no stacks and no groups are looked at. It says which rank to look at
-first; a capture says why.
-Pure functions over `RankRow`; the page, the terminal view and the metrics share them.
+first; a capture says why. Pure functions over `RankRow`; the page, the terminal view and the
+metrics share them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .rank_states import BY_NAME, STATES, SUSPECT, UNTIMED
 # Without progress for so long a rank stands; reports come every second and may be late.
 STILL_S = 3.0
 _MAX_NODES = 6  # named in one line
+_ROOM = 40  # characters of ranks or nodes in a sentence
 
 
 class LastWord(Struct, frozen=True, array_like=True):
@@ -35,8 +37,9 @@ class LastWord(Struct, frozen=True, array_like=True):
 class RankRow(Struct):
     """One rank now, as it is shown: by the page, its API, the metrics and `top`.
 
-    `idle_s` counts since its last progress (of a rank that is gone, since its end), `behind_s` is how long peers have waited without it, `lag_s` is how much
-    later than its peers it comes to operations.
+    `idle_s` counts since its last progress (of a rank that is gone, since its end), `behind_s` is
+    how long peers have waited without it, `lag_s` is how much later than its peers it comes to
+    operations.
     """
 
     rank: int
@@ -124,7 +127,9 @@ def row_of(told: RankNow, node: str, idle_s: float, silent: bool = False) -> Ran
 
 
 def stand(rows: Iterable[RankRow]) -> list[Standing]:
-    """Ranks at the same place together, those first that make the others wait, then who waits longest."""
+    """Ranks at the same place together, those first that make the others wait, then who waits
+    longest.
+    """
     places: dict[tuple[object, ...], list[RankRow]] = {}
     waiting = going = 0
     for row in rows:
@@ -194,14 +199,16 @@ def look(rows: Sequence[RankRow], job: str, world_size: int) -> Picture:
 
 
 def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = False) -> str:
-    """What a person wants to know first; `blind`: none that moves or works has a black box that would tell more."""
+    """What a person wants to know first; `blind`: none that moves or works has a black box that
+    would tell more.
+    """
     total = counts.total()
     if not total:
         return "No rank has been seen yet"
     holders = [s for s in standings if s.holds]
     waits = [s for s in standings if s.state == "waiting"]
     if holders:
-        return f"{_who(holders[0])} {BY_NAME[holders[0].state].phrase}; {_waiters(waits)}"
+        return f"{_blocking(holders[0])}; {_waiters(waits)}"
     if waits and not counts["moving"] and not counts["working"]:
         return f"No rank moves: {_waiters(waits)}"
     if waits:
@@ -225,10 +232,15 @@ def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:
     return f"{number}{of_what} {one if number == 1 else many}"
 
 
-def _who(one: Standing) -> str:
-    if one.count > 1:
-        return f"{one.count} ranks ({_short(one.ranks)}), each"
-    return f"Rank {one.ranks} ({one.nodes})" if one.nodes else f"Rank {one.ranks}"
+def _blocking(one: Standing) -> str:
+    """Which ranks block the others, and how they are."""
+    state = BY_NAME[one.state]
+    where = f" ({one.nodes})" if one.nodes and len(one.nodes) <= _ROOM else ""
+    if one.count == 1:
+        return f"Rank {one.ranks}{where} {state.phrase}"
+    if len(one.ranks) > _ROOM:
+        return f"{one.count} ranks ({_short(one.ranks)}) {state.phrase_many}"
+    return f"Ranks {one.ranks}{where} {state.phrase_many}"
 
 
 def _waiters(waits: Sequence[Standing]) -> str:
@@ -242,5 +254,5 @@ def _waiters(waits: Sequence[Standing]) -> str:
     return f"{number} rank{'s have' if number != 1 else ' has'} been waiting{where} for {duration(longest)}"
 
 
-def _short(ranks: str, room: int = 40) -> str:
-    return ranks if len(ranks) <= room else ranks[: ranks.rfind(",", 0, room)] + ",..."
+def _short(ranks: str) -> str:
+    return ranks if len(ranks) <= _ROOM else ranks[: ranks.rfind(",", 0, _ROOM)] + ",..."

@@ -1,7 +1,8 @@
-"""The states of a rank as a watching person sees them: one table, from which the terminal, the page, its style and its
-JavaScript take theirs.
+"""The states of a rank as a watching person sees them: one table, from which the terminal, the
+page, its style and its JavaScript take theirs.
 
-`scripts/states_js.py` writes `web/static/states.js` and `states.css`; a test compares them with the table.
+`scripts/states_js.py` writes `web/static/states.js` and `states.css`; a test compares them with the
+table.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class RankState(Struct, frozen=True, kw_only=True):
     """One state. Its place in `TABLE` is the code that the page's stream uses."""
 
     name: str
-    concern: int  # 0 is shown first: the order of a list, and which of several ranks in one square is shown
+    # 0 is shown first: the order of a list, and which of several ranks in one square is shown
+    concern: int
     unblamed: int  # the order of groups of ranks where none is known to block the others
     glyph: str = ""  # one ASCII character for the terminal, "" for none
     sign: str = ""  # the same for the page
     legend: str  # in a list of states
     phrase: str = ""  # of one rank: "is stopped"; "" where that is no reason for others to wait
+    phrase_many: str = ""  # of several: "are stopped"
     short: str = ""  # of a number of ranks: "3 stopped"
     style: str  # of the terminal, as rich has it
     paint: Paint
@@ -82,6 +85,7 @@ TABLE = (
         sign="!",
         legend="not in any operation",
         phrase="is not in any operation",
+        phrase_many="are not in any operation",
         short="not in any operation",
         style="bold red",
         paint=Paint("#f0c5a0", "#3d2000", "#7a4a26", "#fdeee3"),
@@ -94,6 +98,7 @@ TABLE = (
         sign="\u2013",
         legend="no progress (no black box)",
         phrase="makes no progress",
+        phrase_many="make no progress",
         short="without progress",
         style="magenta",
         paint=Paint("#cc79a7", "#1c0a14", "#cc79a7", "#1c0a14"),
@@ -106,6 +111,7 @@ TABLE = (
         sign="?",
         legend="its node does not answer",
         phrase="cannot be seen: its node does not answer",
+        phrase_many="cannot be seen: the agent there does not answer",
         short="on nodes that do not answer",
         style="bold magenta",
         paint=Paint("#ffffff", "#1c1b19", "#1b1e23", "#e8e5df"),
@@ -118,6 +124,7 @@ TABLE = (
         sign="\u00d7",
         legend="process has ended or was killed",
         phrase="is dead: its process has ended or was killed",
+        phrase_many="are dead: their processes have ended or were killed",
         short="dead",
         style="bold red reverse",
         paint=Paint("#35322d", "#ffffff", "#000000", "#c9c5bd"),
@@ -139,6 +146,7 @@ TABLE = (
         sign="\u2016",
         legend="its process is stopped",
         phrase="is stopped",
+        phrase_many="are stopped",
         short="stopped",
         style="bold red",
         paint=Paint("#e69f00", "#2c1f00", "#e8ab22", "#2c1f00"),
@@ -151,6 +159,7 @@ TABLE = (
         sign="■",
         legend="blocked in uninterruptible I/O",
         phrase="is blocked in I/O",
+        phrase_many="are blocked in I/O",
         short="blocked in I/O",
         style="bold red",
         paint=Paint("#8a4b00", "#ffffff", "#c98a45", "#1b0d03"),
@@ -206,7 +215,9 @@ def javascript() -> str:
 
 
 def stylesheet() -> str:
-    """The colours as the page's style sheet `states.css`: `--STATE`, and `--on-STATE` for letters on it."""
+    """The colours as the page's style sheet `states.css`: `--STATE`, and `--on-STATE` for letters
+    on it.
+    """
     return "\n".join(_stylesheet_lines()) + "\n"
 
 

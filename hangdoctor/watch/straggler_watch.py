@@ -1,9 +1,11 @@
-"""Finds the rank that makes the others wait while all make progress: it never waits, and all others always do.
+"""Finds the rank that makes the others wait while all make progress: it never waits, and all others
+always do.
 
-Each report says how much of its time a rank waited in operations, by its own clock: clocks of nodes are not compared. A
-window is made of slices. The slowest of a slice is the rank that waited least, where it stands out: the next one waited at
-least `stands_out` more, and `times` as much. A rank is a straggler when it was the slowest of nearly all slices of the
-window: chance makes another rank the last one each time, a pause or a checkpoint fills some slices only.
+Each report says how much of its time a rank waited in operations, by its own clock: clocks of nodes
+are not compared. A window is made of slices. The slowest of a slice is the rank that waited least,
+where it stands out: the next one waited at least `stands_out` more, and `times` as much. A rank is
+a straggler when it was the slowest of nearly all slices of the window: chance makes another rank
+the last one each time, a pause or a checkpoint fills some slices only.
 
 No I/O and no clock here.
 """
@@ -64,7 +66,9 @@ class StragglerWatch:
         self._quiet_until = -1e18
 
     def report(self, ranks: Iterable[RankNow]) -> None:
-        """What one node says of its ranks; only shares of waiting count, of ranks that have not ended."""
+        """What one node says of its ranks; only shares of waiting count, of ranks that have not
+        ended.
+        """
         if not self.settings.window_s:
             return
         for told in ranks:
@@ -80,7 +84,9 @@ class StragglerWatch:
         self._begun = None
 
     def tick(self, now: float, ranks: int) -> Straggler | None:
-        """Call it every second; `ranks` is how many there are: of nearly all something must be known."""
+        """Call it every second; `ranks` is how many there are: of nearly all something must be
+        known.
+        """
         s = self.settings
         # The first, or this machine stood still.
         if self._begun is None or now - self._begun > 4 * s.slice_s:

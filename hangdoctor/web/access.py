@@ -1,8 +1,10 @@
-"""Who may speak to the page: a token made at each start, a session cookie after login, and only by the page's own name.
+"""Who may speak to the page: a token made at each start, a session cookie after login, and only by
+the page's own name.
 
-Tokens come in the `Authorization: Bearer` header or in the body of the login form, never in an address. Against DNS
-rebinding the Host header must name this server; against other sites' forms a request that changes something needs an Origin
-of the same host, unless it carries the token itself (https://owasp.org/www-community/attacks/csrf).
+Tokens come in the `Authorization: Bearer` header or in the body of the login form, never in an
+address. Against DNS rebinding the Host header must name this server; against other sites' forms a
+request that changes something needs an Origin of the same host, unless it carries the token itself
+(https://owasp.org/www-community/attacks/csrf).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # with no-referrer the login form would come with "Origin: null"
+    # With no-referrer the login form would come with "Origin: null"
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -79,7 +82,9 @@ class Access:
         return found.value if found is not None else ""
 
     def bearer(self, headers: Headers) -> str:
-        """The token of `Authorization: Bearer` (https://www.rfc-editor.org/rfc/rfc6750), "" without one."""
+        """The token of `Authorization: Bearer` (https://www.rfc-editor.org/rfc/rfc6750), "" without
+        one.
+        """
         kind, _, told = headers.get("authorization", "").partition(" ")
         return told.strip() if kind.lower() == "bearer" else ""
 

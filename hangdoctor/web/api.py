@@ -15,9 +15,11 @@ from ..errors import BadInput, HangdoctorError, UsageError
 from ..storage.incidents import Incident
 from ..text.plain import safe_name
 from ..text.ranges import number_in, parse_runs
+from ..watch.job_history import SPANS
 from ..watch.live_ranks import RankRow, Standing
 from .frames import Frame, Status, status_of
 from .snapshot import Board
+from .time_axis import HistoryAnswer, time_axis
 
 MAX_BODY = 4096
 MAX_ROWS = 20_000  # in one answer
@@ -151,8 +153,19 @@ class Api:
     def _incident(self, request: Request) -> Incident | None:
         return next((r for r in self.board.rows() if r.id == request.path_params["id"]), None)
 
+    async def history(self, request: Request) -> Response:
+        """The progress of the job over a span."""
+        span, board = request.query_params.get("span", "1h"), self.board
+        if span not in SPANS:
+            known = ", ".join(SPANS)
+            return answer(Trouble("there is no such span", f"There are {known}."), 400)
+        view = board.view
+        return answer(time_axis(view.history, span, view.now.wall, board.rows()))
+
     async def report(self, request: Request) -> Response:
-        """The incident's report. What is in it comes from the job: it gets no cookie and no access to this page."""
+        """The incident's report. What is in it comes from the job: it gets no cookie and no access
+        to this page.
+        """
         found = self._incident(request)
         if found is None or found.state != "saved" or safe_name(found.id) != found.id:
             return answer(Trouble("there is no such incident, or its bundle was removed"), 404)
@@ -194,7 +207,8 @@ def _marked(ranks: str, count: int) -> bytearray:
     return marks
 
 
-# A report is one file with its own script; in a sandbox it cannot read the cookie nor speak to this server.
+# A report is one file with its own script; in a sandbox it cannot read the cookie nor speak to this
+# server.
 REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; script-src 'unsafe-inline'; "
     "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -260,6 +274,14 @@ ROUTES = (
         {200: str, 404: Trouble, 500: Trouble},
         media="text/html",
         about="Its report: HTML, or plain text where that cannot be made.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/history",
+        Api.history,
+        {200: HistoryAnswer, 400: Trouble},
+        query=("span",),
+        about="Progress of the job, its stalls and captures: the last 1h (default), 6h, 24h or 7d.",
     ),
     Route(
         "POST",

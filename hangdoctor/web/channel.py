@@ -1,4 +1,5 @@
-"""The channel between the collector's process and the page's: a socket pair, each frame with its length in front.
+"""The channel between the collector's process and the page's: a socket pair, each frame with its
+length in front.
 
 collector -> page    first an `Opening`, then a `Snapshot` each second; never two under way at once
 page -> collector    an `Ask` for a capture

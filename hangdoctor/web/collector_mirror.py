@@ -1,4 +1,5 @@
-"""What the page's process knows of the collector: the last word of each rank, as the collector's process sends it.
+"""What the page's process knows of the collector: the last word of each rank, as the collector's
+process sends it.
 
 A `Snapshot` carries what changed since the one before, or everything to a page that has just begun.
 """
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from ..collector.view import MAX_ROWS, CaptureTimes, Now
 from ..watch.arrival_lag import mark_behind, mark_lag
+from ..watch.job_history import Kept
 from ..watch.live_ranks import LastWord, RankRow, row_of
 
 
@@ -23,6 +25,7 @@ class Snapshot(Struct, array_like=True):
     concluded: int
     whole: bool
     ranks: dict[int, LastWord]
+    history: Kept | None = None  # every few seconds
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -41,6 +44,7 @@ class Mirror:
         self.now = Now()
         self.captures = CaptureTimes()
         self.concluded = 0  # changes with every capture that was dealt with
+        self.history = Kept()
         self._seen: dict[int, LastWord] = {}
 
     def take(self, packed: bytes | memoryview) -> None:
@@ -51,15 +55,19 @@ class Mirror:
         """
         told = _decoder.decode(packed)
         self.now, self.captures, self.concluded = told.now, told.captures, told.concluded
+        self.history = told.history or self.history
         if told.whole:
             self._seen = told.ranks
         else:
             self._seen.update(told.ranks)
 
     def rows(self) -> tuple[list[RankRow], Now]:
-        """Every rank from 0 on, those that no one has reported too, and the collector of the last second."""
+        """Every rank from 0 on, those that no one has reported too, and the collector of the last
+        second.
+        """
         now = self.now
-        # Between two snapshots time goes on: a rank that reported since must not appear to be of the future.
+        # Between two snapshots time goes on: a rank that reported since must not appear to be of
+        # the future.
         mono = max(now.mono, time.monotonic()) if now.mono else 0.0
         silent = {n.name for n in now.nodes if n.silent_s}
         size = min(MAX_ROWS, max(now.world_size, max(self._seen, default=-1) + 1))

@@ -1,8 +1,10 @@
-"""Connections of whoever has not shown a token: a time-out for their requests, and a limit to how many there are.
+"""Connections of whoever has not shown a token: a time-out for their requests, and a limit to how
+many there are.
 
-A connection is a stranger's until a request with the token, or with a session, has come over it. Where there are too many
-strangers, those that have said nothing for a moment are cut off, not the newest refused: a browser sends its request at once,
-who holds a connection open does not. (slowloris: https://en.wikipedia.org/wiki/Slowloris_(cyber_attack))
+A connection is a stranger's until a request with the token, or with a session, has come over it.
+Where there are too many strangers, those that have said nothing for a moment are cut off, not the
+newest refused: a browser sends its request at once, who holds a connection open does not.
+(slowloris: https://en.wikipedia.org/wiki/Slowloris_(cyber_attack))
 """
 
 from __future__ import annotations

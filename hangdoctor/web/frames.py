@@ -1,7 +1,9 @@
-"""What the page gets each second: small frames that say what changed, so that 16,384 ranks cost some kilobytes.
+"""What the page gets each second: small frames that say what changed, so that 16,384 ranks cost
+some kilobytes.
 
-A frame has one list of numbers for each column of ranks: ``[first, count, value, first, count, value, ...]``, runs of
-neighbours that changed to the same value. Names (operations, phases, nodes) are sent once and meant by their number.
+A frame has one list of numbers for each column of ranks: ``[first, count, value, first, count,
+value, ...]``, runs of neighbours that changed to the same value. Names (operations, phases, nodes)
+are sent once and meant by their number.
 """
 
 from __future__ import annotations
@@ -59,10 +61,13 @@ class Status(Struct):
     incident: str = ""  # id of the newest incident of this hang
     layout: list[int] = []  # sizes of dp, pp, tp; empty where they are not known
     ended: Ended | None = None
+    time: float = 0.0  # time of day at the collector, for who has a clock that is wrong
 
 
 class Frame(Struct):
-    """`at` is the collector's clock in seconds, as `since` is in tenths of a second; 0 there means that the rank moves."""
+    """`at` is the collector's clock in seconds, as `since` is in tenths of a second; 0 there means
+    that the rank moves.
+    """
 
     number: int
     at: float
@@ -111,6 +116,7 @@ def status_of(board: Board, look: Look) -> Status:
         incident=stands.incident,
         layout=board.layout(look),
         ended=stands.ended,
+        time=round(now.wall, 1),
     )
 
 
@@ -222,7 +228,9 @@ def _clip(one: Standing) -> Standing:
 
 
 def runs(old: Sequence[int], new: Sequence[int]) -> list[int]:
-    """``[1, 1, 1, 1], [1, 2, 2, 3]`` -> ``[1, 2, 2, 3, 1, 3]``: at 1, two of value 2; at 3, one of value 3."""
+    """``[1, 1, 1, 1], [1, 2, 2, 3]`` -> ``[1, 2, 2, 3, 1, 3]``: at 1, two of value 2; at 3, one of
+    value 3.
+    """
     if old == new:
         return []
     out: list[int] = []

@@ -1,8 +1,10 @@
-"""The stream of the page (server-sent events): each frame is encoded and compressed once for all readers.
+"""The stream of the page (server-sent events): each frame is encoded and compressed once for all
+readers.
 
-Every frame ends with a full flush of the compressor, so that the same bytes fit behind any reader's own beginning. A reader
-that does not keep up is cut off; its browser comes back by itself and begins anew.
-(https://html.spec.whatwg.org/multipage/server-sent-events.html, https://www.rfc-editor.org/rfc/rfc1951)
+Every frame ends with a full flush of the compressor, so that the same bytes fit behind any reader's
+own beginning. A reader that does not keep up is cut off; its browser comes back by itself and
+begins anew. (https://html.spec.whatwg.org/multipage/server-sent-events.html,
+https://www.rfc-editor.org/rfc/rfc1951)
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ class Hub:
                 except Exception:  # the next one may be made; the watch goes on
                     _LOG.exception("a frame of the page could not be made")
             self.step_s = time.monotonic() - begin
-            # Of 100,000 ranks a frame is most of a second's work: as long again is for those who ask.
+            # Of 100,000 ranks a frame is most of a second's work: as long again is for those who
+            # ask.
             await asyncio.sleep(
                 max(INTERVAL_S / 4, INTERVAL_S - self.step_s, min(self.step_s, 5 * INTERVAL_S))
             )
@@ -183,7 +186,9 @@ async def _gone(receive: Receive) -> None:
 
 
 def _abort(receive: Receive) -> None:
-    """Close the connection of a reader that takes nothing: a normal end would wait for it to take the rest."""
+    """Close the connection of a reader that takes nothing: a normal end would wait for it to take
+    the rest.
+    """
     transport = getattr(getattr(receive, "__self__", None), "transport", None)
     if isinstance(transport, asyncio.Transport):
         transport.abort()

@@ -1,6 +1,8 @@
-"""Prometheus metrics of the collector (https://prometheus.io/docs/practices/naming/): read when they are scraped.
+"""Prometheus metrics of the collector (https://prometheus.io/docs/practices/naming/): read when
+they are scraped.
 
-Series for each rank are given for jobs of up to `per_rank` ranks; larger ones get the totals, and the extremes with them.
+Series for each rank are given for jobs of up to `per_rank` ranks; larger ones get the totals, and
+the extremes with them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Exporter:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The job, its ranks where they are not too many, the watch and its traffic, as of one look."""
+        """The job, its ranks where they are not too many, the watch and its traffic, as of one
+        look.
+        """
         look = self.board.look()
         self.board.rows()
         yield from self._job(look)

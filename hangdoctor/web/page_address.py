@@ -14,7 +14,9 @@ FILE = "web.json"
 
 
 class Published(Struct):
-    """What is in `web.json`: the page's address as http://HOST:PORT, its token, and who serves it where."""
+    """What is in `web.json`: the page's address as http://HOST:PORT, its token, and who serves it
+    where.
+    """
 
     address: str
     token: str

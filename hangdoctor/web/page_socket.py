@@ -1,6 +1,7 @@
 """The collector's side of the page: socket, tokens, and the process that serves them.
 
-The socket and the tokens are the collector's, so that address and token stay when the page's process has to be started anew.
+The socket and the tokens are the collector's, so that address and token stay when the page's
+process has to be started anew.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def parse_bind(text: str, anywhere: bool) -> tuple[str, int]:
 
 
 class Opening(Struct):
-    """What the page's process must know to begin; it comes over the channel and stands on no command line."""
+    """What the page's process must know to begin; it comes over the channel and stands on no
+    command line.
+    """
 
     folder: str
     token: str
@@ -71,10 +74,14 @@ class Opening(Struct):
 
 
 class Front:
-    """The address of the page: taken at once, told in `web.json` after `publish`, given back by `close`."""
+    """The address of the page: taken at once, told in `web.json` after `publish`, given back by
+    `close`.
+    """
 
     def __init__(self, options: WebOptions) -> None:
-        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be kept."""
+        """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be
+        kept.
+        """
         self.options = options
         host, port = parse_bind(options.bind, options.anywhere)
         self.socket = _listen(host, port)
@@ -156,7 +163,9 @@ def _no_token(path: Path) -> str:
 
 
 def _withdraw(path: Path) -> None:
-    """Take the file away if it is still ours: a collector that was started meanwhile has written its own."""
+    """Take the file away if it is still ours: a collector that was started meanwhile has written
+    its own.
+    """
     found = published(path.parent)
     if found is not None and found.pid == os.getpid():
         path.unlink(missing_ok=True)

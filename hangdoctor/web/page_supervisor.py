@@ -1,7 +1,8 @@
 """Keeps the page's process running beside the collector, and feeds it.
 
-The page has an interpreter of its own: however many read it, the agents wait for none of them. At most one snapshot is on
-its way; what changes meanwhile is merged into the next one, so a slow page costs the collector one entry a rank and no more.
+The page has an interpreter of its own: however many read it, the agents wait for none of them. At
+most one snapshot is on its way; what changes meanwhile is merged into the next one, so a slow page
+costs the collector one entry a rank and no more.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _STUCK_S = 30.0  # a page that takes no snapshot for this long is started anew
 _AGAIN_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # before another try, when it ended soon after it began
 _SOON_S = 60.0
 _END_S = 4.0
+_HISTORY_S = 5.0
 _LOG = logging.getLogger("hangdoctor.web")
 
 
@@ -35,8 +37,11 @@ class Beside:
     """The page of one collector."""
 
     def __init__(self, front: Front, view: View, ask: Callable[[str], None], module: str) -> None:
-        """`module` is what the page's process runs: it gets the numbers of the listening socket and of the channel."""
+        """`module` is what the page's process runs: it gets the numbers of the listening socket and
+        of the channel.
+        """
         self.front, self.view, self.ask, self.module = front, view, ask, module
+        self._history_at = 0.0  # when it was sent last
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -97,7 +102,8 @@ class Beside:
             pass_fds=numbers,
             stdin=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C is for the collector, which ends its page by the channel
+            # Ctrl-C is for the collector, which ends its page by the channel
+            start_new_session=True,
         )
 
     async def _feed(self, writer: asyncio.StreamWriter, hearing: asyncio.Task[None]) -> str:
@@ -122,12 +128,16 @@ class Beside:
     def _snapshot(self, whole: bool) -> bytes:
         view = self.view
         ranks = view.everything() if whole else view.changes()
+        history = None
+        if whole or view.now.mono - self._history_at >= _HISTORY_S:
+            self._history_at, history = view.now.mono, view.history()
         snapshot = Snapshot(
             now=view.now,
             captures=view.captures,
             concluded=view.concluded,
             whole=whole,
             ranks=ranks,
+            history=history,
         )
         return encode(snapshot)
 

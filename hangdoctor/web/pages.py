@@ -47,7 +47,9 @@ class Pages:
         return self._file("index.html")
 
     async def static(self, request: Request) -> Response:
-        """A style sheet, script or picture by its name; pages are not handed out under this address."""
+        """A style sheet, script or picture by its name; pages are not handed out under this
+        address.
+        """
         name = request.path_params["name"]
         if name not in self.files or name.endswith(".html"):
             return answer(Trouble("there is no such file"), 404)

@@ -1,4 +1,6 @@
-"""The web server in the page's own process: a socket that was handed to it, a loop, and the channel to the collector."""
+"""The web server in the page's own process: a socket that was handed to it, a loop, and the channel
+to the collector.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,9 @@ class Board:
         return standstill(look.rows, look.picture, look.now.wall, self.rows())
 
     def layout(self, look: Look) -> list[int]:
-        """Sizes of dp, pp and tp as the newest incident has them; empty where they do not fit the job."""
+        """Sizes of dp, pp and tp as the newest incident has them; empty where they do not fit the
+        job.
+        """
         told = next((i.layout for i in self.rows() if i.layout), "")
         sizes = [int(size) for size in told.split(",") if size.isdecimal()]
         fits = len(sizes) == 3 and prod(sizes) == len(look.rows)

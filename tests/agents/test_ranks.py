@@ -57,7 +57,19 @@ class Node:
         self.ranks = Ranks(
             lambda job: True, self.clock.monotonic, lambda: self.clock.wall() + self.shift
         )
-        found = Found(pid, 1, 0, 2, 0, 2, "j", 0.0, "me", [], environ or {})
+        found = Found(
+            pid=pid,
+            ppid=1,
+            rank=0,
+            world_size=2,
+            local_rank=0,
+            local_world_size=2,
+            job="j",
+            started=0.0,
+            user="me",
+            argv=[],
+            environ=environ or {},
+        )
         self.tracked = Tracked(
             found, RankNow(0, pid), BoxWatch(self.box.path), self.clock.monotonic()
         )
@@ -158,7 +170,19 @@ def test_a_stack_that_cannot_be_read_is_tried_again_before_the_next_is_due() -> 
         assert process.stdin is not None and process.stdout is not None
         try:
             ranks = Ranks(lambda job: True, clock.monotonic)
-            found = Found(process.pid, 1, 0, 1, 0, 1, "j", 0.0, "me", [], {})
+            found = Found(
+                pid=process.pid,
+                ppid=1,
+                rank=0,
+                world_size=1,
+                local_rank=0,
+                local_world_size=1,
+                job="j",
+                started=0.0,
+                user="me",
+                argv=[],
+                environ={},
+            )
             ranks.tracked[0] = Tracked(found, RankNow(0, process.pid))
             assert not ranks.look()[0].still
             process.stdin.write("go\n")
@@ -210,7 +234,9 @@ def test_a_clock_that_is_set_by_an_hour_is_no_progress_and_no_age(tmp_path: Path
 
 def test_a_rank_that_is_stuck_already_is_as_old_as_its_box_says(tmp_path: Path) -> None:
     def found(set_by: float = 0.0) -> float:
-        """The age at the first sample: the job began 100 s ago, its last event was 85 s ago, and its clock was set in between."""
+        """The age at the first sample: the job began 100 s ago, its last event was 85 s ago, and
+        its clock was set in between.
+        """
         node = Node(tmp_path, os.getpid())
         node.clock.advance(1000.0)
         node.set(fmt.H_CREATED_WALL, round((node.clock.wall() - 100) * 1e9))
@@ -265,7 +291,9 @@ def test_the_probe_records_the_shortest_time_out_of_the_groups(tmp_path: Path) -
 
 
 def test_numbers_that_no_message_could_carry_do_not_silence_the_node(tmp_path: Path) -> None:
-    """A collector drops a message with a field out of range, and after ten of them ignores the agent."""
+    """A collector drops a message with a field out of range, and after ten of them ignores the
+    agent.
+    """
     node = Node(tmp_path, os.getpid(), {"DEEPSPEED_TIMEOUT": "9" * 12})
     node.set(fmt.H_ITERATION, -7)
     node.set(fmt.H_TIMEOUT_MS, 10**15)
@@ -285,7 +313,19 @@ def test_ranks_of_the_run_before_are_not_dead_ones_of_the_next(
         return Job(
             key,
             [
-                Found(pid, 1, rank, len(pids), 0, 2, key, 0.0, "me", [], {})
+                Found(
+                    pid=pid,
+                    ppid=1,
+                    rank=rank,
+                    world_size=len(pids),
+                    local_rank=0,
+                    local_world_size=2,
+                    job=key,
+                    started=0.0,
+                    user="me",
+                    argv=[],
+                    environ={},
+                )
                 for rank, pid in enumerate(pids)
             ],
         )

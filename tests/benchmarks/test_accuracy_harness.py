@@ -1,4 +1,6 @@
-"""The accuracy benchmark's own harness on a few cases: real hangs and simulated ones, each with its exact culprits."""
+"""The accuracy benchmark's own harness on a few cases: real hangs and simulated ones, each with its
+exact culprits.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,20 @@ from hangdoctor.model.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = Layout(dp=2, pp=2, tp=2)
-SIMULATED = ("not_entered", "dead", "skipped", "extra", "swapped", "wrong_op", "wrong_dtype", "wrong_group", "missing_send",
-             "missing_recv", "in_communication", "two_faults")  # fmt: skip
+SIMULATED = (
+    "not_entered",
+    "dead",
+    "skipped",
+    "extra",
+    "swapped",
+    "wrong_op",
+    "wrong_dtype",
+    "wrong_group",
+    "missing_send",
+    "missing_recv",
+    "in_communication",
+    "two_faults",
+)
 
 
 @pytest.mark.parametrize("kind", SIMULATED)

@@ -1,4 +1,6 @@
-"""The changes that `benchmarks.mutation` makes: of each sort one, whole, and none where nothing would change."""
+"""The changes that `benchmarks.mutation` makes: of each sort one, whole, and none where nothing
+would change.
+"""
 
 from __future__ import annotations
 

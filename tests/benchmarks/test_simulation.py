@@ -1,4 +1,6 @@
-"""The simulated NCCL jobs: the same for the same seed, stuck only where something forbids going on, and readable."""
+"""The simulated NCCL jobs: the same for the same seed, stuck only where something forbids going on,
+and readable.
+"""
 
 import hashlib
 import os
@@ -150,7 +152,9 @@ def test_dumps_say_what_memory_says(form: str, tmp_path: Path) -> None:
 
 
 def comparable(o: Operation) -> tuple[object, ...]:
-    """Without what a recorder does not keep, and the numbers of sends and recvs, which a short ring shifts."""
+    """Without what a recorder does not keep, and the numbers of sends and recvs, which a short ring
+    shifts.
+    """
     seq = 0 if o.op in ("send", "recv") else o.seq
     return (o.group, seq, o.op, o.state, o.peer, o.shapes, o.dtype)
 

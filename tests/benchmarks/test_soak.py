@@ -1,4 +1,6 @@
-"""The soak in short: an hour and a half of the simulated job, some captures of a running one, a few hundred hostile messages."""
+"""The soak in short: an hour and a half of the simulated job, some captures of a running one, a few
+hundred hostile messages.
+"""
 
 from __future__ import annotations
 

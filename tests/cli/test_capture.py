@@ -38,7 +38,7 @@ time.sleep(3600)
     ids=["torchrun", "slurm", "openmpi", "hydra", "pals"],
 )
 def test_ranks_are_found_by_every_launchers_variables(environ: dict[str, str]) -> None:
-    from hangdoctor.readers.discover import rank_of
+    from hangdoctor.readers.rank_environment import rank_of
 
     found = rank_of(environ)
     assert found is not None and found[0] == 1
@@ -46,7 +46,7 @@ def test_ranks_are_found_by_every_launchers_variables(environ: dict[str, str]) -
 
 
 def test_launchers_are_no_ranks() -> None:
-    from hangdoctor.readers.discover import is_launcher
+    from hangdoctor.readers.rank_environment import is_launcher
 
     assert is_launcher(
         ["/venv/bin/python", "/venv/bin/torchrun", "--nproc_per_node", "8", "train.py"]

@@ -164,6 +164,16 @@ def test_folders_of_collectors_go_only_where_no_collector_and_no_job_is(
     monkeypatch.undo()
 
 
+def test_what_a_page_and_the_recorded_progress_leave_goes_too(home: Home) -> None:
+    folder = home.job("paged")
+    for name in ("metrics.token", "history.json", "hangdoctor-collector-trace.json"):
+        (folder / name).write_text("{}")
+    (folder / ".history.json.4711").write_text("")
+    age(folder, OLD_S)
+    assert "not hangdoctor's" not in home.clean().output
+    assert not folder.exists()
+
+
 def test_incidents_go_on_request(home: Home) -> None:
     old, newer = home.job("old", incidents=1), home.job("newer", incidents=1, age_s=86_400.0)
     home.clean("--bundles", "5")

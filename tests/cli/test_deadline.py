@@ -1,4 +1,6 @@
-"""`--timeout` is kept, whatever is found: the tests' own limits would end a dump that waits for good."""
+"""`--timeout` is kept, whatever is found: the tests' own limits would end a dump that waits for
+good.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,14 @@ def processes(
     started: list[subprocess.Popen[bytes]] = []
     try:
         for environ in environs:
-            started.append(subprocess.Popen(
-                [sys.executable, "-S", "-c", code, *argv], env=os.environ | environ, stdout=subprocess.PIPE, start_new_session=True
-            ))  # fmt: skip
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-S", "-c", code, *argv],
+                    env=os.environ | environ,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            )
         for process in started:
             assert process.stdout is not None and process.stdout.readline() == b"up\n"
         yield started
@@ -137,7 +144,8 @@ def test_two_thousand_processes_below_a_rank(tmp_path: Path) -> None:
     assert [r["state"] for r in found["ranks"]] == ["S still"]
 
 
-# What calls itself python and has a rank is one, for all that can be seen of it; it costs next to nothing.
+# What calls itself python and has a rank is one, for all that can be seen of it; it costs next to
+# nothing.
 RANKS = """
 import os, sys, time
 world = int(sys.argv[1])
@@ -153,7 +161,9 @@ time.sleep(600)
 
 
 def test_more_ranks_on_one_host_than_can_be_read_in_time(tmp_path: Path) -> None:
-    """All are there; of whom there is no stack the report says why, and no more than a line for each reason."""
+    """All are there; of whom there is no stack the report says why, and no more than a line for
+    each reason.
+    """
     with processes(RANKS, {}, argv=["200"]):
         found = dumped(tmp_path, "--timeout", "1", "--settle", "0.2")
     assert sorted(r["rank"] for r in found["ranks"]) == list(range(200))

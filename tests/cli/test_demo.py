@@ -1,4 +1,6 @@
-"""`hangdoctor demo` with a small job of its own: the verdict, and a bundle that the next command finds."""
+"""`hangdoctor demo` with a small job of its own: the verdict, and a bundle that the next command
+finds.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_
 def test_the_demo_as_it_is_shown_names_the_rank_of_its_own_trainer(tmp_path: Path) -> None:
     """What `make demo` runs: the bundled trainer with eight ranks, 2 x 2 x 2."""
     pytest.importorskip("deepspeed")
-    # Below pytest's own folder the sockets of the data loaders' workers would get names over 108 bytes.
+    # Below pytest's own folder the sockets of the data loaders' workers would get names over 108
+    # bytes.
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"TMPDIR": folder}
         said = hangdoctor("demo", cwd=tmp_path, env=env, timeout=270).stdout

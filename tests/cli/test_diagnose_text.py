@@ -19,7 +19,8 @@ from tests.support.stage import hangdoctor
 
 DATA = Path(__file__).parents[1] / "data" / "pyspy"
 
-# The stacks of the 176-billion-parameter training that hung on 384 GPUs, as its chronicle gives them.
+# The stacks of the 176-billion-parameter training that hung on 384 GPUs, as its chronicle gives
+# them.
 PASSED = """    train (megatron/training.py:915)
     pretrain (megatron/training.py:187)
     <module> (pretrain_gpt.py:239)
@@ -55,7 +56,8 @@ def test_six_in_train_and_two_in_broadcast(tmp_path: Path) -> None:
     verdict = diagnose(tmp_path, dump)
     assert verdict["status"] == "hang"
     [cause] = verdict["causes"]
-    # The two are held in an earlier operation; the six have passed it and are not guilty of being elsewhere, nor of being many.
+    # The two are held in an earlier operation; the six have passed it and are not guilty of being
+    # elsewhere, nor of being many.
     assert (cause["kind"], cause["ranks"]) == ("in_communication", [6, 7])
     assert cause["where"]["op"] == "broadcast" and cause["confidence"] <= 0.6
     assert cause["nodes"] == ["r7i6n0"]
@@ -287,10 +289,20 @@ def test_a_process_id_in_a_files_name_is_no_node(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "node"),
-    [("trace-8277.out", ""), ("8277.txt", ""), ("stack.8277.txt", ""), ("pid8277.txt", "pid8277"), ("trace-r7i6n0-8277.out", "r7i6n0"),
-     ("trace-n1.lab-8277.out", "n1.lab"), ("trace-8277-r7i6n0.out", "r7i6n0"), ("trace-n1-rank3-8277.out", "n1"),
-     ("trace-8278.out", "8278"), ("dump_pid_8277.log", ""), ("trace-node-1.out", "node-1")],
-)  # fmt: skip
+    [
+        ("trace-8277.out", ""),
+        ("8277.txt", ""),
+        ("stack.8277.txt", ""),
+        ("pid8277.txt", "pid8277"),
+        ("trace-r7i6n0-8277.out", "r7i6n0"),
+        ("trace-n1.lab-8277.out", "n1.lab"),
+        ("trace-8277-r7i6n0.out", "r7i6n0"),
+        ("trace-n1-rank3-8277.out", "n1"),
+        ("trace-8278.out", "8278"),
+        ("dump_pid_8277.log", ""),
+        ("trace-node-1.out", "node-1"),
+    ],
+)
 def test_the_node_in_a_files_name(tmp_path: Path, name: str, node: str) -> None:
     (tmp_path / name).write_text(process(8277, HELD))
     assert [n.node for n in pyspy_ranks.read_files([tmp_path / name]).nodes] == [node]

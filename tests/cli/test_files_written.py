@@ -1,4 +1,6 @@
-"""Where the files of `report` and `trace` go: whole or not at all, and never in place of what is not an ordinary file."""
+"""Where the files of `report` and `trace` go: whole or not at all, and never in place of what is
+not an ordinary file.
+"""
 
 from __future__ import annotations
 

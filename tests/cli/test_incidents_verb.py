@@ -54,10 +54,14 @@ def test_the_folder_may_stand_before_and_behind_the_verb(tmp_path: Path) -> None
         keep(jobs / f"slurm-{number}", [number], number * 1e8)
     one, two = (str(jobs / f"slurm-{number}") for number in (1, 2))
     for words in (
-        ("list", "--folder", one), ("--folder", one, "list"), ("list", "--job", "slurm-1"), ("--job", "slurm-1", "list"),
-        ("--job", "slurm-2", "list", "--job", "slurm-1"), ("--folder", two, "list", "--job", "slurm-1"),
+        ("list", "--folder", one),
+        ("--folder", one, "list"),
+        ("list", "--job", "slurm-1"),
+        ("--job", "slurm-1", "list"),
+        ("--job", "slurm-2", "list", "--job", "slurm-1"),
+        ("--folder", two, "list", "--job", "slurm-1"),
         ("--folder", one, "--job", "slurm-2", "list"),
-    ):  # fmt: skip
+    ):
         told = run(tmp_path, *words)
         assert "Rank 1" in told.stdout and told.stderr == "", words
     assert "no incidents" in run(tmp_path, "list", "--folder", str(tmp_path), code=1).stderr

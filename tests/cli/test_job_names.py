@@ -90,9 +90,15 @@ def test_a_name_of_another_job_is_refused_by_all(probed: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("wanted", "names", "named"),
-    [("torchrun:a", ["a-127.0.0.1-29500"], True), ("127.0.0.1:29500/812", ["run-127.0.0.1-29500"], True), ("", ["x"], True),
-     ("slurm:7.0", ["slurm-7.0"], True), ("torchrun:", ["a"], False), ("torchrun:b", ["a-127.0.0.1-29500"], False)],
-)  # fmt: skip
+    [
+        ("torchrun:a", ["a-127.0.0.1-29500"], True),
+        ("127.0.0.1:29500/812", ["run-127.0.0.1-29500"], True),
+        ("", ["x"], True),
+        ("slurm:7.0", ["slurm-7.0"], True),
+        ("torchrun:", ["a"], False),
+        ("torchrun:b", ["a-127.0.0.1-29500"], False),
+    ],
+)
 def test_names_and_parts_of_names(wanted: str, names: list[str], named: bool) -> None:
     assert names_job(wanted, *names) is named
 
@@ -104,7 +110,24 @@ def test_the_whole_name_goes_before_a_part_of_another() -> None:
         and not is_exactly("", "")
     )
     environ = {"MASTER_ADDR": "n1", "MASTER_PORT": "9", "TORCHELASTIC_RUN_ID": "x"}
-    job = Job("torchrun:x", [Found(1, 0, 0, 1, 0, 1, "torchrun:x", 0.0, "me", ["python"], environ)])
+    job = Job(
+        "torchrun:x",
+        [
+            Found(
+                pid=1,
+                ppid=0,
+                rank=0,
+                world_size=1,
+                local_rank=0,
+                local_world_size=1,
+                job="torchrun:x",
+                started=0.0,
+                user="me",
+                argv=["python"],
+                environ=environ,
+            )
+        ],
+    )
     assert (
         job.names == ["torchrun:x", "x-n1-9"] and job.is_named("x-n1-9") and not job.is_named("y")
     )

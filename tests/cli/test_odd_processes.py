@@ -1,4 +1,6 @@
-"""Processes as they come: words that are no text, launchers that no list knows, numbers that are no ranks."""
+"""Processes as they come: words that are no text, launchers that no list knows, numbers that are no
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from hangdoctor.probe.box import BoxWriter as WrittenBox
 from hangdoctor.readers import pyspy
 from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.blackbox import BlackBox, find_boxes, named_folder
-from hangdoctor.readers.discover import find_jobs, lost_ranks, rank_of
+from hangdoctor.readers.discover import find_jobs
+from hangdoctor.readers.lost_ranks import lost_ranks
+from hangdoctor.readers.rank_environment import rank_of
 from hangdoctor.readers.source_lines import Sources
 from tests.support.plain_ranks import PORT, SLEEPER, dump, processes, ranks
 from tests.support.stage import hangdoctor, wait_until
@@ -109,14 +113,14 @@ def test_a_variable_of_that_name_that_is_no_rank(told: str) -> None:
 
 def test_a_dead_box_of_a_process_that_had_the_same_number_is_not_the_ranks() -> None:
     box = BlackBox(
-        "/boxes/n-77.blackbox",
-        77,
-        0,
-        2,
-        "n",
-        "j",
-        "dead",
-        "running",
+        path="/boxes/n-77.blackbox",
+        pid=77,
+        rank=0,
+        world_size=2,
+        host="n",
+        job="j",
+        status="dead",
+        state="running",
         created_s=1000.0,
         heartbeat_s=1100.0,
     )
@@ -152,7 +156,18 @@ def test_boxes_are_not_looked_for_in_the_depths_of_a_users_folder(tmp_path: Path
 
 
 def test_a_rank_that_ends_while_its_calls_are_listed(tmp_path: Path) -> None:
-    box = BlackBox(str(tmp_path / "n-1.blackbox"), 1, 0, 1, "n", "j", "live", "running", 1.0, 1.0)
+    box = BlackBox(
+        path=str(tmp_path / "n-1.blackbox"),
+        pid=1,
+        rank=0,
+        world_size=1,
+        host="n",
+        job="j",
+        status="live",
+        state="running",
+        created_s=1.0,
+        heartbeat_s=1.0,
+    )
     assert row_of(Traced(box, CallTrace(rank=0, pid=1, state="tracing", written=7))).events == 7
 
 

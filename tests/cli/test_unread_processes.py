@@ -1,4 +1,6 @@
-"""py-spy's own failures: a process that cannot be suspended is the suspect, not those in the barrier."""
+"""py-spy's own failures: a process that cannot be suspended is the suspect, not those in the
+barrier.
+"""
 
 from __future__ import annotations
 

@@ -109,7 +109,9 @@ def test_reports_are_counted_once_and_acknowledged_after_they_are_kept() -> None
 
 
 def test_only_acknowledgements_depend_on_what_is_kept() -> None:
-    """On a full disk nothing can be remembered; a capture that begins in the same moment is asked for all the same."""
+    """On a full disk nothing can be remembered; a capture that begins in the same moment is asked
+    for all the same.
+    """
     talk = Talk()
     talk.hello("n1")
     talk.report("n1", ranks=(0,))
@@ -208,7 +210,9 @@ def test_a_node_that_never_answers_is_waited_for_until_the_deadline_only() -> No
 
 
 def test_a_rank_that_came_up_again_on_another_node_is_neither_gone_nor_silent() -> None:
-    """A node is replaced, or ranks are numbered anew: what is reported about earlier places accuses no rank."""
+    """A node is replaced, or ranks are numbered anew: what is reported about earlier places accuses
+    no rank.
+    """
     talk = Talk()
     talk.hello("dead")
     talk.report("dead", ranks=(2, 3))
@@ -295,14 +299,16 @@ def hostile(chance: random.Random) -> list[bytes]:
         lambda: b"\x91" * 5000,
         lambda: msgspec.msgpack.encode({"type": "Hello", "agent": "../../x", "node": "a/b"}),
         lambda: msgspec.msgpack.encode({"type": "Report", "seq": -1, "oldest": 1, "at": "now"}),
-        lambda: msgspec.msgpack.encode({"type": "Report", "seq": 1, "oldest": 1, "at": 0.0, "ranks": [{"rank": 1 << 40}]}),
+        lambda: msgspec.msgpack.encode(
+            {"type": "Report", "seq": 1, "oldest": 1, "at": 0.0, "ranks": [{"rank": 1 << 40}]}
+        ),
         lambda: msgspec.msgpack.encode({"type": "Exec", "command": "rm"}),
         lambda: msgspec.msgpack.encode({"type": "Hello", "agent": "a", "node": "n" * 5000}),
         lambda: b"\xdd\xff\xff\xff\xff" + b"\0" * 50,
         lambda: b"\x82\xa4type\xa3Bye\xa3why\xa2\xff\xfe",  # text that is not UTF-8
         lambda: msg.encode(msg.Hello("good", "n9"))[1][: chance.randrange(1, 12)],
         lambda: b"x" * (msg.MAX_SMALL + 1),
-    ]  # fmt: skip
+    ]
     frames = [msg.PROTOCOL, chance.choice(body)()]
     return chance.choice(
         [frames, frames, frames, frames[:1], [*frames, b"more"], [b"GET / HTTP/1.1", b""], []]

@@ -1,4 +1,6 @@
-"""Evidence shortens the wait, and only evidence: the core in simulated time, with evaluations, checkpoints and hiccups."""
+"""Evidence shortens the wait, and only evidence: the core in simulated time, with evaluations,
+checkpoints and hiccups.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tests.support.simulated import FAULTS, FOREVER, STEP, Pause, Plan, Simulati
 
 
 def restless(seed: int, hours: float, marks: bool, hiccups: float = 3.5) -> Plan:
-    """Evaluations and checkpoints, with marks or work that shows, and now and then a batch that comes late."""
+    """Evaluations and checkpoints, with marks or work that shows, and now and then a batch that
+    comes late.
+    """
     chance = random.Random(seed)
     yield from (Pause(chance.uniform(0, 20), busy=(0,)) for _ in range(3))
     yield Pause(70.0, busy=tuple(range(8)))  # compiling

@@ -1,4 +1,6 @@
-"""The bundle of a job of thousands of ranks keeps the nodes' answers as they came, and replays the same."""
+"""The bundle of a job of thousands of ranks keeps the nodes' answers as they came, and replays the
+same.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ def joined(large: int, monkeypatch: pytest.MonkeyPatch) -> JobCapture:
     for number in range(NODES + 1):
         ranks = dict.fromkeys(range(number * RANKS, (number + 1) * RANKS), False)
         nodes[f"n{number}"] = Node(
-            f"n{number}", b"p", "a", 0.0, "slurm:1.0", layout.world_size, ranks
+            name=f"n{number}",
+            peer=b"p",
+            agent="a",
+            heard=0.0,
+            job="slurm:1.0",
+            world_size=layout.world_size,
+            ranks=ranks,
         )
     nodes["n1"].ranks[500] = True
     found = rounds.Round("c", capture_reason.stall("a test"), 0.0, limit_s=10.0, settle_s=1.0)

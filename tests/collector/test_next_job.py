@@ -41,9 +41,11 @@ class Run(Talk):
             for second in range(max(1, round(each_s))):
                 idle = float(second)
                 told = [
-                    msg.RankNow(r, idle_s=idle, iteration=step + 1, op="all_reduce", inside=True, box=True)
+                    msg.RankNow(
+                        r, idle_s=idle, iteration=step + 1, op="all_reduce", inside=True, box=True
+                    )
                     for r in (0, 1)
-                ]  # fmt: skip
+                ]
                 self.seq["n1"] = self.seq.get("n1", 0) + 1
                 self.say("a-n1", msg.Report(self.seq["n1"], 1, 0.0, told))
                 alarms += any(
@@ -137,7 +139,7 @@ def test_the_begin_of_a_run_is_that_of_its_launcher(tmp_path: Path) -> None:
         "env = {**os.environ, 'RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': 'began.test', 'MASTER_PORT': '1'}\n"
         "rank = subprocess.Popen([sys.executable, '-c', 'import sys; print(1, flush=True); sys.stdin.read()'], env=env)\n"
         "rank.wait()\n"
-    )  # fmt: skip
+    )
     words = [sys.executable, str(tmp_path / "torchrun")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None and launcher.stdin is not None

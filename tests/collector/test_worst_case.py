@@ -1,7 +1,8 @@
-"""The seven faults of `benchmarks.sidecar_latency` in simulated time: the slowest of several moments at which they may happen.
+"""The seven faults of `benchmarks.sidecar_latency` in simulated time: the slowest of several
+moments at which they may happen.
 
-What a real verdict takes beside this is the way of the last report, the diagnosis and the disk; attached late, also the start
-of the agents.
+What a real verdict takes beside this is the way of the last report, the diagnosis and the disk;
+attached late, also the start of the agents.
 """
 
 from __future__ import annotations

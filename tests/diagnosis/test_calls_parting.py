@@ -14,7 +14,9 @@ _KINDS = {">": "call", "<": "return", "!": "exception", "=": "open", "-": "begin
 
 
 def history(rank: int, text: str, late_s: float = 0.0) -> RankCapture:
-    """A rank whose main thread did `>f <f`: one step a millisecond, `late_s` after the others by its clock."""
+    """A rank whose main thread did `>f <f`: one step a millisecond, `late_s` after the others by
+    its clock.
+    """
     trace = CallTrace(
         rank, 100 + rank, "tracing", base_ns=int((1000 + late_s) * 1e9), read_s=1010 + late_s
     )
@@ -45,21 +47,46 @@ ROUND = ">step >load <load >forward >layer <layer <forward >reduce >sync <sync <
     ("culprit", "peer", "own", "theirs"),
     [
         # The last round of a loop, not the one before, although more of that one is alike.
-        ("=main " + ROUND * 4 + ">step >load <load >stuck", "=main " + ROUND * 4 + ">step >load <load >forward >layer <layer <forward >reduce >sync",
-         "called stuck", "ran forward; called reduce; called sync"),
+        (
+            "=main " + ROUND * 4 + ">step >load <load >stuck",
+            "=main "
+            + ROUND * 4
+            + ">step >load <load >forward >layer <layer <forward >reduce >sync",
+            "called stuck",
+            "ran forward; called reduce; called sync",
+        ),
         # The beginnings are cut at different places.
-        (ROUND[6:] + ROUND * 3 + ">step >load", ROUND * 5 + ">step >load <load >forward >layer <layer <forward >reduce", "", "returned from load; ran forward; called reduce"),
+        (
+            ROUND[6:] + ROUND * 3 + ">step >load",
+            ROUND * 5 + ">step >load <load >forward >layer <layer <forward >reduce",
+            "",
+            "returned from load; ran forward; called reduce",
+        ),
         # One rank does a little more on the way (it logs) and comes together with the other again.
-        ("=main >step >log <log >load <load >forward <forward >stuck", "=main >step >load <load >forward <forward >reduce",
-         "called stuck", "called reduce"),
+        (
+            "=main >step >log <log >load <load >forward <forward >stuck",
+            "=main >step >load <load >forward <forward >reduce",
+            "called stuck",
+            "called reduce",
+        ),
         # An exception on the way.
-        ("=main >step >load !load >recover", "=main >step >load <load >reduce", "left by an exception load; called recover", "returned from load; called reduce"),
+        (
+            "=main >step >load !load >recover",
+            "=main >step >load <load >reduce",
+            "left by an exception load; called recover",
+            "returned from load; called reduce",
+        ),
         # In the same place: nothing parts them.
         ("=main >step >load <load >reduce", "=main >step >load <load >reduce", "", ""),
         # Tracing was switched on again: what was before does not count.
-        (">old " * 9 + "- =main >stuck", ">old " * 9 + "- =main >reduce", "called stuck", "called reduce"),
+        (
+            ">old " * 9 + "- =main >stuck",
+            ">old " * 9 + "- =main >reduce",
+            "called stuck",
+            "called reduce",
+        ),
     ],
-)  # fmt: skip
+)
 def test_where_two_ranks_part(culprit: str, peer: str, own: str, theirs: str) -> None:
     for late_s in (0.0, 3600.0):  # whatever their clocks say
         found = parting(culprit, peer, late_s)

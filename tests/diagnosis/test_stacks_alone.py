@@ -1,4 +1,6 @@
-"""Captures without any record of operations: what states, stacks and their motion say of each rank, and of the job."""
+"""Captures without any record of operations: what states, stacks and their motion say of each rank,
+and of the job.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,14 @@ def test_one_is_elsewhere_and_the_others_wait() -> None:
 @pytest.mark.parametrize(
     ("culprit", "kind"),
     [
-        (still(3, LOAD, "T"), "stopped"), (still(3, LOAD, frozen=True), "stopped"), (still(3, LOAD, "t", tracer=7), "stopped"),
-        (still(3, LOAD, "D"), "io_wait"), (captured(3, [], gone=True, exit_code=-9), "dead"), (still(3, WAIT, "T"), "stopped"),
+        (still(3, LOAD, "T"), "stopped"),
+        (still(3, LOAD, frozen=True), "stopped"),
+        (still(3, LOAD, "t", tracer=7), "stopped"),
+        (still(3, LOAD, "D"), "io_wait"),
+        (captured(3, [], gone=True, exit_code=-9), "dead"),
+        (still(3, WAIT, "T"), "stopped"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_the_process_itself(culprit: RankCapture, kind: str) -> None:
     said = judged(*WAITING, culprit)
     assert (said.status, causes(said)) == ("hang", [(kind, [3])])
@@ -116,12 +122,21 @@ LATER = stack(("load_batch", "/app/data.py", 41), MAIN)
 @pytest.mark.parametrize(
     ("before", "after", "motion"),
     [
-        (SAME, SAME, "still"), (SAME, thread(LOAD, switches=2), "stirred"), (SAME, thread(LATER, switches=2), "looping"), (SAME, thread(WAIT), "moved"),
-        (thread(LOAD, switches=-1), SAME, "still"), (thread(LOAD, switches=-1), thread(LOAD, cpu_s=0.01), "unknown"), (thread(LOAD, switches=0), thread(LOAD, switches=0), "still"),
-        (SAME, thread(LOAD, cpu_s=0.9, switches=2), "running"), (thread(LOAD, state="R"), thread(LOAD, state="R", switches=2), "running"),
-        (SAME, None, "unknown"), (None, SAME, "unknown"), (SAME, thread([], switches=2), "stirred"), (thread(LOAD, state="R"), thread(LOAD, switches=2), "stirred"),
+        (SAME, SAME, "still"),
+        (SAME, thread(LOAD, switches=2), "stirred"),
+        (SAME, thread(LATER, switches=2), "looping"),
+        (SAME, thread(WAIT), "moved"),
+        (thread(LOAD, switches=-1), SAME, "still"),
+        (thread(LOAD, switches=-1), thread(LOAD, cpu_s=0.01), "unknown"),
+        (thread(LOAD, switches=0), thread(LOAD, switches=0), "still"),
+        (SAME, thread(LOAD, cpu_s=0.9, switches=2), "running"),
+        (thread(LOAD, state="R"), thread(LOAD, state="R", switches=2), "running"),
+        (SAME, None, "unknown"),
+        (None, SAME, "unknown"),
+        (SAME, thread([], switches=2), "stirred"),
+        (thread(LOAD, state="R"), thread(LOAD, switches=2), "stirred"),
     ],
-)  # fmt: skip
+)
 def test_motion(before: ThreadSample | None, after: ThreadSample | None, motion: str) -> None:
     assert motion_of(pair(before, after), 9) == motion
     assert motion_of(Process(9, samples=[sample(0.0, SAME)]), 9) == "unknown"

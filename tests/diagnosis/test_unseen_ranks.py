@@ -1,4 +1,6 @@
-"""Silence is not a sign of health: where ranks were not seen, the others' progress does not make the job a healthy one."""
+"""Silence is not a sign of health: where ranks were not seen, the others' progress does not make
+the job a healthy one.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ def captured(rank: int, finished: bool) -> RankCapture:
         for at in (0.0, 1.0)
     ]
     return RankCapture(
-        pid=9, rank=rank, node="n1", world_size=4, samples=samples, ops=ops(rank, 9, finished),
+        pid=9,
+        rank=rank,
+        node="n1",
+        world_size=4,
+        samples=samples,
+        ops=ops(rank, 9, finished),
         ops_before=ops(rank, 9 if finished else 8, finished),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("finished", [False, True], ids=["moving", "ended well"])

@@ -1,4 +1,6 @@
-"""Findings in words: the patterns of docs/voice.md, word for word, and that nothing is without words."""
+"""Findings in words: the patterns of docs/voice.md, word for word, and that nothing is without
+words.
+"""
 
 from __future__ import annotations
 
@@ -38,29 +40,57 @@ PATTERNS: dict[Kind, Finding] = {
     "not_entered": finding("not_entered", f.NeverReached(REDUCE), frame=LOAD, doing=SLEEPS),
     "stopped": finding("stopped", f.Stopped("signal"), frame=LOAD),
     "dead": Finding("dead", [5], f.Died(f.End(-9)), 0.9, ["n2"]),
-    "io_wait": finding("io_wait", f.InputOutput("read", "nfs_wait"), frame=Frame("read_index", "/app/data.py", 12)),
+    "io_wait": finding(
+        "io_wait", f.InputOutput("read", "nfs_wait"), frame=Frame("read_index", "/app/data.py", 12)
+    ),
     "data_wait": finding(
-        "data_wait", f.NeverReached(REDUCE), frame=Frame("next", "loader.py", 7), holding=f.ChildEnded(8012, f.End(1))
+        "data_wait",
+        f.NeverReached(REDUCE),
+        frame=Frame("next", "loader.py", 7),
+        holding=f.ChildEnded(8012, f.End(1)),
     ),
     "checkpoint_wait": finding(
-        "checkpoint_wait", f.NeverReached(REDUCE), frame=Frame("save", "ckpt.py", 31), doing=Doing("blocked", "write(7 -> /scratch/step100.pt)")
+        "checkpoint_wait",
+        f.NeverReached(REDUCE),
+        frame=Frame("save", "ckpt.py", 31),
+        doing=Doing("blocked", "write(7 -> /scratch/step100.pt)"),
     ),
-    "busy": finding("busy", f.NeverReached(REDUCE), frame=Frame("tokenize", "data.py", 9), doing=Doing("running")),
-    "interpreter_lock": finding("interpreter_lock", f.HoldsGil(7795, Frame("solve", "native.py", 3))),
+    "busy": finding(
+        "busy",
+        f.NeverReached(REDUCE),
+        frame=Frame("tokenize", "data.py", 9),
+        doing=Doing("running"),
+    ),
+    "interpreter_lock": finding(
+        "interpreter_lock", f.HoldsGil(7795, Frame("solve", "native.py", 3))
+    ),
     "device_wait": finding("device_wait", f.NeverStarted(REDUCE)),
-    "unreachable": Finding("unreachable", [5], f.NotSeen(("node n3 did not report (no answer within 20 s)",)), 0.7),
-    "mismatch": finding(
-        "mismatch", f.Disagrees(REDUCE, REDUCE, ("shapes",), ("shapes [9]",), ("shapes [8]",), f.DecidedBy.MAJORITY)
+    "unreachable": Finding(
+        "unreachable", [5], f.NotSeen(("node n3 did not report (no answer within 20 s)",)), 0.7
     ),
-    "order": finding("order", f.Diverged("skipped", Op("all_gather", 4, WORLD, site="train (train.py:40)"), REDUCE, 1)),
+    "mismatch": finding(
+        "mismatch",
+        f.Disagrees(
+            REDUCE, REDUCE, ("shapes",), ("shapes [9]",), ("shapes [8]",), f.DecidedBy.MAJORITY
+        ),
+    ),
+    "order": finding(
+        "order",
+        f.Diverged("skipped", Op("all_gather", 4, WORLD, site="train (train.py:40)"), REDUCE, 1),
+    ),
     "p2p_unmatched": finding("p2p_unmatched", f.NeverPosted(Op("send", 3, peer=5), 1)),
-    "in_communication": Finding("in_communication", list(range(8)), f.AllIn(REDUCE, tuple(range(8)), counted=True), 0.8),
+    "in_communication": Finding(
+        "in_communication", list(range(8)), f.AllIn(REDUCE, tuple(range(8)), counted=True), 0.8
+    ),
     "start_stall": finding(
-        "start_stall", f.NotJoined(Op("init_process_group")), frame=Frame("wait_file", "main.py", 8), doing=SLEEPS
+        "start_stall",
+        f.NotJoined(Op("init_process_group")),
+        frame=Frame("wait_file", "main.py", 8),
+        doing=SLEEPS,
     ),
     "end_stall": finding("end_stall", f.StillIn(Op("destroy_process_group"))),
     "slow": finding("slow", f.SlowByWaiting(0.04, 0.61)),
-}  # fmt: skip
+}
 
 
 def test_each_kind_reads_as_the_voice_has_it() -> None:
@@ -90,9 +120,13 @@ def test_the_waiters_come_last_and_say_since_when() -> None:
 @pytest.mark.parametrize("width", [10, 120, 400])
 def test_no_sentence_is_longer_than_it_may_be(width: int) -> None:
     one = finding(
-        "not_entered", f.NeverReached(REDUCE), frame=Frame("f" * width, "data.py", 1), doing=SLEEPS,
-        holding=f.OnChild(8, "python helper.py " + "x" * width), waiters=Waiters(tuple(range(0, width, 2)), REDUCE, 41.0),
-    )  # fmt: skip
+        "not_entered",
+        f.NeverReached(REDUCE),
+        frame=Frame("f" * width, "data.py", 1),
+        doing=SLEEPS,
+        holding=f.OnChild(8, "python helper.py " + "x" * width),
+        waiters=Waiters(tuple(range(0, width, 2)), REDUCE, 41.0),
+    )
     said = wording.summary(one)
     assert len(said) <= wording.LONGEST and said.startswith(
         "Rank 5 (n2, pid 7791) never reached all_reduce #12"

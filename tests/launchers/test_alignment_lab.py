@@ -1,7 +1,8 @@
 """Two nodes of a real cluster whose clocks are an hour apart: dumped together, and put on one axis.
 
-A time namespace moves the monotonic clocks only and the ranks record the wall clock, so the ranks of the second node are given one
-that is an hour ahead, at the edge of the program (`timeline_job.py`): both nodes being one machine, the truth is known exactly.
+A time namespace moves the monotonic clocks only and the ranks record the wall clock, so the ranks
+of the second node are given one that is an hour ahead, at the edge of the program
+(`timeline_job.py`): both nodes being one machine, the truth is known exactly.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def test_clocks_an_hour_apart_are_aligned_within_a_millisecond(cluster: Cluster)
     assert error <= float(bound.removesuffix(" ms")) * 1e6 + 2000
     assert error < 1_000_000, far
     assert [r["node"] for r in told["ranks"]] == ["n1", "n1", "n2", "n2"]
-    # Waiting within a step is milliseconds, or seconds on a busy machine: with the clocks as they are it would be an hour.
+    # Waiting within a step is milliseconds, or seconds on a busy machine: with the clocks as they
+    # are it would be an hour.
     assert max(r["waited_ms"] for r in told["ranks"]) < 100_000
     assert Path(folder / "bundle" / "operations.bin").stat().st_size < 200_000

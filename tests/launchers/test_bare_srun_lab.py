@@ -1,4 +1,6 @@
-"""The trainer under a real `srun`, one rank on each of two nodes, told nothing but what Slurm shows."""
+"""The trainer under a real `srun`, one rank on each of two nodes, told nothing but what Slurm
+shows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A verb on the nodes of a host file (over a stand-in for ssh) and of a PBS job (over the real mpiexec): preflight and trace."""
+"""A verb on the nodes of a host file (over a stand-in for ssh) and of a PBS job (over the real
+mpiexec): preflight and trace.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`dump` on a real Slurm cluster of four nodes, with a real gloo job that hangs and nodes that break.
+"""`dump` on a real Slurm cluster of four nodes, with a real gloo job that hangs and nodes that
+break.
 
-The tests share one job: each brings it where it needs it, and mends what it broke. The two at the end break it for good.
+The tests share one job: each brings it where it needs it, and mends what it broke. The two at the
+end break it for good.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def test_preflight_asks_every_node_and_sees_who_is_there(cluster: Cluster, job: 
 
 
 def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
-    """No one who can be seen is guilty: the ranks behind the silent nodes are named, and what did report is there."""
+    """No one who can be seen is guilty: the ranks behind the silent nodes are named, and what did
+    report is there.
+    """
     job.hang(5)
     before = job.states()
     with (
@@ -94,7 +98,9 @@ def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
 
 
 def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> None:
-    """A knock shows what happened to each, long before srun gives up: the deadline would end the test."""
+    """A knock shows what happened to each, long before srun gives up: the deadline would end the
+    test.
+    """
     job.hang(5)
     with (
         cluster.broken("n2", "link-down", job.id),
@@ -156,7 +162,9 @@ def _asked(dump: subprocess.Popen[str]) -> list[str]:
 
 
 def test_a_node_that_is_only_slow_is_waited_for(cluster: Cluster, job: LabJob) -> None:
-    """It does not move until the others have reported; its kernel answers meanwhile, and then its agent starts."""
+    """It does not move until the others have reported; its kernel answers meanwhile, and then its
+    agent starts.
+    """
     job.hang(5)
     command = [
         LAB / "cluster-node",
@@ -224,9 +232,20 @@ def test_a_monitoring_step_is_no_rank(cluster: Cluster, job: LabJob) -> None:
         "--job-name=monitor",
     ]
     watcher = subprocess.Popen(
-        [LAB / "cluster-node", "exec", "login", *step, sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"],
-        env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        [
+            LAB / "cluster-node",
+            "exec",
+            "login",
+            *step,
+            sys.executable,
+            "-c",
+            "import time; print('up', flush=True); time.sleep(300)",
+        ],
+        env=cluster.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         assert watcher.stdout is not None
         assert watcher.stdout.readline() == b"up\n"

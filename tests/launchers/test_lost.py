@@ -1,4 +1,6 @@
-"""Nodes that need not be waited for: what a knock shows, what follows from it, and who is never given up."""
+"""Nodes that need not be waited for: what a knock shows, what follows from it, and who is never
+given up.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +80,16 @@ def refused() -> int:
 def test_what_a_knock_shows() -> None:
     with served() as alive, listening() as stopped, silent() as dark:
         stuck, closed = stopped.getsockname()[1], refused()
-        ports = {(alive,): "alive", (stuck,): "stuck", (closed,): "closed", (dark,): "gone",
-                 (dark, alive): "stuck", (dark, closed): "stuck", (closed, alive): "closed", (alive, dark): "alive"}  # fmt: skip
+        ports = {
+            (alive,): "alive",
+            (stuck,): "stuck",
+            (closed,): "closed",
+            (dark,): "gone",
+            (dark, alive): "stuck",
+            (dark, closed): "stuck",
+            (closed, alive): "closed",
+            (alive, dark): "alive",
+        }
         found = {p: knock(Address(HOST, p, "slurmd"), 0.5, 0.5) for p in ports}
     assert found == ports
     assert knock(Address("no-such-host.invalid", (22,), "sshd"), 0.5) == "unknown"
@@ -212,7 +222,9 @@ def test_a_lost_node_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_stopped_service_is_given_up_after_one_knock(tmp_path: Path) -> None:
-    """Its kernel takes the connection, and nothing hangs up: as slurmd, or its whole node, when it is stopped."""
+    """Its kernel takes the connection, and nothing hangs up: as slurmd, or its whole node, when it
+    is stopped.
+    """
     with served() as alive, listening() as stopped:
         port: int = stopped.getsockname()[1]
         at = {"n1": Address(HOST, (alive,), "slurmd"), "n2": Address(HOST, (port,), "slurmd")}

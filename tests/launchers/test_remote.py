@@ -185,7 +185,9 @@ def joined(outcomes: list[Outcome], order: list[str]):  # type: ignore[no-untype
 
 
 def test_exit_codes_prove_nothing() -> None:
-    """A whole report counts with a failed command, and no report counts as silence with a command that says 0."""
+    """A whole report counts with a failed command, and no report counts as silence with a command
+    that says 0.
+    """
     capture = joined(
         [
             Outcome("n1", reply("n1", [0, 1, 2, 3]), "", 233),

@@ -1,4 +1,6 @@
-"""One command whose lines are handed on as they come: real processes, among them one that must be killed."""
+"""One command whose lines are handed on as they come: real processes, among them one that must be
+killed.
+"""
 
 from __future__ import annotations
 

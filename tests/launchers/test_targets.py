@@ -8,7 +8,8 @@ import pytest
 
 from hangdoctor.errors import BadInput, UsageError
 from hangdoctor.launchers import pbs, ssh
-from hangdoctor.launchers.slurm import clean_environment, parse_job, step_command
+from hangdoctor.launchers.slurm import step_command
+from hangdoctor.launchers.slurm_job import clean_environment, parse_job
 from hangdoctor.launchers.slurm_nodes import describe_state
 
 
@@ -61,9 +62,17 @@ def test_an_empty_host_file(tmp_path: Path) -> None:
 
 def test_the_callers_job_does_not_reach_the_step() -> None:
     environ = {
-        "PATH": "/bin", "HOME": "/root", "SLURM_CONF": "/etc/slurm.conf", "SLURM_JOB_ID": "7", "SLURM_CPU_BIND": "cores",
-        "SLURM_NTASKS_PER_NODE": "8", "SBATCH_EXPORT": "NONE", "RANK": "3", "PMI_RANK": "3", "MASTER_ADDR": "n1",
-    }  # fmt: skip
+        "PATH": "/bin",
+        "HOME": "/root",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPU_BIND": "cores",
+        "SLURM_NTASKS_PER_NODE": "8",
+        "SBATCH_EXPORT": "NONE",
+        "RANK": "3",
+        "PMI_RANK": "3",
+        "MASTER_ADDR": "n1",
+    }
     assert clean_environment(environ) == {
         "PATH": "/bin",
         "HOME": "/root",

@@ -1,4 +1,6 @@
-"""`top --jobid` from the login node of a real Slurm cluster: it brings its own agents and takes them away again."""
+"""`top --jobid` from the login node of a real Slurm cluster: it brings its own agents and takes
+them away again.
+"""
 
 from __future__ import annotations
 

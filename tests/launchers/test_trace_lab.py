@@ -1,4 +1,6 @@
-"""Call tracing on the nodes of a real Slurm job: switched on from the login node, and in the verdict of its dump."""
+"""Call tracing on the nodes of a real Slurm job: switched on from the login node, and in the
+verdict of its dump.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None
 
 
 def tail_from_the_login_node(cluster: Cluster, traced: LabJob) -> None:
-    """The rank is found on its node; what it says comes line by line, and nothing is left behind when no one reads it."""
+    """The rank is found on its node; what it says comes line by line, and nothing is left behind
+    when no one reads it.
+    """
     shown = trace(cluster, "tail", "--jobid", traced.id, "--rank", "3", "-n", "5", "--no-wait")
     assert (
         "> stay_away (" in shown
@@ -99,8 +103,12 @@ def following(cluster: Cluster, traced: LabJob, rank: str) -> Iterator[subproces
     words = ["trace", "tail", "--jobid", traced.id, "--rank", rank, "--all-threads"]
     tail = subprocess.Popen(
         [LAB / "cluster-node", "exec", "login", sys.executable, "-m", "hangdoctor", *words],
-        env=cluster.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env=cluster.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert tail.stdout is not None and "tracing switched on" in tail.stdout.readline()
         yield tail

@@ -1,4 +1,6 @@
-"""The recorder of Python calls: what it writes, in C and in pure Python alike, and what it leaves behind: nothing."""
+"""The recorder of Python calls: what it writes, in C and in pure Python alike, and what it leaves
+behind: nothing.
+"""
 
 from __future__ import annotations
 

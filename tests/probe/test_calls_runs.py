@@ -1,4 +1,6 @@
-"""Call tracing over the life of a job: packages that no one imports, ranks that come late, restarts, and what a crash leaves behind."""
+"""Call tracing over the life of a job: packages that no one imports, ranks that come late,
+restarts, and what a crash leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -103,8 +105,9 @@ def test_a_package_that_no_rank_has_imported_is_said_until_one_has(tmp_path: Pat
             job, "status"
         )
         assert {r: row["unseen"] for r, row in rows(job).items()} == {
-            0: "nosuchpkg,json.nosuch,wave", 1: "nosuchpkg,colorsys,json.nosuch,wave",
-        }  # fmt: skip
+            0: "nosuchpkg,json.nosuch,wave",
+            1: "nosuchpkg,colorsys,json.nosuch,wave",
+        }
         second.say("import wave")
         wait_until(
             lambda: "imported nosuchpkg, json.nosuch: " in trace(job, "status"),
@@ -223,9 +226,16 @@ def elastic(control: Path, job: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A real torchrun with one rank, which it starts a second time."""
     control.mkdir()
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=1", "--max_restarts=1", "--monitor_interval=0.2",
-        "--master_addr=127.0.0.1", f"--master_port={free_port()}", str(SCRIPT),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node=1",
+        "--max_restarts=1",
+        "--monitor_interval=0.2",
+        "--master_addr=127.0.0.1",
+        f"--master_port={free_port()}",
+        str(SCRIPT),
+    ]
     env = {**environment(job), "CALLS_TOLD_FOLDER": str(control)}
     with (control / "log").open("wb") as log:
         launcher = subprocess.Popen(

@@ -1,4 +1,6 @@
-"""The switch of call tracing: which code is meant, whose requests are obeyed, and that nothing is there while it is off."""
+"""The switch of call tracing: which code is meant, whose requests are obeyed, and that nothing is
+there while it is off.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,15 @@ def test_packages_are_chosen_by_import_name(follow: str, ignore: str, yes: str, 
 
 def test_a_request_goes_through_the_folder(tmp_path: Path) -> None:
     assert requests.read(tmp_path) is None
-    asked = Request(7, True, ("a", "b.c"), ("b.c.d",), 10, "0-3,8", 4.0)
+    asked = Request(
+        serial=7,
+        on=True,
+        follow=("a", "b.c"),
+        ignore=("b.c.d",),
+        from_iteration=10,
+        ranks="0-3,8",
+        size_mb=4.0,
+    )
     requests.write(tmp_path, asked)
     path = tmp_path / requests.NAME
     assert requests.read(tmp_path) == asked and path.stat().st_mode & 0o777 == 0o600
@@ -89,7 +99,9 @@ def test_requests_of_others_are_not_obeyed(tmp_path: Path) -> None:
 
 
 def test_while_it_is_off_nothing_is_installed(tmp_path: Path) -> None:
-    """With the probe at work and its heartbeat going, the interpreter has no hook, and none of this code is loaded."""
+    """With the probe at work and its heartbeat going, the interpreter has no hook, and none of this
+    code is loaded.
+    """
     code = (
         "import sys, threading, time\n"
         "import hangdoctor.probe as p\n"
@@ -121,7 +133,9 @@ def test_while_it_is_off_nothing_is_installed(tmp_path: Path) -> None:
 
 
 def test_from_the_start_in_ranks_only(tmp_path: Path) -> None:
-    """`run --trace` traces the rank, not what the rank starts, and takes its files away at a good end."""
+    """`run --trace` traces the rank, not what the rank starts, and takes its files away at a good
+    end.
+    """
     (tmp_path / "work.py").write_text(
         "import os, subprocess, sys\n"
         "def step(): return 1\n"
@@ -157,10 +171,13 @@ def test_from_the_start_in_ranks_only(tmp_path: Path) -> None:
 def test_what_became_of_a_request_is_said() -> None:
     asked = Request(5, True, from_iteration=9)
     rows = [
-        TracedRank(0, 10, "live", "tracing", True, variant="extension"), TracedRank(1, 11, "live", "tracing", True, variant="python"),
-        TracedRank(2, 12, "live", "waiting", True), TracedRank(3, 13, "live"), TracedRank(4, 14, "live", note="no call tracing: no room"),
+        TracedRank(0, 10, "live", "tracing", True, variant="extension"),
+        TracedRank(1, 11, "live", "tracing", True, variant="python"),
+        TracedRank(2, 12, "live", "waiting", True),
+        TracedRank(3, 13, "live"),
+        TracedRank(4, 14, "live", note="no call tracing: no room"),
         TracedRank(5, 15, "live", "switched off", True, note="KeyError"),
-    ]  # fmt: skip
+    ]
     said = list(outcome_lines(asked, rows))
     assert said[0] == "rank 5: off after an internal error; details: hangdoctor trace status"
     assert said[1] == "ranks 0-1: tracing" and said[2].startswith(

@@ -1,4 +1,6 @@
-"""What is followed where no name is given: the script's own code, and names that match are offered for one that does not."""
+"""What is followed where no name is given: the script's own code, and names that match are offered
+for one that does not.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,18 @@ def test_names_spelt_alike_are_offered_first() -> None:
     )
     default = list(
         outcome_lines(
-            Request(1, True), [TracedRank(0, 1, "live", "tracing", True, 0, "train,data")]
+            Request(1, True),
+            [
+                TracedRank(
+                    rank=0,
+                    pid=1,
+                    process="live",
+                    state="tracing",
+                    obeyed=True,
+                    events=0,
+                    follow="train,data",
+                )
+            ],
         )
     )
     assert "follows the script's own code: train,data (others: --follow NAMES)" in default

@@ -1,4 +1,6 @@
-"""Files beside the job's script and hooks of its own: the probe runs none of the one and trips over none of the other."""
+"""Files beside the job's script and hooks of its own: the probe runs none of the one and trips over
+none of the other.
+"""
 
 from __future__ import annotations
 

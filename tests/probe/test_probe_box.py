@@ -1,4 +1,6 @@
-"""The box as a file: what the writer writes, the reader reads, also when half of it is nonsense. No torch here."""
+"""The box as a file: what the writer writes, the reader reads, also when half of it is nonsense. No
+torch here.
+"""
 
 from __future__ import annotations
 
@@ -65,8 +67,14 @@ def test_header_and_record_come_back(recorder: Recorder) -> None:
     )
     done, entered = read.ops.operations
     assert (done.op, done.seq, done.state, done.reduce_op, done.dtype, done.shapes, done.site) == (
-        "all_reduce", 1, "done", "sum", "float32", "[2]", "f (x.py:1)",
-    )  # fmt: skip
+        "all_reduce",
+        1,
+        "done",
+        "sum",
+        "float32",
+        "[2]",
+        "f (x.py:1)",
+    )
     assert (entered.op, entered.seq, entered.state, entered.left_s) == (
         "broadcast",
         2,
@@ -206,9 +214,12 @@ def test_live_dead_and_stale_boxes(box: BoxWriter, tmp_path: Path) -> None:
     copy(box, "replaced", {fmt.H_PID: ended.pid, fmt.H_CREATED_WALL: 5})
     status = {Path(b.path).stem: b.status for b in find_boxes(tmp_path)}
     assert status == {
-        "same-pid-another-process": "dead", "gone": "dead", "other-boot": "stale", "replaced": "stale",
+        "same-pid-another-process": "dead",
+        "gone": "dead",
+        "other-boot": "stale",
+        "replaced": "stale",
         box.path.stem: "live",
-    }  # fmt: skip
+    }
     assert find_boxes(tmp_path, job="another") == [] and find_boxes(tmp_path, pids=[1]) == []
 
 
@@ -309,9 +320,16 @@ def test_no_room_is_an_error_before_the_job_can_run_into_it(
 
 @pytest.mark.parametrize(
     ("ranks", "text"),
-    [([], ""), ([5], "5"), ([0, 1, 2, 3], "0-3"), ([28, 0, 4, 8, 12, 16, 20, 24], "0-28:4"), ([1, 5, 6, 7], "1,5-7"),
-     ([0, 3], "0,3"), (list(range(0, 16384, 16)), "0-16368:16")],
-)  # fmt: skip
+    [
+        ([], ""),
+        ([5], "5"),
+        ([0, 1, 2, 3], "0-3"),
+        ([28, 0, 4, 8, 12, 16, 20, 24], "0-28:4"),
+        ([1, 5, 6, 7], "1,5-7"),
+        ([0, 3], "0,3"),
+        (list(range(0, 16384, 16)), "0-16368:16"),
+    ],
+)
 def test_member_sets_as_text(ranks: list[int], text: str) -> None:
     assert members_text(ranks) == text
     assert parse_members(text) == sorted(ranks)

@@ -68,7 +68,8 @@ def test_the_same_program_leaves_the_same_box(tmp_path: Path) -> None:
     in_c, in_python = recorded(tmp_path / "c", "0"), recorded(tmp_path / "python", "1")
     for rank, (ours, theirs) in enumerate(zip(in_c, in_python, strict=True)):
         assert len(ours) > 40, f"rank {rank}"
-        # Two threads of the program take turns as they like: by group and number, not by serial number.
+        # Two threads of the program take turns as they like: by group and number, not by serial
+        # number.
         assert sorted(map(repr, ours)) == sorted(map(repr, theirs)), f"rank {rank}"
 
 

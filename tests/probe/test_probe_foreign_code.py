@@ -1,4 +1,6 @@
-"""Code of the job that the probe could run, or be interrupted by: none of it is run, and nothing of ours reaches the job."""
+"""Code of the job that the probe could run, or be interrupted by: none of it is run, and nothing of
+ours reaches the job.
+"""
 
 from __future__ import annotations
 

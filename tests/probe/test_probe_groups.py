@@ -1,4 +1,6 @@
-"""The table of groups: many in a rank's life, many at once, equal members, cheap to make, and never one for another."""
+"""The table of groups: many in a rank's life, many at once, equal members, cheap to make, and never
+one for another.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def test_ten_thousand_groups_one_after_the_other(recorder: Recorder, torch: Torc
     assert of_groups == expected and last == group_uid(range(16))
     listed = {g.uid: g.ranks for g in read.ops.groups}
     assert listed[last] == list(range(16))
-    # The latest are known with their members; of the first only the name is left, and no other's members.
+    # The latest are known with their members; of the first only the name is left, and no other's
+    # members.
     told = [bool(listed[uid]) for uid in expected]
     assert told.count(True) >= fmt.GROUPS - 8 and all(told[-4_000:]) and not any(told[:5_000])
     assert all(listed[uid] in ([], [n % 7, 7 + n % 9]) for n, uid in enumerate(expected))
@@ -206,9 +209,15 @@ def test_a_new_group_costs_nothing_for_the_wide_ones_that_are_known(
 
 @pytest.mark.parametrize(
     ("ranks_of", "members"),
-    [({3: 0}, range(3, 4)), ({0: 0, 4: 1, 8: 2}, range(0, 9, 4)), ({8: 1, 0: 0}, range(0, 9, 8)), ({5: 0, 1: 1}, [5, 1]),
-     ({0: 0, 1: 1, 3: 2}, [0, 1, 3]), ({0: 0, 1: 1, 5: 2, 6: 3}, [0, 1, 5, 6])],
-)  # fmt: skip
+    [
+        ({3: 0}, range(3, 4)),
+        ({0: 0, 4: 1, 8: 2}, range(0, 9, 4)),
+        ({8: 1, 0: 0}, range(0, 9, 8)),
+        ({5: 0, 1: 1}, [5, 1]),
+        ({0: 0, 1: 1, 3: 2}, [0, 1, 3]),
+        ({0: 0, 1: 1, 5: 2, 6: 3}, [0, 1, 5, 6]),
+    ],
+)
 def test_members_in_the_order_of_the_group(
     ranks_of: dict[int, int], members: range | list[int]
 ) -> None:
@@ -219,7 +228,9 @@ def test_members_in_the_order_of_the_group(
 
 
 def test_boxes_of_version_1_are_read_and_their_unknown_groups_are_no_others(tmp_path: Path) -> None:
-    """Made by the writer of version 1: 600 groups of one rank, one operation in each, then a wait for the store."""
+    """Made by the writer of version 1: 600 groups of one rank, one operation in each, then a wait
+    for the store.
+    """
     path = tmp_path / "host-1.blackbox"
     path.write_bytes(gzip.decompress(BOX_OF_VERSION_1.read_bytes()))
     ops = read_box(path).ops
@@ -235,7 +246,9 @@ def test_boxes_of_version_1_are_read_and_their_unknown_groups_are_no_others(tmp_
 @pytest.mark.torch
 @pytest.mark.timeout(180)
 def test_real_ranks_with_six_hundred_groups_alive(tmp_path: Path) -> None:
-    """Groups of both and of one rank each, made, used and destroyed; then rank 1 stays away from the last one."""
+    """Groups of both and of one rank each, made, used and destroyed; then rank 1 stays away from
+    the last one.
+    """
     with ranks("many_groups.py", 2, environment(tmp_path), "1100", "100") as started:
         told = [rank.line(150) for rank in started]
         assert told == ["ready"] * 2

@@ -1,4 +1,6 @@
-"""Odd programs and settings: the probe neither changes what they do nor gives up recording for them."""
+"""Odd programs and settings: the probe neither changes what they do nor gives up recording for
+them.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ def test_a_handler_may_speak_to_the_probe_while_it_begins(tmp_path: Path) -> Non
 
 
 def test_without_a_worker_server_the_record_goes_on_and_says_why(tmp_path: Path) -> None:
-    # Python's own start comes before the rank's number is known: a folder stands where each possible socket would be.
+    # Python's own start comes before the rank's number is known: a folder stands where each
+    # possible socket would be.
     hook = "import os\nos.makedirs(os.path.join(os.environ['HANGDOCTOR_DIR'], f'hangdoctor-{process_name(os.getpid())}.sock', 'x'))\n"
     hook = f"from hangdoctor.probe.identity import process_name\n{hook}"
     (tmp_path / "hooks").mkdir()
@@ -105,5 +108,6 @@ def test_containers_that_count_processes_by_themselves_share_a_folder(tmp_path: 
             pytest.skip("no namespaces here")
         number, path = done.stdout.split()
         assert number == "1" and Path(path).name.startswith(f"{socket.gethostname()}-1-")
-    # The kernel may give the second namespace the number of the first, which is over: one box or two, but never "-1.blackbox".
+    # The kernel may give the second namespace the number of the first, which is over: one box or
+    # two, but never "-1.blackbox".
     assert not (tmp_path / f"{socket.gethostname()}-1.blackbox").exists()

@@ -15,9 +15,12 @@ from tests.support.probe_ranks import ROOT
 def test_the_benchmark_runs() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.probe_overhead", "--rounds", "2", "--times", "20"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, text=True, capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        text=True,
+        capture_output=True,
         timeout=100,
-    )  # fmt: skip
+    )
     assert ended.returncode == 0, ended.stderr
     rows = [
         line.split("|")[1].strip() for line in ended.stdout.splitlines() if line.startswith("| ")

@@ -1,4 +1,6 @@
-"""The probe's small parts, each alone: names of ranks and jobs, call sites, signatures, whose an exception is. No torch here."""
+"""The probe's small parts, each alone: names of ranks and jobs, call sites, signatures, whose an
+exception is. No torch here.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,18 @@ from hangdoctor.probe.still_written import has_writer
 @pytest.mark.parametrize(
     ("environ", "ranks"),
     [
-        ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1, -1)), ({"RANK": "-1", "SLURM_PROCID": "3"}, (3, -1, -1)), ({"RANK": "x"}, (-1, -1, -1)),
-        ({"RANK": str((1 << 31) - 1)}, ((1 << 31) - 1, -1, -1)), ({"RANK": str(1 << 31)}, (-1, -1, -1)),
-        ({"OMPI_COMM_WORLD_RANK": "1", "PMI_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, (1, -1, 0)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, (0, 1, -1)),
+        ({"RANK": "-1", "SLURM_PROCID": "3"}, (3, -1, -1)),
+        ({"RANK": "x"}, (-1, -1, -1)),
+        ({"RANK": str((1 << 31) - 1)}, ((1 << 31) - 1, -1, -1)),
+        ({"RANK": str(1 << 31)}, (-1, -1, -1)),
+        (
+            {"OMPI_COMM_WORLD_RANK": "1", "PMI_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+            (1, -1, 0),
+        ),
         ({"PALS_RANKID": "5", "PALS_NRANKS": "6", "PALS_LOCAL_RANKID": "1"}, (5, 6, 1)),
     ],
-)  # fmt: skip
+)
 def test_ranks_from_the_environment(environ: dict[str, str], ranks: tuple[int, int, int]) -> None:
     assert identity.ranks_from(environ) == ranks
 
@@ -38,12 +46,15 @@ def test_ranks_from_the_environment(environ: dict[str, str], ranks: tuple[int, i
 @pytest.mark.parametrize(
     ("environ", "key"),
     [
-        ({"SLURM_JOB_ID": "7", "PBS_JOBID": "8"}, "slurm-7.x"), ({"PBS_JOBID": "8.server"}, "pbs-8.server"),
-        ({"MASTER_PORT": "29500"}, "run-localhost-29500"), ({"MASTER_PORT": "1", "MASTER_ADDR": "n1", "TORCHELASTIC_RUN_ID": "r/1"}, "r_1-n1-1"),
-        ({"PBS_JOBID": "x" * 200}, "pbs-" + "x" * 96), ({}, f"session-{os.getsid(0)}"),
-        ({"MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": ".." }, "-localhost-1"),
+        ({"SLURM_JOB_ID": "7", "PBS_JOBID": "8"}, "slurm-7.x"),
+        ({"PBS_JOBID": "8.server"}, "pbs-8.server"),
+        ({"MASTER_PORT": "29500"}, "run-localhost-29500"),
+        ({"MASTER_PORT": "1", "MASTER_ADDR": "n1", "TORCHELASTIC_RUN_ID": "r/1"}, "r_1-n1-1"),
+        ({"PBS_JOBID": "x" * 200}, "pbs-" + "x" * 96),
+        ({}, f"session-{os.getsid(0)}"),
+        ({"MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": ".."}, "-localhost-1"),
     ],
-)  # fmt: skip
+)
 def test_names_of_jobs(environ: dict[str, str], key: str) -> None:
     assert identity.job_key(environ) == key
 
@@ -111,13 +122,20 @@ LIBRARY = str(Path(os.__file__).parent)
 @pytest.mark.parametrize(
     ("code", "filename", "ours"),
     [
-        ("1 / 0", OURS, True), ("1 / 0", "/app/train.py", False), ("1 / 0", f"{LIBRARY}/json/decoder.py", True),
-        ("1 / 0", f"{LIBRARY}/site-packages/x.py", False), ("1 / 0", f"{LIBRARY}/dist-packages/x.py", False), ("1 / 0", "<frozen os>", True),
-        ("raise ValueError", OURS, False), ("raise ValueError('x')", OURS, True), ("assert False", OURS, True),
-        ("raise MemoryError", OURS, True), ("class Limit(Exception): pass\nLimit.__module__ = 'app'\nraise Limit('x')", OURS, False),
+        ("1 / 0", OURS, True),
+        ("1 / 0", "/app/train.py", False),
+        ("1 / 0", f"{LIBRARY}/json/decoder.py", True),
+        ("1 / 0", f"{LIBRARY}/site-packages/x.py", False),
+        ("1 / 0", f"{LIBRARY}/dist-packages/x.py", False),
+        ("1 / 0", "<frozen os>", True),
+        ("raise ValueError", OURS, False),
+        ("raise ValueError('x')", OURS, True),
+        ("assert False", OURS, True),
+        ("raise MemoryError", OURS, True),
+        ("class Limit(Exception): pass\nLimit.__module__ = 'app'\nraise Limit('x')", OURS, False),
         ("import hangdoctor.errors\nraise hangdoctor.errors.BadInput('x')", OURS, True),
     ],
-)  # fmt: skip
+)
 def test_whose_an_exception_is(code: str, filename: str, ours: bool) -> None:
     error = caught(code, filename)
     assert whose_error.is_ours(error) is ours
@@ -216,11 +234,16 @@ def test_where_all_are_wrappers_the_outermost_is_the_site(
 @pytest.mark.parametrize(
     ("file", "skipped"),
     [
-        ("/x/torch/nn/x.py", True), ("/x/deepspeed/comm/torch.py", True), ("/x/deepspeed/utils/x.py", True),
-        ("/x/deepspeed/runtime/pipe/p2p.py", True), ("/x/deepspeed/runtime/engine.py", False), ("/app/torch.py", False),
-        (sites.__file__, True), ("/app/train.py", False),
+        ("/x/torch/nn/x.py", True),
+        ("/x/deepspeed/comm/torch.py", True),
+        ("/x/deepspeed/utils/x.py", True),
+        ("/x/deepspeed/runtime/pipe/p2p.py", True),
+        ("/x/deepspeed/runtime/engine.py", False),
+        ("/app/torch.py", False),
+        (sites.__file__, True),
+        ("/app/train.py", False),
     ],
-)  # fmt: skip
+)
 def test_which_files_are_wrappers(file: str, skipped: bool, box: BoxWriter) -> None:
     assert sites.is_wrapper(file) is skipped
     found = sites.Sites(box)
@@ -444,9 +467,18 @@ def test_what_the_extension_learns_of_a_call() -> None:
     names, form = call_forms.form_of(signatures.broadcast, 0)
     assert names == ("tensor", "src", "group", "async_op", "group_src")
     assert form == {
-        "fast": 1, "required": 1, "zero_root": 0, "always_async": 0, "direction": 0, "absent": 0,
-        "tensor": 0, "root": 1, "group": 2, "async": 3, "group_root": 4,
-    }  # fmt: skip
+        "fast": 1,
+        "required": 1,
+        "zero_root": 0,
+        "always_async": 0,
+        "direction": 0,
+        "absent": 0,
+        "tensor": 0,
+        "root": 1,
+        "group": 2,
+        "async": 3,
+        "group_root": 4,
+    }
     _, form = call_forms.form_of(signatures.all_to_all_single, 0)
     assert form["absent"] == (1 << 2) | (1 << 3) and form["tensor"] == 1
     _, form = call_forms.form_of(signatures.irecv, 2)
@@ -456,7 +488,7 @@ def test_what_the_extension_learns_of_a_call() -> None:
     assert call_forms.form_of(signatures.all_gather, 0)[1]["fast"] == 0
 
 
-# --------------------------------------------------------------------------- regions, groups, requests, files
+# ----------------------------------------------------------------- regions, groups, requests, files
 
 
 @pytest.mark.parametrize("size", [1 << 20, fmt.DEFAULT_BYTES, (4 << 20) + 12345])
@@ -493,14 +525,31 @@ def told(**fields: object) -> request.Request | None:
 
 
 def test_requests_come_back_and_damaged_ones_are_none() -> None:
-    whole = request.Request(3, False, ("a.b",), ("c",), 7, "0-3,8", 2.5)
+    whole = request.Request(
+        serial=3,
+        on=False,
+        follow=("a.b",),
+        ignore=("c",),
+        from_iteration=7,
+        ranks="0-3,8",
+        size_mb=2.5,
+    )
     assert request.decode(request.encode(whole)) == whole
     assert told(later=1) == told() == request.Request(1, True)
     assert told(follow=["", "x"]) == request.Request(1, True, ("x",)) and told(
         size_mb=2
     ) == request.Request(1, True, size_mb=2)
-    for fields in ({"serial": "1"}, {"on": 1}, {"follow": "x"}, {"ignore": [1]}, {"from_iteration": "1"}, {"ranks": 3}, {"ranks": "a"},
-                   {"ranks": "0-x"}, {"size_mb": "1"}):  # fmt: skip
+    for fields in (
+        {"serial": "1"},
+        {"on": 1},
+        {"follow": "x"},
+        {"ignore": [1]},
+        {"from_iteration": "1"},
+        {"ranks": 3},
+        {"ranks": "a"},
+        {"ranks": "0-x"},
+        {"size_mb": "1"},
+    ):
         assert told(**fields) is None, fields
     assert (
         request.decode("[]") is None
@@ -518,11 +567,17 @@ def test_which_rank_a_request_is_for() -> None:
 @pytest.mark.parametrize(
     ("argv", "launcher"),
     [
-        (["python", "/x/bin/torchrun", "t.py"], True), (["python", "-m", "torch.distributed.run"], True), (["python", "-u", "-m", "accelerate.x"], True),
-        (["python", "-m", "train"], False), (["python", "train.py", "torchrun"], False), (["python", "-m"], False), (["python"], False),
-        (["python", "-a", "-b", "-c", "-d", "torchrun"], True), (["python", "-a", "-b", "-c", "-d", "-e", "torchrun"], False),
+        (["python", "/x/bin/torchrun", "t.py"], True),
+        (["python", "-m", "torch.distributed.run"], True),
+        (["python", "-u", "-m", "accelerate.x"], True),
+        (["python", "-m", "train"], False),
+        (["python", "train.py", "torchrun"], False),
+        (["python", "-m"], False),
+        (["python"], False),
+        (["python", "-a", "-b", "-c", "-d", "torchrun"], True),
+        (["python", "-a", "-b", "-c", "-d", "-e", "torchrun"], False),
     ],
-)  # fmt: skip
+)
 def test_launchers(argv: list[str], launcher: bool) -> None:
     assert request.is_launcher(argv) is launcher
 

@@ -39,9 +39,12 @@ def test_exit_code_and_arguments_are_the_commands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [((), "no command was given"), (("--", "no-such-program"), "command not found: 'no-such-program'"),
-     (("train.py",), "hangdoctor run -- python train.py")],
-)  # fmt: skip
+    [
+        ((), "no command was given"),
+        (("--", "no-such-program"), "command not found: 'no-such-program'"),
+        (("train.py",), "hangdoctor run -- python train.py"),
+    ],
+)
 def test_what_cannot_be_run_is_said(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
     ended = run_verb(*words, env=plain(tmp_path))
     assert ended.returncode == 2 and says in ended.stderr

@@ -67,8 +67,10 @@ def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimize
         watches = [BoxWatch(find_boxes(tmp_path, pids=[rank.pid])[0].path) for rank in started]
         seen = [watch.read() for watch in watches]
         assert [s.iteration for s in seen] == [5, 5]
-        assert all(s.op == "new_group" and s.event_s > box_of(tmp_path, r).box.created_s
-                   for s, r in zip(seen, started, strict=True))  # fmt: skip
+        assert all(
+            s.op == "new_group" and s.event_s > box_of(tmp_path, r).box.created_s
+            for s, r in zip(seen, started, strict=True)
+        )
         assert [box_of(tmp_path, rank).ops.iteration for rank in started] == [5, 5]
         until("rank 0 waits in backward", lambda: "State:\tS" in switches(started[0].pid))
         verdict = dump(tmp_path, started)
@@ -84,7 +86,9 @@ def test_a_job_whose_collectives_are_not_seen_shows_its_progress_by_its_optimize
 def test_ranks_that_reduce_gradients_are_not_blamed_for_staying_away(
     tmp_path: Path, how: str, disabled: str
 ) -> None:
-    """Neither a black box nor the members of a group in the stacks show that reduction: the rank that differs is named, with doubt."""
+    """Neither a black box nor the members of a group in the stacks show that reduction: the rank
+    that differs is named, with doubt.
+    """
     with ranks("ddp.py", 3, environment(tmp_path, HANGDOCTOR_DISABLE=disabled), how) as started:
         assert [rank.line() for rank in started] == ["trained"] * 3
         for rank in started:
@@ -148,7 +152,8 @@ def _check_frontiers(by_rank: list[Contents]) -> None:
 def test_a_crash_leaves_the_box_with_its_reason(tmp_path: Path) -> None:
     with ranks("stuck.py", 3, environment(tmp_path), "raise") as started:
         code, _, err = started[0].end()
-        # -6: the exception told, gloo's threads abort one in five of such exits, without the probe as well.
+        # -6: the exception told, gloo's threads abort one in five of such exits, without the probe
+        # as well.
         assert code in (1, -6) and "RuntimeError: the loss is not a number" in err
         crashed = box_of(tmp_path, started[0])
         assert (crashed.box.status, crashed.box.state) == ("dead", "crashed")

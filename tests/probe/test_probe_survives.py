@@ -44,7 +44,8 @@ def test_an_exception_of_the_jobs_own_passes_through(tmp_path: Path) -> None:
 
 def test_more_signatures_and_operations_than_there_is_room_for(tmp_path: Path) -> None:
     env = environment(tmp_path, HANGDOCTOR_BOX_MB="1")
-    # The 1 MB box keeps 4096 records; the strings' share for signatures runs out before 3999 shapes do.
+    # The 1 MB box keeps 4096 records; the strings' share for signatures runs out before 3999 shapes
+    # do.
     overwritten, count, *rest = alone(env, "overflow").split()
     assert (overwritten, count, rest) == ("False", "4000", ["3999", "[3999]", "float32", "0"])
 

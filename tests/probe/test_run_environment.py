@@ -1,4 +1,6 @@
-"""What a command gets from `hangdoctor run`: all that it would have had without, byte for byte, and our two variables."""
+"""What a command gets from `hangdoctor run`: all that it would have had without, byte for byte, and
+our two variables.
+"""
 
 from __future__ import annotations
 

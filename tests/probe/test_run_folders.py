@@ -1,4 +1,6 @@
-"""Where black boxes go: what the user has in a folder stays as it is, and a folder that will not do keeps no job from starting."""
+"""Where black boxes go: what the user has in a folder stays as it is, and a folder that will not do
+keeps no job from starting.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ def test_a_folder_of_the_users_is_left_as_it_was(tmp_path: Path, mode: int) -> N
     )
     ended = through_run(theirs, "sh", "-c", 'umask 002; exec "$0" "$@"', sys.executable, "-c", job)
     suffixes = [".blackbox"], [".blackbox", ".sock"]
-    # Where the private folder's name is too long, there is no socket in it: that depends on where the tests run.
+    # Where the private folder's name is too long, there is no socket in it: that depends on where
+    # the tests run.
     expected = suffixes if mode & 0o022 else suffixes[1:]
     assert ended.stdout in {f"{found} {{'0o600'}} 1\n" for found in expected}, ended.stderr
     assert ended.returncode == 0, ended.stderr
@@ -128,7 +131,9 @@ def test_the_command_starts_and_another_place_is_taken(tmp_path: Path, kind: str
 
 
 def in_a_machine_of_its_own(tmp_path: Path, script: str, **more: str) -> str:
-    """What a shell script says whose /dev/shm and /tmp are empty, as on a node that no one has used yet."""
+    """What a shell script says whose /dev/shm and /tmp are empty, as on a node that no one has used
+    yet.
+    """
     lines = f"mount -t tmpfs x /dev/shm && mkdir -m 1777 {tmp_path}/t && export TMPDIR={tmp_path}/t\n{script}"
     env = {k: v for k, v in environment(tmp_path).items() if k != "HANGDOCTOR_DIR"} | {
         "PYTHONPATH": str(ROOT),

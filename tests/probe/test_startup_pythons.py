@@ -1,4 +1,6 @@
-"""The start-up hook under every Python that is here: each behaves, prints and ends as it would without."""
+"""The start-up hook under every Python that is here: each behaves, prints and ends as it would
+without.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ each_python = pytest.mark.parametrize(
     "python", PYTHONS, ids=lambda p: "-".join(Path(p).parts[-3::2])
 )
 
-# Everything that a program may see of its own start, without what is meant: the package and its finder.
+# Everything that a program may see of its own start, without what is meant: the package and its
+# finder.
 SHOW = """
 import sys, os, site
 import torch.distributed.distributed_c10d as c10d
@@ -75,7 +78,9 @@ def version(python: str) -> tuple[int, int]:
 def show(
     python: str, flags: list[str], folder: Path, hook: bool, **more: str
 ) -> tuple[int, str, str]:
-    """Exit code and outputs of the program; its torch is a stub of one module, where no real one is to be had."""
+    """Exit code and outputs of the program; its torch is a stub of one module, where no real one is
+    to be had.
+    """
     stub = folder / "stubs" / "torch" / "distributed"
     stub.mkdir(parents=True, exist_ok=True)
     for name in (stub.parent / "__init__.py", stub / "__init__.py"):
@@ -86,9 +91,14 @@ def show(
     )
     paths = [str(STARTUP)] * hook + [str(folder / "theirs"), ""]
     env = {
-        "PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": os.pathsep.join(paths), "OURS": str(STARTUP),
-        "HANGDOCTOR_DIR": str(folder / "run"), "PYTHONDONTWRITEBYTECODE": "1", **more,
-    }  # fmt: skip
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OURS": str(STARTUP),
+        "HANGDOCTOR_DIR": str(folder / "run"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **more,
+    }
     ended = subprocess.run(
         [python, *flags, str(folder / "show.py"), "x"],
         env=env,

@@ -1,4 +1,6 @@
-"""A rank in a time namespace (a restored container) counts its start from another boot time than readers outside do."""
+"""A rank in a time namespace (a restored container) counts its start from another boot time than
+readers outside do.
+"""
 
 from __future__ import annotations
 

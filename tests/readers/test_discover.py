@@ -1,4 +1,6 @@
-"""Which processes are ranks, of which job, and who is missing: by tables, and with real processes where /proc decides."""
+"""Which processes are ranks, of which job, and who is missing: by tables, and with real processes
+where /proc decides.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import psutil
 import pytest
 
 from hangdoctor.errors import NoRanksFound, UsageError
-from hangdoctor.readers import discover, proc
+from hangdoctor.readers import descendants, discover, job_choice, lost_ranks, proc, rank_environment
 from hangdoctor.readers.discover import Found, Job
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from hangdoctor.text.ranges import MAX_RANKS
@@ -35,47 +37,99 @@ def found(pid: int, rank: int, ppid: int = 1, **more: Any) -> Found:
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
-        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (3, 8, 1, 2)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+            (3, 8, 1, 2),
+        ),
         ({"RANK": "0"}, (0, 0, -1, 0)),
         ({"RANK": " 5 ", "SLURM_PROCID": "1"}, (5, 0, -1, 0)),
         ({"RANK": "five", "SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, (1, 4, -1, 0)),
-        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}, (1, 2, 0, 0)),
+        (
+            {
+                "SLURM_PROCID": "1",
+                "SLURM_NTASKS": "4",
+                "SLURM_STEP_NUM_TASKS": "2",
+                "SLURM_LOCALID": "0",
+            },
+            (1, 2, 0, 0),
+        ),
         ({"SLURM_STEP_NUM_TASKS": "2"}, None),
-        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, (2, 4, 1, 2)),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "2",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            },
+            (2, 4, 1, 2),
+        ),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2, -1, 0)),
-        ({"PALS_RANKID": "1", "PALS_SIZE": "2", "PALS_LOCAL_RANKID": "0", "PALS_LOCAL_SIZE": "1"}, (1, 2, 0, 1)),
+        (
+            {
+                "PALS_RANKID": "1",
+                "PALS_SIZE": "2",
+                "PALS_LOCAL_RANKID": "0",
+                "PALS_LOCAL_SIZE": "1",
+            },
+            (1, 2, 0, 1),
+        ),
         ({"RANK": str(MAX_RANKS - 1), "WORLD_SIZE": str(MAX_RANKS)}, (MAX_RANKS - 1, 0, -1, 0)),
-        ({"RANK": str(MAX_RANKS)}, None), ({"RANK": "-1"}, None), ({"RANK": ""}, None), ({"WORLD_SIZE": "4"}, None), ({}, None),
+        ({"RANK": str(MAX_RANKS)}, None),
+        ({"RANK": "-1"}, None),
+        ({"RANK": ""}, None),
+        ({"WORLD_SIZE": "4"}, None),
+        ({}, None),
     ],
-)  # fmt: skip
+)
 def test_a_rank_by_its_environment(environ: dict[str, str], told: object) -> None:
-    assert discover.rank_of(environ) == told
+    assert rank_environment.rank_of(environ) == told
 
 
 @pytest.mark.parametrize(
     ("line", "is_one"),
     [
-        ("torchrun --nproc 2 train.py", True), ("/usr/bin/srun python", True), ("mpiexec.hydra -n 2", True), ("python torchrun x", True),
-        ("/opt/bin/python3.11 -m torch.distributed.run x", True), ("python -m torch.distributed.launch x", True), ("python -m hangdoctor run", True),
-        ("python -u -m deepspeed.launcher.runner", True), ("python -u /usr/bin/deepspeed x", True), ("python train.py -m torch.distributed.run", False),
-        ("python -m train", False), ("python -m", False), ("python train.py torchrun", False), ("mytorchrun", False), ("bash torchrun", False),
-        ("python", False), ("", False), ("torchrun.py", False), ("python -O -B -u -s -E -m torch.distributed.run", False),
+        ("torchrun --nproc 2 train.py", True),
+        ("/usr/bin/srun python", True),
+        ("mpiexec.hydra -n 2", True),
+        ("python torchrun x", True),
+        ("/opt/bin/python3.11 -m torch.distributed.run x", True),
+        ("python -m torch.distributed.launch x", True),
+        ("python -m hangdoctor run", True),
+        ("python -u -m deepspeed.launcher.runner", True),
+        ("python -u /usr/bin/deepspeed x", True),
+        ("python train.py -m torch.distributed.run", False),
+        ("python -m train", False),
+        ("python -m", False),
+        ("python train.py torchrun", False),
+        ("mytorchrun", False),
+        ("bash torchrun", False),
+        ("python", False),
+        ("", False),
+        ("torchrun.py", False),
+        ("python -O -B -u -s -E -m torch.distributed.run", False),
     ],
-)  # fmt: skip
+)
 def test_a_launcher_by_its_command_line(line: str, is_one: bool) -> None:
-    assert discover.is_launcher(line.split()) == is_one
+    assert rank_environment.is_launcher(line.split()) == is_one
 
 
 @pytest.mark.parametrize(
     ("devices", "local_rank", "gpu"),
     [
-        (None, 1, ""), ("", 0, "none"), ("7", 3, "7"), ("4,5,6", 1, "5"), ("4, 5", 0, "4"), ("4,5", 2, "4,5"), ("4,5", -1, "4,5"), ("GPU-ab,GPU-cd", 1, "GPU-cd"),
+        (None, 1, ""),
+        ("", 0, "none"),
+        ("7", 3, "7"),
+        ("4,5,6", 1, "5"),
+        ("4, 5", 0, "4"),
+        ("4,5", 2, "4,5"),
+        ("4,5", -1, "4,5"),
+        ("GPU-ab,GPU-cd", 1, "GPU-cd"),
     ],
-)  # fmt: skip
+)
 def test_the_gpu_of_a_rank(devices: str | None, local_rank: int, gpu: str) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         environ = {} if devices is None else {name: devices}
-        assert discover.gpu_of(environ, local_rank) == gpu
+        assert rank_environment.gpu_of(environ, local_rank) == gpu
 
 
 def pids(those: list[Found]) -> list[int]:
@@ -135,50 +189,54 @@ def test_two_runs_under_one_key() -> None:
     assert discover._job("j", two).started == 22.0
 
 
-JOBS = [Job("b:1", [found(1, 0)], 9.0), Job("a:10", [found(2, 0), found(3, 1)], 5.0), Job("a:1", [found(4, 0, user="x")], 1.0)]  # fmt: skip
+JOBS = [
+    Job("b:1", [found(1, 0)], 9.0),
+    Job("a:10", [found(2, 0), found(3, 1)], 5.0),
+    Job("a:1", [found(4, 0, user="x")], 1.0),
+]
 
 
 def test_which_job_is_shown() -> None:
-    job, notes = discover.select_job(JOBS)
+    job, notes = job_choice.select_job(JOBS)
     assert job.key == "b:1" and notes == [
         "captured job b:1 (the newest; choose another with --job); also on this host: a:10 (of me, 2 ranks), a:1 (of x, 1 rank)"
     ]
-    job, notes = discover.select_job(JOBS, "a:1")
+    job, notes = job_choice.select_job(JOBS, "a:1")
     assert job.key == "a:1" and "captured job a:1 (--job)" in notes[0]
-    assert discover.select_job(JOBS, "10")[0].key == "a:10"
-    assert discover.select_job(JOBS[:1]) == (JOBS[0], [])
+    assert job_choice.select_job(JOBS, "10")[0].key == "a:10"
+    assert job_choice.select_job(JOBS[:1]) == (JOBS[0], [])
     alike = [Job("a", [found(1, 0)], 9.0), Job("a", [found(2, 0), found(3, 1)], 5.0)]
-    assert discover.select_job(alike)[0] is alike[1], (
+    assert job_choice.select_job(alike)[0] is alike[1], (
         "a process that only borrows the name is alone"
     )
     with pytest.raises(NoRanksFound, match="no job 'zz' on this host") as error:
-        discover.select_job(JOBS, "zz")
+        job_choice.select_job(JOBS, "zz")
     assert "Running here: b:1, a:10, a:1." in error.value.help
     with pytest.raises(NoRanksFound, match="no rank processes found"):
-        discover.select_job([], "a")
+        job_choice.select_job([], "a")
 
 
 def test_which_ranks_are_expected_on_a_host() -> None:
     slurm = {"SLURM_GTIDS": "4,5,x,-1"}
-    assert discover._expected([found(1, 4, environ=slurm, world_size=8)]) == {4, 5}
-    assert discover._expected([found(1, 4, environ=slurm, world_size=5)]) == {4}
+    assert lost_ranks._expected([found(1, 4, environ=slurm, world_size=8)]) == {4, 5}
+    assert lost_ranks._expected([found(1, 4, environ=slurm, world_size=5)]) == {4}
     torchrun = found(1, 5, local_rank=1, local_world_size=4, world_size=8)
-    assert discover._expected([torchrun]) == {4, 5, 6, 7}
+    assert lost_ranks._expected([torchrun]) == {4, 5, 6, 7}
     mpi = [found(1, n, local_rank=n // 2, local_world_size=2, environ={}) for n in (0, 2)]
-    assert discover._expected(mpi) == set(), "they go round the hosts"
-    assert discover._expected(mpi[:1]) == {0, 1}
+    assert lost_ranks._expected(mpi) == set(), "they go round the hosts"
+    assert lost_ranks._expected(mpi[:1]) == {0, 1}
     untold = found(1, 7, local_rank=-1, local_world_size=2, environ={})
-    assert discover._expected([mpi[0], untold]) == {0, 1}, "who has no local rank says nothing"
+    assert lost_ranks._expected([mpi[0], untold]) == {0, 1}, "who has no local rank says nothing"
     alone = {"local_rank": -1, "local_world_size": 0, "world_size": 3}
     for address, told in (("127.0.0.1", {0, 1, 2}), ("localhost", {0, 1, 2}), ("10.0.0.1", set())):
         one = found(1, 0, environ={"RANK": "0", "MASTER_ADDR": address}, **alone)
-        assert discover._expected([one]) == told
+        assert lost_ranks._expected([one]) == told
     many = found(
         1, 0, environ={"RANK": "0", "MASTER_ADDR": "::1"}, **(alone | {"world_size": 4096})
     )
-    assert len(discover._expected([many])) == 4096
+    assert len(lost_ranks._expected([many])) == 4096
     many.world_size = 4097
-    assert discover._expected([many]) == set(), "no host has so many"
+    assert lost_ranks._expected([many]) == set(), "no host has so many"
 
 
 def test_who_has_ended_on_this_host() -> None:
@@ -190,10 +248,10 @@ def test_who_has_ended_on_this_host() -> None:
                 time.sleep(0.01)
         mine = [found(os.getpid(), n, ppid=os.getpid()) for n in (0, 2)]
         with subprocess.Popen(["sleep", "600"]) as living:
-            zombies = discover._zombies({os.getpid()})
+            zombies = lost_ranks._zombies({os.getpid()})
             assert living.pid not in zombies and {c.pid for c in children} <= set(zombies)
             living.kill()
-        lost = discover.lost_ranks(Job("j", mine), "n1")
+        lost = lost_ranks.lost_ranks(Job("j", mine), "n1")
         assert [(r.rank, r.node, r.world_size, r.gone) for r in lost] == [
             (1, "n1", 4, True),
             (3, "n1", 4, True),
@@ -203,11 +261,11 @@ def test_who_has_ended_on_this_host() -> None:
                 (children[0].pid, 3),
                 (children[1].pid, 4),
             ]
-        three = discover.lost_ranks(Job("j", mine[:1]), "n1")
+        three = lost_ranks.lost_ranks(Job("j", mine[:1]), "n1")
         assert [r.rank for r in three] == [1, 2, 3]
         assert all((r.pid, r.exit_code) == (0, None) for r in three) or len(zombies) == 3
         everybody = [found(n, n) for n in range(4)]
-        assert discover.lost_ranks(Job("j", everybody), "n1") == []
+        assert lost_ranks.lost_ranks(Job("j", everybody), "n1") == []
     finally:
         for child in children:
             child.wait(timeout=20)
@@ -232,9 +290,13 @@ def test_a_process_whose_memory_is_locked_hides_no_other(monkeypatch: pytest.Mon
     }
     code = "import time; print('up', flush=True); time.sleep(600)"
     ranks = [
-        subprocess.Popen([sys.executable, "-S", "-c", code], env=environ | {"RANK": str(n), "LOCAL_RANK": str(n)}, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-S", "-c", code],
+            env=environ | {"RANK": str(n), "LOCAL_RANK": str(n)},
+            stdout=subprocess.PIPE,
+        )
         for n in range(2)
-    ]  # fmt: skip
+    ]
     over = threading.Event()
     read = discover.candidate
 
@@ -263,11 +325,11 @@ def test_a_process_whose_memory_is_locked_hides_no_other(monkeypatch: pytest.Mon
 
 
 def test_descendants_nearest_first_and_no_more_than_are_told_of() -> None:
-    most = discover._MAX_BELOW
+    most = descendants._MOST
     family = {1: [2, 3], 2: [4], 4: [5]}
-    assert discover._below(1, family) == [2, 3, 4, 5] and discover._below(5, family) == []
-    assert len(discover._below(1, {1: list(range(2, most + 2))})) == most
-    assert len(discover._below(1, {1: list(range(2, most + 3))})) == most
+    assert descendants._below(1, family) == [2, 3, 4, 5] and descendants._below(5, family) == []
+    assert len(descendants._below(1, {1: list(range(2, most + 2))})) == most
+    assert len(descendants._below(1, {1: list(range(2, most + 3))})) == most
 
 
 def test_a_chain_of_parents_without_end_has_one() -> None:

@@ -24,13 +24,25 @@ def key(r: RankOps) -> list[tuple[object, ...]]:
 
 def nccl_entry(n: int, **changes: Any) -> dict[str, Any]:
     entry = {
-        "record_id": n, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": n + 1, "p2p_seq_id": 0,
-        "op_id": n + 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 1_780_000_000_000_000_000 + n,
-        "input_sizes": [[4]], "input_dtypes": ["Float"], "output_sizes": [[4]], "output_dtypes": ["Float"],
-        "state": "completed", "time_discovered_started_ns": None,
-        "time_discovered_completed_ns": 1_780_000_000_100_000_000, "retired": True, "timeout_ms": 600000,
+        "record_id": n,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": n + 1,
+        "p2p_seq_id": 0,
+        "op_id": n + 1,
+        "profiling_name": "nccl:all_reduce",
+        "time_created_ns": 1_780_000_000_000_000_000 + n,
+        "input_sizes": [[4]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[4]],
+        "output_dtypes": ["Float"],
+        "state": "completed",
+        "time_discovered_started_ns": None,
+        "time_discovered_completed_ns": 1_780_000_000_100_000_000,
+        "retired": True,
+        "timeout_ms": 600000,
         "is_p2p": False,
-    }  # fmt: skip
+    }
     return entry | changes
 
 
@@ -127,7 +139,8 @@ def p2p(n: int, name: str, state: str = "completed", **changes: Any) -> dict[str
 
 
 def test_sends_and_recvs_get_numbers_that_both_sides_share(tmp_path: Path) -> None:
-    # The receiver's ring has lost more of the beginning; what completed last on both sides is the same message.
+    # The receiver's ring has lost more of the beginning; what completed last on both sides is the
+    # same message.
     sender = [p2p(n, "nccl:send 0->1") for n in range(3)] + [p2p(3, "nccl:send 0->1", "scheduled")]
     receiver = [p2p(7, "nccl:recv 1<-0"), p2p(8, "nccl:recv 1<-0", "scheduled")]
     result = save(tmp_path, {"t_0": nccl_dump(*sender), "t_1": nccl_dump(*receiver)})

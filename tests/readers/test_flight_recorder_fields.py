@@ -41,23 +41,79 @@ def entry(**fields: Any) -> fr_format.Entry:
 def test_what_is_left_out_is_nothing() -> None:
     bare = entry()
     assert bare == fr_format.Entry(
-        "0", 1, "all_reduce", "entered", False, 0, -1, "", "", "", 0, 0, 0, 0, False
+        "0",
+        1,
+        "all_reduce",
+        "entered",
+        p2p=False,
+        p2p_seq=0,
+        peer=-1,
+        shapes="",
+        dtype="",
+        site="",
+        thread=0,
+        entered_ns=0,
+        left_ns=0,
+        size=0,
+        coalesced=False,
     )
     dump = fr_format.parse(dump_of())
-    assert dump == fr_format.Dump("2.10", [], {}, {}, "", False, [], 0, {}) and dump.newest_ns == 0
-    assert fr_format.Dump("2", [], {}, {}) == fr_format.Dump("2", [], {}, {}, "", False, [], 0, {})
+    assert (
+        dump
+        == fr_format.Dump(
+            version="2.10",
+            entries=[],
+            members={},
+            names={},
+            backend="",
+            overwritten=False,
+            unnamed=[],
+            groups_seen=0,
+            hidden_p2p={},
+        )
+        and dump.newest_ns == 0
+    )
+    assert fr_format.Dump("2", [], {}, {}) == fr_format.Dump(
+        version="2",
+        entries=[],
+        members={},
+        names={},
+        backend="",
+        overwritten=False,
+        unnamed=[],
+        groups_seen=0,
+        hidden_p2p={},
+    )
     assert fr_format.Entry("g", 1, "x", "done") == fr_format.Entry(
-        "g", 1, "x", "done", False, 0, -1, "", "", "", 0, 0, 0, 0, False
+        "g",
+        1,
+        "x",
+        "done",
+        p2p=False,
+        p2p_seq=0,
+        peer=-1,
+        shapes="",
+        dtype="",
+        site="",
+        thread=0,
+        entered_ns=0,
+        left_ns=0,
+        size=0,
+        coalesced=False,
     )
 
 
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
-        ({"state": "completed"}, "done"), ({"retired": True}, "done"), ({"retired": 1}, "entered"), ({"state": "started"}, "started"),
-        ({"profiling_name": "nccl:all_reduce", "retired": True}, "entered"), ({"state": ["completed"]}, "entered"),
+        ({"state": "completed"}, "done"),
+        ({"retired": True}, "done"),
+        ({"retired": 1}, "entered"),
+        ({"state": "started"}, "started"),
+        ({"profiling_name": "nccl:all_reduce", "retired": True}, "entered"),
+        ({"state": ["completed"]}, "entered"),
     ],
-)  # fmt: skip
+)
 def test_states(fields: dict[str, Any], state: str) -> None:
     assert entry(**fields).state == state
 
@@ -65,12 +121,25 @@ def test_states(fields: dict[str, Any], state: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "shapes", "dtype"),
     [
-        ({"input_sizes": [[4, 8], [2]], "input_dtypes": ["Float", "Float"]}, "[4, 8],[2]", "float32"),
-        ({"input_sizes": [[4], 7, [[1], "3"]], "input_dtypes": ["Float", "Half"]}, "[4],[0, 3]", "float32,float16"),
-        ({"input_sizes": "[4]", "input_dtypes": "Float"}, "", ""), ({"input_sizes": [[]], "input_dtypes": []}, "[]", ""),
-        ({"input_sizes": [list(range(70))], "input_dtypes": ["Mine"]}, str(list(range(64))), "Mine"),
+        (
+            {"input_sizes": [[4, 8], [2]], "input_dtypes": ["Float", "Float"]},
+            "[4, 8],[2]",
+            "float32",
+        ),
+        (
+            {"input_sizes": [[4], 7, [[1], "3"]], "input_dtypes": ["Float", "Half"]},
+            "[4],[0, 3]",
+            "float32,float16",
+        ),
+        ({"input_sizes": "[4]", "input_dtypes": "Float"}, "", ""),
+        ({"input_sizes": [[]], "input_dtypes": []}, "[]", ""),
+        (
+            {"input_sizes": [list(range(70))], "input_dtypes": ["Mine"]},
+            str(list(range(64))),
+            "Mine",
+        ),
     ],
-)  # fmt: skip
+)
 def test_shapes_and_dtypes(fields: dict[str, Any], shapes: str, dtype: str) -> None:
     found = entry(**fields)
     assert (found.shapes, found.dtype) == (shapes, dtype)
@@ -79,10 +148,17 @@ def test_shapes_and_dtypes(fields: dict[str, Any], shapes: str, dtype: str) -> N
 @pytest.mark.parametrize(
     ("inputs", "outputs", "size"),
     [
-        ([[4]], [[6, 4]], 6), ([[4], [9, 9]], [[6, 4], [7]], 6), ([[4]], [[4]], 0), ([[4]], [[2, 2, 4]], 0), ([[]], [[6]], 6), ([4], [[6, 4]], 0),
-        ([[4]], [7], 0), ([], [[6]], 0), ([[4]], None, 0),
+        ([[4]], [[6, 4]], 6),
+        ([[4], [9, 9]], [[6, 4], [7]], 6),
+        ([[4]], [[4]], 0),
+        ([[4]], [[2, 2, 4]], 0),
+        ([[]], [[6]], 6),
+        ([4], [[6, 4]], 0),
+        ([[4]], [7], 0),
+        ([], [[6]], 0),
+        ([[4]], None, 0),
     ],
-)  # fmt: skip
+)
 def test_the_size_of_a_group_by_its_all_gather(inputs: Any, outputs: Any, size: int) -> None:
     sizes = {"input_sizes": inputs, "output_sizes": outputs}
     assert entry(profiling_name="gloo:all_gather", **sizes).size == size
@@ -136,9 +212,13 @@ def test_frames_of_torch_are_passed_over() -> None:
 
 def test_members_of_groups() -> None:
     config = {
-        "0": {"ranks": "[2, 0, 1]", "desc": "default_pg"}, "1": {"ranks": [3, 1, 1], "desc": "x"}, "": {"ranks": "[0, 5]", "desc": ""},
-        "2": {"ranks": [], "desc": "none"}, "3": 7, "4": {"desc": "y"},
-    }  # fmt: skip
+        "0": {"ranks": "[2, 0, 1]", "desc": "default_pg"},
+        "1": {"ranks": [3, 1, 1], "desc": "x"},
+        "": {"ranks": "[0, 5]", "desc": ""},
+        "2": {"ranks": [], "desc": "none"},
+        "3": 7,
+        "4": {"desc": "y"},
+    }
     dump = fr_format.parse(dump_of(pg_config=config, pg_status={str(n): {} for n in range(6)}))
     assert dump.members == {"0": [0, 1, 2], "1": [1, 3]} and dump.unnamed == [0, 5]
     assert (
@@ -197,11 +277,18 @@ def test_the_ring_has_lost_its_beginning(number: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "empty"), (b" \n\0", "empty"), (b"hello", "neither a pickle nor JSON"), (b"{", "damaged or truncated JSON"), (b'{"version": "2.1"}', "no version"),
-        (b'{"entries": []}', "no version"), (b'{"version": "1.9", "entries": []}', "version 1.9"), (b'{"version": "22", "entries": []}', "versions 2.x"),
-        (b'{"version": "2.1", "entries": {"a": 1}}', "not a list"), (b'{"version": "2.1", "entries": [7]}', "an entry is not a record"),
+        (b"", "empty"),
+        (b" \n\0", "empty"),
+        (b"hello", "neither a pickle nor JSON"),
+        (b"{", "damaged or truncated JSON"),
+        (b'{"version": "2.1"}', "no version"),
+        (b'{"entries": []}', "no version"),
+        (b'{"version": "1.9", "entries": []}', "version 1.9"),
+        (b'{"version": "22", "entries": []}', "versions 2.x"),
+        (b'{"version": "2.1", "entries": {"a": 1}}', "not a list"),
+        (b'{"version": "2.1", "entries": [7]}', "an entry is not a record"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_dump(data: bytes, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         fr_format.parse(data)

@@ -1,4 +1,6 @@
-"""A minute of the fuzzer with fixed seeds, and properties that hold for any input. The hour: `python -m benchmarks.fuzz`."""
+"""A minute of the fuzzer with fixed seeds, and properties that hold for any input. The hour:
+`python -m benchmarks.fuzz`.
+"""
 
 from __future__ import annotations
 
@@ -130,11 +132,22 @@ RANKS = st.one_of(TREES, st.lists(NUMBERS, max_size=5), st.lists(NUMBERS, max_si
 ENTRY = st.fixed_dictionaries(
     {},
     optional={
-        "process_group": TREES, "collective_seq_id": TREES, "profiling_name": st.one_of(TREES, st.just("nccl:send 0->1")),
-        "state": TREES, "input_sizes": TREES, "output_sizes": TREES, "input_dtypes": TREES, "frames": TREES, "time_created_ns": TREES,
-        "p2p_seq_id": TREES, "pg_id": TREES, "record_id": TREES, "thread_id": TREES, "retired": TREES,
+        "process_group": TREES,
+        "collective_seq_id": TREES,
+        "profiling_name": st.one_of(TREES, st.just("nccl:send 0->1")),
+        "state": TREES,
+        "input_sizes": TREES,
+        "output_sizes": TREES,
+        "input_dtypes": TREES,
+        "frames": TREES,
+        "time_created_ns": TREES,
+        "p2p_seq_id": TREES,
+        "pg_id": TREES,
+        "record_id": TREES,
+        "thread_id": TREES,
+        "retired": TREES,
     },
-)  # fmt: skip
+)
 DUMPS = st.fixed_dictionaries(
     {"version": st.sampled_from(["2.10", "2.3", 2]), "entries": st.lists(ENTRY, max_size=4)},
     optional={

@@ -1,4 +1,6 @@
-"""A few bytes that stand for millions of ranks, hosts or bytes, numbers without end, long lines: named, left out, never a traceback."""
+"""A few bytes that stand for millions of ranks, hosts or bytes, numbers without end, long lines:
+named, left out, never a traceback.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,12 @@ from hangdoctor.probe.box import BoxWriter
 from hangdoctor.readers import (
     blackbox,
     discover,
+    lost_ranks,
     offline,
     pyspy,
     pyspy_ranks,
     pyspy_text,
+    rank_environment,
     ras,
     safe_pickle,
 )
@@ -71,7 +75,7 @@ def dump_of(**more: object) -> bytes:
     return json.dumps({"version": "2.10", "entries": [row], **more}).encode()
 
 
-# --------------------------------------------------------------------------- ranges that are written out
+# ---------------------------------------------------------------------- ranges that are written out
 
 
 @pytest.mark.parametrize(
@@ -166,8 +170,15 @@ def test_lists_of_hosts_are_refused_before_they_are_written_out(text: str, tmp_p
 
 def test_lists_of_hosts_are_what_they_were() -> None:
     assert ranges.parse_hosts("r7i6n[0-1,04],login,a[1-2]b[08-09]c") == [
-        "r7i6n0", "r7i6n1", "r7i6n04", "login", "a1b08c", "a1b09c", "a2b08c", "a2b09c",
-    ]  # fmt: skip
+        "r7i6n0",
+        "r7i6n1",
+        "r7i6n04",
+        "login",
+        "a1b08c",
+        "a1b09c",
+        "a2b08c",
+        "a2b09c",
+    ]
     assert (
         ranges.format_hosts(["n2", "n1", "n01", "10.0.0.1", LONG]) == f"10.0.0.1,{LONG},n01,n[1-2]"
     )
@@ -176,11 +187,24 @@ def test_lists_of_hosts_are_what_they_were() -> None:
 def test_a_process_that_claims_millions_of_neighbours_has_none() -> None:
     for told in ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1999999"}, {"MASTER_ADDR": "127.0.0.1"}):
         environ = {"RANK": "0", "WORLD_SIZE": "1999999", **told}
-        numbers = discover.rank_of(environ)
+        numbers = rank_environment.rank_of(environ)
         assert numbers is not None
-        found = discover.Found(os.getpid(), 1, *numbers, "j", 0.0, "u", [], environ)
+        rank, world, local, on_node = numbers
+        found = discover.Found(
+            pid=os.getpid(),
+            ppid=1,
+            rank=rank,
+            world_size=world,
+            local_rank=local,
+            local_world_size=on_node,
+            job="j",
+            started=0.0,
+            user="u",
+            argv=[],
+            environ=environ,
+        )
         job = discover.Job("j", [found])
-        assert confined(lambda job=job: len(discover.lost_ranks(job, "n1"))) == "read: 0"  # type: ignore[misc]
+        assert confined(lambda job=job: len(lost_ranks.lost_ranks(job, "n1"))) == "read: 0"  # type: ignore[misc]
 
 
 def test_a_world_in_a_message_or_capture_is_bounded() -> None:
@@ -264,7 +288,7 @@ def test_files_of_holes_and_fifos_are_not_read(tmp_path: Path) -> None:
     assert "not a regular file" in confined(lambda: bundle.load(tmp_path))
 
 
-# --------------------------------------------------------------------------- numbers and lines without end
+# -------------------------------------------------------------------- numbers and lines without end
 
 
 def test_numbers_without_end_in_texts() -> None:
@@ -372,7 +396,7 @@ def test_long_lines_elsewhere_take_no_time() -> None:
     )
 
 
-# --------------------------------------------------------------------------- tables that lead out of the file
+# ----------------------------------------------------------------- tables that lead out of the file
 
 
 @pytest.mark.parametrize("place", [fmt.H_THREADS, fmt.H_STRINGS, fmt.H_RING])

@@ -24,7 +24,7 @@ from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.identity import boot_id, start_ticks
-from hangdoctor.readers import blackbox, discover, pyspy
+from hangdoctor.readers import blackbox, discover, job_choice, pyspy
 from hangdoctor.readers import rank_operations as boxes
 from hangdoctor.readers.box_folders import read_header
 from hangdoctor.readers.calls import CallsReader, calls_path
@@ -189,7 +189,7 @@ def test_a_process_that_borrows_the_name_of_a_job_is_none_of_its_ranks(
     pids = {process.pid for process in ranks}
     jobs = [j for j in discover.find_jobs() if pids & {r.pid for r in j.ranks}]
     assert sorted(len(j.ranks) for j in jobs) == [1, 1] and len({j.key for j in jobs}) == 1
-    _, notes = discover.select_job(jobs, "29871")
+    _, notes = job_choice.select_job(jobs, "29871")
     assert any(str(ALICE) in n or str(MALLORY) in n for n in notes), "whose the other one is"
 
 

@@ -105,7 +105,7 @@ def test_a_process_that_is_gone() -> None:
     assert (proc.oom_kills(gone), proc.is_frozen(gone)) == (0, False)
 
 
-# --------------------------------------------------------------------------- files of other machines
+# -------------------------------------------------------------------------- files of other machines
 
 
 @pytest.fixture
@@ -122,9 +122,15 @@ def test_calls_that_are_not_known_or_not_on_a_file(
     monkeypatch.setattr(proc, "_CALLS", proc._CALLS_X86_64)
     path = "/proc/7/task/8/syscall"
     for line, said in (
-        ("running", ""), ("999 0x1 0x2", "syscall 999"), ("202 0x1 0x2", "futex"), ("-1 0x7f 0x2", ""), ("202", ""), ("0 0x5 0x2", "read(5)"),
-        ("0 0x10", "read(16)"), ("", ""),
-    ):  # fmt: skip
+        ("running", ""),
+        ("999 0x1 0x2", "syscall 999"),
+        ("202 0x1 0x2", "futex"),
+        ("-1 0x7f 0x2", ""),
+        ("202", ""),
+        ("0 0x5 0x2", "read(5)"),
+        ("0 0x10", "read(16)"),
+        ("", ""),
+    ):
         texts[path] = line
         assert proc.syscall_of(7, 8) == said, line
 

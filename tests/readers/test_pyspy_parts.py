@@ -8,17 +8,25 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.readers import discover, pyspy_ranks, pyspy_text
+from hangdoctor.readers import pyspy_ranks, pyspy_text, rank_environment
 
 
 @pytest.mark.parametrize(
     ("line", "frame"),
     [
-        ("    f (a.py:3)", ("f", "a.py", 3)), ("    f (a.py)", ("f", "a.py", 0)), ("    f (a:x.py)", ("f", "a:x.py", 0)),
-        ("    f  (a.py:3)", None), ("    f (x) (a.py:3)", ("f (x)", "a.py", 3)), ("    f (x)  (a.py:3)", ("f", "x)  (a.py", 3)),
-        ("    (a.py:3)", None), ("     f (a.py:3)", None), ("    f (a.py:3", None), ("    (  (x)", None), ("    a b (c d.py:1)", ("a b", "c d.py", 1)),
+        ("    f (a.py:3)", ("f", "a.py", 3)),
+        ("    f (a.py)", ("f", "a.py", 0)),
+        ("    f (a:x.py)", ("f", "a:x.py", 0)),
+        ("    f  (a.py:3)", None),
+        ("    f (x) (a.py:3)", ("f (x)", "a.py", 3)),
+        ("    f (x)  (a.py:3)", ("f", "x)  (a.py", 3)),
+        ("    (a.py:3)", None),
+        ("     f (a.py:3)", None),
+        ("    f (a.py:3", None),
+        ("    (  (x)", None),
+        ("    a b (c d.py:1)", ("a b", "c d.py", 1)),
     ],
-)  # fmt: skip
+)
 def test_frames(line: str, frame: tuple[str, str, int] | None) -> None:
     found = pyspy_text.frame_of(line)
     assert (None if found is None else (found.name, found.file, found.line)) == frame
@@ -91,9 +99,15 @@ def test_ranks_are_ordered_by_node_and_local_rank(tmp_path: Path) -> None:
         processes = [(100 - n, f"python t.py --local_rank={n}") for n in range(2)]
         (tmp_path / f"trace-{node}.out").write_text(stacks(*processes))
     capture = pyspy_ranks.read_files(sorted(tmp_path.iterdir()))
-    assert [(r.rank, r.node, r.local_rank, r.pid, r.world_size) for r in sorted(capture.ranks(), key=lambda r: r.rank or 0)] == [
-        (0, "n9", 0, 100, 4), (1, "n9", 1, 99, 4), (2, "n10", 0, 100, 4), (3, "n10", 1, 99, 4),
-    ]  # fmt: skip
+    assert [
+        (r.rank, r.node, r.local_rank, r.pid, r.world_size)
+        for r in sorted(capture.ranks(), key=lambda r: r.rank or 0)
+    ] == [
+        (0, "n9", 0, 100, 4),
+        (1, "n9", 1, 99, 4),
+        (2, "n10", 0, 100, 4),
+        (3, "n10", 1, 99, 4),
+    ]
     assert (
         capture.numbered
         and capture.world_size == 4
@@ -159,21 +173,33 @@ def test_json_with_and_without_a_command_line() -> None:
 @pytest.mark.parametrize(
     ("argv", "launcher"),
     [
-        (["/usr/bin/torchrun", "t.py"], True), (["python", "-m", "torch.distributed.run", "t.py"], True), (["python", "/x/bin/torchrun", "t.py"], True),
-        (["python", "t.py"], False), (["python", "-u", "t.py", "torchrun"], False), (["python"], False), ([], False), (["bash", "-c", "x"], False),
+        (["/usr/bin/torchrun", "t.py"], True),
+        (["python", "-m", "torch.distributed.run", "t.py"], True),
+        (["python", "/x/bin/torchrun", "t.py"], True),
+        (["python", "t.py"], False),
+        (["python", "-u", "t.py", "torchrun"], False),
+        (["python"], False),
+        ([], False),
+        (["bash", "-c", "x"], False),
     ],
-)  # fmt: skip
+)
 def test_launchers(argv: list[str], launcher: bool) -> None:
-    assert discover.is_launcher(argv) is launcher
+    assert rank_environment.is_launcher(argv) is launcher
 
 
 @pytest.mark.parametrize(
     ("environ", "numbers"),
     [
-        ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, (3, 8, 1, 2)), ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (3, 8, -1, 0)),
-        ({}, None), ({"RANK": "x"}, None), ({"RANK": "-1"}, None),
+        (
+            {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+            (3, 8, 1, 2),
+        ),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, (3, 8, -1, 0)),
+        ({}, None),
+        ({"RANK": "x"}, None),
+        ({"RANK": "-1"}, None),
     ],
-)  # fmt: skip
+)
 def test_ranks_of_an_environment(environ: dict[str, str], numbers: tuple[int, ...] | None) -> None:
-    found = discover.rank_of(environ)
+    found = rank_environment.rank_of(environ)
     assert (None if found is None else tuple(found)) == numbers

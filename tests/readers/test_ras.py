@@ -169,12 +169,18 @@ def json_of(**rank: object) -> bytes:
 @pytest.mark.parametrize(
     ("status", "state", "error"),
     [
-        ({}, "running", ""), ({"init_state": 7}, "init", ""), ({"init_state": 5}, "error", "init_state 5"), ({"abort_flag": True}, "abort", ""),
-        ({"async_error": 6, "abort_flag": True}, "error", "async_error 6"), ({"async_error": 7}, "running", ""),
-        ({"init_state": 2, "async_error": 3}, "error", "init_state 2, async_error 3"), ({"finalize_called": True}, "finalize", ""),
-        ({"destroy_flag": True}, "finalize", ""), ({"abort_flag": True, "destroy_flag": True}, "abort", ""),
+        ({}, "running", ""),
+        ({"init_state": 7}, "init", ""),
+        ({"init_state": 5}, "error", "init_state 5"),
+        ({"abort_flag": True}, "abort", ""),
+        ({"async_error": 6, "abort_flag": True}, "error", "async_error 6"),
+        ({"async_error": 7}, "running", ""),
+        ({"init_state": 2, "async_error": 3}, "error", "init_state 2, async_error 3"),
+        ({"finalize_called": True}, "finalize", ""),
+        ({"destroy_flag": True}, "finalize", ""),
+        ({"abort_flag": True, "destroy_flag": True}, "abort", ""),
     ],
-)  # fmt: skip
+)
 def test_states_of_a_rank(status: dict[str, object], state: str, error: str) -> None:
     report = ras.parse(json_of(status=status))
     [comm] = report.communicators
@@ -269,8 +275,9 @@ def test_what_it_does_not_take_is_noted() -> None:
     said = (DATA / JSON).read_bytes()
     with Peer(b"SERVER PROTOCOL 2\n", b"ERROR\n", b"ERROR\n", said) as port:
         assert ras.query(port=port, timeout_s=10).notes == [
-            "RAS did not accept the timeout", "RAS was asked for text but answered in json",
-        ]  # fmt: skip
+            "RAS did not accept the timeout",
+            "RAS was asked for text but answered in json",
+        ]
 
 
 TEXT_RULES = """NCCL version 2.28.9 compiled with CUDA 13.0
@@ -302,11 +309,15 @@ def test_lines_of_text_belong_to_the_section_above() -> None:
         ("", 0, 1, [2]),
     ]
     assert {r.rank: (r.state, r.process.pid, r.launched) for r in one.ranks} == {
-        0: ("running", 5, {"": 9}), 2: ("running", 0, {"": 0}), 1: ("init", 6, {}), 3: ("finalize", 8, {}),
-    }  # fmt: skip
+        0: ("running", 5, {"": 9}),
+        2: ("running", 0, {"": 0}),
+        1: ("init", 6, {}),
+        3: ("finalize", 8, {}),
+    }
     assert [(r.rank, r.state, r.error) for r in other.ranks] == [
-        (0, "error", "unhandled system error"), (1, "error", "invalid usage"),
-    ]  # fmt: skip
+        (0, "error", "unhandled system error"),
+        (1, "error", "invalid usage"),
+    ]
 
 
 def test_processes_without_a_number_are_no_dead_ones() -> None:

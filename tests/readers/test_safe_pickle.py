@@ -135,11 +135,18 @@ def test_each_limit_is_where_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"\x80\x02\xff.", "no opcode at byte 2"), (b"\x80\x02K\x01.K", "1 bytes after its end"), (b"\x80\x02K\x01..", "1 bytes after its end"),
-        (b"\x80\x02X\xff\xff", "inside BINUNICODE"), (b"\x80\x02cos\n", r"GLOBAL|refused"), (b"\x80\x02N", "in the middle"),
-        (b"\x80\x02X\x50\x00\x00\x00x", "in the middle"), (b"", "in the middle"), (b"\x80\x02.", "damaged pickle"), (b"\x80\x02h\x05.", "damaged pickle"),
+        (b"\x80\x02\xff.", "no opcode at byte 2"),
+        (b"\x80\x02K\x01.K", "1 bytes after its end"),
+        (b"\x80\x02K\x01..", "1 bytes after its end"),
+        (b"\x80\x02X\xff\xff", "inside BINUNICODE"),
+        (b"\x80\x02cos\n", r"GLOBAL|refused"),
+        (b"\x80\x02N", "in the middle"),
+        (b"\x80\x02X\x50\x00\x00\x00x", "in the middle"),
+        (b"", "in the middle"),
+        (b"\x80\x02.", "damaged pickle"),
+        (b"\x80\x02h\x05.", "damaged pickle"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(data: bytes, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         safe_pickle.loads(data)

@@ -1,4 +1,6 @@
-"""Readers of stacks take turns, and leave the processors to the ranks as long as that gets them anywhere."""
+"""Readers of stacks take turns, and leave the processors to the ranks as long as that gets them
+anywhere.
+"""
 
 from __future__ import annotations
 

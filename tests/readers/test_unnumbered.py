@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from hangdoctor.agents.ranks import Ranks
 from hangdoctor.errors import NoRanksFound
+from hangdoctor.model.capture import NodeCapture
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from tests.support.stage import free_port, hangdoctor, wait_until
 
-SCRIPT = Path(__file__).parents[1] / "support" / "jobs" / "spawned_job.py"
+JOBS = Path(__file__).parents[1] / "support" / "jobs"
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 Begin = Callable[..., tuple[subprocess.Popen[bytes], str]]
 
@@ -29,9 +31,9 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     """Start the job, with or without `hangdoctor run`: its process and what its boxes call it."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(*before: str) -> tuple[subprocess.Popen[bytes], str]:
+    def start(*before: str, script: str = "spawned_job.py") -> tuple[subprocess.Popen[bytes], str]:
         port = str(free_port())
-        words = [*before, sys.executable, str(SCRIPT), str(tmp_path), port]
+        words = [*before, sys.executable, str(JOBS / script), str(tmp_path), port]
         started.append(
             subprocess.Popen(
                 words,
@@ -89,22 +91,71 @@ def test_an_agent_finds_those_that_join_long_after_they_were_started(
         ranks.close()
 
 
-def test_without_the_probe_the_command_that_names_them_is_printed(
+def captured(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> NodeCapture:
+    """What `dump --local` captures where nothing else runs: other tests do, on this host."""
+    ours = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(recursive=True))]
+    monkeypatch.setattr(psutil, "pids", lambda: ours)
+    return capture_node(CaptureOptions(timeout_s=60), "n1")
+
+
+def test_before_they_join_the_command_that_names_them_is_printed(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wait").touch()
+    process, _ = begin()
+    wait_until(lambda: (tmp_path / "begun.0").exists(), "rank 0 runs", 100)
+    wait_until(lambda: (tmp_path / "begun.1").exists(), "rank 1 runs", 100)
+    with pytest.raises(NoRanksFound) as raised:
+        captured(process, monkeypatch)
+    children = psutil.Process(process.pid).children()
+    spawned = [c.pid for c in children if "--multiprocessing-fork" in c.cmdline()]
+    command = raised.value.help.partition("hangdoctor ")[2].partition(".")[0]
+    assert f"Process {process.pid} started 2 processes" in raised.value.help
+    assert [int(word) for word in command.split() if word.isdigit()] == sorted(spawned)
+
+
+def test_without_the_probe_their_connections_show_them(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, _ = begin()
     wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
-    children = psutil.Process(process.pid).children()
-    ours = [process.pid, *(child.pid for child in children)]
-    monkeypatch.setattr(psutil, "pids", lambda: ours)  # other tests run on this host
-    with pytest.raises(NoRanksFound) as raised:
-        capture_node(CaptureOptions(timeout_s=30), "n1")
-    command = raised.value.help.partition("hangdoctor ")[2].partition(".")[0]
-    pids = [int(word) for word in command.split() if word.isdigit()]
-    spawned = [c.pid for c in children if "--multiprocessing-fork" in c.cmdline()]
-    assert f"Process {process.pid} started 2 processes" in raised.value.help
-    assert pids == sorted(spawned)
-    found = json.loads(
-        hangdoctor(*command.split(), "--json", "-", "--no-bundle", cwd=tmp_path).stdout
-    )
+    capture = captured(process, monkeypatch)
+    order = sorted(psutil.Process(process.pid).children(), key=lambda c: c.create_time())
+    spawned = [c.pid for c in order if "--multiprocessing-fork" in c.cmdline()]
+    assert [(r.rank, r.pid, r.world_size) for r in capture.ranks] == [
+        (0, spawned[0], 2),
+        (1, spawned[1], 2),
+    ]
+    assert any("in the order in which" in note for note in capture.notes)
+    found = diagnosed("dump", "--pid", str(process.pid), cwd=tmp_path)
     assert [r for cause in found["causes"] for r in cause["ranks"]] == [1], found
+    assert any("is no rank" in note for note in found["notes"])
+
+
+def test_a_process_that_is_named_has_the_rank_of_its_box(begin: Begin, tmp_path: Path) -> None:
+    """Whatever the order in which it is named."""
+    process, _ = begin(*RUN)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    every = psutil.Process(process.pid).children(recursive=True)
+    spawned = sorted(c.pid for c in every if "--multiprocessing-fork" in c.cmdline())
+    flags = [word for pid in reversed(spawned) for word in ("--pid", str(pid))]
+    found = diagnosed("dump", *flags, cwd=tmp_path)
+    assert [(row["rank"], row["pid"]) for row in found["ranks"]] == list(enumerate(spawned))
+    assert [r for cause in found["causes"] for r in cause["ranks"]] == [1], found
+
+
+def test_lightnings_launcher_is_the_first_rank(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, _ = begin(script="launches_itself.py")
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 100)
+    capture = captured(process, monkeypatch)
+    (child,) = psutil.Process(process.pid).children()
+    assert [(r.rank, r.pid, r.world_size) for r in capture.ranks] == [
+        (0, process.pid, 2),
+        (1, child.pid, 2),
+    ]
+
+
+def diagnosed(*words: str, cwd: Path) -> dict[str, Any]:
+    return json.loads(hangdoctor(*words, "--json", "-", "--no-bundle", cwd=cwd).stdout)

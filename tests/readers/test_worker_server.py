@@ -1,4 +1,6 @@
-"""Asking living ranks: a real gloo job with torch's worker server, and a debug pipe with a rank behind it."""
+"""Asking living ranks: a real gloo job with torch's worker server, and a debug pipe with a rank
+behind it.
+"""
 
 import os
 import socket
@@ -156,7 +158,9 @@ def test_a_dead_ranks_socket(tmp_path: Path) -> None:
 
 
 class FakePipeRank:
-    """What ProcessGroupNCCL's DumpPipe and monitor thread do: read the FIFO, then write the dump file."""
+    """What ProcessGroupNCCL's DumpPipe and monitor thread do: read the FIFO, then write the dump
+    file.
+    """
 
     def __init__(self, pipe: Path, file: Path, dump: bytes) -> None:
         os.mkfifo(pipe)

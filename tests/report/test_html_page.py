@@ -1,4 +1,6 @@
-"""The HTML report in a real browser, of a real hung job: what is seen, clicked, typed, printed; and what a hostile job cannot do."""
+"""The HTML report in a real browser, of a real hung job: what is seen, clicked, typed, printed; and
+what a hostile job cannot do.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def report(folder: Path, page: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight gloo ranks with black boxes, their calls traced, rank 3 asleep; captured by `dump`, shown by `report`."""
+    """Eight gloo ranks with black boxes, their calls traced, rank 3 asleep; captured by `dump`,
+    shown by `report`.
+    """
     here = tmp_path_factory.mktemp("seen")
     environ = {
         "HANGDOCTOR_DIR": str(here / "boxes"),
@@ -88,7 +92,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def seen(browser: Browser, page: Path) -> Iterator[Browser]:
-    """The page freshly opened; afterwards it has asked for nothing but itself, and the console is empty."""
+    """The page freshly opened; afterwards it has asked for nothing but itself, and the console is
+    empty.
+    """
     browser.open(page)
     yield browser
     assert browser.requests() == [page.as_uri()]

@@ -36,19 +36,38 @@ def hung(ranks: int) -> Diagnosis:
         for rank in range(ranks)
     ]
     places = [
-        RankLine(rank, "n2", 100 + rank, "", rank, "S still", "a place") for rank in range(ranks)
+        RankLine(
+            rank=rank,
+            node="n2",
+            pid=100 + rank,
+            gpu="",
+            local_rank=rank,
+            state="S still",
+            place="a place",
+        )
+        for rank in range(ranks)
     ]
     advice = (
         f"Stacks do not show operation numbers. Start the job with {COMMAND}, or with a recorder."
     )
     cause = Cause(
-        "not_entered", [5], ["n2"], 0.94, SENTENCE,
-        evidence=[Evidence("stack", [5], f"clue {n}") for n in range(6)], advice=advice,
-    )  # fmt: skip
+        "not_entered",
+        [5],
+        ["n2"],
+        0.94,
+        SENTENCE,
+        evidence=[Evidence("stack", [5], f"clue {n}") for n in range(6)],
+        advice=advice,
+    )
     return Diagnosis(
-        "hang", Job("torchrun:demo-1", ranks, ["n2"]), SENTENCE, [cause], stacks=stacks, ranks=places,
+        "hang",
+        Job("torchrun:demo-1", ranks, ["n2"]),
+        SENTENCE,
+        [cause],
+        stacks=stacks,
+        ranks=places,
         notes=[f"note {n}" for n in range(6)],
-    )  # fmt: skip
+    )
 
 
 def shown(diagnosis: Diagnosis, width: int, rows: int, is_terminal: bool = True) -> list[str]:
@@ -94,8 +113,19 @@ def test_a_pipe_gets_lines_as_they_are() -> None:
 def test_durations_have_one_format() -> None:
     said = [duration(s) for s in (0, 0.04, 0.42, 1, 2.46, 5, 9.96, 41.4, 119.9, 720, 7199, 11520)]
     assert said == [
-        "0 s", "0 s", "0.4 s", "1 s", "2.5 s", "5 s", "10 s", "41 s", "120 s", "12 min", "120 min", "3.2 h",
-    ]  # fmt: skip
+        "0 s",
+        "0 s",
+        "0.4 s",
+        "1 s",
+        "2.5 s",
+        "5 s",
+        "10 s",
+        "41 s",
+        "120 s",
+        "12 min",
+        "120 min",
+        "3.2 h",
+    ]
 
 
 def test_jobs_have_short_names_that_are_parts_of_their_keys() -> None:

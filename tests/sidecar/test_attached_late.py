@@ -1,4 +1,6 @@
-"""A sidecar that comes late: the boxes' own history shows the rhythm, and what is not in it is judged patiently."""
+"""A sidecar that comes late: the boxes' own history shows the rhythm, and what is not in it is
+judged patiently.
+"""
 
 from __future__ import annotations
 
@@ -224,8 +226,13 @@ print("trained", flush=True); sys.stdin.readline()
 
 @pytest.mark.torch
 def test_steps_of_an_optimizer_are_a_past_where_no_operation_is_seen(tmp_path: Path) -> None:
-    environ = os.environ | {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0",
-                            "HANGDOCTOR_DIR": str(tmp_path)}  # fmt: skip
+    environ = os.environ | {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+        "HANGDOCTOR_DIR": str(tmp_path),
+    }
     command = [sys.executable, "-c", OPTIMIZER]
     with subprocess.Popen(
         command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
@@ -304,7 +311,8 @@ def test_ranks_without_a_box_are_judged_by_two_stacks_and_a_healthy_job_is_left_
 
 
 def watched_for(job: Job, seconds: float) -> None:
-    """Let the agent report for this long, past the second stack of each rank, of a job that goes on.
+    """Let the agent report for this long, past the second stack of each rank, of a job that goes
+    on.
 
     By the clock: counted in steps it would be several times as long on a busy machine.
     """

@@ -1,4 +1,6 @@
-"""Raw connections to the agents' port: neither files nor the log of the collector are filled, and agents get in."""
+"""Raw connections to the agents' port: neither files nor the log of the collector are filled, and
+agents get in.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def welcome(peer: Any, node: str) -> bool:
 
 
 def is_kept(job: Job, peer: Any, node: str) -> bool:
-    """Say it until it is acknowledged, as an agent does: where no file could be opened, a report is not taken."""
+    """Say it until it is acknowledged, as an agent does: where no file could be opened, a report is
+    not taken.
+    """
     end = time.monotonic() + 30
     while time.monotonic() < end:
         peer.send_multipart(msg.encode(msg.Report(1, 1, time.time())))

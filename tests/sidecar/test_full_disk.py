@@ -1,4 +1,6 @@
-"""Disks that are full: the collector's, where incidents and what it knows are kept, and the agents', where reports wait."""
+"""Disks that are full: the collector's, where incidents and what it knows are kept, and the
+agents', where reports wait.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,25 @@ def test_collector_and_agents_on_a_full_disk_lose_nothing(small: Path, start: St
     job.logs = small.parent
     collector = job.collector()
     job.rank(0, "full-test")
-    agents = [job.begin(f"agent-{n}", "-m", "hangdoctor", "agent", "--folder", str(job.folder), "--node", n, "--job", "full-test",
-                        "--interval", "0.2", "--spool", str(small / f"spool-{n}")) for n in ("na", "nb")]  # fmt: skip
+    agents = [
+        job.begin(
+            f"agent-{n}",
+            "-m",
+            "hangdoctor",
+            "agent",
+            "--folder",
+            str(job.folder),
+            "--node",
+            n,
+            "--job",
+            "full-test",
+            "--interval",
+            "0.2",
+            "--spool",
+            str(small / f"spool-{n}"),
+        )
+        for n in ("na", "nb")
+    ]
     wait_until(lambda: len(job.positions()) == 2, "both report")
     filler = fill(small)
     wait_until(

@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 @pytest.fixture(params=["nothing", "store", "group", "store group"])
 def polling(job: Job, start: Start, request: pytest.FixtureRequest) -> Iterator[Job]:
-    """Two ranks that train, with threads that poll, an agent and a collector that knows their rhythm."""
+    """Two ranks that train, with threads that poll, an agent and a collector that knows their
+    rhythm.
+    """
     environ = polling_environment(job)
     job.collector()
     for rank in ("0", "1"):

@@ -1,6 +1,8 @@
-"""`hangdoctor sidecar` on a real Slurm cluster of four nodes: from the fault to the saved verdict, without a person.
+"""`hangdoctor sidecar` on a real Slurm cluster of four nodes: from the fault to the saved verdict,
+without a person.
 
-All seven faults with two ranks a node, and how long each takes, are in `benchmarks.sidecar_latency`.
+All seven faults with two ranks a node, and how long each takes, are in
+`benchmarks.sidecar_latency`.
 """
 
 from __future__ import annotations
@@ -135,9 +137,18 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
     collector = next(p for p in cluster.processes("login", own))
     os.kill(collector, signal.SIGUSR1)
     wait_until(lambda: "saved in" in log.read_text(), f"the capture: {log.read_text()}", 60)
-    assert sorted(n for i in Incidents(folder).rows() for n in json.loads((folder / "incidents" / i.id / "diagnosis.json").read_text())["job"]["nodes"]) == [
-        "n1", "n2", "n3", "n4",
-    ]  # fmt: skip
+    assert sorted(
+        n
+        for i in Incidents(folder).rows()
+        for n in json.loads((folder / "incidents" / i.id / "diagnosis.json").read_text())["job"][
+            "nodes"
+        ]
+    ) == [
+        "n1",
+        "n2",
+        "n3",
+        "n4",
+    ]
     os.kill(collector, signal.SIGTERM)
     wait_until(lambda: process.poll() is not None, "the sidecar ends", 30)
     wait_until(

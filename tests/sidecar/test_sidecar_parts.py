@@ -29,7 +29,9 @@ from hangdoctor.transport.spool import Spool
 
 def diagnosis(summary: str = "Rank 3 is stopped.", confidence: float = 0.9) -> Diagnosis:
     cause = Cause("stopped", [3], ["n2"], confidence, summary)
-    line = RankLine(3, os.uname().nodename, 0, "", 0, "T", "")
+    line = RankLine(
+        rank=3, node=os.uname().nodename, pid=0, gpu="", local_rank=0, state="T", place=""
+    )
     return Diagnosis("hang", Job("slurm:7.0", 4, ["n1", "n2"]), summary, [cause], ranks=[line])
 
 
@@ -361,9 +363,12 @@ def test_a_webhook_that_answers_nonsense_or_half_delays_no_one(tmp_path: Path, s
 
 def test_wrong_configurations_are_named(tmp_path: Path) -> None:
     for text, words in (
-        ('[[action]]\nkind = "explode"\n', "explode"), ('[[action]]\nkind = "command"\n', "no command"),
-        ('[[action]]\nkind = "signal"\nsignal = "SIGWHAT"\n', "SIGWHAT"), ('[[action]]\nkind = "webhook"\nurl = "file:///x"\n', "http"),
-        ("[actions]\ncool = 1\n", "cool"), ("not toml", "hangdoctor.toml"),
-    ):  # fmt: skip
+        ('[[action]]\nkind = "explode"\n', "explode"),
+        ('[[action]]\nkind = "command"\n', "no command"),
+        ('[[action]]\nkind = "signal"\nsignal = "SIGWHAT"\n', "SIGWHAT"),
+        ('[[action]]\nkind = "webhook"\nurl = "file:///x"\n', "http"),
+        ("[actions]\ncool = 1\n", "cool"),
+        ("not toml", "hangdoctor.toml"),
+    ):
         with pytest.raises(BadInput, match=words):
             config(tmp_path, text)

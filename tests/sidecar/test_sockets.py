@@ -235,9 +235,24 @@ def test_one_agent_captures_once_more_survives_nonsense_and_ends_with_its_job(
     collector = FakeCollector()
     rank = job.rank(3, "fake-test")
     agent = start(
-        "agent", "-m", "hangdoctor", "agent", "--insecure", "--collector", f"tcp://127.0.0.1:{collector.port}", "--job",
-        "fake-test", "--node", "nx", "--interval", "0.2", "--linger", "1", "--spool", str(job.logs / "spool"),
-    )  # fmt: skip
+        "agent",
+        "-m",
+        "hangdoctor",
+        "agent",
+        "--insecure",
+        "--collector",
+        f"tcp://127.0.0.1:{collector.port}",
+        "--job",
+        "fake-test",
+        "--node",
+        "nx",
+        "--interval",
+        "0.2",
+        "--linger",
+        "1",
+        "--spool",
+        str(job.logs / "spool"),
+    )
     hello = collector.next(msg.Hello)
     assert hello.node == "nx"
     collector.say(msg.Welcome(0))
@@ -283,8 +298,21 @@ def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(
     """A job hangs, nothing changes: a collector that came later would never see that it does."""
     collector = FakeCollector()
     job.rank(0, "still-test")
-    start("agent", "-m", "hangdoctor", "agent", "--insecure", "--collector", f"tcp://127.0.0.1:{collector.port}", "--job",
-          "still-test", "--interval", "0.2", "--spool", str(job.logs / "spool"))  # fmt: skip
+    start(
+        "agent",
+        "-m",
+        "hangdoctor",
+        "agent",
+        "--insecure",
+        "--collector",
+        f"tcp://127.0.0.1:{collector.port}",
+        "--job",
+        "still-test",
+        "--interval",
+        "0.2",
+        "--spool",
+        str(job.logs / "spool"),
+    )
     collector.next(msg.Hello)
     collector.say(msg.Welcome(0))
     while not collector.next(msg.Report).ranks:
@@ -302,7 +330,9 @@ def test_a_collector_that_is_restarted_hears_of_ranks_that_stand_still(
 
 
 def test_a_locked_index_does_not_hold_up_the_watch(job: Job) -> None:
-    """Someone else's lock on incidents/index.sqlite keeps the collector from writing, not from seeing the stall."""
+    """Someone else's lock on incidents/index.sqlite keeps the collector from writing, not from
+    seeing the stall.
+    """
     job.collector("--stall-after", "2")
     with job.peer() as socket:
         greet(socket, "n1")
@@ -327,8 +357,21 @@ def test_a_locked_index_does_not_hold_up_the_watch(job: Job) -> None:
 def test_sigterm_ends_an_agent_in_the_middle_of_a_capture(job: Job, start: Start) -> None:
     collector = FakeCollector()
     job.rank(0, "term-test")
-    agent = start("agent", "-m", "hangdoctor", "agent", "--insecure", "--collector", f"tcp://127.0.0.1:{collector.port}",
-                  "--job", "term-test", "--interval", "0.2", "--spool", str(job.logs / "spool"))  # fmt: skip
+    agent = start(
+        "agent",
+        "-m",
+        "hangdoctor",
+        "agent",
+        "--insecure",
+        "--collector",
+        f"tcp://127.0.0.1:{collector.port}",
+        "--job",
+        "term-test",
+        "--interval",
+        "0.2",
+        "--spool",
+        str(job.logs / "spool"),
+    )
     collector.next(msg.Hello)
     collector.say(msg.Welcome(0))
     while not collector.next(msg.Report).ranks:

@@ -1,4 +1,6 @@
-"""Switching call traces: from the job's folder through collector and agent to the file beside the black boxes."""
+"""Switching call traces: from the job's folder through collector and agent to the file beside the
+black boxes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from hangdoctor.watch.stall_watch import StallWatch
 from tests.support.sidecar_stage import Job
 from tests.support.stage import wait_until
 
-WANTED = Request(3, True, ("train", "deepspeed"), ("torch.nn",), 10, "0-7", 32.0)
+WANTED = Request(
+    serial=3,
+    on=True,
+    follow=("train", "deepspeed"),
+    ignore=("torch.nn",),
+    from_iteration=10,
+    ranks="0-7",
+    size_mb=32.0,
+)
 
 
 def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that_come_later(

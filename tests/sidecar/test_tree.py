@@ -22,7 +22,9 @@ from tests.support.stage import wait_until
 
 
 class Tree:
-    """One collector, two below it with two nodes each; what is sent is carried by hand, the way up by `lift`."""
+    """One collector, two below it with two nodes each; what is sent is carried by hand, the way up
+    by `lift`.
+    """
 
     def __init__(self) -> None:
         self.now = 100.0

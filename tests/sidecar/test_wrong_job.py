@@ -1,4 +1,6 @@
-"""A sidecar for a job that is not here: it says so at once and which jobs are, and waits, since the job may come later."""
+"""A sidecar for a job that is not here: it says so at once and which jobs are, and waits, since the
+job may come later.
+"""
 
 from __future__ import annotations
 

@@ -34,21 +34,81 @@ def stack(*frames: str, code: str = "") -> list[Frame]:
     ("frames", "kind", "op", "line"),
     [
         ([f"all_reduce {C10D}:9", "train train.py:3"], "collective", "all_reduce", 3),
-        ([f"all_gather {C10D}:9", f"all_gather_object {C10D}:5", "train train.py:3"], "collective", "all_gather_object", 3),
-        ([f"barrier {C10D}:1", f"new_group {C10D}:2", f"init_process_group {C10D}:3", "main t.py:8"], "start", "init_process_group", 8),
-        ([f"recv {C10D}:1", "recv /site-packages/deepspeed/comm/comm.py:4", "recv /site-packages/deepspeed/runtime/pipe/p2p.py:5", "_exec e.py:6"], "p2p", "recv", 6),
-        (["sleep_in_reduce user.py:1", f"_object_to_tensor {C10D}:2", f"all_gather_object {C10D}:3", "train train.py:4"], "code", "", 1),
-        (["all_reduce mine.py:1", "train train.py:3"], "code", "", 1),  # a function of that name elsewhere is not the collective
-        (["__getitem__ d.py:3", "fetch /site-packages/torch/utils/data/_utils/fetch.py:5", "train t.py:9"], "data", "data loader", 3),
-        (["write /site-packages/torch/serialization.py:5", "save /site-packages/torch/serialization.py:7", "save_checkpoint t.py:9"], "checkpoint", "save", 9),
-        (["checkpoint /site-packages/torch/utils/checkpoint.py:5", "forward t.py:9"], "code", "", 9),  # activation checkpointing
+        (
+            [f"all_gather {C10D}:9", f"all_gather_object {C10D}:5", "train train.py:3"],
+            "collective",
+            "all_gather_object",
+            3,
+        ),
+        (
+            [
+                f"barrier {C10D}:1",
+                f"new_group {C10D}:2",
+                f"init_process_group {C10D}:3",
+                "main t.py:8",
+            ],
+            "start",
+            "init_process_group",
+            8,
+        ),
+        (
+            [
+                f"recv {C10D}:1",
+                "recv /site-packages/deepspeed/comm/comm.py:4",
+                "recv /site-packages/deepspeed/runtime/pipe/p2p.py:5",
+                "_exec e.py:6",
+            ],
+            "p2p",
+            "recv",
+            6,
+        ),
+        (
+            [
+                "sleep_in_reduce user.py:1",
+                f"_object_to_tensor {C10D}:2",
+                f"all_gather_object {C10D}:3",
+                "train train.py:4",
+            ],
+            "code",
+            "",
+            1,
+        ),
+        # A function of that name elsewhere is not the collective
+        (["all_reduce mine.py:1", "train train.py:3"], "code", "", 1),
+        (
+            [
+                "__getitem__ d.py:3",
+                "fetch /site-packages/torch/utils/data/_utils/fetch.py:5",
+                "train t.py:9",
+            ],
+            "data",
+            "data loader",
+            3,
+        ),
+        (
+            [
+                "write /site-packages/torch/serialization.py:5",
+                "save /site-packages/torch/serialization.py:7",
+                "save_checkpoint t.py:9",
+            ],
+            "checkpoint",
+            "save",
+            9,
+        ),
+        # Activation checkpointing
+        (
+            ["checkpoint /site-packages/torch/utils/checkpoint.py:5", "forward t.py:9"],
+            "code",
+            "",
+            9,
+        ),
         ([f"destroy_process_group {C10D}:4", "main t.py:9"], "end", "destroy_process_group", 9),
         # As torch 2.13's own stack of a wait for a functional collective is.
         (["make_autograd_impl.<locals>.autograd_impl /site-packages/torch/_library/autograd.py:123", "OpOverloadPacket.__call__ /site-packages/torch/_ops.py:1279",
           "wait_tensor /site-packages/torch/distributed/_functional_collectives.py:142", "step t.py:9"], "collective", "functional collective", 9),
         (["_shutdown /usr/lib/python3.11/threading.py:1500"], "end", "interpreter exit", 1500),
     ],
-)  # fmt: skip
+)
 def test_places(frames: list[str], kind: str, op: str, line: int) -> None:
     place = find_place(stack(*frames))
     assert (place.kind, place.op) == (kind, op)

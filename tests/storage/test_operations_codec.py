@@ -41,11 +41,26 @@ def history(
         left = 0.0 if state != "done" else entered + rng.choice([0.0, -0.25, 0.5])
         ops.operations.append(
             Operation(
-                rng.choice(["aa", "bb", ""]), rng.randrange(1 << 40), rng.choice(["send", "all_reduce"]), state,  # type: ignore[arg-type]
-                rng.choice(["", "sum"]), rng.randrange(-1, 5), rng.randrange(-1, 5), "[4, 8]", "float32", "f (a.py:3)", rng.randrange(3),
-                entered, left, rng.random() < 0.5, rng.random() < 0.1, rng.randrange(-1, 9), rng.random() < 0.1, rng.choice(["", "key"]),
+                group=rng.choice(["aa", "bb", ""]),
+                seq=rng.randrange(1 << 40),
+                op=rng.choice(["send", "all_reduce"]),
+                state=state,  # type: ignore[arg-type]
+                reduce_op=rng.choice(["", "sum"]),
+                root=rng.randrange(-1, 5),
+                peer=rng.randrange(-1, 5),
+                shapes="[4, 8]",
+                dtype="float32",
+                site="f (a.py:3)",
+                thread=rng.randrange(3),
+                entered_s=entered,
+                left_s=left,
+                asynchronous=rng.random() < 0.5,
+                waited=rng.random() < 0.1,
+                iteration=rng.randrange(-1, 9),
+                failed=rng.random() < 0.1,
+                detail=rng.choice(["", "key"]),
             )
-        )  # fmt: skip
+        )
     return ops
 
 

@@ -1,4 +1,6 @@
-"""A headless Chromium under selenium, with what the tests ask of it: console, requests, media, size, paper."""
+"""A headless Chromium under selenium, with what the tests ask of it: console, requests, media,
+size, paper.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Reading under limits: in a forked process, with so much memory and processor time beside what is used already."""
+"""Reading under limits: in a forked process, with so much memory and processor time beside what is
+used already.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from hangdoctor.errors import HangdoctorError
 
 
 def confined(read: Callable[[], object], megabytes: int = 400, seconds: int = 10) -> str:
-    """``read: ...`` or ``refused: ...`` for what came of it; a traceback, a death or a limit fails the test."""
+    """``read: ...`` or ``refused: ...`` for what came of it; a traceback, a death or a limit fails
+    the test.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -42,9 +42,11 @@ class Ended:
 def environment(folder: Path) -> dict[str, str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HANGDOCTOR_", "SLURM_"))}
     return clean | {
-        "HANGDOCTOR_DIR": str(folder / "boxes"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+        "HANGDOCTOR_DIR": str(folder / "boxes"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
         "HUNG": str(folder / "hung"),
-    }  # fmt: skip
+    }
 
 
 def run_job(
@@ -56,13 +58,29 @@ def run_job(
 ) -> Ended:
     """Run `ending_job.py WORDS` to its end; `when_hung` is sent to it once its ranks wait."""
     command = [
-        *before, sys.executable, "-m", "hangdoctor", "run", *flags, "--",
-        sys.executable, *TORCHRUN, str(free_port()), str(PROGRAM), *words,
-    ]  # fmt: skip
+        *before,
+        sys.executable,
+        "-m",
+        "hangdoctor",
+        "run",
+        *flags,
+        "--",
+        sys.executable,
+        *TORCHRUN,
+        str(free_port()),
+        str(PROGRAM),
+        *words,
+    ]
     process = subprocess.Popen(
-        command, env=environment(folder), cwd=folder, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        command,
+        env=environment(folder),
+        cwd=folder,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         if when_hung is not None:
             _await(folder / "hung", process)

@@ -12,7 +12,7 @@ from hangdoctor.model.capture import (
     ProcessSample,
     RankCapture,
     ThreadSample,
-)  # fmt: skip
+)
 from hangdoctor.model.diagnosis import (
     Alternative,
     CallsOf,
@@ -58,10 +58,16 @@ def everywhere(folder: Path) -> tuple[JobCapture, Diagnosis, Path]:
     cause.alternatives = [Alternative("order", [1], EVIL)]
     cause.where.frame = cause.where.op = cause.where.group = cause.where.phase = EVIL
     diagnosis = Diagnosis(
-        "hang", Job(EVIL, 2, [EVIL]), EVIL, [cause, cause], [Wait([1], WaitOn(EVIL, EVIL, 1), [0])],
-        [StackGroup([0], EVIL, [StackFrame(EVIL, EVIL, 1)])], [Missing([1], EVIL, "node", EVIL)],
-        [RankLine(0, EVIL, 1, EVIL, 0, EVIL, EVIL)], [EVIL],
-    )  # fmt: skip
+        status="hang",
+        job=Job(EVIL, 2, [EVIL]),
+        summary=EVIL,
+        causes=[cause, cause],
+        waits=[Wait([1], WaitOn(EVIL, EVIL, 1), [0])],
+        stacks=[StackGroup([0], EVIL, [StackFrame(EVIL, EVIL, 1)])],
+        missing=[Missing([1], EVIL, "node", EVIL)],
+        ranks=[RankLine(rank=0, node=EVIL, pid=1, gpu=EVIL, local_rank=0, state=EVIL, place=EVIL)],
+        notes=[EVIL],
+    )
     diagnosis.calls = CallsParting(
         EVIL, CallsOf(0, [EVIL] * 3, [EVIL] * 12, 3.0), CallsOf(1, [EVIL]), 7, EVIL
     )

@@ -1,4 +1,6 @@
-"""Structs with a hostile text in every field that takes one, found by reflection: a new field is covered by itself."""
+"""Structs with a hostile text in every field that takes one, found by reflection: a new field is
+covered by itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A real job with its agent and a collector that serves the page, for the tests of the page, of `top` and of the metrics."""
+"""A real job with its agent and a collector that serves the page, for the tests of the page, of
+`top` and of the metrics.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,31 @@ class LiveJob:
         port = str(free_port())
         for rank in range(self.world):
             self.start(
-                f"rank{rank}", str(JOB), str(self.control), RANK=str(rank), WORLD_SIZE=str(self.world), MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=port, TORCHELASTIC_RUN_ID=self.run_id, PYTHONPATH=str(ROOT), HANGDOCTOR_DIR=str(self.base / "boxes"),
-            )  # fmt: skip
+                f"rank{rank}",
+                str(JOB),
+                str(self.control),
+                RANK=str(rank),
+                WORLD_SIZE=str(self.world),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=port,
+                TORCHELASTIC_RUN_ID=self.run_id,
+                PYTHONPATH=str(ROOT),
+                HANGDOCTOR_DIR=str(self.base / "boxes"),
+            )
         collector = self.start(
-            "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", "--web",
-            "127.0.0.1:0", *self.more, PYTHONPATH=str(ROOT),
-        )  # fmt: skip
+            "collector",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(self.folder),
+            "--bind",
+            "tcp://127.0.0.1:*",
+            "--web",
+            "127.0.0.1:0",
+            *self.more,
+            PYTHONPATH=str(ROOT),
+        )
         wait_until(
             lambda: (self.folder / "web.json").exists() or collector.poll() is not None,
             "the page is there",
@@ -84,9 +104,20 @@ class LiveJob:
 
     def _train(self) -> None:
         self.start(
-            "agent", "-m", "hangdoctor", "agent", "--folder", str(self.folder), "--node", "n1", "--job", self.run_id,
-            "--spool", str(self.base / "spool"), PYTHONPATH=str(ROOT),
-        )  # fmt: skip
+            "agent",
+            "-m",
+            "hangdoctor",
+            "agent",
+            "--folder",
+            str(self.folder),
+            "--node",
+            "n1",
+            "--job",
+            self.run_id,
+            "--spool",
+            str(self.base / "spool"),
+            PYTHONPATH=str(ROOT),
+        )
         wait_until(self.trains, f"all ranks train: {self.log('collector')}", 100)
 
     def __exit__(self, *_: object) -> None:

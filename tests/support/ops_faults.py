@@ -73,8 +73,9 @@ def _marked(kind: str) -> object:
         assert case is not None
         (rank,) = case.culprits
         marks: dict[str, object] = {
-            "stopped": {"stopped": {rank}}, "dead": {"dead": {rank: End(-9)}},
-        }.get(kind, {"outside": {rank: kind}})  # fmt: skip
+            "stopped": {"stopped": {rank}},
+            "dead": {"dead": {rank: End(-9)}},
+        }.get(kind, {"outside": {rank: kind}})
         return Case(job, case.culprits, {kind}, marks)
 
     return fault

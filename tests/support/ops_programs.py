@@ -1,4 +1,5 @@
-"""Programs of ranks, run by a small blocking simulator, so that the frontiers in the tests are honest ones.
+"""Programs of ranks, run by a small blocking simulator, so that the frontiers in the tests are
+honest ones.
 
     job = Job(4)
     job.group("tp", [2, 3])
@@ -6,7 +7,8 @@
     job.rank(3).stuck()
     evidence = job.run()
 
-With `ahead=True` the host enqueues and goes on, and the device takes what is enqueued in order, as with NCCL.
+With `ahead=True` the host enqueues and goes on, and the device takes what is enqueued in order, as
+with NCCL.
 """
 
 from __future__ import annotations
@@ -195,20 +197,27 @@ class Job:
 
     def _enter(self, rank: _Rank, call: Call) -> None:
         uid = self._uid(call.group, rank.rank)
-        counter = (
-            (uid, call.op, call.peer)
-            if call.op in P2P
-            else (uid, call.op)
-            if call.op in STORE
-            else uid
-        )
+        counter: object = uid
+        if call.op in P2P:
+            counter = (uid, call.op, call.peer)
+        elif call.op in STORE:
+            counter = (uid, call.op)
         seq = rank.counts[counter] = rank.counts.get(counter, 0) + 1
         rank.clock += 0.001
         op = Operation(
-            uid, seq, call.op, reduce_op=call.reduce_op, root=call.root, peer=call.peer, shapes=call.shapes,
-            dtype=call.dtype, site=call.site, entered_s=rank.clock, asynchronous=call.asynchronous,
+            uid,
+            seq,
+            call.op,
+            reduce_op=call.reduce_op,
+            root=call.root,
+            peer=call.peer,
+            shapes=call.shapes,
+            dtype=call.dtype,
+            site=call.site,
+            entered_s=rank.clock,
+            asynchronous=call.asynchronous,
             iteration=call.iteration,
-        )  # fmt: skip
+        )
         rank.records.append(op)
         if call.op == "send":
             key: object = (uid, rank.rank, call.peer, seq)
@@ -283,16 +292,25 @@ class Job:
             if state.rank in by_rank
         ]
         return RankOps(
-            state.rank, self.world, "simulated", groups, state.records[-ring:], len(state.records) > ring,
+            state.rank,
+            self.world,
+            "simulated",
+            groups,
+            state.records[-ring:],
+            len(state.records) > ring,
             iteration=state.records[-1].iteration if state.records else -1,
-            heartbeat_s=1000.0 + 7.0 * state.rank + 60.0, finished=state.finished, runs_ahead=self.ahead,
-        )  # fmt: skip
+            heartbeat_s=1000.0 + 7.0 * state.rank + 60.0,
+            finished=state.finished,
+            runs_ahead=self.ahead,
+        )
 
 
 def training(
     layout: Layout, steps: int = 3, micro: int = 2, layers: int = 2, ahead: bool = False
 ) -> Job:
-    """A 3D-parallel training: forward and backward through the pipeline, gradients over dp, a norm over the world."""
+    """A 3D-parallel training: forward and backward through the pipeline, gradients over dp, a norm
+    over the world.
+    """
     job = Job(layout.world_size, layout, ahead)
     for axis in ("tp", "dp", "pp"):
         for ranks in layout.groups(axis):

@@ -1,4 +1,6 @@
-"""Reads a Perfetto file with the protobuf classes that define it, and checks that it is well formed."""
+"""Reads a Perfetto file with the protobuf classes that define it, and checks that it is well
+formed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Slice:
 
 @dataclass
 class Read:
-    """Tracks by uuid: (name, uuid of the parent), the slices and instants on each, and which process is which."""
+    """Tracks by uuid: (name, uuid of the parent), the slices and instants on each, and which
+    process is which.
+    """
 
     names: dict[int, str] = field(default_factory=dict)
     parents: dict[int, int] = field(default_factory=dict)
@@ -87,15 +91,20 @@ def read(data: bytes) -> Read:
             stack.pop().end = at
             continue
         slice = Slice(
-            str(tables["event_names"][event.name_iid]), at,
+            str(tables["event_names"][event.name_iid]),
+            at,
             categories=[str(tables["event_categories"][c]) for c in event.category_iids],
             facts={
-                str(tables["debug_annotation_names"][a.name_iid]): texts[a.string_value_iid] if a.string_value_iid else a.int_value
+                str(tables["debug_annotation_names"][a.name_iid]): texts[a.string_value_iid]
+                if a.string_value_iid
+                else a.int_value
                 for a in event.debug_annotations
             },
-            flows=list(event.flow_ids), ends=list(event.terminating_flow_ids), depth=len(stack),
+            flows=list(event.flow_ids),
+            ends=list(event.terminating_flow_ids),
+            depth=len(stack),
             place=places[event.source_location_iid] if event.source_location_iid else None,
-        )  # fmt: skip
+        )
         if event.type == TrackEvent.TYPE_INSTANT:
             found.instants.setdefault(event.track_uuid, []).append(slice)
         else:
@@ -107,16 +116,14 @@ def read(data: bytes) -> Read:
 
 def _track(found: Read, track: object) -> None:
     assert track.uuid not in found.names, "described twice"  # type: ignore[attr-defined]
-    kind = "process" if track.HasField("process") else "thread" if track.HasField("thread") else ""  # type: ignore[attr-defined]
-    name = (
-        track.process.process_name
-        if kind == "process"
-        else track.thread.thread_name
-        if kind
-        else track.name
-    )  # type: ignore[attr-defined]
+    if track.HasField("process"):  # type: ignore[attr-defined]
+        name = track.process.process_name  # type: ignore[attr-defined]
+    elif track.HasField("thread"):  # type: ignore[attr-defined]
+        name = track.thread.thread_name  # type: ignore[attr-defined]
+    else:
+        name = track.name  # type: ignore[attr-defined]
     found.names[track.uuid] = name  # type: ignore[attr-defined]
-    if kind == "process":
+    if track.HasField("process"):  # type: ignore[attr-defined]
         found.processes[track.uuid] = name  # type: ignore[attr-defined]
     else:
         found.parents[track.uuid] = track.parent_uuid  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""The training of two ranks whose other threads poll (`jobs/polling_job.py`), and what became of it."""
+"""The training of two ranks whose other threads poll (`jobs/polling_job.py`), and what became of
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,13 @@ def polling_environment(job: Job) -> dict[str, str]:
     (job.logs / "control").mkdir()
     port = str(free_port())
     return {
-        "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
-        "HANGDOCTOR_DIR": str(job.logs / "boxes"), "TORCHELASTIC_RUN_ID": f"poll-{port}",
-    }  # fmt: skip
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+        "HANGDOCTOR_DIR": str(job.logs / "boxes"),
+        "TORCHELASTIC_RUN_ID": f"poll-{port}",
+    }
 
 
 def steps(job: Job) -> int:

@@ -1,4 +1,6 @@
-"""Starts real ranks for the probe's tests: plain processes with RANK and friends, killed whatever happens."""
+"""Starts real ranks for the probe's tests: plain processes with RANK and friends, killed whatever
+happens.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         if not k.startswith(("HANGDOCTOR_", "TORCH_", "SLURM_", "RANK"))
     }
     return {
-        **clean, "PYTHONPATH": f"{STARTUP}{os.pathsep}{ROOT}", "HANGDOCTOR_DIR": str(folder), "OMP_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "default", **more,
-    }  # fmt: skip
+        **clean,
+        "PYTHONPATH": f"{STARTUP}{os.pathsep}{ROOT}",
+        "HANGDOCTOR_DIR": str(folder),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "default",
+        **more,
+    }
 
 
 class Rank:
@@ -60,10 +66,19 @@ def ranks(script: str, world: int, env: dict[str, str], *args: str) -> Iterator[
     }
     command = [sys.executable, str(SCRIPTS / script), *args]
     started = [
-        Rank(subprocess.Popen(command, env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}, text=True, bufsize=1,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        Rank(
+            subprocess.Popen(
+                command,
+                env={**env, "RANK": str(r), "LOCAL_RANK": str(r)},
+                text=True,
+                bufsize=1,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
         for r in range(world)
-    ]  # fmt: skip
+    ]
     try:
         yield started
     finally:

@@ -121,7 +121,9 @@ def ranks(count: int, command: list[str], logs: Path) -> Iterator[Job]:
 
 
 def run_cases(count: int, cases: dict[str, list[str]], folder: Path, timeout: float = 110) -> None:
-    """Run each case's flags in turn in one job of `count` ranks; metrics land in folder/NAME.jsonl, see trainer_job.py."""
+    """Run each case's flags in turn in one job of `count` ranks; metrics land in folder/NAME.jsonl,
+    see trainer_job.py.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     plan = folder / "cases.json"
     plan.write_text(json.dumps(cases))

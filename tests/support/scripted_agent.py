@@ -1,4 +1,6 @@
-"""An agent that reports what a test tells it to, with the job's key: states and sizes that no job of this machine has."""
+"""An agent that reports what a test tells it to, with the job's key: states and sizes that no job
+of this machine has.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,35 @@ class ScriptedAgent:
 
 def waiting(rank: int, idle_s: float = 50.0) -> msg.RankNow:
     return msg.RankNow(
-        rank, pid=100 + rank, idle_s=idle_s, iteration=12, phase="forward", op="all_reduce", seq=12, inside=True, box=True
+        rank,
+        pid=100 + rank,
+        idle_s=idle_s,
+        iteration=12,
+        phase="forward",
+        op="all_reduce",
+        seq=12,
+        inside=True,
+        box=True,
+    )
+
+
+def moving(rank: int, iteration: int) -> msg.RankNow:
+    return msg.RankNow(
+        rank, pid=100 + rank, idle_s=0.1, iteration=iteration, phase="forward", op="all_reduce", seq=iteration, box=True
     )  # fmt: skip
 
 
 def outside(rank: int, idle_s: float = 50.0) -> msg.RankNow:
     return msg.RankNow(
-        rank, pid=100 + rank, idle_s=idle_s, iteration=12, phase="data", op="all_gather", seq=11, box=True
-    )  # fmt: skip
+        rank,
+        pid=100 + rank,
+        idle_s=idle_s,
+        iteration=12,
+        phase="data",
+        op="all_gather",
+        seq=11,
+        box=True,
+    )
 
 
 def over(rank: int, finished: bool) -> msg.RankNow:

@@ -26,15 +26,22 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @contextlib.contextmanager
 def starting(tmp_path: Path) -> Iterator[Start]:
-    """Start a program of this test; all of them are ended with it. Output goes to a file named after it."""
+    """Start a program of this test; all of them are ended with it. Output goes to a file named
+    after it.
+    """
     running: list[subprocess.Popen[bytes]] = []
 
     def begin(name: str, *argv: str, **environ: str) -> subprocess.Popen[bytes]:
         with (tmp_path / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *argv], env={k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")} | environ,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, *argv],
+                env={k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
+                | environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         running.append(process)
         return process
 
@@ -92,9 +99,22 @@ class Job:
 
     def agent(self, node: str, key: str, *more: str) -> subprocess.Popen[bytes]:
         return self.begin(
-            f"agent-{node}", "-m", "hangdoctor", "agent", "--folder", str(self.folder), "--node", node, "--job", key,
-            "--interval", "0.2", "--spool", str(self.logs / f"spool-{node}"), *more,
-        )  # fmt: skip
+            f"agent-{node}",
+            "-m",
+            "hangdoctor",
+            "agent",
+            "--folder",
+            str(self.folder),
+            "--node",
+            node,
+            "--job",
+            key,
+            "--interval",
+            "0.2",
+            "--spool",
+            str(self.logs / f"spool-{node}"),
+            *more,
+        )
 
     def said(self, name: str, words: str) -> int:
         path = self.logs / f"{name}.log"
@@ -104,9 +124,19 @@ class Job:
         """A collector below the first."""
         bound = self.said(name, "listening on")
         process = self.begin(
-            name, "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--parent", "auto", "--name", name, "--bind",
+            name,
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(self.folder),
+            "--parent",
+            "auto",
+            "--name",
+            name,
+            "--bind",
             "tcp://127.0.0.1:*",
-        )  # fmt: skip
+        )
         wait_until(
             lambda: self.said(name, "listening on") > bound or process.poll() is not None,
             "the collector listens",
@@ -124,7 +154,8 @@ class Job:
     def peer(self, own: bool = True, name: bytes = b"peer", curve: bool = True) -> Iterator[Any]:
         """A socket to the collector, with the job's key, with a stranger's, or in plaintext.
 
-        It lets go of what was not sent: a context waits for that when it ends, also behind a failed check, and for good.
+        It lets go of what was not sent: a context waits for that when it ends, also behind a failed
+        check, and for good.
         """
         made = keys.load(self.folder)
         context = zmq.Context()

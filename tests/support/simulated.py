@@ -1,6 +1,7 @@
 """A job, its agents and their collector's core in simulated time: hours pass in seconds.
 
-Four nodes with two ranks each. The plan of the job is a sequence of `Pause`: what the ranks do until the next progress.
+Four nodes with two ranks each. The plan of the job is a sequence of `Pause`: what the ranks do
+until the next progress.
 """
 
 from __future__ import annotations
@@ -140,9 +141,18 @@ class Simulation:
         idle = max(0.0, self.now - self.event)
         inside = number not in (*p.outside, *p.busy, *p.stopped, *p.dead)
         return msg.RankNow(
-            number, 10 + number, idle, phase=p.phase, op="broadcast" if number in p.apart else "all_reduce", seq=1,
-            inside=inside, busy=number in p.busy, box=True, over=number in p.dead, held="T" if number in p.stopped else "",
-        )  # fmt: skip
+            number,
+            10 + number,
+            idle,
+            phase=p.phase,
+            op="broadcast" if number in p.apart else "all_reduce",
+            seq=1,
+            inside=inside,
+            busy=number in p.busy,
+            box=True,
+            over=number in p.dead,
+            held="T" if number in p.stopped else "",
+        )
 
     def report(self, node: int) -> None:
         if self.slow.get(node, 0.0) > self.now:
@@ -156,7 +166,15 @@ class Simulation:
         self.seq[node] += 1
         for rank in changed:
             rank.idle_s = max(0.0, rank.idle_s - late_s)
-        report = msg.Report(self.seq[node], 1, 0.0, changed, late_s, 1800.0, past)
+        report = msg.Report(
+            seq=self.seq[node],
+            oldest=1,
+            at=0.0,
+            ranks=changed,
+            late_s=late_s,
+            timeout_s=1800.0,
+            past=past,
+        )
         self.say(node, report)
 
     def step(self) -> None:

@@ -23,7 +23,9 @@ JOB = Path(__file__).parent / "jobs" / "stage.py"
 def wait_until(
     condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = 60.0
 ) -> None:
-    """Poll a condition under a limit; the failure names what did not come (a callable: asked at that time)."""
+    """Poll a condition under a limit; the failure names what did not come (a callable: asked at
+    that time).
+    """
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -56,7 +58,9 @@ def hangdoctor(
 
 
 def switches(pid: int) -> str:
-    """State and context switches of a process's main thread: equal readings mean that it did not run."""
+    """State and context switches of a process's main thread: equal readings mean that it did not
+    run.
+    """
     try:
         text = Path(f"/proc/{pid}/task/{pid}/status").read_text()
     except OSError:
@@ -70,7 +74,9 @@ _TGKILL = 234 if platform.machine() == "x86_64" else 131
 
 
 def interrupt(pid: int) -> None:
-    """SIGUSR1 to the main thread itself: sent to the process, another thread may take it, and the main one sleeps on."""
+    """SIGUSR1 to the main thread itself: sent to the process, another thread may take it, and the
+    main one sleeps on.
+    """
     ctypes.CDLL(None).syscall(_TGKILL, pid, pid, int(signal.SIGUSR1))
 
 
@@ -108,10 +114,18 @@ class Stage:
         for rank in self.ranks:
             with (self.folder / f"log.{rank}").open("wb") as log:
                 self.processes[rank] = subprocess.Popen(
-                    [sys.executable, str(JOB), str(self.folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(self.world)},
+                    [sys.executable, str(JOB), str(self.folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=env
+                    | {
+                        "RANK": str(rank),
+                        "LOCAL_RANK": str(rank),
+                        "LOCAL_WORLD_SIZE": str(self.world),
+                    },
                     start_new_session=True,
-                )  # fmt: skip
+                )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,7 +173,9 @@ class Stage:
             self.wait_rest(r)
 
     def wait_rest(self, rank: int) -> None:
-        """Until the rank's main thread has not run for 0.3 s; it then is where the scenario leads it."""
+        """Until the rank's main thread has not run for 0.3 s; it then is where the scenario leads
+        it.
+        """
         last = [switches(self.pid(rank)), time.monotonic()]
 
         def rests() -> bool:

@@ -1,4 +1,6 @@
-"""A live job above a tree of collectors: two nodes in process namespaces of their own, each behind a collector of its own."""
+"""A live job above a tree of collectors: two nodes in process namespaces of their own, each behind
+a collector of its own.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class TreeJob(LiveJob):
 
     def __init__(self, folder: Path, nodes: int = 2) -> None:
         super().__init__(folder, world=2 * nodes)
-        self.run_id = f"tree-{os.getpid()}-x"  # the agent of another job of these tests sees into the namespaces
+        # The agent of another job of these tests sees into the namespaces
+        self.run_id = f"tree-{os.getpid()}-x"
         self.nodes = nodes
         self.port = str(free_port())
         self._holders: dict[int, int] = {}
@@ -42,14 +45,34 @@ class TreeJob(LiveJob):
             self._hold(node)
             for rank in (2 * node, 2 * node + 1):
                 self.inside(
-                    node, f"rank{rank}", str(JOB), str(self.control), RANK=str(rank), WORLD_SIZE=str(self.world),
-                    MASTER_ADDR="127.0.0.1", MASTER_PORT=self.port, TORCHELASTIC_RUN_ID=self.run_id,
+                    node,
+                    f"rank{rank}",
+                    str(JOB),
+                    str(self.control),
+                    RANK=str(rank),
+                    WORLD_SIZE=str(self.world),
+                    MASTER_ADDR="127.0.0.1",
+                    MASTER_PORT=self.port,
+                    TORCHELASTIC_RUN_ID=self.run_id,
                     HANGDOCTOR_DIR=str(self.boxes(node)),
-                )  # fmt: skip
+                )
             self.inside(
-                node, f"agent{node}", "-m", "hangdoctor", "agent", "--folder", str(self.folder), "--via", f"r{node}", "--node",
-                f"n{node}", "--job", self.run_id, "--spool", str(self.base / f"spool{node}"),
-            )  # fmt: skip
+                node,
+                f"agent{node}",
+                "-m",
+                "hangdoctor",
+                "agent",
+                "--folder",
+                str(self.folder),
+                "--via",
+                f"r{node}",
+                "--node",
+                f"n{node}",
+                "--job",
+                self.run_id,
+                "--spool",
+                str(self.base / f"spool{node}"),
+            )
         wait_until(self.trains, f"all ranks train: {self.log('collector')}", 100)
 
     def collector(self, *more: str) -> None:
@@ -57,9 +80,19 @@ class TreeJob(LiveJob):
         before = self.token
         (self.folder / "web.json").unlink(missing_ok=True)
         process = self.start(
-            "collector", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--bind", "tcp://127.0.0.1:*", "--web",
-            "127.0.0.1:0", *more, PYTHONPATH=str(ROOT),
-        )  # fmt: skip
+            "collector",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(self.folder),
+            "--bind",
+            "tcp://127.0.0.1:*",
+            "--web",
+            "127.0.0.1:0",
+            *more,
+            PYTHONPATH=str(ROOT),
+        )
         wait_until(
             lambda: (self.folder / "web.json").exists() or process.poll() is not None,
             "the page is there",
@@ -71,9 +104,20 @@ class TreeJob(LiveJob):
     def relay(self, node: int) -> None:
         """The collector that this node is behind."""
         self.start(
-            f"r{node}", "-m", "hangdoctor", "collect", "--folder", str(self.folder), "--parent", "auto", "--name", f"r{node}",
-            "--bind", "tcp://127.0.0.1:*", PYTHONPATH=str(ROOT),
-        )  # fmt: skip
+            f"r{node}",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(self.folder),
+            "--parent",
+            "auto",
+            "--name",
+            f"r{node}",
+            "--bind",
+            "tcp://127.0.0.1:*",
+            PYTHONPATH=str(ROOT),
+        )
 
     def lose(self, name: str) -> None:
         """Kill one of them, as a failing node does."""
@@ -85,9 +129,17 @@ class TreeJob(LiveJob):
         log = (self.base / f"node{node}.log").open("ab")
         with log:
             holder = subprocess.Popen(
-                [*HERE, sys.executable, "-c", "import time; print('up', flush=True); time.sleep(100_000)"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    *HERE,
+                    sys.executable,
+                    "-c",
+                    "import time; print('up', flush=True); time.sleep(100_000)",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         self.processes[f"node{node}"] = holder
         wait_until(
             lambda: "up" in self.log(f"node{node}") or holder.poll() is not None, "a namespace"

@@ -1,4 +1,6 @@
-"""A steady job on the lab cluster with its sidecar, as the tests and `benchmarks.sidecar_latency` break it."""
+"""A steady job on the lab cluster with its sidecar, as the tests and `benchmarks.sidecar_latency`
+break it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ RANK_SETTINGS = {
 
 
 class Watched:
-    """`ranks` of `steady_job.py` on four nodes, and a sidecar on the login node unless `own` is off."""
+    """`ranks` of `steady_job.py` on four nodes, and a sidecar on the login node unless `own` is
+    off.
+    """
 
     def __init__(self, cluster: Cluster, name: str, ranks: int, port: int) -> None:
         self.cluster, self.ranks, self.port = cluster, ranks, port
@@ -62,13 +66,29 @@ class Watched:
 
     def submit_with_sidecar(self, config: Path) -> None:
         """By the job script that comes with hangdoctor: the sidecar runs inside the job."""
-        environ = {**RANK_SETTINGS, "MASTER_PORT": str(self.port), "BARE": "1", "HANGDOCTOR_FOLDER": str(self.folder),
-                   "HANGDOCTOR_CONFIG": str(config), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
+        environ = {
+            **RANK_SETTINGS,
+            "MASTER_PORT": str(self.port),
+            "BARE": "1",
+            "HANGDOCTOR_FOLDER": str(self.folder),
+            "HANGDOCTOR_CONFIG": str(config),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
         self.log = self.cluster.folder / "script.out"
         command = [
-            "sbatch", "--parsable", f"-N{NODES}", f"--ntasks-per-node={self.ranks // NODES}", "--gres=gpu:1", "-o", str(self.log),
-            "--open-mode=append", str(ROOT / "scripts/slurm/train_with_hangdoctor.sbatch"), sys.executable, str(JOB), str(self.control),
-        ]  # fmt: skip
+            "sbatch",
+            "--parsable",
+            f"-N{NODES}",
+            f"--ntasks-per-node={self.ranks // NODES}",
+            "--gres=gpu:1",
+            "-o",
+            str(self.log),
+            "--open-mode=append",
+            str(ROOT / "scripts/slurm/train_with_hangdoctor.sbatch"),
+            sys.executable,
+            str(JOB),
+            str(self.control),
+        ]
         self.id = self.cluster.login(*command, env=environ)
         self.cluster.wait_state(self.id, "RUNNING")
 
@@ -79,9 +99,13 @@ class Watched:
         command = [sys.executable, "-m", "hangdoctor", "sidecar", *more]
         with (log or self.log).open("wb") as out:
             process = subprocess.Popen(
-                [LAB / "cluster-node", "exec", "login", *command], env=self.cluster.env | (env or {}), stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                [LAB / "cluster-node", "exec", "login", *command],
+                env=self.cluster.env | (env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         self.processes.append(process)
         return process
 

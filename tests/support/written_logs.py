@@ -1,7 +1,8 @@
 """Log lines in the formats of torch's and NCCL's own strings, for what needs GPUs to happen.
 
-The strings are those of `ProcessGroupNCCL.cpp` as of three generations: 2.1 (no counters), 2.3 to 2.5 (`[PG 0 Rank 3]`),
-2.6 to 2.13 (`[PG ID 0 PG GUID 0(default_pg) Rank 3]`, dump signals), and of `TraceUtils.h`.
+The strings are those of `ProcessGroupNCCL.cpp` as of three generations: 2.1 (no counters), 2.3 to
+2.5 (`[PG 0 Rank 3]`), 2.6 to 2.13 (`[PG ID 0 PG GUID 0(default_pg) Rank 3]`, dump signals), and of
+`TraceUtils.h`.
 """
 
 from __future__ import annotations
@@ -97,9 +98,12 @@ def table(first: str, *others: str) -> str:
     rest = rest or "  <NO_OTHER_FAILURES>\n"
     rule = "-" * 60
     return (
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60
-        + f"\ntrain.py FAILED\n{rule}\nFailures:\n{rest}{rule}\nRoot Cause (first observed failure):\n[0]:\n{first}" + "=" * 60 + "\n"
-    )  # fmt: skip
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        + "=" * 60
+        + f"\ntrain.py FAILED\n{rule}\nFailures:\n{rest}{rule}\nRoot Cause (first observed failure):\n[0]:\n{first}"
+        + "=" * 60
+        + "\n"
+    )
 
 
 def traceback(rank: int, error: str, function: str = "load_batch", line: int = 40) -> str:

@@ -71,12 +71,21 @@ def test_members_of_a_group() -> None:
 @pytest.mark.parametrize(
     ("hosts", "text"),
     [
-        (["n2", "n1", "n3", "login"], "login,n[1-3]"), (["n1"], "n1"), (["n1", "n3"], "n[1,3]"), (["n08", "n09", "n10"], "n[08-10]"),
-        (["n9", "n10"], "n[9-10]"), (["n01", "n1"], "n01,n1"), (["10.0.0.1", "10.0.0.2"], "10.0.0.1,10.0.0.2"), (["7", "8"], "7,8"),
-        (["n08", "n9", "n10", "n100"], "n[08,10],n[9,100]"), (["n0", "n1", "n10"], "n[0-1,10]"), (["n00", "n0"], "n0,n00"),
-        (["a" + "1" * 18, "a" + "1" * 19], "a111111111111111111,a1111111111111111111"), ([], ""),
+        (["n2", "n1", "n3", "login"], "login,n[1-3]"),
+        (["n1"], "n1"),
+        (["n1", "n3"], "n[1,3]"),
+        (["n08", "n09", "n10"], "n[08-10]"),
+        (["n9", "n10"], "n[9-10]"),
+        (["n01", "n1"], "n01,n1"),
+        (["10.0.0.1", "10.0.0.2"], "10.0.0.1,10.0.0.2"),
+        (["7", "8"], "7,8"),
+        (["n08", "n9", "n10", "n100"], "n[08,10],n[9,100]"),
+        (["n0", "n1", "n10"], "n[0-1,10]"),
+        (["n00", "n0"], "n0,n00"),
+        (["a" + "1" * 18, "a" + "1" * 19], "a111111111111111111,a1111111111111111111"),
+        ([], ""),
     ],
-)  # fmt: skip
+)
 def test_hosts_come_back_as_they_were(hosts: list[str], text: str) -> None:
     assert ranges.format_hosts(hosts) == text
     assert sorted(ranges.parse_hosts(text)) == sorted(hosts)
@@ -84,8 +93,16 @@ def test_hosts_come_back_as_they_were(hosts: list[str], text: str) -> None:
 
 def test_a_list_of_hosts_is_expanded_in_the_order_written() -> None:
     assert ranges.parse_hosts("b2,a[3,1], ,,x[08-10]y[1-2], ") == [
-        "b2", "a3", "a1", "x08y1", "x08y2", "x09y1", "x09y2", "x10y1", "x10y2",
-    ]  # fmt: skip
+        "b2",
+        "a3",
+        "a1",
+        "x08y1",
+        "x08y2",
+        "x09y1",
+        "x09y2",
+        "x10y1",
+        "x10y2",
+    ]
     assert ranges.parse_hosts("n[ 1 , 2 ]") == ["n1", "n2"]
 
 
@@ -128,11 +145,16 @@ def ras_of(size: int) -> JobCapture:
 @pytest.mark.parametrize(
     "capture",
     [
-        JobCapture("j", world_size=MAX_RANKS), of_rank(rank=MAX_RANKS), of_rank(rank=-1), of_rank(world_size=MAX_RANKS),
-        of_rank(ops=RankOps(0, MAX_RANKS)), ras_of(MAX_RANKS), JobCapture("j", layout=Layout(MAX_RANKS, 1, 1)),
+        JobCapture("j", world_size=MAX_RANKS),
+        of_rank(rank=MAX_RANKS),
+        of_rank(rank=-1),
+        of_rank(world_size=MAX_RANKS),
+        of_rank(ops=RankOps(0, MAX_RANKS)),
+        ras_of(MAX_RANKS),
+        JobCapture("j", layout=Layout(MAX_RANKS, 1, 1)),
         JobCapture("j", [NodeCapture("n1", layout=Layout(1, 1, 1))]),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_a_job_can_have(capture: JobCapture) -> None:
     checks.check_job(capture)
 
@@ -140,13 +162,22 @@ def test_numbers_that_a_job_can_have(capture: JobCapture) -> None:
 @pytest.mark.parametrize(
     "capture",
     [
-        JobCapture("j", world_size=MAX_RANKS + 1), JobCapture("j", world_size=-2), of_rank(rank=MAX_RANKS + 1), of_rank(rank=-2),
-        of_rank(world_size=MAX_RANKS + 1), of_rank(ops=RankOps(0, MAX_RANKS + 1)), of_rank(ops=RankOps(MAX_RANKS + 1, 1)),
-        of_rank(ops_before=RankOps(0, MAX_RANKS + 1)), of_rank(ops=RankOps(0, 1, layout=Layout(0, 1, 1))), ras_of(MAX_RANKS + 1),
-        JobCapture("j", layout=Layout(MAX_RANKS, 2, 1)), JobCapture("j", layout=Layout(1, 0, 1)),
-        JobCapture("j", layout=Layout(1, 1, 0)), JobCapture("j", [NodeCapture("n1", layout=Layout(0, 1, 1))]),
+        JobCapture("j", world_size=MAX_RANKS + 1),
+        JobCapture("j", world_size=-2),
+        of_rank(rank=MAX_RANKS + 1),
+        of_rank(rank=-2),
+        of_rank(world_size=MAX_RANKS + 1),
+        of_rank(ops=RankOps(0, MAX_RANKS + 1)),
+        of_rank(ops=RankOps(MAX_RANKS + 1, 1)),
+        of_rank(ops_before=RankOps(0, MAX_RANKS + 1)),
+        of_rank(ops=RankOps(0, 1, layout=Layout(0, 1, 1))),
+        ras_of(MAX_RANKS + 1),
+        JobCapture("j", layout=Layout(MAX_RANKS, 2, 1)),
+        JobCapture("j", layout=Layout(1, 0, 1)),
+        JobCapture("j", layout=Layout(1, 1, 0)),
+        JobCapture("j", [NodeCapture("n1", layout=Layout(0, 1, 1))]),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_no_job_has(capture: JobCapture) -> None:
     with pytest.raises(BadInput, match="a job has at most 2,000,000"):
         checks.check_job(capture)

@@ -30,16 +30,21 @@ SECRETS = [
     (["sk-proj-" + "aB3dE5gH7jK9mN1pQ3rS"], [REDACTED]),
     (["ghp_" + "a1B2c3D4e5F6g7H8i9J0"], [REDACTED]),
     (["AKIAIOSFODNN7EXAMPLE"], [REDACTED]),
-    (["--url", "https://me:geheim@host/path?x=1"], ["--url", f"https://me:{REDACTED}@host/path?x=1"]),
+    (
+        ["--url", "https://me:geheim@host/path?x=1"],
+        ["--url", f"https://me:{REDACTED}@host/path?x=1"],
+    ),
     (["https://host/x?token=geheim&step=7"], [f"https://host/x?token={REDACTED}&step=7"]),
     (["-H", "Authorization: Bearer abc.def-123"], ["-H", f"Authorization: Bearer {REDACTED}"]),
-    (["bash", "-c", "export WANDB_API_KEY=abc; python t.py --token xyz --seed 1"],
-     ["bash", "-c", f"export WANDB_API_KEY={REDACTED}; python t.py --token {REDACTED} --seed 1"]),
+    (
+        ["bash", "-c", "export WANDB_API_KEY=abc; python t.py --token xyz --seed 1"],
+        ["bash", "-c", f"export WANDB_API_KEY={REDACTED}; python t.py --token {REDACTED} --seed 1"],
+    ),
     (['{"api_key": "swordfish", "lr": 0.1}'], [f'{{"api_key": "{REDACTED}", "lr": 0.1}}']),
     (["--key", HEX], ["--key", REDACTED]),
     ([f"--wandb-key={HEX}"], [f"--wandb-key={REDACTED}"]),
     (["--token=hf_short", "--token"], [f"--token={REDACTED}", "--token"]),
-]  # fmt: skip
+]
 
 ORDINARY = [
     ["--tokenizer", "gpt2"],
@@ -172,12 +177,24 @@ RANDOM = "aB3dE5gH7jK9mN1p"  # of sixteen characters: the shortest that looks ra
 @pytest.mark.parametrize(
     ("name", "value", "hidden"),
     [
-        ("--key", RANDOM, True), ("--key", RANDOM[:15], False), ("--key", RANDOM.replace("a", "!", 1), False), ("--key", "abcdefghijklmnopq", False),
-        ("--key", "1234567890123456", False), ("--key", "aaaaaaaaaaaaaaaaaa1", False), ("--key-id", RANDOM, True), ("--key-id", "main", False),
-        ("--node-id", RANDOM, False), ("--access-key", "main", True), ("--sort-key", "main", False), ("--sort-key", RANDOM, True),
-        ("--cookie", "main", True), ("--token", "main", True), ("--pad-token", "main", False), ("--max-tokens", "main", False),
+        ("--key", RANDOM, True),
+        ("--key", RANDOM[:15], False),
+        ("--key", RANDOM.replace("a", "!", 1), False),
+        ("--key", "abcdefghijklmnopq", False),
+        ("--key", "1234567890123456", False),
+        ("--key", "aaaaaaaaaaaaaaaaaa1", False),
+        ("--key-id", RANDOM, True),
+        ("--key-id", "main", False),
+        ("--node-id", RANDOM, False),
+        ("--access-key", "main", True),
+        ("--sort-key", "main", False),
+        ("--sort-key", RANDOM, True),
+        ("--cookie", "main", True),
+        ("--token", "main", True),
+        ("--pad-token", "main", False),
+        ("--max-tokens", "main", False),
     ],
-)  # fmt: skip
+)
 def test_what_a_name_means_for_its_value(name: str, value: str, hidden: bool) -> None:
     assert arguments([name, value]) == [name, REDACTED if hidden else value]
     assert text(f"{name} {value}") == f"{name} {REDACTED if hidden else value}"

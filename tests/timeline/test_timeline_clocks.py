@@ -17,7 +17,9 @@ START = 1_700_000_000 * 10**9
 
 
 class Program:
-    """Ranks on nodes whose clocks are wrong by a known amount; every operation takes as long as chance wants."""
+    """Ranks on nodes whose clocks are wrong by a known amount; every operation takes as long as
+    chance wants.
+    """
 
     def __init__(self, seed: int, nodes: int, per_node: int = 2, ppm: float = 0.0) -> None:
         self.rng = random.Random(seed)
@@ -60,13 +62,11 @@ class Program:
             if uid not in {g.uid for g in self.ops[r].groups}:
                 self.ops[r].groups.append(Group(uid, ranks))
             latency = self.rng.randrange(20_000, 400_000)
-            waits_for = (
-                [entered[root]]
-                if op == "broadcast"
-                else list(entered.values())
-                if op == "all_reduce" or r == root
-                else []
-            )
+            waits_for = []
+            if op == "broadcast":
+                waits_for = [entered[root]]
+            elif op == "all_reduce" or r == root:
+                waits_for = list(entered.values())
             self.now[r] = max([entered[r], *waits_for]) + latency
             self.record(r, uid, seq, op, (entered[r], self.now[r]), root=root)
 
@@ -103,7 +103,9 @@ class Program:
 
 
 def truth_holds(program: Program, clocks: list[Correction], slack_ns: int = 1000) -> None:
-    """The true offset lies within the bound of each; a float keeps times of today to a quarter of a microsecond."""
+    """The true offset lies within the bound of each; a float keeps times of today to a quarter of a
+    microsecond.
+    """
     for n, correction in enumerate(clocks):
         assert correction.bound_ns is not None, correction.why
         assert abs(correction.offset_ns + program.ahead[n]) <= correction.bound_ns + slack_ns

@@ -1,4 +1,6 @@
-"""A real job of two nodes with clocks an hour apart that ends in a hang: its timeline, in every form, against what it did."""
+"""A real job of two nodes with clocks an hour apart that ends in a hang: its timeline, in every
+form, against what it did.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """The job hangs; a bundle and a copy of the boxes are taken, everything else is made of those after it has gone."""
+    """The job hangs; a bundle and a copy of the boxes are taken, everything else is made of those
+    after it has gone.
+    """
     folder = tmp_path_factory.mktemp("timeline")
     env = environment(folder / "boxes")
     env["PYTHONPATH"] = env["PYTHONPATH"].split(":")[-1]  # this job installs the probe by itself
@@ -66,9 +70,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
             ["cp", "-r", folder / "boxes", folder / "kept"], check=False
         )  # sockets cannot be copied
     hangdoctor(
-        "report", "bundle", "--perfetto", "r.pftrace", "--folded", "r.folded", "--speedscope", "r.speedscope.json",
-        "--folded-by-rank", "each.folded", cwd=folder
-    )  # fmt: skip
+        "report",
+        "bundle",
+        "--perfetto",
+        "r.pftrace",
+        "--folded",
+        "r.folded",
+        "--speedscope",
+        "r.speedscope.json",
+        "--folded-by-rank",
+        "each.folded",
+        cwd=folder,
+    )
     told = hangdoctor(
         "trace", "export", "kept", "-o", "t.pftrace", "--torch-profiler", "profile", cwd=folder
     ).stderr
@@ -231,7 +244,9 @@ def test_python_calls_nest_around_the_operations_that_they_made(
 
 
 def test_slices_of_torch_profiler_lie_where_the_rank_recorded_the_same(exported: Read) -> None:
-    """The profile's own annotation of a phase against the probe's mark of that phase: two clocks of one process."""
+    """The profile's own annotation of a phase against the probe's mark of that phase: two clocks of
+    one process.
+    """
     for rank in (0, 1):
         tracks = exported.rank(rank)
         phases = [s for s in tracks["phases"] if s.name == "reduce"]

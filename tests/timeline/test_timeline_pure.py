@@ -44,15 +44,27 @@ def history(world: int, records: list[Record], told: bool = True) -> Timeline:
         if uid not in {g.uid for g in ops[rank].groups}:
             ops[rank].groups.append(Group(uid, group))
         ops[rank].operations.append(
-            Operation(uid, seq, op, "done" if left >= 0 else "entered", entered_s=T0 + entered / 1e3, thread=9, shapes="[256]", dtype="float32",
-                      left_s=T0 + left / 1e3 if left >= 0 else 0.0, iteration=step if told else -1)
-        )  # fmt: skip
+            Operation(
+                uid,
+                seq,
+                op,
+                "done" if left >= 0 else "entered",
+                entered_s=T0 + entered / 1e3,
+                thread=9,
+                shapes="[256]",
+                dtype="float32",
+                left_s=T0 + left / 1e3 if left >= 0 else 0.0,
+                iteration=step if told else -1,
+            )
+        )
     traces = [RankTrace(r, ops[r], "n0", 50 + r, "n0") for r in range(world)]
     return build(Trace(traces, {g.uid: g for o in ops for g in o.groups}, "made-up"))
 
 
 def late_pair_member(step: int, begin: float, late: float) -> list[Record]:
-    """One step of 100 ms: rank 2 comes `late` to its pair, both of that pair so much later to the whole."""
+    """One step of 100 ms: rank 2 comes `late` to its pair, both of that pair so much later to the
+    whole.
+    """
     records = []
     for pair in PAIRS:
         at = begin + 10 + (late if 2 in pair else 0)
@@ -89,10 +101,15 @@ def test_a_delay_is_counted_once_and_not_blamed_on_who_suffered_it() -> None:
 
 
 def test_a_broadcast_waits_for_its_root_alone_and_a_message_for_its_sender() -> None:
-    line = history(4, [
-        (0, WORLD, 1, "broadcast", 0, 40, 41), (1, WORLD, 1, "broadcast", 0, 10, 42), (2, WORLD, 1, "broadcast", 0, 90, 91),
-        (3, WORLD, 1, "broadcast", 0, 41, 42),
-    ])  # fmt: skip
+    line = history(
+        4,
+        [
+            (0, WORLD, 1, "broadcast", 0, 40, 41),
+            (1, WORLD, 1, "broadcast", 0, 10, 42),
+            (2, WORLD, 1, "broadcast", 0, 90, 91),
+            (3, WORLD, 1, "broadcast", 0, 41, 42),
+        ],
+    )
     for lane in line.lanes:
         lane.trace.ops.operations[0].root = 0
     found = analyse(line)
@@ -132,7 +149,9 @@ def test_nothing_to_say_is_said_without_a_culprit() -> None:
 
 
 def ends_in(open_: list[Record], beat_ms: float) -> Timeline:
-    """Steps in which rank 0 comes 5 ms late, then `open_`; ranks live on, which their heartbeats show, until `beat_ms`."""
+    """Steps in which rank 0 comes 5 ms late, then `open_`; ranks live on, which their heartbeats
+    show, until `beat_ms`.
+    """
     records = [
         (r, WORLD, n + 1, "all_reduce", n, 10.0 * n + 5 * (r == 0), 10.0 * n + 6)
         for n in range(4)
@@ -153,7 +172,15 @@ def shown(found: LateArrivals) -> list[str]:
 def test_a_job_that_hangs_at_its_end_says_so_before_the_ranking() -> None:
     stuck = [(r, WORLD, 5, "all_gather_object", 4, 40.0, -1.0) for r in (0, 1, 2)]
     found = analyse(ends_in(stuck, 40.0 + 112_000))
-    assert found.hang == Hang("all_gather_object", 5, "ranks 0-3", [0, 1, 2], [3], [], 112_000.0)
+    assert found.hang == Hang(
+        op="all_gather_object",
+        seq=5,
+        group="ranks 0-3",
+        ranks=[0, 1, 2],
+        missing=[3],
+        unseen=[],
+        for_ms=112_000.0,
+    )
     lines = shown(found)
     assert (
         lines[0]
@@ -309,8 +336,12 @@ def test_gpu_slices_get_a_track_for_each_stream_on_the_ranks_clock(tmp_path: Pat
         ],
     )
     base = int(T0) * 10**9 - 5 * 10**9  # ts counts from there, in microseconds
-    events = [kernel("gemm", 5_000_000 + 2_000, 900, 7), kernel("ncclAllReduce", 5_000_000 - 1_000, 3_000, 20),
-              kernel("Memcpy HtoD", 5_000_000 + 100, 5, 7, "gpu_memcpy"), {"ph": "M", "name": "process_name", "args": {"name": "python"}}]  # fmt: skip
+    events = [
+        kernel("gemm", 5_000_000 + 2_000, 900, 7),
+        kernel("ncclAllReduce", 5_000_000 - 1_000, 3_000, 20),
+        kernel("Memcpy HtoD", 5_000_000 + 100, 5, 7, "gpu_memcpy"),
+        {"ph": "M", "name": "process_name", "args": {"name": "python"}},
+    ]
     (tmp_path / "a.pt.trace.json").write_text(json.dumps(kineto(0, base, events)))
     (tmp_path / "b.pt.trace.json.gz").write_bytes(
         gzip.compress(json.dumps(kineto(5, base, events)).encode())
@@ -357,8 +388,17 @@ def test_calls_nest_and_those_that_never_returned_stay_open() -> None:
         for i, n in enumerate(["main", "step", "load", "helper"])
     ]
     threads = [CallThread(50, "MainThread"), CallThread(51, "Loader")]
-    said = [(0, "return", 3, 0), (1, "call", 1, 0), (2, "call", 2, 0), (2, "open", 0, 1), (3, "return", 2, 0), (4, "call", 2, 0),
-            (5, "exception", 2, 0), (6, "call", 3, 0), (7, "call", 2, 1)]  # fmt: skip
+    said = [
+        (0, "return", 3, 0),
+        (1, "call", 1, 0),
+        (2, "call", 2, 0),
+        (2, "open", 0, 1),
+        (3, "return", 2, 0),
+        (4, "call", 2, 0),
+        (5, "exception", 2, 0),
+        (6, "call", 3, 0),
+        (7, "call", 2, 1),
+    ]
     calls = CallTrace(0, 50, "tracing", base_ns=int(T0 * 1e9), functions=functions, threads=threads)
     calls.events = [
         Event(at * 1_000_000, kind, function, thread) for at, kind, function, thread in said

@@ -94,7 +94,9 @@ class FakeEngine:
 
 
 def test_markers_of_a_killed_save_are_not_taken_for_ranks_that_have_written(tmp_path) -> None:
-    """Two ranks, killed while rank 0 wrote; rank 1's marker must not complete the next save, which rank 1 is slow at."""
+    """Two ranks, killed while rank 0 wrote; rank 1's marker must not complete the next save, which
+    rank 1 is slow at.
+    """
     partial = tmp_path / "global_step5.partial"
     partial.mkdir()
     files.leave_marker(partial, 1, {})

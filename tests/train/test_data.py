@@ -143,7 +143,9 @@ def test_tokens_of_another_tokenizer_are_refused(tmp_path) -> None:
 
 
 def test_data_is_looked_at_before_any_process_group(tmp_path) -> None:
-    """Five documents leave none for validation, which would else be found out at the first evaluation."""
+    """Five documents leave none for validation, which would else be found out at the first
+    evaluation.
+    """
     write_documents(str(tmp_path / "w"), [[1] * 200] * 5, 257)
     here = ["--data.path", str(tmp_path / "w")]
     session.check_data(checked(*here), 0)

@@ -139,7 +139,9 @@ def test_zero_0_skips_a_step_whose_gradients_are_not_finite(grad, skipped) -> No
 
 
 class FakeZero:
-    """DeepSpeed's ZeRO-1 optimizer as far as its norm: gradients by group, one of them with padding behind."""
+    """DeepSpeed's ZeRO-1 optimizer as far as its norm: gradients by group, one of them with padding
+    behind.
+    """
 
     def __init__(self) -> None:
         padding = torch.full((3,), 7.0)
@@ -248,7 +250,9 @@ def test_rotary_depends_on_distance_only() -> None:
 
 
 def test_dropout_streams() -> None:
-    """Outside of tensor parallel regions ranks draw the same numbers, inside different ones, and recomputation repeats."""
+    """Outside of tensor parallel regions ranks draw the same numbers, inside different ones, and
+    recomputation repeats.
+    """
 
     def draw(tp: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         state = RandomState(7, 0, 0, tp, CPU)

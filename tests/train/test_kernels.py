@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-# The interpreter is chosen when a kernel is defined: this file runs itself again with the variable set.
+# The interpreter is chosen when a kernel is defined: this file runs itself again with the variable
+# set.
 INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -114,7 +115,9 @@ if INSIDE:
         torch.testing.assert_close(y.max(), torch.tensor(1 / 0.75))
 
     def test_dropout_draws_from_torchs_stream() -> None:
-        """Another mask each time, and the same one when the stream is set back, as recomputation does."""
+        """Another mask each time, and the same one when the stream is set back, as recomputation
+        does.
+        """
         x, bias, residual = torch.ones(8, 300), torch.zeros(300), torch.zeros(8, 300)
         before = torch.get_rng_state()
         first, second = (bias_dropout_add.fused(x, bias, residual, 0.5, True) for _ in range(2))

@@ -1,4 +1,6 @@
-"""Configuration: what is refused, with which arithmetic, and that it happens before any process group."""
+"""Configuration: what is refused, with which arithmetic, and that it happens before any process
+group.
+"""
 
 from __future__ import annotations
 
@@ -255,7 +257,9 @@ def test_every_launcher_is_understood(environ, rank, size, local) -> None:
 
 
 def test_a_gpu_of_its_own_is_number_0_for_deepspeed_too() -> None:
-    """srun with one GPU bound to each task: every rank sees one device, and DeepSpeed takes LOCAL_RANK for its number."""
+    """srun with one GPU bound to each task: every rank sees one device, and DeepSpeed takes
+    LOCAL_RANK for its number.
+    """
     found = discover(
         {
             "OMPI_COMM_WORLD_RANK": "3",

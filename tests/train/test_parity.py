@@ -1,4 +1,6 @@
-"""Every kind of parallelism gives the losses and gradient norms of a plain torch GPT on one process."""
+"""Every kind of parallelism gives the losses and gradient norms of a plain torch GPT on one
+process.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ CASES = {
     "bloom_2x2x1_recompute": "--parallel.tp 2 --parallel.pp 2 --parallel.sequence_parallel true --model.recompute true",
     "bf16_2x2x1": "--parallel.tp 2 --parallel.pp 2",
     "gpt_1x1x4_evaluated": "--evaluate.interval 2 --evaluate.iterations 1",
-    # Four stages: two that load nothing, and a last one with the output projection alone, no vector beside it.
+    # Four stages: two that load nothing, and a last one with the output projection alone, no vector
+    # beside it.
     "deep_1x4x1_evaluated": "--parallel.pp 4 --evaluate.interval 2 --evaluate.iterations 1",
     "gpt_2x1x2_reference_kernels": "--parallel.tp 2 --kernels reference",
 }

@@ -1,4 +1,6 @@
-"""Saving and resuming for real: bit-exact, nothing reset on the last stage, other topologies, async, refusals."""
+"""Saving and resuming for real: bit-exact, nothing reset on the last stage, other topologies,
+async, refusals.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ PLAIN = [*MODEL, *"--parallel.tp 2 --parallel.pp 2".split()]
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
-    """fp32 with dropout, saved in the background at 3, run on to 6, then resumed from 3; bf16; and one for other topologies."""
+    """fp32 with dropout, saved in the background at 3, run on to 6, then resumed from 3; bf16; and
+    one for other topologies.
+    """
     folder = tmp_path_factory.mktemp("restart")
     there = [
         "--checkpoint.dir",
@@ -138,7 +142,9 @@ def converted(source: Path) -> list[str]:
 
 
 def test_another_topology_resumes_through_the_universal_format(saved) -> None:
-    """From 2x2 to 1x2, 2x1 and Ulysses, and from those on to 2x1, with the losses of the uninterrupted run."""
+    """From 2x2 to 1x2, 2x1 and Ulysses, and from those on to 2x1, with the losses of the
+    uninterrupted run.
+    """
     folder, load = saved / "universal", converted(saved / "plain" / "global_step3")
     tp, ulysses = ["--parallel.tp", "2"], ["--parallel.tp", "2", "--parallel.ulysses", "true"]
 

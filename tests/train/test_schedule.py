@@ -1,4 +1,6 @@
-"""Learning rate, ramp-up, FLOPs, log lines: numbers that can be checked by hand or against published ones."""
+"""Learning rate, ramp-up, FLOPs, log lines: numbers that can be checked by hand or against
+published ones.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_samples_of_a_number_of_iterations() -> None:
 
 
 def test_flops_follow_the_published_formula() -> None:
-    """175B, Narayanan et al. 2021 table 1: 96 layers, h 12288, batch 1536, V 51200, s 2048: 24.2 s at 141 TFLOP/s on 1024."""
+    """175B, Narayanan et al. 2021 table 1: 96 layers, h 12288, batch 1536, V 51200, s 2048: 24.2 s
+    at 141 TFLOP/s on 1024.
+    """
     model = ModelConfig(layers=96, hidden_size=12288, heads=96, seq_length=2048)
     done = flops.step_flops(model, 51200, 1536, recompute=True)
     expected = (

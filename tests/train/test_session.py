@@ -1,4 +1,6 @@
-"""One process from the command line: lines, evaluation, tensorboard, a signal, the automatic resume."""
+"""One process from the command line: lines, evaluation, tensorboard, a signal, the automatic
+resume.
+"""
 
 from __future__ import annotations
 

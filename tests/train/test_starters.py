@@ -1,4 +1,6 @@
-"""The trainer started by the launchers that are not torchrun: two ranks, two steps, each from its own environment."""
+"""The trainer started by the launchers that are not torchrun: two ranks, two steps, each from its
+own environment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The job's keys: what they are, who may read them, and what becomes of files that are not as they should be."""
+"""The job's keys: what they are, who may read them, and what becomes of files that are not as they
+should be.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The line to a collector against one that the test plays: what is sent while it is away, and what again."""
+"""The line to a collector against one that the test plays: what is sent while it is away, and what
+again.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
 def test_a_collector_that_was_long_away_is_greeted_once(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each hello that had been queued meanwhile would be welcomed, and each welcome answered with all reports: a flood."""
+    """Each hello that had been queued meanwhile would be welcomed, and each welcome answered with
+    all reports: a flood.
+    """
     monkeypatch.setattr(lines, "_HELLO_S", 0.0)
 
     async def life() -> None:

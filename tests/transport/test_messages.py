@@ -1,4 +1,6 @@
-"""Messages between agents and collector: what is too large or of another version is refused, whoever sent it."""
+"""Messages between agents and collector: what is too large or of another version is refused,
+whoever sent it.
+"""
 
 from __future__ import annotations
 
@@ -111,11 +113,38 @@ def test_the_ends_of_the_ranges_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("decode", "sent", "meant"),
     [
-        (msg.from_agent, {"type": "Hello", "agent": "a", "node": "n"}, msg.Hello("a", "n", "", 0, "", False)),
-        (msg.from_agent, {"type": "Report", "seq": 1, "oldest": 1, "at": 2.0}, msg.Report(1, 1, 2.0, [], 0.0, 0.0, None)),
+        (
+            msg.from_agent,
+            {"type": "Hello", "agent": "a", "node": "n"},
+            msg.Hello("a", "n", "", 0, "", False),
+        ),
+        (
+            msg.from_agent,
+            {"type": "Report", "seq": 1, "oldest": 1, "at": 2.0},
+            msg.Report(seq=1, oldest=1, at=2.0, ranks=[], late_s=0.0, timeout_s=0.0, past=None),
+        ),
         (msg.from_agent, {"type": "Relayed", "seq": 1, "oldest": 1}, msg.Relayed(1, 1, [], 0.0)),
-        (msg.from_agent, {"type": "Relayed", "seq": 1, "oldest": 1, "nodes": [{"node": "n"}]},
-         msg.Relayed(1, 1, [msg.NodeNews("n", "", 0, 0.0, False, [], 0.0, None)], 0.0)),
+        (
+            msg.from_agent,
+            {"type": "Relayed", "seq": 1, "oldest": 1, "nodes": [{"node": "n"}]},
+            msg.Relayed(
+                1,
+                1,
+                [
+                    msg.NodeNews(
+                        node="n",
+                        job="",
+                        world_size=0,
+                        silent_s=0.0,
+                        left=False,
+                        ranks=[],
+                        timeout_s=0.0,
+                        past=None,
+                    )
+                ],
+                0.0,
+            ),
+        ),
         (msg.from_agent, {"type": "Captured", "id": "c"}, msg.Captured("c", b"", "", False, None)),
         (msg.from_agent, {"type": "Declined", "id": "c", "why": "w"}, msg.Declined("c", "w", None)),
         (msg.from_agent, {"type": "Bye"}, msg.Bye("")),
@@ -123,7 +152,7 @@ def test_the_ends_of_the_ranges_are_accepted() -> None:
         (msg.from_collector, {"type": "Capture", "id": "c"}, msg.Capture("c", 1.0, 6.0, 80)),
         (msg.from_collector, {"type": "Trace", "wanted": [1, True]}, msg.Trace(Request(1, True))),
     ],
-)  # fmt: skip
+)
 def test_what_the_other_side_leaves_out_means_what_it_always_did(decode, sent, meant) -> None:  # type: ignore[no-untyped-def]
     assert decode([msg.PROTOCOL, msgspec.msgpack.encode(sent)]) == meant
 
@@ -131,7 +160,21 @@ def test_what_the_other_side_leaves_out_means_what_it_always_did(decode, sent, m
 def test_of_a_rank_the_first_fields_are_enough() -> None:
     now = msgspec.convert([5], msg.RankNow)
     assert now == msg.RankNow(
-        5, 0, 0.0, -1, "", "", 0, False, False, False, False, False, -1, "", False
+        5,
+        pid=0,
+        idle_s=0.0,
+        iteration=-1,
+        phase="",
+        op="",
+        seq=0,
+        inside=False,
+        busy=False,
+        box=False,
+        over=False,
+        finished=False,
+        waits=-1,
+        held="",
+        still=False,
     )
 
 

@@ -1,4 +1,6 @@
-"""One table of states: the terminal, the page, its style sheet and its JavaScript all have every one of them."""
+"""One table of states: the terminal, the page, its style sheet and its JavaScript all have every
+one of them.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,20 @@ def test_each_state_has_a_colour_on_the_page_and_in_the_terminal() -> None:
 
 # Letters or signs and what they are on, by the variables of live.css.
 READ = [
-    ("ink", "paper"), ("ink", "card"), ("ink", "soft"), ("ink", "cause-soft"), ("dim", "paper"), ("dim", "card"),
-    ("dim", "soft"), ("link", "paper"), ("link", "card"), ("link", "cause-soft"), ("bad", "paper"), ("bad", "card"), ("paper", "ink"),
-]  # fmt: skip
+    ("ink", "paper"),
+    ("ink", "card"),
+    ("ink", "soft"),
+    ("ink", "cause-soft"),
+    ("dim", "paper"),
+    ("dim", "card"),
+    ("dim", "soft"),
+    ("link", "paper"),
+    ("link", "card"),
+    ("link", "cause-soft"),
+    ("bad", "paper"),
+    ("bad", "card"),
+    ("paper", "ink"),
+]
 PAIRS = [*READ, *((f"on-{name}", name) for name in (*STATES, "cause"))]
 
 
@@ -122,9 +135,15 @@ def test_states_are_distinguished() -> None:
 
 def test_every_state_that_a_rank_can_have_is_in_the_table() -> None:
     reports = [
-        RankNow(0, over=True, finished=True), RankNow(0, over=True), RankNow(0, held="D"), RankNow(0, held="T"),
-        RankNow(0, busy=True), RankNow(0, inside=True), RankNow(0, box=True), RankNow(0),
-    ]  # fmt: skip
+        RankNow(0, over=True, finished=True),
+        RankNow(0, over=True),
+        RankNow(0, held="D"),
+        RankNow(0, held="T"),
+        RankNow(0, busy=True),
+        RankNow(0, inside=True),
+        RankNow(0, box=True),
+        RankNow(0),
+    ]
     seen = {
         standing.state_of(report, idle_s, silent)
         for report in reports

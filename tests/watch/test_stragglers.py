@@ -1,4 +1,6 @@
-"""Slow ranks: the detector against simulated waiting times, the share of waiting from a real box, and the verdict."""
+"""Slow ranks: the detector against simulated waiting times, the share of waiting from a real box,
+and the verdict.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from hangdoctor.watch.straggler_watch import SlowSettings, Straggler, StragglerW
 
 
 class FakeTraining:
-    """Ranks that meet in one collective each step: who takes less time than the slowest waits for the rest."""
+    """Ranks that meet in one collective each step: who takes less time than the slowest waits for
+    the rest.
+    """
 
     def __init__(self, seed: int, ranks: int, step: float, jitter: float) -> None:
         self.chance = random.Random(seed)

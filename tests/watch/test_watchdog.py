@@ -13,7 +13,9 @@ from hangdoctor.watch.stall_watch import WORKING, Learned, Settings, Stall, Stal
 
 
 class FakeJob:
-    """Eight ranks on four nodes. `plan` yields (seconds until the next progress, phase, busy meanwhile)."""
+    """Eight ranks on four nodes. `plan` yields (seconds until the next progress, phase, busy
+    meanwhile).
+    """
 
     def __init__(
         self, plan: Iterator[tuple[float, str, bool]], watchdog: StallWatch, box: bool = True
@@ -74,7 +76,9 @@ def then_stuck(step: float, after: float) -> Iterator[tuple[float, str, bool]]:
 
 
 def restless(seed: int, step: float, marks: bool) -> Iterator[tuple[float, str, bool]]:
-    """Slow first steps and a compilation, steps up to five times as slow, evaluations and checkpoints, with or without marks."""
+    """Slow first steps and a compilation, steps up to five times as slow, evaluations and
+    checkpoints, with or without marks.
+    """
     chance = random.Random(seed)
     for _ in range(3):
         yield 20 * chance.random(), "", True
@@ -129,7 +133,9 @@ def test_before_the_first_rhythm_the_bound_is_long() -> None:
 
 
 def test_steps_are_a_rhythm_where_no_operation_is_seen_but_the_first() -> None:
-    """DistributedDataParallel: the ranks' last recorded operation is init_process_group for ever, their optimizers step."""
+    """DistributedDataParallel: the ranks' last recorded operation is init_process_group for ever,
+    their optimizers step.
+    """
     dog = StallWatch(Settings())
     found = []
     for tenth in range(10, 600):
@@ -320,7 +326,9 @@ def test_a_pause_longer_than_a_time_out_that_was_seen_to_be_normal_stays_normal(
 
 
 def test_a_collector_that_was_cut_off_takes_no_report_of_the_past_for_a_pause_of_the_job() -> None:
-    """Five minutes without a network: agents say later what happened meanwhile, 64 reports a second, and one has nothing to say."""
+    """Five minutes without a network: agents say later what happened meanwhile, 64 reports a
+    second, and one has nothing to say.
+    """
     job = FakeJob(steady(), StallWatch(Settings()))
     assert job.run(60) == []
     known = job.dog.bound("phase:")

@@ -17,7 +17,9 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveJob]:
-    """Four ranks that train, an agent, a collector with its page. Whoever stops a rank lets it go on again."""
+    """Four ranks that train, an agent, a collector with its page. Whoever stops a rank lets it go
+    on again.
+    """
     with LiveJob(tmp_path_factory.mktemp("live")) as job:
         yield job
 

@@ -1,4 +1,6 @@
-"""A real Prometheus scrapes the collector; the rules and the dashboard in examples/monitoring hold against what it exports."""
+"""A real Prometheus scrapes the collector; the rules and the dashboard in examples/monitoring hold
+against what it exports.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +109,17 @@ class Prometheus:
         self.log = folder / "prometheus.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.path=data"],
-                cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                [
+                    "prometheus",
+                    "--config.file=prometheus.yml",
+                    f"--web.listen-address=127.0.0.1:{port}",
+                    "--storage.tsdb.path=data",
+                ],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def ask(self, path: str, **query: str) -> Any:
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"

@@ -1,38 +1,22 @@
-"""What the page says in every state of a job: before it, in a hang, at its end, and without the collector."""
+"""What the page says in every state of a job: before it, in a hang, at its end, and without the
+collector.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hangdoctor.model.capture import JobCapture
-from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, Where
-from hangdoctor.model.layout import Layout
-from hangdoctor.storage.incidents import Incidents
+from tests.support.incidents import ADVICE, SAYS, keep
 from tests.support.livejob import LiveJob
 from tests.support.onpage import complaints, log_in, soon, text
 from tests.support.scripted_agent import ScriptedAgent, outside, over, waiting
 from tests.support.stage import wait_until
 
 pytestmark = pytest.mark.torch
-ADVICE = "On n2: py-spy dump --native --pid 105."
-SAYS = "Rank 5 (n2, pid 105) never reached all_reduce #12; it is in load (data.py:4)."
-
-
-def keep(folder: Path, ago_s: float, seq: int = 12) -> str:
-    """An incident in the index, as a capture so long ago would have left it; its id."""
-    taken = time.time() - ago_s
-    cause = Cause(
-        kind="not_entered", ranks=[5], nodes=["n2"], confidence=0.9, summary=SAYS, where=Where(op="all_reduce", seq=seq), advice=ADVICE
-    )  # fmt: skip
-    job = Job(id="run-7", world_size=8, nodes=["n1", "n2"], layout=Layout(dp=2, pp=2, tp=2))
-    told = Diagnosis(status="hang", job=job, summary=SAYS, causes=[cause])
-    capture = JobCapture(job="run-7", world_size=8, taken=taken)
-    return Incidents(folder / "job").save(capture, told, "", "no progress for 30 s").id
 
 
 @pytest.fixture
@@ -95,6 +79,20 @@ def test_a_hang_is_one_incident_on_top_of_the_page(browser: Any, quiet: LiveJob)
     assert complaints(browser) == []
 
 
+def test_a_wrong_clock_of_the_browser_changes_nothing(browser: Any, quiet: LiveJob) -> None:
+    ahead = "const told = Date.now; Date.now = () => told() + 3600e3;"
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": ahead})
+    try:
+        opened(browser, quiet)
+        with ScriptedAgent(quiet, "n1", 8) as n1:
+            n1.report([outside(r, 60.0) if r == 5 else waiting(r, 60.0) for r in range(8)])
+            since = soon(browser, "since", lambda t: t.startswith("since"))
+            assert " s)" in since and " min)" not in since
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    assert complaints(browser) == []
+
+
 def filtered(browser: Any) -> None:
     """A filter that no rank matches says so, where the grid is dimmed."""
     box = browser.find_element("id", "filter")
@@ -118,6 +116,37 @@ def test_agents_that_are_missing_are_named(browser: Any, quiet: LiveJob) -> None
     assert complaints(browser) == []
 
 
+def test_nodes_whose_agents_never_came_are_named(browser: Any, quiet: LiveJob) -> None:
+    """A sidecar knows the nodes of its job; here the page's own code is given such a status."""
+    opened(browser, quiet)
+    soon(browser, "sentence", lambda t: t.startswith("No agent"))
+    shown = browser.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "const names = Array.from({length: 12}, (_, i) => `n${i}`);"
+        "const status = {missing: names, silent: [], counts: {unseen: 0}, ended: null};"
+        "import('/static/banner.js').then(({banner}) => {"
+        " banner({status, size: 0}, 0); done(document.getElementById('banner').innerText); });"
+    )
+    assert shown == (
+        "No agent has connected from nodes n0, n1, n2, n3, n4, n5, n6, n7, …:"
+        " the ranks there cannot be seen."
+    )
+
+
+def test_a_node_that_does_not_answer_is_named(browser: Any, quiet: LiveJob) -> None:
+    opened(browser, quiet)
+    with ScriptedAgent(quiet, "n1", 8) as n1, ScriptedAgent(quiet, "n2", 8) as n2:
+        n1.report([waiting(r) for r in range(4)])
+        n2.report([waiting(r) for r in range(4, 8)])
+        wait_until(
+            lambda: n1.beat() and "No answer from node n2" in text(browser, "banner"), "which"
+        )
+        assert "4 its node does not answer" in " ".join(text(browser, "legend").split())
+        assert "no answer from n2" in text(browser, "figures")
+        wait_until(lambda: n1.beat() and n2.beat() and hidden(browser, "banner"), "it is back")
+    assert complaints(browser) == []
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_an_ended_job_says_when_how_and_what_was_lost(
     browser: Any, quiet: LiveJob, finished: bool
@@ -134,7 +163,10 @@ def test_an_ended_job_says_when_how_and_what_was_lost(
             assert "Rank 5 ended without finishing" in told
             assert "since the last checkpoint is lost" in explained
         assert not can_capture(browser) and text(browser, "pill") == "ENDED"
-        assert browser.find_elements("css selector", "#incidents a")
+        for link in browser.find_elements("css selector", "#incidents a"):
+            path = link.get_attribute("href").removeprefix(quiet.address)
+            status, _, page = quiet.request(path)
+            assert status == 200 and b"run-7" in page, "reports stay readable"
     assert complaints(browser) == []
 
 

@@ -1,4 +1,6 @@
-"""What blocks which ranks, the frames of the page, and a reader that does not keep up; no processes here."""
+"""What blocks which ranks, the frames of the page, and a reader that does not keep up; no processes
+here.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,16 @@ def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> RankRow:
 
 def test_states() -> None:
     cases = {
-        "moving": RankNow(0), "waiting": RankNow(0, inside=True), "outside": RankNow(0, box=True), "still": RankNow(0),
-        "working": RankNow(0, busy=True), "stopped": RankNow(0, inside=True, held="T"), "blocked": RankNow(0, held="D"),
-        "gone": RankNow(0, over=True), "finished": RankNow(0, over=True, finished=True),
-    }  # fmt: skip
+        "moving": RankNow(0),
+        "waiting": RankNow(0, inside=True),
+        "outside": RankNow(0, box=True),
+        "still": RankNow(0),
+        "working": RankNow(0, busy=True),
+        "stopped": RankNow(0, inside=True, held="T"),
+        "blocked": RankNow(0, held="D"),
+        "gone": RankNow(0, over=True),
+        "finished": RankNow(0, over=True, finished=True),
+    }
     for state, told in cases.items():
         assert state_of(told, 1.0 if state == "moving" else 20.0, False) == state
     assert state_of(RankNow(0), 1.0, True) == "silent"
@@ -74,12 +82,22 @@ def test_where_all_wait_the_few_come_first() -> None:
 @pytest.mark.parametrize(
     ("states", "sentence"),
     [
-        (["moving"] * 4, "All 4 ranks move"), (["finished"] * 4, "The job has ended"), ([], "No rank has been seen yet"),
-        (["moving", "moving", "gone"], "2 of 3 ranks move, 1 dead"), (["unseen"] * 3, "No rank has been seen yet"),
-        (["waiting", "moving"], "1 rank has been waiting for 12 s; 1 moves"), (["outside", "waiting", "moving", "moving"], "1 rank has been waiting for 12 s; 2 move"), (["silent", "waiting"], "Rank 0 (n0) cannot be seen: its node does not answer"),
-        (["moving"], "1 rank moves"), (["moving", "gone"], "1 of 2 ranks moves, 1 dead"),
+        (["moving"] * 4, "All 4 ranks move"),
+        (["finished"] * 4, "The job has ended"),
+        ([], "No rank has been seen yet"),
+        (["moving", "moving", "gone"], "2 of 3 ranks move, 1 dead"),
+        (["unseen"] * 3, "No rank has been seen yet"),
+        (["waiting", "moving"], "1 rank has been waiting for 12 s; 1 moves"),
+        (["outside", "waiting", "moving", "moving"], "1 rank has been waiting for 12 s; 2 move"),
+        (["silent", "waiting"], "Rank 0 (n0) cannot be seen: its node does not answer"),
+        (
+            ["silent", "silent", "waiting", "waiting"],
+            "Ranks 0-1 (n0) cannot be seen: the agent there does not answer; 2 ranks have been",
+        ),
+        (["moving"], "1 rank moves"),
+        (["moving", "gone"], "1 of 2 ranks moves, 1 dead"),
     ],
-)  # fmt: skip
+)
 def test_sentences(states: list[str], sentence: str) -> None:
     assert look(
         [row(i, s, box=True) for i, s in enumerate(states)], "j", len(states)
@@ -89,10 +107,12 @@ def test_sentences(states: list[str], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("states", "sentence"),
     [
-        (["moving"] * 4, "All 4 ranks run; without black boxes"), (["moving"], "1 rank runs; without black boxes"),
-        (["working"] * 2, "All 2 ranks run; without black boxes"), (["moving", "moving", "gone"], "2 of 3 ranks run, 1 dead"),
+        (["moving"] * 4, "All 4 ranks run; without black boxes"),
+        (["moving"], "1 rank runs; without black boxes"),
+        (["working"] * 2, "All 2 ranks run; without black boxes"),
+        (["moving", "moving", "gone"], "2 of 3 ranks run, 1 dead"),
     ],
-)  # fmt: skip
+)
 def test_of_ranks_without_black_boxes_no_one_says_that_they_go_on(
     states: list[str], sentence: str
 ) -> None:
@@ -102,7 +122,9 @@ def test_of_ranks_without_black_boxes_no_one_says_that_they_go_on(
 
 
 class FakeSource:
-    """Two ranks without black boxes that were stuck before the first sample, and one with a box that moves on request."""
+    """Two ranks without black boxes that were stuck before the first sample, and one with a box
+    that moves on request.
+    """
 
     def __init__(
         self, clock: FakeClock, moves: bool, world: int = 3, first_look_s: float = 0.0
@@ -142,7 +164,7 @@ def test_one_sample_lasts_until_a_rank_that_is_stuck_is_not_taken_for_one_that_m
     assert not settled(nobody, nobody.clock).rows and nobody.looks == 1
 
 
-# ----------------------------------------------------------------- from the collector to the browser
+# ---------------------------------------------------------------- from the collector to the browser
 
 
 class Pair:
@@ -268,8 +290,19 @@ async def _readers(folder: Path) -> None:
                 reader.frames = asyncio.Queue()
                 hub.readers.add(reader)
                 readers.append((reader, begin))
-        told = [RankNow(r, iteration=step, op=f"op{rng.randrange(5)}", phase=rng.choice(("a", "b")), idle_s=rng.choice((0, 30)),
-                        inside=True, box=True, seq=step) for r in rng.sample(range(ranks), 120)]  # fmt: skip
+        told = [
+            RankNow(
+                r,
+                iteration=step,
+                op=f"op{rng.randrange(5)}",
+                phase=rng.choice(("a", "b")),
+                idle_s=rng.choice((0, 30)),
+                inside=True,
+                box=True,
+                seq=step,
+            )
+            for r in rng.sample(range(ranks), 120)
+        ]
         core.received(b"p", encode(Report(step, 1, 0.0, told)), 1000.0 + step, 0.0)
         view.look(1000.0 + step, 0.0)
         hub.step()
@@ -390,9 +423,18 @@ def test_hostile_names_cannot_steer_the_terminal_and_lines_fit() -> None:
 
 def test_the_columns_of_top_fit_80_columns_with_the_lag_in_them() -> None:
     rows = [
-        row(0, "moving", 0.1, iteration=1234567, phase="evaluation", op="all_gather_into_tensor", lag_s=0.123),
-        row(1, "stopped", 75.0, iteration=9, op="send", seq=4, behind_s=71.0), row(2, "waiting", op="all_reduce", seq=123456),
-    ]  # fmt: skip
+        row(
+            0,
+            "moving",
+            0.1,
+            iteration=1234567,
+            phase="evaluation",
+            op="all_gather_into_tensor",
+            lag_s=0.123,
+        ),
+        row(1, "stopped", 75.0, iteration=9, op="send", seq=4, behind_s=71.0),
+        row(2, "waiting", op="all_reduce", seq=123456),
+    ]
     lines = [
         line.plain
         for line in screen(LiveRanks(look(rows, "j", 3), rows, "j on n0", 0.2), "", Mode(), 80, 24)

@@ -1,4 +1,6 @@
-"""The live page above a tree of collectors: four real ranks on two nodes, each node behind a collector of its own."""
+"""The live page above a tree of collectors: four real ranks on two nodes, each node behind a
+collector of its own.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_a_node_behind_a_lost_collector_is_silent_and_comes_back(page: Any, tree
 def test_collectors_started_anew_during_a_hang_learn_where_the_ranks_stand(
     browser: Any, tree: TreeJob
 ) -> None:
-    """Ranks that stand say nothing new: whoever comes new must be told all the same, and find the stall by itself."""
+    """Ranks that stand say nothing new: whoever comes new must be told all the same, and find the
+    stall by itself.
+    """
     with tree.stopped(2):
         wait_until(lambda: tree.status()["status"]["counts"].get("stopped") == 1, "it stands")
         tree.lose("r1")

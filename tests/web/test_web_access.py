@@ -71,8 +71,14 @@ def test_other_names_and_other_sites_are_refused(live: LiveJob) -> None:
     session = cookie.split(";")[0]
     assert live.request("/api/v1/status", token="", Cookie=session)[0] == 200
     concluded = live.status()["concluded"]
-    for more in ({}, {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": f"https://{host}0"},
-                 {"Origin": live.address, "Sec_Fetch_Site": "cross-site"}, {"Origin": "http://127.0.0.1:1"}):  # fmt: skip
+    for more in (
+        {},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"https://{host}0"},
+        {"Origin": live.address, "Sec_Fetch_Site": "cross-site"},
+        {"Origin": "http://127.0.0.1:1"},
+    ):
         assert live.request("/api/v1/capture", b"{}", token="", Cookie=session, **more)[0] == 403, (
             more
         )
@@ -134,9 +140,24 @@ def test_the_document_is_made_of_the_routes(tmp_path: Path) -> None:
 
 
 def faults(value: Any, schema: dict[str, Any], place: str = "answer") -> list[str]:
-    """Where a value is not what a schema of the document says, for the words that the document uses."""
-    known = {"$ref", "type", "title", "description", "properties", "required", "items", "additionalProperties", "anyOf", "default",
-             "prefixItems", "minItems", "maxItems"}  # fmt: skip
+    """Where a value is not what a schema of the document says, for the words that the document
+    uses.
+    """
+    known = {
+        "$ref",
+        "type",
+        "title",
+        "description",
+        "properties",
+        "required",
+        "items",
+        "additionalProperties",
+        "anyOf",
+        "default",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+    }
     if unknown := set(schema) - known:
         return [f"{place}: the test does not understand {sorted(unknown)}"]
     if "$ref" in schema:
@@ -282,13 +303,29 @@ def test_wrong_addresses_are_refused_with_a_way_out(live: LiveJob, tmp_path: Pat
 
 
 def test_an_end_takes_the_page_along(live: LiveJob, tmp_path: Path) -> None:
-    """A second collector, ended with a reader on it: the file with the token goes, the port is free, the log has no trouble."""
+    """A second collector, ended with a reader on it: the file with the token goes, the port is
+    free, the log has no trouble.
+    """
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((tmp_path / "log").open("wb"))
         process = subprocess.Popen(
-            [sys.executable, "-m", "hangdoctor", "collect", "--folder", str(tmp_path / "f"), "--bind", "tcp://127.0.0.1:*", "--web", "0",
-             "--metrics-open"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "hangdoctor",
+                "collect",
+                "--folder",
+                str(tmp_path / "f"),
+                "--bind",
+                "tcp://127.0.0.1:*",
+                "--web",
+                "0",
+                "--metrics-open",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
         stack.callback(process.wait)
         stack.callback(process.kill)
         wait_until((tmp_path / "f" / "web.json").exists, "the page is there")

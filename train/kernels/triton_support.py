@@ -67,4 +67,6 @@ def next_power_of_two(n: int) -> int:
 
 def warps(columns: int) -> int:
     """Warps a program for rows of this many columns."""
-    return 4 if columns < 2048 else 8 if columns < 8192 else 16
+    if columns < 2048:
+        return 4
+    return 8 if columns < 8192 else 16

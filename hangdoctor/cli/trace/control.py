@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -13,12 +13,13 @@ import click
 from ...errors import NoRanksFound, UsageError
 from ...probe.calls import request as requests
 from ...probe.calls.request import Request
-from ...text import printable
+from ...text import plural, printable
 from ...text.durations import duration
 from ...text.job_names import short_job
 from ...text.ranges import format_ranks, parse_ranks
 from .. import pipes
 from ..output import progress_to_stderr
+from ..shared_flags import Flag, seconds
 from . import nodes as trace_nodes
 from .flags import choice_flags
 from .nodes import Where, where_flags
@@ -38,6 +39,11 @@ _rows_flag = click.option(
 _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 
 
+def _wait_flag(done: str) -> Flag:
+    text = f"Seconds to wait until the ranks have {done} tracing."
+    return seconds("--wait", "wait_s", default=5.0, help=text)
+
+
 @click.command("start")
 @choice_flags()
 @click.option(
@@ -53,15 +59,7 @@ _quiet_flag = click.option("--quiet", "-q", is_flag=True, help="Print only error
     metavar="MB",
     help="Size of each rank's ring buffer in MB (default: 16).",
 )
-@click.option(
-    "--wait",
-    "wait_s",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds to wait until the ranks have started tracing.",
-)
+@_wait_flag("started")
 @where_flags
 @_quiet_flag
 @_rows_flag
@@ -92,15 +90,7 @@ def start(
 
 
 @click.command("stop")
-@click.option(
-    "--wait",
-    "wait_s",
-    default=5.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    metavar="S",
-    help="Seconds to wait until the ranks have stopped tracing.",
-)
+@_wait_flag("stopped")
 @where_flags
 @_quiet_flag
 @_rows_flag
@@ -184,21 +174,33 @@ def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]
         "waiting": waits,
         "switched off": "off after an internal error; details: hangdoctor trace status",
     }
-    for state in sorted({r.state for r in rows if r.obeyed}):
-        yield f"{_named(rows, lambda r, s=state: r.obeyed and r.state == s)}: {words.get(state, state)}"  # type: ignore[misc]
-    slow = _named(rows, lambda r: r.obeyed and r.state == "tracing" and r.variant == "python")
+    obeyed = [r for r in rows if r.obeyed]
+    for state in sorted({r.state for r in obeyed}):
+        yield f"{_named(r for r in obeyed if r.state == state)}: {words.get(state, state)}"
+    slow = [r for r in obeyed if r.state == "tracing" and r.variant == "python"]
     if slow:
-        yield f"{slow}: tracing in pure Python, 10 to 20 times slower: there is no C extension for this interpreter"
-    yield from _followed_lines(request, [r for r in rows if r.obeyed])
-    yield from _unseen_lines([r for r in rows if r.obeyed])
-    late = _named(rows, lambda r: not r.obeyed and not r.note)
-    if late:
-        yield f"{late}: no answer yet: stopped, or a thread holds the GIL. They will switch when they run again"
-    for row in rows:
-        if not row.obeyed and row.note:
-            yield f"rank {row.rank}: {row.note}"
+        yield (
+            f"{_named(slow)}: tracing in pure Python, 10 to 20 times slower: "
+            "there is no C extension for this interpreter"
+        )
+    yield from _followed_lines(request, obeyed)
+    yield from _unseen_lines(obeyed)
+    yield from _late_lines([r for r in rows if not r.obeyed])
     if not rows:
         yield "no rank was selected"
+
+
+def _late_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
+    """Why ranks have not switched."""
+    silent = [r for r in rows if not r.note]
+    if silent:
+        yield (
+            f"{_named(silent)}: no answer yet: stopped, or a thread holds the GIL. "
+            "They will switch when they run again"
+        )
+    for row in rows:
+        if row.note:
+            yield f"rank {row.rank}: {row.note}"
 
 
 def _followed_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]:
@@ -209,11 +211,12 @@ def _followed_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[st
 
 
 def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
-    """Which of the chosen names no traced rank has imported. If some ranks have, nothing is wrong: others may never do."""
+    """Which of the chosen names no traced rank has imported. If some ranks have, nothing is wrong:
+    others may never do.
+    """
     traced = [r.unseen.split(",") for r in rows if r.state in ("tracing", "waiting")]
-    names = [
-        n for n in (traced[0] if traced else []) if n and all(n in unseen for unseen in traced)
-    ]
+    by_all = set.intersection(*map(set, traced)) if traced else set()
+    names = [n for n in traced[0] if n and n in by_all] if traced else []
     if names:
         yield f"no traced rank has imported {', '.join(names)}: misspelt, or imported later; check with: hangdoctor trace status"
         offers = _offers(names, [n for n in rows[0].offered.split(",") if n])
@@ -227,9 +230,8 @@ def _offers(wanted: Sequence[str], known: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*alike, *known]))[:_OFFERED]
 
 
-def _named(rows: Sequence[TracedRank], those: Callable[[TracedRank], bool]) -> str:
-    ranks = sorted({r.rank for r in rows if those(r)})
-    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else ""
+def _named(rows: Iterable[TracedRank]) -> str:
+    return plural.ranks(r.rank for r in rows)
 
 
 @click.command("status")
@@ -256,11 +258,10 @@ def status(as_json: bool, rows: bool, **named: Any) -> None:
 
 
 def _table(rows: Sequence[TracedRank]) -> Iterator[str]:
-    for follow, ignore in sorted(
-        {(r.follow, r.ignore) for r in rows if r.state not in ("never traced", "stopped")}
-    ):
+    traced = [r for r in rows if r.state not in ("never traced", "stopped")]
+    for follow, ignore in sorted({(r.follow, r.ignore) for r in traced}):
         whose = follow or "the script's own code"
-        yield f"follows {whose}{f', ignores {ignore}' if ignore else ''}"
+        yield f"follows {whose}, ignores {ignore}" if ignore else f"follows {whose}"
     yield from _unseen_lines(rows)
     width = max((len(r.node) for r in rows), default=0)
     node = f"{'node':<{width}}  " if width else ""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import click
 
 from ...errors import UsageError
 from ...probe.calls.request import MAX_NAME
-
-_Command = Callable[..., Any]
+from ..shared_flags import Flag, together
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -27,11 +23,11 @@ def _names(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return names
 
 
-def choice_flags(prefix: str = "") -> Callable[[_Command], _Command]:
+def choice_flags(prefix: str = "") -> Flag:
     """--follow, --ignore, --from-iteration: shared with `run`."""
 
-    def add(command: _Command) -> _Command:
-        flags = [
+    return together(
+        [
             click.option(
                 "--follow",
                 multiple=True,
@@ -53,8 +49,4 @@ def choice_flags(prefix: str = "") -> Callable[[_Command], _Command]:
                 help=f"{prefix}Start tracing at iteration N, as reported by hangdoctor.probe.iteration, else counted in optimizer steps (default: now).",
             ),
         ]
-        for flag in reversed(flags):
-            command = flag(command)
-        return command
-
-    return add
+    )

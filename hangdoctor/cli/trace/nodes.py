@@ -1,4 +1,6 @@
-"""The sub-verbs of `trace` on the nodes of a job or host file: run the same one there and read its rows or lines."""
+"""The sub-verbs of `trace` on the nodes of a job or host file: run the same one there and read its
+rows or lines.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import platform
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,6 +17,7 @@ from msgspec import Struct
 from ...errors import LauncherError, UsageError, WireError
 from ...transport.stdout_frame import NodeReply, pack, unpack
 from .. import pipes
+from ..shared_flags import Command, together
 from .target import TracedRank, jobid_flag, target_flags
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ class Where(Struct):
         return "" if self.local else "".join(named)
 
 
-def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def where_flags(command: Command) -> Command:
     """The fields of `Where` as flags."""
     flags = [
         jobid_flag("all of its nodes."),
@@ -72,9 +75,7 @@ def where_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return target_flags(command)
+    return together([target_flags, *flags])(command)
 
 
 def answer(rows: Sequence[TracedRank]) -> None:
@@ -91,7 +92,8 @@ def ask(
         LauncherError: the job is not there, or not ours.
         BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
-    from ...launchers.slurm import SlurmLauncher, parse_job
+    from ...launchers.slurm import SlurmLauncher
+    from ...launchers.slurm_job import parse_job
     from ...launchers.verb_on_nodes import Everywhere, Target
 
     words, patience_s = ["trace", *arguments, "--rows"], wait_s + _SPARE_S
@@ -133,7 +135,9 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
     """
     from ...launchers import gather
     from ...launchers.line_stream import Stream
-    from ...launchers.slurm import ENDED, SlurmLauncher, parse_job
+    from ...launchers.slurm import SlurmLauncher
+    from ...launchers.slurm_job import parse_job
+    from ...launchers.slurm_words import ENDED
 
     launcher = SlurmLauncher(*parse_job(jobid))
     errors = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import Struct
@@ -17,6 +16,7 @@ from ...readers.blackbox import BlackBox
 from ...readers.calls import CallsReader, calls_path
 from ...text.job_names import short_job
 from .. import complete
+from ..shared_flags import Command, Flag, together
 
 _START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
@@ -32,10 +32,11 @@ class Traced(Struct):
 
     @property
     def folder(self) -> Path:
+        """The folder of its black box, which requests to it are written to."""
         return Path(self.box.path).parent
 
 
-def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+def target_flags(command: Command) -> Command:
     """--local, --job, --folder."""
     flags = [
         click.option(
@@ -57,12 +58,10 @@ def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
             help="The job's HANGDOCTOR_DIR (default: found from its processes).",
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    return together(flags)(command)
 
 
-def jobid_flag(where: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def jobid_flag(where: str) -> Flag:
     """--jobid: a Slurm job's nodes in place of this host."""
     return click.option(
         "--jobid",

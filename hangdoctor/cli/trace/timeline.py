@@ -119,7 +119,7 @@ def stragglers(
     from ...timeline.late_arrivals import analyse
 
     if svg_file == "-" and json_file == "-":
-        raise UsageError("only one file can be standard output")
+        raise UsageError("only one file can be standard output", "Name a file for the other one.")
     found = analyse(build(load(place, job)))
     if svg_file:
         from ...timeline.heatmap import svg

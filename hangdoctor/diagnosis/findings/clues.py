@@ -81,6 +81,7 @@ class WaitsIn(Struct, frozen=True):
     """Ranks that wait in communications; of these, `still` did not run once."""
 
     still: tuple[int, ...] = ()
+    all_still: bool = False  # that is all of them
 
 
 class DidNotRun(Struct, frozen=True):

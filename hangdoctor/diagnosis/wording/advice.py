@@ -82,7 +82,7 @@ def _loader(finding: Finding, at: str) -> str:
     if finding.homes and not finding.children:
         native = f"{here}: py-spy dump --native --pid {pid}" if pid else ""
         return f"The loader runs in the rank itself. See what the dataset waits for{where}{native}."
-    dead = "one is dead or blocked, its file system does not answer, or a sample is bad"
+    dead = "one is dead or blocked, its file system does not answer, or an item of the data is bad"
     stacks = f"{here}: py-spy dump --subprocesses --pid {pid}" if pid else " in the evidence"
     waits = f"It waits{where}. " if where else ""
     error = "DataLoader(timeout=...) turns this into an error."
@@ -102,7 +102,9 @@ def _(story: f.NeverPosted, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.NeverStarted, finding: Finding) -> str:
-    return f"Look at its GPU{on_node(finding)}: nvidia-smi -q, dmesg -T | grep -i xid; run again with CUDA_LAUNCH_BLOCKING=1."
+    gpus = terms.choose(finding.ranks, "its GPU", "their GPUs")
+    look = f"Look at {gpus}{on_node(finding)}: nvidia-smi -q, dmesg -T | grep -i xid"
+    return f"{look}; run again with CUDA_LAUNCH_BLOCKING=1."
 
 
 @by_story.register
@@ -118,7 +120,10 @@ def _(story: f.NotJoined, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.Died, finding: Finding) -> str:
-    again = "The job cannot continue without it: cancel it and restart from the last checkpoint"
+    rank = terms.choose(finding.ranks, "this rank", "these ranks")
+    again = (
+        f"The job cannot continue without {rank}: cancel it and restart from the last checkpoint"
+    )
     if story.end.oom_kills:
         return f"{again}; it ran out of memory: use fewer data-loader workers or a larger --mem."
     log = (
@@ -134,7 +139,8 @@ def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "freezer":
         return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
     if story.how == "debugger":
-        return f"Continue or detach the debugger (process {story.tracer or '?'}{on_node(finding)})."
+        tracer = f" (process {story.tracer}{on_node(finding)})" if story.tracer else ""
+        return f"Continue or detach the debugger{tracer}."
     pid = pid_of(finding)
     here = f", on {finding.homes[0].node}" if on_node(finding) else ""
     return f"If it was not stopped on purpose{here}: kill -CONT {pid}." if pid else ""

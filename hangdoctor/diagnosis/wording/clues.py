@@ -83,9 +83,8 @@ def _(fact: f.InOp) -> str:
 
 @say.register
 def _(fact: f.WaitsIn) -> str:
-    still = (
-        f"; {terms.ranks(fact.still)} did not run once between the samples" if fact.still else ""
-    )
+    which = "" if fact.all_still else f"{terms.ranks(fact.still)} "
+    still = f"; {which}did not run once between the samples" if fact.still else ""
     return f"in communications{still}"
 
 

@@ -14,8 +14,8 @@ def subject(finding: Finding) -> str:
 
 
 _HOW = {
-    Apart.BEHIND: "most likely an extra call",
-    Apart.AHEAD: "most likely that call was skipped",
+    Apart.BEHIND: "most likely {it} made an extra call",
+    Apart.AHEAD: "most likely {it} skipped that call",
     Apart.SMALLER_SIDE: "in a different operation from most ranks",
     Apart.OTHER_GROUP: "the same call, but on another group",
     Apart.OTHER_LINES: "reached by different lines of the program",
@@ -39,7 +39,8 @@ def in_other(story: f.InOther, finding: Finding) -> str:
     text = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own}"
     if story.their_op is not None and story.others:
         text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
-    return f"{text}: {_HOW[story.how]}"
+    it = choose(finding.ranks, "it", "they")
+    return f"{text}: {_HOW[story.how].format(it=it)}"
 
 
 def _either(story: f.InOther, finding: Finding) -> str:
@@ -74,7 +75,8 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     who, mine, theirs = subject(finding), terms.op_at(story.mine), terms.op_at(story.theirs)
     if story.before_records:
         way = "behind" if story.how == "skipped" else "ahead of"
-        return f"{who} lost step before the records start: its {mine} is {way} {theirs} of rank {story.reference}"
+        apart = f"its {mine} is {way} {theirs} of rank {story.reference}"
+        return f"{who} got out of step before the records start: {apart}"
     if story.how == "own":
         return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
     if story.how == "skipped":

@@ -212,18 +212,10 @@ def _(story: StoreHostGone, finding: Finding) -> str:
     return f"Read the log of {terms.ranks(finding.ranks)} from its beginning."
 
 
-@by_story.register
-def _(story: FewerCalls, finding: Finding) -> str:
-    return f"{_NEXT_TIME}: the recorder then shows where it was instead."
-
-
-@by_story.register
-def _(story: DidNotTimeOut, finding: Finding) -> str:
-    return f"{_NEXT_TIME}: the recorder then shows where it was instead."
-
-
-@by_story.register
-def _(story: NamedByTorch, finding: Finding) -> str:
+@by_story.register(FewerCalls)
+@by_story.register(DidNotTimeOut)
+@by_story.register(NamedByTorch)
+def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str:
     return f"{_NEXT_TIME}: the recorder then shows where it was instead."
 
 

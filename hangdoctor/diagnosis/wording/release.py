@@ -103,7 +103,7 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
     if path.startswith("socket:["):
         what = "reads nothing" if holding.writes else "sends nothing"
         see = f"ss -tnp | grep pid={pid_of(finding)},fd={holding.number}"
-        return f"The other end of its connection {what}. Find out who that is{here}: {see}."
+        return f"The other end of its connection {what}. See which process that is{here}: {see}."
     if holding.locks:
         see = f"fuser -v {shlex.quote(path)}"
         return f"{path} is locked by another process. Find it{here}: {see}. The lock ends with that process."

@@ -16,7 +16,8 @@ def healthy(of: Remaining | None) -> str:
     if of is None:
         return "Operations made progress, or ended cleanly, on every rank."
     if of.reason is Reason.ALL_MOVED:
-        return f"All {terms.count(of.number, 'rank')} moved between the two samples."
+        who = f"All {of.number} ranks" if of.number > 1 else "The rank"
+        return f"{who} moved between the two samples."
     if of.reason is Reason.MOST_MOVED:
         moved = f"{len(of.ranks)} of {terms.count(of.number, 'rank')} moved between the two samples"
         return f"{moved}, and the others were running in their communications."
@@ -30,7 +31,7 @@ def unknown(of: Remaining) -> str:
     texts = {
         Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
         Reason.RAS_GAP: (
-            f"NCCL RAS counts one operation less for {who}, which is usual in a job that moves. "
+            f"NCCL RAS counts one operation fewer for {who}, which is usual in a job that moves. "
             "This is one snapshot; repeat it after 30 s: ranks with the same count then are stuck"
         ),
         Reason.RAS_EQUAL: (
@@ -100,7 +101,7 @@ def note(of: Note) -> str:
             f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups without a record of their members (rank {min(of.ranks, default=0)}: {of.op} #{of.number}), so it is unknown which ranks they wait for. See their stacks."
         ),
         Remark.STACKS_DISAGREE: (
-            f"Stacks and operations disagree: by its stack {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by its operations {blamed} is the cause; the verdict follows the operations."
+            f"Stacks and operations disagree: by stacks {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by operations {blamed} is the cause; the verdict follows the operations."
         ),
         Remark.SEVERAL_UNSEEN: several_unseen(of),
         Remark.GPU_STANDS_OUT: gpu_words.stands_out(of),

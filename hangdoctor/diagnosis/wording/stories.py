@@ -157,7 +157,7 @@ def _(story: f.AllIn, finding: Finding) -> str:
     text = (
         f"All members ({terms.ranks(story.members)}) {entered} and it does not finish: {_BLAMELESS}"
     )
-    return text if story.counted else f"{text}, or one called it once more or less often"
+    return text if story.counted else f"{text}, or a rank made one call too many or too few"
 
 
 @tell.register
@@ -179,7 +179,7 @@ def _(story: f.StillIn, finding: Finding) -> str:
     what = terms.op(story.op) if story.op.name or story.op.seq >= 0 else "its own code"
     if not story.op.name and story.op.frame is not None:
         what = terms.frame(story.op.frame)
-    verb = f"{_has(finding)} left into" if story.left else f"{_is(finding)} still in"
+    verb = f"{_has(finding)} gone on to" if story.left else f"{_is(finding)} still in"
     rest = []
     if story.ended:
         rest.append(f"{terms.have(story.ended)} ended")

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from ...model.capture import Frame
 from ...text.durations import duration as duration
+from ...text.plural import choose as choose
+from ...text.plural import count as count
+from ...text.plural import ranks as ranks
 from ...text.ranges import format_hosts, format_ranks
 from ..findings import Doing, End, GroupRef, Home, Op
 
@@ -29,23 +32,6 @@ _CALLS = {
 def capital(text: str) -> str:
     """`text` with a capital first letter."""
     return text[:1].upper() + text[1:]
-
-
-def choose(things: Sequence[object] | int, one: str, many: str) -> str:
-    """`one` or `many`, by the number of things."""
-    number = things if isinstance(things, int) else len(things)
-    return one if number == 1 else many
-
-
-def count(number: int, noun: str) -> str:
-    """``1 rank``, ``8 ranks``."""
-    return f"{number} {noun}{choose(number, '', 's')}"
-
-
-def ranks(some: Iterable[int]) -> str:
-    """``rank 3``, ``ranks 0-2,8``; "" for none."""
-    numbers = sorted(set(some))
-    return f"{choose(numbers, 'rank', 'ranks')} {format_ranks(numbers)}" if numbers else ""
 
 
 def are(some: Sequence[int]) -> str:

@@ -1,6 +1,8 @@
-"""Which ranks wait for which, condensed: ranks at the same distance from a culprit and in the same operations are one box.
+"""Which ranks wait for which, condensed: ranks at the same distance from a culprit and in the same
+operations are one box.
 
-Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its places worked out here.
+Boxes stand in columns by that distance, culprits on the right; the drawing is plain SVG with its
+places worked out here.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from ...model.diagnosis import Diagnosis, Wait
+from ...text.plural import choose
 from ...text.ranges import format_ranks
 from .safe_text import cut, cut_list, plural
 
@@ -64,30 +67,37 @@ def build(diagnosis: Diagnosis) -> Graph | None:
     waits = [w for w in diagnosis.waits if w.ranks]
     if not waits:
         return None
-    blamed = {r: i for i, cause in reversed(list(enumerate(diagnosis.causes))) for r in cause.ranks}
-    level = _levels(waits, blamed)
+    key_of = _keys(diagnosis, waits)
+    _merge_small(key_of)
+    boxes = _boxes(diagnosis, key_of, waits)
+    links = _telling(_links(waits, key_of), boxes)
+    for source, target in links:
+        boxes[source].inward |= source == target
+    _place(boxes, links)
+    every = list(boxes.values())
+    width = max(b.x for b in every) + _WIDTH
+    if any(b.inward for b in every):
+        width += _GAP_X // 2
+    edges = [_edge(boxes[s], boxes[t], n) for (s, t), n in links.items() if s != t]
+    return Graph(every, edges, width, max(b.y + b.height for b in every))
+
+
+def _keys(diagnosis: Diagnosis, waits: list[Wait]) -> dict[int, _Key]:
+    """The box of each rank: by its level, the first cause that blames it, and what it waits in."""
+    blamed: dict[int, int] = {}
+    for number, cause in enumerate(diagnosis.causes):
+        for rank in cause.ranks:
+            blamed.setdefault(rank, number)
     reasons: dict[int, set[tuple[str, str]]] = {}
     for wait in waits:
         for rank in wait.ranks:
             reasons.setdefault(rank, set()).add((wait.on.op or "", wait.on.group or ""))
+    level = _levels(waits, blamed)
     key_of: dict[int, _Key] = {}
     for rank in {*level, *blamed}:
         why = tuple(sorted(reasons.get(rank, ())))
         key_of[rank] = (level.get(rank, 0), blamed.get(rank, -1), why)
-    _merge_small(key_of)
-    boxes = _boxes(diagnosis, key_of, waits)
-    links = _links(waits, key_of)
-    links = _telling(links, boxes)
-    for source, target in links:
-        boxes[source].inward |= source == target
-    _place(boxes, links)
-    width = (
-        max(b.x for b in boxes.values())
-        + _WIDTH
-        + (_GAP_X // 2 if any(b.inward for b in boxes.values()) else 0)
-    )
-    edges = [_edge(boxes[s], boxes[t], n) for (s, t), n in links.items() if s != t]
-    return Graph(list(boxes.values()), edges, width, max(b.y + b.height for b in boxes.values()))
+    return key_of
 
 
 def _levels(waits: list[Wait], blamed: Iterable[int]) -> dict[int, int]:
@@ -134,31 +144,36 @@ def _merge_small(key_of: dict[int, _Key]) -> None:
             key_of[rank] = (key[0], -2, ())
 
 
+def _instances(
+    key_of: dict[int, _Key], waits: list[Wait]
+) -> dict[_Key, dict[tuple[str, str], set[object]]]:
+    """What the ranks of each box wait in: (operation, group) -> its numbers."""
+    instances: dict[_Key, dict[tuple[str, str], set[object]]] = {}
+    for i, wait in enumerate(waits):
+        what = wait.on.op or "", wait.on.group or ""
+        number = wait.on.seq if wait.on.seq is not None else ("", i)
+        for key in {key_of[r] for r in wait.ranks}:
+            instances.setdefault(key, {}).setdefault(what, set()).add(number)
+    return instances
+
+
 def _boxes(diagnosis: Diagnosis, key_of: dict[int, _Key], waits: list[Wait]) -> dict[_Key, WaitBox]:
     members: dict[_Key, list[int]] = {}
     for rank, key in sorted(key_of.items()):
         members.setdefault(key, []).append(rank)
-    instances: dict[_Key, dict[tuple[str, str], set[object]]] = {}
-    for i, wait in enumerate(waits):
-        for key in {key_of[r] for r in wait.ranks}:
-            found = instances.setdefault(key, {}).setdefault(
-                (wait.on.op or "", wait.on.group or ""), set()
-            )
-            found.add(wait.on.seq if wait.on.seq is not None else ("", i))
+    instances = _instances(key_of, waits)
     boxes = {}
     for key, ranks in members.items():
         cause = key[1] if isinstance(key[1], int) else -1
-        lines = [
-            s
-            for (op, group), seqs in sorted(instances.get(key, {}).items())
-            for s in _reason(op, group, seqs)
-        ]
+        lines: list[str] = []
+        for (op, group), seqs in sorted(instances.get(key, {}).items()):
+            lines += _reason(op, group, seqs)
         if cause >= 0:
             lines.insert(0, diagnosis.causes[cause].kind)
         elif not lines:
             lines = ["waited for"]
         shown = lines if len(lines) <= 4 else [*lines[:3], "and other operations"]
-        label = f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks)}"
+        label = f"{choose(ranks, 'rank', 'ranks')} {format_ranks(ranks)}"
         level = key[0] if isinstance(key[0], int) else 0
         boxes[key] = WaitBox(
             ranks,

@@ -1,7 +1,9 @@
-"""The operations around the frontier of a group: who has entered and left which number, rank by rank.
+"""The operations around the frontier of a group: who has entered and left which number, rank by
+rank.
 
-Only groups in which a rank is stuck are shown, first those of the causes, and of groups that look alike a few.
-Ranks with the same row share it, so that a group of 128 ranks takes as many lines as it has different ones.
+Only groups in which a rank is stuck are shown, first those of the causes, and of groups that look
+alike a few. Ranks with the same row share it, so that a group of 128 ranks takes as many lines as
+it has different ones.
 """
 
 from __future__ import annotations
@@ -132,6 +134,14 @@ def _shape(key: Key, front: dict[int, int], names: GroupNames) -> tuple[object, 
     return (names.axis(key[0]), len(names.members(key[0])), len(front), key[1:])
 
 
+def _usual(
+    records: Iterable[dict[int, Operation]], number: int
+) -> tuple[str, str, str, str, int] | None:
+    """What most ranks did at this number; None where none has a record of it."""
+    signatures = Counter(found[number].signature() for found in records if number in found)
+    return signatures.most_common(1)[0][0] if signatures else None
+
+
 def _lane(
     key: Key,
     front: dict[int, int],
@@ -148,14 +158,10 @@ def _lane(
     columns: list[tuple[int, str]] = []
     cells: dict[int, list[Cell]] = {r: [] for r in members}
     for number in numbers:
-        usual = Counter(
-            found[number].signature() for found in records.values() if number in found
-        ).most_common(1)
-        columns.append((number, usual[0][0][0] if usual and len(key) != 3 else ""))
+        usual = None if len(key) == 3 else _usual(records.values(), number)
+        columns.append((number, usual[0] if usual else ""))
         for r in members:
-            cells[r].append(
-                _cell(records.get(r), number, usual[0][0] if usual and len(key) != 3 else None)
-            )
+            cells[r].append(_cell(records.get(r), number, usual))
     rows: dict[object, LaneRow] = {}
     for r in members:
         same = (tuple(cells[r]), blamed.get(r, -1))

@@ -20,6 +20,7 @@ from ...model.capture import JobCapture
 from ...model.diagnosis import Cause, Diagnosis
 from ...model.layout import Layout
 from ...text.plain import visible
+from ...text.plural import choose
 from ...text.ranges import format_hosts, format_ranks
 from . import chat, graph, lanes, ranks, raw, stacktree
 from .group_names import GroupNames, layout_of
@@ -192,7 +193,7 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
 def _counts(all_ranks: list[ranks.Rank]) -> list[tuple[str, str, int]]:
     """(class, words, number) of each state that some rank is in; culprits first."""
     blamed = sum(r.cause >= 0 for r in all_ranks)
-    found = [("cause", "culprit" if blamed == 1 else "culprits", blamed)] if blamed else []
+    found = [("cause", choose(blamed, "culprit", "culprits"), blamed)] if blamed else []
     for state, words in ranks.STATES.items():
         number = sum(r.state == state and r.cause < 0 for r in all_ranks)
         if number:

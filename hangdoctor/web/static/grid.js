@@ -1,224 +1,155 @@
-// The grid of ranks on a canvas: one square a rank, labelled as the report's grid is.
+// The grid of ranks: one square a rank, labelled as the report's grid is; pointing and keys in it.
 
-import { arrange, arrangements } from "./arrange.js";
-import { CAUSE, GLYPHS, STATES } from "./model.js";
+import { fitted, perNode } from "./grid_layout.js";
+import { Paint, WRITTEN, signOf } from "./grid_paint.js";
+import { STATES } from "./model.js";
 
-const LARGE = [58, 48, 36, 30, 27, 24, 20, 17, 14, 12, 11, 10, 9, 8, 7, 6, 5, 4];
-const MIN_CELL = 4;
-const MIN_TOUCH = 8;
-const LABELLED = 9; // smaller squares have labels at every few lines only
-const MAX_PIXELS = 16000; // of a canvas, in one direction
+const MIN_CELL = 4, MIN_TOUCH = 8;
+const SILENT = STATES.indexOf("silent");
+const PADDING = 4; // of the frame
+const PALE = 0.2; // what the filter leaves out
+const MIN_ROOM = 300, MAX_ROOM = 620; // pixels in height that all ranks should fit into
 
 export class Grid {
   constructor(canvas, model) {
     this.canvas = canvas;
+    this.space = canvas.parentElement; // as large as the whole grid; the canvas stays in sight
+    this.frame = this.space.parentElement; // scrolls
     this.model = model;
-    this.context = canvas.getContext("2d");
+    this.paint = new Paint(canvas);
     this.shade = "state";
     this.wanted = "";
     this.zoom = 0;
     this.match = null;
     this.culprits = new Set();
     this.selected = -1;
-    this.cell = 0;
-    this.runs = []; // lines as drawn: { x, y, ranks }
-    this.recolour();
+    this.placed = "";
+    Object.assign(this, { shown: "", atMost: false, cell: 0, runs: [], labels: [], height: 0 });
+    this.frame.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()));
   }
 
-  recolour() {
-    const style = getComputedStyle(document.documentElement);
-    const value = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.colours = STATES.map(value);
-    this.inks = STATES.map((s) => value(`on-${s}`));
-    for (const name of ["card", "ink", "dim", "line", "link", "cause", "on-cause"]) this[name] = value(name);
-    this.dead = null;
-  }
+  recolour() { this.paint.recolour(); }
 
-  name() {
-    const there = arrangements(this.model).map(([name]) => name);
-    return there.includes(this.wanted) ? this.wanted : there[0];
-  }
+  perNode() { return perNode(this.model); }
 
-  // The largest squares with which all fits, then larger by the zoom; the frame scrolls.
+  // Anew only where something that it depends on has changed.
   place() {
-    const width = this.canvas.parentElement.clientWidth;
-    const room = Math.max(300, Math.min(window.innerHeight * 0.6, 620));
-    const least = matchMedia("(pointer: coarse)").matches ? MIN_TOUCH : MIN_CELL;
-    const key = [width, room, this.model.size, this.name(), this.zoom, this.model.status.layout, this.model.names.node.length].join();
+    const model = this.model;
+    const wish = {
+      wanted: this.wanted,
+      zoom: this.zoom,
+      width: this.frame.clientWidth - 2 * PADDING,
+      room: Math.max(MIN_ROOM, Math.min(window.innerHeight * 0.6, MAX_ROOM)),
+      least: matchMedia("(pointer: coarse)").matches ? MIN_TOUCH : MIN_CELL,
+    };
+    const names = model.names.node.length;
+    const key = JSON.stringify([wish, model.size, model.status.layout, names, perNode(model)]);
     if (key === this.placed) return;
     this.placed = key;
-    this.shown = this.name();
-    let blocks = arrange(this.model, this.shown);
-    const sizes = LARGE.filter((c) => c >= least);
-    let best = sizes.findIndex((c) => this.flow(blocks, c, width).height <= room);
-    if (best < 0 || (this.name() === "node" && sizes[best] < LABELLED && !this.zoom && !this.wanted)) {
-      if (this.name() === "node" && !this.wanted) blocks = arrange(this.model, this.shown = "number"); // no room for names
-      best = sizes.findIndex((c) => this.flow(blocks, c, width).height <= room);
-    }
-    best = Math.max(0, (best < 0 ? sizes.length - 1 : best) - this.zoom);
-    this.atMost = best === 0;
-    this.cell = sizes[best];
-    Object.assign(this, this.flow(blocks, this.cell, width));
+    const found = fitted(model, wish);
+    Object.assign(this, found);
+    this.space.style.width = `${Math.max(wish.width, found.width)}px`;
+    this.space.style.height = `${found.height}px`;
     this.index();
-    this.size(width);
   }
 
-  size(width) {
-    const wide = Math.max(width, this.width);
-    const ratio = Math.min(window.devicePixelRatio || 1, MAX_PIXELS / Math.max(wide, this.height));
-    this.canvas.width = Math.round(wide * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
-    this.canvas.style.width = `${wide}px`;
-    this.canvas.style.height = `${this.height}px`;
-    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  }
-
-  // Where everything goes with squares of that size.
-  flow(blocks, cell, width) {
-    const runs = [], labels = [], gap = cell >= 14 ? 22 : 14;
-    let x = 0, y = 0, tallest = 0, widest = 0;
-    for (const block of blocks) {
-      const flows = block.lines.some((l) => l.flows);
-      const lines = flows ? wrap(block.lines[0].ranks, Math.max(1, Math.floor((width - 48) / cell)), this.perNode()) : block.lines;
-      const named = lines.some((l) => l.label);
-      const left = named ? 42 : 0, head = block.title ? 18 : 0, over = block.columns.length ? 16 : 0;
-      const across = Math.max(...lines.map((l) => l.ranks.length)) * cell;
-      const wide = left + Math.max(across, block.title ? Math.min(block.title.length * 7, 130) : 0), high = head + over + lines.length * cell;
-      if (x && x + wide > width) { x = 0; y += tallest + gap; tallest = 0; }
-      if (block.title) labels.push({ text: block.title, x: x + left, y: y + 8, strong: true, room: Math.max(across, 130) });
-      const step = Math.max(1, Math.ceil(34 / cell));
-      block.columns.forEach((text, i) => { if (i % step === 0) labels.push({ text, x: x + left + (i + (step > 1 ? 0 : 0.5)) * cell, y: y + head + 8, middle: step === 1, room: step * cell - 2 }); });
-      const rows = Math.max(1, Math.ceil(11 / cell));
-      lines.forEach((line, i) => {
-        const at = y + head + over + i * cell;
-        if (line.label && i % rows === 0) labels.push({ text: line.label, x: x + left - 6, y: at + Math.max(cell, 10) / 2, right: true, room: left - 6 });
-        runs.push({ x: x + left, y: at, ranks: line.ranks });
-      });
-      tallest = Math.max(tallest, high);
-      widest = Math.max(widest, x + wide);
-      x += wide + gap;
-    }
-    return { runs, labels, width: widest, height: y + tallest + 4 };
+  // The part of the grid that is in sight: { x, y, right, bottom }.
+  view() {
+    const { frame, space, canvas } = this;
+    const wide = Math.min(space.clientWidth, frame.clientWidth);
+    const high = Math.min(this.height, frame.clientHeight);
+    this.paint.size(wide, high);
+    const at = canvas.getBoundingClientRect(), whole = space.getBoundingClientRect();
+    const x = at.left - whole.left, y = at.top - whole.top;
+    return { x, y, right: x + wide, bottom: y + high };
   }
 
   // rank -> its line and place, for keys and marks
   index() {
     this.spots = new Map();
-    this.runs.forEach((run, line) => run.ranks.forEach((rank, i) => this.spots.set(rank, { line, i })));
-  }
-
-  perNode() {
-    const nodes = this.model.columns.node;
-    let n = 1;
-    while (nodes[0] && n < nodes.length && n < 16 && nodes[n] === nodes[0]) n++;
-    return n;
+    this.runs.forEach((run, line) => {
+      run.ranks.forEach((rank, i) => this.spots.set(rank, { line, i }));
+    });
   }
 
   draw() {
     if (!this.model.size) return;
     this.place();
-    const c = this.context;
-    c.fillStyle = this.card;
-    c.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    c.textBaseline = "middle";
-    for (const label of this.labels) this.write(label);
-    const scale = this.scale();
-    for (const run of this.runs) run.ranks.forEach((rank, i) => this.tile(rank, run.x + i * this.cell, run.y, scale));
-    c.globalAlpha = 1;
-    for (const rank of this.culprits) this.mark(rank, this.cause, this.cell >= 14 ? 2 : 1.5);
-    if (this.selected >= 0) this.mark(this.selected, this.ink, 3);
-  }
-
-  write(label) {
-    const c = this.context;
-    c.fillStyle = label.strong ? this.ink : this.dim;
-    c.font = `${label.strong ? 600 : 400} ${label.strong ? 12.5 : 11}px system-ui, sans-serif`;
-    c.textAlign = label.right ? "right" : label.middle ? "center" : "left";
-    c.fillText(clip(label.text, Math.max(3, Math.floor(label.room / 6))), label.x, label.y);
-  }
-
-  gap() { return this.cell >= 36 ? 5 : this.cell >= 20 ? 3 : this.cell >= 9 ? 2 : 1; }
-
-  tile(rank, x, y, scale) {
-    const c = this.context, side = this.cell - this.gap(), guilty = this.culprits.has(rank) && this.shade === "state";
-    const state = this.model.columns.state[rank];
-    c.globalAlpha = this.match && !this.match(rank) ? 0.2 : 1;
-    const plain = this.shade === "state";
-    c.fillStyle = guilty ? this.cause : plain ? this.colours[state] : this.shaded(rank, scale);
-    c.beginPath();
-    if (this.cell >= 14) c.roundRect(x, y, side, side, side >= 30 ? 6 : 3); else c.rect(x, y, side, side);
-    c.fill();
-    if (plain && !guilty && STATES[state] === "silent") this.hatch(x, y, side);
-    const ink = guilty ? this["on-cause"] : plain ? this.inks[state] : this.ink;
-    if (side >= 7) this.letters(rank, state, { x, y, side, ink, guilty });
-  }
-
-  hatch(x, y, side) {
-    const c = this.context;
-    c.save();
-    c.clip();
-    c.strokeStyle = this.line;
-    c.lineWidth = 2;
-    for (let i = -side; i < side; i += 6) { c.beginPath(); c.moveTo(x + i, y + side); c.lineTo(x + i + side, y); c.stroke(); }
-    c.restore();
-    c.strokeStyle = this.dim;
-    c.lineWidth = 1;
-    c.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
-  }
-
-  letters(rank, state, { x, y, side, ink, guilty }) {
-    const c = this.context, sign = `${guilty ? CAUSE : ""}${GLYPHS[state]}`;
-    c.fillStyle = ink;
-    c.textAlign = "center";
-    if (side < 20) {
-      c.font = `700 ${Math.min(11, Math.round(side * 0.8))}px system-ui, sans-serif`;
-      if (sign) c.fillText(sign[0], x + side / 2, y + side / 2 + 0.5);
-      return;
+    const { paint, cell } = this;
+    const view = this.view();
+    paint.begin(view);
+    for (const label of this.labels) {
+      if (label.y > view.y - cell && label.y < view.bottom + cell) paint.label(label);
     }
-    const digits = `${rank}`.length;
-    c.font = `600 ${Math.min(15, Math.floor((side * 1.35) / Math.max(2.4, digits)), Math.floor(side * 0.42))}px system-ui, sans-serif`;
-    c.fillText(`${rank}`, x + side / 2, y + side * (sign && side < 40 ? 0.64 : 0.54));
-    const iteration = this.model.columns.iteration[rank];
-    if (side >= 40 && iteration >= 0) {
-      c.font = "400 10px system-ui, sans-serif";
-      c.fillText(`it ${iteration}`, x + side / 2, y + side - 8, side - 4);
+    const look = this.shade === "state" ? this.byState() : this.byShade();
+    for (const run of this.runs) {
+      if (run.y > view.y - cell && run.y < view.bottom) this.drawRun(run, look, view);
     }
-    if (!sign) return;
-    c.font = `700 ${side >= 40 ? 11 : 9}px system-ui, sans-serif`;
-    c.textAlign = "right";
-    c.fillText(sign, x + side - 3, y + (side >= 40 ? 9 : 7));
+    paint.strength(1);
+    for (const rank of this.culprits) this.mark(rank, view, "cause", cell >= 14 ? 2 : 1.5);
+    if (this.selected >= 0) this.mark(this.selected, view, "ink", 3);
   }
 
-  scale() {
-    const column = this.model.columns[this.shade === "state" ? "iteration" : this.shade];
-    let low = Infinity, high = -Infinity;
-    for (const v of column) { if (v < 0) continue; if (v < low) low = v; if (v > high) high = v; }
-    return { low, high };
+  drawRun(run, look, view) {
+    const cell = this.cell;
+    const first = Math.max(0, Math.floor((view.x - run.x) / cell));
+    const end = Math.min(run.ranks.length, Math.ceil((view.right - run.x) / cell));
+    for (let i = first; i < end; i++) this.drawRank(run.ranks[i], run.x + i * cell, run.y, look);
   }
 
-  // Iteration: what is behind stands out; lag: what is late does. At most half of the strong colour, so that numbers stay readable.
-  shaded(rank, { low, high }) {
-    const value = this.model.columns[this.shade][rank];
-    if (value < 0 || !(high >= low)) return this.colours[0];
-    const part = high > low ? (value - low) / (high - low) : this.shade === "lag" ? 0 : 1;
-    const strength = this.shade === "iteration" ? 1 - part : part;
-    return `color-mix(in srgb, ${this.cause} ${Math.round(strength * 50)}%, ${this.colours[0]})`;
+  drawRank(rank, x, y, look) {
+    const { paint, cell, match } = this;
+    const state = this.model.columns.state[rank], guilty = look.guilty(rank);
+    if (match) paint.strength(match(rank) ? 1 : PALE);
+    paint.square(x, y, cell, look.fill(rank, guilty));
+    if (state === SILENT && look.silent && !guilty) paint.hollow(x, y, cell);
+    if (cell < WRITTEN) return;
+    const ink = look.ink(rank, guilty), iteration = this.iteration(rank);
+    paint.write({ x, y, cell, ink, rank, iteration, sign: signOf(state, guilty) });
   }
 
-  mark(rank, colour, wide) {
+  mark(rank, view, colour, wide) {
     const spot = this.spot(rank);
-    if (!spot) return;
-    const c = this.context, side = this.cell - this.gap(), off = this.cell >= 14 ? 2 : 1.5;
-    c.strokeStyle = colour;
-    c.lineWidth = wide;
-    c.beginPath();
-    c.roundRect(Math.max(1, spot.x - off), Math.max(1, spot.y - off), side + 2 * off, side + 2 * off, this.cell >= 14 ? 5 : 0);
-    c.stroke();
+    if (!spot || spot.y < view.y - this.cell || spot.y > view.bottom) return;
+    this.paint.mark({ ...spot, cell: this.cell, colour, wide });
+  }
+
+  // How a square looks, by its rank: by the state of the rank...
+  byState() {
+    const { paint, culprits } = this, states = this.model.columns.state;
+    return {
+      silent: true,
+      guilty: (rank) => culprits.has(rank),
+      fill: (rank, guilty) => (guilty ? paint.cause : paint.colours[states[rank]]),
+      ink: (rank, guilty) => (guilty ? paint["on-cause"] : paint.inks[states[rank]]),
+    };
+  }
+
+  // ... or by a number: of iterations, what is behind stands out; of lag, what is late does.
+  byShade() {
+    const { paint } = this, values = this.model.columns[this.shade];
+    const [low, high] = ends(values), late = this.shade === "lag";
+    const strength = (value) => {
+      const part = high > low ? (value - low) / (high - low) : Number(!late);
+      return late ? part : 1 - part;
+    };
+    const known = (rank) => values[rank] >= 0 && high >= low;
+    return {
+      silent: false,
+      guilty: () => false,
+      fill: (rank) => (known(rank) ? paint.shade(strength(values[rank])) : paint.colours[0]),
+      ink: () => paint.ink,
+    };
+  }
+
+  iteration(rank) {
+    const found = this.model.columns.iteration[rank];
+    return found >= 0 ? `it ${found}` : "";
   }
 
   // The rank under a point of the page, -1 for none.
   at(event) {
-    const box = this.canvas.getBoundingClientRect();
+    const box = this.space.getBoundingClientRect();
     const x = event.clientX - box.left, y = event.clientY - box.top;
     for (const run of this.runs) {
       if (y < run.y || y >= run.y + this.cell || x < run.x) continue;
@@ -235,6 +166,8 @@ export class Grid {
     return { x: run.x + found.i * this.cell, y: run.y };
   }
 
+  // ------------------------------------------------------------------ keys
+
   move(key) {
     const last = this.model.size - 1;
     if (key === "Home") this.selected = 0;
@@ -247,39 +180,70 @@ export class Grid {
   }
 
   neighbour(key) {
-    const here = this.spots.get(this.selected);
-    if (!here) return 0;
-    const order = this.runs.flatMap((run) => run.ranks);
-    if (key === "ArrowLeft" || key === "ArrowRight") {
-      const next = order[order.indexOf(this.selected) + (key === "ArrowLeft" ? -1 : 1)];
-      return next === undefined ? this.selected : next;
-    }
-    const from = this.spot(this.selected), down = key === "ArrowDown" ? 1 : -1;
+    if (!this.spots.has(this.selected)) return 0;
+    if (key === "ArrowLeft") return this.beside(-1);
+    if (key === "ArrowRight") return this.beside(1);
+    return this.nextRow(key === "ArrowDown" ? 1 : -1);
+  }
+
+  beside(by) {
+    const { line, i } = this.spots.get(this.selected), run = this.runs[line];
+    const next = run.ranks[i + by];
+    if (next !== undefined) return next;
+    const other = this.runs[line + by];
+    if (!other) return this.selected;
+    return by < 0 ? other.ranks[other.ranks.length - 1] : other.ranks[0];
+  }
+
+  // The nearest square of the nearest line above or below.
+  nextRow(down) {
+    const from = this.spot(this.selected);
     let best = this.selected, nearest = Infinity;
-    for (const rank of order) {
-      const to = this.spot(rank), rows = (to.y - from.y) * down;
+    for (const run of this.runs) {
+      const rows = (run.y - from.y) * down;
       if (rows <= 0) continue;
-      const far = rows * 1000 + Math.abs(to.x - from.x);
-      if (far < nearest) { nearest = far; best = rank; }
+      const wanted = Math.round((from.x - run.x) / this.cell);
+      const i = Math.max(0, Math.min(run.ranks.length - 1, wanted));
+      const far = rows * 1000 + Math.abs(run.x + i * this.cell - from.x);
+      if (far < nearest) {
+        nearest = far;
+        best = run.ranks[i];
+      }
     }
     return best;
   }
 
-  // Scroll the frame so that the selected rank is in it.
-  show() {
-    const spot = this.spot(this.selected), frame = this.canvas.parentElement;
+  // Larger or smaller squares around the selected rank, the first cause, or what was in the middle.
+  zoomBy(by) {
+    const { frame } = this, middle = frame.clientHeight / 2;
+    const share = (frame.scrollTop + middle) / Math.max(1, this.height);
+    this.zoom = Math.max(0, this.zoom + by);
+    this.place();
+    const rank = this.selected < 0 ? Math.min(...this.culprits) : this.selected;
+    if (this.spots.has(rank)) this.show(rank);
+    else frame.scrollTop = share * this.height - middle;
+    this.draw();
+  }
+
+  // Scroll the frame so that the rank is in it.
+  show(rank = this.selected) {
+    const spot = this.spot(rank), frame = this.frame;
     if (!spot) return;
-    if (spot.y < frame.scrollTop || spot.y + this.cell > frame.scrollTop + frame.clientHeight) frame.scrollTop = spot.y - frame.clientHeight / 2;
-    if (spot.x < frame.scrollLeft || spot.x + this.cell > frame.scrollLeft + frame.clientWidth) frame.scrollLeft = spot.x - frame.clientWidth / 2;
+    const { scrollTop, clientHeight, scrollLeft, clientWidth } = frame;
+    const below = spot.y + this.cell > scrollTop + clientHeight;
+    if (spot.y < scrollTop || below) frame.scrollTop = spot.y - clientHeight / 2;
+    const beyond = spot.x + this.cell > scrollLeft + clientWidth;
+    if (spot.x < scrollLeft || beyond) frame.scrollLeft = spot.x - clientWidth / 2;
   }
 }
 
-// Lines as long as there is room for, whole nodes where that is possible, with the number of their first rank.
-function wrap(ranks, most, per) {
-  const wide = per > 1 && most >= per ? most - (most % per) : most;
-  const found = [];
-  for (let i = 0; i < ranks.length; i += wide) found.push({ label: `${ranks[i]}`, ranks: ranks.slice(i, i + wide) });
-  return found;
+// Lowest and highest of the values that are known.
+function ends(values) {
+  let low = Infinity, high = -Infinity;
+  for (const value of values) {
+    if (value < 0) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  return [low, high];
 }
-
-export function clip(text, room) { return text.length > room ? `${text.slice(0, room - 1)}…` : text; }

@@ -1,112 +1,100 @@
-// The top of the page: the verdict about the hang of now, since when, what to do, its captures; or why there is none.
+// The top of the page: the verdict about the hang of now, since when, what to do, its captures; or
+// why there is none.
 
-import { clip } from "./grid.js";
-import { clock, rangesText, seconds } from "./model.js";
+import { $, clip, element, say } from "./dom.js";
+import { hangs, reportLink } from "./incidents.js";
+import { clock, now, seconds } from "./times.js";
 
-const $ = (id) => document.getElementById(id);
 const MAX_CAPTURES = 8; // of one hang, in its history
+const NOTHING = { pill: "", look: "", since: "", sentence: "", explained: "", group: null };
 
-export function say(place, words) { if (place.textContent !== words) place.textContent = words; }
-
-export function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-// Captures of one hang, newest first, as one group; any other capture is alone.
-export function hangs(incidents) {
-  const found = [];
-  for (const one of incidents) {
-    const last = found[found.length - 1];
-    if (last && one.hang && last[0].hang === one.hang && last[0].job === one.job) last.push(one);
-    else found.push([one]);
-  }
-  return found;
-}
-
-export function reportLink(one, words) {
-  const link = element("a", words);
-  link.href = `/api/v1/incidents/${encodeURIComponent(one.id)}/report`;
-  link.target = "_blank";
-  link.rel = "noopener";
-  return link;
-}
-
-// What the top says, as plain values: { pill, look, since, sentence, explained, group }.
+// What the top says, as plain values; `group` is all captures of this hang, newest first, or null.
 function told(model) {
-  const status = model.status, known = model.size && model.size > (status.counts.unseen || 0);
-  const group = hangs(model.incidents).find((g) => g.some((i) => i.id === status.incident)) || null;
-  const newest = group && group[0];
-  if (status.ended) {
-    const explained = [`Last progress at ${clock(status.ended.at)}.`, status.ended.lost, newest && `Its last hang: ${clip(newest.summary, 500)}`];
-    return { pill: "ENDED", look: "", since: "", sentence: `The job has ended. ${status.ended.how}`, explained: explained.filter(Boolean).join(" "), group };
-  }
-  if (!status.nodes) return { ...EMPTY, sentence: "No agent has connected yet.", explained: `A sidecar starts one on every node of its job. By hand, on a node: hangdoctor agent --folder ${status.folder.replace(/\/incidents$/, "")}` };
-  if (!known) return { ...EMPTY, sentence: "No rank has been seen yet.", explained: `${status.agents} of ${status.nodes} agents are connected. A rank appears when the job starts it. What a node has now: hangdoctor dump --local` };
-  const since = status.hang_since ? `since ${clock(status.hang_since)} (${seconds(Math.max(0, Date.now() / 1000 - status.hang_since))})` : "";
-  if (newest) return { pill: newest.status.toUpperCase(), look: newest.status, since, sentence: newest.summary, explained: "", group };
-  if (since) return { pill: "WAITING", look: "stuck", since, sentence: `${status.sentence}.`, explained: "", group: null };
-  return { pill: status.counts.moving ? "MOVING" : "", look: "healthy", since, sentence: `${status.sentence}.`, explained: "", group: null };
+  const status = model.status;
+  const known = model.size && model.size > (status.counts.unseen || 0);
+  const ofNow = (group) => group.some((one) => one.id === status.incident);
+  const group = hangs(model.incidents).find(ofNow) || null;
+  if (status.ended) return ended(status.ended, group);
+  if (!status.nodes) return noAgent(status);
+  if (!known) return noRank(status);
+  return running(status, group);
 }
-const EMPTY = { pill: "", look: "", since: "", group: null };
 
-export function headline(model) {
+function ended({ at, how, lost }, group) {
+  const hang = group && `Its last hang: ${clip(group[0].summary, 500)}`;
+  const explained = [`Last progress at ${clock(at)}.`, lost, hang].filter(Boolean).join(" ");
+  return { ...NOTHING, pill: "ENDED", sentence: `The job has ended. ${how}`, explained, group };
+}
+
+function noAgent(status) {
+  const command = `hangdoctor agent --folder ${folderOf(status)}`;
+  const explained = `A sidecar starts one on every node of its job. By hand, on a node: ${command}`;
+  return { ...NOTHING, sentence: "No agent has connected yet.", explained };
+}
+
+function noRank(status) {
+  const explained = [
+    `${status.agents} of ${status.nodes} agents are connected.`,
+    "A rank appears when the job starts it. What a node has now: hangdoctor dump --local",
+  ].join(" ");
+  return { ...NOTHING, sentence: "No rank has been seen yet.", explained };
+}
+
+function running(status, group) {
+  const says = { ...NOTHING, since: since(status.hang_since), sentence: `${status.sentence}.` };
+  if (group) {
+    const { status: found, summary } = group[0];
+    return { ...says, pill: found.toUpperCase(), look: found, sentence: summary, group };
+  }
+  if (says.since) return { ...says, pill: "WAITING", look: "stuck" };
+  return { ...says, pill: status.counts.moving ? "MOVING" : "", look: "healthy" };
+}
+
+function since(at) {
+  if (!at) return "";
+  return `since ${clock(at)} (${seconds(Math.max(0, now() - at))})`;
+}
+
+function folderOf(status) { return status.folder.replace(/\/incidents$/, ""); }
+
+export function headline(model, again = false) {
   const status = model.status, says = told(model), newest = says.group && says.group[0];
   $("pill").hidden = !says.pill;
   $("pill").className = `pill ${says.look}`;
   say($("pill"), says.pill);
-  say($("since"), status.capturing ? `capturing: ${status.capture_answered} of ${status.capture_asked} nodes have answered` : says.since);
+  say($("since"), status.capturing ? capturing(status) : says.since);
   say($("sentence"), clip(says.sentence, 600));
   $("explained").hidden = !says.explained;
   say($("explained"), says.explained);
   $("do").hidden = !(newest && newest.advice && !status.ended);
   say($("advice"), newest ? clip(newest.advice, 1200) : "");
-  history(says.group);
-  document.title = `${newest && !status.ended ? `${says.pill}: ` : status.stalled ? "STALLED: " : ""}${clip(status.job || "hangdoctor", 60)}`;
+  history(says.group, again);
+  document.title = title(status, newest ? `${says.pill}: ` : "");
+}
+
+function capturing(status) {
+  return `capturing: ${status.capture_answered} of ${status.capture_asked} nodes have answered`;
+}
+
+function title(status, verdict) {
+  const job = clip(status.job || "hangdoctor", 60);
+  if (verdict && !status.ended) return `${verdict}${job}`;
+  return status.stalled ? `STALLED: ${job}` : job;
 }
 
 let shown = null;
 
-function history(group) {
-  const key = group ? group.map((i) => i.id).join() : "";
-  if (shown === key) return;
+function history(group, again) {
+  const key = group ? group.map((one) => one.id).join() : "";
+  if (shown === key && !again) return;
   shown = key;
-  const saved = group ? group.filter((i) => i.state === "saved") : [];
+  const saved = group ? group.filter((one) => one.state === "saved") : [];
   $("history").hidden = !saved.length;
   if (!saved.length) return;
   const parts = [reportLink(saved[0], "Open the report")];
-  if (saved.length > 1) parts.push(element("span", ` · captured ${saved.length} times: `), ...saved.slice(0, MAX_CAPTURES).map((one) => reportLink(one, clock(one.at))));
-  $("history").replaceChildren(...parts);
-}
-
-// What is missing from the page: the connection, agents, ranks.
-export function banner(model, lostAt) {
-  const status = model.status, words = [];
-  if (lostAt) {
-    words.push(`No connection to the collector since ${clock(lostAt / 1000)}: the page shows what was known then, and reconnects by itself.`);
-    if (status && status.folder) words.push(`${status.ended ? "The job had ended, so the collector may have ended too." : ""} Reports stay readable: hangdoctor incidents list --folder ${status.folder.replace(/\/incidents$/, "")}`.trim());
-  } else if (status && !status.ended) {
-    const some = (names) => `${names.length > 1 ? "nodes" : "node"} ${names.slice(0, 8).join(", ")}${names.length > 8 ? ", …" : ""}`;
-    if (status.missing.length) words.push(`No agent has connected from ${some(status.missing)}: the ranks there cannot be seen.`);
-    if (status.silent.length) words.push(`No answer from ${some(status.silent)}: what is shown of the ranks there is old.`);
-    const unseen = unseenRanks(model);
-    if (unseen.length && unseen.length < model.size && !status.missing.length) words.push(`No agent has seen ${unseen.length > 1 ? "ranks" : "rank"} ${rangesText(unseen)}. Is there an agent on every node?`);
+  if (saved.length > 1) {
+    parts.push(element("span", ` · captured ${saved.length} times: `));
+    parts.push(...saved.slice(0, MAX_CAPTURES).map((one) => reportLink(one, clock(one.at))));
   }
-  $("banner").hidden = !words.length;
-  say($("banner"), words.join(" "));
-}
-
-function unseenRanks(model) {
-  if (!model.status.counts.unseen) return [];
-  const found = [];
-  for (let i = 0; i < model.size; i++) if (!model.columns.state[i]) found.push(i);
-  return found;
-}
-
-// Whether a capture can be asked for now.
-export function canCapture(model, lostAt) {
-  const status = model.status;
-  return Boolean(status && !lostAt && !status.ended && status.agents && model.size > (status.counts.unseen || 0));
+  $("history").replaceChildren(...parts);
 }

@@ -1,4 +1,5 @@
-// What the stream has sent: one array of numbers for each column of ranks, and the names that they stand for.
+// What the stream has sent: one array of numbers for each column of ranks, and the names that they
+// stand for.
 
 import { STATES } from "./states.js";
 export { CAUSE, GLYPHS, SAYS, STATES, SUSPECT, WORST } from "./states.js";
@@ -26,7 +27,9 @@ export class Model {
     for (const [name, runs] of Object.entries(frame.columns)) {
       const column = this.columns[name];
       if (!column) continue;
-      for (let i = 0; i + 2 < runs.length; i += 3) column.fill(runs[i + 2], runs[i], runs[i] + runs[i + 1]);
+      for (let i = 0; i + 2 < runs.length; i += 3) {
+        column.fill(runs[i + 2], runs[i], runs[i] + runs[i + 1]);
+      }
     }
     if (frame.incidents) this.incidents = frame.incidents;
     this.status = frame.status;
@@ -52,17 +55,17 @@ export class Model {
   rank(i) {
     const c = this.columns;
     return {
-      rank: i, state: STATES[c.state[i]], iteration: c.iteration[i], phase: this.names.phase[c.phase[i]] || "", op: this.names.op[c.op[i]] || "",
-      seq: c.seq[i], node: this.names.node[c.node[i]] || "", for_s: c.since[i] ? Math.max(0, this.now() - c.since[i] / 10) : 0, lag_s: c.lag[i] / 1000,
+      rank: i,
+      state: STATES[c.state[i]],
+      iteration: c.iteration[i],
+      phase: this.names.phase[c.phase[i]] || "",
+      op: this.names.op[c.op[i]] || "",
+      seq: c.seq[i],
+      node: this.names.node[c.node[i]] || "",
+      for_s: c.since[i] ? Math.max(0, this.now() - c.since[i] / 10) : 0,
+      lag_s: c.lag[i] / 1000,
     };
   }
-}
-
-// A time of day, in UTC as in the reports; with the date where it is not today.
-export function clock(at) {
-  const text = new Date(at * 1000).toISOString();
-  const today = new Date().toISOString().slice(0, 10) === text.slice(0, 10);
-  return `${today ? "" : `${text.slice(0, 10)} `}${text.slice(11, 19)} UTC`;
 }
 
 // "0-3,8" of sorted numbers; no more than that number of parts.
@@ -74,14 +77,6 @@ export function rangesText(numbers, most = 12) {
     parts.push(first === numbers[i] ? `${first}` : `${first}-${numbers[i]}`);
   }
   return parts.length > most ? `${parts.slice(0, most).join(",")},…` : parts.join(",");
-}
-
-export function seconds(value) {
-  if (value < 1) return `${Math.round(value * 1000)} ms`;
-  if (value < 10) return `${value.toFixed(1)} s`;
-  if (value < 120) return `${Math.round(value)} s`;
-  if (value < 7200) return `${Math.round(value / 60)} min`;
-  return `${(value / 3600).toFixed(1)} h`;
 }
 
 // Ranks as ranges, "0-3,8", as a predicate; null where the text is none.

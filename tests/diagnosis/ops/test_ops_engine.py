@@ -174,7 +174,8 @@ def test_skipped_before_the_records_begin_shows_in_the_numbers():
             if c.group == "tp" and c.op == "all_reduce" and c.iteration == 0
         )
     ]
-    # Its neighbour leaves one out too: both are in step with each other, and out of it with all other pairs.
+    # Its neighbour leaves one out too: both are in step with each other, and out of it with all
+    # other pairs.
     calls = job.rank(2).calls
     del calls[
         next(
@@ -288,7 +289,9 @@ def test_a_kernel_that_never_ends():
 
 
 def test_an_overtaken_operation_blocks_no_rank():
-    """Reductions of gradients run beside the rest; that no one waits for them shows in what completed after them."""
+    """Reductions of gradients run beside the rest; that no one waits for them shows in what
+    completed after them.
+    """
     job = Job(4)
     job.group("tp", [0, 1])
     job.group("tp", [2, 3])

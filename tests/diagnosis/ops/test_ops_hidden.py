@@ -1,4 +1,6 @@
-"""Dumps of gloo's recorder, which leaves sends and receives out: a rank outside of all that is recorded may wait in one."""
+"""Dumps of gloo's recorder, which leaves sends and receives out: a rank outside of all that is
+recorded may wait in one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the job's own past says of a wait: how long such waits usually are, and which call usually follows which."""
+"""What the job's own past says of a wait: how long such waits usually are, and which call usually
+follows which.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from tests.support.ops_programs import only_cause
 
 
 def _reduces(rank: int, waits: list[float], taken_s: float, enters: bool) -> RankOps:
-    """One all_reduce a 10 s, left after `waits`; the last, entered 2 s before the capture, is not left."""
+    """One all_reduce a 10 s, left after `waits`; the last, entered 2 s before the capture, is not
+    left.
+    """
     uid = group_uid([0, 1])
     ops = [
         Operation(
@@ -33,7 +37,9 @@ def test_a_wait_as_long_as_many_before_is_doubted_and_a_longer_one_is_not():
 
 
 def test_a_wait_that_began_during_the_capture_is_no_longer_than_usual():
-    """A capture of a busy node takes seconds: by the clock of its begin, the wait lies in the future."""
+    """A capture of a busy node takes seconds: by the clock of its begin, the wait lies in the
+    future.
+    """
     for beat_s, doubted in ((0.0, True), (99.0, True), (101.0, True), (150.0, False)):
         ops = {r: _reduces(r, [5.0] * 8, 100.0, enters=r == 0) for r in (0, 1)}
         for one in ops.values():
@@ -75,7 +81,9 @@ def test_a_skipped_call_is_distinguished_from_a_wrong_one_by_what_came_after_it_
 
 
 def test_without_a_layout_a_stage_that_leaves_its_own_rhythm_is_distinguished_from_its_neighbours():
-    """Four stages; one of them receives from behind before it sends there. No two stages run the same program."""
+    """Four stages; one of them receives from behind before it sends there. No two stages run the
+    same program.
+    """
     uid = group_uid([0, 1, 2, 3])
 
     def stage(rank: int, odd: bool) -> RankOps:
@@ -102,7 +110,9 @@ def test_without_a_layout_a_stage_that_leaves_its_own_rhythm_is_distinguished_fr
 
 
 def _stuck_behind(culprit: int) -> dict[int, int]:
-    """How many calls of its last round each stage has not made, plus one: those before wait for the way back."""
+    """How many calls of its last round each stage has not made, plus one: those before wait for the
+    way back.
+    """
     waits = {r: len([x for x in (r - 1, r + 1) if 0 <= x <= 3]) for r in range(culprit)}
     waits[culprit] = 1
     return waits | {

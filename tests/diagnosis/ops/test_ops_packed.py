@@ -86,9 +86,29 @@ def test_the_tail_of_a_record_knows_what_is_in_it() -> None:
     [{"signatures": [5]}, {"signatures": [-1]}, {"seqs": []}, {"times": [1]}, {"seqs": [1 << 62]}],
 )
 def test_damage_is_seen_before_anything_is_unpacked(damage: dict[str, list[int]]) -> None:
-    told = Columns(RankOps(0), [], [0], [1], [1], [1], [1, 1])
+    told = Columns(
+        head=RankOps(0),
+        groups=[],
+        signatures=[0],
+        seqs=[1],
+        threads=[1],
+        iterations=[1],
+        times=[1, 1],
+    )
     signature = Signature(
-        "w", "all_reduce", "done", "", -1, -1, "", "", "", False, False, False, ""
+        group="w",
+        op="all_reduce",
+        state="done",
+        reduce_op="",
+        root=-1,
+        peer=-1,
+        shapes="",
+        dtype="",
+        site="",
+        asynchronous=False,
+        waited=False,
+        failed=False,
+        detail="",
     )
     check(told, [signature])
     with pytest.raises((IndexError, ValueError, OverflowError)):

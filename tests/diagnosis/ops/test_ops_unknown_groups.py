@@ -1,4 +1,6 @@
-"""Operations of groups that the records do not name: no one is accused for them, and they are matched with no other's."""
+"""Operations of groups that the records do not name: no one is accused for them, and they are
+matched with no other's.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_a_wait_in_a_group_that_nothing_names_accuses_no_rank(named_by: str) -> 
 
 
 def test_what_the_other_records_show_is_still_found() -> None:
-    """Rank 1 waits for an unknown rank; rank 3 is outside of everything, and ranks 0 and 2 wait for it."""
+    """Rank 1 waits for an unknown rank; rank 3 is outside of everything, and ranks 0 and 2 wait for
+    it.
+    """
     ops = {
         0: rank(0, entered(WORLD)),
         1: rank(1, entered(unknown_group(1, 1), 9)),

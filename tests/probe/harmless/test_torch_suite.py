@@ -1,4 +1,6 @@
-"""A sample of torch's own distributed tests ends the same plain, below `hangdoctor run`, and traced."""
+"""A sample of torch's own distributed tests ends the same plain, below `hangdoctor run`, and
+traced.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ test_send_recv_any_source test_monitored_barrier_gloo_subgroup test_DistributedD
 def test_a_sample_ends_the_same() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.torch_suite", "--only", *SAMPLE],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, capture_output=True, timeout=220,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        capture_output=True,
+        timeout=220,
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]

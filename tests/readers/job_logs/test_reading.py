@@ -38,19 +38,31 @@ def only(logs: job_logs.JobLogs, kind: type[Fact]) -> list[Fact]:
         ("[1,12]<stdout>:text", {"rank": 12}),
         ("[default3]:text", {"local": 3}),
         ("[trainer3]:[rank11]: text", {"local": 3, "rank": 11}),
-        ("\x1b[36m(RayTrainWorker pid=811, ip=10.0.0.4)\x1b[0m text", {"pid": 811, "node": "10.0.0.4"}),
+        (
+            "\x1b[36m(RayTrainWorker pid=811, ip=10.0.0.4)\x1b[0m text",
+            {"pid": 811, "node": "10.0.0.4"},
+        ),
         ("(MegatronPolicyWorker[rank=9] pid=30, ip=10.0.0.4) text", {"pid": 30, "rank": 9}),
         ("(Worker_TP3 pid=30) text", {"pid": 30, "local": 3}),
         ("n4:810:922 [2] text", {"node": "n4", "pid": 810, "local": 2}),
         ("n4 [stderr] text", {"node": "n4"}),
         ("704.7s\t1384\t[rank1]: text", {"rank": 1}),
-        ("[E709 17:05:38.162555850 ProcessGroupNCCL.cpp:632] [PG ID 1 PG GUID 3(mesh_tp) Rank 3] text", {"group": "3(mesh_tp)", "group_rank": 3}),
-        ("[rank7]:[E ProcessGroupNCCL.cpp:1537] [PG 0 Rank 7] text", {"rank": 7, "group": "0", "group_rank": 7}),
+        (
+            "[E709 17:05:38.162555850 ProcessGroupNCCL.cpp:632] [PG ID 1 PG GUID 3(mesh_tp) Rank 3] text",
+            {"group": "3(mesh_tp)", "group_rank": 3},
+        ),
+        (
+            "[rank7]:[E ProcessGroupNCCL.cpp:1537] [PG 0 Rank 7] text",
+            {"rank": 7, "group": "0", "group_rank": 7},
+        ),
         ("2026-07-09 12:30:01,123 [rank3]: text", {"rank": 3}),
         ("12:30:01.123456 [rank3]: text", {"rank": 3}),
-        ("W1122 01:36:29.414000 6664 torch/distributed/elastic/multiprocessing/api.py:1028] text", {"agent": 6664}),
+        (
+            "W1122 01:36:29.414000 6664 torch/distributed/elastic/multiprocessing/api.py:1028] text",
+            {"agent": 6664},
+        ),
     ],
-)  # fmt: skip
+)
 def test_prefixes(line: str, told: dict[str, object]) -> None:
     [record] = records(line)
     said = strip(record, Said(), Habits(), Clock())
@@ -100,8 +112,10 @@ def test_forms_of_files(tmp_path: Path, form: str) -> None:
         "gz": gzip.compress(text.encode()),
         "utf-16": text.encode("utf-16"),
         "crlf": text.replace("\n", "\r\n").encode(),
-        "progress bar": ("\r".join(f"{i}%|#| {i}/100 [00:01" for i in range(99)) + "\r" + text).encode(),
-    }  # fmt: skip
+        "progress bar": (
+            "\r".join(f"{i}%|#| {i}/100 [00:01" for i in range(99)) + "\r" + text
+        ).encode(),
+    }
     path.write_bytes(data[form])
     assert named(diagnose(load([path]))) == [("error", [2])]
 

@@ -1,4 +1,6 @@
-"""Slurm's account of a job, from what scontrol 22.05.8 printed for jobs that ended on a real cluster."""
+"""Slurm's account of a job, from what scontrol 22.05.8 printed for jobs that ended on a real
+cluster.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What differs between two observations, beyond the few things that the probe is known to add: each is named here."""
+"""What differs between two observations, beyond the few things that the probe is known to add: each
+is named here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ PACKAGE = str(Path(hangdoctor.__file__).parent)
 STARTUP = f"{PACKAGE}/probe/startup"
 # Variables by which the probe reaches the ranks, in every child's environment.
 VARIABLES = {"HANGDOCTOR_TRACE", "HANGDOCTOR_TRACED", "TORCH_FR_BUFFER_SIZE"}
-# The heartbeat, and torch's worker server: one that listens and a pool of at least eight that answer.
+# The heartbeat, and torch's worker server: one that listens and a pool of at least eight that
+# answer.
 THREADS = 1 + 1 + 8
 DESCRIPTORS = ["socket"]  # of the worker server, which listens; closed in whatever is executed
 MEMORY_KB = 16_000  # of the probe's modules, tables and threads; the box is a file's pages
@@ -85,7 +88,7 @@ def _first_difference(before: str, after: str) -> str:
     return f"{len(left)} lines != {len(right)} lines, among them {more[:5]!r}"
 
 
-# --------------------------------------------------------------------------- what the probe is known to add
+# ------------------------------------------------------------------- what the probe is known to add
 
 
 def _stderr(before: str, after: str) -> tuple[str, str]:
@@ -119,7 +122,9 @@ def _memory(before: int, after: int) -> tuple[int, int]:
 def _interpreter(
     before: dict[str, Any], after: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The finder that waits for torch.distributed, and the profile function with which calls are traced."""
+    """The finder that waits for torch.distributed, and the profile function with which calls are
+    traced.
+    """
     before, after = (
         side | {"orig_argv": [re.sub(r"\d+", "0", w) for w in side["orig_argv"]]}
         for side in (before, after)
@@ -132,6 +137,10 @@ def _interpreter(
 
 
 _ALLOWED = {
-    "stderr": _stderr, "environ": _environ, "descriptors": _descriptors, "threads": _threads, "memory": _memory,
+    "stderr": _stderr,
+    "environ": _environ,
+    "descriptors": _descriptors,
+    "threads": _threads,
+    "memory": _memory,
     "interpreter": _interpreter,
-}  # fmt: skip
+}

@@ -59,18 +59,34 @@ class Running:
         self.environ = self._environment() | (more or {})
         with (base / "stdout").open("wb") as out, (base / "stderr").open("wb") as err:
             self.process = subprocess.Popen(
-                [*before, *command(program)], cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=err, start_new_session=True,
-            )  # fmt: skip
+                [*before, *command(program)],
+                cwd=self.folder,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
 
     def _environment(self) -> dict[str, str]:
         """Small, and the same in every way; ranks find themselves alone in a job of one."""
         return {
-            "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": str(self.folder),
-            "TMPDIR": str(self.folder / "tmp"), "PYTHONPATH": str(HERE), "PYTHON": sys.executable, "PROGRAMS": str(PROGRAMS),
-            "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port,
-            "OMP_NUM_THREADS": "1", "WITNESS": str(self.base / "witness"), "HANGDOCTOR_DIR": str(self.base / "boxes"),
-        }  # fmt: skip
+            "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder / "tmp"),
+            "PYTHONPATH": str(HERE),
+            "PYTHON": sys.executable,
+            "PROGRAMS": str(PROGRAMS),
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": self.port,
+            "OMP_NUM_THREADS": "1",
+            "WITNESS": str(self.base / "witness"),
+            "HANGDOCTOR_DIR": str(self.base / "boxes"),
+        }
 
     def end(self, seconds: float = SECONDS) -> Observation:
         """Wait for it; what was seen.
@@ -134,7 +150,9 @@ def session(leader: int) -> list[int]:
 
 
 def left_over(leader: int) -> list[str]:
-    """Names of processes that outlive the program; those that are about to end are given two seconds."""
+    """Names of processes that outlive the program; those that are about to end are given two
+    seconds.
+    """
     end = time.monotonic() + 2
     while session(leader) and time.monotonic() < end:
         time.sleep(0.05)

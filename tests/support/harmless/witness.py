@@ -1,4 +1,6 @@
-"""What a program of the harness says about its own process: `note("place")` adds a line to the file $WITNESS."""
+"""What a program of the harness says about its own process: `note("place")` adds a line to the file
+$WITNESS.
+"""
 
 import json
 import os
@@ -13,9 +15,15 @@ _OF_GLIBC = 0b11 << 31  # signals 32 and 33, which it handles once there is a th
 def note(place):
     """Write down what this process has by now; `place` is unique within the program."""
     seen = {
-        "place": place, "environ": dict(os.environ), "descriptors": descriptors(), "threads": threads(),
-        "memory": memory(), "signals": signals(), "interpreter": interpreter(), "probe": probe(),
-    }  # fmt: skip
+        "place": place,
+        "environ": dict(os.environ),
+        "descriptors": descriptors(),
+        "threads": threads(),
+        "memory": memory(),
+        "signals": signals(),
+        "interpreter": interpreter(),
+        "probe": probe(),
+    }
     fd = os.open(
         os.environ["WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
     )
@@ -86,19 +94,29 @@ def interpreter():
     warnings = sys.modules.get("warnings")
     logging = sys.modules.get("logging")
     return {
-        "path": sys.path, "argv": sys.argv, "orig_argv": sys.orig_argv, "flags": repr(sys.flags),
+        "path": sys.path,
+        "argv": sys.argv,
+        "orig_argv": sys.orig_argv,
+        "flags": repr(sys.flags),
         "meta_path": [getattr(f, "__name__", type(f).__name__) for f in sys.meta_path],
-        "path_hooks": len(sys.path_hooks), "gc": [gc.isenabled(), *gc.get_threshold(), len(gc.callbacks)],
-        "hooks": [repr(type(h)) for h in (sys.excepthook, sys.displayhook, sys.unraisablehook, sys.gettrace())],
-        "profile": repr(type(sys.getprofile())), "streams": [repr(type(s)) for s in (sys.stdin, sys.stdout, sys.stderr)],
+        "path_hooks": len(sys.path_hooks),
+        "gc": [gc.isenabled(), *gc.get_threshold(), len(gc.callbacks)],
+        "hooks": [
+            repr(type(h))
+            for h in (sys.excepthook, sys.displayhook, sys.unraisablehook, sys.gettrace())
+        ],
+        "profile": repr(type(sys.getprofile())),
+        "streams": [repr(type(s)) for s in (sys.stdin, sys.stdout, sys.stderr)],
         "limits": [sys.getrecursionlimit(), sys.getswitchinterval()],
         "warnings": [repr(f[:1] + f[2:]) for f in warnings.filters] if warnings else [],
         "logging": [repr(type(h)) for h in logging.getLogger().handlers] if logging else [],
-    }  # fmt: skip
+    }
 
 
 def probe():
-    """What the probe does here: "none", "waits", "records", "traces", or the note with which it switched itself off."""
+    """What the probe does here: "none", "waits", "records", "traces", or the note with which it
+    switched itself off.
+    """
     state = sys.modules.get("hangdoctor.probe.state")
     if state is None:
         return "none"

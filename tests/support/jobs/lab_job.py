@@ -1,8 +1,10 @@
-"""A gloo job that hangs on command, for the lab cluster: `python lab_job.py CONTROL`, one process a rank.
+"""A gloo job that hangs on command, for the lab cluster: `python lab_job.py CONTROL`, one process a
+rank.
 
-The folder CONTROL is shared. In round N every rank waits for the file `go.N`, which names the rank that
-stays away ("" for none), and meets the others in an all_reduce. The one that stays away waits for
-`release.N`. A rank writes `at.RANK` (its round and what it does) before each step: no reader has to guess.
+The folder CONTROL is shared. In round N every rank waits for the file `go.N`, which names the rank
+that stays away ("" for none), and meets the others in an all_reduce. The one that stays away waits
+for `release.N`. A rank writes `at.RANK` (its round and what it does) before each step: no reader
+has to guess.
 """
 
 import os

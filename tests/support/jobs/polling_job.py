@@ -1,7 +1,9 @@
-"""A training of two ranks whose other threads poll: `polling_job.py CONTROL [store] [group]`, the probe in it.
+"""A training of two ranks whose other threads poll: `polling_job.py CONTROL [store] [group]`, the
+probe in it.
 
-`store`: a thread asks a store for a key each second, as torch's elastic agent does; `group`: a thread meets its
-peer in a group of its own. Rank 1's next batch does not come while CONTROL/loader exists. `at.RANK`: its steps.
+`store`: a thread asks a store for a key each second, as torch's elastic agent does; `group`: a
+thread meets its peer in a group of its own. Rank 1's next batch does not come while CONTROL/loader
+exists. `at.RANK`: its steps.
 """
 
 import os

@@ -1,7 +1,9 @@
-"""A training that steps every 0.2 s until told to misbehave: `steady_job.py CONTROL`, the probe in it unless BARE=1.
+"""A training that steps every 0.2 s until told to misbehave: `steady_job.py CONTROL`, the probe in
+it unless BARE=1.
 
-Each rank writes `at.<rank>` (iteration, pid) with every tenth step. Faults by file in CONTROL: `skip` (a rank: it leaves one
-all_reduce out), `drag` (a rank: it takes 0.4 s more in each step), `loader` (a rank: its next batch does not come until the file goes), `slow` (seconds for one step),
+Each rank writes `at.<rank>` (iteration, pid) with every tenth step. Faults by file in CONTROL:
+`skip` (a rank: it leaves one all_reduce out), `drag` (a rank: it takes 0.4 s more in each step),
+`loader` (a rank: its next batch does not come until the file goes), `slow` (seconds for one step),
 `save` (seconds of work outside of operations on rank 0), `end`.
 """
 

@@ -1,8 +1,10 @@
 """Four ranks whose history is known: `python timeline_job.py FOLDER STEPS AHEAD_NS`.
 
-Ranks 2 and 3 stand for another node, or are on one: another host name, and a wall clock that is AHEAD_NS ahead. Every step: two micro-batches
-with an all_reduce of each pair, a message from each of the first pair to the second, an all_reduce of all, one in flight. In step
-SLOW rank 2 is late by LATE seconds. At the end rank 1 stays away from an all_reduce; ranks 0 and 1 have kept a profile in FOLDER.
+Ranks 2 and 3 stand for another node, or are on one: another host name, and a wall clock that is
+AHEAD_NS ahead. Every step: two micro-batches with an all_reduce of each pair, a message from each
+of the first pair to the second, an all_reduce of all, one in flight. In step SLOW rank 2 is late by
+LATE seconds. At the end rank 1 stays away from an all_reduce; ranks 0 and 1 have kept a profile in
+FOLDER.
 """
 
 import importlib

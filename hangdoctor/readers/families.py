@@ -1,0 +1,245 @@
+"""Ranks that nothing numbers: processes of one parent that hold connections with one another.
+
+`torch.multiprocessing.spawn` gives its processes no environment of their own, and Lightning's
+launcher gives them LOCAL_RANK but no RANK and is itself the first rank. What shows that they are
+ranks is what they have: a library for distributed work, and TCP connections with one another (to the
+store, to their peers). Data-loader workers, which look alike otherwise, have none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+from msgspec import Struct
+
+from ..text.plain import readable
+from ..text.ranges import MAX_RANKS, number_in
+from ..time_limit import in_time
+from . import proc
+from .discover import Found, Job
+from .jobnames import job_key
+
+_LIBRARIES = (b"libtorch", b"libmpi", b"libnccl", b"jaxlib")
+_ESTABLISHED = "01"
+_MOST = 1024  # children of one parent that are looked at
+_READERS = 16  # a process whose memory is locked holds one of them for good
+
+
+class Member(Struct):
+    """One process of a family and what its environment has of a rank."""
+
+    pid: int
+    ppid: int
+    started: int  # clock ticks since the start of the host
+    argv: list[str]
+    environ: dict[str, str]
+
+    @property
+    def local_rank(self) -> int:
+        """LOCAL_RANK, -1 without one."""
+        return number_in(self.environ.get("LOCAL_RANK", ""))
+
+
+class Family(Struct):
+    """Ranks of one job on this host, in the order of their ranks."""
+
+    key: str
+    parent: int
+    members: list[Member]
+    first: int  # rank of the first member
+    world_size: int
+    by_order: bool  # no variable numbers them: the order of their start does
+
+
+def with_families(jobs: list[Job], uid: int | None, seconds: float) -> list[Job]:
+    """The jobs and the families on this host, newest first.
+
+    Where a scheduler numbered one process and that one started the ranks, its family takes its
+    place. `uid`: only this user's; `seconds`: for how long processes are asked, since /proc of some
+    may not answer.
+    """
+    single = {j.ranks[0].pid: j for j in jobs if len(j.ranks) == 1}
+    ranks = {f.pid for j in jobs if j.ranks[0].pid not in single for f in j.ranks}
+    pids = [pid for pid in psutil.pids() if pid not in ranks]
+    found, _ = in_time(pids, lambda pid: _parent_of_one(pid, uid), _READERS, seconds)
+    by_parent: dict[int, list[int]] = defaultdict(list)
+    for place, parent in found.items():
+        if parent > 1:
+            by_parent[parent].append(pids[place])
+    for parent, children in by_parent.items():
+        family = _family(parent, sorted(children)[:_MOST])
+        if family is not None:
+            jobs = [j for j in jobs if j is not single.get(parent)] + [_job(family)]
+    return sorted(jobs, key=lambda job: -job.started)
+
+
+def job_below(parent: int) -> Job | None:
+    """The family that a process started, as a job; None where it started none."""
+    children = [pid for pid in psutil.pids() if _parent_of_one(pid, None) == parent]
+    family = _family(parent, sorted(children)[:_MOST])
+    return _job(family) if family is not None else None
+
+
+def _job(family: Family) -> Job:
+    ranks = []
+    for place, member in enumerate(family.members):
+        process = psutil.Process(member.pid)
+        ranks.append(
+            Found(
+                member.pid,
+                member.ppid,
+                rank=family.first + place,
+                world_size=family.world_size,
+                local_rank=place,
+                local_world_size=len(family.members),
+                job=family.key,
+                started=process.create_time(),
+                user=readable(process.username()),
+                argv=member.argv,
+                environ=member.environ,
+            )
+        )
+    notes = []
+    if family.by_order:
+        notes.append(
+            f"no process of this job has a rank in its environment: ranks are numbered in the order "
+            f"in which process {family.parent} started them"
+        )
+    return Job(family.key, ranks, max(r.started for r in ranks), notes)
+
+
+def _parent_of_one(pid: int, uid: int | None) -> int:
+    """The parent of a process that may be a rank without a number, 0 of any other."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        if uid is not None and folder.stat().st_uid != uid:
+            return 0
+        if b"\0RANK=" in b"\0" + (folder / "environ").read_bytes():
+            return 0
+        with (folder / "maps").open("rb") as maps:
+            if not any(name in line for line in maps for name in _LIBRARIES):
+                return 0
+    except OSError:
+        return 0  # it ended, or is not ours to read
+    fields = proc.stat_fields(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def _family(parent: int, children: list[int]) -> Family | None:
+    connected = _connected([parent, *children])
+    linked = [pid for pid in children if pid in connected]
+    members = [m for pid in children if (m := _member(pid)) is not None]
+    # One that has not come as far as the others is connected to none of them.
+    kinds = {_kind(m) for m in members if m.pid in connected}
+    members = [m for m in members if _kind(m) in kinds]
+    own = _member(parent) if parent in connected else None
+    if not linked or len(members) + (own is not None) < 2:
+        return None
+    return _numbered(parent, own, members)
+
+
+def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family | None:
+    local = [m.local_rank for m in members]
+    told = min(local) >= 0 and len(set(local)) == len(local)
+    members = sorted(members, key=lambda m: (m.local_rank if told else 0, m.started, m.pid))
+    # Lightning's launcher is the first rank of its node: it starts the others and goes on itself.
+    if own is not None and (not told or 0 not in local):
+        members = [own, *members]
+    environ = members[-1].environ
+    size = len(members)
+    node = max(0, number_in(environ.get("NODE_RANK", environ.get("GROUP_RANK", ""))))
+    world = number_in(environ.get("WORLD_SIZE", ""))
+    world = world if size <= world < MAX_RANKS else size * (node + 1)
+    if any("RANK" in m.environ for m in members):
+        return None  # its ranks have numbers
+    key = readable(job_key(environ, parent))
+    return Family(key, parent, members, node * size, world, by_order=not told)
+
+
+def _member(pid: int) -> Member | None:
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            fields = proc.stat_fields(pid)
+            environ = process.environ()
+            argv = [readable(word) for word in process.cmdline()]
+            return Member(pid, process.ppid(), int(fields[19]), argv, environ)
+    except (psutil.Error, OSError, IndexError, ValueError):
+        return None
+
+
+def _kind(member: Member) -> tuple[str, ...]:
+    """What processes that were started alike have in common of their command lines."""
+    if "--multiprocessing-fork" in member.argv:
+        return ("--multiprocessing-fork",)
+    return tuple(member.argv)
+
+
+# --------------------------------------------------------------------------- connections
+
+
+def _connected(pids: Sequence[int]) -> set[int]:
+    """Those that hold a TCP connection of which another one of them has the other end."""
+    ends: dict[tuple[int, int], set[int]] = defaultdict(set)  # (own port, peer's port): holders
+    tables: dict[str, dict[str, tuple[int, int]]] = {}  # by network namespace
+    for pid in pids:
+        table = _table_of(pid, tables)
+        for inode in _sockets(pid):
+            if inode in table:
+                ends[table[inode]].add(pid)
+    found: set[int] = set()
+    for (own, peer), holders in ends.items():
+        # What a process has forked holds the same ends as itself.
+        others = ends.get((peer, own), set())
+        if holders - others and others - holders:
+            found |= holders ^ others
+    return found
+
+
+def _table_of(
+    pid: int, tables: dict[str, dict[str, tuple[int, int]]]
+) -> Mapping[str, tuple[int, int]]:
+    try:
+        space = str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return {}
+    if space not in tables:
+        tables[space] = _read_table(pid)
+    return tables[space]
+
+
+def _read_table(pid: int) -> dict[str, tuple[int, int]]:
+    """{inode of a socket: (own port, port of the peer)} of the established connections."""
+    found: dict[str, tuple[int, int]] = {}
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            words = line.split()
+            if len(words) > 9 and words[3] == _ESTABLISHED:
+                own, peer = (int(end.rpartition(":")[2], 16) for end in words[1:3])
+                found[words[9]] = (own, peer)
+    return found
+
+
+def _sockets(pid: int) -> list[str]:
+    """Inodes of the sockets that a process has open."""
+    found = []
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                try:
+                    target = str(Path(entry.path).readlink())
+                except OSError:
+                    continue
+                if target.startswith("socket:["):
+                    found.append(target[8:-1])
+    except OSError:
+        pass
+    return found

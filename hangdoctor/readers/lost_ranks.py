@@ -1,0 +1,88 @@
+"""Ranks that were started on this host and are no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import psutil
+
+from ..model.capture import RankCapture
+from ..text.ranges import MAX_RANKS, number_in
+from . import proc
+from .discover import Found, Job
+
+_MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
+_LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
+
+
+def lost_ranks(job: Job, node: str) -> list[RankCapture]:
+    """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps
+    among the local ranks.
+    """
+    present = {f.rank for f in job.ranks}
+    expected = _expected(job.ranks)
+    absent = sorted(expected - present)
+    if not absent:
+        return []
+    zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
+    world = max(f.world_size for f in job.ranks)
+    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the
+    # order shows which is which.
+    matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
+    lost = []
+    for rank in absent:
+        pid = matched.get(rank, 0)
+        code = proc.exit_code(pid) if pid else None
+        lost.append(
+            RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code)
+        )
+    return lost
+
+
+def _expected(ranks: list[Found]) -> set[int]:
+    """The ranks that were started on this host, as far as the environments show."""
+    expected: set[int] = set()
+    go_round = _go_round(ranks)
+    for found in ranks:
+        expected.update(_started_with(found, go_round))
+    if len(expected) > _MOST_ON_HOST:
+        return set()
+    world = max(f.world_size for f in ranks)
+    return {r for r in expected if r < world} if world else expected
+
+
+def _go_round(ranks: list[Found]) -> bool:
+    """Whether consecutive ranks are on different hosts: under torchrun never, under mpiexec they
+    may be.
+    """
+    numbered = [f for f in ranks if f.local_rank >= 0 and "RANK" not in f.environ]
+    return len({f.rank - f.local_rank for f in numbered}) > 1
+
+
+def _started_with(found: Found, go_round: bool) -> Iterable[int]:
+    """The ranks of this host by what one of them has in its environment."""
+    by_launcher = "RANK" in found.environ
+    own = found.environ.get("SLURM_GTIDS", "")
+    if own and not by_launcher:
+        numbers = [number_in(word) for word in own.split(",")]
+        return [r for r in numbers if 0 <= r < MAX_RANKS]
+    if found.local_world_size > 0 and found.local_rank >= 0:
+        if go_round and not by_launcher:
+            return ()
+        first = found.rank - found.local_rank
+        return range(first, first + min(found.local_world_size, _MOST_ON_HOST + 1))
+    if found.environ.get("MASTER_ADDR") in _LOOPBACK:
+        # No rank of another host can meet at a loopback address.
+        return range(min(found.world_size, _MOST_ON_HOST + 1))
+    return ()
+
+
+def _zombies(parents: set[int]) -> list[int]:
+    found: list[tuple[float, int]] = []
+    for process in psutil.process_iter():
+        try:
+            if process.ppid() in parents and process.status() == psutil.STATUS_ZOMBIE:
+                found.append((process.create_time(), process.pid))
+        except psutil.Error:
+            continue
+    return [pid for _, pid in sorted(found)]
