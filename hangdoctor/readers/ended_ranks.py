@@ -7,6 +7,7 @@ together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,17 @@ import msgspec
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.frame import Frame
-from ..model.log_facts import AnyFact, Ended, Fact, JobLogs, LogFile, OomKill, PythonError, RuleText
+from ..model.log_facts import (
+    AnyFact,
+    Ended,
+    Fact,
+    GlooTimeout,
+    JobLogs,
+    LogFile,
+    OomKill,
+    PythonError,
+    RuleText,
+)
 from ..model.operations import Operation
 from ..model.process_end import ProcessEnd
 from .blackbox import Contents
@@ -24,6 +35,7 @@ from .job_logs.tracebacks import own_frame
 
 BY = "hangdoctor run"
 _MOST = 64 << 20  # bytes of one file of ends
+_TIMED_OUT = re.compile(r"Timed out waiting (\d{1,15})ms for (\w{1,20}) operation")
 _NOTICED_S = 1.0  # after which `run` has seen an end, at most
 
 
@@ -58,7 +70,8 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         error = _error(contents)
         if error is not None:
             said[contents.ops.rank] = error
-            _add(logs, Path(contents.box.path).name, error)
+            for fact in (error, *_waits(error)):
+                _add(logs, Path(contents.box.path).name, fact)
     seen = _of_ranks(ends_of_all, by_process)
     for end in seen:
         logs.world_size = max(logs.world_size, end.world_size)
@@ -121,6 +134,16 @@ def _error(contents: Contents) -> PythonError | None:
     if error.role == "launcher":
         error.role = "cause"  # it is the rank's own
     return error
+
+
+def _waits(error: PythonError) -> list[AnyFact]:
+    """Where it is a wait that reached gloo's limit: the rank that did not come is another."""
+    limit = _TIMED_OUT.search(error.message)
+    if limit is None:
+        return []
+    fact = GlooTimeout(what=limit[2], limit_ms=float(limit[1]), says=error.says)
+    _by(fact, error.rank, error.node, error.pid, error.at)
+    return [fact]
 
 
 def _by(fact: AnyFact, rank: int, node: str, pid: int, at: float) -> None:
