@@ -18,6 +18,8 @@ from hangdoctor.readers.node import CaptureOptions, capture_node
 from hangdoctor.transport import messages as msg
 from hangdoctor.transport.capture_codec import pack_capture
 
+from .after_end import Remains, add_codes, capture_remains
+
 _LOG = logging.getLogger("hangdoctor.agent")
 _ANSWER_S = 5.0  # for the way of a capture; the collector waits no longer
 _LEAST_S = 1.0  # for a capture, beside the time between its samples
@@ -30,10 +32,19 @@ class CaptureQueue:
     """One under way, and at most one that waits for it: the newest that was asked for."""
 
     def __init__(
-        self, options: CaptureOptions, node: str, send: Callable[[msg.FromAgent], bool]
+        self,
+        options: CaptureOptions,
+        node: str,
+        send: Callable[[msg.FromAgent], bool],
+        remains: Callable[[], Remains],
     ) -> None:
-        """`options` names the ranks; settle and time-out come with each request."""
+        """`options` names the ranks; settle and time-out come with each request.
+
+        `remains` is asked for what is left of ranks that have ended.
+        """
         self.options, self.node, self.send = options, node, send
+        self.remains = remains
+        self.told_ends = False  # a capture has told how ranks ended
         self._running: asyncio.Task[None] | None = None
         self._next: tuple[msg.Capture, float] | None = None  # and when it was asked for
 
@@ -59,7 +70,9 @@ class CaptureQueue:
         if waited > _AT_ONCE_S and left < wanted.settle_s + _LEAST_S:
             self.send(msg.Declined(wanted.id, _TOO_LATE))
             return
+        ends = self.remains().ends
         await self._answer(await self._capture(structs.replace(wanted, timeout_s=left)))
+        self.told_ends = self.told_ends or bool(ends)
 
     async def _answer(self, answer: msg.Captured) -> None:
         end = time.monotonic() + _ANSWER_S
@@ -72,9 +85,10 @@ class CaptureQueue:
             settle_s=min(wanted.settle_s, 60.0),
             timeout_s=min(max(wanted.timeout_s, 0.5), 120.0),
         )
+        remains, keep = self.remains(), int(wanted.keep_ops)
         try:
             body = await asyncio.wait_for(
-                asyncio.to_thread(_captured, options, self.node, int(wanted.keep_ops)),
+                asyncio.to_thread(_captured, options, self.node, keep, remains),
                 options.timeout_s + 1.0,
             )
             return msg.Captured(wanted.id, body)
@@ -91,9 +105,16 @@ class CaptureQueue:
             return msg.Captured(wanted.id, error=why[:300])
 
 
-def _captured(options: CaptureOptions, node: str, keep_ops: int) -> bytes:
-    """Runs in a thread: capture this node and pack it."""
-    capture = capture_node(options, node)
+def _captured(options: CaptureOptions, node: str, keep_ops: int, remains: Remains) -> bytes:
+    """Runs in a thread: capture this node and pack it; after the end of its ranks, what is left."""
+    try:
+        capture = capture_node(options, node)
+    except NoRanksFound:
+        left = capture_remains(remains, keep_ops)
+        if left is None:
+            raise
+        return pack_capture(left)
+    add_codes(capture.ranks, remains)
     for rank in capture.ranks:
         if rank.ops is not None:
             rank.ops = boxes.trim(rank.ops, keep_ops)

@@ -40,6 +40,8 @@ from .ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
+_EVER = float("inf")
+_LAST_S = 6.0  # after a signal that came with a crash; Slurm kills after KillWait, 30 s by default
 _STANDS_S = 12.0  # for this long a report is sent with every sample: that nothing changes matters
 
 
@@ -78,9 +80,15 @@ class NodeAgent:
             pairs=self._pairs,
             hello=self._hello,
         )
-        self.captures = CaptureQueue(_ranks_to_capture(options), self.node, self.line.send)
+        self.captures = CaptureQueue(
+            _ranks_to_capture(options),
+            self.node,
+            self.line.send,
+            remains=lambda: self.ranks.remains(self.node),
+        )
         self.stopping = False
         self.why = "its job has ended"
+        self._until = _EVER  # monotonic: it leaves then
         self._reported_at = 0.0
         self._changed_at = time.monotonic()
         self._usual_s = 0.0  # without news, of late
@@ -114,7 +122,7 @@ class NodeAgent:
                     number, self._stop, f"stopped by {signal.Signals(number).name}"
                 )
         try:
-            while not self.stopping and not self._job_over():
+            while not self.stopping and not self._job_over() and not self._told_all():
                 self.line.connect()
                 self._watch()
                 self.line.talk()
@@ -136,9 +144,22 @@ class NodeAgent:
                 self._obey(message)
 
     def _stop(self, why: str) -> None:
-        self.why = why
-        self.stopping = True
+        """Leave; but when ranks have just crashed, stay for the collector's capture of their ends.
+
+        A scheduler that ends the job for the crash sends this signal within a second of it. Being
+        told twice, it leaves at once.
+        """
+        again, self.why = self._until < _EVER, why
+        if self.ranks.crashed and not self.captures.told_ends and not again:
+            self._until = time.monotonic() + _LAST_S
+        else:
+            self.stopping = True
         self.line.rouse()
+
+    def _told_all(self) -> bool:
+        """After a signal that came with a crash: the ends are told, or the time for it is over."""
+        told = self.captures.told_ends or time.monotonic() >= self._until
+        return self._until < _EVER and told
 
     def _job_over(self) -> bool:
         now = time.monotonic()
@@ -295,9 +316,9 @@ def _spool_place(options: AgentOptions, node: str) -> Path:
 
 def _news(rank: msg.RankNow) -> tuple[object, ...]:
     """What makes a report worth sending: everything but the ages, unless the age says that there was progress."""
-    fields = structs.astuple(rank)
+    fields = structs.astuple(structs.replace(rank, idle_s=0.0, over_s=0.0))
     since = time.monotonic() - rank.idle_s
-    return (*fields[:2], *fields[3:-1], round(since, 1) if not rank.over else 0)
+    return (*fields, round(since, 1) if not rank.over else 0)
 
 
 def main(options: AgentOptions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -14,14 +15,17 @@ from msgspec import Struct, structs
 
 from hangdoctor.errors import BadInput
 from hangdoctor.model.capture import ThreadSample
+from hangdoctor.model.process_end import ProcessEnd
 from hangdoctor.readers import blackbox, discover, proc, pyspy
 from hangdoctor.readers import box_history as history
 from hangdoctor.readers.box_position import BoxWatch
+from hangdoctor.readers.process_exits import ExitWatch
 from hangdoctor.stacks import place_rules
 from hangdoctor.text.ranges import number_in
 from hangdoctor.time_limit import OutOfTime
 from hangdoctor.transport.messages import Past, RankNow
 
+from .after_end import Remains
 from .patient_search import PatientSearch
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -33,6 +37,7 @@ _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
 _STACKS_S = 30.0
 _STACK_AGAIN_S = 5.0  # after one that could not be read; twice as long each time
+_ASKED_TO_END = (0, -signal.SIGHUP, -signal.SIGINT, -signal.SIGTERM)
 _LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
 # torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
 _NCCL_S, _GLOO_S = 600.0, 1800.0
@@ -61,6 +66,7 @@ class Tracked(Struct):
     ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
     pending: bool = False
     ran_at: float = 0.0  # monotonic: when the main thread of a rank without a box had run
+    folder: Path | None = None  # that its box was in
 
 
 class Ranks:
@@ -77,6 +83,7 @@ class Ranks:
         self.host = host or PatientSearch()
         self.clock, self.wall = clock, wall
         self._timeouts: dict[int, float] = {}
+        self._exits = ExitWatch()
         self.tracked: dict[int, Tracked] = {}
         self.job = ""
         self.world_size = 0
@@ -131,6 +138,7 @@ class Ranks:
             if known is not None:
                 self._close(known)
             self._came_at = self.clock()
+            self._exits.follow(found.pid)
             self.tracked[found.rank] = Tracked(
                 found, now=RankNow(found.rank, found.pid), changed_at=self.clock()
             )
@@ -176,6 +184,7 @@ class Ranks:
                 # Where it went away again, it is looked for at the next search.
                 with contextlib.suppress(BadInput, OutOfTime):
                     tracked.box = self._open(newest.path)
+                    tracked.folder = Path(newest.path).parent
                     opened.append(newest)
         for box in self.host.ended_beside(opened):
             if box.rank not in self.tracked:
@@ -194,6 +203,7 @@ class Ranks:
             tracked.box = self._open(box.path)
         except (BadInput, OutOfTime):
             return  # it went away
+        tracked.folder = Path(box.path).parent
         seen = self._glance(tracked, mono, 0.0)
         if seen is not None:
             tracked.now = seen
@@ -208,6 +218,12 @@ class Ranks:
     def alive(self) -> int:
         """How many ranks have not ended."""
         return sum(not t.now.over for t in self.tracked.values())
+
+    @property
+    def crashed(self) -> bool:
+        """Whether a rank that was followed ended by an error or a signal of its own: not SIGTERM."""
+        exits = [self._exits.of(t.found.pid) for t in self.tracked.values()]
+        return any(e is not None and e.code not in _ASKED_TO_END for e in exits)
 
     # ----------------------------------------------------------------- looking
 
@@ -243,6 +259,9 @@ class Ranks:
                 tracked.now.finished = tracked.now.finished or removed
             self._close(tracked)
         now = tracked.now
+        ended = self._exits.of(tracked.found.pid)
+        if ended is not None and ended.code:
+            now.failed, now.finished = True, False
         now.over, now.inside, now.busy = True, False, False
         now.idle_s = max(0.0, mono - tracked.changed_at)
         now.over_s = max(0.0, mono - tracked.ended_at)
@@ -356,8 +375,39 @@ class Ranks:
         tracked.cpu_s, tracked.io_bytes = cpu, done
         return known and (used > _BUSY_CPU * gap or moved > _BUSY_BYTES * gap)
 
+    def remains(self, node: str) -> Remains:
+        """What is left of those ranks that have ended."""
+        over = {rank: t for rank, t in self.tracked.items() if t.now.over}
+        ends = []
+        for rank, tracked in over.items():
+            ended = self._exits.of(tracked.found.pid)
+            if ended is not None:
+                ends.append(
+                    ProcessEnd(
+                        pid=tracked.found.pid,
+                        node=node,
+                        code=ended.code,
+                        at=ended.at,
+                        rank=rank,
+                        world_size=self.world_size,
+                        began=tracked.found.started,
+                        core=ended.core,
+                        out_of_memory=ended.out_of_memory,
+                    )
+                )
+        folders = {t.folder for t in over.values() if t.folder is not None}
+        return Remains(
+            node=node,
+            job=self.job,
+            world_size=self.world_size,
+            pids={rank: t.found.pid for rank, t in over.items()},
+            ends=ends,
+            folders=sorted(folders | _named_folders(list(over.values()))),
+        )
+
     def close(self) -> None:
         """Give all boxes back."""
+        self._exits.close()
         for tracked in self.tracked.values():
             self._close(tracked)
 

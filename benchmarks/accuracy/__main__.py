@@ -1,5 +1,5 @@
-"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--seeds N]: measure, and write
-docs/ACCURACY.md.
+"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--logs] [--seeds N]: measure, and
+write docs/ACCURACY.md.
 """
 
 from __future__ import annotations
@@ -137,10 +137,19 @@ def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | Non
         found.results += hang(kinds, seeds[:1], say, probe=False, keep=keep)
 
 
+def run_logs(found: report.Findings, quick: bool, seeds: range) -> None:
+    from . import logs
+
+    kinds = ["exception", "kill", "sleep", "healthy"] if quick else list(logs.FAULTS)
+    say(f"logs alone: {len(kinds)} kinds of end")
+    found.results += logs.run_logs(kinds, seeds, say)
+
+
 def measure(args: argparse.Namespace) -> report.Findings:
     """Both parts, or the one that the flags name."""
     seeds = range(args.first, args.first + (1 if args.quick else args.seeds))
-    both = args.real == args.simulated and not args.replay
+    chosen = {args.real, args.simulated, args.logs}
+    every = len(chosen) == 1 and not args.replay  # all of them, or none: then all
     found = report.Findings()
     began = time.monotonic()
     if args.replay:
@@ -150,10 +159,12 @@ def measure(args: argparse.Namespace) -> report.Findings:
         found.notes.append(
             "Of the real jobs, the captures that an earlier run kept were diagnosed anew."
         )
-    if both or args.simulated:
+    if every or args.simulated:
         run_simulated(found, args.quick, seeds)
-    if both or args.real:
+    if every or args.real:
         run_real(found, args.quick, seeds, args.keep)
+    if every or args.logs:
+        run_logs(found, args.quick, seeds)
     found.took_s = time.monotonic() - began
     return found
 
@@ -179,6 +190,7 @@ def main() -> None:
     )
     parser.add_argument("--real", action="store_true", help="the real part only")
     parser.add_argument("--simulated", action="store_true", help="the simulated part only")
+    parser.add_argument("--logs", action="store_true", help="the part with logs alone only")
     parser.add_argument(
         "--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)"
     )

@@ -24,6 +24,7 @@ TARGETS = {
     "any layout: two captures, 10% silent": 0.90,
     "stacks only": 0.80,
     "stacks only, no probe": 0.80,
+    "logs alone": 0.75,
     "two captures, 10% silent": 0.90,
     "dump files, 10% silent": 0.90,
 }
@@ -58,9 +59,11 @@ def lines(found: Findings) -> Iterator[str]:
     yield ""
     yield from _overview(ours)
     yield from _reliability(ours)
-    yield from _peers(found.results)
+    yield from _peers([r for r in found.results if r.part != "logs"])
+    yield from _log_peers([r for r in found.results if r.part == "logs"])
     yield from _sizes(found.sizes)
-    for part, title in (("real", "Real jobs"), ("simulated", "Simulated NCCL jobs")):
+    parts = ("real", "Real jobs"), ("simulated", "Simulated NCCL jobs"), ("logs", "Logs alone")
+    for part, title in parts:
         some = [r for r in ours if r.part == part]
         if some:
             yield f"## {title} by kind of fault"
@@ -204,6 +207,30 @@ def _peers(results: list[Result]) -> Iterator[str]:
     yield ""
 
 
+def _log_peers(results: list[Result]) -> Iterator[str]:
+    """Other analyzers on the same output of the same jobs."""
+    peers = [r for r in results if r.peer]
+    if not peers:
+        return
+    yield "## Other analyzers on the same logs"
+    yield ""
+    rows = [_log_row("hangdoctor", [r for r in results if not r.peer])]
+    for name in dict.fromkeys(r.kind for r in peers):
+        theirs = [r for r in peers if r.kind == name]
+        if any(r.status == "not measured" for r in theirs):
+            rows.append([name, "-", "not measured", "not measured"])
+        else:
+            rows.append(_log_row(name, theirs))
+    yield from _table(["analyzer", "jobs", "exact culprits", "a victim named"], rows)
+    yield "By the ranks that it names, its kind of fault not asked for (`benchmarks/accuracy/log_peers.py`)."
+    yield ""
+
+
+def _log_row(name: str, results: list[Result]) -> list[str]:
+    tally = Tally.of(results)
+    return [name, str(tally.cases), percent(tally.exact), percent(tally.victim)]
+
+
 def _peer_row(name: str, results: list[Result]) -> list[str]:
     if all(r.status == "not measured" for r in results):
         return [name, "-", "not measured", "not measured", ""]
@@ -280,6 +307,8 @@ def _method(found: Findings) -> Iterator[str]:
     yield "- Simulated: every rank's program runs with NCCL's semantics, run-ahead and short rings (`simulate.py`); a fault that"
     yield "  does not hang the job is put elsewhere. `two captures` is judged in memory, `dump files` from pickles of one moment"
     yield "  that are read back, without other knowledge."
+    yield "- Logs alone: four gloo ranks under torchrun, with and without --tee and --log-dir, fail or hang in a chosen way; only"
+    yield "  what they printed is read (`logs.py`). A call that one rank skips, and a good end, show no rank: naming none is right."
     yield "- Stacks do not show operation numbers. If one of two ranks has passed an operation in which the other waits, either it"
     yield "  skipped a call or the other made one too many: both are named. If two ranks are in two different calls, or have two"
     yield "  roots, nothing shows which is wrong."

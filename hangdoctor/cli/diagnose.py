@@ -59,7 +59,7 @@ def command(
         )
     capture = load_job(jobid, [Path(p) for p in paths]) if jobid else load([Path(p) for p in paths])
     diagnosis = diagnose(capture)
-    saved = str(paths[0]) if bundle.is_bundle(Path(paths[0])) else ""
+    saved = paths[0] if paths and bundle.is_bundle(Path(paths[0])) else ""
     if bundle_dir:
         from ..report.terminal import plain
 

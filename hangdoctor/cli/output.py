@@ -22,7 +22,7 @@ from .shared_flags import Command, together
 _WRITE_S = 20.0
 _ROWS = 40  # of a report that goes to a file or a pipe
 _ROWS_AT_LEAST = 23
-EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12}
+EXIT_CODES = {"healthy": 0, "hang": 10, "slow": 11, "unknown": 12, "failed": 13}
 
 
 def result_flags(command: Command) -> Command:
@@ -48,7 +48,7 @@ def result_flags(command: Command) -> Command:
         click.option(
             "--exit-code",
             is_flag=True,
-            help="Exit with 0 healthy, 10 hang, 11 slow, 12 could not tell (default: 0 for all).",
+            help="Exit with 0 healthy, 10 hang, 11 slow, 12 could not tell, 13 failed (default: 0 for all).",
         ),
     ]
     return together(flags)(command)

@@ -1,8 +1,6 @@
 """Watches how the ranks below `hangdoctor run` end: exit code or signal, core dump, lack of memory.
 
-A process is waited for through its pidfd. Its code is read from /proc while it is a zombie, or from
-the pidfd when its own parent was faster (Linux 6.15 and later). Nothing is asked of the processes
-themselves.
+`readers.process_exits` says how a code is known. Nothing is asked of the processes themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import select
-import struct
 import threading
 import time
 from pathlib import Path
@@ -23,22 +20,18 @@ from ..probe import folder as folders
 from ..probe import format as fmt
 from ..probe.ending import is_watched
 from ..probe.identity import host, process_name, ranks_from
+from ..readers.process_exits import follow
 
 _LOOK_S = 0.25  # between two searches for new processes
-_GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes): include/uapi/linux/pidfd.h
-_INFO_EXIT = 1 << 3
-_INFO = struct.Struct("<QQ11Ii")
 
 
 class _Watched:
     """One process."""
 
     def __init__(self, pid: int, environ: dict[str, str]) -> None:
-        self.pid, self.fd = pid, os.pidfd_open(pid)
+        self.process = follow(pid)
+        self.pid, self.fd = pid, self.process.fd
         self.learn(environ)
-        self.began = time.time()
-        self.group = _memory_group(pid)
-        self.kills = _kills(self.group)
 
     def learn(self, environ: dict[str, str]) -> None:
         """Who it is; between fork and exec it still has its parent's environment."""
@@ -170,23 +163,21 @@ class EndsWatch:
                 return
 
     def _ended(self, watched: _Watched, now: float) -> None:
-        status = _status(watched)
+        ended = watched.process.exit(now)
         self._poll.unregister(watched.fd)
         os.close(watched.fd)
         del self._known[watched.pid]
-        if status is None:
-            return
-        code = os.waitstatus_to_exitcode(status & ~0x80 if os.WIFSIGNALED(status) else status)
-        self._note(watched, code, os.WCOREDUMP(status), now)
+        if ended is not None:
+            self._note(watched, ended.code, ended.core, now)
 
     def _note(self, watched: _Watched, code: int, core: bool, now: float = 0.0) -> None:
-        grown = _kills(watched.group) > watched.kills
+        memory = code == -9 and watched.process.lacked_memory()
         end = ProcessEnd(
             pid=watched.pid, node=host(), code=code, at=now or time.time(),
             rank=-1 if self._launches(watched) else watched.rank,
-            world_size=max(0, watched.world), began=watched.began,
+            world_size=max(0, watched.world), began=watched.process.began,
             boxed=watched.pid in self._boxed(), core=core,
-            out_of_memory=code == -9 and grown,
+            out_of_memory=memory,
         )  # fmt: skip
         self.ends.append(end)
         if self._file < 0 and end.rank >= 0:
@@ -239,40 +230,3 @@ def _environment(pid: int) -> dict[str, str]:
         return {}
     pairs = (os.fsdecode(entry).partition("=") for entry in raw)
     return {name: value for name, _, value in pairs}
-
-
-def _status(watched: _Watched) -> int | None:
-    """The wait status of an ended process; None where its parent was faster, on old kernels."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        stat = Path(f"/proc/{watched.pid}/stat").read_text("utf-8", "replace")
-        fields = stat[stat.rindex(")") + 2 :].split()
-        if fields[0] in "ZX":
-            return int(fields[49])
-    with contextlib.suppress(OSError):
-        info = bytearray(_INFO.pack(_INFO_EXIT, 0, *[0] * 11, 0))
-        fcntl.ioctl(watched.fd, _GET_INFO, info)
-        mask, *_, status = _INFO.unpack(info)
-        if mask & _INFO_EXIT:
-            return int(status)
-    return None
-
-
-def _memory_group(pid: int) -> Path | None:
-    """The file that counts kills for lack of memory in the control group of a process."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-            _, names, path = line.split(":", 2)
-            if names == "":
-                return Path("/sys/fs/cgroup" + path, "memory.events")
-            if "memory" in names.split(","):
-                return Path("/sys/fs/cgroup/memory" + path, "memory.oom_control")
-    return None
-
-
-def _kills(file: Path | None) -> int:
-    if file is not None:
-        with contextlib.suppress(OSError, ValueError):
-            for line in file.read_text().splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-    return 0

@@ -8,10 +8,11 @@ from msgspec import Struct
 
 
 class Trigger(Enum):
-    """Who wanted it: the watchdog, in one of two ways, or a person. The value stands in front of the words."""
+    """Who wanted it: the watchdog, in one of three ways, or a person. The value stands in front of the words."""
 
     STALL = "stall: "
     SLOW = "slow: "
+    ENDED = "ended: "
     ASKED = ""
 
 
@@ -33,6 +34,11 @@ def stall(words: str) -> CaptureReason:
 def slow(words: str) -> CaptureReason:
     """One rank is slower than the others."""
     return CaptureReason(Trigger.SLOW, words)
+
+
+def ended(words: str) -> CaptureReason:
+    """No rank runs any more, and not all of them have finished."""
+    return CaptureReason(Trigger.ENDED, words)
 
 
 def asked(words: str) -> CaptureReason:

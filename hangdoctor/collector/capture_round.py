@@ -10,6 +10,7 @@ from ..text.durations import duration
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
 from .capture_reason import CaptureReason
+from .ended_nodes import joined
 from .instructions import Node, Send
 
 LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them
@@ -112,9 +113,14 @@ class Round:
                 self._add_gone(captures, node, lost, world)
             elif lost or not node.ranks:  # else it is no longer a node of this job
                 silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
+        after_end = joined(captures.values()) if not silent else None
+        for capture in captures.values():
+            capture.ended = None
         return JobCapture(
             job=self._job(known.values()),
             nodes=[captures[n] for n in sorted(captures)],
+            logs=after_end,
+            over=after_end is not None,
             silent=silent,
             world_size=world,
             layout=next((c.layout for c in captures.values() if c.layout), None),

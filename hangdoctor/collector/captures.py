@@ -75,6 +75,17 @@ class Captures:
             self.early.begin(suspicion, self.round.id, hears, now)
         return out
 
+    def ended(self, lost: int, now: float) -> list[Instruction]:
+        """What is left of a job that has ended; of one that was stuck before, that is known."""
+        if self.watchdog.stalled:
+            return []
+        who = "1 of its ranks has" if lost == 1 else f"{lost} of its ranks have"
+        what = f"the job is over, and {who} not finished"
+        return [
+            Log(f"{what}: capturing what is left"),
+            *self.begin(capture_reason.ended(what), now),
+        ]
+
     def straggle(self, slow: Straggler, now: float) -> list[Instruction]:
         """Begin one of a rank that the others wait for."""
         self._straggler = slow
@@ -106,7 +117,7 @@ class Captures:
         assert suspicion is not None
         if self.concluding == early.id:
             return []
-        if early.is_void(self.watchdog, self.nodes):
+        if not self.watchdog.living or early.is_void(self.watchdog, self.nodes):
             return self._drop(now)
         if not early.is_due(self.watchdog, self.nodes.values()) or early.held is None:
             return []
@@ -181,7 +192,7 @@ class Captures:
         return [Conclude(id, capture, reason, early)]
 
     def concluded(self, id: str, status: str, now: float) -> list[Instruction]:
-        """The diagnosis of a capture: "healthy" takes a stall back."""
+        """The diagnosis of a capture: "healthy" takes a stall back, "" was not kept."""
         if id == self.concluding:
             self.concluding = ""
         if self.early.suspicion is not None and id == self.early.id:
@@ -193,5 +204,5 @@ class Captures:
             self.watchdog.false_alarm(now)
             said = "the capture shows that the job makes progress: no incident"
             return [Log(f"{said}; pauses of this length count as normal from now on")]
-        self.counters.incidents += 1
+        self.counters.incidents += bool(status)
         return []

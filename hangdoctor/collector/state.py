@@ -35,6 +35,7 @@ from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
 from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
 from .crowd_lines import CrowdLines
+from .end_watch import EndWatch
 from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .peer_limits import Door, Peer
@@ -64,6 +65,7 @@ class Core:
         self.settings = settings
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
+        self._end = EndWatch()
         self.positions = positions or {}
         self.session = session
         self.nodes: dict[str, Node] = {}
@@ -337,7 +339,10 @@ class Core:
         return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]
 
     def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
-        """Evidence of a stall, a slow rank, or a person's wish."""
+        """The end of the job, evidence of a stall, a slow rank, or a person's wish."""
+        watch = self.watchdog
+        if self.captures.free and self._end.tick(now, watch.living, watch.lost):
+            return self.captures.ended(watch.lost, now)
         suspicion = self.watchdog.suspicion(now, hears) if self.captures.free else None
         if suspicion is not None:
             return self.captures.suspect(suspicion, hears, now)

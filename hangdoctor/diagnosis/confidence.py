@@ -116,9 +116,14 @@ class Ground(Enum):
     LOG_AHEAD = (0.50, "few wait in an operation that most others have not enqueued")
     LOG_MISMATCH = (0.90, "at one number of one group it runs something else than the others")
     LOG_MISMATCH_PAIR = (0.60, "two ranks run different operations at one number")
+    LOG_APART = (
+        0.60,
+        "in one group two ranks wait in different operations, none completed by both",
+    )
     LOG_NOT_WAITING = (0.75, "every other rank waited until the limit, and this one did not")
     LOG_NEVER_HEARD = (0.45, "every other rank timed out, and this one is not in the log at all")
     LOG_PEER = (0.60, "others lost their connection to it, and nothing came before")
+    LOG_LINK = (0.60, "a connection failed before anything else; either end may be at fault")
     LOG_STORE_HOST = (0.60, "others waited for its key in the store")
     LOG_ALL_WAITED = (0.50, "every rank timed out in one operation with equal counters")
     # NCCL RAS.
@@ -173,6 +178,7 @@ class Less(Enum):
     AROUND_SILENCE = (0.10, "blamed by its history alone, near ranks that are silent")
     SEVERAL_SILENT = (0.10, "several ranks are silent, and one may be waiting for another")
     STACKS_DISAGREE = (0.15, "stacks clearly name another rank")
+    LOG_DISAGREES = (0.20, "the job's own output names another rank, or saw this one wait")
 
     @property
     def amount(self) -> float:

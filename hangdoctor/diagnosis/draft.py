@@ -27,7 +27,6 @@ class Draft(Struct):
     notes: list[Note] = []
     calls: CallsParting | None = None
     remaining: LogRemaining | None = None  # why job logs name nobody, where they are all there is
-    over: bool = False  # the job failed and is over: no hang, whatever is named
     chain: list[Event] = []  # what happened, by the job's logs
 
     @property

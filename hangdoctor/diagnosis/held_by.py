@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..model.capture import Frame, Process, ThreadSample
+from ..stacks.place_rules import is_users
 from . import findings as f
 from .findings import Clue, Holding
 from .view import RankView, all_states
@@ -19,6 +20,7 @@ _DEBUGGERS = re.compile(
 _ON_FILE = re.compile(r"^(\w+)\((\d+) -> (.*)\)$", re.S)
 _LOCK = re.compile(r"\bwith\b|\.acquire\(|\.wait\(|\.join\(|\.get\(|\.result\(")
 _PROBE = re.compile(r"hangdoctor/probe/|multiprocessing/queues\.py")
+_FETCH = "torch/utils/data/_utils/fetch.py"
 _COMMAND = 80  # characters of a child's command line
 _WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg"})
 _LOCKS = frozenset({"flock", "fcntl"})
@@ -80,6 +82,22 @@ def failed_child(view: RankView) -> Holding | None:
         if all_states(child, "Tt"):
             return f.ChildStopped(child.pid, child.tracer)
     return None
+
+
+def worker(view: RankView) -> Holding | None:
+    """The data-loader worker that is in the dataset's code; the idle ones wait for a task."""
+    for child in view.capture.children:
+        threads = child.samples[-1].threads if child.samples else []
+        frame = next((at for t in threads if (at := _in_dataset(t.frames)) is not None), None)
+        if frame is not None:
+            return f.AtWorker(child.pid, frame)
+    return None
+
+
+def _in_dataset(frames: Sequence[Frame]) -> Frame | None:
+    """The user's innermost frame of a worker that fetches a sample; None of any other process."""
+    fetch = next((n for n, frame in enumerate(frames) if frame.file.endswith(_FETCH)), 0)
+    return next((frame for frame in frames[:fetch] if is_users(frame)), None)
 
 
 def _child(view: RankView) -> Holding | None:

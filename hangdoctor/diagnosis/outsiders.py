@@ -183,7 +183,9 @@ def held_by(kind: Kind, group: list[RankView]) -> f.Holding | None:
         return None
     if kind == "not_entered":
         return holding.find(group[0])
-    return holding.failed_child(group[0]) if kind == "data_wait" else None
+    if kind == "data_wait":
+        return holding.failed_child(group[0]) or holding.worker(group[0])
+    return None
 
 
 def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> float:

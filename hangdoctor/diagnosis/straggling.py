@@ -14,7 +14,7 @@ def run(case: Case, draft: Draft) -> None:
     """A hang that the capture shows counts for more; else the job is slow."""
     slowest = case.capture.slowest
     known = any(c.kind == "slow" and c.ranks == [slowest] for c in draft.findings)
-    if slowest < 0 or draft.status == "hang" or known:
+    if slowest < 0 or draft.status in ("hang", "failed") or known:
         return
     if not set(case.capture.waited) - {slowest}:
         return  # nothing to compare it with

@@ -55,6 +55,6 @@ def diagnose(capture: JobCapture) -> Diagnosis:
     case, draft = open_case(capture), Draft()
     for run in PASSES:
         run(case, draft)
-        if draft.status in ("healthy", "unknown") and not draft.over:
+        if draft.status in ("healthy", "unknown"):
             draft.findings = []
     return report(case, draft)

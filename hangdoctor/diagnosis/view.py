@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
 from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames, rank_thread
@@ -214,9 +214,13 @@ def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Mo
 def view_job(capture: JobCapture) -> list[RankView]:
     """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps
     its living process.
+
+    After the end of the job none lives: that one has ended is no sign of anything.
     """
     by_rank: dict[int, RankCapture] = {}
     for rank in capture.ranks():
+        if capture.over:
+            rank = structs.replace(rank, gone=False)
         known = by_rank.get(rank.rank)
         if known is None or known.gone:
             by_rank[rank.rank] = rank

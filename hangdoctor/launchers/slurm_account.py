@@ -20,7 +20,8 @@ from ..model.log_facts import AnyFact, Cancelled, Ended, Finished, OomKill
 from .remote import query
 from .slurm_job import clean_environment
 
-_ANSWER_S = 10.0
+_ANSWER_S = 20.0
+_NO_SUCH_JOB = "Invalid job id"  # of scontrol
 _FIELD = re.compile(r"(\w+)=(.*?)(?=\s+\w+(?::\w+)?=|$)")
 _COLUMNS = "JobID,State,ExitCode,NodeList,Start,End,WorkDir"
 _WHYS = {
@@ -70,7 +71,7 @@ def account_of(job: str) -> Account:
 
     Raises:
         JobNotFound: neither scontrol nor sacct knows it.
-        LauncherError: there is no Slurm here.
+        LauncherError: there is no Slurm here, or it does not answer.
     """
     env = clean_environment(os.environ)
     answer = query(("scontrol", "show", "job", "-o", job), _ANSWER_S, env)
@@ -78,13 +79,14 @@ def account_of(job: str) -> Account:
     if lines:
         return from_scontrol(job, lines[0])
     found = _from_sacct(job, env)
-    if found is None:
-        said = answer.errors.strip().splitlines()
-        raise JobNotFound(
-            f"Slurm knows no job {job}: {said[-1]}" if said else f"Slurm knows no job {job}",
-            "Name its output instead: hangdoctor diagnose slurm-JOB.out",
-        )
-    return found
+    if found is not None:
+        return found
+    instead = "Name its output instead: hangdoctor diagnose slurm-JOB.out"
+    said = "".join(answer.errors.strip().splitlines()[-1:])
+    if answer.code is None or (said and _NO_SUCH_JOB not in said):
+        why = said or f"no answer within {_ANSWER_S:.0f} s"
+        raise LauncherError(f"Slurm's controller did not answer: {why}", instead)
+    raise JobNotFound(f"Slurm knows no job {job}", instead)
 
 
 def from_scontrol(job: str, line: str) -> Account:

@@ -101,6 +101,7 @@ class NodeCapture(Struct, omit_defaults=True):
     ras: RasReport | None = None  # what NCCL's RAS answered on this node
     gpus: list[Gpu] = []  # all of the node, those of other jobs too
     raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
+    ended: JobLogs | None = None  # how its ranks ended, where none of them runs any more
 
 
 class SilentNode(Struct, omit_defaults=True):
@@ -131,7 +132,7 @@ class JobCapture(Struct, omit_defaults=True):
     ] = {}  # percent of its time that each rank waited in operations, over `waited_s` before the capture
     waited_s: float = 0.0
     logs: JobLogs | None = None  # what the job's own output tells
-    over: bool = False  # made of the boxes of ranks that have all ended
+    over: bool = False  # no rank runs any more: made of what they have left
     slowest: int = -1  # the rank that stood out all that time, because it never waited
     packed: dict[
         str, bytes

@@ -10,7 +10,8 @@ from .layout import Layout
 
 DIAGNOSIS_SCHEMA = "hangdoctor.diagnosis/1"
 
-Status = Literal["hang", "slow", "healthy", "unknown"]
+Status = Literal["hang", "slow", "failed", "healthy", "unknown"]
+"""`failed`: the job did not hang, it failed and is over, and `causes` says what failed first."""
 Kind = Literal[
     "not_entered",
     "stopped",

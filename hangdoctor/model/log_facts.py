@@ -144,9 +144,10 @@ class OomKill(Fact):
 
 
 class NodeLost(Fact):
-    """Slurm lost these nodes."""
+    """Slurm, or Ray, lost these nodes."""
 
     nodes: list[str] = []
+    by: str = "Slurm"
 
 
 class Cancelled(Fact):
@@ -245,6 +246,7 @@ class RuleText(Struct, omit_defaults=True):
     meaning: str
     advice: str = ""
     kind: str = "error"  # the kind of cause
+    between: bool = False  # between who says it and another process: it is not to blame
 
 
 class JobLogs(Struct, omit_defaults=True):

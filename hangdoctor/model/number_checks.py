@@ -10,6 +10,7 @@ from ..errors import BadInput
 from ..text.ranges import MAX_RANKS
 from .capture import JobCapture, NodeCapture, RankCapture
 from .layout import Layout
+from .log_facts import Ended, JobLogs, OomKill, PythonError
 from .operations import RankOps
 from .ras import RasReport
 
@@ -37,6 +38,8 @@ def check_node(capture: NodeCapture) -> None:
         _check_rank(rank)
     if capture.ras is not None:
         _check_ras(capture.ras)
+    if capture.ended is not None:
+        _check_ended(capture.ended)
 
 
 def check_operations(histories: Iterable[RankOps]) -> None:
@@ -61,6 +64,15 @@ def _check_rank(rank: RankCapture) -> None:
 def _check_ras(report: RasReport) -> None:
     for communicator in report.communicators:
         _check_world(communicator.size, f"communicator {communicator.hash[:40]}")
+
+
+def _check_ended(logs: JobLogs) -> None:
+    _check_world(logs.world_size, "the job")
+    for fact in logs.facts:
+        _check_world(fact.rank, "a fact")
+        told = isinstance(fact, Ended | OomKill | PythonError)
+        if not told or not 0 <= fact.file < len(logs.files):
+            raise BadInput("what a node says of the end of its ranks is no such fact")
 
 
 def _check_world(number: int, of: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..model.capture import JobCapture, NodeCapture, RankCapture
 from ..text.ranges import format_ranks
+from .offline import join_logs
 
 
 def join(bundle: JobCapture, files: JobCapture) -> JobCapture:
@@ -27,10 +28,9 @@ def join(bundle: JobCapture, files: JobCapture) -> JobCapture:
 def _add_logs(bundle: JobCapture, files: JobCapture) -> None:
     if files.logs is None:
         return
-    if bundle.logs is None:
-        bundle.logs = files.logs
-    else:
-        bundle.notes.append("the bundle has logs of its own: those given beside it are not read")
+    if bundle.logs is not None:
+        join_logs(files.logs, bundle.logs)
+    bundle.logs = files.logs
 
 
 def _add_operations(bundle: JobCapture, ranks: list[RankCapture]) -> None:

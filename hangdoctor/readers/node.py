@@ -73,13 +73,12 @@ def _find(
     try:
         return _find_job(options, node, seconds)
     except NoRanksFound as error:
-        ended = (
-            blackbox.left_behind(options.job or f"slurm-{options.slurm_job}")
-            if options.job or options.slurm_job
-            else []
-        )
+        name = options.job or (f"slurm-{options.slurm_job}" if options.slurm_job else "")
+        ended = blackbox.left_behind(name)
+        whose = "Ranks of it" if name else "Ranks of a job"
         if ended:
-            error.help = f"Ranks of it that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}. {error.help}"
+            read = f"{whose} that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}."
+            error.help = f"{read} {error.help}" if name else f"{error.help} {read}"
         raise
 
 

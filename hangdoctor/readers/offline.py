@@ -137,11 +137,11 @@ def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> No
     capture.logs, notes = logs
     capture.notes += notes
     if ends is not None:
-        _join(capture.logs, ends)
+        join_logs(capture.logs, ends)
     capture.world_size = max(capture.world_size, capture.logs.world_size)
 
 
-def _join(logs: JobLogs, ends: JobLogs) -> None:
+def join_logs(logs: JobLogs, ends: JobLogs) -> None:
     """Facts of the boxes into those of the logs, in the order of time."""
     for fact in ends.facts:
         fact.file += len(logs.files)

@@ -24,6 +24,7 @@ from .fit import Section, fit, wrapped
 _COLOURS = {
     "hang": "bold red",
     "slow": "bold yellow",
+    "failed": "bold red",
     "healthy": "bold green",
     "unknown": "bold magenta",
 }
@@ -88,7 +89,7 @@ def _verdict(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
     colour = _COLOURS[diagnosis.status]
     first = diagnosis.causes[0] if diagnosis.causes else None
     sure = f" [dim]({_sure(first)})[/]" if first is not None else ""
-    yield f"[{colour}]{_headline(diagnosis)}[/] {escape(diagnosis.summary)}{sure}"
+    yield f"[{colour}]{diagnosis.status.upper()}[/] {escape(diagnosis.summary)}{sure}"
     if first is not None and first.advice:
         yield f"[bold]DO[/]   {escape(first.advice)}"
     if bundle:
@@ -115,12 +116,6 @@ def _also(diagnosis: Diagnosis) -> Iterator[str]:
         rest = sorted({r for c in diagnosis.causes[_MAX_CAUSES:] for r in c.ranks})
         more = len(diagnosis.causes) - _MAX_CAUSES
         yield f"[{colour}]ALSO[/] {more} more causes: ranks {_cut(format_ranks(rest))} (--json lists them)"
-
-
-def _headline(diagnosis: Diagnosis) -> str:
-    """The status; of a job that is over and whose failure is known, FAILED."""
-    failed = diagnosis.status == "unknown" and diagnosis.causes
-    return "FAILED" if failed else diagnosis.status.upper()
 
 
 def _job(diagnosis: Diagnosis) -> Iterator[str]:
@@ -216,8 +211,8 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
         yield f"[bold]evidence{f' of the other: {_named(cause)}' if n else ''}[/]"
         for evidence in cause.evidence[: 2 if n else 6]:
-            who = f"{'rank' if len(evidence.ranks) == 1 else 'ranks'} {_cut(format_ranks(evidence.ranks), 24)}"
-            yield f"  {evidence.source:<7} {who}: {escape(evidence.says)}"
+            who = f"{_ranks(evidence.ranks, 24)}: " if evidence.ranks else ""
+            yield f"  {evidence.source:<7} {who}{escape(evidence.says)}"
         yield from _alternatives(cause)
 
 

@@ -9,7 +9,7 @@ time limit.
     kind = "command"      # command | webhook | requeue | scancel | signal
     command = ["/usr/local/bin/page", "{job}", "{summary}"]
     timeout_s = 30
-    on = ["hang"]         # status: hang, slow, unknown
+    on = ["hang"]         # status: hang, slow, failed, unknown
 
     [[action]]
     kind = "webhook"      # POST of JSON: id, job, status, kind, ranks, nodes, summary, bundle

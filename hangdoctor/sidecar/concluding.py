@@ -90,7 +90,7 @@ class Handler:
             _LOG.error("%s", error)
 
     def __call__(self, one: Conclude) -> str:
-        """Diagnose, keep and act; returns the status of the diagnosis."""
+        """Diagnose, keep and act; returns the status of the diagnosis, "" where nothing was kept."""
         begin = time.monotonic()
         try:
             return self._deal_with(one, begin)
@@ -105,6 +105,9 @@ class Handler:
             return "healthy"
         if one.early and diagnosis.status != "hang":
             return diagnosis.status
+        if one.reason.trigger is Trigger.ENDED and diagnosis.status not in ("failed", "hang"):
+            _LOG.info("how the job ended is not known: no incident. %s", diagnosis.summary)
+            return ""
         _LOG.info("%s: %s", diagnosis.status.upper(), diagnosis.summary)
         kept = _Kept(one, diagnosis, plain(diagnosis))
         id = self._keep(kept)

@@ -57,6 +57,7 @@ class RankNow(Struct, array_like=True):
     held: Letter = ""
     still: bool = False  # without a box: two stacks 30 s apart are the same
     over_s: Seconds = 0.0  # since its process ended; of a rank that is over
+    failed: bool = False  # its process ended by a signal or with an error code
 
 
 class PastPhase(Struct, array_like=True):

@@ -107,7 +107,7 @@ def _membership(told: RankNow) -> tuple[bool, ...]:
     alive = not told.over
     return (
         alive and told.busy,
-        told.over and told.box and not told.finished,
+        told.over and (told.box or told.failed) and not told.finished,
         alive and told.held in _STOPPED,
         alive and told.box and not told.inside and not told.busy,
         alive and told.still,

@@ -357,6 +357,11 @@ class StallWatch:
         return len(self._ranks.living)
 
     @property
+    def lost(self) -> int:
+        """How many have ended, and not cleanly."""
+        return len(self._ranks.lost)
+
+    @property
     def last_event(self) -> float:
         """The last progress of any rank, by the caller's clock."""
         return self._last_event

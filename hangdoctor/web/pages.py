@@ -6,12 +6,14 @@ import html
 from importlib import resources
 from urllib.parse import parse_qs
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..errors import BadInput
 from .access import Access
 from .api import Trouble, answer, body_of
+from .page_address import Published
 
 _MEDIA = {
     ".html": "text/html; charset=utf-8",
@@ -71,12 +73,12 @@ class Pages:
             body = (await body_of(request)).decode("utf-8", "replace")
         except BadInput as error:
             return answer(Trouble(str(error)), 413)
-        told = parse_qs(body).get("token", [""])[0].strip()
+        told = _token_in(parse_qs(body).get("token", [""])[0].strip())
         if not self.access.is_token(told):
             self.access.refused += 1
             page = self.files["login.html"][0].decode()
             words = html.escape(
-                "This is not the current token. It is in web.json in the collector's folder."
+                "This is not the current token: the collector makes a new one at each start."
             )
             page = page.replace("<!--trouble-->", f'<p class="trouble" role="alert">{words}</p>')
             return Response(page, 401, headers={"content-type": _MEDIA[".html"]})
@@ -97,3 +99,11 @@ class Pages:
         response = RedirectResponse("/login", 303)
         response.delete_cookie(self.access.cookie, path="/", httponly=True, samesite="strict")
         return response
+
+
+def _token_in(pasted: str) -> str:
+    """The token, also where the whole of web.json was pasted."""
+    try:
+        return msgspec.json.decode(pasted, type=Published).token
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return pasted

@@ -16,6 +16,7 @@ from ..watch.live_ranks import STILL_S, Picture, RankRow
 _SLACK_S = 3.0  # between the clocks of a capture and of a rank's last progress
 _MAX_RANKS = 60  # characters
 _OVER = ("gone", "finished")
+_BAD = ("hang", "slow", "failed")  # status of a diagnosis
 
 
 class Ended(Struct, frozen=True):
@@ -53,7 +54,7 @@ def standstill(
 def _newest(incidents: Sequence[Incident], since: float) -> str:
     """The newest incident from that time on; a healthy verdict after it says that it was over."""
     newest = next((i for i in incidents if i.state == "saved"), None)
-    if newest is None or newest.at < since - _SLACK_S or newest.status not in ("hang", "slow"):
+    if newest is None or newest.at < since - _SLACK_S or newest.status not in _BAD:
         return ""
     return newest.id
 

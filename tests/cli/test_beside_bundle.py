@@ -51,11 +51,23 @@ def test_logs_support_what_the_bundle_shows(tmp_path: Path) -> None:
     assert not any("the logs name" in note.lower() for note in found["notes"])
 
 
-def test_logs_that_name_another_rank_are_said_to(tmp_path: Path) -> None:
-    found = verdict(log(tmp_path, 1), saved(tmp_path, 2))
+def test_logs_that_name_another_rank_contradict(tmp_path: Path) -> None:
+    path = tmp_path / "slurm-7.out"
+    path.write_text(LAGS.format(0, 1))
+    found = verdict(path, saved(tmp_path, 2))
     assert found["causes"][0]["ranks"] == [2]
-    note = "The logs name rank 1, the other evidence rank 2, which the verdict follows."
-    assert note in found["notes"]
+    said = [e["says"] for e in found["causes"][0]["evidence"] if e["source"] == "log"]
+    assert any("The log contradicts: by its lines rank 1 is the cause" in text for text in said)
+    assert any("one names rank 1, the other rank 2" in note for note in found["notes"])
+
+
+def test_a_rank_that_timed_out_itself_is_no_longer_the_cause(tmp_path: Path) -> None:
+    """Its host had gone on to the next batch, and its operation waited with the others."""
+    found = verdict(log(tmp_path, 1), saved(tmp_path, 2))
+    [cause] = found["causes"]
+    assert cause["ranks"] == [1]
+    assert [a["ranks"] for a in cause["alternatives"]] == [[2]]
+    assert any("rank 2 timed out in the operation that it is said" in n for n in found["notes"])
 
 
 def test_dumps_add_the_operation_where_the_bundle_has_stacks_alone(tmp_path: Path) -> None:

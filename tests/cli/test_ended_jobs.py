@@ -49,7 +49,7 @@ def test_the_rank_that_failed_first_is_named_and_no_other(
     assert ended.code == 1, ended.stderr
     found = ended.diagnosis()
     assert [(c.kind, c.ranks) for c in found.causes] == [(cause, [rank])], found
-    assert found.status == "unknown" and not found.waits
+    assert found.status == "failed" and not found.waits
     assert says in found.summary
     last = ended.stderr.splitlines()[-1]
     assert last.startswith(f"hangdoctor: {found.summary}") and str(ended.boxes) in last
@@ -75,7 +75,7 @@ def test_a_clean_end_leaves_nothing_and_says_nothing(tmp_path: Path) -> None:
 def test_quiet_prints_no_verdict_and_keeps_the_boxes(tmp_path: Path) -> None:
     ended = run_job(tmp_path, "exception", "1", "start", flags=["--quiet"])
     assert ended.code == 1 and "hangdoctor:" not in ended.stderr
-    assert ended.named() == ("unknown", [("error", [1])])
+    assert ended.named() == ("failed", [("error", [1])])
 
 
 def test_the_frame_of_the_users_own_code_and_what_it_was_at(tmp_path: Path) -> None:

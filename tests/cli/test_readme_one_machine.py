@@ -94,10 +94,12 @@ class Machine:
     def end(self) -> None:
         boxes = {e["HANGDOCTOR_DIR"] for e in self.ranks().values()}
         for process in self.processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
+            below = psutil.Process(process.pid).children(recursive=True)
+            for pid in [process.pid, *(child.pid for child in below)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for process in self.processes.values():
-            process.wait(timeout=40)
+            process.wait(timeout=60)
         for folder in boxes:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -143,7 +145,10 @@ def test_run_watch_top_trace_and_clean_as_the_readme_says(machine: Machine) -> N
 
     traced = machine.ask(*lines["trace"], *named)
     assert "ranks 0-1: tracing" in traced and "no traced rank" not in traced, traced
-    calls = machine.ask("trace", "tail", "--rank", "0", "--no-wait", *named)
+    [tail] = [line for line in traced.splitlines() if "to see the calls: " in line]
+    words = shlex.split(tail.partition("to see the calls: ")[2])
+    assert words == ["hangdoctor", "trace", "tail", "--rank", "0", *named]
+    calls = machine.ask(*words[1:], "--no-wait")
     assert "> train_step (" in calls and "torch/" not in calls, calls
     bare = [word for word in lines["trace"] if word not in ("--follow", "train")]
     assert "follows the script's own code: train" in machine.ask(*bare, *named)

@@ -71,3 +71,16 @@ def test_sentence_and_advice_name_what_holds_the_rank(
     assert re.search(sentence, cause["summary"]), cause["summary"]
     assert re.search(advice, cause["advice"]), cause["advice"]
     assert "bundle" not in cause["advice"]
+
+
+def test_the_worker_that_makes_no_sample_is_named_with_its_line(stage: Stage) -> None:
+    stage.play("load_worker_stuck", 1)
+    verdict = stage.dump()
+    workers = stage.children(1)
+    stage.release(1)
+    [cause] = verdict["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("data_wait", [1])
+    told = re.search(r"its worker (\d+) is in read_forever \(stage\.py:\d+\)", cause["summary"])
+    assert told is not None and int(told[1]) in workers, cause["summary"]
+    see = rf"See why read_forever .*less \+\d+ /\S+stage\.py; py-spy dump --native --pid {told[1]}"
+    assert re.search(see, cause["advice"]), cause["advice"]

@@ -22,6 +22,7 @@ from hangdoctor.diagnosis.findings import (
     Usual,
     Waiters,
 )
+from hangdoctor.diagnosis.findings.log_stories import LogAgrees, LogContradicts
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import differences, remaining, terms
@@ -104,6 +105,7 @@ FINDINGS: list[Finding] = [
     held(f.Debugger("pdb")), held(f.Debugger("pdb"), frame=None), held(f.TypedInput()), held(f.ChildEnded(8012, End(1))),
     held(f.ChildEnded(8012, End(-9, 1)), homes=[]), held(f.ChildStopped(8012)), held(f.ChildStopped(8012, 99)), held(CHILD), held(CHILD, doing=None, frame=None),
     held(f.OnChild(8012, "sleep 9", LOAD, "read", True)), held(f.OnChild(8012, "sleep 9", None, "read")), held(f.OnFifo()), held(f.OnFifo(), frame=None),
+    held(f.AtWorker(8012, LOAD)),
     *(held(f.OnDescriptor("x", "7", path, writes, locks))
       for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
     held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),
@@ -160,6 +162,8 @@ FACTS: list[f.Fact] = [
     f.GpuState(Gpu(3, uncorrected=1, link_errors=2, clock_mhz=300, xids=[Xid(79, says="GPU has fallen off the bus."), Xid(143)])),
     f.GpuStandsOut(0, 98, 100, 7), f.GpuStandsOut(97, 3, 3, 7),
     f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
+    LogAgrees("dead", (5,)), LogAgrees("not_entered", (4, 5), REDUCE, (0, 1)), LogAgrees("not_entered", (5,), Op(""), (0,)),
+    LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
 ]  # fmt: skip
 
 TERMS: list[str] = [

@@ -18,6 +18,7 @@ import pytest
 from hangdoctor.agents.ranks import Ranks
 from hangdoctor.errors import NoRanksFound
 from hangdoctor.model.capture import NodeCapture
+from hangdoctor.readers import box_folders
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from tests.support.stage import free_port, hangdoctor, wait_until
 
@@ -155,6 +156,24 @@ def test_lightnings_launcher_is_the_first_rank(
         (0, process.pid, 2),
         (1, child.pid, 2),
     ]
+
+
+def test_where_all_ranks_have_ended_their_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "boxes"
+    program = "import time, hangdoctor.probe as p; p.install(); p.iteration(1); print(1, flush=True); time.sleep(600)"
+    named = {"HANGDOCTOR_DIR": str(folder), "RANK": "0", "WORLD_SIZE": "1"}
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, env=os.environ | named, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None and rank.stdout.readline()
+        rank.kill()
+    monkeypatch.setenv("HANGDOCTOR_DIR", str(folder))
+    monkeypatch.setattr(psutil, "pids", list)
+    monkeypatch.setattr(box_folders, "default_folders", list)  # of other tests
+    with pytest.raises(NoRanksFound) as raised:
+        capture_node(CaptureOptions(timeout_s=30), "n1")
+    assert f"hangdoctor diagnose {folder}." in raised.value.help
 
 
 def diagnosed(*words: str, cwd: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ All seven faults with two ranks a node, and how long each takes, are in
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from tests.support.lab import NODES, Cluster, unavailable, wait_until
 from tests.support.watched import Watched
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
+FAILING = Path(__file__).parents[1] / "readers/job_logs/programs/failing_job.py"
 HEALS = """
 [actions]
 cooldown_s = 1
@@ -178,6 +180,63 @@ def test_a_killed_rank_and_scancel(watched: Watched) -> None:
         "no step is left in squeue",
         60,
     )
+
+
+@pytest.mark.timeout(400)
+def test_a_crash_is_an_incident_that_names_who_failed_first(cluster: Cluster) -> None:
+    """Ranks without a probe on four nodes; one is killed, the others end for it."""
+    job = Watched(cluster, "crash", NODES, 29766)
+    settings = "OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0 MASTER_ADDR=n1 MASTER_PORT=29766"
+    rank = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS STEPS=100000 LIMIT_S=60"
+    run = f"bash -c '{rank} exec {sys.executable} {FAILING} healthy'"
+    script = f"export {settings}\nsrun {run}"
+    job.id = cluster.submit(f"-N{NODES}", "--ntasks-per-node=1", script=script)
+    try:
+        cluster.wait_state(job.id, "RUNNING")
+        wait_until(lambda: "iteration" in said(cluster, job.id), "it trains", 90)
+        job.sidecar("--jobid", job.id, "--folder", str(job.folder))
+        wait_until(lambda: followed(cluster) == NODES, f"the agents follow it: {job.text()}", 90)
+        [victim] = ranks_on(cluster, "n3")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: bool(job.incidents()) or ended(job), "an incident, or the end", 150)
+        assert job.incidents(), f"{job.text()}\n{said(cluster, job.id)}\n{cluster.state(job.id)}"
+        [found] = job.incidents()
+        assert (found.status, found.kind, found.ranks) == ("failed", "dead", "2"), found.summary
+        saved = (job.folder / "incidents" / found.id / "diagnosis.json").read_text()
+        [cause] = json.loads(saved)["causes"]
+        assert cause["nodes"] == ["n3"] and "SIGKILL" in cause["summary"]
+        wait_until(lambda: job.processes[0].poll() is not None, "the sidecar ends with its job", 60)
+        assert len(job.incidents()) == 1
+    finally:
+        job.close()
+        cluster.login("scancel", job.id, check=False)
+
+
+def ended(job: Watched) -> bool:
+    """Whether its sidecar has gone."""
+    return job.processes[0].poll() is not None
+
+
+def said(cluster: Cluster, job: str) -> str:
+    output = cluster.folder / f"job-{job}.out"
+    return output.read_text() if output.exists() else ""
+
+
+def ranks_on(cluster: Cluster, node: str) -> list[int]:
+    """Its processes of `failing_job.py`, as seen from here."""
+    found = cluster.processes(node, f"{FAILING} healthy")
+    return [p for p in found if "python" in Path(f"/proc/{p}/exe").readlink().name]
+
+
+def followed(cluster: Cluster) -> int:
+    """Ranks whose end the agents wait for."""
+    count = 0
+    for node in (f"n{n + 1}" for n in range(NODES)):
+        for agent in cluster.processes(node, "hangdoctor agent"):
+            for link in Path(f"/proc/{agent}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    count += "pidfd" in str(link.readlink())
+    return count
 
 
 @pytest.mark.timeout(240)

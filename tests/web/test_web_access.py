@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,11 @@ def test_other_names_and_other_sites_are_refused(live: LiveJob) -> None:
         "/login", b"token=" + live.token.encode(), token="", Origin=live.address
     )
     assert status == 303
+    whole = (live.folder / "web.json").read_bytes()
+    form = b"token=" + urllib.parse.quote(whole).encode()
+    assert live.request("/login", form, token="", Origin=live.address)[0] == 303
+    torn = b"token=" + urllib.parse.quote(whole[:-3]).encode()
+    assert live.request("/login", torn, token="", Origin=live.address)[0] == 401
     cookie = headers["set-cookie"]
     assert "HttpOnly" in cookie and "SameSite=strict" in cookie.replace("Strict", "strict")
     session = cookie.split(";")[0]

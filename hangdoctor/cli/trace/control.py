@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,6 +115,18 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
         trace_nodes.answer(answers)
     for line in outcome_lines(request, answers):
         say(line)
+    tracing = [r for r in answers if r.obeyed and r.state in ("tracing", "waiting")]
+    if tracing:
+        first = min(tracing, key=lambda row: row.rank)
+        there = f" on {first.node}" if where.hostfile or where.pbs else ""
+        say(f"to see the calls{there}: {_tail_of(first.rank, where)}")
+
+
+def _tail_of(rank: int, where: Where) -> str:
+    """The command that shows the calls of a rank, with the target of this one."""
+    words = ["hangdoctor", "trace", "tail", "--rank", str(rank)]
+    named = (("--jobid", where.jobid), ("--job", where.job), ("--folder", where.folder))
+    return shlex.join(words + [w for flag, value in named if value for w in (flag, str(value))])
 
 
 def _switch_here(

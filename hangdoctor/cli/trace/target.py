@@ -18,6 +18,7 @@ from ...text.job_names import short_job
 from .. import complete
 from ..shared_flags import Command, Flag, together
 
+_NAMED = 4  # jobs in one line
 _START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
 NEXT_TIME = "To trace the next run from its start: hangdoctor run --trace -- CMD"
@@ -103,7 +104,9 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
         name for name in chosen if name != best and _runs(chosen[name]) >= _runs(chosen[best])
     ]
     if others:
-        named = ", ".join(map(short_job, sorted(others)))
+        newest = sorted(others, key=lambda name: -max(b.created_s for b in chosen[name]))
+        named = ", ".join(map(short_job, newest[:_NAMED]))
+        named += f" and {len(newest) - _NAMED} more" if len(newest) > _NAMED else ""
         which = f"using the newest job, {short_job(best)}"
         say(f"{which}; also here: {named} (choose with --job KEY)")
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]

@@ -51,6 +51,7 @@ from .clues import (
 )
 from .difference import difference
 from .holdings import (
+    AtWorker,
     ChildEnded,
     ChildStopped,
     Debugger,
@@ -104,6 +105,7 @@ __all__ = [
     "AllIn",
     "Apart",
     "At",
+    "AtWorker",
     "CannotRun",
     "ChildAt",
     "ChildDied",

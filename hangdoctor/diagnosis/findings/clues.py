@@ -10,7 +10,7 @@ from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from ...model.gpu import Gpu
 from .holdings import ChildStopped
-from .log_stories import Quote
+from .log_stories import LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .stories import (
     FewerByRas,
@@ -255,6 +255,8 @@ Fact = (
     | WaitsInKey
     | Quoted
     | Quote
+    | LogAgrees
+    | LogContradicts
     | HoldsGil
     | ForkedLock
     | ChildStopped
@@ -300,6 +302,7 @@ class Why(Enum):
     ENQUEUED = auto()
     SAME_AS_ROUNDS_BEFORE = auto()
     SAME_AS_ROLE = auto()
+    LOG_IS_SURER = auto()
 
 
 class Against(Struct, frozen=True):

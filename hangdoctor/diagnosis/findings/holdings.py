@@ -42,6 +42,13 @@ class OnChild(Struct, frozen=True):
     by_subprocess: bool = False
 
 
+class AtWorker(Struct, frozen=True):
+    """A worker of its data loader is in the code that makes a sample."""
+
+    pid: int
+    frame: Frame
+
+
 class OnFifo(Struct, frozen=True):
     """It opens a FIFO that has no other end."""
 
@@ -63,5 +70,13 @@ class OnLock(Struct, frozen=True):
 
 
 Holding = (
-    Debugger | TypedInput | ChildEnded | ChildStopped | OnChild | OnFifo | OnDescriptor | OnLock
+    Debugger
+    | TypedInput
+    | ChildEnded
+    | ChildStopped
+    | OnChild
+    | AtWorker
+    | OnFifo
+    | OnDescriptor
+    | OnLock
 )

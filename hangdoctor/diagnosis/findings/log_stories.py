@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ...model.diagnosis import Kind
 from .named import End, Op
 
 
@@ -40,9 +41,12 @@ class LoggedDeath(Struct, frozen=True):
 
 
 class NodeFailed(Struct, frozen=True):
-    """Slurm lost the nodes; none named: it ended the job for a node that the log does not name."""
+    """Slurm (or Ray) lost the nodes; none named: it ended the job for a node that the log does not
+    name.
+    """
 
     nodes: tuple[str, ...]
+    by: str = "Slurm"
 
 
 class PeerGone(Struct, frozen=True):
@@ -51,6 +55,15 @@ class PeerGone(Struct, frozen=True):
     peer: str
     by: tuple[int, ...]
     library: str
+
+
+class LinkBroken(Struct, frozen=True):
+    """A connection failed before anything else: between who says so and these peers."""
+
+    by: tuple[int, ...]
+    peers: tuple[str, ...]
+    meaning: str
+    advice: str = ""
 
 
 class TooFewJoined(Struct, frozen=True):
@@ -103,6 +116,7 @@ class AllWaited(Struct, frozen=True):
     """Every rank of the job timed out in the same operation with the same counters."""
 
     op: Op
+    ranks: tuple[int, ...] = ()
 
 
 LogStory = (
@@ -110,6 +124,7 @@ LogStory = (
     | LoggedDeath
     | NodeFailed
     | PeerGone
+    | LinkBroken
     | TooFewJoined
     | StoreHostGone
     | NamedByTorch
@@ -152,6 +167,27 @@ class Quote(Struct, frozen=True):
     file: str
     line: int
     says: str
+
+
+class LogAgrees(Struct, frozen=True):
+    """Beside other evidence the logs name the same ranks; or, with `waiting`, those timed out in
+    `op` and the ranks did not.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    op: Op | None = None
+    waiting: tuple[int, ...] = ()
+
+
+class LogContradicts(Struct, frozen=True):
+    """Beside other evidence the logs name these ranks instead; or, with `op`, the ranks that are
+    blamed timed out in it themselves.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    op: Op | None = None
 
 
 class Event(Struct, frozen=True):

@@ -21,16 +21,15 @@ from ...model.log_facts import (
 )
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue, Finding
+from ..findings import Clue
 from ..findings.log_stories import LogRemaining, Quote, Undecided
-from ..ops.evidence import Note, Remark
 from . import by_torch, counters, over
+from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
 from .scene import Scene, op_of, open_scene
 
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
-_CRASH = frozenset({"dead", "error", "unreachable"})
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -45,7 +44,7 @@ def run(case: Case, draft: Draft) -> None:
     if found is not None:
         found.finding.clues += _clues(scene, found)
     if draft.findings:
-        _beside(draft, found)
+        weigh(draft, scene, found)
         return
     if found is None:
         draft.remaining = why_none(scene)
@@ -53,8 +52,7 @@ def run(case: Case, draft: Draft) -> None:
         draft.status = "healthy" if clean and not case.views else draft.status or "unknown"
         return
     draft.findings = [found.finding]
-    draft.over = found.finding.kind in _CRASH
-    draft.status = "unknown" if draft.over else "hang"
+    draft.status = "failed" if found.finding.kind in CRASH else "hang"
 
 
 def _judged(logs: JobLogs) -> tuple[Scene, First | None]:
@@ -95,6 +93,7 @@ def _named(scene: Scene) -> First | None:
         counters.judged,
         counters.gloo,
         by_torch.peer,
+        by_torch.all_joined,
         counters.everyone_waits,
     ):
         found = reason(scene)
@@ -113,32 +112,10 @@ def _clues(scene: Scene, found: First) -> list[Clue]:
     return clues
 
 
-def _beside(draft: Draft, found: First | None) -> None:
-    """Other evidence has named somebody: the logs support it, or add what failed first."""
-    if found is None:
-        return
-    for finding in draft.findings:
-        if set(finding.ranks) == set(found.finding.ranks):
-            finding.add_clues(found.finding.clues)
-            return
-    if found.finding.kind in _CRASH and found.named:
-        draft.findings.insert(0, found.finding)
-        return
-    finding = _strongest(draft)
-    finding.add_clues(found.finding.clues)
-    named, blamed = tuple(found.finding.ranks), tuple(finding.ranks)
-    if named and not set(named) & set(blamed):
-        draft.notes.append(Note(Remark.LOGS_DISAGREE, named, blamed=blamed))
-
-
-def _strongest(draft: Draft) -> Finding:
-    return max(draft.findings, key=lambda f: f.confidence)
-
-
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name nobody, by how much it explains."""
     cancelled = scene.of(Cancelled)
-    if cancelled:
+    if cancelled and not _ended_before(scene, cancelled[-1]):
         return _cancelled(cancelled[-1])
     waits = scene.of(TimedOut)
     ranks = tuple(sorted({w.rank for w in waits if w.rank >= 0}))
@@ -150,6 +127,14 @@ def why_none(scene: Scene) -> LogRemaining:
         op = op_of(waits) if waits else None
         return LogRemaining(Undecided.ONE_WAITER, ranks, op)
     return _without_waits(scene)
+
+
+def _ended_before(scene: Scene, fact: Cancelled) -> bool:
+    """Whether srun cancelled the step itself, after a task had exited with an error."""
+    if fact.why:
+        return False
+    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.code > 0]
+    return any((f.file, f.line) < (fact.file, fact.line) for f in ends)
 
 
 def _cancelled(fact: Cancelled) -> LogRemaining:

@@ -17,6 +17,7 @@ from ...model.log_facts import (
 from ..confidence import Ground, sure
 from ..findings import Finding, Op, Waiters
 from ..findings.log_stories import (
+    AllWaited,
     NamedByTorch,
     OtherCall,
     PeerGone,
@@ -39,6 +40,19 @@ def desync(scene: Scene) -> First | None:
     op = op_of(waits) if waits else Op("", facts[0].seq)
     story = NamedByTorch("desync", op)
     return _first(scene, "not_entered", ranks, story, Ground.LOG_DESYNC, list(facts), op)
+
+
+def all_joined(scene: Scene) -> First | None:
+    """The report finds that all have joined, and none has finished: that names none of them."""
+    facts = [f for f in scene.of(Desync) if f.how == "not_finished"]
+    ranks = tuple(sorted({r for f in facts for r in f.ranks}))
+    if len(ranks) < 2:
+        return None
+    op = Op("operation", facts[0].seq)
+    story = AllWaited(op, ranks)
+    return _first(
+        scene, "in_communication", [], story, Ground.LOG_ALL_WAITED, facts=list(facts), op=None
+    )
 
 
 def barrier(scene: Scene) -> First | None:
@@ -116,6 +130,7 @@ def peer(scene: Scene) -> First | None:
     first = early[0]
     by = tuple(sorted({f.rank for f in early if f.rank >= 0}))
     ranks = sorted(r for r, n in scene.homes.items() if n.split(".")[0] == first.peer.split(".")[0])
+    ranks = ranks if len(ranks) == 1 else []  # which of the host's ranks it was does not show
     found = _first(
         scene,
         "unreachable",

@@ -49,6 +49,7 @@ _ROLES: dict[type[AnyFact], str] = {
     NodeLost: "end",
     Cancelled: "end",
 }
+_ACCOUNT = "slurm job"  # Slurm's own account of the whole job, in its words
 _WAITED = ("gloo_timeout", "store_timeout")  # rules: its message says that it waited to the limit
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
@@ -95,7 +96,7 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
     if isinstance(fact, TimedOut):
         return (kind, fact.op, fact.seq, fact.group, fact.numel_in)
     if isinstance(fact, Ended):
-        return (kind, fact.code)
+        return (kind, fact.code, fact.by == _ACCOUNT)
     if isinstance(fact, PythonError):
         return (kind, fact.error, fact.rule, fact.role)
     if isinstance(fact, KnownError):
@@ -126,7 +127,7 @@ def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
         says=f"{first.error}: {first.message}" if _worded(first) else first.says,
         seconds=_seconds(facts),
         op=Op(op_name(first.op), first.seq) if isinstance(first, TimedOut) else None,
-        end=End(first.code) if isinstance(first, Ended) else None,
+        end=End(first.code) if isinstance(first, Ended) and first.by != _ACCOUNT else None,
     )
 
 

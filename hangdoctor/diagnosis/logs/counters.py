@@ -19,6 +19,9 @@ from .first import First
 from .scene import Scene, op_name, op_of
 
 _UNSET = 1 << 31  # a counter that was never written, in 32 bits or 64
+_ROOTED = {"BROADCAST", "_BROADCAST_OOP", "REDUCE", "GATHER", "SCATTER", "SEND", "RECV"}
+_MANY = 8  # ranks; of so many two may be the ones that did not come
+_ENOUGH = 3  # waiters, before one who did not wait is named
 # Sizes that may differ between ranks by right; of the others, numbers in and out are the same.
 _UNEVEN = ("ALLTOALL", "SEND", "RECV", "COALESCED", "GATHER", "SCATTER", "UNKNOWN")
 
@@ -84,7 +87,12 @@ def judged(scene: Scene) -> First | None:
     """The first group that shows who differs; a verdict on all of its ranks where none does."""
     found = groups(scene)
     for group in found:
-        first = _mismatch(scene, group) or _behind(scene, group) or _outside(scene, group)
+        first = (
+            _mismatch(scene, group)
+            or _apart(scene, group)
+            or _behind(scene, group)
+            or _outside(scene, group)
+        )
         if first is not None:
             return first
     return None
@@ -155,12 +163,33 @@ def _behind(scene: Scene, group: Group) -> First | None:
     return None
 
 
+def _apart(scene: Scene, group: Group) -> First | None:
+    """Two ranks of one group that wait in different operations: each has passed the other's, or
+    never comes to it.
+    """
+    if len(group.waits) != 2:
+        return None
+    (one, mine), (other, theirs) = sorted(group.waits.items(), key=lambda item: item[1].seq)
+    rooted = {mine.op, theirs.op} & _ROOTED  # in these one side may run ahead
+    if rooted or mine.seq < 0 or mine.seq == theirs.seq or mine.op == theirs.op:
+        return None
+    story = OtherCall(
+        Op(op_name(mine.op), mine.seq),
+        Op(op_name(theirs.op), theirs.seq),
+        _size(mine),
+        _size(theirs),
+        pair=True,
+    )
+    return _first(scene, group, "order", sorted((one, other)), story, Ground.LOG_APART)
+
+
 def _outside(scene: Scene, group: Group) -> First | None:
     """Ranks that did not time out while all others of a job of known size did."""
     if not scene.whole or not _spans_job(scene, group):
         return None
     idle = [r for r in scene.everyone if r not in group.waits]
-    if not idle or 2 * len(idle) > len(scene.everyone) or len(group.waits) < 2:
+    few = 1 if len(scene.everyone) < _MANY else len(scene.everyone) // _MANY * 2
+    if not idle or len(idle) > few or len(group.waits) < _ENOUGH:
         return None
     caught_up = {
         r for r in idle if r in group.counts and group.counts[r].enqueued >= group.seq >= 0
@@ -168,6 +197,8 @@ def _outside(scene: Scene, group: Group) -> First | None:
     if caught_up:
         return None  # it has enqueued it as well
     heard = all(_was_heard(scene, r) for r in idle)
+    if not heard and len(idle) > 1:
+        return None  # more likely their logs are missing
     story = DidNotTimeOut(op_of(group.waits.values()), heard)
     ground = Ground.LOG_NOT_WAITING if heard else Ground.LOG_NEVER_HEARD
     return _first(scene, group, "not_entered", idle, story, ground)
@@ -208,7 +239,9 @@ def gloo(scene: Scene) -> First | None:
 
 
 def everyone_waits(scene: Scene) -> First | None:
-    """All ranks of a job of known size in one operation, with equal counters."""
+    """All ranks of a job of known size in one operation, with equal counters: that names none of
+    them.
+    """
     for group in groups(scene):
         whole = scene.whole and _spans_job(scene, group)
         if not whole or sorted(group.waits) != scene.everyone or len(group.waits) < 2:
@@ -216,9 +249,11 @@ def everyone_waits(scene: Scene) -> First | None:
         signatures = {(w.seq, *_signature(w)) for w in group.waits.values()}
         counters = {(c.enqueued, c.completed) for c in group.counts.values()}
         if len(signatures) == 1 and len(counters) <= 1:
-            story = AllWaited(op_of(group.waits.values()))
-            ranks = sorted(group.waits)
-            return _first(scene, group, "in_communication", ranks, story, Ground.LOG_ALL_WAITED)
+            ranks = tuple(sorted(group.waits))
+            story = AllWaited(op_of(group.waits.values()), ranks)
+            found = _first(scene, group, "in_communication", [], story, Ground.LOG_ALL_WAITED)
+            found.finding.waiters = None
+            return found
     return None
 
 

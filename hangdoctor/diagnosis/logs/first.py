@@ -20,15 +20,17 @@ from ...model.log_facts import (
     NodeLost,
     OomKill,
     PythonError,
+    RuleText,
 )
 from ...text.ranges import parse_hosts
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import FailedFirst, LoggedDeath, NodeFailed, Someone
+from ..findings.log_stories import FailedFirst, LinkBroken, LoggedDeath, NodeFailed, Someone
 from ..findings.named import End
 from .scene import Scene
 
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
+_PARENTS = ("spawn", "lightning")  # they end all others at once when they see the first end
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
 
 
@@ -51,10 +53,11 @@ def lost_node(scene: Scene) -> First | None:
         nodes += [n for text in fact.nodes for n in parse_hosts(text)]
     nodes = sorted(set(nodes))
     ranks = sorted(r for r, n in scene.homes.items() if n in nodes)
+    by = next((f.by for f in scene.of(NodeLost)), "Slurm")
     finding = Finding(
         kind="unreachable",
         ranks=ranks,
-        story=NodeFailed(tuple(nodes)),
+        story=NodeFailed(tuple(nodes), by=by),
         confidence=sure(Ground.LOG_NODE if nodes else Ground.LOG_SOME_NODE),
         nodes=nodes,
     )
@@ -103,8 +106,20 @@ def _first_error(scene: Scene) -> First | None:
     if not chosen:
         return None
     _, first = chosen[0]
+    if _between(scene, first) and not _dated(first):
+        first = next((f for _, f in chosen if not _between(scene, f)), first)
     alike: list[AnyFact] = [f for _, f in chosen if _same(first, f)]
     return _of_errors(scene, first, alike)
+
+
+def _between(scene: Scene, fact: PythonError | KnownError) -> bool:
+    """Whether it lies between its speaker and another process."""
+    text = scene.logs.rules.get(fact.rule)
+    return text is not None and text.between
+
+
+def _dated(fact: AnyFact) -> bool:
+    return fact.at > 0 and not fact.inherited
 
 
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
@@ -134,6 +149,8 @@ def _line(error: PythonError) -> tuple[str, int] | None:
 
 def _of_errors(scene: Scene, first: PythonError | KnownError, alike: list[AnyFact]) -> First:
     text = scene.logs.rules.get(first.rule)
+    if text is not None and text.between:
+        return _of_link(text, alike)
     kind: Kind = text.kind if text is not None else "error"  # type: ignore[assignment]
     ranks = sorted({f.rank for f in alike if f.rank >= 0})
     nodes = sorted({*scene.nodes(ranks), *(f.node for f in alike if f.node)} - {"localhost"})
@@ -156,6 +173,21 @@ def _of_errors(scene: Scene, first: PythonError | KnownError, alike: list[AnyFac
     )
     finding.where.frame = str(frame) if frame is not None else None
     return First(finding, alike, bool(ranks or nodes))
+
+
+def _of_link(text: RuleText, alike: list[AnyFact]) -> First:
+    """Who says that a connection failed is only one end of it."""
+    told = [f.values for f in alike if isinstance(f, KnownError)]
+    peers = sorted({v.get("peer") or v.get("to") or "" for v in told} - {""})
+    by = tuple(sorted({f.rank for f in alike if f.rank >= 0}))
+    finding = Finding(
+        kind=text.kind,  # type: ignore[arg-type]
+        ranks=[],
+        story=LinkBroken(by, tuple(peers), text.meaning, text.advice),
+        confidence=sure(Ground.LOG_LINK),
+        nodes=peers,
+    )
+    return First(finding, alike, False)
 
 
 def someone(fact: AnyFact) -> Someone:
@@ -215,6 +247,8 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
         return True
     if fact.by.startswith("slurm") and _after_an_exit(scene, fact):
         return False
+    if fact.by == "shell" and any(f.by == "lightning" for f in scene.of(Ended)):
+        return False  # its launcher kills all others, itself too, once one has ended
     return not _after_first_wait(scene, fact)
 
 
@@ -253,14 +287,18 @@ def _silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
     ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
     ends = [f for f in ends if f.code > 0 or (f.code == 0 and _was_seen(f))]
+    ends = ends or _first_of_srun(scene)
     spoke = {f.rank for _, f in scene.positioned(PythonError)}
     nameless = any(f.rank < 0 and f.role != "launcher" for f in scene.of(PythonError))
     quiet = [f for f in ends if f.rank not in spoke and not _after_first_wait(scene, f)]
     if not quiet or nameless:
         return None
-    if not _was_seen(quiet[0]) and not _others_lost_it(scene, quiet[0].rank):
+    srun = quiet[0].by.startswith("slurm")
+    first = srun or _was_seen(quiet[0]) or quiet[0].by in _PARENTS
+    if not first and not _others_lost_it(scene, quiet[0].rank):
         return None
-    ranks = sorted({f.rank for f in quiet if f.code == quiet[0].code == 0} or {quiet[0].rank})
+    together = srun or quiet[0].code == 0
+    ranks = sorted({f.rank for f in quiet}) if together else [quiet[0].rank]
     finding = Finding(
         "dead",
         ranks,
@@ -269,6 +307,16 @@ def _silent_exit(scene: Scene) -> First | None:
         scene.nodes(ranks),
     )
     return First(finding, [quiet[0]], True)
+
+
+def _first_of_srun(scene: Scene) -> list[Ended]:
+    """The tasks that exited with an error, where srun ended all others for it."""
+    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.rank >= 0]
+    first = [f for f in ends if (f.file, f.line) == (ends[0].file, ends[0].line)]
+    others = [f for f in ends if f not in first]
+    if not others or not all(f.code > 0 for f in first):
+        return []
+    return first if all(f.code in (-9, -15) for f in others) else []
 
 
 def _others_lost_it(scene: Scene, rank: int) -> bool:

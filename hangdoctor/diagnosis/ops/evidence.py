@@ -47,10 +47,11 @@ class Remark(Enum):
     UNRECORDED_WAIT = auto()
     UNNAMED_GROUPS = auto()
     STACKS_DISAGREE = auto()
+    LOG_DISAGREES = auto()
+    LOG_SAW_IT_WAIT = auto()
     SEVERAL_UNSEEN = auto()
     GPU_STANDS_OUT = auto()
     GPU_ERROR = auto()
-    LOGS_DISAGREE = auto()
 
 
 class Note(Struct, frozen=True):

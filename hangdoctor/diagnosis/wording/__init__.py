@@ -81,6 +81,8 @@ def _held(finding: Finding) -> str:
     if isinstance(holding, f.ChildStopped):
         by = f" by process {holding.tracer}" if holding.tracer else ""
         return f"its child {holding.pid} is stopped{by}"
+    if isinstance(holding, f.AtWorker):
+        return f"its worker {holding.pid} is in {terms.frame(holding.frame)}"
     if isinstance(holding, f.OnChild):
         at = f", which is in {terms.frame(holding.frame)}" if holding.frame is not None else ""
         blocked = f", which is blocked in {holding.call}" if holding.call and not at else ""

@@ -11,7 +11,7 @@ from . import terms
 from .release import on_node, open_at, pid_of, release, two_lines
 
 COUNT = "Stacks do not show operation numbers. To see at the next hang which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000)."
-_GRADIENTS = "Compare the number of batches per rank, and branches around backward: DistributedDataParallel needs the same number on every rank (drop_last=True, or its join()). With TORCH_FR_BUFFER_SIZE=2000 the next hang shows its all_reduces."
+_GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join()); with TORCH_FR_BUFFER_SIZE=2000 the next hang shows its all_reduces."
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
 
 
@@ -35,7 +35,7 @@ def advice(finding: Finding) -> str:
 
 def _specific(finding: Finding) -> str:
     if finding.gradients and finding.kind == "order":
-        return _GRADIENTS
+        return f"{by_story(finding.story, finding)} {_GRADIENTS}".strip()
     if finding.holding is not None:
         return release(finding.holding, finding)
     home = finding.homes[0] if len(finding.homes) == 1 else None

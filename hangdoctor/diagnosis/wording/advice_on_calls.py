@@ -73,8 +73,9 @@ def _(story: f.Diverged, finding: Finding) -> str:
     if story.how == "skipped" and theirs:
         text = f"See why {who} passed {theirs} without the call (a branch, a swallowed exception)"
         return _sentence(finding, text, story.theirs)
+    makes = terms.choose(finding.ranks, "makes", "make")
     if story.how == "extra" and mine:
-        return _sentence(finding, f"See why {who} alone makes the call at {mine}", story.mine)
+        return _sentence(finding, f"See why {who} alone {makes} the call at {mine}", story.mine)
     if not mine or not theirs or mine == theirs:
         return _branch(finding, story.mine or story.theirs)
     text = f"Look for a branch that leads {who} to {mine} instead of {theirs}"
@@ -88,11 +89,25 @@ def _(story: f.InOther, finding: Finding) -> str:
         return f"Make all members call it with the same root{f', at {at}' if at else ''}."
     if story.how is f.Apart.OTHER_GROUP:
         lines = [line for op in (story.op, story.their_op) if (line := line_of(op))]
-        compare = f": compare {' with '.join(dict.fromkeys(lines))}" if lines else ""
-        return f"Make all members call it on the same group{compare}."
+        first, *other = dict.fromkeys(lines) or [""]
+        compare = f": compare {first} with {other[0]}" if other else f", at {first}"
+        return f"Make all members call it on the same group{compare if first else ''}."
     if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
         return COUNT
-    return _joined(_branch(finding, story.op), COUNT)
+    count = "" if finding.gradients else COUNT
+    return _joined(_other_way(story, finding), count)
+
+
+def _other_way(story: f.InOther, finding: Finding) -> str:
+    """Which line to open: the call that was passed by, or the one that is too many."""
+    who, mine, theirs = terms.ranks(finding.ranks), line_of(story.op), line_of(story.their_op)
+    if story.how in (f.Apart.AHEAD, f.Apart.PAST) and theirs and theirs != mine:
+        text = f"See why {who} passed {theirs} without the call (a branch, a swallowed exception)"
+        return _sentence(finding, text, story.their_op)
+    makes = terms.choose(finding.ranks, "makes", "make")
+    if story.how is f.Apart.BEHIND and mine:
+        return _sentence(finding, f"See why {who} alone {makes} the call at {mine}", story.op)
+    return _branch(finding, story.op)
 
 
 @by_story.register

@@ -12,6 +12,9 @@ from ..findings.log_stories import (
     Event,
     FailedFirst,
     FewerCalls,
+    LinkBroken,
+    LogAgrees,
+    LogContradicts,
     LoggedDeath,
     LogRemaining,
     NamedByTorch,
@@ -27,6 +30,7 @@ from ..findings.log_stories import (
 from . import clues, stories, terms
 from .advice import by_story
 from .differences import subject
+from .release import on_node, open_at
 from .terms import choose
 
 _MESSAGE = 90
@@ -91,7 +95,8 @@ def _(story: NodeFailed, finding: Finding) -> str:
         else f"Nodes {terms.host_names(story.nodes)}"
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
-    return f"{what}{ranks} failed: Slurm lost it and ended the job"
+    lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    return f"{what}{ranks} failed: {lost}"
 
 
 @stories.tell.register
@@ -99,6 +104,13 @@ def _(story: PeerGone, finding: Finding) -> str:
     ranks = f" ({terms.ranks(finding.ranks)})" if finding.ranks else ""
     by = f"{terms.ranks(story.by)} lost" if story.by else "others lost"
     return f"Host {story.peer}{ranks} closed its connections first: {by} the connection to it, and nothing came before"
+
+
+@stories.tell.register
+def _(story: LinkBroken, finding: Finding) -> str:
+    by = terms.ranks(story.by) if story.by else "a rank"
+    peers = terms.host_names(list(story.peers)) if story.peers else "another process"
+    return f"Between {by} and {peers}: {story.meaning}"
 
 
 @stories.tell.register
@@ -155,7 +167,7 @@ def _(story: OtherCall, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: AllWaited, finding: Finding) -> str:
-    return f"All ranks ({terms.ranks(finding.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
+    return f"All ranks ({terms.ranks(story.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
 
 
 # ---------------------------------------------------------------------- evidence and advice
@@ -166,12 +178,35 @@ def _(fact: Quote) -> str:
     return f"{fact.file}:{fact.line}: {terms.cut(fact.says, 200)}"
 
 
+@clues.say.register
+def _(fact: LogAgrees) -> str:
+    who = terms.ranks(fact.ranks)
+    if fact.waiting:
+        op = f" in {terms.op(fact.op)}" if fact.op is not None and fact.op.name else ""
+        return f"The log agrees: {terms.ranks(fact.waiting)} timed out{op}, and {who} did not"
+    is_are = choose(fact.ranks, "is", "are")
+    return f"The log agrees: by its lines, too, {who} {is_are} the cause ({fact.kind})"
+
+
+@clues.say.register
+def _(fact: LogContradicts) -> str:
+    who = terms.ranks(fact.ranks)
+    if fact.op is not None:
+        return f"The log contradicts: {who} timed out in {terms.op(fact.op)}"
+    return f"The log contradicts: by its lines {who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
+
+
 @by_story.register
 def _(story: FailedFirst, finding: Finding) -> str:
     if story.advice:
         return story.advice
-    frame = finding.frame
-    return f"Look at {terms.frame(frame)} on that rank." if frame is not None else ""
+    if finding.frame is None:
+        return ""
+    place, here = open_at(finding.frame), terms.capital(on_node(finding).strip())
+    look = f"Look at {terms.frame(finding.frame)}"
+    if not place:
+        return f"{look}."
+    return f"{look}. {here}: {place}." if here else f"{look}: {place}."
 
 
 @by_story.register
@@ -187,19 +222,30 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return (
             f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
         )
-    return "Run it with the launcher's --log-dir, or torchrun --tee 3, so that its words are kept."
+    keep = "Run it with the launcher's --log-dir, or torchrun --tee 3, so that its words are kept."
+    if story.end.code == -6:
+        gloo = "gloo aborts where ranks made different calls: 'Received data size doesn't match'"
+        return f"A library aborted it and printed why just before ({gloo}). {keep}"
+    return keep
 
 
 @by_story.register
 def _(story: NodeFailed, finding: Finding) -> str:
     if not story.nodes:
         return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
+    if story.by != "Slurm":
+        return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
 
 
 @by_story.register
 def _(story: PeerGone, finding: Finding) -> str:
     return f"Read the log of the ranks on {story.peer}: it holds the first cause."
+
+
+@by_story.register
+def _(story: LinkBroken, finding: Finding) -> str:
+    return story.advice
 
 
 @by_story.register

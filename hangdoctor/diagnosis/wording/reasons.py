@@ -35,6 +35,7 @@ _TEXT = {
     Why.ENQUEUED: "it has enqueued what the others wait in",
     Why.SAME_AS_ROUNDS_BEFORE: "they do the same as in the rounds before",
     Why.SAME_AS_ROLE: "their histories agree with those of the ranks with the same role",
+    Why.LOG_IS_SURER: "the other evidence names these, with less confidence than the log names {ranks}",
 }
 
 

@@ -84,6 +84,15 @@ def _(holding: f.OnChild, finding: Finding) -> str:
 
 
 @release.register
+def _(holding: f.AtWorker, finding: Finding) -> str:
+    place, stack = open_at(holding.frame), f"py-spy dump --native --pid {holding.pid}"
+    see = "; ".join(part for part in (place, stack) if part)
+    here = terms.capital(on_node(finding).strip()) or "See"
+    why = f"See why {terms.frame(holding.frame)} does not end. {here}: {see}"
+    return f"{why}. DataLoader(timeout=...) turns this into an error."
+
+
+@release.register
 def _(holding: f.OnFifo, finding: Finding) -> str:
     at = terms.frame(finding.frame) if finding.frame is not None else "its stack"
     return f"It opens a FIFO that has no process at the other end: see the path opened in {at}, and start its reader or writer."

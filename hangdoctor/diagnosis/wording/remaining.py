@@ -103,11 +103,21 @@ def note(of: Note) -> str:
         Remark.STACKS_DISAGREE: (
             f"Stacks and operations disagree: by stacks {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by operations {blamed} is the cause; the verdict follows the operations."
         ),
+        Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the surer one.",
+        Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: several_unseen(of),
         Remark.GPU_STANDS_OUT: gpu_words.stands_out(of),
         Remark.GPU_ERROR: gpu_words.error(of),
-        Remark.LOGS_DISAGREE: (
-            f"The logs name {who}, the other evidence {blamed}, which the verdict follows."
-        ),
     }
     return texts[of.remark]
+
+
+def _saw_it_wait(of: Note) -> str:
+    who = terms.ranks(of.ranks)
+    same = set(of.ranks) == set(of.blamed)
+    blamed = terms.choose(of.ranks, "it", "they") if same else terms.ranks(of.blamed)
+    is_are = terms.choose(of.blamed, "is", "are")
+    return (
+        f"The log contradicts the other evidence: by it {who} timed out in the operation that "
+        f"{blamed} {is_are} said not to have reached."
+    )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import Progress
+from .course import Way
 from .prefix import Said
 
+_LONG = 2000  # characters that are looked through
+_BAR = re.compile(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \[")
 # Megatron, DeepSpeed, torchtitan, Lightning, Hugging Face, and what people print themselves.
 _PROGRESS = (
     re.compile(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
     re.compile(r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b"),
     re.compile(r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})(?:\s?/\s?(\d{1,12})|\s?[:|,])"),
-    re.compile(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \["),
+    _BAR,
     re.compile(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
 )  # fmt: skip
 _WORLD = re.compile(
@@ -58,16 +61,24 @@ class Marks:
             self.homes[int(home[1])] = (said.node, said.pid)
 
 
-def progress(text: str) -> Progress | None:
-    """The iteration that a line tells, if it does."""
+def progress(text: str) -> tuple[Way, Progress] | None:
+    """The iteration that a line tells, if it does, and the way it is counted in."""
     if not any(c.isdigit() for c in text[:200]):
         return None
-    for pattern in _PROGRESS:
-        match = pattern.search(text[:2000])
+    for number, pattern in enumerate(_PROGRESS):
+        # A bar that was drawn anew in one line stands where it was drawn last.
+        match = _last(pattern, text[-_LONG:]) if pattern is _BAR else pattern.search(text[:_LONG])
         if match is not None:
             total = int(match[2]) if match.lastindex == 2 else -1
-            return Progress(iteration=int(float(match[1])), total=total)
+            return (number, total), Progress(iteration=int(float(match[1])), total=total)
     return None
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    found = None
+    for match in pattern.finditer(text):
+        found = match
+    return found
 
 
 def rank_in(text: str) -> int:

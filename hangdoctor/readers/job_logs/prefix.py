@@ -44,6 +44,8 @@ _RECORD = re.compile(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
+# `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
+_PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
 _ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
 _LONG = 400  # characters: no prefixes are longer
 _SAMPLE = 200  # lines that show a file's habits
@@ -62,6 +64,7 @@ class Said(Struct):
     agent: int = 0  # the process of the launcher that wrote the line
     group: str = ""
     group_rank: int = -1
+    piped: bool = False
 
     def speaker(self) -> tuple[int, int, int, str, int]:
         """What tells the streams in one file apart."""
@@ -73,12 +76,15 @@ class Habits(Struct):
 
     tasks: bool = False
     hosts: bool = False
+    pipes: bool = False
+    services: bool = False  # what stands before the pipe tells containers apart
 
 
 def habits(lines: Iterable[str]) -> Habits:
-    """Whether lines begin with a task's number, or with a host's name."""
+    """Whether lines begin with a task's number, a host's name, or a name and a pipe."""
     seen = tasks = 0
     hosts: Counter[str] = Counter()
+    pipes: Counter[str] = Counter()
     for line in lines:
         if not line.strip():
             continue
@@ -87,11 +93,20 @@ def habits(lines: Iterable[str]) -> Habits:
         host = _HOST.match(line)
         if host is not None:
             hosts[host[1]] += 1
+        piped = _PIPED.match(line)
+        if piped is not None:
+            pipes[piped[1]] += 1
         if seen >= _SAMPLE:
             break
     named = [name for name in hosts if any(c.isdigit() for c in name) or "." in name]
     many = sum(hosts[name] for name in named)
-    return Habits(2 * tasks > seen, 2 * many > seen)
+    services = [name for name in pipes if name[0].isalpha() and "=" not in name]
+    return Habits(
+        tasks=2 * tasks > seen,
+        hosts=2 * many > seen,
+        pipes=2 * pipes.total() > seen,
+        services=len(services) > 1,
+    )
 
 
 def records(line: str) -> list[str]:
@@ -134,6 +149,11 @@ def strip(line: str, of_file: Said, usual: Habits, clock: Clock) -> Said:
 
 def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
     text = said.text
+    if usual.pipes and not said.piped and (match := _PIPED.match(text)) is not None:
+        said.piped = True
+        said.node = match[1] if usual.services and not said.node else said.node
+        said.text = text[match.end() :]
+        return
     head = text.lstrip()[:1]
     if "\t" in text[:24] and (match := _TABBED.match(text)) is not None:
         said.text = text[match.end() :]

@@ -16,6 +16,7 @@ from ...model.log_facts import AnyFact, Counted, Ended, Restarted, TimedOut, Tol
 from .marks import Marks
 from .stamps import NO_YEAR
 
+_OWN_LAUNCHERS = ("spawn", "lightning")
 _FIRST_TIMES = 946_684_800.0 + 366 * 86_400.0  # the end of the year that stands for none
 
 
@@ -112,7 +113,9 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
     if world > 0 and world <= 8 and highest < world:
         return True
     # A prefix alone, [default3]:, says nothing of how many nodes there are: the launcher does.
-    return bool(launched) and not (tees and world == 0) and (world == 0 or highest < world <= 16)
+    # mp.spawn and Lightning start the processes of one node themselves.
+    counted = any(f.by in _OWN_LAUNCHERS for f in launched) or not (tees and world == 0)
+    return bool(launched) and counted and (world == 0 or highest < world <= 16)
 
 
 def attempts(facts: list[AnyFact], of_files: Sequence[Marks]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from functools import lru_cache
 from importlib import resources
@@ -34,6 +35,7 @@ COMMON = (
 )  # fmt: skip
 # Short texts that most of the other anchors contain; an anchor without any of them becomes one itself.
 _BROAD = (*COMMON, "Kill", "collective #")
+_SIGNALS = {s.name: s.value for s in signal.Signals}
 _FACTS: dict[str, type[AnyFact]] = {kind.__name__: kind for kind in get_args(AnyFact)}
 
 
@@ -98,6 +100,8 @@ def _value(name: str, text: str) -> Any:
         return [int(n) for n in re.findall(r"\d{1,7}", text)]
     if name == "nodes":
         return [text]
+    if name == "code" and text in _SIGNALS:
+        return f"-{_SIGNALS[text]}"
     return text.strip()
 
 
@@ -163,6 +167,7 @@ _FIELDS = {
     "negative",
     "id",
     "role",
+    "between",
     "kind",
     "meaning",
     "do",
@@ -199,7 +204,12 @@ def _error_rule(
         raise ValueError(f"no such role or kind: {role}, {of}")
     name = str(entry["id"])
     fixed |= {"rule": name, "role": role}
-    text = RuleText(str(entry["meaning"]), str(entry.get("do", "")), of)
+    text = RuleText(
+        str(entry["meaning"]),
+        str(entry.get("do", "")),
+        kind=of,
+        between=bool(entry.get("between", False)),
+    )
     return Rule(
         KnownError, anchors, pattern, fixed,
         wraps=bool(entry.get("wraps", False)), beside=bool(entry.get("beside", False)),

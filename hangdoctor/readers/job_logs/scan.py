@@ -26,6 +26,7 @@ from ...model.log_facts import (
 )
 from . import marks, source, tasks
 from .collect import Facts
+from .course import Course
 from .elastic_table import HEADS, Table
 from .prefix import Habits, Said, habits, records, strip
 from .rules import Rule, Rules, fact_of
@@ -38,6 +39,7 @@ _ATTENTION = 12  # lines after one that a stack or table may go on in
 _DENSE = 400  # bytes a find; where finds are closer, the block is read line by line
 _LONGEST = 20_000  # characters of a line
 _TORN = 2  # lines that a broken one is joined with
+_MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
 _BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS)
 
@@ -47,7 +49,8 @@ class FileScan:
 
     def __init__(self, rules: Rules, facts: Facts, index: int, of_file: Said, attempt: int) -> None:
         self.rules, self.facts, self.index = rules, facts, index
-        self.of_file, self.attempt = of_file, attempt
+        self.of_file = of_file
+        self.course = Course(attempt)
         self.clock = Clock()
         self.heard: set[int] = set()
         self.marks = marks.Marks()
@@ -58,10 +61,8 @@ class FileScan:
         self._at = 0.0  # the last stamp
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[tuple[int, int, int, str, int], TimedOut] = {}
-        self._iteration = -1
-        self._ending = False
-        self._errors: list[tuple[PythonError | KnownError, int]] = []
-        self._block = b""
+        self._passed = (b"", 0)  # the block that is read, and where in it
+        self._spawned: dict[tuple[int, int, int, str, int], int] = {}
         # Errors that no rule knew: their message may go on in the next lines.
         self._unknown: dict[tuple[int, int, int, str, int], tuple[PythonError, int]] = {}
 
@@ -72,7 +73,7 @@ class FileScan:
             if number == 0:
                 self._usual = habits(_text(line) for line in block.data[: 1 << 16].split(b"\n"))
             size += len(block.data)
-            self._block = block.data
+            self._passed = (block.data, 0)
             self.heard.update(int(n) for n in _HEARD.findall(block.data))
             before = self._line
             if block.edge:
@@ -83,7 +84,7 @@ class FileScan:
         for said, line, error in self._stacks.unfinished():
             self._line = line
             self._keep(error, said, "traceback without its last line")
-        self._settle_survivors()
+        self.course.settle()
         return LogFile(name, self._line, size)
 
     # ------------------------------------------------------------------ which lines are read
@@ -105,7 +106,7 @@ class FileScan:
             base += data.count(b"\n", counted, begin)
             counted = begin
             self._line = base + 1
-            self._block = data[:begin]
+            self._passed = (data, begin)
             self._take(data[begin:end])
 
     def _lines(self, data: bytes, finds: list[int], tail: int) -> Iterator[tuple[int, int]]:
@@ -130,9 +131,11 @@ class FileScan:
 
     def _dense(self, data: bytes) -> None:
         """Lines with a find, and those that a stack goes on in."""
-        broad = self.rules.broad
+        broad, at = self.rules.broad, 0
         for line in data.split(b"\n"):
             self._line += 1
+            self._passed = (data, at)
+            at += len(line) + 1
             if self._attention > 0 or any(text in line for text in broad):
                 self._attention -= 1
                 self._take(line)
@@ -169,8 +172,9 @@ class FileScan:
             self._error(folded.error, said, text)
             return
         if not folded.belongs:
-            self._by_rules(said, text)
+            # A progress bar without an end of its line stands before what follows it.
             self._progress(said, text)
+            self._by_rules(said, text)
 
     def _go_on(self, said: Said) -> None:
         """A message of several lines: what a later one tells of the error."""
@@ -219,14 +223,11 @@ class FileScan:
             self._attention = max(self._attention, _TORN)
 
     def _progress(self, said: Said, text: str) -> None:
-        fact = marks.progress(said.text)
-        if fact is None:
-            return
-        if self._ending and 0 <= fact.iteration < self._iteration:
-            self.attempt += 1  # the same file goes on with another run
-            self._ending = False
-        self._iteration = fact.iteration
-        self._keep(fact, said, text)
+        found = marks.progress(said.text)
+        if found is not None:
+            way, fact = found
+            self.course.reach(way, fact)
+            self._keep(fact, said, text)
 
     def _add_recorded(self, said: Said, frame: Frame) -> None:
         wait = self._waits.get(said.speaker())
@@ -236,6 +237,7 @@ class FileScan:
 
     def _error(self, error: PythonError, said: Said, text: str) -> None:
         """A Python error, with what a rule knows of it."""
+        error.local = self._spawned.pop(said.speaker(), -1)
         line = f"{error.error}: {error.message}"
         for rule in self.rules.of(said.text):
             if rule.fact is not KnownError:
@@ -246,12 +248,12 @@ class FileScan:
             _name(error, rule_of, said.text)
         kept = self._keep(error, said, text)
         if rule_of is None and isinstance(kept, PythonError):
-            self._unknown[said.speaker()] = (kept, _TORN)
+            self._unknown[said.speaker()] = (kept, _MORE)
 
     # ------------------------------------------------------------------ keeping
 
     def _keep(self, fact: AnyFact, said: Said, text: str) -> AnyFact:
-        fact.file, fact.line, fact.attempt = self.index, self._line, self.attempt
+        fact.file, fact.line, fact.attempt = self.index, self._line, self.course.attempt
         fact.says = fact.says or text
         for name in ("rank", "local", "task", "pid", "group_rank"):
             if hasattr(fact, name) and getattr(fact, name) in (-1, 0):
@@ -280,10 +282,10 @@ class FileScan:
 
     def _before(self) -> float:
         """The last stamp before this line, from lines that were passed over."""
-        seen = list(ANYWHERE.finditer(self._block[-_BACK:]))
-        return (
-            self.clock.find(_text(self._block[-_BACK:][seen[-1].start() :][:40])) if seen else 0.0
-        )
+        data, at = self._passed
+        back = data[max(0, at - _BACK) : at]
+        seen = list(ANYWHERE.finditer(back))
+        return self.clock.find(_text(back[seen[-1].start() :][:40])) if seen else 0.0
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         if isinstance(kept, TimedOut):
@@ -291,20 +293,15 @@ class FileScan:
         elif isinstance(fact, Ended | Cancelled | Finished) and not isinstance(
             fact, KilledByLauncher
         ):
-            self._ending = True
+            self.course.end()
         elif isinstance(kept, PythonError | KnownError) and kept.role == "cause":
-            self._errors.append((kept, self._iteration))
-            del self._errors[:-1000]
+            self.course.fail(kept)
+        if isinstance(fact, Ended) and fact.by == "spawn":
+            self._spawned[said.speaker()] = fact.local
         wait = self._waits.get(said.speaker())
         work = getattr(fact, "at_work", -1)
         if wait is not None and work == wait.seq >= 0 and not wait.group:
             wait.group = getattr(fact, "group", "")
-
-    def _settle_survivors(self) -> None:
-        """Errors after which the same run went on by two iterations or more."""
-        for fact, iteration in self._errors:
-            if fact.attempt == self.attempt and 0 <= iteration < self._iteration - 1:
-                fact.survived = True
 
 
 def _name(error: PythonError, rule: Rule, text: str) -> None:

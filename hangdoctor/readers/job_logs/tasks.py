@@ -22,6 +22,7 @@ _SIGNALS = {
     "Floating point exception": -8,
     "Illegal instruction": -4,
 }
+_LAST_SIGNAL = 64
 _MOST = 4096
 
 
@@ -48,7 +49,7 @@ def _code(how: str) -> int | None:
     match = _CODE.search(how)
     if match is not None:
         number = int(match[1])
-        return 128 - number if number > 128 else number
+        return 128 - number if 128 < number <= 128 + _LAST_SIGNAL else number
     return next((code for name, code in _SIGNALS.items() if how.startswith(name)), None)
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
 from ...stacks.place_rules import is_users
+from .elastic_table import HEADS
 from .prefix import Said
 
 _BEGIN = "Traceback (most recent call last)"
@@ -36,6 +37,7 @@ _ENDS = (
 )
 _RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
 _RECORDED_HEAD = "Stack trace of the failed collective:"
+_LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
 _KEPT = 8  # frames of one stack
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
@@ -77,6 +79,8 @@ class Tracebacks:
     def feed(self, said: Said, line: int) -> Folded:
         """Take one line."""
         key, text = said.speaker(), said.text
+        if text.lstrip().startswith(HEADS):
+            return _NOTHING  # the message of the launcher's own error
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
             begun.append(_Open(said, line))
@@ -159,7 +163,7 @@ class Tracebacks:
         found = []
         for begun in self._open.values():
             for opened in begun:
-                if opened.frames:
+                if opened.frames and not any(f.file.endswith(_LAUNCHER) for f in opened.frames):
                     error = PythonError(
                         frames=opened.frames[-_KEPT:][::-1], frame=own_frame(opened.frames)
                     )

@@ -29,7 +29,13 @@ from .safe_text import cut, cut_list, embed, keep_lines, plural
 
 _SCRIPTS = ("core.js", "details.js", "grid.js", "icicle.js", "page.js")
 _STYLES = ("base.css", "parts.css", "print.css")
-_STATUS = {"hang": "Hang", "slow": "Slow", "healthy": "Healthy", "unknown": "Could not tell"}
+_STATUS = {
+    "hang": "Hang",
+    "slow": "Slow",
+    "failed": "Failed",
+    "healthy": "Healthy",
+    "unknown": "Could not tell",
+}
 _SOURCES = {
     "stack": "stacks",
     "ops": "operations",

@@ -21,7 +21,8 @@ function told(model) {
 }
 
 function ended({ at, how, lost }, group) {
-  const hang = group && `Its last hang: ${clip(group[0].summary, 500)}`;
+  const lead = group && group[0].status === "failed" ? "" : "Its last hang: ";
+  const hang = group && `${lead}${clip(group[0].summary, 500)}`;
   const explained = [`Last progress at ${clock(at)}.`, lost, hang].filter(Boolean).join(" ");
   return { ...NOTHING, pill: "ENDED", sentence: `The job has ended. ${how}`, explained, group };
 }

@@ -39,7 +39,7 @@ export function incidents(model, again) {
 
 function incident(group) {
   const one = group[0], item = element("li"), meta = element("div", undefined, "meta");
-  const look = ["hang", "slow", "healthy"].includes(one.status) ? one.status : "";
+  const look = ["hang", "slow", "failed", "healthy"].includes(one.status) ? one.status : "";
   meta.append(
     element("span", (one.status || one.state).toUpperCase(), `pill ${look}`),
     element("span", clock(one.at)),

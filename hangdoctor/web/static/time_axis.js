@@ -21,7 +21,7 @@ const LEAPS = {
   ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity,
 };
 const SIGN = "▼";
-const WORST = ["hang", "slow", "unknown", "healthy"];
+const WORST = ["failed", "hang", "slow", "unknown", "healthy"];
 
 export class TimeAxis {
   constructor() {

@@ -19,21 +19,21 @@ from tests.support.stage import hangdoctor
 PROGRAM = Path(__file__).parent / "programs" / "failing_job.py"
 
 KEPT = {
-    "exception.log": ("unknown", [("error", [2])]),
-    "kill.log": ("unknown", [("dead", [2])]),
+    "exception.log": ("failed", [("error", [2])]),
+    "kill.log": ("failed", [("dead", [2])]),
     "sleep.log": ("hang", [("not_entered", [1])]),
     "monitored.log": ("hang", [("not_entered", [2])]),
     "shape_detail.log": ("hang", [("mismatch", [2])]),
     "other_detail.log": ("hang", [("mismatch", [2])]),
-    "tee.log": ("unknown", [("error", [2])]),
-    "tree": ("unknown", [("dead", [2])]),
+    "tee.log": ("failed", [("error", [2])]),
+    "tree": ("failed", [("dead", [2])]),
     "late.log": ("hang", [("start_stall", [3])]),
-    "deepspeed.log": ("unknown", [("dead", [1])]),
+    "deepspeed.log": ("failed", [("dead", [1])]),
     "healthy.log": ("healthy", []),
-    "srun_exception.log": ("unknown", [("error", [2])]),
-    "srun_kill.log": ("unknown", [("dead", [3])]),
+    "srun_exception.log": ("failed", [("error", [2])]),
+    "srun_kill.log": ("failed", [("dead", [3])]),
     "srun_cancel.log": ("unknown", []),
-    "srun_torchrun.log": ("unknown", [("error", [3])]),
+    "srun_torchrun.log": ("failed", [("error", [3])]),
 }
 
 
@@ -58,8 +58,8 @@ def test_a_job_that_fails_now(tmp_path: Path, kind: str, cause: tuple[str, list[
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
     run += ["--master-port", str(free_port()), str(PROGRAM), kind, "1"]
     with log.open("w") as out:
-        environ = os.environ | {"OMP_NUM_THREADS": "1"}
-        done = subprocess.run(run, stdout=out, stderr=subprocess.STDOUT, env=environ, timeout=90)
+        environ = os.environ | {"OMP_NUM_THREADS": "1", "LIMIT_S": "15"}
+        done = subprocess.run(run, stdout=out, stderr=subprocess.STDOUT, env=environ, timeout=150)
     assert done.returncode != 0
     said = json.loads(hangdoctor("diagnose", str(log), "--json", "-", cwd=tmp_path).stdout)
     assert [(c["kind"], c["ranks"]) for c in said["causes"]] == [cause], log.read_text()

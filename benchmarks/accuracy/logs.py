@@ -1,0 +1,143 @@
+"""The part with logs alone: real gloo jobs of four ranks under torchrun fail or hang, and only their output is read.
+
+The program is that of the tests, `failing_job.py`; a seed draws the rank, and whether torchrun prefixes lines (--tee) or
+writes a folder (--log-dir). Of a job that ended well, no rank is to be named.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hangdoctor.cli.diagnose import load
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.diagnosis import Diagnosis
+
+from . import log_peers
+from .real import free_port
+from .score import Result, Said
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "tests/readers/job_logs/programs/failing_job.py"
+WORLD, LIMIT_S = 4, 240.0
+WAIT_S = 20  # of the job's operations: on a busy machine a rank may start late
+MODE = "logs alone"
+LAUNCHES = ("plain", "tee", "log-dir")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way to fail, and what is right to say of it."""
+
+    status: str
+    kinds: tuple[str, ...]
+    detail: bool = False  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
+    shows: bool = True  # the output shows who it was
+
+
+FAULTS = {
+    "exception": Fault("failed", ("error",)),
+    "missing_file": Fault("failed", ("error",)),
+    "early": Fault("failed", ("error",)),
+    "kill": Fault("failed", ("dead",)),
+    "segfault": Fault("failed", ("dead",)),
+    "exit": Fault("failed", ("dead", "error")),
+    "sleep": Fault("hang", ("not_entered",)),
+    "monitored": Fault("hang", ("not_entered",)),
+    "late": Fault("hang", ("start_stall",)),
+    "skip": Fault("unknown", (), shows=False),
+    "shape": Fault("hang", ("mismatch",), detail=True),
+    "other_op": Fault("hang", ("mismatch",), detail=True),
+    "healthy": Fault("healthy", (), shows=False),
+}
+
+
+def run_logs(
+    kinds: Iterable[str], seeds: Iterable[int], say: Callable[[str], None]
+) -> list[Result]:
+    """Every kind with every seed: ours, and the peers' on the same output."""
+    results: list[Result] = []
+    texts: list[str] = []
+    for kind in kinds:
+        for seed in seeds:
+            with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
+                result = _one(kind, seed, Path(name))
+                texts.append(log_peers.texts_of(Path(name)))
+            results.append(result)
+            if not (result.exact and result.kind_right):
+                say(f"MISS {kind} {result.place}: {result.status} {result.named}: {result.summary}")
+    return results + _peers(results, texts)
+
+
+def _one(kind: str, seed: int, folder: Path) -> Result:
+    draw = random.Random(f"{kind}-{seed}")
+    rank, launch = draw.randrange(WORLD), LAUNCHES[seed % len(LAUNCHES)]
+    _run(kind, rank, launch, folder)
+    result = Result("logs", MODE, kind, seed, f"rank {rank}, {launch}")
+    began = time.perf_counter()
+    diagnosis = diagnose(load([folder]))
+    result.took_s = time.perf_counter() - began
+    return judge(result, diagnosis, rank)
+
+
+def _run(kind: str, rank: int, launch: str, folder: Path) -> None:
+    """The job, to its end, with its output in the folder."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(WORLD)]
+    command += ["--master-port", str(free_port())]
+    if launch == "tee":
+        command += ["--tee", "3"]
+    elif launch == "log-dir":
+        command += ["--redirects", "3", "--log-dir", str(folder / "logs")]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "LIMIT_S": str(WAIT_S)}
+    if FAULTS[kind].detail:
+        environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    with (folder / "job.out").open("wb") as out:
+        subprocess.run(
+            [*command, str(PROGRAM), kind, str(rank)],
+            stdout=out,
+            stderr=out,
+            env=environ,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+
+def judge(result: Result, diagnosis: Diagnosis, culprit: int) -> Result:
+    """Fill in what the verdict was and whether it is right."""
+    fault = FAULTS[result.kind]
+    result.expected = [culprit] if fault.shows else []
+    result.status, result.summary = diagnosis.status, diagnosis.summary
+    result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes]
+    named = sorted({r for _, ranks in result.named for r in ranks})
+    guilty = [culprit] if result.kind != "healthy" else []
+    result.exact = named in (result.expected, guilty)
+    result.exact = result.exact and (diagnosis.status == fault.status or not fault.shows)
+    result.victim = not set(named) <= set(guilty)
+    result.kind_right = all(kind in fault.kinds for kind, _ in result.named) or not fault.shows
+    result.no_evidence = not fault.shows
+    result.said = [
+        Said(c.kind, c.confidence, c.kind in fault.kinds and c.ranks == [culprit])
+        for c in diagnosis.causes
+    ]
+    return result
+
+
+def _peers(ours: list[Result], texts: list[str]) -> list[Result]:
+    found = []
+    for mine, verdicts in zip(ours, log_peers.verdicts(texts), strict=True):
+        for peer in log_peers.PEERS:
+            named = verdicts.of(peer)
+            status = "ok" if named is not None else "not measured"
+            result = Result("logs", MODE, peer, mine.seed, mine.place, status, peer=True)
+            guilty = [int(mine.place.split()[1].rstrip(","))] if mine.kind != "healthy" else []
+            result.exact = named is not None and named in (mine.expected, guilty)
+            result.victim = bool(named) and not set(named or []) <= set(guilty)
+            found.append(result)
+    return found

@@ -1,0 +1,129 @@
+"""The logs beside other evidence of the same job: they agree with it, contradict it, or add what failed first."""
+
+from __future__ import annotations
+
+from ...model.diagnosis import Kind
+from ...model.log_facts import GlooTimeout, TimedOut
+from ..confidence import Less, agreed, lowered
+from ..draft import Draft
+from ..findings import Against, Clue, Finding, Op, Why
+from ..findings.log_stories import LogAgrees, LogContradicts
+from ..ops.evidence import Note, Remark
+from .first import First
+from .scene import Scene, op_name
+
+CRASH: frozenset[Kind] = frozenset({"dead", "error", "unreachable"})
+# Kinds that say of a rank that it is not in the operation of the others.
+_AWAY: frozenset[Kind] = frozenset(
+    {"not_entered", "data_wait", "checkpoint_wait", "busy", "io_wait", "stopped", "unreachable"}
+)
+_MORE = 0.1  # of confidence, before the logs' verdict takes the place of another
+
+
+def weigh(draft: Draft, scene: Scene, found: First | None) -> None:
+    """Compare each finding with the logs' waits, and the logs' own finding with all of them."""
+    for finding in draft.findings:
+        _by_waits(draft, scene, finding)
+    if found is None:
+        return
+    if found.finding.kind in CRASH and found.named:
+        _what_failed_first(draft, found.finding)
+    else:
+        _by_name(draft, found.finding)
+
+
+# ---------------------------------------------------------------------- who waited
+
+
+def _by_waits(draft: Draft, scene: Scene, finding: Finding) -> None:
+    """Who timed out was in the operation; a rank that is said to be outside of it was not.
+
+    Numbers are compared within the logs only: a black box counts from another begin.
+    """
+    if finding.kind not in _AWAY:
+        return
+    waits = [w for w in scene.of(TimedOut) if w.rank >= 0 and op_name(w.op) == finding.where.op]
+    blamed = set(finding.ranks)
+    places = {_place(w) for w in waits if w.rank not in blamed}
+    own = [w for w in waits if w.rank in blamed and _place(w) in places]
+    if own:
+        ranks = tuple(sorted({w.rank for w in own}))
+        _contradict(draft, finding, ranks, LogContradicts(finding.kind, ranks, _op(own[0])))
+        return
+    waited = {w.rank for w in waits} | {w.rank for w in scene.of(GlooTimeout) if w.rank >= 0}
+    others = waited - blamed
+    expected = set(finding.waiters.ranks) if finding.waiters is not None else others
+    if others and others <= expected:
+        op = _op(waits[0]) if waits else Op("")
+        waiting = tuple(sorted(others))
+        fact = LogAgrees(finding.kind, tuple(finding.ranks), op, waiting)
+        finding.add_clues([Clue("log", waiting, fact)])
+
+
+def _place(wait: TimedOut) -> tuple[str, int, str]:
+    return wait.op, wait.seq, wait.group
+
+
+def _op(wait: TimedOut) -> Op:
+    return Op(op_name(wait.op), wait.seq)
+
+
+# ---------------------------------------------------------------------- who is named
+
+
+def _what_failed_first(draft: Draft, first: Finding) -> None:
+    """A failure of its own explains why a rank did not come, and comes before all others."""
+    theirs = set(first.ranks)
+    for finding in draft.findings:
+        if set(finding.ranks) == theirs:
+            if finding.kind in _AWAY | {"dead"}:
+                finding.kind, finding.story = first.kind, first.story
+                finding.frame = first.frame or finding.frame
+            _agree(finding, first)
+            return
+    draft.findings.insert(0, first)
+
+
+def _by_name(draft: Draft, first: Finding) -> None:
+    """The logs' finding agrees with those of the same ranks; else it contradicts the surest."""
+    theirs = set(first.ranks)
+    if not theirs:
+        same = [f for f in draft.findings if f.kind == first.kind]
+        for finding in same or [_surest(draft)]:
+            finding.add_clues(first.clues)
+        return
+    alike = [f for f in draft.findings if f.kind != "in_communication" and theirs & set(f.ranks)]
+    for finding in alike:
+        _agree(finding, first)
+    if alike:
+        return
+    other = _surest(draft)
+    other.add_clues(first.clues)
+    ranks = tuple(first.ranks)
+    if first.confidence > other.confidence + _MORE:
+        first.against.append(Against(other.kind, tuple(other.ranks), Why.LOG_IS_SURER))
+        draft.findings = [first if f is other else f for f in draft.findings]
+        draft.notes.append(Note(Remark.LOG_DISAGREES, tuple(other.ranks), blamed=ranks))
+        return
+    _contradict(draft, other, ranks, LogContradicts(first.kind, ranks))
+
+
+def _agree(finding: Finding, first: Finding) -> None:
+    fact = LogAgrees(first.kind, tuple(first.ranks))
+    finding.add_clues([Clue("log", tuple(first.ranks), fact), *first.clues])
+    if set(first.ranks) == set(finding.ranks):
+        finding.confidence = agreed(finding.confidence, first.confidence)
+
+
+def _contradict(
+    draft: Draft, finding: Finding, ranks: tuple[int, ...], fact: LogContradicts
+) -> None:
+    finding.add_clues([Clue("log", ranks, fact)])
+    finding.confidence = lowered(finding.confidence, Less.LOG_DISAGREES)
+    blamed = tuple(finding.ranks)
+    remark = Remark.LOG_DISAGREES if fact.op is None else Remark.LOG_SAW_IT_WAIT
+    draft.notes.append(Note(remark, ranks, blamed=blamed))
+
+
+def _surest(draft: Draft) -> Finding:
+    return max(draft.findings, key=lambda f: f.confidence)

@@ -1,0 +1,36 @@
+"""gloo ends a process that receives data of another size: torch 2.13, four ranks of torchrun, rank 3
+called all_gather with 12 elements in place of 10.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hangdoctor.report.terminal import plain
+from tests.support.read_logs import diagnosed
+
+LOG = """\
+step 8
+terminate called after throwing an instance of 'gloo::EnforceNotMet'
+  what():  [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 24 vs 20. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/me/shapes.py", line 16, in <module>
+[rank1]:     main()
+[rank1]:   File "/home/me/shapes.py", line 8, in gather_logits
+[rank1]:     dist.all_gather(out, x)
+[rank1]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:38793: Connection reset by peer. This is typically caused by a remote worker crashing.
+W1122 09:34:17.277000 6 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 53 closing signal SIGTERM
+E1122 09:34:17.386000 6 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -6) local_rank: 0 (pid: 52) of binary: /usr/bin/python
+"""
+
+
+def test_what_gloo_says_is_the_cause_and_who_made_the_other_call_is_left_open(
+    tmp_path: Path,
+) -> None:
+    found = diagnosed(tmp_path, LOG)
+    [cause] = found.causes
+    assert (cause.kind, cause.ranks) == ("error", []), found.summary
+    assert "different calls" in cause.summary and "hangdoctor run -- CMD" in cause.advice
+    lines = plain(found).splitlines()
+    [evidence] = [line for line in lines if line.startswith("  log ")]
+    assert evidence.startswith("  log     job.log:3: what():"), "no rank, no word of ranks"
