@@ -166,6 +166,20 @@ def _read_ras(data: bytes) -> None:
     ras.parse(data)
 
 
+def _read_fr_trace(data: bytes) -> None:
+    from hangdoctor.readers import fr_trace_text
+
+    fr_trace_text.is_fr_trace(data)
+    text = data.decode("utf-8", "replace")
+    fr_trace_text.records(list(fr_trace_text.blocks(text)))
+
+
+def _read_gpus(data: bytes) -> None:
+    from hangdoctor.readers import gpus
+
+    gpus.parse(data)
+
+
 def _read_wire(data: bytes) -> None:
     from hangdoctor.transport import capture_codec
     from hangdoctor.transport import stdout_frame as wire
@@ -328,6 +342,8 @@ TARGETS = [
     Target("pyspy_json", lambda: seeds.files("pyspy/json.out"), _read_pyspy_json, _json_or_bytes),
     Target("pyspy_text", lambda: seeds.files("pyspy/*.out"), _read_pyspy_text),
     Target("ras", lambda: seeds.files("ras/*"), _read_ras, _json_or_bytes),
+    Target("fr_trace", lambda: seeds.files("fr_trace/*.log"), _read_fr_trace),
+    Target("gpus", lambda: seeds.files("gpus/*.xml"), _read_gpus),
     Target("wire", _wire_seeds, _read_wire, _wire_case),
     Target("node_packing", _node_seeds, _read_node, _packed),
     Target("operations", _operation_seeds, _read_operations, _packed),

@@ -27,10 +27,23 @@ _PATH = 160
 
 def of_exception(error: BaseException) -> tuple[int, str]:
     """(kind, text) for the box: the type, what it says, and frames, the innermost first."""
+    error = _behind(error)
     lines = [_line(type(error).__name__), _line(_message(error))]
     for name, file, number in _frames(error.__traceback__):
         lines.append(f"{_line(name)[:80]}\t{_line(file)[-_PATH:]}\t{number}")
     return fmt.BY_EXCEPTION, "\n".join(lines)
+
+
+def _behind(error: BaseException) -> BaseException:
+    """The exception that a library answered with an exit, as torch.multiprocessing.spawn does."""
+    context = error.__context__
+    if not isinstance(error, SystemExit) or context is None:
+        return error
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    by_library = trace is not None and installed(trace.tb_frame.f_code.co_filename)
+    return context if by_library else error
 
 
 def write(path: Path, made: os.stat_result, kind: int, text: str = "") -> None:

@@ -7,6 +7,7 @@ together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,17 @@ import msgspec
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.frame import Frame
-from ..model.log_facts import AnyFact, Ended, Fact, JobLogs, LogFile, OomKill, PythonError, RuleText
+from ..model.log_facts import (
+    AnyFact,
+    Ended,
+    Fact,
+    GlooTimeout,
+    JobLogs,
+    LogFile,
+    OomKill,
+    PythonError,
+    RuleText,
+)
 from ..model.operations import Operation
 from ..model.process_end import ProcessEnd
 from .blackbox import Contents
@@ -24,6 +35,8 @@ from .job_logs.tracebacks import own_frame
 
 BY = "hangdoctor run"
 _MOST = 64 << 20  # bytes of one file of ends
+_TIMED_OUT = re.compile(r"Timed out waiting (\d{1,15})ms for (\w{1,20}) operation")
+_NOTICED_S = 1.0  # after which `run` has seen an end, at most
 
 
 def read_ends(path: Path) -> list[ProcessEnd]:
@@ -49,6 +62,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     """How the ranks ended; None where a rank still runs, or nothing says how any ended."""
     if any(c.box.status == "live" for c in boxes):
         return None
+    ends_of_all = list(ends)
     by_process = {(c.box.host, c.box.pid): c for c in boxes}
     logs = JobLogs(world_size=max((c.ops.world_size for c in boxes), default=0))
     said: dict[int, PythonError] = {}
@@ -56,8 +70,10 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         error = _error(contents)
         if error is not None:
             said[contents.ops.rank] = error
-            _add(logs, Path(contents.box.path).name, error)
-    for end in _of_ranks(ends, by_process):
+            for fact in (error, *_waits(error)):
+                _add(logs, Path(contents.box.path).name, fact)
+    seen = _of_ranks(ends_of_all, by_process)
+    for end in seen:
         logs.world_size = max(logs.world_size, end.world_size)
         for fact in _facts(end, by_process.get((end.node, end.pid)), said):
             _add(logs, f"{end.node}: exit codes", fact)
@@ -65,6 +81,11 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         return None
     _own_interrupt(logs.facts)
     _mark_first(logs.facts)
+    _own_termination(logs.facts, seen)
+    for end in _left_first(logs.facts, ends_of_all, boxes):
+        fact = Ended(code=0, by=BY, first=True, says="ended cleanly while the others went on")
+        _by(fact, end.rank, end.node, end.pid, end.at)
+        _add(logs, f"{end.node}: exit codes", fact)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
@@ -113,6 +134,16 @@ def _error(contents: Contents) -> PythonError | None:
     if error.role == "launcher":
         error.role = "cause"  # it is the rank's own
     return error
+
+
+def _waits(error: PythonError) -> list[AnyFact]:
+    """Where it is a wait that reached gloo's limit: the rank that did not come is another."""
+    limit = _TIMED_OUT.search(error.message)
+    if limit is None:
+        return []
+    fact = GlooTimeout(what=limit[2], limit_ms=float(limit[1]), says=error.says)
+    _by(fact, error.rank, error.node, error.pid, error.at)
+    return [fact]
 
 
 def _by(fact: AnyFact, rank: int, node: str, pid: int, at: float) -> None:
@@ -195,6 +226,41 @@ def _own_interrupt(facts: Iterable[AnyFact]) -> None:
     interrupts = [e for e in errors if e.error == "KeyboardInterrupt"]
     if len(interrupts) == 1 and len(errors) > 1:
         interrupts[0].role = "cause"
+
+
+def _own_termination(facts: Sequence[AnyFact], ends: Sequence[ProcessEnd]) -> None:
+    """SIGTERM ends all ranks at once where a launcher or a person sends it, and a launcher sends it
+    when one has ended. A rank that it ended before any other, and that a neighbour lost before the
+    next one ended, was the first.
+    """
+    order = sorted((end for end in ends if end.code), key=lambda end: end.at)
+    if not order or order[0].code != -15:
+        return
+    next_at = order[1].at if len(order) > 1 else order[0].at + _NOTICED_S
+    lost = [f.at for f in facts if isinstance(f, PythonError) and f.role == "consequence"]
+    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
+    if own or not lost or not order[0].at - _NOTICED_S <= min(lost) < next_at:
+        return
+    for fact in facts:
+        if isinstance(fact, Ended) and fact.rank == order[0].rank:
+            fact.first = True
+
+
+def _left_first(
+    facts: Sequence[AnyFact], ends: Sequence[ProcessEnd], boxes: Sequence[Contents]
+) -> list[ProcessEnd]:
+    """Ranks that ended with code 0 before any other, when the others then lost them."""
+    lost = [f for f in facts if isinstance(f, PythonError) and f.role == "consequence"]
+    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
+    if not lost or own or any(isinstance(f, Ended) and f.first for f in facts):
+        return []
+    spoke = {c.ops.rank for c in boxes if c.box.end_text}
+    began = min(c.box.created_s for c in boxes)
+    of_job = [e for e in ends if e.rank >= 0 and e.at >= began]
+    failed = min((e.at for e in of_job if e.code), default=0.0)
+    until = min(failed, min(f.at for f in lost) + _NOTICED_S)
+    left = [e for e in of_job if not e.code and e.rank not in spoke and e.at <= until]
+    return left if len(left) <= len(lost) else []
 
 
 def _mark_first(facts: Sequence[AnyFact]) -> None:

@@ -17,7 +17,7 @@ from ..errors import BadInput
 from ..files import read_regular
 from ..model.operations import Group, Operation, OpState, RankOps, group_uid
 from ..text.plain import readable
-from ..text.ranges import MAX_RANKS
+from ..text.ranges import MAX_MEMBERS, MAX_RANKS
 from .flight_recorder_format import public_name
 
 _MAX_BYTES = 64 << 20
@@ -134,10 +134,17 @@ def _members(block: Block, value: str) -> tuple[int, ...]:
 
 
 def records(found: list[Block]) -> dict[int, RankOps]:
-    """What each rank that the blocks name had pending, as its recorder would have told."""
+    """What each rank that the blocks name had pending, as its recorder would have told.
+
+    Raises:
+        BadInput: more members than any job has.
+    """
     known = [b for b in found if b.members and (b.state != "completed" or b.differ)]
+    if sum(len(b.members) for b in known) > MAX_MEMBERS:
+        raise BadInput("the analyzer's output has more members of groups than any job")
     world = 1 + max((b.members[-1] for b in known), default=-1)
     ops: dict[int, RankOps] = {}
+    pending: dict[int, list[Operation]] = {}
     for block in sorted(known, key=lambda b: (b.record, b.seq)):
         uid = group_uid(block.members)
         group = Group(uid, list(block.members), block.group.partition(":")[2])
@@ -147,9 +154,10 @@ def records(found: list[Block]) -> dict[int, RankOps]:
                 own.groups.append(group)
                 own.completed[uid] = block.seq - 1
             if rank not in block.missing:
-                own.operations = [*own.operations, _operation(block, uid, rank)]
+                pending.setdefault(rank, []).append(_operation(block, uid, rank))
     for rank, own in ops.items():
-        _settle(rank, own)
+        own.operations = pending.get(rank, [])
+        _settle(own)
     return ops
 
 
@@ -186,7 +194,7 @@ def _operation(block: Block, uid: str, rank: int) -> Operation:
     )
 
 
-def _settle(rank: int, own: RankOps) -> None:
+def _settle(own: RankOps) -> None:
     """What it has completed by the blocks is its counter too."""
     for op in own.operations:
         if op.state == "done":

@@ -19,13 +19,14 @@ from ..files import is_of, users_of
 from ..model.capture import RankCapture
 from ..model.operations import RankOps
 from ..probe.folder import socket_name
+from ..stacks import place_rules
 from ..text.ranges import format_ranks
 from . import flight_recorder, worker_server
 from .flight_recorder_format import Dump
 
 KEEP = 64  # operations of a rank that a capture holds beside those of its box
 _KEEP_BEFORE = 4
-_PATIENCE_S = 1.0
+_PATIENCE_S = 2.0
 _WORKERS = 64
 _CANNOT_ANSWER = frozenset("TtZX")
 _PROCESS = re.compile(r"-(\d+-\d+|\d+)$")
@@ -46,9 +47,12 @@ def socket_of(box: Path, environ: Mapping[str, str]) -> Path | None:
 
 
 def ask(ranks: Sequence[tuple[RankCapture, Path]], first: bool) -> list[str]:
-    """Put what their recorders hold on these ranks of one node; what could not be read, as notes."""
+    """Put what their recorders hold on these ranks of one node; what could not be read, as notes.
+
+    They are left alone where the boxes show the waits already.
+    """
     able = [(rank, path) for rank, path in ranks if not _is_held(rank)]
-    if not able:
+    if not able or not _needed([rank for rank, _ in able], first):
         return []
     with ThreadPoolExecutor(max_workers=min(_WORKERS, len(able))) as pool:
         answers = list(pool.map(_read, able))
@@ -63,6 +67,22 @@ def ask(ranks: Sequence[tuple[RankCapture, Path]], first: bool) -> list[str]:
     if not silent or first:
         return []
     return [f"torch's recorders of ranks {format_ranks(silent)} did not answer"]
+
+
+def _needed(ranks: Sequence[RankCapture], first: bool) -> bool:
+    """Whether one is in a communication of which its box knows nothing, or no box shows any wait."""
+    silent = [rank for rank in ranks if not _waits_by_box(rank, first)]
+    return len(silent) == len(ranks) or any(_communicates(rank) for rank in silent)
+
+
+def _waits_by_box(rank: RankCapture, first: bool) -> bool:
+    box = rank.ops_before if first else rank.ops
+    return box is not None and bool(box.unfinished())
+
+
+def _communicates(rank: RankCapture) -> bool:
+    threads = rank.samples[-1].threads if rank.samples else []
+    return place_rules.rank_thread(threads)[1].communicates
 
 
 def _is_held(rank: RankCapture) -> bool:

@@ -63,7 +63,8 @@ _NATIVE_WAIT = re.compile(
 # Files whose frames may stand inside a communication without meaning that the rank does something
 # else.
 _LIBRARY = re.compile(
-    r"torch/distributed/|torch/_C|torch/utils/_contextlib|torch/_compile|torch/_dynamo|deepspeed/comm/|deepspeed/utils/"
+    r"torch/distributed/|torch/_C|torch/utils/_contextlib|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
+    r"|deepspeed/comm/|deepspeed/utils/"
     r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
 )
 _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.accuracy import simulated
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.layout import Layout
 from hangdoctor.readers.offline import read
 from tests.support.active_dumps import dump, entry, write
 
@@ -92,3 +94,44 @@ def test_json_of_the_debug_server_leaves_out_empty_entries(tmp_path: Path, versi
         paths[-1].write_text(json.dumps(told))
     found = diagnose(read(paths))
     assert (found.causes[0].kind, found.causes[0].ranks) == ("not_entered", [3])
+
+
+def test_of_two_ranks_without_a_dump_neither_is_blamed_alone(tmp_path: Path) -> None:
+    """One of them may wait for the other: without completed operations nothing shows which."""
+    dumps = {}
+    for rank, pair in ((0, "1"), (1, "2")):
+        groups = {"0": RANKS, pair: [rank, rank + 2]}
+        dumps[rank] = dump(groups, {"0": 80, pair: 40}, [entry(200, 41, group=pair)])
+    found = of(tmp_path, dumps)
+    assert (found.status, found.causes) == ("unknown", [])
+    assert found.summary == (
+        "Could not tell: ranks 0-1 wait for ranks 2-3, which have no dump, and the other dumps keep "
+        "no completed operations, so which of them waits for another does not show. Find the dumps "
+        "of ranks 2-3."
+    )
+    assert [(w.ranks, w.for_) for w in found.waits] == [([0], [2]), ([1], [3])]
+
+
+def test_one_rank_without_a_dump_is_named_as_unseen(tmp_path: Path) -> None:
+    found = of(tmp_path, {rank: pending(80) for rank in (0, 1, 3)})
+    assert [(c.kind, c.ranks) for c in found.causes] == [("unreachable", [2])]
+
+
+@pytest.mark.parametrize("silent", [0.0, 0.1])
+def test_of_simulated_jobs_no_rank_that_merely_waits_is_named_alone(
+    tmp_path: Path, silent: float
+) -> None:
+    """A rank whose dump is missing may be named instead, or a pair that holds the culprit."""
+    exact = number = 0
+    cases = simulated.cases([Layout(dp=2, pp=2, tp=2)], range(2), silent, only_active=True)
+    for n, case in enumerate(case for case in cases if case.kind not in simulated.NEEDS_TWO):
+        case.write(tmp_path / str(n))
+        found = diagnose(simulated.capture_of_folder(tmp_path / str(n)))
+        named = {r for c in found.causes for r in c.ranks}
+        right = [set(case.truth.ranks), *map(set, case.truth.alternatives)]
+        culprits = set().union(*right, case.missing)
+        assert named <= culprits or set(case.truth.ranks) <= named, (case.name, found.summary)
+        exact += named in right
+        number += 1
+    assert number >= 28
+    assert exact >= (number if not silent else 0.85 * number)

@@ -141,7 +141,7 @@ def test_worker_processes_are_evidence_of_their_rank(tmp_path: Path, ranks: int)
     worker = process(21, READER)
     if ranks > 1:
         head, _, rest = worker.partition("\n")
-        worker = f"{head}\n    Parent Process 20: python train.py\n{rest}"
+        worker = f"{head}\nParent Process 20: python train.py\n{rest}"
     (tmp_path / "trace-n1.out").write_text(text + worker)
     (tmp_path / "trace-n2.out").write_text(process(10, HELD))
     capture = pyspy_ranks.read_files([tmp_path / "trace-n1.out", tmp_path / "trace-n2.out"])

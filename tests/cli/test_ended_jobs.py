@@ -35,6 +35,8 @@ CRASHES = [
     ("exit", 0, "inside", "dead", "exit code 3"),
     ("exit", 2, "start", "dead", "exit code 3"),
     ("abort", 2, "between", "dead", "SIGABRT"),
+    ("leave", 3, "between", "dead", "exit code 0, while the others went on"),
+    ("terminate", 1, "between", "dead", "SIGTERM"),
     ("interrupt", 2, "between", "error", "KeyboardInterrupt"),
 ]
 

@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from hangdoctor import probe
+from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.recorders import by_recorder
-from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.operations import Operation, RankOps
-from hangdoctor.readers.recorder_beside import socket_of
+from hangdoctor.readers.recorder_beside import ask, socket_of
 from hangdoctor.storage.bundle import load
 from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
+from tests.support.active_dumps import dump, entry
+from tests.support.captures import LOAD, WAIT, still
+from tests.support.fake_worker_server import FakeWorkerServer
 from tests.support.stage import Stage, hangdoctor, switches, wait_until
 
 pytestmark = pytest.mark.torch
@@ -73,7 +77,8 @@ def test_a_bundle_keeps_both_and_replays(probed: Stage) -> None:
     args = ("dump", "--local", "--job", probed.key, "--json", "-", "--bundle", str(bundle))
     live = hangdoctor(*args, cwd=probed.folder).stdout
     capture = load(bundle)
-    assert all(r.ops is not None and r.recorded is not None for r in capture.ranks())
+    without = [r.rank for r in capture.ranks() if r.ops is None or r.recorded is None]
+    assert not without, json.loads(live)["notes"]
     again = hangdoctor("diagnose", str(bundle), "--json", "-", cwd=probed.folder).stdout
     assert again == live
     assert [c["ranks"] for c in json.loads(live)["causes"]] == [[0]]
@@ -92,6 +97,51 @@ def test_transfers_that_gloo_does_not_record_are_read_from_the_boxes() -> None:
     assert not by_recorder(open_case(capture))
     nothing.runs_ahead = waits.runs_ahead = True  # NCCL's records them
     assert by_recorder(open_case(capture))
+
+
+def test_with_nccl_the_recorder_names_the_operation_of_the_device(tmp_path: Path) -> None:
+    """A stand-in serves what ranks with NCCL do: all wait in a gradient bucket that C++ issued, and
+    no box knows of it; one has not come to it.
+    """
+    servers, ranks = [], []
+    try:
+        for rank in range(4):
+            pending = [] if rank == 2 else [entry(80, 81, op="_allgather_base")]
+            servers.append(
+                FakeWorkerServer(
+                    tmp_path / f"{rank}.sock", dump({"0": range(4)}, {"0": 80}, pending)
+                )
+            )
+            stack = LOAD if rank == 2 else WAIT
+            ranks.append(still(rank, stack, pid=os.getpid(), ops=RankOps(rank, 4)))
+        for first in (True, False):
+            asked = [(rank, tmp_path / f"{rank.rank}.sock") for rank in ranks]
+            assert ask(asked, first) == []
+    finally:
+        for server in servers:
+            server.close()
+    [cause] = diagnose(JobCapture("j", [NodeCapture("n1", ranks=ranks)], [], 4, taken=1.0)).causes
+    assert (cause.kind, cause.ranks, cause.where.seq) == ("not_entered", [2], 81)
+    assert (cause.where.group_ranks, cause.where.frame) == (
+        [0, 1, 2, 3],
+        "load_batch (/app/data.py:40)",
+    )
+
+
+def test_recorders_are_left_alone_where_the_boxes_show_the_waits(tmp_path: Path) -> None:
+    """The socket is a plain file: a rank that is asked does not answer, and that is noted."""
+    socket = tmp_path / "hangdoctor-1.sock"
+    socket.touch()
+    waits = RankOps(0, 2, operations=[Operation("g", 1, "all_reduce")])
+    nothing = RankOps(1, 2)
+
+    def asked(*boxes: RankOps, stack: list[Frame]) -> bool:
+        ranks = [still(r, stack, pid=os.getpid(), ops=box) for r, box in enumerate(boxes)]
+        return bool(ask([(rank, socket) for rank in ranks], first=False))
+
+    assert not asked(waits, nothing, stack=LOAD)
+    assert asked(waits, nothing, stack=WAIT), "one waits in what its box does not know"
+    assert asked(nothing, nothing, stack=LOAD), "no box of this node shows any wait"
 
 
 def test_both_go_to_the_collector() -> None:

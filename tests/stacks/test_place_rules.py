@@ -103,6 +103,18 @@ def stack(*frames: str, code: str = "") -> list[Frame]:
             9,
         ),
         ([f"destroy_process_group {C10D}:4", "main t.py:9"], "end", "destroy_process_group", 9),
+        # As torch 2.13's own stack of a wait for a functional collective is.
+        (
+            [
+                "make_autograd_impl.<locals>.autograd_impl /site-packages/torch/_library/autograd.py:123",
+                "OpOverloadPacket.__call__ /site-packages/torch/_ops.py:1279",
+                "wait_tensor /site-packages/torch/distributed/_functional_collectives.py:142",
+                "step t.py:9",
+            ],
+            "collective",
+            "functional collective",
+            9,
+        ),
         (["_shutdown /usr/lib/python3.11/threading.py:1500"], "end", "interpreter exit", 1500),
     ],
 )

@@ -239,7 +239,7 @@ def _together(first: Ended, other: Ended) -> bool:
 
 def _is_own_death(scene: Scene, fact: Ended) -> bool:
     """Killed, and not by the launcher, nor in the abort after a time-out."""
-    if _was_seen(fact) and fact.code == -6 and fact.first:
+    if _was_seen(fact) and fact.code in (-6, -15) and fact.first:
         return not _after_first_wait(scene, fact)
     if fact.code not in _FATAL or fact.pid in scene.told_to_end():
         return False
@@ -285,7 +285,8 @@ def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
 
 def _silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
-    ends = [f for f in scene.of(Ended) if f.first and f.code > 0 and f.rank >= 0]
+    ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
+    ends = [f for f in ends if f.code > 0 or (f.code == 0 and _was_seen(f))]
     ends = ends or _first_of_srun(scene)
     spoke = {f.rank for _, f in scene.positioned(PythonError)}
     nameless = any(f.rank < 0 and f.role != "launcher" for f in scene.of(PythonError))
@@ -296,7 +297,8 @@ def _silent_exit(scene: Scene) -> First | None:
     first = srun or _was_seen(quiet[0]) or quiet[0].by in _PARENTS
     if not first and not _others_lost_it(scene, quiet[0].rank):
         return None
-    ranks = sorted({f.rank for f in quiet}) if srun else [quiet[0].rank]
+    together = srun or quiet[0].code == 0
+    ranks = sorted({f.rank for f in quiet}) if together else [quiet[0].rank]
     finding = Finding(
         "dead",
         ranks,

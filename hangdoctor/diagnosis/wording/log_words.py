@@ -76,6 +76,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     verb = choose(finding.ranks or 1, "died", "died")
     if story.memory:
         return f"{who} {verb} first: killed for lack of memory"
+    if story.end.code == 0:
+        return f"{who} ended first, with exit code 0, while the others went on"
     if story.end.code is not None and story.end.code > 0:
         return (
             f"{who} ended first, with exit code {story.end.code}; its own words are not in the log"

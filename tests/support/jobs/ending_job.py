@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node 4 ending_job.py KIND RANK WHEN
 
-KIND: kill, exception, segfault, exit, abort, memory, interrupt, hang, none.
+KIND: kill, exception, segfault, exit, abort, memory, interrupt, terminate, leave, hang,
+none.
 WHEN: start (before init_process_group), between (two operations), backward, inside (an operation).
 """
 
@@ -42,6 +43,10 @@ def fail() -> None:
         acts.use_up_memory(LIMIT_MB)
     elif KIND == "interrupt":
         signal.raise_signal(signal.SIGINT)
+    elif KIND == "leave":
+        sys.exit(0)
+    elif KIND == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
     elif KIND == "hang":
         wait_for_nothing()
 
