@@ -26,7 +26,10 @@ SCRIPT = Path(__file__).parent / "scripts" / "calls_alone.py"
 BUILT = hooks.extension() is not None
 VARIANTS = [
     pytest.param(
-        False, marks=pytest.mark.skipif(not BUILT, reason="no C extension: scripts/setup builds it")
+        False,
+        marks=pytest.mark.skipif(
+            not BUILT, reason="no C extension: it needs gcc, libc6-dev and python3-dev"
+        ),
     ),
     True,
 ]
