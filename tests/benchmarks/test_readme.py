@@ -8,6 +8,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 # Programs that a benchmark starts itself.
 PARTS = {
+    "accuracy.nvrx_log_stage",
     "accuracy.peers",
     "accuracy.simulated",
     "accuracy.stem",

@@ -21,7 +21,7 @@ const LEAPS = {
   ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity,
 };
 const SIGN = "▼";
-const WORST = ["failed", "hang", "slow", "unknown", "healthy"];
+const GRAVEST = ["failed", "hang", "slow", "unknown", "healthy"];
 
 export class TimeAxis {
   constructor() {
@@ -122,7 +122,7 @@ export class TimeAxis {
   }
 
   mark(all) {
-    const worst = WORST.find((status) => all.some((one) => one.status === status));
+    const worst = GRAVEST.find((status) => all.some((one) => one.status === status));
     const link = element("a", all.length > 1 ? `${all.length}` : SIGN, `mark ${worst || ""}`);
     link.href = reportAddress(all[0].id);
     link.target = "_blank";
