@@ -3,7 +3,7 @@
 # Which Python: PYTHON=/path/to/python3 (default: python3).
 export PYTHON
 # Most tests wait for ranks that wait: three at a time keep two cores busy.
-WORKERS ?= 3
+WORKERS ?= 4
 # Ranks on a small machine: one thread each, or eight of them fight for two cores.
 export OMP_NUM_THREADS ?= 1
 
