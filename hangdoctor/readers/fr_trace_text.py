@@ -17,10 +17,11 @@ from ..errors import BadInput
 from ..files import read_regular
 from ..model.operations import Group, Operation, OpState, RankOps, group_uid
 from ..text.plain import readable
-from ..text.ranges import MAX_MEMBERS, MAX_RANKS
+from ..text.ranges import MAX_RANKS
 from .flight_recorder_format import public_name
 
 _MAX_BYTES = 64 << 20
+_MOST_MEMBERS = 1 << 18  # of all blocks: each becomes a record
 _WORLD = "default_pg"
 _BEGINS = re.compile(
     r"^(?:Not all ranks joining collective(?:, sequence number:)?|Collective sequence number:"
@@ -45,7 +46,7 @@ class Block(Struct):
     group: str = ""
     op: str = ""
     missing: frozenset[int] = frozenset()
-    members: tuple[int, ...] = ()
+    members: tuple[int, ...] | range = ()
     shapes: str = ""
     state: str = "scheduled"
     # Rank -> (what differs, its own value): "collective type", "input sizes" ...
@@ -120,13 +121,13 @@ def _numbers(text: str) -> Iterator[int]:
     return (n for match in _NUMBER.findall(text[:200_000]) if (n := int(match)) < MAX_RANKS)
 
 
-def _members(block: Block, value: str) -> tuple[int, ...]:
+def _members(block: Block, value: str) -> tuple[int, ...] | range:
     """``{0, 1}``; before torch 2.7 only their number, which is enough for the whole job."""
     numbers = list(_numbers(value))
     if "{" in value or "[" in value:
         return tuple(sorted(set(numbers)))
     if numbers and block.group.endswith(_WORLD):
-        return tuple(range(numbers[0]))
+        return range(numbers[0])
     return ()
 
 
@@ -137,11 +138,11 @@ def records(found: list[Block]) -> dict[int, RankOps]:
     """What each rank that the blocks name had pending, as its recorder would have told.
 
     Raises:
-        BadInput: more members than any job has.
+        BadInput: more members than `_MOST_MEMBERS`.
     """
     known = [b for b in found if b.members and (b.state != "completed" or b.differ)]
-    if sum(len(b.members) for b in known) > MAX_MEMBERS:
-        raise BadInput("the analyzer's output has more members of groups than any job")
+    if sum(len(b.members) for b in known) > _MOST_MEMBERS:
+        raise BadInput("the analyzer's output has more members of groups than are read")
     world = 1 + max((b.members[-1] for b in known), default=-1)
     ops: dict[int, RankOps] = {}
     pending: dict[int, list[Operation]] = {}

@@ -55,6 +55,14 @@ def test_the_rank_that_failed_first_is_named_and_no_other(
     assert last.startswith(f"hangdoctor: {found.summary}") and str(ended.boxes) in last
 
 
+def test_a_rank_that_the_library_aborts_over_anothers_tensor_is_no_culprit(tmp_path: Path) -> None:
+    """gloo ends whichever rank notices that the sizes differ."""
+    ended = run_job(tmp_path, "sizes", "3", "inside")
+    found = ended.diagnosis()
+    assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [3])], found
+    assert found.status == "failed"
+
+
 def test_a_hang_that_was_ended_from_outside_is_a_hang(tmp_path: Path) -> None:
     ended = run_job(tmp_path, "hang", "2", "between", when_hung=signal.SIGTERM)
     assert ended.named() == ("hang", [("not_entered", [2])]), ended.stderr

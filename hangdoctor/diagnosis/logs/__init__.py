@@ -39,7 +39,7 @@ def run(case: Case, draft: Draft) -> None:
         return
     scene, found = _judged(logs)
     if case.capture.over and draft.findings:
-        over.settle(case, draft, scene, found)
+        found = over.settle(case, draft, scene, found)
     draft.chain = chain(scene, found)
     if found is not None:
         found.finding.clues += _clues(scene, found)

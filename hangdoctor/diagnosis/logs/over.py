@@ -6,6 +6,8 @@ that, and so does an end from outside that came while the job went on.
 
 from __future__ import annotations
 
+import signal
+
 from ...model.log_facts import Ended, PythonError
 from ...model.operations import RankOps
 from ..case import Case
@@ -16,16 +18,33 @@ from .scene import Scene
 _CRASH = frozenset({"dead", "error", "unreachable"})
 _SHORTEST_S = 2.0  # a wait that says something
 _LONGER = 3.0  # than any pause of the job before
+_ABORTS = (-signal.SIGABRT, 128 + signal.SIGABRT)
 _OF_TIMEOUTS = ("gloo_timeout", "store_timeout", "watchdog_abort")
 
 
-def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> None:
-    """Drop what the operations say of a job that did not hang."""
+def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
+    """Drop what the operations say of a job that did not hang.
+
+    Returns what the ends of the processes still name: None where an operation that the ranks
+    disagreed about explains them. The library aborts whichever rank notices it first.
+    """
+    disagreed = [f for f in draft.findings if f.kind == "mismatch"]
+    if disagreed and found is not None and _aborted(scene, found):
+        draft.findings = disagreed
+        draft.status = "failed"
+        return None
     crashed = found is not None and found.named and found.finding.kind in _CRASH
     if crashed or _lost_peers(scene) or not _waited_long(case, scene):
         draft.findings = []
         draft.status = None
         draft.waits = []
+    return found
+
+
+def _aborted(scene: Scene, found: First) -> bool:
+    """Whether the process that ended first was ended by an abort of its own."""
+    ends = [f for f in scene.of(Ended) if f.rank in found.finding.ranks]
+    return bool(ends) and all(f.code in _ABORTS for f in ends)
 
 
 def _lost_peers(scene: Scene) -> bool:

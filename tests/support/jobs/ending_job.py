@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 4 ending_job.py KIND RANK WHEN
 
 KIND: kill, exception, segfault, exit, abort, memory, interrupt, terminate, leave, hang,
-none.
+sizes (of a tensor), none.
 WHEN: start (before init_process_group), between (two operations), backward, inside (an operation).
 """
 
@@ -97,7 +97,8 @@ def step(number: int) -> None:
         fail()
     if number == FAULT_STEP and not mine and WHEN == "inside":
         time.sleep(0.5)  # the culprit is in it already
-    dist.all_reduce(weights.grad)
+    sizes = mine and KIND == "sizes"
+    dist.all_reduce(torch.ones(20) if sizes else weights.grad)
 
 
 def main() -> None:
