@@ -55,16 +55,18 @@ class Family(Struct):
     by_order: bool  # no variable numbers them: the order of their start does
 
 
-def with_families(jobs: list[Job], uid: int | None, seconds: float) -> list[Job]:
+def with_families(
+    jobs: list[Job], uid: int | None, seconds: float, held: set[int] | None = None
+) -> list[Job]:
     """The jobs and the families on this host, newest first.
 
     Where a scheduler numbered one process and that one started the ranks, its family takes its
     place. `uid`: only this user's; `seconds`: for how long processes are asked, since /proc of some
-    may not answer.
+    may not answer; `held`: those of which that is known.
     """
     single = {j.ranks[0].pid: j for j in jobs if len(j.ranks) == 1}
     ranks = {f.pid for j in jobs if j.ranks[0].pid not in single for f in j.ranks}
-    pids = [pid for pid in psutil.pids() if pid not in ranks]
+    pids = [pid for pid in psutil.pids() if pid not in ranks and pid not in (held or ())]
     found, _ = in_time(pids, lambda pid: _parent_of_one(pid, uid), _READERS, seconds)
     by_parent: dict[int, list[int]] = defaultdict(list)
     for place, parent in found.items():

@@ -13,6 +13,7 @@ import psutil
 from ..probe import identity
 from ..text.plain import readable
 
+_TELLING = 3  # digits: one or two are a part of too many names
 # What a key says about its own kind, and what distinguishes two launchers: boxes of ranks that have
 # ended carry neither.
 _ONLY_IN_KEYS = re.compile(r"^(?:torchrun|mpi|pals|parent):|/\d+$")
@@ -62,9 +63,21 @@ def keys_of(pid: int) -> list[str]:
 def names_job(wanted: str, *names: str) -> bool:
     """Whether `wanted` is one of a job's names or a part of one, whatever stands between its words;
     "" names every job.
+
+    A part does not begin or end within a number; one or two digits count at the beginning alone.
     """
-    asked = {_plain(wanted), _plain(_ONLY_IN_KEYS.sub("", wanted))} - ({""} if wanted else set())
-    return any(part in _plain(name) for part in asked for name in names)
+    if not wanted:
+        return True
+    asked = {_plain(wanted), _plain(_ONLY_IN_KEYS.sub("", wanted))} - {""}
+    return any(_is_part(part, _plain(name)) for part in asked for name in names)
+
+
+def _is_part(part: str, name: str) -> bool:
+    if part.isdigit() and len(part) < _TELLING:
+        return re.match(rf"(?:[a-z]+-)?{part}(?!\d)", name) is not None
+    before = r"(?<!\d)" if part[0].isdigit() else ""
+    after = r"(?!\d)" if part[-1].isdigit() else ""
+    return re.search(f"{before}{re.escape(part)}{after}", name) is not None
 
 
 def is_exactly(wanted: str, *names: str) -> bool:

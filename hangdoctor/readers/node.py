@@ -29,6 +29,7 @@ _FIND_S = (
     3.0  # at least, to look through the processes of this host: without ranks there is nothing else
 )
 _FIND_SHARE = 0.6  # of the whole time
+_UNNUMBERED_PART = 0.15  # of that search, once more: ranks without a number
 _SEARCH_PART = 0.8  # of it: /proc of every process; then who belongs to whom
 
 
@@ -92,8 +93,10 @@ def _of_slurm(jobs: list[discover.Job], job: str, step: str) -> list[discover.Jo
 def _find_job(
     options: CaptureOptions, node: str, seconds: float
 ) -> tuple[NodeCapture, list[RankCapture]]:
-    jobs, unread = discover.search(options.user, seconds)
-    jobs = families.with_families(jobs, discover.uid_of(options.user), seconds)
+    held: set[int] = set()  # processes that do not answer
+    jobs, unread = discover.search(options.user, seconds, held)
+    uid, rest_s = discover.uid_of(options.user), _UNNUMBERED_PART * seconds
+    jobs = families.with_families(jobs, uid, rest_s, held)
     if options.slurm_job:
         jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
     by_hand = "" if jobs else unnumbered.by_hand(discover.uid_of(options.user), node)
