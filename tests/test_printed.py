@@ -19,6 +19,7 @@ from rich.console import Console
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.log_facts import Ended
 from hangdoctor.preflight import terminal as preflight
 from hangdoctor.preflight.compare import Preflight
 from hangdoctor.report import html, terminal
@@ -95,7 +96,10 @@ def hostile_capture(folder: Path) -> tuple[JobCapture, Path]:
     capture.schema, capture.origin, capture.world_size = JobCapture("").schema, "live", 2
     node, rank = capture.nodes[0], capture.nodes[0].ranks[0]
     rank.world_size = 2
-    for holder in (capture, node, rank.ops, rank.ops_before):
+    assert node.ended is not None
+    node.ended.facts = [filled(Ended)]  # of all facts, those that a node may tell
+    histories = (rank.ops, rank.ops_before, rank.recorded, rank.recorded_before)
+    for holder in (capture, node, *histories):
         holder.layout = None  # numbers alone, and zeros are no layout
     return capture, bundle.save(
         folder / "kept", capture, filled(Diagnosis), "", ["hangdoctor", EVIL]

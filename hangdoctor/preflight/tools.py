@@ -35,11 +35,12 @@ _PYSPY_S = 5.0
 _TARGET = "print(flush=True); import time; time.sleep(60)"
 # As a rank that joins no group: what is tried is the way into a Python and the file, not torch.
 _RANK = """
-import sys
+import os, sys
 if getattr(sys.modules.get("hangdoctor.probe"), "_installed", False):
     from hangdoctor.probe.state import probe
     recorder = probe.begin()
-    print(recorder.box.path if recorder is not None else "no space for a box", flush=True)
+    told = recorder.box.path if recorder is not None else "no space for a box"
+    os.write(1, f"{told}\\n".encode())
     sys.stdin.read()
 """
 

@@ -233,7 +233,7 @@ def _no_rank(process: TextProcess, known: set[tuple[str, int]]) -> str:
 
 def _is_child(process: TextProcess, known: set[tuple[str, int]]) -> bool:
     """Whether another process of the file has started it, and it is no rank of its own."""
-    if (process.node, process.parent) not in known:
+    if not process.parent or (process.node, process.parent) not in known:
         return False
     frames = [frame.file for thread in process.threads for frame in thread.frames]
     return not any("torch/distributed/" in file for file in frames)

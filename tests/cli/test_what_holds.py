@@ -80,7 +80,7 @@ def test_the_worker_that_makes_no_sample_is_named_with_its_line(stage: Stage) ->
     stage.release(1)
     [cause] = verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("data_wait", [1])
-    told = re.search(r"its worker (\d+) is in read_forever \(stage\.py:\d+\)", cause["summary"])
+    told = re.search(r"its worker (\d+) is in open_fifo \(acts\.py:\d+\)", cause["summary"])
     assert told is not None and int(told[1]) in workers, cause["summary"]
-    see = rf"See why read_forever .*less \+\d+ /\S+stage\.py; py-spy dump --native --pid {told[1]}"
+    see = rf"See why open_fifo .*less \+\d+ /\S+acts\.py; py-spy dump --native --pid {told[1]}"
     assert re.search(see, cause["advice"]), cause["advice"]

@@ -46,7 +46,7 @@ CASES = {
 @pytest.mark.parametrize("name", READERS)
 def test_spoilt_input_is_refused_or_read(name: str, tmp_path: Path) -> None:
     """In a process of its own with a limit on its memory, as the hour's run."""
-    code = f"import sys; from tests.readers.test_fuzz import minute; sys.exit(minute({name!r}, {CASES.get(name, 150)}))"
+    code = f"import sys; from tests.readers.test_fuzz import minute; sys.exit(minute({name!r}, {CASES.get(name, 90)}))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110
     )
