@@ -15,6 +15,7 @@ import sys
 from types import FrameType, TracebackType
 
 _LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
+_PROBE = os.path.dirname(__file__) + os.sep  # noqa: PTH120
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120 - compared with co_filename, a plain string
 _MODULES = sys.stdlib_module_names | {"torch"}  # of exceptions that what the probe calls may raise
@@ -84,7 +85,7 @@ def _is_own(filename: str) -> bool:
 
 def installed(filename: str) -> bool:
     """Whether a file is of the standard library or an installed package, not of the job's own code."""
-    return filename.startswith((_LIBRARY, "<frozen")) or any(
+    return filename.startswith((_LIBRARY, _PROBE, "<frozen")) or any(
         part in filename for part in _INSTALLED
     )
 

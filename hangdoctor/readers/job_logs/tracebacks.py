@@ -17,6 +17,8 @@ from ...stacks.place_rules import is_users
 from .elastic_table import HEADS
 from .prefix import Said
 
+# Also a checkout of this probe, which a job runs under.
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
 _STACK = re.compile(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
@@ -176,6 +178,6 @@ def own_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own code, else of no known library, else the innermost;
     `frames` outermost first.
     """
-    own = [f for f in frames if not re.search(r"/(?:site|dist)-packages/|<frozen", f.file)]
+    own = [f for f in frames if not _INSTALLED.search(f.file)]
     own = [f for f in own if is_users(f)] or [f for f in frames if is_users(f)] or list(frames)
     return own[-1] if own else None
