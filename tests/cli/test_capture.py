@@ -72,30 +72,17 @@ def test_children_of_a_rank_are_no_ranks(tmp_path: Path) -> None:
 def test_the_newest_job_is_taken_and_the_report_says_so(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir(), second.mkdir()
-    with (
-        processes(first, [(e, SLEEPER) for e in ranks(PORT + 2, 2)]),
-        processes(second, [(e, SLEEPER) for e in ranks(PORT + 3, 2)]),
-    ):
-        newest = dict(
-            json.loads(
-                hangdoctor(
-                    "dump",
-                    "--local",
-                    "--job",
-                    f"127.0.0.1:{PORT // 10}",
-                    "--settle",
-                    "0",
-                    "--json",
-                    "-",
-                    "--no-bundle",
-                    cwd=first,
-                ).stdout
-            )
-        )
-        older = dump(first, f"127.0.0.1:{PORT + 2}", "--settle", "0")
-    assert newest["job"]["id"] == f"127.0.0.1:{PORT + 3}"
-    assert any(f"127.0.0.1:{PORT + 2} (2 ranks)" in note for note in newest["notes"])
-    assert older["job"]["id"] == f"127.0.0.1:{PORT + 2}"
+    name = f"twin-{os.getpid()}"
+    older, newest = (
+        [(e, SLEEPER) for e in ranks(PORT + i, 2, TORCHELASTIC_RUN_ID=f"{name}-{i}")]
+        for i in (2, 3)
+    )
+    with processes(first, older), processes(second, newest):
+        either = dump(first, name, "--settle", "0")
+        named = dump(first, f"{name}-2", "--settle", "0")
+    assert either["job"]["id"] == f"torchrun:{name}-3"
+    assert any(f"{name}-2 (2 ranks)" in note for note in either["notes"])
+    assert named["job"]["id"] == f"torchrun:{name}-2"
 
 
 def test_none_found_says_what_was_looked_for(tmp_path: Path) -> None:

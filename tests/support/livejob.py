@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from tests.support.stage import free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("jobs") / "steady_job.py"
+_NUMBERS = itertools.count()
 
 
 class LiveJob:
@@ -26,7 +28,8 @@ class LiveJob:
 
     def __init__(self, folder: Path, world: int = 4, more: tuple[str, ...] = ()) -> None:
         self.base, self.world, self.more = folder, world, more
-        self.run_id = f"live-{os.getpid()}-x"  # another run of these tests may be on this host
+        # Another run of these tests may be on this host, and a module's job beside a test's own.
+        self.run_id = f"live-{os.getpid()}-{next(_NUMBERS)}-x"
         self.folder, self.control = folder / "job", folder / "control"
         self.control.mkdir(parents=True)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -118,7 +121,12 @@ class LiveJob:
             str(self.base / "spool"),
             PYTHONPATH=str(ROOT),
         )
-        wait_until(self.trains, f"all ranks train: {self.log('collector')}", 100)
+        wait_until(self.trains, lambda: f"all ranks train:\n{self._state()}", 100)
+
+    def _state(self) -> str:
+        """What its processes printed last, and what the collector says of them."""
+        logs = (f"{n} ({p.poll()}): {self.log(n)[-600:]}" for n, p in self.processes.items())
+        return "\n".join([*logs, str(self.status()["status"])])
 
     def __exit__(self, *_: object) -> None:
         (self.control / "end").write_text("1")

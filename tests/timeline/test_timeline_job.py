@@ -238,7 +238,9 @@ def test_python_calls_nest_around_the_operations_that_they_made(
         assert steps[0].place is not None and steps[0].place[1].endswith("timeline_job.py")
         sends = [s for s in tracks["MainThread"] if s.name.startswith("send")]
         for call, send in zip(messages, sends, strict=True):
-            assert call.begin - 2000 <= send.begin and send.end <= call.end + 2000
+            # Each record has its own pair of readings of the two clocks; a thread that is put
+            # aside between the two readings of a pair makes it some microseconds wrong.
+            assert call.begin - 100_000 <= send.begin and send.end <= call.end + 100_000
     # A bundle keeps the last 200 events of each thread.
     assert 0 < len(reported.rank(0)["calls, MainThread"]) <= 200
 
