@@ -1,8 +1,8 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each does its own set-up in .venv and is safe to repeat.
 .PHONY: test-full help setup demo test check lint types layers clean
-# Which Python: PYTHON=/path/to/python3 (default: python3).
+# Which Python: PYTHON=/path/to/python3 (default: the distribution's own /usr/bin/python3, else python3).
 export PYTHON
-# Most tests wait for ranks that wait: three at a time keep two cores busy.
+# Most tests wait for ranks that wait: four at a time keep two cores busy.
 WORKERS ?= 4
 # Ranks on a small machine: one thread each, or eight of them fight for two cores.
 export OMP_NUM_THREADS ?= 1
