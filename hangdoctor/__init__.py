@@ -1,4 +1,4 @@
-"""hangdoctor names the rank that hangs a distributed training, with its evidence."""
+"""hangdoctor names the rank that hangs a distributed training job, with its evidence."""
 
 from ._version import __version__
 

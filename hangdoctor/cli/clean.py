@@ -40,7 +40,7 @@ class CleanError(HangdoctorError):
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def command(dry_run: bool, bundle_days: float | None, quiet: bool) -> None:
-    """Remove what ended jobs have left: black boxes and folders of collectors; sizes are printed
+    """Remove the leftovers of finished jobs: black boxes and folders of collectors; sizes are printed
     first.
 
     Black boxes are in shared memory, folders of collectors in ~/.hangdoctor/jobs. Bundles and

@@ -24,7 +24,7 @@ from .output import Shown, deliver, exit_with, full_flag, result_flags
     "--jobid",
     metavar="J",
     shell_complete=complete.job_ids,
-    help="A Slurm job that is over: its own output, and Slurm's account of how it ended.",
+    help="A finished Slurm job: its own output, and Slurm's account of how it ended.",
 )
 @click.option(
     "--bundle",

@@ -75,7 +75,7 @@ _PAUSE_AT_MOST_S = (
     "--settle",
     default=1.0,
     most=3600,
-    help="Seconds between the two samples of each rank. Without the flag a longer third sample is added if only that can tell slow from stuck.",
+    help="Seconds between the two samples of each rank. If unset, a third, later sample is taken when two cannot tell slow from stuck.",
 )
 @seconds(
     "--timeout",
@@ -124,7 +124,7 @@ _PAUSE_AT_MOST_S = (
 def command(**flags: object) -> None:
     """Capture a hung job once and name the culprit rank.
 
-    The job needs no preparation and is not stopped. Choose one target: --local, --pid, --jobid,
+    The job needs no preparation, and by default no rank is stopped or paused. Choose one target: --local, --pid, --jobid,
     --hostfile or --pbs.
     """
     options = CaptureOptions(

@@ -47,7 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "Check nodes before a job: GPUs, network, ptrace, clocks, disks, versions.",
     ),
     "incidents": ("incidents", "List, show or remove the incidents that the collector saved."),
-    "clean": ("clean", "Remove what ended jobs have left; bundles only on request."),
+    "clean": ("clean", "Remove the leftovers of finished jobs; bundles only on request."),
     "completion": ("completion", "Print the completion script of a shell: bash, zsh, fish."),
     "demo": ("demo", "Hang one rank of a real 8-rank job on this machine and diagnose it."),
 }
@@ -86,7 +86,7 @@ class Verbs(click.Group):
 )
 @click.version_option(__version__, prog_name="hangdoctor")
 def program() -> None:
-    """Find the rank that hangs a distributed training, with evidence, in seconds.
+    """Find the rank that hangs a distributed training job, with evidence, in seconds.
 
     \b
     hangdoctor dump --local          all ranks of this host

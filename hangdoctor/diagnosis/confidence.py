@@ -16,7 +16,7 @@ class Ground(Enum):
 
     # The process itself, from /proc.
     STOPPED = (0.98, "state T or t in every sample, or a frozen cgroup: read, not inferred")
-    DEAD = (0.97, "no process, and others wait in a communication")
+    DEAD = (0.97, "no process, and others wait in a collective, send or recv")
     DEAD_ALONE = (0.85, "no process, but no other rank is seen to wait for it")
     IO = (0.93, "state D in every sample without CPU time, and others wait")
     IO_ALONE = (0.75, "state D in every sample, but no other rank is seen to wait for it")

@@ -70,8 +70,7 @@ def stack_clue(views: list[RankView]) -> Clue:
 def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Finding:
     whys = tuple(sorted({case.silent[r] for r in unseen if r in case.silent}))
     if not whys:
-        missing = "that rank" if len(unseen) == 1 else "these ranks"
-        whys = (f"no process of {missing} was found",)
+        whys = ("no process found",)
     return Finding(
         kind="start_stall",
         ranks=unseen,

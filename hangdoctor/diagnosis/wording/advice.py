@@ -8,10 +8,10 @@ from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms
-from .release import on_node, open_at, pid_of, release, two_lines
+from .release import native_stack, on_node, open_at, pid_of, release, two_lines
 
-COUNT = "Stacks do not show operation numbers. To see at the next hang which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000)."
-_GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join()); with TORCH_FR_BUFFER_SIZE=2000 the next hang shows its all_reduces."
+COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_NCCL_TRACE_BUFFER_SIZE=2000)."
+_GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join()); with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 the next hang shows its all_reduces."
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
 
 
@@ -56,12 +56,12 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
         return _loader(finding, at)
     if finding.kind == "checkpoint_wait":
         return (
-            f"Look at the file system that it writes to{here}: ls -l /proc/{pid}/fd; df on its target."
+            f"See which file it writes{here}: ls -l /proc/{pid}/fd. Does its file system answer? timeout 5 df FOLDER."
             if pid
             else ""
         )
     if finding.kind == "io_wait":
-        return f"Its file system or device does not answer. Try{here}: timeout 5 stat on its mounts; dmesg -T | tail."
+        return f"Its file system or device does not answer. See which mount it is{here}: timeout 5 df; dmesg -T | tail."
     if finding.kind == "slow":
         return "It moved between the two samples. Capture again with a larger --settle to see whether it is slow or stuck."
     if not pid:
@@ -73,14 +73,14 @@ def _elsewhere(finding: Finding, home: Home | None) -> str:
         run = f" {terms.capital(here.strip()) or 'See'}: {place}." if place else ""
         return f"See why {at} sleeps.{run}"
     where = f"Look at {at}; its" if at else "See its"
-    return f"{where} native frames{here}: py-spy dump --native --pid {pid}."
+    return f"{where} native frames{here}: {native_stack(pid)}."
 
 
 def _loader(finding: Finding, at: str) -> str:
     here, pid = on_node(finding), pid_of(finding)
     where = f" at {at}" if at else ""
     if finding.homes and not finding.children:
-        native = f"{here}: py-spy dump --native --pid {pid}" if pid else ""
+        native = f"{here}: {native_stack(pid)}" if pid else ""
         return f"The loader runs in the rank itself. See what the dataset waits for{where}{native}."
     dead = "one is dead or blocked, its file system does not answer, or an item of the data is bad"
     stacks = f"{here}: py-spy dump --subprocesses --pid {pid}" if pid else " in the evidence"
@@ -121,16 +121,14 @@ def _(story: f.NotJoined, finding: Finding) -> str:
 @by_story.register
 def _(story: f.Died, finding: Finding) -> str:
     rank = terms.choose(finding.ranks, "this rank", "these ranks")
+    if story.end.code == 0:
+        return "See why the other ranks did not end too (fewer batches, an early return?), and whether the last checkpoint is whole, before you cancel the job."
     again = (
         f"The job cannot continue without {rank}: cancel it and restart from the last checkpoint"
     )
     if story.end.oom_kills:
-        return f"{again}; it ran out of memory: use fewer data-loader workers or a larger --mem."
-    log = (
-        "the end of its log shows why it left"
-        if (story.end.code or 0) > 0
-        else "look at the end of its log"
-    )
+        return f"{again}; its cgroup ran out of memory: use fewer data-loader workers or a larger --mem."
+    log = terms.choose(finding.ranks, "see the end of its log", "see the end of their logs")
     return f"{again}; {log}, and on {_nodes(finding) or 'its node'}: dmesg -T | tail."
 
 
@@ -148,13 +146,13 @@ def _(story: f.Stopped, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.InputOutput, finding: Finding) -> str:
-    return f"Its file system or device does not answer. Try{on_node(finding)}: timeout 5 stat on its mounts; dmesg -T | tail."
+    return f"Its file system or device does not answer. See which mount it is{on_node(finding)}: timeout 5 df; dmesg -T | tail."
 
 
 @by_story.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else " there"
-    see = f" See it{on_node(finding)}: py-spy dump --native --pid {pid_of(finding)}."
+    see = f" See it{on_node(finding)}: {native_stack(pid_of(finding))}."
     release = "(ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)"
     return f"The native code called{at} must release the GIL {release}.{see if pid_of(finding) else ''}"
 
@@ -183,7 +181,7 @@ def _(story: f.NotSeen, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.NoRecords, finding: Finding) -> str:
-    return "Set a larger TORCH_FR_BUFFER_SIZE, so that the ring has all that a host enqueues ahead."
+    return "Set a larger TORCH_NCCL_TRACE_BUFFER_SIZE, so that the Flight Recorder keeps all that is enqueued but not yet run."
 
 
 @by_story.register

@@ -12,9 +12,9 @@ from .. import findings as f
 from ..findings import Finding, Op
 from . import terms
 from .advice import COUNT, by_story
-from .release import on_node, open_at, pid_of, two_lines
+from .release import native_stack, on_node, open_at, pid_of, two_lines
 
-_LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_FR_BUFFER_SIZE=20000)"
+_LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_NCCL_TRACE_BUFFER_SIZE=20000)"
 
 
 def line_of(op: Op | None) -> str:
@@ -49,13 +49,13 @@ def _joined(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _branch(finding: Finding, op: Op | None) -> str:
+def _branch(finding: Finding, op: Op | None, who: str = "") -> str:
     """A branch or exception before the line of `op`; "" where that line is not known."""
     line = line_of(op)
     if not line:
         return ""
-    who = terms.ranks(finding.ranks)
-    text = f"Before {line}, look for a branch that {who} took alone, or a swallowed exception"
+    who = who or f"{terms.ranks(finding.ranks)} alone"
+    text = f"Before {line}, look for a branch that {who} took, or a swallowed exception"
     return _sentence(finding, text, op)
 
 
@@ -98,6 +98,14 @@ def _(story: f.InOther, finding: Finding) -> str:
     return _joined(_other_way(story, finding), count)
 
 
+def _who_alone(story: f.InOther, finding: Finding) -> str:
+    """Ranks that took a branch alone; of two sides it is not known which one."""
+    if story.how is f.Apart.EITHER:
+        ahead = [rank for rank in finding.ranks if rank not in story.others]
+        return f"only one of {terms.ranks(ahead)} and {terms.ranks(story.others)}"
+    return f"{terms.ranks(finding.ranks)} alone"
+
+
 def _other_way(story: f.InOther, finding: Finding) -> str:
     """Which line to open: the call that was passed by, or the one that is too many."""
     who, mine, theirs = terms.ranks(finding.ranks), line_of(story.op), line_of(story.their_op)
@@ -107,7 +115,7 @@ def _other_way(story: f.InOther, finding: Finding) -> str:
     makes = terms.choose(finding.ranks, "makes", "make")
     if story.how is f.Apart.BEHIND and mine:
         return _sentence(finding, f"See why {who} alone {makes} the call at {mine}", story.op)
-    return _branch(finding, story.op)
+    return _branch(finding, story.op, _who_alone(story, finding))
 
 
 @by_story.register
@@ -125,7 +133,7 @@ def _(story: f.StillIn, finding: Finding) -> str:
     if not story.op.name and story.op.frame is not None:
         at = terms.frame(story.op.frame)
         return _sentence(finding, f"See why {at} does not end", story.op)
-    return f"See where it is{here}: py-spy dump --native --pid {pid}." if pid else ""
+    return f"See where it is{here}: {native_stack(pid)}." if pid else ""
 
 
 @by_story.register
@@ -149,7 +157,7 @@ def _(story: f.NoneLeaves, finding: Finding) -> str:
         interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
         return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
     pid = pid_of(finding)
-    native = f"{on_node(finding)}: py-spy dump --native --pid {pid}" if pid else ""
+    native = f"{on_node(finding)}: {native_stack(pid)}" if pid else ""
     return f"See which thread of {terms.ranks(finding.ranks[:1])} is still in a collective{native}."
 
 
@@ -161,7 +169,7 @@ def _(story: f.AllIn, finding: Finding) -> str:
 @by_story.register
 def _(story: f.HeldBehind, finding: Finding) -> str:
     pid = pid_of(finding)
-    native = f"{on_node(finding)}: py-spy dump --native --pid {pid}" if pid else ""
+    native = f"{on_node(finding)}: {native_stack(pid)}" if pid else ""
     see = f"See what its transport waits for{native}." if native else ""
     return _joined(see, COUNT)
 

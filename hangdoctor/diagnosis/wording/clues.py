@@ -85,7 +85,7 @@ def _(fact: f.InOp) -> str:
 def _(fact: f.WaitsIn) -> str:
     which = "" if fact.all_still else f"{terms.ranks(fact.still)} "
     still = f"; {which}did not run once between the samples" if fact.still else ""
-    return f"in communications{still}"
+    return f"in collectives or sends and receives{still}"
 
 
 @say.register
@@ -193,7 +193,7 @@ def _(fact: f.RasSays) -> str:
 def _(fact: f.RasSeesAll) -> str:
     return (
         f"NCCL RAS reaches all {terms.count(fact.number, 'rank')}, which have launched equally many "
-        "operations: no process is missing, so it is the network, a link or a GPU"
+        "operations: no process is missing, so it is probably the network, a link or a GPU"
     )
 
 

@@ -14,8 +14,8 @@ def subject(finding: Finding) -> str:
 
 
 _HOW = {
-    Apart.BEHIND: "most likely {it} made an extra call",
-    Apart.AHEAD: "most likely {it} skipped that call",
+    Apart.BEHIND: "most likely {who} made an extra call",
+    Apart.AHEAD: "most likely {who} skipped {theirs}",
     Apart.SMALLER_SIDE: "in a different operation from most ranks",
     Apart.OTHER_GROUP: "the same call, but on another group",
     Apart.OTHER_LINES: "reached by different lines of the program",
@@ -39,8 +39,9 @@ def in_other(story: f.InOther, finding: Finding) -> str:
     text = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own}"
     if story.their_op is not None and story.others:
         text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
-    it = choose(finding.ranks, "it", "they")
-    return f"{text}: {_HOW[story.how].format(it=it)}"
+    theirs = story.their_op.name if story.their_op is not None else "that call"
+    how = _HOW[story.how].format(who=terms.ranks(finding.ranks), theirs=theirs)
+    return f"{text}: {how}"
 
 
 def _either(story: f.InOther, finding: Finding) -> str:

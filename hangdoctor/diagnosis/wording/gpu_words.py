@@ -37,7 +37,7 @@ _MEANINGS = {
 }
 _DO = {
     _FALLEN: "Drain the node and power-cycle it; check power, cooling and the PCIe slot.",
-    _MEMORY: "Drain the node and reset the GPU (nvidia-smi -q -d ECC,ROW_REMAPPER).",
+    _MEMORY: "Drain the node and reset the GPU; nvidia-smi -q -d ECC,ROW_REMAPPER shows whether that was enough.",
     _LINK: "Drain the node; nvidia-smi nvlink -e shows the link.",
     _KERNEL: "Run the rank's step again with CUDA_LAUNCH_BLOCKING=1 and compute-sanitizer.",
 }
@@ -109,11 +109,15 @@ def stands_out(of: Note) -> str:
     """A GPU that differs from all others, of a rank that is not the cause."""
     own, theirs = ("idle", "busy") if of.number < 50 else ("busy", "idle")
     return (
-        f"The GPU of {terms.ranks(of.ranks)} is {own} ({of.number} %), those of "
+        f"{_gpus(of)} {terms.choose(of.ranks, 'is', 'are')} {own} ({of.number} %), those of "
         f"{terms.ranks(of.blamed)} are {theirs}."
     )
 
 
 def error(of: Note) -> str:
     """An error of a GPU that is not the cause."""
-    return f"The GPU of {terms.ranks(of.ranks)} reported {of.op} since the job began."
+    return f"{_gpus(of)} reported {of.op} since the job began."
+
+
+def _gpus(of: Note) -> str:
+    return f"{terms.choose(of.ranks, 'The GPU', 'The GPUs')} of {terms.ranks(of.ranks)}"

@@ -23,7 +23,7 @@ _TEXT = {
     Why.UNKNOWN_BUT_OTHERS_MISSING: "they were not seen, but {ranks} {is_are} certainly missing",
     Why.MAY_BE_SLOW: "not excluded: samples further apart would show whether it moves",
     Why.UNRECORDED_GRADIENTS: "not excluded: gradients are reduced without a record here, and it may wait in that",
-    Why.UNRECORDED_TRANSFER: "not excluded: gloo's recorder leaves sends and receives out",
+    Why.UNRECORDED_TRANSFER: "not excluded: gloo's recorder has no sends and receives",
     Why.TRANSFER_NOT_IN_DUMPS: "a send or receive between two of them would not be in the dumps",
     Why.KEY_IS_NO_COLLECTIVE: "a store wait is not a collective: one rank sets the key that the others wait for",
     Why.AGREE_MAJORITY: "most members of the group agree with one another",

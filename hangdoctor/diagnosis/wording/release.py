@@ -22,6 +22,11 @@ def pid_of(finding: Finding) -> int:
     return finding.homes[0].pid if finding.homes else 0
 
 
+def native_stack(pid: int) -> str:
+    """The command that shows a process's native frames, and what it does to the process."""
+    return f"py-spy dump --native --pid {pid} (pauses it for about a second)"
+
+
 def open_at(frame: Frame | None) -> str:
     """``less +40 /app/data.py``; "" where the file's whole path is not known."""
     if frame is None or not frame.file.startswith("/") or frame.line < 1:
@@ -60,7 +65,7 @@ def _(holding: f.TypedInput, finding: Finding) -> str:
 
 @release.register
 def _(holding: f.ChildEnded, finding: Finding) -> str:
-    return f"Find out why process {holding.pid} ended: the end of its log{_and_dmesg(finding)}. It cannot answer the rank any more."
+    return f"Find out why process {holding.pid} ended: the end of its log{_and_dmesg(finding)}. It can no longer answer the rank."
 
 
 def _and_dmesg(finding: Finding) -> str:
@@ -80,12 +85,12 @@ def _(holding: f.OnChild, finding: Finding) -> str:
     again = (
         " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
     )
-    return f"Look at what {child} waits for ({holding.command}); if it is killed, the rank continues.{again}"
+    return f"Look at what {child} waits for ({holding.command}); killing it lets the rank go on, perhaps with an error.{again}"
 
 
 @release.register
 def _(holding: f.AtWorker, finding: Finding) -> str:
-    place, stack = open_at(holding.frame), f"py-spy dump --native --pid {holding.pid}"
+    place, stack = open_at(holding.frame), native_stack(holding.pid)
     see = "; ".join(part for part in (place, stack) if part)
     here = terms.capital(on_node(finding).strip()) or "See"
     why = f"See why {terms.frame(holding.frame)} does not end. {here}: {see}"
@@ -108,16 +113,16 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
             else "No process writes into the pipe"
         )
         inode = path[len("pipe:[") : -1]
-        return f"{what}. Find the process at its other end{here}: ls -l /proc/*/fd 2>/dev/null | grep {inode}."
+        return f"{what}. Find the process at its other end{here}: find /proc/[0-9]*/fd -lname 'pipe:*{inode}*'."
     if path.startswith("socket:["):
         what = "reads nothing" if holding.writes else "sends nothing"
-        see = f"ss -tnp | grep pid={pid_of(finding)},fd={holding.number}"
-        return f"The other end of its connection {what}. See which process that is{here}: {see}."
+        see = f"ss -np | grep 'pid={pid_of(finding)},fd={holding.number})'"
+        return f"The other end of its connection {what}. To see its address{here}: {see}."
     if holding.locks:
-        see = f"fuser -v {shlex.quote(path)}"
+        see = f"timeout 5 fuser -v {shlex.quote(path)}"
         return f"{path} is locked by another process. Find it{here}: {see}. The lock ends with that process."
     what = "reads nothing" if holding.writes else "delivers nothing"
-    see = f"ls -l {shlex.quote(path)}; fuser -v {shlex.quote(path)}"
+    see = f"timeout 5 ls -l {shlex.quote(path)}; timeout 5 fuser -v {shlex.quote(path)}"
     return f"{path} {what}. See what it is and which process has it open{here}: {see}."
 
 

@@ -20,8 +20,8 @@ def healthy(of: Remaining | None) -> str:
         return f"{who} moved between the two samples."
     if of.reason is Reason.MOST_MOVED:
         moved = f"{len(of.ranks)} of {terms.count(of.number, 'rank')} moved between the two samples"
-        return f"{moved}, and the others were running in their communications."
-    return "Every rank made progress in its communications between the two samples."
+        return f"No hang seen: {moved}, and the others were running in a collective, send or recv."
+    return "Every rank made progress in its collectives, sends or receives between the two samples."
 
 
 def unknown(of: Remaining) -> str:
@@ -31,12 +31,12 @@ def unknown(of: Remaining) -> str:
     texts = {
         Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
         Reason.RAS_GAP: (
-            f"NCCL RAS counts one operation fewer for {who}, which is usual in a job that moves. "
-            "This is one snapshot; repeat it after 30 s: ranks with the same count then are stuck"
+            f"NCCL RAS counts one operation fewer for {who}, which is usual in a healthy job. "
+            "This is one snapshot; repeat it after 30 s: a rank whose count has not changed by then is stuck"
         ),
         Reason.RAS_EQUAL: (
             f"NCCL RAS reaches all {terms.count(of.number, 'rank')}, with equal counts. "
-            "If ranks time out, it is the network, a link or a GPU; stacks of all ranks would show where they wait"
+            "If ranks time out, it is probably the network, a link or a GPU; stacks of all ranks would show where they wait"
         ),
         Reason.SOME_NOT_SEEN: _not_seen(of),
         Reason.NO_STACKS: f"no stack of {who} could be read: {'; '.join(of.whys)}",
@@ -45,11 +45,11 @@ def unknown(of: Remaining) -> str:
             "capture the whole job (--jobid, --hostfile)"
         ),
         Reason.NONE_WAITS: (
-            f"no rank waits in a communication; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
+            f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
             "Capture again with a larger --settle, or when the job stalls"
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
-        Reason.ONE_SAMPLE: "no rank is in a known communication, and there is only one sample",
+        Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
         Reason.NOTHING_STANDS_OUT: (
             "no rank differs from the others. Two samples further apart (--settle 10) or black boxes (hangdoctor run) would show more"
         ),
@@ -64,7 +64,7 @@ def _nodes(of: Remaining) -> str:
 
 def _not_seen(of: Remaining) -> str:
     were = terms.choose(of.ranks, "was", "were")
-    why = f" ({'; '.join(of.whys)})" if of.whys else ": capture the whole job (--jobid, --hostfile)"
+    why = _nodes(of) or ": capture the whole job (--jobid, --hostfile)"
     return f"operations made progress, or ended cleanly, on every captured rank, but {terms.ranks(of.ranks)} {were} not captured{why}"
 
 
@@ -95,7 +95,7 @@ def note(of: Note) -> str:
             f"The members of {terms.count(of.number, 'group')} are not recorded and were inferred: the verdict is less sure."
         ),
         Remark.UNRECORDED_WAIT: (
-            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes do not record: their stacks decide about them."
+            f"{terms.capital(terms.are(of.ranks)) if of.ranks else ''} in {of.op}{at.replace(' in ', ', ', 1)}, which black boxes do not record: only their stacks were used."
         ),
         Remark.UNNAMED_GROUPS: (
             f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups without a record of their members (rank {min(of.ranks, default=0)}: {of.op} #{of.number}), so it is unknown which ranks they wait for. See their stacks."
@@ -103,7 +103,7 @@ def note(of: Note) -> str:
         Remark.STACKS_DISAGREE: (
             f"Stacks and operations disagree: by stacks {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by operations {blamed} is the cause; the verdict follows the operations."
         ),
-        Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the surer one.",
+        Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the more certain one.",
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: several_unseen(of),
         Remark.GPU_STANDS_OUT: gpu_words.stands_out(of),

@@ -80,7 +80,7 @@ def _(story: f.NeverReached, finding: Finding) -> str:
     if story.op is None:
         computes = choose(finding.ranks, "is computing", "are computing")
         idles = choose(finding.ranks, "makes no progress", "make no progress")
-        return f"{who} {computes if finding.kind == 'busy' else idles} outside any communication"
+        return f"{who} {computes if finding.kind == 'busy' else idles} outside any collective or send/recv"
     return f"{who} never reached {terms.op(story.op)}"
 
 
@@ -90,7 +90,7 @@ def _(story: f.NeverPosted, finding: Finding) -> str:
     known = _by_kind(finding)
     if known:
         return known
-    return f"{subject(finding)} never posted the {missing} for {terms.short_op(story.op)} of rank {story.by}"
+    return f"{subject(finding)} never posted the {missing} that matches {terms.short_op(story.op)} of rank {story.by}"
 
 
 @tell.register
@@ -170,7 +170,9 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     text = f"All ranks ({terms.ranks(finding.ranks)}) are in {terms.op(story.op)} and it does not finish"
     return (
-        f"{text}: no rank is missing, so they cannot reach each other" if story.starting else text
+        f"{text}: no rank is missing, so they probably cannot reach each other"
+        if story.starting
+        else text
     )
 
 
@@ -197,7 +199,7 @@ def _(story: f.LeftWithout, finding: Finding) -> str:
 @tell.register
 def _(story: f.PeerElsewhere, finding: Finding) -> str:
     missing = "recv" if "send" in story.op.name else "send"
-    needs = f"never posts the {missing} for {story.op.name} of rank {story.waiter}"
+    needs = f"never posts the {missing} that matches the {story.op.name} of rank {story.waiter}"
     return f"{subject(finding)} {needs}; it is in {terms.op(story.own)}"
 
 
@@ -214,7 +216,7 @@ def _(story: f.NotSeen, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.NoRecords, finding: Finding) -> str:
-    return f"{subject(finding)} enqueued all that the others wait for; the records do not reach back to what its GPU is doing"
+    return f"{subject(finding)} enqueued every operation that the others wait for, but the records no longer hold what its GPU is running"
 
 
 def _communicator(name: str) -> str:
@@ -293,7 +295,7 @@ def _(story: f.Ring, finding: Finding) -> str:
 def _(story: f.OneOf, finding: Finding) -> str:
     unseen = f" ({terms.ranks(story.unseen)} left no dump)" if story.unseen else ""
     one = "One of " + terms.ranks(finding.ranks)
-    return f"{one} blocks the others{unseen}: gloo's recorder leaves sends and receives out, so one may wait for another"
+    return f"{one} blocks the others{unseen}: gloo's recorder has no sends and receives, so one of these may be waiting for another"
 
 
 @tell.register

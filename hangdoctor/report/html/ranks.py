@@ -19,12 +19,12 @@ from .group_names import GroupNames
 
 State = Literal["wait", "move", "stop", "gone", "miss", "other"]
 STATES: dict[State, str] = {
-    "wait": "waiting in a communication",
+    "wait": "waiting in a collective, send or recv",
     "move": "moving",
     "stop": "stopped",
     "gone": "gone",
     "miss": "missing: not captured",
-    "other": "elsewhere, not in a communication",
+    "other": "elsewhere, not in a collective",
 }
 _MOVES = frozenset({"moved", "looping", "running", "stirred"})
 _OPEN_OPS = 4  # operations under way that a rank's details name
