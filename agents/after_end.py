@@ -11,8 +11,7 @@ from hangdoctor.errors import BadInput
 from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.model.process_end import ProcessEnd
 from hangdoctor.probe.format import ENDS_SUFFIX
-from hangdoctor.readers import blackbox, ended_ranks
-from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.readers import blackbox, ended_ranks, rank_operations
 from hangdoctor.readers.blackbox import Contents
 
 
@@ -50,7 +49,7 @@ def capture_remains(remains: Remains, keep_ops: int) -> NodeCapture | None:
                 world_size=remains.world_size,
                 gone=True,
                 exit_code=codes.get(rank),
-                ops=boxes.trim(found.ops, keep_ops) if found is not None else None,
+                ops=rank_operations.trim(found.ops, keep_ops) if found is not None else None,
             )
         )
     return capture

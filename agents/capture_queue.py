@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from hangdoctor.errors import HangdoctorError, NoRanksFound
-from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.readers import rank_operations
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from hangdoctor.transport import messages as msg
 from hangdoctor.transport.capture_codec import pack_capture
@@ -117,5 +117,5 @@ def _captured(options: CaptureOptions, node: str, keep_ops: int, remains: Remain
     add_codes(capture.ranks, remains)
     for rank in capture.ranks:
         if rank.ops is not None:
-            rank.ops = boxes.trim(rank.ops, keep_ops)
+            rank.ops = rank_operations.trim(rank.ops, keep_ops)
     return pack_capture(capture)

@@ -48,32 +48,35 @@ STATIONS = [
     Station("collector", 4, 0),
     Station("sidecar", 5, 0),
     Station("launchers", 2, 1, wide=4),
-    Station("storage", 6, 0),
-    Station("diagnosis", 7, 0),
-    Station("report", 8, 0),
+    Station("diagnosis", 6, 0),
+    Station("report", 7, 0),
     Station("watch", 4, -1),
     Station("web", 5, -1),
-    Station("timeline", 6, -1),
+    Station("storage", 6, -1),
+    Station("timeline", 7, -1),
+    Station("stacks", 7, 1),
 ]
 FLOWS = [
     Flow("probe", "readers", "fmt"),
     Flow("readers", "agents", "capture_node"),
-    Flow("readers", "launchers", "CaptureOptions"),
+    Flow("agents", "launchers", "NodeReply"),
     Flow("agents", "transport", "Report"),
     Flow("transport", "collector", "Report"),
     Flow("collector", "watch", "StallWatch"),
     Flow("sidecar", "web", "View"),
     Flow("collector", "sidecar", "Conclude"),
-    Flow("sidecar", "storage", "Incidents"),
-    Flow("launchers", "storage", "JobCapture"),
-    Flow("storage", "diagnosis", "JobCapture"),
+    Flow("launchers", "diagnosis", "JobCapture"),
+    Flow("sidecar", "diagnosis", "diagnose"),
+    Flow("diagnosis", "storage", "Diagnosis"),
+    Flow("stacks", "diagnosis", "Place"),
+    Flow("storage", "web", "Incidents"),
     Flow("storage", "timeline", "RankOps"),
     Flow("diagnosis", "report", "Diagnosis"),
 ]
 LABELS = {
     "fmt": "black box",
     "capture_node": "NodeCapture",
-    "CaptureOptions": "NodeCapture",
+    "diagnose": "JobCapture",
     "Conclude": "JobCapture",
     "StallWatch": "RankNow",
 }
@@ -171,14 +174,17 @@ def arrow(flow: Flow) -> list[str]:
     at = {s.room: s for s in STATIONS}
     (ax, ay, aw), (bx, by, bw) = corner(at[flow.giver]), corner(at[flow.taker])
     label = LABELS.get(flow.what, flow.what)
-    if ay == by:
+    if ay == by and bx < ax:
+        x1, y1, x2, y2 = ax, ay + 28, bx + bw, by + 28
+        text_x, text_y = (x1 + x2) / 2, ay - 6
+    elif ay == by:
         x1, y1, x2, y2 = ax + aw, ay + 28, bx, by + 28
         text_x, text_y = (x1 + x2) / 2, ay - 6
     elif bx >= ax + aw or ax >= bx + bw or at[flow.giver].wide > 1:
         x1, y1 = ax + aw, ay + BOX_H / 2
         x2, y2 = bx + bw / 2, by + BOX_H if ay > by else by
-        if flow.taker == "launchers":
-            x1, y1, x2, y2 = ax + aw / 2, ay + BOX_H, bx, by + BOX_H / 2
+        if flow.giver == "stacks":
+            x1, y1, x2, y2 = ax, ay + BOX_H / 2, bx + bw - 20, by + BOX_H
         text_x, text_y = (x1 + x2) / 2, max(y1, y2) - 8
     else:
         x1, x2 = ax + aw / 2, bx + bw / 2

@@ -14,7 +14,7 @@ from ..diagnosis import diagnose
 from ..diagnosis.third_sample import pause_s
 from ..errors import BundleError, HangdoctorError, UsageError
 from ..launchers.base import Launcher, Progress
-from ..launchers.second_capture import join_looks
+from ..launchers.second_capture import join_captures
 from ..model.capture import JobCapture
 from ..model.diagnosis import Diagnosis
 from ..readers.node import CaptureOptions
@@ -190,7 +190,7 @@ def _look(
     time.sleep(pause)
     apart = clock.monotonic() - begin
     try:
-        return join_looks(capture, launcher.capture(options, progress), apart)
+        return join_captures(capture, launcher.capture(options, progress), apart)
     except HangdoctorError as error:
         capture.notes.append(f"the second capture failed: {error}")
         return capture

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..errors import LauncherError, UsageError
-from ..launchers.kept_agents import Beside, local, over_mpiexec, over_ssh
+from ..launchers.kept_agents import KeptAgents, local, over_mpiexec, over_ssh
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import clean_environment, parse_job
@@ -95,7 +95,7 @@ def _watch(folder: Path, target: str, flags: dict[str, Any]) -> None:
     if flags["here"]:
         _say_who_is_missing(str(flags["job"]))
     commands = _commands(target, flags, words)
-    agents = Beside(
+    agents = KeptAgents(
         commands,
         clean_environment(os.environ),
         keys.make_folder(folder / "logs"),

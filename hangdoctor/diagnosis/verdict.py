@@ -24,8 +24,8 @@ from . import (
     waiting,
 )
 from .case import open_case
+from .conclude import conclude
 from .draft import Draft, Pass
-from .report import report
 
 PASSES: tuple[Pass, ...] = (
     # From processes and stacks: the first of the last four that finds anything ends the search.
@@ -57,4 +57,4 @@ def diagnose(capture: JobCapture) -> Diagnosis:
         run(case, draft)
         if draft.status in ("healthy", "unknown"):
             draft.findings = []
-    return report(case, draft)
+    return conclude(case, draft)

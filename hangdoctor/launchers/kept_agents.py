@@ -38,7 +38,7 @@ class _Agent(Struct):
     done: bool = False
 
 
-class Beside:
+class KeptAgents:
     """Starts the agents, in a thread of its own.
 
     `ended` is called when all have done their work, because their job is over, or when none can be

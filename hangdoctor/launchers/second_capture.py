@@ -13,7 +13,7 @@ from ..text.ranges import number_in
 _SAME_START_S = 1.0
 
 
-def join_looks(first: JobCapture, later: JobCapture, apart_s: float) -> JobCapture:
+def join_captures(first: JobCapture, later: JobCapture, apart_s: float) -> JobCapture:
     """What `later` shows, measured against what `first` saw; `apart_s`: seconds between the
     beginnings of the two.
 

@@ -1,1 +1,1 @@
-"""Each turns one source of evidence into `model.capture` and knows nothing of the others."""
+"""From sources of evidence to `model.capture`: one file for each source, and those that join them."""

@@ -18,8 +18,16 @@ from ..text import redaction
 from ..text.plain import readable
 from ..text.plural import choose
 from ..time_limit import OutOfTime, within
-from . import blackbox, discover, families, job_choice, lost_ranks, rank_environment, unnumbered
-from . import rank_operations as boxes
+from . import (
+    blackbox,
+    discover,
+    families,
+    job_choice,
+    lost_ranks,
+    rank_environment,
+    rank_operations,
+    unnumbered,
+)
 from .capture_options import CaptureOptions
 from .node_session import FIRST, LAST, Session
 
@@ -58,7 +66,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     session.settle()
     session.sample(ranks, LAST)
     session.attach_boxes()
-    capture.layout = boxes.told_layout(capture.ranks) or capture.layout
+    capture.layout = rank_operations.told_layout(capture.ranks) or capture.layout
     session.close(ranks)
     session.take_gpus(ranks)
     capture.notes += _ptrace_note(ranks)

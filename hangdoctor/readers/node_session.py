@@ -19,8 +19,7 @@ from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras import RasReport
 from ..stacks import place_rules
 from ..time_limit import OutOfTime, in_time, within
-from . import descendants, gpus, proc, pyspy, ras, turns
-from . import rank_operations as boxes
+from . import descendants, gpus, proc, pyspy, rank_operations, ras, turns
 from .capture_options import CaptureOptions
 
 T = TypeVar("T")
@@ -225,7 +224,9 @@ class Session:
         dump = self.options.nccl_dump and not first
         patience = min(_BOXES_S, self.left(_BOXES_SHARE))
         try:
-            notes = within(patience, lambda: boxes.attach(copies, first=first, nccl_dump=dump))
+            notes = within(
+                patience, lambda: rank_operations.attach(copies, first=first, nccl_dump=dump)
+            )
         except OutOfTime:
             self.boxes_hang = patience >= _HANGS_S
             why = "is the file system of HANGDOCTOR_DIR hanging?" if self.boxes_hang else ""

@@ -1,1 +1,4 @@
-"""Agents and collector wired to diagnosis, incidents, actions and the page."""
+"""The process of the collector: diagnosis, incidents, actions and the page are wired to it here.
+
+Beside the ranks run the agents, not this.
+"""

@@ -27,7 +27,7 @@ _ACTED = "acted"  # key of the time of day of the last action
 _WAITING = 4  # incidents that the disk did not take; a fifth pushes the oldest out
 
 
-class Memory:
+class IncidentMemory:
     """Positions and rhythm in the incidents' index."""
 
     def __init__(self, incidents: Incidents) -> None:
@@ -59,7 +59,7 @@ class _Kept(msgspec.Struct):
     done: list[str] = []  # what the actions said
 
 
-class Handler:
+class Concluder:
     """Diagnoses a capture, saves the incident, acts. Runs in threads of the collector."""
 
     def __init__(self, incidents: Incidents, actor: actions.Actor) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from ..collector.recorder import Recorder
+from ..collector.progress_log import ProgressLog
 from ..errors import BadInput, UsageError
 
 _PROCESS = "hangdoctor.sidecar.page_process"
@@ -21,7 +21,7 @@ _KEEP = 4  # documents
 class Page:
     """The page of one collector, or none."""
 
-    def __init__(self, folder: Path, flags: dict[str, Any], recorder: Recorder) -> None:
+    def __init__(self, folder: Path, flags: dict[str, Any], recorder: ProgressLog) -> None:
         """Raises UsageError, CollectorError: the address cannot be used, or the tokens cannot be
         kept.
         """
@@ -31,7 +31,7 @@ class Page:
             return
         from ..collector.view import View
         from ..web.page_socket import Front, WebOptions
-        from ..web.page_supervisor import Beside
+        from ..web.page_supervisor import PageSupervisor
 
         options = WebOptions(
             folder=folder,
@@ -49,7 +49,7 @@ class Page:
             )
         core = recorder.core
         self._view = View(core, recorder.kept)
-        self._beside = Beside(Front(options), self._view, core.ask, _PROCESS)
+        self._beside = PageSupervisor(Front(options), self._view, core.ask, _PROCESS)
 
     @contextlib.asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..collector.instructions import Conclude, farewell
 from ..collector.instructions import Settings as CoreSettings
-from ..collector.recorder import Recorder
+from ..collector.progress_log import ProgressLog
 from ..collector.relay import Relay
 from ..collector.server import CollectorOptions, Server, session_name
 from ..collector.state import Core
@@ -23,7 +23,7 @@ from ..transport import address
 from ..watch.stall_watch import Settings, StallWatch
 from ..watch.straggler_watch import SlowSettings
 from . import actions
-from .concluding import Handler, Memory
+from .concluding import Concluder, IncidentMemory
 from .page import Page
 
 _LOG = logging.getLogger("hangdoctor.collector")
@@ -54,7 +54,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         address.check(flags["bind"], flags["insecure"])
     config = actions.load(Path(flags["config"])) if flags["config"] else actions.Config()
     incidents = Incidents(folder)
-    memory = Memory(incidents)
+    memory = IncidentMemory(incidents)
     positions, learned = memory.load()
     settings = CoreSettings(
         settle_s=flags["settle"],
@@ -68,8 +68,8 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
         session=session_name(),
         slow=SlowSettings(window_s=flags["slow_after"]),
     )
-    handler = Handler(incidents, actions.Actor(config, flags["dry_run"]))
-    recorder = Recorder(core, folder)
+    handler = Concluder(incidents, actions.Actor(config, flags["dry_run"]))
+    recorder = ProgressLog(core, folder)
     page = Page(folder, flags, recorder)
     handler.captured = page.captured
     options = CollectorOptions(
@@ -107,7 +107,7 @@ def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:
     if parent != "auto":
         address.check(parent, flags["insecure"])
     own = address.relay_folder(folder, name)
-    memory = Memory(Incidents(own))
+    memory = IncidentMemory(Incidents(own))
     positions, _ = memory.load()
     options = CollectorOptions(
         own, flags["bind"], flags["insecure"], lonely_s=flags["lonely"], keys_from=folder

@@ -33,7 +33,7 @@ _HISTORY_S = 5.0
 _LOG = logging.getLogger("hangdoctor.web")
 
 
-class Beside:
+class PageSupervisor:
     """The page of one collector."""
 
     def __init__(self, front: Front, view: View, ask: Callable[[str], None], module: str) -> None:

@@ -16,8 +16,7 @@ from hangdoctor.cli.trace.target import Traced, row_of
 from hangdoctor.model.calls import CallTrace
 from hangdoctor.model.capture import RankCapture
 from hangdoctor.probe.box import BoxWriter as WrittenBox
-from hangdoctor.readers import pyspy
-from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.readers import pyspy, rank_operations
 from hangdoctor.readers.blackbox import BlackBox, find_boxes, named_folder
 from hangdoctor.readers.discover import find_jobs
 from hangdoctor.readers.lost_ranks import lost_ranks
@@ -124,8 +123,8 @@ def test_a_dead_box_of_a_process_that_had_the_same_number_is_not_the_ranks() -> 
         created_s=1000.0,
         heartbeat_s=1100.0,
     )
-    assert boxes._box_of(RankCapture(pid=77, rank=0, started=5000.0), [box]) is None
-    assert boxes._box_of(RankCapture(pid=77, rank=0, started=999.0), [box]) is box
+    assert rank_operations._box_of(RankCapture(pid=77, rank=0, started=5000.0), [box]) is None
+    assert rank_operations._box_of(RankCapture(pid=77, rank=0, started=999.0), [box]) is box
 
 
 def test_a_stack_reader_that_cannot_be_started_is_a_reason_not_an_end(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoctor.launchers.second_capture import join_looks
+from hangdoctor.launchers.second_capture import join_captures
 from hangdoctor.model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture, SilentNode
 from hangdoctor.model.operations import Operation, RankOps
 
@@ -32,7 +32,7 @@ def test_a_rank_keeps_its_first_sample_of_the_one_and_its_last_of_the_other() ->
     later = capture(
         [rank(0, 10, 5.02, (2.0, 2.1), 9)], {"10.1.json": "c", "10.2.json": "d"}, 1010.0
     )
-    joined = join_looks(first, later, 10.0)
+    joined = join_captures(first, later, 10.0)
     [only] = joined.ranks()
     assert [(s.at_s, s.cpu_s) for s in only.samples] == [(0.0, 1.0), (11.0, 2.1)]
     assert only.ops_before is not None and only.ops_before.operations[-1].seq == 7
@@ -57,6 +57,6 @@ def test_who_ended_between_the_looks_is_gone_and_who_is_behind_a_silent_node_is_
         0, 10, 900.0, (0.0, 0.1), 1
     )  # the number of the process was given to a new one
     later = capture([restarted], {}, 1010.0, silent=[SilentNode("n2", "no answer", [2])])
-    joined = {r.rank: r for r in join_looks(first, later, 10.0).ranks()}
+    joined = {r.rank: r for r in join_captures(first, later, 10.0).ranks()}
     assert sorted(joined) == [0, 1] and joined[1].gone and not joined[0].gone
     assert joined[0].ops_before is None and len(joined[0].samples) == 2

@@ -24,8 +24,7 @@ from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.identity import boot_id, start_ticks
-from hangdoctor.readers import blackbox, discover, job_choice, pyspy
-from hangdoctor.readers import rank_operations as boxes
+from hangdoctor.readers import blackbox, discover, job_choice, pyspy, rank_operations
 from hangdoctor.readers.box_folders import read_header
 from hangdoctor.readers.calls import CallsReader, calls_path
 from hangdoctor.web import page_address as place
@@ -100,7 +99,7 @@ def test_a_box_is_of_the_owner_of_its_process(
     real.unlink()
     capture = RankCapture(pid=pid, rank=0, started=time.time() - 60)
     found = [b for b in [read_header(forged)] if b.status == "live"]
-    assert found and boxes._box_of(capture, found, files.users_of(pid)) is None
+    assert found and rank_operations._box_of(capture, found, files.users_of(pid)) is None
 
 
 @pytest.mark.parametrize("pid", [0, 4_000_000])
@@ -115,10 +114,10 @@ def test_the_box_of_a_rank_that_is_gone_is_of_its_jobs_user(
     [box] = blackbox.find_boxes(folder)
     box.host = os.uname().nodename
     gone = RankCapture(pid=0, rank=1, gone=True)
-    assert boxes._box_of(gone, [box], {MALLORY}) is box, (
+    assert rank_operations._box_of(gone, [box], {MALLORY}) is box, (
         "it would be taken, so that the refusal proves something"
     )
-    assert boxes._box_of(gone, [box], files.users_of(ranks[0].pid)) is None
+    assert rank_operations._box_of(gone, [box], files.users_of(ranks[0].pid)) is None
     os.chown(folder, ALICE, ALICE)
     notes: list[str] = []
     assert blackbox.find_boxes(folder, notes=notes) == [] and "into a folder of user" in notes[0]
@@ -130,9 +129,9 @@ def test_a_capture_of_root_takes_the_real_box_and_says_what_it_left_out(
     folder, pid = shared_folder(tmp_path), ranks[0].pid
     plant(folder, pid, ALICE, name="n1-a")
     plant(folder, pid, MALLORY, name="n1-z")
-    monkeypatch.setattr(boxes, "_environ", lambda pid: {"HANGDOCTOR_DIR": str(folder)})
+    monkeypatch.setattr(rank_operations, "_environ", lambda pid: {"HANGDOCTOR_DIR": str(folder)})
     rank = RankCapture(pid=pid, rank=0)
-    notes = boxes.attach([rank])
+    notes = rank_operations.attach([rank])
     assert rank.ops is not None and [g.name for g in rank.ops.groups] == [f"of {ALICE}"]
     assert any("n1-z" in note and "is left out" in note for note in notes)
 
@@ -176,8 +175,11 @@ def test_sockets_and_pipes_of_others_are_not_asked(
         server.settimeout(0.2)
         for thing in (path, pipe):
             os.chown(thing, MALLORY, MALLORY)
-        for environ in ({boxes._SOCKET: str(path)}, {boxes._PIPE: str(folder / "pipe")}):
-            dump, errors = boxes._recorder_of(rank, environ, nccl_dump=True)
+        for environ in (
+            {rank_operations._SOCKET: str(path)},
+            {rank_operations._PIPE: str(folder / "pipe")},
+        ):
+            dump, errors = rank_operations._recorder_of(rank, environ, nccl_dump=True)
             assert dump is None and f"belongs to user {MALLORY}" in errors[0]
         with pytest.raises(TimeoutError):
             server.accept()

@@ -18,7 +18,7 @@ from hangdoctor.collector.instructions import Conclude
 from hangdoctor.errors import CollectorError
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.sidecar import actions
-from hangdoctor.sidecar.concluding import Handler
+from hangdoctor.sidecar.concluding import Concluder
 from hangdoctor.storage import bundle
 from hangdoctor.storage.incidents import Incidents
 from hangdoctor.transport import keys
@@ -113,7 +113,7 @@ def test_a_disk_that_becomes_read_only_ends_no_one(small: Path) -> None:
 def test_an_incident_that_finds_no_room_until_the_end_is_kept_elsewhere(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handler = Handler(Incidents(small), actions.Actor(actions.Config()))
+    handler = Concluder(Incidents(small), actions.Actor(actions.Config()))
     filler = fill(small)
     rank = RankCapture(pid=1, rank=0, node="n1", world_size=1, gone=True)
     handler(

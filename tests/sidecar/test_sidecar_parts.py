@@ -20,7 +20,7 @@ from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, RankLine
 from hangdoctor.sidecar import actions
-from hangdoctor.sidecar.concluding import Handler
+from hangdoctor.sidecar.concluding import Concluder
 from hangdoctor.storage import bundle
 from hangdoctor.storage.incidents import Incident, Incidents
 from hangdoctor.transport import address, keys
@@ -290,12 +290,12 @@ def test_the_cool_down_outlives_the_collector(tmp_path: Path) -> None:
     told = config(
         tmp_path, f'[[action]]\nkind = "command"\ncommand = ["touch", "{tmp_path / "done"}"]\n'
     )
-    first, second = (Handler(Incidents(tmp_path), actions.Actor(told)) for _ in range(2))
+    first, second = (Concluder(Incidents(tmp_path), actions.Actor(told)) for _ in range(2))
     assert first.actor.act(verdict(), time.monotonic()) == ["command: touch exited with code 0"]
     assert second.actor.act(verdict(), time.monotonic()) == [
         "command: touch exited with code 0"
     ]  # it began before
-    third = Handler(Incidents(tmp_path), actions.Actor(told))
+    third = Concluder(Incidents(tmp_path), actions.Actor(told))
     assert "cool-down" in third.actor.act(verdict(), time.monotonic())[0]
 
 

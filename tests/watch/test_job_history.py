@@ -10,7 +10,7 @@ import pytest
 
 from hangdoctor.clock import FakeClock
 from hangdoctor.collector import history_file
-from hangdoctor.collector.recorder import Recorder
+from hangdoctor.collector.progress_log import ProgressLog
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import CollectorError
 from hangdoctor.transport.messages import Hello, RankNow, Report, encode
@@ -292,7 +292,7 @@ def test_the_recorder_sees_what_the_core_takes(tmp_path: Path) -> None:
     clock = FakeClock(WALL)
     clock.advance(1000.0)
     core = Core(Settings(), StallWatch(WatchSettings()))
-    recorder = Recorder(core, tmp_path / "job")
+    recorder = ProgressLog(core, tmp_path / "job")
     now, wall = clock.monotonic, clock.wall
     core.received(b"p", encode(Hello("a", "n1", "job", 2)), now(), wall())
     for second in range(1, 121):
@@ -301,7 +301,7 @@ def test_the_recorder_sees_what_the_core_takes(tmp_path: Path) -> None:
         recorder.sample(now(), wall())
         clock.advance(1.0)
     recorder.save(recorder.kept())
-    axis = time_axis(Recorder(core, tmp_path / "job").kept(), "1h", wall(), [])
+    axis = time_axis(ProgressLog(core, tmp_path / "job").kept(), "1h", wall(), [])
     assert axis.steps[-6:-2] == [pytest.approx(1.0, abs=0.1)] * 4
     assert axis.moved[-6:-2] == [1.0] * 4 and axis.stalls == []
 
@@ -309,7 +309,7 @@ def test_the_recorder_sees_what_the_core_takes(tmp_path: Path) -> None:
 def test_a_disk_that_takes_nothing_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = Recorder(Core(Settings(), StallWatch(WatchSettings())), tmp_path)
+    recorder = ProgressLog(Core(Settings(), StallWatch(WatchSettings())), tmp_path)
     (tmp_path / history_file.FILE).write_text("of a person")
     for _ in range(3):
         recorder.save(recorder.kept())

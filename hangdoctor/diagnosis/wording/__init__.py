@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...model.diagnosis import Cause
 from .. import findings as f
 from ..findings import Finding
-from . import advice_on_calls as advice_on_calls
+from . import advice_on_operations as advice_on_operations
 from . import log_words as log_words
 from . import stories, terms
 from .advice import advice

@@ -23,7 +23,7 @@ _SAVE_S = 60.0
 _LOG = logging.getLogger("hangdoctor.collector")
 
 
-class Recorder:
+class ProgressLog:
     """One for each collector at the top of its tree; used in its loop."""
 
     def __init__(self, core: Core, folder: Path) -> None:

@@ -10,14 +10,14 @@ from .draft import Draft
 from .health import why_healthy, why_unknown
 from .ops.evidence import Remark
 from .position import group_by_operation
-from .stacks import group_stacks
+from .stack_groups import group_stacks
 from .view import RankView
 from .wording import log_words, remaining
 from .wording.ended import last_place
 from .wording.terms import long_frame
 
 
-def report(case: Case, draft: Draft) -> Diagnosis:
+def conclude(case: Case, draft: Draft) -> Diagnosis:
     """What the passes found, in words."""
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
