@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -180,6 +181,13 @@ static bool is_private(const char *folder) {
   return !lstat(folder, &found) && S_ISDIR(found.st_mode) && found.st_uid == geteuid() && !(found.st_mode & 022);
 }
 
+/* Whether a folder of ours in it is safe, though others may write there as well: in /tmp, or in one of a group's. */
+static bool is_shared(const char *folder) {
+  struct stat found;
+  if (lstat(folder, &found) || !S_ISDIR(found.st_mode)) return false;
+  return found.st_uid == geteuid() || found.st_uid == 0 || found.st_mode & S_ISVTX;
+}
+
 /* In HANGDOCTOR_DIR, by the rules of hangdoctor/probe/folder.py: only in a folder that no one else can write to. */
 static bool in_folder(char *path) {
   char folder[PATH_MAX], host[256] = "", space[64] = "";
@@ -188,6 +196,7 @@ static bool in_folder(char *path) {
   if (told == NULL || told[0] != '/' || gethostname(host, sizeof host - 1)) return false;
   if (snprintf(folder, sizeof folder, "%s", told) >= (int)sizeof folder) return false;
   if (!is_private(folder)) {
+    if (!is_shared(told)) return false;
     if (snprintf(folder, sizeof folder, "%s/hangdoctor-%u", told, geteuid()) >= (int)sizeof folder) return false;
     if (!is_private(folder)) return false;
   }
@@ -213,6 +222,8 @@ static bool is_left_over(const char *path, uint64_t ticks) {
 
 static struct file *make_file(const char *path, uint64_t ticks) {
   int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+  struct rlimit most;
+  if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < sizeof(struct file)) return NULL; /* else a signal */
   int fd = open(path, flags, 0600);
   if (fd < 0 && errno == EEXIST && is_left_over(path, ticks)) fd = open(path, flags, 0600);
   if (fd < 0) return NULL;
