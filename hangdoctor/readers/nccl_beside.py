@@ -18,6 +18,7 @@ from . import box_folders, nccl_operations, nccl_profiler
 
 KEEP = 256  # operations of a rank that a capture holds
 _KEEP_BEFORE = 16
+_LAST = 2048  # records that show which kinds of operations NCCL reports
 
 
 def attach(
@@ -45,7 +46,7 @@ def attach(
     events: dict[int, nccl_profiler.NcclEvents] = {}
     for rank, path in paths.values():
         try:
-            found = nccl_profiler.read_events(path, users.get(rank.pid) or None)
+            found = nccl_profiler.read_events(path, users.get(rank.pid) or None, _LAST)
         except BadInput as error:
             if not first:
                 notes.append(f"rank {rank.rank}: NCCL's events cannot be read: {error}")

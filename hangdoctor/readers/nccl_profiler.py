@@ -21,6 +21,7 @@ from ..text.ranges import MAX_RANKS
 
 _MAX_BYTES = 64 << 20
 _MAX_COMMS = 1 << 16
+_STARTED, _ENDED = 18, 19  # fields of a record: kernel channels
 
 
 class Communicator(Struct):
@@ -99,9 +100,11 @@ def events_path(box: str | Path) -> Path:
     return Path(box).with_suffix(fmt.SUFFIX)
 
 
-def read_events(path: str | Path, owners: Collection[int] | None = None) -> NcclEvents | None:
+def read_events(
+    path: str | Path, owners: Collection[int] | None = None, last: int | None = None
+) -> NcclEvents | None:
     """The events of one process; None where there are none. With `owners`, only a file of these
-    users or root.
+    users or root; with `last`, its newest records and all whose kernels have not ended.
 
     Raises:
         BadInput: no such file, one of another version, or one cut short.
@@ -115,7 +118,7 @@ def read_events(path: str | Path, owners: Collection[int] | None = None) -> Nccl
     _check(path, second)
     if first[:64] != second[:64]:
         raise BadInput(f"{path} has become another process's")
-    found, torn = _records(path, first, second)
+    found, torn = _records(path, first, second, last)
     slots = _pair(second, fmt.H_RING)[1]
     return NcclEvents(
         path=str(path),
@@ -187,18 +190,23 @@ def _communicators(path: str | Path, data: bytes) -> dict[tuple[int, int], Commu
     return found
 
 
-def _records(path: str | Path, first: bytes, second: bytes) -> tuple[list[Record], int]:
+def _records(
+    path: str | Path, first: bytes, second: bytes, last: int | None
+) -> tuple[list[Record], int]:
     """Records that are the same in both snapshots as far as they do not change; how many are not."""
     most = _MAX_BYTES // fmt.RECORD.size
     before = _table(path, first, fmt.H_RING, fmt.RECORD.size, most)
     now = _table(path, second, fmt.H_RING, fmt.RECORD.size, most)
     slots = len(now) // fmt.RECORD.size
     newest = _number(second, fmt.H_NEXT)
+    since = 0 if last is None else newest - last
     found: list[Record] = []
     torn = 0
     for slot, (begin, row) in enumerate(_rows(now)):
         serial = row[0]
         if not serial and not row[-1]:
+            continue
+        if serial <= since and 0 < row[_STARTED] <= row[_ENDED]:
             continue
         record = Record(*row)
         whole = serial % slots == slot and serial <= newest and record.check == serial & 0xFFFFFFFF

@@ -33,9 +33,7 @@ def dumped(built: Built, tmp_path: Path, version: int, states: list[str]) -> dic
     try:
         for number, state in enumerate(states):
             place = (number, len(states))
-            ranks.append(
-                built.rank(folder, version, place, state, LOCAL_RANK=str(number), **job)
-            )
+            ranks.append(built.rank(folder, version, place, state, LOCAL_RANK=str(number), **job))
         for rank in ranks:
             assert rank.stdout is not None and rank.stdout.readline().startswith("ready")
         words = ("dump", "--local", "--job", port, "--json", "-", "--bundle", str(tmp_path / "b"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,14 @@ import pytest
 from hangdoctor.probe import retention
 from hangdoctor.probe.nccl import format as fmt
 from hangdoctor.readers.nccl_profiler import NcclEvents, Record
-from tests.support.nccl_driver import VERSIONS, Built, build, events_in, private
+from tests.support.nccl_driver import (
+    VERSIONS,
+    Built,
+    build,
+    environment,
+    events_in,
+    private,
+)
 
 pytestmark = pytest.mark.timeout(120)
 HASHES = ("00000000000000a1", "00000000000000b2")
@@ -188,10 +196,48 @@ def test_a_link_in_place_of_its_file_is_not_followed(built: Built, folder: Path)
     assert list((folder / "real").iterdir()) == []
 
 
+def test_a_limit_on_files_is_no_signal(built: Built, folder: Path) -> None:
+    limited = ["prlimit", "--fsize=100000", str(built.program), str(built.plugin), "5", "walk"]
+    ended = subprocess.run(
+        limited,
+        env=environment(folder, {}),
+        input="\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "") and "files 0" in ended.stdout
+    assert list(folder.iterdir()) == []
+
+
+BOXED = """
+import ctypes, sys
+from pathlib import Path
+from hangdoctor.probe.box import BoxWriter
+folder, library, plugin = sys.argv[1:]
+box = BoxWriter(Path(folder), "job", 1 << 20)
+ctypes.CDLL(library).be_stuck(plugin.encode(), 5, 0, 2, b"started")
+print(*sorted(p.name for p in Path(folder).iterdir()), flush=True)
+box.end_without_error()
+"""
+
+
+def test_beside_a_black_box_it_has_its_name_and_goes_with_it(built: Built, folder: Path) -> None:
+    elsewhere = environment(folder / "not-here", {})
+    words = [sys.executable, "-c", BOXED, str(folder), str(built.library), str(built.plugin)]
+    ended = subprocess.run(words, env=elsewhere, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    box, events = ended.stdout.split()
+    assert events == box.removesuffix(".blackbox") + ".nccl"
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system of its own")
 @pytest.mark.parametrize("kilobytes", [256, 1024, 4096])
 def test_a_full_file_system_means_no_file(built: Built, tmp_path: Path, kilobytes: int) -> None:
-    mount = f'mount -t tmpfs -o size={kilobytes}k,mode=700 x {tmp_path} || exit 77; "$@"; ls {tmp_path}'
+    mount = (
+        f'mount -t tmpfs -o size={kilobytes}k,mode=700 x {tmp_path} || exit 77; "$@"; ls {tmp_path}'
+    )
     words = [str(built.program), str(built.plugin), "5", "walk"]
     ended = subprocess.run(
         ["unshare", "-m", "sh", "-c", mount, "sh", *words],

@@ -120,6 +120,14 @@ def test_sends_go_to_global_ranks_where_all_members_are_known(tmp_path: Path) ->
     assert [o.op for o in ops.operations] == ["all_reduce"] and ops.groups[0].ranks == []
 
 
+def test_of_many_the_newest_and_the_pending_are_read(tmp_path: Path) -> None:
+    rows = [reduce(1, ENQUEUED)] + [reduce(n) for n in range(2, 50)]
+    path = put(tmp_path, nccl_file(rows))
+    some, every = read_events(path, last=3), read_events(path)
+    assert some is not None and [r.number for r in some.records] == [1, 47, 48, 49]
+    assert every is not None and len(every.records) == 49
+
+
 def test_communicators_that_are_gone_hold_nothing(tmp_path: Path) -> None:
     events = {0: read(tmp_path, [reduce(1), reduce(2, STARTED)], state=fmt.ENDED)}
     assert rank_operations(events, 1) == {}

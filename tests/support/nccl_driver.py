@@ -29,9 +29,7 @@ class Built(Struct):
     program: Path
     library: Path
 
-    def start(
-        self, folder: Path, version: int, *words: str, **more: str
-    ) -> subprocess.Popen[str]:
+    def start(self, folder: Path, version: int, *words: str, **more: str) -> subprocess.Popen[str]:
         """The driver, running, with its files in `folder`."""
         command = [str(self.program), str(self.plugin), str(version), *words]
         return subprocess.Popen(
@@ -78,11 +76,11 @@ def build(folder: Path) -> Built:
     made = Built(folder / "plugin.so", folder / "driver", folder / "driver.so")
     shared = ["-shared", "-fPIC"]
     ours = ["-O2", "-fvisibility=hidden", "-Wl,-z,nodelete"]
+    as_library = ["-O1", "-DAS_LIBRARY", "-Wno-unused-function", "-Wno-unused-variable"]
     for words in (
         [*shared, *ours, "-o", str(made.plugin), str(SOURCE)],
         ["-O1", "-o", str(made.program), str(DRIVER), "-ldl", "-pthread"],
-        [*shared, "-O1", "-DAS_LIBRARY", "-Wno-unused-function", "-Wno-unused-variable"]
-        + ["-o", str(made.library), str(DRIVER), "-ldl", "-pthread"],
+        [*shared, *as_library, "-o", str(made.library), str(DRIVER), "-ldl", "-pthread"],
     ):
         subprocess.run([compiler, *_WARN, *words], check=True, timeout=60)
     return made
