@@ -181,7 +181,7 @@ def test_a_finder_of_the_jobs_own_may_bring_the_sitecustomize(tmp_path: Path) ->
     (site / "finder_of_theirs.py").write_text(code)
     (site / "theirs.pth").write_text("import finder_of_theirs\n")
     python = str(tmp_path / "venv" / "bin" / "python")
-    tell = "import sys; print(getattr(sys, 'theirs', sys.modules['sitecustomize'].__file__))"
+    tell = "import sys; print(getattr(sys, 'theirs', '') or sys.modules['sitecustomize'].__file__)"
     plain, hooked = (
         subprocess.run(
             [python, "-c", tell],
