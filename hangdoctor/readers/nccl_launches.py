@@ -1,7 +1,7 @@
 """How far the device of one rank has come with what its host enqueued, and whether that can be said.
 
-NCCL reports no kernels of some operations: copies to the rank itself, symmetric kernels, what a CUDA
-graph captured and has not run. Such a one looks like an operation that the device has not started.
+NCCL reports no kernels of some operations: copies to the rank itself, symmetric kernels. Such a one
+looks like an operation that the device has not started.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from ..model.operations import OpState
-from ..probe.nccl import format as fmt
 from .nccl_profiler import NcclEvents, Record
 
 _Place = tuple[int, int]  # index and generation of a communicator
@@ -87,13 +86,11 @@ class Seen:
 
     def explains(self, pending: tuple[str, Record]) -> bool:
         """Whether NCCL would report the start of this operation: it did so at a peer, or of one of
-        the same kind before. Where no version says what a graph captured, only a peer's start counts.
+        the same kind and size before.
         """
         hashed, record = pending
         if not record.directed and (hashed, record.number) in self._numbers:
             return True
-        if record.flags & fmt.CAPTURE_UNKNOWN:
-            return False
         return (hashed, _kind(record)) in self._kinds
 
 

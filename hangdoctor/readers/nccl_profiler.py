@@ -73,8 +73,8 @@ class Record(Struct, gc=False):
 
     @property
     def sees_device(self) -> bool:
-        """Whether NCCL says when its kernel starts and ends: not of what a CUDA graph captured."""
-        return bool(self.flags & fmt.SEES_KERNELS) and not self.flags & fmt.CAPTURED
+        """Whether NCCL was asked to say when its kernel starts and ends."""
+        return bool(self.flags & fmt.SEES_KERNELS)
 
     @property
     def ended(self) -> bool:

@@ -94,18 +94,12 @@ def test_operations_of_one_launch_start_together(tmp_path: Path) -> None:
     assert states(ops) == [(1, "started"), (2, "started")]
 
 
-def test_before_v5_a_captured_graph_looks_like_a_held_device(tmp_path: Path) -> None:
-    flags = SEES | fmt.CAPTURE_UNKNOWN
-    captured = [reduce(1, DONE, flags), reduce(2, ENQUEUED, flags)]
-    assert operations(tmp_path, captured, captured) == {}
-    peer = [reduce(1, DONE, flags), reduce(2, STARTED, flags)]
-    assert states(operations(tmp_path, peer, captured)[1])[-1] == (2, "entered")
-
-
-def test_captured_operations_are_left_out_where_they_are_known(tmp_path: Path) -> None:
-    rows = [reduce(1), reduce(2, ENQUEUED, SEES | fmt.CAPTURED), reduce(3, STARTED)]
+def test_what_a_graph_runs_counts_like_the_rest(tmp_path: Path) -> None:
+    """NCCL reports it each time that the graph runs, not when it is captured."""
+    captured = SEES | fmt.CAPTURED
+    rows = [reduce(1), reduce(2, DONE, captured), reduce(3, ENQUEUED, captured)]
     [ops] = operations(tmp_path, rows).values()
-    assert states(ops) == [(1, "done"), (3, "started")]
+    assert states(ops) == [(1, "done"), (2, "done"), (3, "entered")]
 
 
 def test_sends_go_to_global_ranks_where_all_members_are_known(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
  * NCCL calls from the job's threads and from its proxy threads, in the middle of communication. So an event takes no
  * lock, allocates nothing, prints nothing and makes no system call but the clock's (vdso); whatever goes wrong, NCCL
  * hears success and nothing is recorded. A handle is a number and never an address: NCCL hands out handles of other
- * processes (PXN), and of operations that ended long ago (CUDA graphs).
+ * processes (PXN), and uses some again after their end.
  *
  * NCCL's structures are described here as far as they are read; they are those of NCCL 2.23 (v1) to 2.30 (v6).
  */
@@ -345,7 +345,7 @@ static bool is_open(struct file *file, struct record *record) {
   if (!get(record->serial) || get(comm->state) != LIVE || (uint16_t)get(comm->generation) != record->generation)
     return false;
   if (!get(record->launched_ns) || get(record->transfers_started) > get(record->transfers_ended)) return true;
-  if (!(record->flags & SEES_KERNELS) || record->flags & CAPTURED) return false;
+  if (!(get(record->flags) & SEES_KERNELS)) return false;
   uint32_t started = get(record->kernels_started);
   return !started || started > get(record->kernels_ended);
 }

@@ -282,7 +282,8 @@ static void walk(bool end) {
   whole(&b, Send, 8, 1, ENQUEUED); /* to itself: a copy, of which NCCL reports no kernel */
   if (version >= 5) {
     void *call = api(&a, CollApi, NULL, true);
-    stop(coll(&a, NULL, call, AllReduce, 77, 0));
+    void *task = coll(&a, NULL, call, AllReduce, 77, 0);
+    stop(task), kernels(&a, task, DONE);
   }
   if (version >= 6) {
     union descr d = fresh(CeColl, NULL, 0);
