@@ -315,13 +315,10 @@ static double now(void) {
 static void cost(long n) {
   struct comm c;
   make(&c, 1, 0, 2, "cost");
-  double best[3] = {1e9, 1e9, 1e9};
+  double best[4] = {1e9, 1e9, 1e9, 1e9};
   for (int round = 0; round < 5; round++) {
-    double at = now();
-    for (long i = 0; i < n; i++) stop(coll(&c, NULL, NULL, AllReduce, 100, 0));
-    double operation = (now() - at) / (double)n;
     void *task = coll(&c, NULL, NULL, AllReduce, 100, 0), *transfer = proxy(&c, task, getpid(), 1);
-    at = now();
+    double at = now();
     for (long i = 0; i < n; i++) {
       void *step = simple(&c, ProxyStep, transfer);
       state(step, 8), state(step, 20), state(step, 9);
@@ -334,11 +331,21 @@ static void cost(long n) {
       state(k, 22), stop(k);
     }
     double kernel_ns = (now() - at) / (double)n;
-    if (operation < best[0]) best[0] = operation;
-    if (step < best[1]) best[1] = step;
-    if (kernel_ns < best[2]) best[2] = kernel_ns;
+    at = now();
+    for (long i = 0; i < n; i++) {
+      void *each = coll(&c, NULL, NULL, AllReduce, 100, 0), *k = version >= 3 ? kernel(&c, each, 0) : NULL;
+      stop(each), state(k, 22), stop(k);
+    }
+    double operation = (now() - at) / (double)n - kernel_ns;
+    at = now();
+    for (long i = 0; i < n; i++) stop(coll(&c, NULL, NULL, AllReduce, 100, 0));
+    double pending = (now() - at) / (double)n; /* more of them than the ring has room for */
+    double found[4] = {operation, step, kernel_ns, pending};
+    for (int i = 0; i < 4; i++)
+      if (found[i] < best[i]) best[i] = found[i];
   }
-  printf("operation %.0f ns, step %.0f ns, kernel channel %.0f ns\n", best[0], best[1], best[2]);
+  printf("operation %.0f ns, step %.0f ns, kernel channel %.0f ns, operation in a ring of pending ones %.0f ns\n", best[0],
+         best[1], best[2], best[3]);
 }
 
 static void forks(void) {
