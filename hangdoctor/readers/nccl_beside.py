@@ -15,15 +15,17 @@ from ..model.operations import RankOps
 from ..probe.identity import host, process_name
 from ..probe.nccl.format import SUFFIX
 from . import box_folders, nccl_operations, nccl_profiler
+from .box_header import BlackBox
 
 KEEP = 256  # operations of a rank that a capture holds
 _KEEP_BEFORE = 16
+_Asked = tuple[RankCapture, Path, set[int]]  # a rank, its file, and who may have written that
 _LAST = 2048  # records that show which kinds of operations NCCL reports
 
 
 def attach(
     ranks: Sequence[RankCapture],
-    boxes: Sequence[tuple[RankCapture, Path]],
+    boxes: Sequence[tuple[RankCapture, BlackBox]],
     named: Mapping[int, str],
     users: Mapping[int, Collection[int]],
     first: bool,
@@ -31,7 +33,7 @@ def attach(
     """Read the events of these ranks of one node into their captures; what could not be read, as notes.
 
     Args:
-        boxes: the ranks that have a black box, and where.
+        boxes: the ranks that have a black box, and which; only its owner's file is believed beside it.
         named: HANGDOCTOR_DIR of processes that have one, by pid.
         users: whose processes they are, by pid.
         first: it is the first of two samples.
@@ -39,14 +41,17 @@ def attach(
     if any((r.recorded_before if first else r.recorded) is not None for r in ranks):
         return []  # torch's recorder knows more, and the two do not count alike
     notes: list[str] = []
-    paths = {r.rank: (r, nccl_profiler.events_path(path)) for r, path in boxes}
+    asked: list[_Asked] = [
+        (r, nccl_profiler.events_path(box.path), {box.owner}) for r, box in boxes
+    ]
     if not boxes:
-        lone = [r for r in ranks if (r.ops_before if first else r.ops) is None]
-        paths = {r.rank: (r, path) for r in lone if (path := _alone(r.pid, named)) is not None}
+        asked = _alone(
+            [r for r in ranks if (r.ops_before if first else r.ops) is None], named, users
+        )
     events: dict[int, nccl_profiler.NcclEvents] = {}
-    for rank, path in paths.values():
+    for rank, path, owners in asked:
         try:
-            found = nccl_profiler.read_events(path, users.get(rank.pid) or None, _LAST)
+            found = nccl_profiler.read_events(path, owners, _LAST)
         except BadInput as error:
             if not first:
                 notes.append(f"rank {rank.rank}: NCCL's events cannot be read: {error}")
@@ -54,14 +59,25 @@ def attach(
         if found is not None and _is_of(found, rank):
             events[rank.rank] = found
     world = max((r.world_size for r in ranks), default=0)
+    by_rank = {rank.rank: rank for rank, _, _ in asked}
     for number, ops in nccl_operations.rank_operations(events, world).items():
-        _put(paths[number][0], ops, first, beside=bool(boxes))
+        _put(by_rank[number], ops, first, beside=bool(boxes))
     return notes
 
 
-def _alone(pid: int, named: Mapping[int, str]) -> Path | None:
-    """Where a process without a black box has its events."""
-    told = named.get(pid)
+def _alone(
+    ranks: Sequence[RankCapture], named: Mapping[int, str], users: Mapping[int, Collection[int]]
+) -> list[_Asked]:
+    """Ranks without a black box that have events in the folder that HANGDOCTOR_DIR names."""
+    found: list[_Asked] = []
+    for rank in ranks:
+        path = _in_folder(rank.pid, named.get(rank.pid, ""))
+        if path is not None and users.get(rank.pid):
+            found.append((rank, path, set(users[rank.pid])))
+    return found
+
+
+def _in_folder(pid: int, told: str) -> Path | None:
     if not told or not pid:
         return None
     name = f"{host()}-{process_name(pid)}{SUFFIX}"

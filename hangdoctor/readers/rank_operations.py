@@ -45,20 +45,20 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     everybody = frozenset().union(*users.values())
     live: list[tuple[RankCapture, dict[str, str]]] = []
     beside: list[tuple[RankCapture, Path]] = []
-    paths: list[tuple[RankCapture, Path]] = []
+    boxed: list[tuple[RankCapture, blackbox.BlackBox]] = []
     for rank in ranks:
         # The owner of a rank that has ended is unknown; the other ranks of its job show it.
         box = _box_of(rank, found, users.get(rank.pid) or everybody)
         if box is not None:
             notes += _put(rank, box, first)
-            paths.append((rank, Path(box.path)))
+            boxed.append((rank, box))
             socket = recorder_beside.socket_of(Path(box.path), environs.get(rank.pid, {}))
             if socket is not None and not rank.gone:
                 beside.append((rank, socket))
         elif not first and not rank.gone and _answers(environs.get(rank.pid, {})):
             live.append((rank, environs[rank.pid]))
     notes += recorder_beside.ask(beside, first) + _ask(live, nccl_dump)
-    return notes + nccl_beside.attach(ranks, paths, named, users, first)
+    return notes + nccl_beside.attach(ranks, boxed, named, users, first)
 
 
 def _environ(pid: int) -> dict[str, str]:

@@ -13,6 +13,7 @@ from hangdoctor.model.operations import RankOps
 from hangdoctor.probe.identity import host, process_name
 from hangdoctor.probe.nccl import format as fmt
 from hangdoctor.readers import nccl_beside
+from hangdoctor.readers.box_header import BlackBox
 from tests.support.nccl_files import Row, nccl_file
 
 SEES = fmt.SEES_KERNELS
@@ -21,7 +22,13 @@ STARTED = Row(2, 4, fmt.COLLECTIVE, (2, 0), SEES)
 PENDING = Row(2, 4, fmt.COLLECTIVE, (0, 0), SEES)
 
 
-def two(tmp_path: Path, *pids: int) -> list[tuple[RankCapture, Path]]:
+def box(path: Path, pid: int, rank: int) -> BlackBox:
+    return BlackBox(
+        str(path), pid, rank, 2, "n", "job", "live", "running", 0.0, 0.0, owner=os.geteuid()
+    )
+
+
+def two(tmp_path: Path, *pids: int) -> list[tuple[RankCapture, BlackBox]]:
     """Two ranks with boxes; rank 1 has enqueued what rank 0 has started."""
     found = []
     for rank, (row, pid) in enumerate(zip((STARTED, PENDING), pids, strict=True)):
@@ -29,16 +36,13 @@ def two(tmp_path: Path, *pids: int) -> list[tuple[RankCapture, Path]]:
         (tmp_path / f"n-{rank}.nccl").write_bytes(data)
         ops = RankOps(rank, 2)
         capture = RankCapture(pid=pid, rank=rank, world_size=2, ops=ops, ops_before=ops)
-        found.append((capture, tmp_path / f"n-{rank}.blackbox"))
+        found.append((capture, box(tmp_path / f"n-{rank}.blackbox", pid, rank)))
     return found
 
 
-def attach(
-    boxes: Sequence[tuple[RankCapture, Path]], first: bool = False, users: int | None = None
-) -> list[str]:
+def attach(boxes: Sequence[tuple[RankCapture, BlackBox]], first: bool = False) -> list[str]:
     ranks = [rank for rank, _ in boxes]
-    owners = {os.getpid(): {users}} if users is not None else {}
-    return nccl_beside.attach(ranks, boxes, {}, owners, first)
+    return nccl_beside.attach(ranks, boxes, {}, {}, first)
 
 
 def last_state(ops: RankOps | None) -> str:
@@ -82,7 +86,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
 def test_another_users_file_is_left_out(tmp_path: Path) -> None:
     boxes = two(tmp_path, os.getpid(), os.getpid())
     os.chown(tmp_path / "n-1.nccl", 12345, -1)
-    [note] = attach(boxes, users=os.geteuid())
+    [note] = attach(boxes)
     assert "belongs to user 12345" in note and boxes[1][0].recorded is None
 
 
@@ -90,5 +94,8 @@ def test_a_program_without_a_box_has_them_in_its_folder(tmp_path: Path) -> None:
     rank = RankCapture(pid=os.getpid(), rank=0, world_size=1)
     name = f"{host()}-{process_name(os.getpid())}.nccl"
     (tmp_path / name).write_bytes(nccl_file([DONE, STARTED]))
-    nccl_beside.attach([rank], [], {os.getpid(): str(tmp_path)}, {}, first=False)
+    named = {os.getpid(): str(tmp_path)}
+    nccl_beside.attach([rank], [], named, {}, first=False)
+    assert rank.ops is None, "whose process it is must be known"
+    nccl_beside.attach([rank], [], named, {os.getpid(): {os.geteuid()}}, first=False)
     assert last_state(rank.ops) == "started" and rank.recorded is None
