@@ -13,8 +13,10 @@ from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.recorders import by_recorder, records_of
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.operations import Operation, RankOps
+from hangdoctor.storage.bundle import load
 from tests.support.nccl_driver import Built, build, private
 from tests.support.ports import free_port
+from tests.support.probe_ranks import ROOT, STARTUP
 from tests.support.stage import hangdoctor
 
 pytestmark = pytest.mark.timeout(120)
@@ -25,10 +27,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(tmp_path_factory.mktemp("nccl"))
 
 
-def dumped(built: Built, tmp_path: Path, version: int, states: list[str]) -> dict[str, Any]:
+def dumped(
+    built: Built, tmp_path: Path, version: int, states: list[str], **more: str
+) -> dict[str, Any]:
     """What `dump --local` finds on ranks whose last operation has come to these states."""
     folder, port = private(tmp_path / "run"), str(free_port())
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1", **more}
     ranks: list[subprocess.Popen[str]] = []
     try:
         for number, state in enumerate(states):
@@ -72,6 +76,21 @@ def test_versions_without_kernels_accuse_no_rank(
 ) -> None:
     verdict = dumped(built, tmp_path, version, ["started", "enqueued", "started"])
     assert not [c for c in verdict["causes"] if c["kind"] in ("device_wait", "not_entered")]
+
+
+@pytest.mark.torch
+def test_beside_black_boxes_that_show_no_wait(built: Built, tmp_path: Path) -> None:
+    """torch's own recorder, which would come first, is switched off."""
+    joined = {"JOIN": "1", "HANGDOCTOR_WORKER_SERVER": "0", "PYTHONPATH": f"{STARTUP}:{ROOT}"}
+    verdict = dumped(built, tmp_path, 5, ["started", "enqueued", "started"], **joined)
+    files = sorted(path.suffix for path in (tmp_path / "run").iterdir())
+    assert files == [".blackbox"] * 3 + [".nccl"] * 3
+    [cause] = verdict["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("device_wait", [1])
+    assert "enqueued all_reduce #4, but its GPU has not started it" in cause["summary"]
+    kept = {r.rank: r for r in load(tmp_path / "b").ranks()}
+    assert all(r.ops is not None and r.ops.source == "blackbox" for r in kept.values())
+    assert [r.recorded.source for r in kept.values() if r.recorded is not None] == ["nccl"] * 3
 
 
 def two(*recorded: RankOps, waits: bool = False) -> JobCapture:

@@ -2,7 +2,8 @@
 
     nccl_rank.py LIBRARY PLUGIN VERSION STATE
 
-STATE is what its last operation has come to: enqueued, started, or missing.
+STATE is what its last operation has come to: enqueued, started, or missing. With JOIN set it first joins a group of
+torch's (gloo), so that the probe gives it a black box.
 """
 
 import ctypes
@@ -17,7 +18,16 @@ def load_batch() -> None:
         time.sleep(1000)
 
 
+def join() -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    dist.barrier()
+
+
 def main() -> None:
+    if os.environ.get("JOIN"):
+        join()
     library, plugin, version, state = sys.argv[1:]
     cuda = ctypes.CDLL(library)
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
