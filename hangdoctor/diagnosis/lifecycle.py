@@ -6,14 +6,22 @@ from __future__ import annotations
 
 from ..model.diagnosis import Kind
 from . import findings as f
-from .case import Case, finding_on, frame_of, in_op, nodes_of, op_of, ranks_of, where_held
+from .case import (
+    Case,
+    finding_on,
+    frame_of,
+    in_op,
+    nodes_of,
+    op_of,
+    ranks_of,
+    stack_clue,
+    where_held,
+)
 from .confidence import Ground, sure
 from .draft import Draft, add_first
 from .faults import left_early
 from .findings import Against, Clue, Finding, Why
 from .view import RankView
-
-_FRAMES = 4  # of a stack, in evidence
 
 
 def run_start(case: Case, draft: Draft) -> None:
@@ -59,12 +67,6 @@ def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
     finding.where = where_held(case, joining, view)
     finding.clues = [stack_clue([view]), in_op(joining)]
     return finding
-
-
-def stack_clue(views: list[RankView]) -> Clue:
-    """The innermost frames of the first of the ranks."""
-    frames = tuple(reversed(views[0].path[-_FRAMES:]))
-    return Clue("stack", ranks_of(views), f.At(frames))
 
 
 def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Finding:

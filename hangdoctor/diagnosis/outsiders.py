@@ -13,14 +13,13 @@ from ..model.capture import Process
 from ..model.diagnosis import Kind
 from . import findings as f
 from . import held_by as holding
-from .case import Case, finding_on, op_of, ranks_of
+from .case import Case, finding_on, op_of, ranks_of, stack_clue
 from .confidence import Ground, Less, Limit, sure
 from .draft import Draft, add_first, ordered
 from .findings import Against, Clue, Doing, Finding, Why
 from .position import compare, counters, is_ahead
 from .view import RankView
 
-_FRAMES = 4  # of a stack, in evidence
 _OF_CHILD = 2  # of a child's
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
@@ -69,11 +68,9 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     suspects = [v for v in free if v.rank not in excused]
     if not waiting:
         suspects = _idle_alone(case, suspects)
-    groups: dict[tuple[Kind, str, str, int], list[RankView]] = {}
+    groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
-        frame = view.place.frame
-        at = (frame.name, frame.file, frame.line) if frame else ("", "", 0)
-        groups.setdefault((kind_of(view), *at), []).append(view)
+        groups.setdefault((kind_of(view), view.place.at), []).append(view)
     return ordered(_finding(case, group, waiting) for group in groups.values())
 
 
@@ -212,8 +209,7 @@ def _clues(group: list[RankView], waiting: list[RankView]) -> list[Clue]:
     view, ranks = group[0], ranks_of(group)
     found: list[Clue] = []
     if view.path:
-        frames = tuple(reversed(view.path[-_FRAMES:]))
-        found.append(Clue("stack", ranks, f.At(frames, view.path[-1].code)))
+        found.append(stack_clue(group, view.path[-1].code))
     elif view.stack_error:
         found.append(Clue("stack", ranks, f.NoStack(view.stack_error)))
     found += _thread_clues(view, ranks)

@@ -35,6 +35,11 @@ WORLD = GroupRef("world", "", tuple(range(8)))
 REDUCE = Op("all_reduce", 12, WORLD, site="train (/app/train.py:31)")
 GATHER = Op("all_gather", 4, WORLD, site="eval (/app/eval.py:9)")
 STEP = Op("all_reduce", frame=Frame("step", "/app/train.py", 31))
+BY_FRAMEWORK = Op(
+    "all_reduce",
+    frame=Frame("step", "/app/train.py", 31),
+    caller=Frame("gather", "/v/site-packages/accelerate/accelerator.py", 7),
+)
 SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
 LOAD = Frame("load_batch", "/app/data.py", 40)
 SLEEPS = Doing("blocked", "clock_nanosleep")
@@ -150,7 +155,7 @@ FINDINGS: list[Finding] = [
 ]  # fmt: skip
 
 FACTS: list[f.Fact] = [
-    f.At((LOAD, LOAD), "x = 1"), f.At(()), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
+    f.At((LOAD, LOAD), "x = 1"), f.At(()), f.At((LOAD,), "", Frame("main", "/app/train.py", 5)), f.InOp(BY_FRAMEWORK), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
     f.InOp(REDUCE), f.InOp(REDUCE, True), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.IsPast(LOAD),
     f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.ForkedLock(8, LOAD), f.ChildDied(8, None),

@@ -13,7 +13,9 @@ import pytest
 from hangdoctor.diagnosis.position import compare
 from hangdoctor.model.capture import Frame, ThreadSample
 from hangdoctor.model.layout import Layout, guess_layout
-from hangdoctor.stacks.place_rules import find_place, rank_thread
+from hangdoctor.stacks.place_rules import find_place
+from hangdoctor.stacks.rank_thread import rank_thread
+from hangdoctor.stacks.user_code import is_users
 from hangdoctor.text.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
 
 C10D = "/site-packages/torch/distributed/distributed_c10d.py"
@@ -122,6 +124,91 @@ def test_places(frames: list[str], kind: str, op: str, line: int) -> None:
     place = find_place(stack(*frames))
     assert (place.kind, place.op) == (kind, op)
     assert place.frame is not None and place.frame.line == line
+
+
+GATHER = [
+    f"all_gather {C10D}:9",
+    "_gpu_gather_one /v/site-packages/accelerate/utils/operations.py:335",
+    "gather /v/site-packages/accelerate/accelerator.py:2500",
+    "evaluate /app/train.py:88",
+    "main /app/train.py:120",
+]
+
+
+def test_the_users_line_is_named_and_the_frameworks_is_known() -> None:
+    place = find_place(stack(*GATHER))
+    assert place.frame is not None and place.caller is not None
+    assert (place.frame.name, place.frame.line) == ("evaluate", 88)
+    assert place.caller.name == "_gpu_gather_one"
+    # Sleeping in a framework, outside of any communication
+    place = find_place(stack("poll /v/site-packages/lightning/fabric/x.py:3", *GATHER[3:]))
+    assert place.frame is not None and place.caller is not None
+    assert (place.kind, place.frame.name, place.caller.name) == ("code", "evaluate", "poll")
+    # No line of the user's: the framework's
+    place = find_place(stack(*GATHER[:3]))
+    assert place.frame is not None and place.frame.name == "_gpu_gather_one"
+
+
+def test_one_operation_of_a_framework_called_from_two_lines_is_two_places() -> None:
+    other = [*GATHER[:3], "evaluate /app/train.py:99", GATHER[4]]
+    assert find_place(stack(*GATHER)).at != find_place(stack(*other)).at
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        ("/app/train.py", True),
+        ("train.py", True),
+        ("<string>", True),
+        ("/tmp/ipykernel_12/345.py", True),
+        ("/home/me/Megatron-LM/megatron/training/training.py", True),
+        ("/v/lib/python3.11/site-packages/mine/x.py", False),
+        ("/usr/lib/python3/dist-packages/x.py", False),
+        ("/opt/conda/lib/python3.11/threading.py", False),
+        ("accelerate/utils/operations.py", False),
+        ("torch/_ops.py", False),
+        ("<frozen runpy>", False),
+        ("<eval_with_key>.3", False),
+        ("/v/bin/vllm", False),
+        ("", False),
+    ],
+)
+def test_whose_code_it_is(file: str, users: bool) -> None:
+    assert is_users(Frame("f", file, 3)) is users
+
+
+LOOP = "/v/lib/python3.11/site-packages/ray/_private/worker.py:900"
+WAIT = "wait /usr/lib/python3.11/threading.py:320"
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        ["select /usr/lib/python3.11/selectors.py:468", "_run_once /l/asyncio/base_events.py:1884"],
+        [f"main_loop {LOOP}", "<module> /v/site-packages/ray/_private/workers/default_worker.py:3"],
+        [WAIT, "wait /usr/lib/python3.11/concurrent/futures/_base.py:305", "main t.py:1"],
+        [WAIT, "result /usr/lib/python3.11/concurrent/futures/_base.py:451", "main t.py:1"],
+        [WAIT, "wait /usr/lib/python3.11/threading.py:622", "main t.py:1"],
+        [WAIT, "get /usr/lib/python3.11/queue.py:171", "main t.py:1"],
+    ],
+)
+def test_the_thread_that_communicates_speaks_for_a_main_thread_that_waits(main: list[str]) -> None:
+    first = ThreadSample(1, "MainThread", frames=stack(*main))
+    loop = ThreadSample(2, "Thread-1", frames=stack(*GATHER))
+    assert rank_thread([first, loop])[0] is loop
+    busy = ThreadSample(1, "MainThread", frames=stack("forward /app/model.py:3", *main))
+    assert rank_thread([busy, loop])[0] is busy
+
+
+def test_a_thread_of_the_users_speaks_for_a_main_thread_without_a_line_of_theirs() -> None:
+    main = ThreadSample(1, "MainThread", frames=stack("serve /v/site-packages/some/worker.py:3"))
+    loop = ThreadSample(2, "Thread-1", frames=stack("load_batch /app/data.py:40"))
+    log = ThreadSample(3, "Thread-2", frames=stack("run /v/site-packages/wandb/x.py:40"))
+    assert rank_thread([main, log, loop], blocked={1})[0] is loop
+    assert rank_thread([main, log, loop])[0] is main  # it may be at work
+    # The user's own lock: another thread of theirs is not the one that trains
+    lock = ThreadSample(1, "MainThread", frames=stack(WAIT, "step /app/train.py:7"))
+    assert rank_thread([lock, loop], blocked={1, 2})[0] is lock
 
 
 def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness() -> None:
