@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ..model.capture import Process
+from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
 from . import findings as f
 from . import held_by as holding
@@ -92,13 +92,29 @@ def kind_of(view: RankView) -> Kind:
     if place == "checkpoint":
         return "slow" if gets_on(view) else "checkpoint_wait"
     busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
-    if view.motion == "running" or busy_loop:
+    if view.motion == "running" or busy_loop or retries_after(view):
         return "busy"
     if place == "data" or _waits_for_data(view):
         return "data_wait"
     if view.motion == "moved" or counts_on(view):
         return "slow"
     return "not_entered"
+
+
+def retries_after(view: RankView) -> str:
+    """The exceptions after which the loop that it was in at both samples tries again; "" elsewhere."""
+    samples = [s for s in view.capture.samples if s.threads]
+    if len(samples) < 2 or view.thread is None or view.motion == "still":
+        return ""
+    loops = [_retry_loops(sample, view.thread.tid) for sample in (samples[0], samples[-1])]
+    both = [names for at, names in loops[1].items() if loops[0].get(at) == names]
+    return both[0] if both else ""
+
+
+def _retry_loops(sample: ProcessSample, tid: int) -> dict[tuple[str, str], str]:
+    """What the functions of a thread catch and try again after, the innermost first."""
+    frames = next((t.frames for t in sample.threads if t.tid == tid), [])
+    return {(f.name, f.file): f.catches for f in frames if f.catches}
 
 
 def _waits_for_data(view: RankView) -> bool:
@@ -152,7 +168,9 @@ def _has_workers(view: RankView) -> bool:
 
 def doing_of(view: RankView) -> Doing | None:
     """What its thread does at its place, by motion and system call; None where nothing shows it."""
-    thread = view.thread
+    thread, exceptions = view.thread, retries_after(view)
+    if exceptions:
+        return Doing("retrying", exceptions)
     if view.motion == "running":
         return Doing("running")
     if view.got_on:

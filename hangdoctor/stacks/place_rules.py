@@ -64,8 +64,11 @@ _NATIVE_WAIT = re.compile(
 # Files whose frames may stand inside a communication without meaning that the rank does something
 # else.
 _LIBRARY = re.compile(
-    r"torch/distributed/|torch/_C|torch/utils/_contextlib|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
-    r"|deepspeed/comm/|deepspeed/utils/"
+    # A checkpoint runs its writers, and the user's, inside of functions that it calls all_reduce and
+    # broadcast.
+    r"torch/distributed/(?!checkpoint/)|torch/_C|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
+    r"|torch/utils/(?:_contextlib|_pytree|_python_dispatch|_device)\.py|torch/autograd/function\.py"
+    r"|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
     r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
 )
 _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")

@@ -9,6 +9,7 @@ import pytest
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.view import motion_of, view_job, view_rank
 from hangdoctor.model.capture import (
+    Frame,
     JobCapture,
     NodeCapture,
     Process,
@@ -45,6 +46,25 @@ def test_one_is_elsewhere_and_the_others_wait() -> None:
         ([3], "MainThread", ["main", "load_batch"]),
     ]
     assert [(r.rank, r.state) for r in said.ranks] == [(n, "S still") for n in range(4)]
+
+
+def test_a_loop_that_tries_again_is_busy_with_its_exception() -> None:
+    def trying(*inner: tuple[str, str, int]) -> list[Frame]:
+        frames = stack(*inner, ("read", "/app/data.py", 40 + len(inner)), MAIN)
+        frames[len(inner)].catches = "ConnectionError"
+        return frames
+
+    connect = trying(("create_connection", "/usr/lib/python3.11/socket.py", 7))
+    samples = [sample(0.0, thread(connect)), sample(1.0, thread(trying(), switches=9))]
+    [cause] = judged(*WAITING, captured(3, samples)).causes
+    assert (cause.kind, cause.ranks) == ("busy", [3])
+    assert "retrying after ConnectionError in read (data.py:40)" in cause.summary
+    # Blocked in one attempt, it has not tried again
+    [cause] = judged(*WAITING, still(3, connect)).causes
+    assert cause.kind == "not_entered" and "retrying" not in cause.summary
+    # Elsewhere at the first sample, it is on its way
+    samples = [sample(0.0, thread(LOAD)), sample(1.0, thread(trying(), switches=9))]
+    assert causes(judged(*WAITING, captured(3, samples))) == [("slow", [3])]
 
 
 ACCELERATE = "/v/site-packages/accelerate/utils/operations.py"

@@ -40,11 +40,13 @@ class Home(Struct, frozen=True):
     gpu: str = ""
 
 
-Act = Literal["sleeping", "locked", "child", "signal", "blocked", "still", "running", "working"]
+Act = Literal["blocked", "still", "running", "working", "retrying"]
 
 
 class Doing(Struct, frozen=True):
-    """What a thread does; `call` is the system call that it is blocked in."""
+    """What a thread does; `call` is the system call that it is blocked in, or the exception after
+    which it tries again.
+    """
 
     act: Act
     call: str = ""

@@ -159,6 +159,8 @@ def doing(of: Doing) -> str:
     """``sleeping``, ``blocked in recvfrom``, ``computing``."""
     if of.act == "running":
         return "computing"
+    if of.act == "retrying":
+        return f"retrying after {of.call}"
     if of.act == "working":
         return "still working"
     if of.act == "still":
