@@ -21,6 +21,7 @@ from .confidence import Ground, sure
 from .draft import Draft, add_first
 from .faults import left_early
 from .findings import Against, Clue, Finding, Why
+from .position import iteration
 from .view import RankView
 
 
@@ -42,6 +43,8 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     late = _late_ranks(case, {v.rank for v in joining} | blamed)
     # Past the first set-up every rank has communicated: then new_group is an operation like any
     # other.
+    if any(_has_communicated(v) for v in joining + late):
+        return []
     set_up = any(v.place.kind in ("collective", "p2p") for v in late)
     if set_up and len(late) >= len(joining):
         return []
@@ -52,6 +55,14 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     if unseen:
         found.append(_not_started(case, joining, unseen))
     return found
+
+
+def _has_communicated(view: RankView) -> bool:
+    """Whether its records or its loop counters show that a rank's first operation is behind it."""
+    ops = view.capture.ops
+    if ops is not None and ops.has_communicated():
+        return True
+    return (iteration(view.path) or 0) > 0
 
 
 def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:
