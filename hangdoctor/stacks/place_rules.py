@@ -68,7 +68,7 @@ _LIBRARY = re.compile(
     # broadcast.
     r"torch/distributed/(?!checkpoint/)|torch/_C|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
     r"|torch/utils/(?:_contextlib|_pytree|_python_dispatch|_device)\.py|torch/autograd/function\.py"
-    r"|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
+    r"|jax/_src/|jax/experimental/multihost_utils\.py|vllm/distributed/|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
     r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
 )
 _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")
@@ -118,6 +118,15 @@ class Rule(Struct, frozen=True):
         if self.blocked and not blocked:
             return False
         return self.code is None or (innermost and self.code.search(frame.code) is not None)
+
+    def name_of(self, frame: Frame) -> str:
+        """The operation that a frame is in, for which the rule holds."""
+        if self.op != "=":
+            return self.op
+        match = self.code.search(frame.code) if self.code is not None else None
+        if match is not None:
+            return next((name for name in match.groups() if name), match[0])
+        return frame.name.rpartition(".")[2]
 
     def may_match(self, name: str, file: str) -> bool:
         """What depends on the function alone, and is asked once for each function."""
@@ -269,7 +278,7 @@ def _rule_for(frame: Frame, innermost: bool, blocked: bool) -> Rule | None:
 
 def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
     frame = python[i]
-    op = frame.name.rpartition(".")[2] if rule.op == "=" else rule.op
+    op = rule.name_of(frame)
     if rule.kind == "delegate":
         if op == "backward" and blocked and i == 0:
             # Nothing of Python runs inside backward and the thread sleeps: C++ waits for the

@@ -232,6 +232,99 @@ def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness()
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "kind", "op"),
+    [
+        ("world.Allreduce(part, total)", "collective", "Allreduce"),
+        ("x = self.comm.bcast(x, root=0)", "collective", "bcast"),
+        ("MPI.COMM_WORLD.Barrier()", "collective", "Barrier"),
+        ("comm.barrier()", "collective", "barrier"),
+        ("x = comm.recv(source=1)", "p2p", "recv"),
+        ("self.comm.Recv(buffer, 0)", "p2p", "Recv"),
+        ("MPI.Request.Waitall(requests)", "p2p", "Waitall"),
+        ("x = data.gather(1, index)", "code", ""),
+        ("message = connection.recv()", "code", ""),
+        ("hub.barrier()", "code", ""),
+    ],
+)
+def test_calls_of_mpi4py_are_told_by_their_line(code: str, kind: str, op: str) -> None:
+    place = find_place(stack("step /app/t.py:3", code=code))
+    assert (place.kind, place.op) == (kind, op)
+    # Something is computed on that line first
+    inside = find_place(stack("make /app/t.py:9", "step /app/t.py:3"))
+    assert inside.kind == "code"
+
+
+FUNCTIONAL = "/v/site-packages/torch/distributed/_functional_collectives.py"
+FSDP = "/v/site-packages/torch/distributed/fsdp/_fully_shard"
+JAX = "/v/site-packages/jax"
+
+
+@pytest.mark.parametrize(
+    ("frames", "code", "kind", "op"),
+    [
+        # An asynchronous tensor waits where it is first used.
+        (
+            [
+                "forward_no_grad /v/site-packages/torch/_library/autograd.py:40",
+                "apply /v/site-packages/torch/autograd/function.py:581",
+                "autograd_impl /v/site-packages/torch/_library/autograd.py:123",
+                "__call__ /v/site-packages/torch/_ops.py:1279",
+                f"wait_tensor {FUNCTIONAL}:142",
+                f"trigger_wait {FUNCTIONAL}:1115",
+                f"unwrap {FUNCTIONAL}:1143",
+                "tree_map /v/site-packages/torch/utils/_pytree.py:9",
+                f"__torch_dispatch__ {FUNCTIONAL}:1160",
+                "forward /app/model.py:7",
+            ],
+            "",
+            "collective",
+            "functional collective",
+        ),
+        (
+            [f"foreach_all_gather_copy_out {FSDP}/_fsdp_collectives.py:449", "step /app/t.py:7"],
+            "all_gather_work.wait()",
+            "collective",
+            "wait for a collective's handle",
+        ),
+        (
+            [
+                "_wait_batch_p2p /v/site-packages/torch/distributed/pipelining/schedules.py:683",
+                "step /app/t.py:7",
+            ],
+            "w.wait()",
+            "p2p",
+            "send or recv of a pipeline stage",
+        ),
+        # A checkpoint's own functions are named like collectives, and run its writers.
+        (
+            [
+                "fsync /v/site-packages/torch/distributed/checkpoint/filesystem.py:9",
+                "all_reduce /v/site-packages/torch/distributed/checkpoint/utils.py:9",
+                "save /app/t.py:7",
+            ],
+            "",
+            "checkpoint",
+            "fsync",
+        ),
+        (
+            [
+                "_value /v/site-packages/jax/_src/array.py:9",
+                f"process_allgather {JAX}/experimental/multihost_utils.py:99",
+                "evaluate /app/t.py:7",
+            ],
+            "",
+            "collective",
+            "process_allgather",
+        ),
+    ],
+)
+def test_frameworks_places(frames: list[str], code: str, kind: str, op: str) -> None:
+    place = find_place(stack(*frames, code=code))
+    assert (place.kind, place.op) == (kind, op)
+    assert place.frame is not None and place.frame.line == 7
+
+
 def test_the_thread_that_communicates_speaks_for_a_main_thread_that_joins() -> None:
     main = ThreadSample(
         1, "MainThread", frames=stack("join /usr/lib/python3.11/threading.py:9", "main t.py:1")
