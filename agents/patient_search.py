@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from hangdoctor.readers import blackbox, discover
+from hangdoctor.readers import blackbox, discover, families
 from hangdoctor.readers.discover import Job
 from hangdoctor.time_limit import OutOfTime, Patience, within
 
@@ -38,7 +38,13 @@ class PatientSearch:
         def find() -> tuple[list[Job], float]:
             begin = time.thread_time()
             jobs = discover.find_jobs(held=self._held, read=self._read)
-            return jobs, time.thread_time() - begin
+            cost = time.thread_time() - begin
+            if any(len(job.ranks) > 1 for job in jobs):
+                return jobs, cost
+            # None that anything numbers: multiprocessing's and Lightning's, by their connections.
+            begin = time.monotonic()
+            jobs = families.with_families(jobs, None, self._seconds / 2, self._held)
+            return jobs, cost + time.monotonic() - begin
 
         try:
             return within(self._seconds, find)

@@ -92,6 +92,21 @@ def test_an_agent_finds_those_that_join_long_after_they_were_started(
         ranks.close()
 
 
+def test_an_agent_finds_those_that_only_their_connections_show(
+    begin: Begin, tmp_path: Path
+) -> None:
+    process, _ = begin()
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
+    ranks = Ranks(lambda job: job.key == f"parent:{process.pid}")
+    try:
+        ranks.search()
+        children = {c.pid for c in psutil.Process(process.pid).children()}
+        assert set(ranks.tracked) == {0, 1} and ranks.world_size == 2
+        assert {t.found.pid for t in ranks.tracked.values()} <= children
+    finally:
+        ranks.close()
+
+
 def captured(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> NodeCapture:
     """What `dump --local` captures where nothing else runs: other tests do, on this host."""
     ours = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(recursive=True))]
