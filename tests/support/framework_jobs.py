@@ -67,11 +67,32 @@ class HangJob(Struct, frozen=True):
     def missing(self) -> str:
         """What it needs and this machine does not have, "" where it can run."""
         module = _MODULES.get(self.framework, self.framework)
-        if importlib.util.find_spec(module) is None:
+        if self.framework == "mpi4py":
+            found = any((folder / module).is_dir() for folder in _beside("mpi"))
+        else:
+            found = importlib.util.find_spec(module) is not None
+        if not found:
             return f"{module} is not installed (make test-frameworks installs it)"
         if self.start == "mpirun" and not _mpirun():
             return "no mpirun"
         return "" if namespace() else "process namespaces cannot be made here (unshare)"
+
+
+def _beside(name: str) -> list[Path]:
+    """Packages that only some jobs see, in folders beside those of PYTHONPATH. Lightning asks
+    mpi4py, where it is there, for the job's size.
+    """
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [Path(folder).parent / name / "site-packages" for folder in folders if folder]
+
+
+def _mpi_libraries(folder: Path) -> str:
+    """A folder in which Debian's MPICH has the name that mpi4py looks for."""
+    libraries = folder / "lib"
+    libraries.mkdir(exist_ok=True)
+    for found in Path("/usr/lib").glob("*-linux-gnu/libmpich.so.12"):
+        (libraries / "libmpi.so.12").symlink_to(found)
+    return str(libraries)
 
 
 def _mpirun() -> str:
@@ -151,7 +172,8 @@ def judge(job: HangJob, said: dict[str, Any]) -> Verdict:
     causes = said["causes"] if said["status"] in ("hang", "slow") else []
     named = {rank for cause in causes for rank in cause["ranks"]}
     kinds = {cause["kind"] for cause in causes}
-    frames = {str(cause["where"]["frame"]).partition(" (")[0] for cause in causes}
+    named_frames = [str(cause["where"]["frame"]).partition(" (")[0] for cause in causes]
+    frames = {name.rpartition(".")[2] for name in named_frames}
     return Verdict(
         ranks=named == set(job.culprits),
         innocent=tuple(sorted(named - set(job.culprits))),
@@ -197,6 +219,12 @@ def _inside(job: HangJob, folder: Path, with_run: bool) -> None:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
+    if job.start == "mpirun":
+        paths = [os.environ.get("PYTHONPATH", ""), *map(str, _beside("mpi"))]
+        environ |= {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "LD_LIBRARY_PATH": _mpi_libraries(folder),
+        }
     run = [sys.executable, "-m", "hangdoctor", "run", "--"] if with_run else []
     ranks = range(_WORLD) if job.start == "shell" else range(1)
     port = str(free_port())
@@ -214,7 +242,8 @@ def _inside(job: HangJob, folder: Path, with_run: bool) -> None:
     flags = ("--local", "--json", "-", "--no-bundle")
     done = hangdoctor("dump", *flags, cwd=folder, code=None, env=environ, timeout=100)
     if done.returncode:
-        silent = {"status": "unknown", "causes": [], "summary": done.stderr}
+        said = " ".join(done.stderr.split())
+        silent = {"status": "unknown", "causes": [], "summary": said}
         print(json.dumps(silent))
     else:
         print(done.stdout)

@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint: rank 0 alone saves; the others go on with the next step."""
+"""torch.distributed.checkpoint: rank 0 alone saves; the others are at the barrier behind it."""
 # framework: dcp
 # start: torchrun
 # culprit: 0
@@ -31,6 +31,7 @@ def main() -> None:
             last_step(dist.get_rank())
             if dist.get_rank() == 0:
                 save_model(model)
+        dist.barrier()
 
 
 main()

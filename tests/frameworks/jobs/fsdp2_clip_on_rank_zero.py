@@ -18,6 +18,7 @@ def train_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: i
         last_step(dist.get_rank())
         if dist.get_rank() == 0:
             print("norm", norm.full_tensor().item())
+    dist.barrier()
     optimizer.step()
     optimizer.zero_grad()
 

@@ -15,14 +15,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     layer = torch.nn.Linear(8, 8)
-    stage = PipelineStage(
-        layer,
-        rank,
-        4,
-        torch.device("cpu"),
-        input_args=(torch.randn(2, 8),),
-        output_args=(torch.randn(2, 8),),
-    )
+    stage = PipelineStage(layer, rank, 4, torch.device("cpu"))
     count = 2 if rank == 3 else 4
     schedule = ScheduleGPipe(stage, n_microbatches=count, loss_fn=torch.nn.functional.mse_loss)
     last_step(rank)

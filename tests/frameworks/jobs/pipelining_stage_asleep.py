@@ -35,14 +35,7 @@ class Cached(torch.nn.Module):
 def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    stage = PipelineStage(
-        Cached(rank),
-        rank,
-        4,
-        torch.device("cpu"),
-        input_args=(torch.randn(2, 8),),
-        output_args=(torch.randn(2, 8),),
-    )
+    stage = PipelineStage(Cached(rank), rank, 4, torch.device("cpu"))
     schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
     for _ in range(3):
         if rank == 0:
