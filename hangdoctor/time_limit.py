@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -17,7 +18,15 @@ R = TypeVar("R")
 
 
 class OutOfTime(Exception):
-    """The work has not ended in time."""
+    """The work has not ended in time.
+
+    `ran_s`: how long its thread ran or was ready to run. Near zero, it waits for something outside;
+    most of the time it was given, the machine is slow.
+    """
+
+    def __init__(self, ran_s: float = 0.0) -> None:
+        super().__init__()
+        self.ran_s = ran_s
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
@@ -42,8 +51,17 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     if not results:
-        raise OutOfTime
+        raise OutOfTime(_ran_s(thread.native_id))
     return results[0]
+
+
+def _ran_s(thread: int | None) -> float:
+    """Seconds of a thread of this process on a processor and in its queue; 0 where unknown."""
+    try:
+        words = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+        return (int(words[0]) + int(words[1])) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class Patience:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -180,13 +181,18 @@ def test_a_finder_of_the_jobs_own_may_bring_the_sitecustomize(tmp_path: Path) ->
     (site / "finder_of_theirs.py").write_text(code)
     (site / "theirs.pth").write_text("import finder_of_theirs\n")
     python = str(tmp_path / "venv" / "bin" / "python")
-    for hook in (False, True):
-        env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(STARTUP) if hook else ""}
-        ended = subprocess.run(
-            [python, "-c", "import sys; print(sys.theirs)"],
-            env=env,
+    tell = "import sys; print(getattr(sys, 'theirs', '') or sys.modules['sitecustomize'].__file__)"
+    plain, hooked = (
+        subprocess.run(
+            [python, "-c", tell],
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": folder},
             capture_output=True,
             text=True,
             timeout=60,
         )
-        assert (ended.stdout, ended.stderr) == ("by finder\n", "")
+        for folder in ("", str(STARTUP))
+    )
+    # Debian's own Python has a sitecustomize, which comes before that of a finder put last.
+    debians = Path(sysconfig.get_paths()["stdlib"], "sitecustomize.py").exists()
+    assert plain.stdout.endswith("/sitecustomize.py\n" if debians else "by finder\n")
+    assert (hooked.stdout, hooked.stderr) == (plain.stdout, "")
