@@ -38,13 +38,7 @@ class PatientSearch:
         def find() -> tuple[list[Job], float]:
             begin = time.thread_time()
             jobs = discover.find_jobs(held=self._held, read=self._read)
-            cost = time.thread_time() - begin
-            if any(len(job.ranks) > 1 for job in jobs):
-                return jobs, cost
-            # None that anything numbers: multiprocessing's and Lightning's, by their connections.
-            begin = time.monotonic()
-            jobs = families.with_families(jobs, None, self._seconds / 2, self._held)
-            return jobs, cost + time.monotonic() - begin
+            return jobs, time.thread_time() - begin
 
         try:
             return within(self._seconds, find)
@@ -55,6 +49,18 @@ class PatientSearch:
         for pid in sorted(before & set(self._held)):
             self._say(f"process {pid} does not answer in /proc")
         return jobs, 0.0
+
+    def unnumbered(self, jobs: list[Job]) -> tuple[list[Job], float]:
+        """(the jobs, and those that nothing numbers: multiprocessing's and Lightning's; seconds)."""
+        begin = time.monotonic()
+
+        def find() -> list[Job]:
+            return families.with_families(jobs, None, self._seconds / 2, self._held)
+
+        try:
+            return within(self._seconds, find), time.monotonic() - begin
+        except OutOfTime:
+            return jobs, time.monotonic() - begin
 
     def began(self, job: Job) -> float:
         """When this run of the job began, in seconds since the epoch."""
