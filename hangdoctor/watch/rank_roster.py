@@ -13,13 +13,17 @@ from msgspec import Struct
 from ..transport.messages import RankNow
 
 _STOPPED = ("T", "t")
+_TRANSIT_S = 1.0  # reports of a busy machine come this much apart from how they were sent
 
 
 class Known(Struct):
-    """One rank. `event` is its last progress, by the caller's clock."""
+    """One rank. `event` is its last progress, by the caller's clock, and `sent` when it was last
+    reported.
+    """
 
     event: float
     now: RankNow
+    sent: float = 0.0
     member: tuple[bool, ...] = ()  # of which sets
 
 
@@ -40,14 +44,21 @@ class Roster:
         self.phases: Counter[str] = Counter()
         self.inside: Counter[tuple[str, int]] = Counter()  # operation and its number
 
-    def put(self, told: RankNow, event: float) -> None:
-        """What is new of one rank, whose last progress was at `event`."""
+    def put(self, told: RankNow, sent: float) -> None:
+        """What is new of one rank, as its agent saw it at `sent`.
+
+        A rank that has been idle for longer than since the report before has made no progress
+        between the two: that this one took longer on its way moves nothing.
+        """
         known = self.ranks.get(told.rank)
+        event = sent - told.idle_s
         if known is None:
             known = self.ranks[told.rank] = Known(event, told)
         else:
             self._count(known.now, -1)
-        known.event, known.now = max(known.event, event), told
+            if told.idle_s > sent - known.sent + _TRANSIT_S:
+                event = known.event
+        known.event, known.now, known.sent = max(known.event, event), told, sent
         self.newest = max(self.newest, known.event)
         self._count(told, 1)
         member = _membership(told)
@@ -69,6 +80,7 @@ class Roster:
         """Set all times forward."""
         for known in self.ranks.values():
             known.event += seconds
+            known.sent += seconds
         self.newest += seconds
 
     @property

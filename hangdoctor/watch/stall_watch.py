@@ -96,7 +96,7 @@ class StallWatch:
         for one in told:
             # Meeting each other and making groups is not a rhythm yet.
             self._training = self._training or one.op not in STORE or one.iteration > 0
-            self._ranks.put(one, now - late_s - one.idle_s)
+            self._ranks.put(one, now - late_s)
         if late_s > self.settings.deaf_s and not first_word:
             self._wait(now)
         if late_s < self.settings.interval_s * 2:

@@ -370,3 +370,21 @@ def test_ranks_that_were_stuck_before_the_first_sample_are_a_stall_but_not_befor
         )
         found += [stall] if (stall := dog.tick(now)) else []
     assert [round(s.age_s) for s in found] == [404]
+
+
+def test_a_report_that_takes_longer_on_its_way_is_no_progress() -> None:
+    dog = StallWatch(Settings(stall_after_s=20))
+
+    def hear(now: float, transit_s: float, **more: object) -> None:
+        idle_s = now - transit_s - 100.0  # nothing has moved since 100
+        dog.report(now, [RankNow(r, idle_s=idle_s, box=True, **more) for r in range(2)])
+
+    for second in range(121, 128):
+        hear(float(second), 0.001)
+        dog.tick(float(second))
+    assert dog.stalled
+    hear(128.0, 0.2, inside=True)  # the machine is busy now, and a word of the rank has changed
+    assert dog.stalled
+    moved = RankNow(0, idle_s=0.3, box=True)
+    dog.report(129.0, [moved])
+    assert not dog.stalled
