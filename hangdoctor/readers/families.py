@@ -20,6 +20,7 @@ from ..time_limit import in_time
 from . import connections, proc
 from .discover import Found, Job
 from .jobnames import job_key
+from .rank_environment import is_launcher
 
 _LIBRARIES = (b"libtorch", b"libmpi", b"libnccl", b"jaxlib")
 _MOST = 1024  # children of one parent that are looked at
@@ -65,15 +66,40 @@ def with_families(
     ranks = {f.pid for j in jobs if j.ranks[0].pid not in single for f in j.ranks}
     pids = [pid for pid in psutil.pids() if pid not in ranks and pid not in (held or ())]
     found, _ = in_time(pids, lambda pid: _parent_of_one(pid, uid), _READERS, seconds)
-    by_parent: dict[int, list[int]] = defaultdict(list)
-    for place, parent in found.items():
-        if parent > 1:
-            by_parent[parent].append(pids[place])
-    for parent, children in by_parent.items():
+    parents = {pids[place]: parent for place, parent in found.items()}
+    for parent, children in by_starter(parents).items():
         family = _family(parent, sorted(children)[:_MOST])
         if family is not None:
             jobs = [j for j in jobs if j is not single.get(parent)] + [_job(family)]
     return sorted(jobs, key=lambda job: -job.started)
+
+
+def by_starter(parents: dict[int, int]) -> dict[int, list[int]]:
+    """{process: those that it started} of {process: its parent}.
+
+    A launcher with one of them below it (`hangdoctor run -- python ...` for each) was started itself
+    by what started them all.
+    """
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, parent in parents.items():
+        children[parent].append(pid)
+    found: dict[int, list[int]] = defaultdict(list)
+    for parent, own in children.items():
+        starter = _above_launchers(parent) if len(own) == 1 else parent
+        if starter > 1:
+            found[starter] += own
+    return found
+
+
+def _above_launchers(pid: int) -> int:
+    """The process itself, or the first above it that is no launcher; 0 where none can be read."""
+    try:
+        process: psutil.Process | None = psutil.Process(pid)
+        while process is not None and is_launcher(process.cmdline()):
+            process = process.parent()
+    except psutil.Error:
+        return 0
+    return process.pid if process is not None else 0
 
 
 def job_below(parent: int) -> Job | None:
