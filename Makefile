@@ -1,5 +1,5 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each does its own set-up in .venv and is safe to repeat.
-.PHONY: test-full help setup demo test check lint types layers clean
+.PHONY: test-full test-frameworks help setup demo test check lint types layers clean
 # Which Python: PYTHON=/path/to/python3 (default: the distribution's own /usr/bin/python3, else python3).
 export PYTHON
 # Most tests wait for ranks that wait: four at a time keep two cores busy.
@@ -10,6 +10,7 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@echo "make demo    hang one rank of a real 8-rank training and let hangdoctor name it"
 	@echo "make test    set up, check style, types and layers, run all tests"
+	@echo "make test-frameworks  hangs of other people's frameworks (installs them beside .venv)"
 	@echo "make check   style, types and layers only"
 	@echo "make setup   only make .venv"
 
@@ -40,5 +41,10 @@ test: setup check
 test-full:
 	@$(MAKE) test PYTEST_ARGS="-m ''"
 
+# Hangs of accelerate, transformers, Lightning, ignite, JAX, mpi4py and torch's own parallel layers.
+test-frameworks: setup
+	@scripts/setup-frameworks
+	@PYTHONPATH=$(CURDIR)/.frameworks/site-packages .venv/bin/python -m pytest -m '' tests/frameworks $(PYTEST_ARGS)
+
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .frameworks .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from hangdoctor.readers import blackbox, discover
+from hangdoctor.readers import blackbox, discover, families
 from hangdoctor.readers.discover import Job
 from hangdoctor.time_limit import OutOfTime, Patience, within
 
@@ -49,6 +49,18 @@ class PatientSearch:
         for pid in sorted(before & set(self._held)):
             self._say(f"process {pid} does not answer in /proc")
         return jobs, 0.0
+
+    def unnumbered(self, jobs: list[Job]) -> tuple[list[Job], float]:
+        """(the jobs, and those that nothing numbers: multiprocessing's and Lightning's; seconds)."""
+        begin = time.monotonic()
+
+        def find() -> list[Job]:
+            return families.with_families(jobs, None, self._seconds / 2, self._held)
+
+        try:
+            return within(self._seconds, find), time.monotonic() - begin
+        except OutOfTime:
+            return jobs, time.monotonic() - begin
 
     def began(self, job: Job) -> float:
         """When this run of the job began, in seconds since the epoch."""

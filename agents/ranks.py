@@ -112,6 +112,9 @@ class Ranks:
         self._pids = pids
         found, cost = self.host.jobs()
         jobs = [j for j in found if self.wanted(j)]
+        if not jobs:
+            found, more = self.host.unnumbered(found)
+            jobs, cost = [j for j in found if self.wanted(j)], cost + more
         self._others = [j for j in found if j not in jobs]
         if jobs:
             self._take(jobs[0])

@@ -8,9 +8,11 @@ from msgspec import Struct
 
 from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
-from .findings import Clue, Finding, Home, InOp, Op, Story, Waiters
+from .findings import At, Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
+
+_FRAMES = 4  # of a stack, in evidence
 
 
 class Case(Struct):
@@ -84,7 +86,7 @@ def op_of(group: Sequence[RankView]) -> Op:
     """The operation that ranks are in, as the stack of the first one shows it."""
     place = group[0].place
     peer = place.peer if place.kind == "p2p" and place.peer >= 0 else None
-    return Op(place.op, peer=peer, frame=place.frame)
+    return Op(place.op, peer=peer, frame=place.frame, caller=place.caller)
 
 
 def frame_of(view: RankView) -> Frame | None:
@@ -95,6 +97,14 @@ def frame_of(view: RankView) -> Frame | None:
 def in_op(views: Sequence[RankView]) -> Clue:
     """The evidence that these ranks are in one operation."""
     return Clue("stack", ranks_of(views), InOp(op_of(views)))
+
+
+def stack_clue(views: Sequence[RankView], code: str = "") -> Clue:
+    """The innermost frames of the first of the ranks, and the user's own where it is further out."""
+    view = views[0]
+    frames = tuple(reversed(view.path[-_FRAMES:]))
+    own = view.place.frame
+    return Clue("stack", ranks_of(views), At(frames, code, own if own not in frames else None))
 
 
 def where_held(case: Case, group: Sequence[RankView], culprit: RankView | None) -> Where:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from ..model.capture import Frame, Process, ThreadSample
-from ..stacks.place_rules import is_users
+from ..stacks.user_code import is_outer, is_users
 from . import findings as f
 from .findings import Clue, Holding
 from .view import RankView, all_states
@@ -96,7 +96,9 @@ def worker(view: RankView) -> Holding | None:
 def _in_dataset(frames: Sequence[Frame]) -> Frame | None:
     """The user's innermost frame of a worker that fetches a sample; None of any other process."""
     fetch = next((n for n, frame in enumerate(frames) if frame.file.endswith(_FETCH)), 0)
-    return next((frame for frame in frames[:fetch] if is_users(frame)), None)
+    inside = frames[:fetch]
+    outer = next((frame for frame in inside if is_outer(frame)), None)
+    return next((frame for frame in inside if is_users(frame)), outer)
 
 
 def _child(view: RankView) -> Holding | None:

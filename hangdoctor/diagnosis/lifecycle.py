@@ -6,14 +6,23 @@ from __future__ import annotations
 
 from ..model.diagnosis import Kind
 from . import findings as f
-from .case import Case, finding_on, frame_of, in_op, nodes_of, op_of, ranks_of, where_held
+from .case import (
+    Case,
+    finding_on,
+    frame_of,
+    in_op,
+    nodes_of,
+    op_of,
+    ranks_of,
+    stack_clue,
+    where_held,
+)
 from .confidence import Ground, sure
 from .draft import Draft, add_first
 from .faults import left_early
 from .findings import Against, Clue, Finding, Why
+from .position import iteration
 from .view import RankView
-
-_FRAMES = 4  # of a stack, in evidence
 
 
 def run_start(case: Case, draft: Draft) -> None:
@@ -34,6 +43,8 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     late = _late_ranks(case, {v.rank for v in joining} | blamed)
     # Past the first set-up every rank has communicated: then new_group is an operation like any
     # other.
+    if any(_has_communicated(v) for v in joining + late):
+        return []
     set_up = any(v.place.kind in ("collective", "p2p") for v in late)
     if set_up and len(late) >= len(joining):
         return []
@@ -44,6 +55,14 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     if unseen:
         found.append(_not_started(case, joining, unseen))
     return found
+
+
+def _has_communicated(view: RankView) -> bool:
+    """Whether its records or its loop counters show that a rank's first operation is behind it."""
+    ops = view.capture.ops
+    if ops is not None and ops.has_communicated():
+        return True
+    return (iteration(view.path) or 0) > 0
 
 
 def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:
@@ -59,12 +78,6 @@ def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
     finding.where = where_held(case, joining, view)
     finding.clues = [stack_clue([view]), in_op(joining)]
     return finding
-
-
-def stack_clue(views: list[RankView]) -> Clue:
-    """The innermost frames of the first of the ranks."""
-    frames = tuple(reversed(views[0].path[-_FRAMES:]))
-    return Clue("stack", ranks_of(views), f.At(frames))
 
 
 def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Finding:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 
-from ..model.capture import Process
+from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
 from . import findings as f
 from . import held_by as holding
-from .case import Case, finding_on, op_of, ranks_of
+from .case import Case, finding_on, op_of, ranks_of, stack_clue
 from .confidence import Ground, Less, Limit, sure
 from .draft import Draft, add_first, ordered
 from .findings import Against, Clue, Doing, Finding, Why
 from .position import compare, counters, is_ahead
 from .view import RankView
 
-_FRAMES = 4  # of a stack, in evidence
 _OF_CHILD = 2  # of a child's
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
@@ -69,11 +68,9 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     suspects = [v for v in free if v.rank not in excused]
     if not waiting:
         suspects = _idle_alone(case, suspects)
-    groups: dict[tuple[Kind, str, str, int], list[RankView]] = {}
+    groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
-        frame = view.place.frame
-        at = (frame.name, frame.file, frame.line) if frame else ("", "", 0)
-        groups.setdefault((kind_of(view), *at), []).append(view)
+        groups.setdefault((kind_of(view), view.place.at), []).append(view)
     return ordered(_finding(case, group, waiting) for group in groups.values())
 
 
@@ -95,13 +92,29 @@ def kind_of(view: RankView) -> Kind:
     if place == "checkpoint":
         return "slow" if gets_on(view) else "checkpoint_wait"
     busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
-    if view.motion == "running" or busy_loop:
+    if view.motion == "running" or busy_loop or retries_after(view):
         return "busy"
     if place == "data" or _waits_for_data(view):
         return "data_wait"
     if view.motion == "moved" or counts_on(view):
         return "slow"
     return "not_entered"
+
+
+def retries_after(view: RankView) -> str:
+    """The exceptions after which the loop that it was in at both samples tries again; "" elsewhere."""
+    samples = [s for s in view.capture.samples if s.threads]
+    if len(samples) < 2 or view.thread is None or view.motion == "still":
+        return ""
+    loops = [_retry_loops(sample, view.thread.tid) for sample in (samples[0], samples[-1])]
+    both = [names for at, names in loops[1].items() if loops[0].get(at) == names]
+    return both[0] if both else ""
+
+
+def _retry_loops(sample: ProcessSample, tid: int) -> dict[tuple[str, str], str]:
+    """What the functions of a thread catch and try again after, the innermost first."""
+    frames = next((t.frames for t in sample.threads if t.tid == tid), [])
+    return {(f.name, f.file): f.catches for f in frames if f.catches}
 
 
 def _waits_for_data(view: RankView) -> bool:
@@ -155,7 +168,9 @@ def _has_workers(view: RankView) -> bool:
 
 def doing_of(view: RankView) -> Doing | None:
     """What its thread does at its place, by motion and system call; None where nothing shows it."""
-    thread = view.thread
+    thread, exceptions = view.thread, retries_after(view)
+    if exceptions:
+        return Doing("retrying", exceptions)
     if view.motion == "running":
         return Doing("running")
     if view.got_on:
@@ -212,8 +227,7 @@ def _clues(group: list[RankView], waiting: list[RankView]) -> list[Clue]:
     view, ranks = group[0], ranks_of(group)
     found: list[Clue] = []
     if view.path:
-        frames = tuple(reversed(view.path[-_FRAMES:]))
-        found.append(Clue("stack", ranks, f.At(frames, view.path[-1].code)))
+        found.append(stack_clue(group, view.path[-1].code))
     elif view.stack_error:
         found.append(Clue("stack", ranks, f.NoStack(view.stack_error)))
     found += _thread_clues(view, ranks)

@@ -94,9 +94,8 @@ def operation_key(view: RankView) -> tuple[object, ...]:
     """Ranks with one key are in the same operation: same call, same line, same loop counters."""
     look = view.look
     if look.operation is None:
-        frame = view.place.frame
-        at = (frame.name, frame.file, frame.line) if frame else None
-        look.operation = (view.place.kind, view.place.op, at, counts(view))
+        place = view.place
+        look.operation = (place.kind, place.op, place.at, counts(view))
     return look.operation
 
 

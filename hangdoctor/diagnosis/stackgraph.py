@@ -42,7 +42,7 @@ class StackOperation(Struct, frozen=True):
 
     kind: str
     op: str
-    at: tuple[str, str, int] | None
+    at: tuple[tuple[str, str, int], ...]
     counts: tuple[tuple[str, int], ...]
 
 
@@ -110,9 +110,8 @@ def build(case: Case, waiting: Iterable[RankView]) -> StackGraph:
 
 def operation_of(view: RankView) -> StackOperation:
     """The operation that a rank is in, as its stack shows it."""
-    frame = view.place.frame
-    at = (frame.name, frame.file, frame.line) if frame else None
-    return StackOperation(view.place.kind, view.place.op, at, counts(view))
+    place = view.place
+    return StackOperation(place.kind, place.op, place.at, counts(view))
 
 
 def _instance_key(view: RankView, members: list[int]) -> Collective | Transfer:
@@ -166,7 +165,7 @@ def _around_call(view: RankView) -> list[Frame]:
     path = steps(view)
     call = len(path) - 1
     for at in range(len(path) - 1, -1, -1):
-        if path[at] is view.place.frame or path[at] == view.place.frame:
+        if path[at] is view.place.caller or path[at] == view.place.caller:
             call = at
             break
     return path[max(0, call - _NEAR + 1) : call + 1]

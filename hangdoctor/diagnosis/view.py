@@ -8,7 +8,8 @@ from typing import Literal
 from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
-from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames, rank_thread
+from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames
+from ..stacks.rank_thread import rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
 # looping: other lines or counters of the same functions. moved: other functions. running: it used
@@ -207,7 +208,7 @@ def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Mo
     if before is None or view.place.kind not in ("start", "end", "store"):
         return view.motion
     then, now = find_place(before.frames), view.place
-    same = (then.kind, then.op, then.frame) == (now.kind, now.op, now.frame)
+    same = (then.kind, then.op, then.at) == (now.kind, now.op, now.at)
     return "stirred" if same else view.motion
 
 

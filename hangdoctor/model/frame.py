@@ -13,6 +13,7 @@ class Frame(Struct, omit_defaults=True, gc=False):
     line: int
     code: str = ""  # the source line, where the node could read the file
     values: dict[str, int] = {}  # whole-number locals that place the frame: step, src, dst ...
+    catches: str = ""  # exceptions after which a loop around the line tries again
     group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
 
     def __str__(self) -> str:

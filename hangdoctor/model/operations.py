@@ -165,6 +165,11 @@ class RankOps(Struct, omit_defaults=True):
             return self.operations.newest()
         return next((o for o in reversed(self.operations) if o.thread not in self.side), None)
 
+    def has_communicated(self) -> bool:
+        """Whether an operation beyond the store and set-up has come to its end."""
+        done = (o.op for o in self.operations if o.state == "done")
+        return self.overwritten or any(op not in STORE for op in done)
+
     def groups_in_use(self) -> set[str]:
         """Uids of the groups of its operations."""
         if isinstance(self.operations, Records):

@@ -8,9 +8,7 @@ store, to their peers). Data-loader workers, which look alike otherwise, have no
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -19,12 +17,12 @@ from msgspec import Struct
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
-from . import proc
+from . import connections, proc
 from .discover import Found, Job
 from .jobnames import job_key
+from .rank_environment import is_launcher
 
 _LIBRARIES = (b"libtorch", b"libmpi", b"libnccl", b"jaxlib")
-_ESTABLISHED = "01"
 _MOST = 1024  # children of one parent that are looked at
 _READERS = 16  # a process whose memory is locked holds one of them for good
 
@@ -68,15 +66,40 @@ def with_families(
     ranks = {f.pid for j in jobs if j.ranks[0].pid not in single for f in j.ranks}
     pids = [pid for pid in psutil.pids() if pid not in ranks and pid not in (held or ())]
     found, _ = in_time(pids, lambda pid: _parent_of_one(pid, uid), _READERS, seconds)
-    by_parent: dict[int, list[int]] = defaultdict(list)
-    for place, parent in found.items():
-        if parent > 1:
-            by_parent[parent].append(pids[place])
-    for parent, children in by_parent.items():
+    parents = {pids[place]: parent for place, parent in found.items()}
+    for parent, children in by_starter(parents).items():
         family = _family(parent, sorted(children)[:_MOST])
         if family is not None:
             jobs = [j for j in jobs if j is not single.get(parent)] + [_job(family)]
     return sorted(jobs, key=lambda job: -job.started)
+
+
+def by_starter(parents: dict[int, int]) -> dict[int, list[int]]:
+    """{process: those that it started} of {process: its parent}.
+
+    A launcher with one of them below it (`hangdoctor run -- python ...` for each) was started itself
+    by what started them all.
+    """
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, parent in parents.items():
+        children[parent].append(pid)
+    found: dict[int, list[int]] = defaultdict(list)
+    for parent, own in children.items():
+        starter = _above_launchers(parent) if len(own) == 1 else parent
+        if starter > 1:
+            found[starter] += own
+    return found
+
+
+def _above_launchers(pid: int) -> int:
+    """The process itself, or the first above it that is no launcher; 0 where none can be read."""
+    try:
+        process: psutil.Process | None = psutil.Process(pid)
+        while process is not None and is_launcher(process.cmdline()):
+            process = process.parent()
+    except psutil.Error:
+        return 0
+    return process.pid if process is not None else 0
 
 
 def job_below(parent: int) -> Job | None:
@@ -132,7 +155,7 @@ def _parent_of_one(pid: int, uid: int | None) -> int:
 
 
 def _family(parent: int, children: list[int]) -> Family | None:
-    connected = _connected([parent, *children])
+    connected = connections.between([parent, *children])
     linked = [pid for pid in children if pid in connected]
     members = [m for pid in children if (m := _member(pid)) is not None]
     # One that has not come as far as the others is connected to none of them.
@@ -179,69 +202,3 @@ def _kind(member: Member) -> tuple[str, ...]:
     if "--multiprocessing-fork" in member.argv:
         return ("--multiprocessing-fork",)
     return tuple(member.argv)
-
-
-# --------------------------------------------------------------------------- connections
-
-
-def _connected(pids: Sequence[int]) -> set[int]:
-    """Those that hold a TCP connection of which another one of them has the other end."""
-    ends: dict[tuple[int, int], set[int]] = defaultdict(set)  # (own port, peer's port): holders
-    tables: dict[str, dict[str, tuple[int, int]]] = {}  # by network namespace
-    for pid in pids:
-        table = _table_of(pid, tables)
-        for inode in _sockets(pid):
-            if inode in table:
-                ends[table[inode]].add(pid)
-    found: set[int] = set()
-    for (own, peer), holders in ends.items():
-        # What a process has forked holds the same ends as itself.
-        others = ends.get((peer, own), set())
-        if holders - others and others - holders:
-            found |= holders ^ others
-    return found
-
-
-def _table_of(
-    pid: int, tables: dict[str, dict[str, tuple[int, int]]]
-) -> Mapping[str, tuple[int, int]]:
-    try:
-        space = str(Path(f"/proc/{pid}/ns/net").readlink())
-    except OSError:
-        return {}
-    if space not in tables:
-        tables[space] = _read_table(pid)
-    return tables[space]
-
-
-def _read_table(pid: int) -> dict[str, tuple[int, int]]:
-    """{inode of a socket: (own port, port of the peer)} of the established connections."""
-    found: dict[str, tuple[int, int]] = {}
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            words = line.split()
-            if len(words) > 9 and words[3] == _ESTABLISHED:
-                own, peer = (int(end.rpartition(":")[2], 16) for end in words[1:3])
-                found[words[9]] = (own, peer)
-    return found
-
-
-def _sockets(pid: int) -> list[str]:
-    """Inodes of the sockets that a process has open."""
-    found = []
-    try:
-        with os.scandir(f"/proc/{pid}/fd") as entries:
-            for entry in entries:
-                try:
-                    target = str(Path(entry.path).readlink())
-                except OSError:
-                    continue
-                if target.startswith("socket:["):
-                    found.append(target[8:-1])
-    except OSError:
-        pass
-    return found

@@ -27,6 +27,7 @@ from . import (
     rank_environment,
     rank_operations,
     unnumbered,
+    waiting_agents,
 )
 from .capture_options import CaptureOptions
 from .node_session import FIRST, LAST, Session
@@ -107,9 +108,8 @@ def _find_job(
     jobs = families.with_families(jobs, uid, rest_s, held)
     if options.slurm_job:
         jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
-    by_hand = "" if jobs else unnumbered.by_hand(discover.uid_of(options.user), node)
-    if by_hand:
-        raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
+    if not jobs:
+        _say_what_is_there(uid, node)
     job, notes = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
@@ -126,6 +126,18 @@ def _find_job(
     else:
         capture.ranks = ranks + lost_ranks.lost_ranks(job, node)
     return capture, list(ranks)
+
+
+def _say_what_is_there(uid: int | None, node: str) -> None:
+    """Raise with what a person may do, where processes here may belong to a job without ranks."""
+    by_hand = unnumbered.by_hand(uid, node)
+    if by_hand:
+        raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
+    agents = waiting_agents.find(uid)
+    if agents:
+        raise NoRanksFound(
+            f"no rank has been started on {node}", waiting_agents.help_on(agents[0], node)
+        )
 
 
 def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from ..errors import HangdoctorError
 from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras import RasReport
-from ..stacks import place_rules
+from ..stacks.rank_thread import rank_thread
 from ..time_limit import OutOfTime, in_time, within
 from . import descendants, gpus, proc, pyspy, rank_operations, ras, turns
 from .capture_options import CaptureOptions
@@ -189,7 +189,7 @@ class Session:
         wanted: list[Process] = []
         for rank, children in zip(ranks, families, strict=True):
             rank.children = children
-            _, place = place_rules.rank_thread(rank.samples[-1].threads if rank.samples else [])
+            _, place = rank_thread(rank.samples[-1].threads if rank.samples else [])
             if place.kind in _WAITS_FOR_CHILDREN or (children and not place.communicates):
                 wanted += children[:_MAX_CHILDREN]
         if wanted:

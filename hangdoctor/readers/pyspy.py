@@ -24,8 +24,10 @@ import msgspec
 
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
+from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
+from . import retry_loops
 from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
@@ -288,6 +290,8 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     frames = [_frame(f) for f in thread["frames"]]
     for frame in frames[:_CODE_FRAMES]:
         frame.code = source_line(frame.file, frame.line)
+        if frame.code and is_users(frame):
+            frame.catches = retry_loops.caught(sources.lines(frame.file), frame.line)
     return ThreadSample(
         tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
         name=_text(thread.get("thread_name") or ""),

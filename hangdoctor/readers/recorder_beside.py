@@ -19,7 +19,7 @@ from ..files import is_of, users_of
 from ..model.capture import RankCapture
 from ..model.operations import RankOps
 from ..probe.folder import socket_name
-from ..stacks import place_rules
+from ..stacks.rank_thread import rank_thread
 from ..text.ranges import format_ranks
 from . import flight_recorder, worker_server
 from .flight_recorder_format import Dump
@@ -82,7 +82,7 @@ def _waits_by_box(rank: RankCapture, first: bool) -> bool:
 
 def _communicates(rank: RankCapture) -> bool:
     threads = rank.samples[-1].threads if rank.samples else []
-    return place_rules.rank_thread(threads)[1].communicates
+    return rank_thread(threads)[1].communicates
 
 
 def _is_held(rank: RankCapture) -> bool:

@@ -30,11 +30,14 @@ class Sources:
 
     def line(self, file: str, number: int) -> str:
         """One line without its ends; empty where the file is not readable here, or not in time."""
+        lines = self.lines(file)
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    def lines(self, file: str) -> list[str]:
+        """All lines; none where the file is not readable here, or not in time."""
         with self._guard:
             lines = self._files.get(file)
-            if lines is None:
-                lines = self._read(file)
-        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+            return self._read(file) if lines is None else lines
 
     def _read(self, file: str) -> list[str]:
         if time.monotonic() < self._again_at:
@@ -72,3 +75,4 @@ def _may_be_shown(fd: int) -> bool:
 
 _sources = Sources()
 line = _sources.line
+lines = _sources.lines

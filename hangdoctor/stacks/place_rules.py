@@ -11,17 +11,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..errors import BadInput
 from ..files import MAX_SETTINGS
-from ..model.capture import Frame, ThreadSample
+from ..model.capture import Frame
+from .user_code import TORCH, is_users, outer_frame, users_frame
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,8 +64,11 @@ _NATIVE_WAIT = re.compile(
 # Files whose frames may stand inside a communication without meaning that the rank does something
 # else.
 _LIBRARY = re.compile(
-    r"torch/distributed/|torch/_C|torch/utils/_contextlib|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
-    r"|deepspeed/comm/|deepspeed/utils/"
+    # A checkpoint runs its writers, and the user's, inside of functions that it calls all_reduce and
+    # broadcast.
+    r"torch/distributed/(?!checkpoint/)|torch/_C|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
+    r"|torch/utils/(?:_contextlib|_pytree|_python_dispatch|_device)\.py|torch/autograd/function\.py"
+    r"|jax/_src/|jax/experimental/multihost_utils\.py|vllm/distributed/|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
     r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
 )
 _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")
@@ -73,16 +77,23 @@ _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|
 class Place(Struct, frozen=True):
     """Where a thread stands.
 
-    `frame` is the caller's own frame: the line of the program that got there.
+    `frame` is the line of the user's own program that got there, `caller` the innermost one outside
+    torch: a framework's, where one made the call.
     """
 
     kind: PlaceKind
     op: str = ""
     group: str = ""  # world, sub, tp, dp, pp or "" where it cannot be told
     peer: int = -1
-    # The user's line; for code, the innermost frame outside the standard library.
     frame: Frame | None = None
+    caller: Frame | None = None
     delegated: bool = False  # the thread waits for another thread
+
+    @property
+    def at(self) -> tuple[tuple[str, str, int], ...]:
+        """Equal for places that were reached by the same lines."""
+        frames = [f for f in (self.frame, self.caller) if f is not None]
+        return tuple((f.name, f.file, f.line) for f in frames)
 
     @property
     def communicates(self) -> bool:
@@ -107,6 +118,15 @@ class Rule(Struct, frozen=True):
         if self.blocked and not blocked:
             return False
         return self.code is None or (innermost and self.code.search(frame.code) is not None)
+
+    def name_of(self, frame: Frame) -> str:
+        """The operation that a frame is in, for which the rule holds."""
+        if self.op != "=":
+            return self.op
+        match = self.code.search(frame.code) if self.code is not None else None
+        if match is not None:
+            return next((name for name in match.groups() if name), match[0])
+        return frame.name.rpartition(".")[2]
 
     def may_match(self, name: str, file: str) -> bool:
         """What depends on the function alone, and is asked once for each function."""
@@ -245,7 +265,7 @@ def _place_outside(python: list[Frame], begin: int, blocked: bool) -> Place:
         rule = _rule_for(frame, innermost=i == 0, blocked=blocked)
         if rule is not None and rule.kind not in COMMUNICATION:
             return _place(rule, python, i, blocked)
-    return Place("code", frame=user_frame(python))
+    return _framed(Place("code"), python)
 
 
 def _rule_for(frame: Frame, innermost: bool, blocked: bool) -> Rule | None:
@@ -258,17 +278,25 @@ def _rule_for(frame: Frame, innermost: bool, blocked: bool) -> Rule | None:
 
 def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
     frame = python[i]
-    op = frame.name.rpartition(".")[2] if rule.op == "=" else rule.op
+    op = rule.name_of(frame)
     if rule.kind == "delegate":
         if op == "backward" and blocked and i == 0:
             # Nothing of Python runs inside backward and the thread sleeps: C++ waits for the
             # gradients' reduction.
-            return Place("collective", GRADIENTS, "dp", frame=user_frame(python[1:] or python))
-        return Place("code", op, frame=user_frame(python), delegated=True)
+            return _framed(Place("collective", GRADIENTS, "dp"), python[1:] or python)
+        # A line of the user's inside of it (a callback, a coroutine) is run by this thread itself.
+        waits = not any(is_users(f) for f in python[:i])
+        return _framed(Place("code", op, delegated=waits), python)
     if rule.kind not in COMMUNICATION:
-        return Place(rule.kind, op, frame=user_frame(python))
-    inner = python[: i + 2]
-    return Place(rule.kind, op, _group(rule, inner), _peer(op, inner), frame=_caller(python, i))
+        return _framed(Place(rule.kind, op), python)
+    inner, caller = python[: i + 2], _caller(python, i)
+    frame = next((f for f in python[i:] if is_users(f)), caller)
+    return Place(rule.kind, op, _group(rule, inner), _peer(op, inner), frame, caller)
+
+
+def _framed(place: Place, python: list[Frame]) -> Place:
+    """The place with the frames of a thread that is not in a communication of its own stack."""
+    return structs.replace(place, frame=users_frame(python), caller=outer_frame(python))
 
 
 def _caller(python: list[Frame], i: int) -> Frame:
@@ -277,7 +305,7 @@ def _caller(python: list[Frame], i: int) -> Frame:
     """
     outer = [f for f in python[i:] if not _of_library(f.file)]
     for frame in outer:
-        if not _TORCH.search(frame.file):
+        if not TORCH.search(frame.file):
             return frame
     return outer[0] if outer else python[-1]
 
@@ -297,26 +325,6 @@ def _peer(op: str, frames: list[Frame]) -> int:
     return -1
 
 
-_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
-_TORCH = re.compile(r"site-packages/torch/|^torch/")
-_PACKAGES = re.compile(r"site-packages/(torch|deepspeed|numpy)/|^(torch|deepspeed|numpy)/")
-
-
-def user_frame(python: Sequence[Frame]) -> Frame | None:
-    """The innermost frame that a reader would call theirs: outside the standard library and torch,
-    else the innermost.
-    """
-    for frame in python:
-        if is_users(frame):
-            return frame
-    return python[0] if python else None
-
-
-def is_users(frame: Frame) -> bool:
-    """True for a frame outside the standard library, torch and DeepSpeed."""
-    return not _STANDARD.search(frame.file) and not _PACKAGES.search(frame.file)
-
-
 class PlaceFinder:
     """`find_place`, once for each stack: equal stacks of a large job are one object."""
 
@@ -330,36 +338,3 @@ class PlaceFinder:
         if found is None:  # the stack is kept, so that no other one gets its id
             found = self._found[key] = frames, find_place(frames, blocked)
         return found[1]
-
-
-def rank_thread(
-    threads: Sequence[ThreadSample],
-    blocked: Container[object] = frozenset(),
-    find: Callable[[Sequence[Frame], bool], Place] = find_place,
-) -> tuple[ThreadSample | None, Place]:
-    """The thread that says where a rank is, and its place.
-
-    The main thread, unless it waits for another thread of its process that is in a communication or
-    runs (autograd's, a training loop in a thread): then that one. `blocked` holds the ids of
-    threads that did not run between the samples.
-    """
-    if not threads:
-        return None, Place("")
-    main = next((t for t in threads if t.name == "MainThread"), threads[0])
-    place = find(main.frames, main.tid in blocked)
-    if not place.delegated:
-        return main, place
-    with_stacks = [t for t in threads if t is not main and t.frames]
-    others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
-    return _waited_for(others) or (main, place)
-
-
-def _waited_for(others: Sequence[tuple[ThreadSample, Place]]) -> tuple[ThreadSample, Place] | None:
-    """The thread that does the work that the main one waits for."""
-    for thread, place in others:
-        if place.communicates or place.kind in ("data", "checkpoint"):
-            return thread, place
-    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own,
-    # if there is just one.
-    own = [(t, p) for t, p in others if p.frame is not None and is_users(p.frame)]
-    return own[0] if len(own) == 1 else None

@@ -298,7 +298,8 @@ def _place(number: int) -> int:
 
 def _frame_key(frame: Frame) -> tuple[object, ...]:
     values: Mapping[str, int] = frame.values
-    return (frame.name, frame.file, frame.line, frame.code, frame.group, *values.items())
+    at = (frame.name, frame.file, frame.line)
+    return (*at, frame.code, frame.catches, frame.group, *values.items())
 
 
 def to_runs(ranks: list[int]) -> Runs:

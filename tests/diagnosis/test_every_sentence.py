@@ -35,6 +35,11 @@ WORLD = GroupRef("world", "", tuple(range(8)))
 REDUCE = Op("all_reduce", 12, WORLD, site="train (/app/train.py:31)")
 GATHER = Op("all_gather", 4, WORLD, site="eval (/app/eval.py:9)")
 STEP = Op("all_reduce", frame=Frame("step", "/app/train.py", 31))
+BY_FRAMEWORK = Op(
+    "all_reduce",
+    frame=Frame("step", "/app/train.py", 31),
+    caller=Frame("gather", "/v/site-packages/accelerate/accelerator.py", 7),
+)
 SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
 LOAD = Frame("load_batch", "/app/data.py", 40)
 SLEEPS = Doing("blocked", "clock_nanosleep")
@@ -150,7 +155,7 @@ FINDINGS: list[Finding] = [
 ]  # fmt: skip
 
 FACTS: list[f.Fact] = [
-    f.At((LOAD, LOAD), "x = 1"), f.At(()), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
+    f.At((LOAD, LOAD), "x = 1"), f.At(()), f.At((LOAD,), "", Frame("main", "/app/train.py", 5)), f.InOp(BY_FRAMEWORK), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
     f.InOp(REDUCE), f.InOp(REDUCE, True), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.IsPast(LOAD),
     f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
@@ -170,7 +175,7 @@ TERMS: list[str] = [
     *(terms.duration(s) for s in (0.94, 0.99, 1.0, 119.4, 119.99, 120.0, 7199.0, 7200.0)), terms.share(0.005), terms.share(1.0), terms.cut("a" * 9, 9), terms.cut("a" * 10, 9),
     terms.cut("a bcdefghij", 3), terms.ranks([]), terms.ranks([3, 3]), terms.count(1, "rank"), terms.count(0, "rank"), terms.capital(""),
     *(terms.doing(d) for d in (Doing("running"), Doing("working"), Doing("still"), Doing("blocked", "read(5 -> pipe:[7])"), Doing("blocked", "recvfrom(5 -> socket:[7])"),
-                              Doing("blocked", "write(5 -> /a/b.pt)"), Doing("blocked", "write(5 -> /a/)"), Doing("blocked", "poll"), Doing("blocked", "futex"))),
+                              Doing("blocked", "write(5 -> /a/b.pt)"), Doing("blocked", "write(5 -> /a/)"), Doing("blocked", "poll"), Doing("blocked", "futex"), Doing("retrying", "OSError"))),
     *(terms.op(o) for o in (Op("all_reduce", 0), Op("all_reduce"), Op("send", 0, peer=0), Op("recv", peer=3), Op("barrier", 3, GroupRef("", "", (1, 2))), Op("barrier", 3, GroupRef("dp", "x", (1, 3))))),
     terms.who([1], []), terms.who([1, 2], [], ["n1"]), terms.who([1], [Home(1)]), terms.who([1, 2], [], ["n1", "m2", "o3", "p4"]), terms.who([1, 2], [], ["n1", "m2", "o3", "p4", "q5"]),
     terms.long_op(None), terms.op_at(None), terms.op_at(STEP), terms.long_op(STEP), terms.long_op(GATHER), terms.long_frame("x"), terms.site("f (/a/b.py:3)"), terms.site("b.py:3"),

@@ -198,11 +198,14 @@ def five(frames: dict[int, list[Frame]]) -> JobCapture:
     return job([still(r, f, world_size=5) for r, f in frames.items()], world_size=5)
 
 
+# new_group at step 7: the first set-up is long past.
+LATER = [*NEW[:-1], Frame(NEW[-1].name, NEW[-1].file, NEW[-1].line, values={"step": 7})]
 Causes = list[tuple[str, list[int]]]
 TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     # ---- beginning and end
     "late for set-up": (four({0: INIT, 1: INIT, 2: INIT, 3: LOAD}), "hang", [("start_stall", [3])]),
     "two late for set-up": (four({0: INIT, 1: INIT, 2: OTHER, 3: LOAD}), "hang", [("start_stall", [2]), ("start_stall", [3])]),
+    "late for a later group": (four({0: LATER, 1: LATER, 2: LATER, 3: LOAD}), "hang", [("not_entered", [3])]),
     "all in set-up": (four(dict.fromkeys(range(4), INIT)), "hang", [("start_stall", [0, 1, 2, 3])]),
     "one not there in set-up": (four(dict.fromkeys(range(3), INIT)), "hang", [("start_stall", [3])]),
     "two not there in set-up": (four(dict.fromkeys(range(2), INIT)), "hang", [("start_stall", [2, 3])]),

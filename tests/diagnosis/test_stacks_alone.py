@@ -9,6 +9,7 @@ import pytest
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.view import motion_of, view_job, view_rank
 from hangdoctor.model.capture import (
+    Frame,
     JobCapture,
     NodeCapture,
     Process,
@@ -17,6 +18,7 @@ from hangdoctor.model.capture import (
     ThreadSample,
 )
 from tests.support.captures import (
+    C10D,
     LOAD,
     MAIN,
     WAIT,
@@ -44,6 +46,55 @@ def test_one_is_elsewhere_and_the_others_wait() -> None:
         ([3], "MainThread", ["main", "load_batch"]),
     ]
     assert [(r.rank, r.state) for r in said.ranks] == [(n, "S still") for n in range(4)]
+
+
+def test_a_loop_that_tries_again_is_busy_with_its_exception() -> None:
+    def trying(*inner: tuple[str, str, int]) -> list[Frame]:
+        frames = stack(*inner, ("read", "/app/data.py", 40 + len(inner)), MAIN)
+        frames[len(inner)].catches = "ConnectionError"
+        return frames
+
+    connect = trying(("create_connection", "/usr/lib/python3.11/socket.py", 7))
+    samples = [sample(0.0, thread(connect)), sample(1.0, thread(trying(), switches=9))]
+    [cause] = judged(*WAITING, captured(3, samples)).causes
+    assert (cause.kind, cause.ranks) == ("busy", [3])
+    assert "retrying after ConnectionError in read (data.py:40)" in cause.summary
+    # Blocked in one attempt, it has not tried again
+    [cause] = judged(*WAITING, still(3, connect)).causes
+    assert cause.kind == "not_entered" and "retrying" not in cause.summary
+    # Elsewhere at the first sample, it is on its way
+    samples = [sample(0.0, thread(LOAD)), sample(1.0, thread(trying(), switches=9))]
+    assert causes(judged(*WAITING, captured(3, samples))) == [("slow", [3])]
+
+
+ACCELERATE = "/v/site-packages/accelerate/utils/operations.py"
+
+
+def test_a_call_by_a_framework_is_named_by_the_users_line() -> None:
+    inside = [("_gather_one", ACCELERATE, 335), ("gather", ACCELERATE, 400)]
+    evaluate = ("evaluate", "/app/train.py", 88)
+    wait = stack(("all_gather", C10D, 9), *inside, evaluate, MAIN)
+    poll = stack(*[("poll", ACCELERATE, line) for line in range(5)], evaluate, MAIN)
+    [cause] = judged(*[still(r, wait) for r in range(3)], still(3, poll)).causes
+    assert cause.where.frame == "evaluate (/app/train.py:88)"
+    assert "evaluate (train.py:88)" in cause.summary and "operations.py" not in cause.summary
+    [at] = [e.says for e in cause.evidence if e.ranks == [3] and "poll" in e.says]
+    assert at.startswith("poll (utils/operations.py:0)")
+    assert at.endswith("< ... < evaluate (app/train.py:88)")
+    # All in one call: the sentence and the evidence have the two frames
+    [cause] = judged(*[still(r, wait) for r in range(4)]).causes
+    assert cause.where.frame == "evaluate (/app/train.py:88)"
+    said = "_gather_one (utils/operations.py:335), called from evaluate (app/train.py:88)"
+    assert any(said in e.says for e in cause.evidence)
+
+
+def test_two_operations_of_a_framework_below_one_line_are_two() -> None:
+    fit = ("fit", "/app/train.py", 88)
+    loop = "/v/site-packages/lightning/loops.py"
+    train = stack(("all_reduce", C10D, 9), ("advance", loop, 7), ("run", loop, 5), fit)
+    validate = stack(("all_reduce", C10D, 9), ("advance", loop, 9), ("run", loop, 5), fit)
+    said = judged(*[still(r, train) for r in range(3)], still(3, validate))
+    assert causes(said) != [("in_communication", [0, 1, 2, 3])]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 from hangdoctor.agents.ranks import Ranks
 from hangdoctor.errors import NoRanksFound
 from hangdoctor.model.capture import NodeCapture
-from hangdoctor.readers import box_folders
+from hangdoctor.readers import box_folders, families
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from tests.support.stage import free_port, hangdoctor, wait_until
 
@@ -90,6 +90,42 @@ def test_an_agent_finds_those_that_join_long_after_they_were_started(
         assert (ranks.job, ranks.world_size) == (name, 2)
     finally:
         ranks.close()
+
+
+def test_an_agent_finds_those_that_only_their_connections_show(
+    begin: Begin, tmp_path: Path
+) -> None:
+    process, _ = begin()
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
+    ranks = Ranks(lambda job: job.key == f"parent:{process.pid}")
+    try:
+        ranks.search()
+        children = {c.pid for c in psutil.Process(process.pid).children()}
+        assert set(ranks.tracked) == {0, 1} and ranks.world_size == 2
+        assert {t.found.pid for t in ranks.tracked.values()} <= children
+    finally:
+        ranks.close()
+
+
+def test_what_started_them_is_above_their_launchers(tmp_path: Path) -> None:
+    """Each of a shell's loop has its own `hangdoctor run`."""
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    env = os.environ | {"HANGDOCTOR_DIR": str(tmp_path)}
+    runs = [subprocess.Popen([*RUN, *sleep], env=env, start_new_session=True) for _ in range(2)]
+    try:
+        found = [psutil.Process(run.pid) for run in runs]
+        wait_until(lambda: all(p.children() for p in found), "both were started")
+        parents = {p.children()[0].pid: p.pid for p in found}
+        assert families.by_starter(parents) == {os.getpid(): list(parents)}
+        # Two of one process are its own
+        [one, other] = parents
+        assert families.by_starter({one: found[0].pid, other: found[0].pid}) == {
+            found[0].pid: [one, other]
+        }
+    finally:
+        for run in runs:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait(timeout=20)
 
 
 def captured(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> NodeCapture:

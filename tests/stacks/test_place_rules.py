@@ -13,7 +13,9 @@ import pytest
 from hangdoctor.diagnosis.position import compare
 from hangdoctor.model.capture import Frame, ThreadSample
 from hangdoctor.model.layout import Layout, guess_layout
-from hangdoctor.stacks.place_rules import find_place, rank_thread
+from hangdoctor.stacks.place_rules import find_place
+from hangdoctor.stacks.rank_thread import rank_thread
+from hangdoctor.stacks.user_code import is_users
 from hangdoctor.text.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
 
 C10D = "/site-packages/torch/distributed/distributed_c10d.py"
@@ -124,6 +126,91 @@ def test_places(frames: list[str], kind: str, op: str, line: int) -> None:
     assert place.frame is not None and place.frame.line == line
 
 
+GATHER = [
+    f"all_gather {C10D}:9",
+    "_gpu_gather_one /v/site-packages/accelerate/utils/operations.py:335",
+    "gather /v/site-packages/accelerate/accelerator.py:2500",
+    "evaluate /app/train.py:88",
+    "main /app/train.py:120",
+]
+
+
+def test_the_users_line_is_named_and_the_frameworks_is_known() -> None:
+    place = find_place(stack(*GATHER))
+    assert place.frame is not None and place.caller is not None
+    assert (place.frame.name, place.frame.line) == ("evaluate", 88)
+    assert place.caller.name == "_gpu_gather_one"
+    # Sleeping in a framework, outside of any communication
+    place = find_place(stack("poll /v/site-packages/lightning/fabric/x.py:3", *GATHER[3:]))
+    assert place.frame is not None and place.caller is not None
+    assert (place.kind, place.frame.name, place.caller.name) == ("code", "evaluate", "poll")
+    # No line of the user's: the framework's
+    place = find_place(stack(*GATHER[:3]))
+    assert place.frame is not None and place.frame.name == "_gpu_gather_one"
+
+
+def test_one_operation_of_a_framework_called_from_two_lines_is_two_places() -> None:
+    other = [*GATHER[:3], "evaluate /app/train.py:99", GATHER[4]]
+    assert find_place(stack(*GATHER)).at != find_place(stack(*other)).at
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        ("/app/train.py", True),
+        ("train.py", True),
+        ("<string>", True),
+        ("/tmp/ipykernel_12/345.py", True),
+        ("/home/me/Megatron-LM/megatron/training/training.py", True),
+        ("/v/lib/python3.11/site-packages/mine/x.py", False),
+        ("/usr/lib/python3/dist-packages/x.py", False),
+        ("/opt/conda/lib/python3.11/threading.py", False),
+        ("accelerate/utils/operations.py", False),
+        ("torch/_ops.py", False),
+        ("<frozen runpy>", False),
+        ("<eval_with_key>.3", False),
+        ("/v/bin/vllm", False),
+        ("", False),
+    ],
+)
+def test_whose_code_it_is(file: str, users: bool) -> None:
+    assert is_users(Frame("f", file, 3)) is users
+
+
+LOOP = "/v/lib/python3.11/site-packages/ray/_private/worker.py:900"
+WAIT = "wait /usr/lib/python3.11/threading.py:320"
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        ["select /usr/lib/python3.11/selectors.py:468", "_run_once /l/asyncio/base_events.py:1884"],
+        [f"main_loop {LOOP}", "<module> /v/site-packages/ray/_private/workers/default_worker.py:3"],
+        [WAIT, "wait /usr/lib/python3.11/concurrent/futures/_base.py:305", "main t.py:1"],
+        [WAIT, "result /usr/lib/python3.11/concurrent/futures/_base.py:451", "main t.py:1"],
+        [WAIT, "wait /usr/lib/python3.11/threading.py:622", "main t.py:1"],
+        [WAIT, "get /usr/lib/python3.11/queue.py:171", "main t.py:1"],
+    ],
+)
+def test_the_thread_that_communicates_speaks_for_a_main_thread_that_waits(main: list[str]) -> None:
+    first = ThreadSample(1, "MainThread", frames=stack(*main))
+    loop = ThreadSample(2, "Thread-1", frames=stack(*GATHER))
+    assert rank_thread([first, loop])[0] is loop
+    busy = ThreadSample(1, "MainThread", frames=stack("forward /app/model.py:3", *main))
+    assert rank_thread([busy, loop])[0] is busy
+
+
+def test_a_thread_of_the_users_speaks_for_a_main_thread_without_a_line_of_theirs() -> None:
+    main = ThreadSample(1, "MainThread", frames=stack("serve /v/site-packages/some/worker.py:3"))
+    loop = ThreadSample(2, "Thread-1", frames=stack("load_batch /app/data.py:40"))
+    log = ThreadSample(3, "Thread-2", frames=stack("run /v/site-packages/wandb/x.py:40"))
+    assert rank_thread([main, log, loop], blocked={1})[0] is loop
+    assert rank_thread([main, log, loop])[0] is main  # it may be at work
+    # The user's own lock: another thread of theirs is not the one that trains
+    lock = ThreadSample(1, "MainThread", frames=stack(WAIT, "step /app/train.py:7"))
+    assert rank_thread([lock, loop], blocked={1, 2})[0] is lock
+
+
 def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness() -> None:
     frames = stack("train t.py:3", code="handle.wait()")
     assert find_place(frames, blocked=True).kind == "collective"
@@ -143,6 +230,99 @@ def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness()
     assert (
         find_place(stack("train t.py:3", code="loss = loss.item()"), blocked=True).kind == "device"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "op"),
+    [
+        ("world.Allreduce(part, total)", "collective", "Allreduce"),
+        ("x = self.comm.bcast(x, root=0)", "collective", "bcast"),
+        ("MPI.COMM_WORLD.Barrier()", "collective", "Barrier"),
+        ("comm.barrier()", "collective", "barrier"),
+        ("x = comm.recv(source=1)", "p2p", "recv"),
+        ("self.comm.Recv(buffer, 0)", "p2p", "Recv"),
+        ("MPI.Request.Waitall(requests)", "p2p", "Waitall"),
+        ("x = data.gather(1, index)", "code", ""),
+        ("message = connection.recv()", "code", ""),
+        ("hub.barrier()", "code", ""),
+    ],
+)
+def test_calls_of_mpi4py_are_told_by_their_line(code: str, kind: str, op: str) -> None:
+    place = find_place(stack("step /app/t.py:3", code=code))
+    assert (place.kind, place.op) == (kind, op)
+    # Something is computed on that line first
+    inside = find_place(stack("make /app/t.py:9", "step /app/t.py:3"))
+    assert inside.kind == "code"
+
+
+FUNCTIONAL = "/v/site-packages/torch/distributed/_functional_collectives.py"
+FSDP = "/v/site-packages/torch/distributed/fsdp/_fully_shard"
+JAX = "/v/site-packages/jax"
+
+
+@pytest.mark.parametrize(
+    ("frames", "code", "kind", "op"),
+    [
+        # An asynchronous tensor waits where it is first used.
+        (
+            [
+                "forward_no_grad /v/site-packages/torch/_library/autograd.py:40",
+                "apply /v/site-packages/torch/autograd/function.py:581",
+                "autograd_impl /v/site-packages/torch/_library/autograd.py:123",
+                "__call__ /v/site-packages/torch/_ops.py:1279",
+                f"wait_tensor {FUNCTIONAL}:142",
+                f"trigger_wait {FUNCTIONAL}:1115",
+                f"unwrap {FUNCTIONAL}:1143",
+                "tree_map /v/site-packages/torch/utils/_pytree.py:9",
+                f"__torch_dispatch__ {FUNCTIONAL}:1160",
+                "forward /app/model.py:7",
+            ],
+            "",
+            "collective",
+            "functional collective",
+        ),
+        (
+            [f"foreach_all_gather_copy_out {FSDP}/_fsdp_collectives.py:449", "step /app/t.py:7"],
+            "all_gather_work.wait()",
+            "collective",
+            "wait for a collective's handle",
+        ),
+        (
+            [
+                "_wait_batch_p2p /v/site-packages/torch/distributed/pipelining/schedules.py:683",
+                "step /app/t.py:7",
+            ],
+            "w.wait()",
+            "p2p",
+            "send or recv of a pipeline stage",
+        ),
+        # A checkpoint's own functions are named like collectives, and run its writers.
+        (
+            [
+                "fsync /v/site-packages/torch/distributed/checkpoint/filesystem.py:9",
+                "all_reduce /v/site-packages/torch/distributed/checkpoint/utils.py:9",
+                "save /app/t.py:7",
+            ],
+            "",
+            "checkpoint",
+            "fsync",
+        ),
+        (
+            [
+                "_value /v/site-packages/jax/_src/array.py:9",
+                f"process_allgather {JAX}/experimental/multihost_utils.py:99",
+                "evaluate /app/t.py:7",
+            ],
+            "",
+            "collective",
+            "process_allgather",
+        ),
+    ],
+)
+def test_frameworks_places(frames: list[str], code: str, kind: str, op: str) -> None:
+    place = find_place(stack(*frames, code=code))
+    assert (place.kind, place.op) == (kind, op)
+    assert place.frame is not None and place.frame.line == 7
 
 
 def test_the_thread_that_communicates_speaks_for_a_main_thread_that_joins() -> None:

@@ -24,10 +24,11 @@ from .stories import (
 
 
 class At(Struct, frozen=True):
-    """The innermost frames, innermost first."""
+    """The innermost frames, innermost first; `own`: the user's, where it is further out."""
 
     frames: tuple[Frame, ...]
     code: str = ""
+    own: Frame | None = None
 
 
 class NoStack(Struct, frozen=True):

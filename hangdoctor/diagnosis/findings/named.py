@@ -18,7 +18,9 @@ class GroupRef(Struct, frozen=True):
 
 
 class Op(Struct, frozen=True):
-    """One operation. Records have a number and a line (`site`), stacks the caller's frame."""
+    """One operation. Records have a number and a line (`site`), stacks the user's frame and that
+    of the framework that made the call.
+    """
 
     name: str
     seq: int = -1
@@ -26,6 +28,7 @@ class Op(Struct, frozen=True):
     peer: int | None = None  # of a send or receive; -1 is any rank
     site: str = ""
     frame: Frame | None = None
+    caller: Frame | None = None
 
 
 class Home(Struct, frozen=True):
@@ -37,11 +40,13 @@ class Home(Struct, frozen=True):
     gpu: str = ""
 
 
-Act = Literal["sleeping", "locked", "child", "signal", "blocked", "still", "running", "working"]
+Act = Literal["blocked", "still", "running", "working", "retrying"]
 
 
 class Doing(Struct, frozen=True):
-    """What a thread does; `call` is the system call that it is blocked in."""
+    """What a thread does; `call` is the system call that it is blocked in, or the exception after
+    which it tries again.
+    """
 
     act: Act
     call: str = ""

@@ -52,7 +52,7 @@ def kind_of(scene: Scene, sink: Sink) -> Kind:
     if rank in evidence.stopped:
         return "stopped"
     ops = {i.sample.op for i in sink.instances}
-    if ops and ops <= _SETTING_UP:
+    if ops and ops <= _SETTING_UP and not _past_set_up(scene, sink):
         return "start_stall"
     by_stack = evidence.outside.get(rank, "")
     if by_stack in _FROM_OUTSIDE:
@@ -63,6 +63,14 @@ def kind_of(scene: Scene, sink: Sink) -> Kind:
     if frontier.open and not frontier.active:
         return "device_wait"
     return "not_entered"
+
+
+def _past_set_up(scene: Scene, sink: Sink) -> bool:
+    """Whether it, or one that waits for it, has communicated before: then new_group is an operation
+    like any other.
+    """
+    ranks = {sink.rank, *(r for instance in sink.instances for r in instance.waiters)}
+    return any(r in scene.ops and scene.ops[r].has_communicated() for r in ranks)
 
 
 def find_alone(scene: Scene, found: list[Sink]) -> list[Finding]:

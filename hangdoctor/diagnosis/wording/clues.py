@@ -26,6 +26,8 @@ def say(fact: object) -> str:
 @say.register
 def _(fact: f.At) -> str:
     shown = " < ".join(terms.long_frame(frame) for frame in fact.frames) or "no stack"
+    if fact.own is not None:
+        shown = f"{shown} < ... < {terms.long_frame(fact.own)}"
     return f"{shown}: {fact.code}" if fact.code else shown
 
 

@@ -131,6 +131,13 @@ def short_op(of: Op) -> str:
     return f"{of.name} #{of.seq}" if of.seq >= 0 else of.name
 
 
+def _called_in(own: Frame, caller: Frame | None) -> str:
+    """The frame of a call; where a framework made it, also the user's that it was made for."""
+    if caller is None or caller == own:
+        return long_frame(own)
+    return f"{long_frame(caller)}, called from {long_frame(own)}"
+
+
 def op_at(of: Op | None) -> str:
     """An operation with its line: ``all_reduce #12 (train.py:31)``."""
     if of is None:
@@ -144,7 +151,7 @@ def long_op(of: Op | None) -> str:
         return "nothing"
     text = op(of)
     if of.seq < 0 and of.frame is not None:
-        return f"{of.name} in {long_frame(of.frame)}"
+        return f"{of.name} in {_called_in(of.frame, of.caller)}"
     return f"{text} at {long_frame(of.site)}" if of.site else text
 
 
@@ -152,6 +159,8 @@ def doing(of: Doing) -> str:
     """``sleeping``, ``blocked in recvfrom``, ``computing``."""
     if of.act == "running":
         return "computing"
+    if of.act == "retrying":
+        return f"retrying after {of.call}"
     if of.act == "working":
         return "still working"
     if of.act == "still":

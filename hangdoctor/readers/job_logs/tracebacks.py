@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
-from ...stacks.place_rules import is_users
+from ...stacks.user_code import is_outer, is_users
 from .elastic_table import HEADS
 from .prefix import Said
 
@@ -179,5 +179,5 @@ def own_frame(frames: Sequence[Frame]) -> Frame | None:
     `frames` outermost first.
     """
     own = [f for f in frames if not _INSTALLED.search(f.file)]
-    own = [f for f in own if is_users(f)] or [f for f in frames if is_users(f)] or list(frames)
+    own = [f for f in own if is_users(f)] or [f for f in frames if is_outer(f)] or list(frames)
     return own[-1] if own else None

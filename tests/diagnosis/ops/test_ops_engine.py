@@ -334,6 +334,16 @@ def test_rank_missing_at_the_start():
     assert "has not joined init_process_group" in cause.summary
 
 
+def test_a_rank_missing_at_a_group_made_later_is_not_starting():
+    job = Job(4)
+    for program in job.everyone():
+        program.init().all_reduce().call("new_group", shapes="", dtype="").all_reduce()
+    job.rank(2).calls.insert(2, Call("stuck"))
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == ("not_entered", [2])
+    assert "never reached new_group" in cause.summary
+
+
 def test_rank_that_does_not_come_to_the_teardown():
     job = Job(4)
     for program in job.everyone():

@@ -1,0 +1,1 @@
+"""How well hangs of other people's frameworks are diagnosed."""

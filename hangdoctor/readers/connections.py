@@ -1,0 +1,110 @@
+"""TCP connections of processes, as /proc shows them."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+_ESTABLISHED = "01"
+_LISTENING = "0A"
+_LOCAL = ("0100007F", "0" * 24 + "01000000")  # 127.0.0.1, also as IPv6, and ::1
+
+
+class Socket(Struct, frozen=True):
+    """One end of a connection, or a port that is listened on."""
+
+    port: int
+    peer: str  # address as /proc writes it
+    peer_port: int
+    listens: bool = False
+
+
+Table = Mapping[str, Socket]  # by inode
+
+
+def between(pids: Sequence[int]) -> set[int]:
+    """Those that hold a TCP connection of which another one of them has the other end."""
+    ends: dict[tuple[int, int], set[int]] = defaultdict(set)  # (own port, peer's port): holders
+    tables: dict[str, Table] = {}  # by network namespace
+    for pid in pids:
+        for socket in sockets(pid, tables):
+            if not socket.listens:
+                ends[socket.port, socket.peer_port].add(pid)
+    found: set[int] = set()
+    for (own, peer), holders in ends.items():
+        # What a process has forked holds the same ends as itself.
+        others = ends.get((peer, own), set())
+        if holders - others and others - holders:
+            found |= holders ^ others
+    return found
+
+
+def guests(pid: int) -> dict[int, set[str]]:
+    """{port that a process listens on: who is connected to it}, without the process itself.
+
+    A guest of this host is known by its connection, one of another host by its address.
+    """
+    held = sockets(pid, {})
+    own = {(s.port, s.peer_port) for s in held if not s.listens}
+    found: dict[int, set[str]] = {s.port: set() for s in held if s.listens}
+    for socket in held:
+        to_itself = (socket.peer_port, socket.port) in own
+        if socket.listens or socket.port not in found or to_itself:
+            continue
+        local = socket.peer.endswith(_LOCAL)
+        guest = f"{socket.peer}:{socket.peer_port}" if local else socket.peer
+        found[socket.port].add(guest)
+    return found
+
+
+def sockets(pid: int, tables: dict[str, Table]) -> list[Socket]:
+    """The TCP sockets that a process has open; `tables` keeps what was read, by namespace."""
+    table = _table_of(pid, tables)
+    return [table[inode] for inode in _inodes(pid) if inode in table]
+
+
+def _table_of(pid: int, tables: dict[str, Table]) -> Table:
+    try:
+        space = str(Path(f"/proc/{pid}/ns/net").readlink())
+    except OSError:
+        return {}
+    if space not in tables:
+        tables[space] = _read_table(pid)
+    return tables[space]
+
+
+def _read_table(pid: int) -> Table:
+    found: dict[str, Socket] = {}
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            words = line.split()
+            if len(words) > 9 and words[3] in (_ESTABLISHED, _LISTENING):
+                port = int(words[1].rpartition(":")[2], 16)
+                peer, _, peer_port = words[2].rpartition(":")
+                listens = words[3] == _LISTENING
+                found[words[9]] = Socket(port, peer, int(peer_port, 16), listens)
+    return found
+
+
+def _inodes(pid: int) -> list[str]:
+    found = []
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                try:
+                    target = str(Path(entry.path).readlink())
+                except OSError:
+                    continue
+                if target.startswith("socket:["):
+                    found.append(target[8:-1])
+    except OSError:
+        pass
+    return found

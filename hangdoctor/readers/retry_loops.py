@@ -1,0 +1,94 @@
+"""Loops that try again after an exception, found around a line of a program.
+
+A rank in one runs other lines in each sample and gets nowhere. Read by indentation, not by parsing:
+the program is anyone's, and may be written for another Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+_BLOCK = re.compile(r"(?:async\s+)?(while|for|try|except|else|finally|with|if|elif|def|class)\b")
+_CAUGHT = re.compile(r"except\*?\s+\(?([\w.]+(?:\s*,\s*[\w.]+)*)")
+_FAR = 400  # lines that are looked at, each way
+
+
+def caught(lines: Sequence[str], number: int) -> str:
+    """The exceptions after which the loop around line `number` (from 1) tries again, as the source
+    names them: ``ConnectionError``; ``Exception`` of a bare except; "" where there is no such loop.
+
+    That is a handler inside of a loop, with the line in it, or a ``try`` inside of a loop that is
+    left where all went well.
+    """
+    if not 0 < number <= len(lines):
+        return ""
+    handler = tried = -1
+    for at, keyword in _around(lines, number - 1):
+        if keyword in ("def", "class"):
+            return ""
+        if keyword == "except" and handler < 0:
+            handler = at
+        elif keyword == "try" and handler < 0 and tried < 0:
+            tried = at
+        elif keyword in ("while", "for") and handler >= 0:
+            return _names(lines[handler])
+        elif keyword in ("while", "for"):
+            return _after(lines, tried) if tried >= 0 and _leaves(lines, tried) else ""
+    return ""
+
+
+def _around(lines: Sequence[str], at: int) -> Iterator[tuple[int, str]]:
+    """The headers of the blocks around a line, innermost first: (place, keyword)."""
+    indent = _indent(lines[at])
+    for n in range(at - 1, max(-1, at - _FAR), -1):
+        own = _indent(lines[n])
+        if own >= indent or not lines[n].strip() or lines[n].lstrip().startswith("#"):
+            continue
+        match = _BLOCK.match(lines[n].lstrip())
+        if match is not None:
+            indent = own
+            yield n, match[1]
+
+
+def _leaves(lines: Sequence[str], tried: int) -> bool:
+    """Whether the block of a ``try``, or its ``else``, ends with a return or break."""
+    last = ""
+    block = ""
+    inner = -1
+    for n in range(tried, min(len(lines), tried + _FAR)):
+        text, indent = lines[n].strip(), _indent(lines[n])
+        if not text or text.startswith("#"):
+            continue
+        if indent < _indent(lines[tried]):
+            break
+        if indent == _indent(lines[tried]):
+            if block in ("try", "else") and re.match(r"(?:return|break)\b", last):
+                return True
+            match = _BLOCK.match(text)
+            block, inner, last = (match[1] if match is not None else ""), -1, ""
+            if n > tried and block not in ("except", "else", "finally"):
+                return False
+            continue
+        inner = indent if inner < 0 else inner
+        last = text if indent == inner else last
+    return block in ("try", "else") and re.match(r"(?:return|break)\b", last) is not None
+
+
+def _after(lines: Sequence[str], tried: int) -> str:
+    """What the first handler of a ``try`` catches."""
+    for n in range(tried + 1, min(len(lines), tried + _FAR)):
+        if lines[n].strip() and _indent(lines[n]) <= _indent(lines[tried]):
+            is_handler = lines[n].lstrip().startswith("except")
+            return _names(lines[n]) if is_handler else ""
+    return ""
+
+
+def _names(header: str) -> str:
+    match = _CAUGHT.match(header.strip())
+    return re.sub(r"\s*,\s*", ", ", match[1])[:80] if match is not None else "Exception"
+
+
+def _indent(line: str) -> int:
+    expanded = line.expandtabs()
+    return len(expanded) - len(expanded.lstrip())

@@ -1,0 +1,73 @@
+"""Which thread of a rank says where the rank is: any that communicates or runs the user's code.
+
+Often that is the main thread. It is not where the main thread only waits for another one: autograd's,
+a pool's, the training loop that Ray runs in a thread beside its event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+
+from ..model.capture import Frame, ThreadSample
+from .place_rules import Place, find_place, python_frames
+from .user_code import is_users
+
+_LOCK_CALLS = frozenset({"wait", "acquire", "_wait_for_tstate_lock"})
+_BETWEEN_RANKS = ("collective", "p2p", "start", "end")
+
+Find = Callable[[Sequence[Frame], bool], Place]
+Placed = tuple[ThreadSample, Place]
+
+
+def rank_thread(
+    threads: Sequence[ThreadSample],
+    blocked: Container[object] = frozenset(),
+    find: Find = find_place,
+) -> tuple[ThreadSample | None, Place]:
+    """The thread that says where a rank is, and its place.
+
+    The main thread, unless it waits for another thread of its process that is in a communication or
+    runs: then that one. `blocked` holds the ids of threads that did not run between the samples.
+    """
+    if not threads:
+        return None, Place("")
+    main = next((t for t in threads if t.name == "MainThread"), threads[0])
+    place = find(main.frames, main.tid in blocked)
+    if place.communicates:
+        return main, place
+    with_stacks = [t for t in threads if t is not main and t.frames]
+    if place.delegated or _is_librarys(main, place, blocked):
+        others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
+        return _at_work(others) or (main, place)
+    if _waits_for_lock(main, place):
+        others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
+        between = (found for found in others if found[1].kind in _BETWEEN_RANKS)
+        return next(between, (main, place))
+    return main, place
+
+
+def _is_librarys(main: ThreadSample, place: Place, blocked: Container[object]) -> bool:
+    """Whether no line of the main thread is the user's, and it did not run: a worker's own loop."""
+    if place.kind != "code" or main.tid not in blocked:
+        return False
+    return not any(is_users(frame) for frame in python_frames(main.frames))
+
+
+def _waits_for_lock(thread: ThreadSample, place: Place) -> bool:
+    """Whether it waits for a lock, an event or a queue that another thread may serve."""
+    python = python_frames(thread.frames)
+    if not python or is_users(python[0]):
+        return False
+    of_lock = python[0].name.rpartition(".")[2] in _LOCK_CALLS
+    return place.kind == "queue" or (of_lock and python[0].file.endswith("/threading.py"))
+
+
+def _at_work(others: Sequence[Placed]) -> Placed | None:
+    """The thread that does the work that the main one waits for."""
+    for thread, place in others:
+        if place.communicates or place.kind in ("data", "checkpoint"):
+            return thread, place
+    # A training loop in a thread that is elsewhere: the one thread with a line of the user's own,
+    # if there is just one.
+    own = [(t, p) for t, p in others if p.frame is not None and is_users(p.frame)]
+    return own[0] if len(own) == 1 else None

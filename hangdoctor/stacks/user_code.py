@@ -1,0 +1,66 @@
+"""Whose code a frame is: the user's own, a framework's, or a part of Python and torch.
+
+A sentence names the user's line, since that is the one that a reader knows and can change; what the
+framework did below it is evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..model.capture import Frame
+
+_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
+TORCH = re.compile(r"site-packages/torch/|^torch/")
+# Below a framework, too: their frames say the least.
+_FOUNDATION = re.compile(r"(?:site-packages/|dist-packages/|^)(?:torch|deepspeed|numpy)/")
+_INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
+# py-spy's text, a person's files: paths begin at the package.
+_PACKAGES = re.compile(
+    r"^(?:accelerate|apex|colossalai|composer|datasets|diffusers|flash_attn|flax|horovod|ignite|jax"
+    r"|lightning|lightning_fabric|megatron/core|mpi4py|peft|pytorch_lightning|ray|sglang"
+    r"|torchmetrics|torchtitan|transformer_engine|transformers|triton|trl|vllm|webdataset)/"
+)
+# `<eval_with_key>.3`, `<attrs generated init>`: made by libraries. `python -c` and a notebook are not.
+_GENERATED = re.compile(r"^<(?!string>|stdin>|ipython-input)")
+_CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
+
+
+def is_users(frame: Frame) -> bool:
+    """True for a frame of the user's own code: of no installed package, Python or generated code."""
+    return _is_users_file(frame.file)
+
+
+@lru_cache(maxsize=65_536)
+def _is_users_file(file: str) -> bool:
+    if not file or _STANDARD.search(file) or _INSTALLED.search(file) or _FOUNDATION.search(file):
+        return False
+    made = _GENERATED.search(file) or _CONSOLE_SCRIPT.search(file)
+    return not made and _PACKAGES.search(file) is None
+
+
+def is_outer(frame: Frame) -> bool:
+    """True for a frame outside of Python, torch, DeepSpeed and numpy: the user's or a framework's."""
+    return not _is_foundation(frame.file)
+
+
+@lru_cache(maxsize=65_536)
+def _is_foundation(file: str) -> bool:
+    return _STANDARD.search(file) is not None or _FOUNDATION.search(file) is not None
+
+
+def users_frame(python: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code, else `outer_frame`; frames innermost first."""
+    return next((frame for frame in python if is_users(frame)), outer_frame(python))
+
+
+def outer_frame(python: Sequence[Frame]) -> Frame | None:
+    """The innermost frame outside of Python, torch, DeepSpeed and numpy, which may be a
+    framework's; else the innermost.
+    """
+    for frame in python:
+        if is_outer(frame):
+            return frame
+    return python[0] if python else None

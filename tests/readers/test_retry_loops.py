@@ -1,0 +1,100 @@
+"""Which lines of a program are in a loop that tries again after an exception."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from hangdoctor.readers.retry_loops import caught
+
+RETURNS = """
+    def read(url):
+        while True:
+            try:
+                answer = get(url)  # here
+                return answer
+            except (ConnectionError, TimeoutError) as error:
+                log(error)
+                time.sleep(1)  # there
+"""
+BREAKS = """
+    for attempt in range(1000):
+        try:
+            with open(path) as file:
+                data = file.read()  # here
+        except OSError:
+
+            # the file system may come back
+            if attempt > 3:
+                warn()  # there
+        else:
+            break
+"""
+BARE = """
+    while not done:
+        try:
+            done = step()
+        except:
+            restore()  # here
+"""
+TRAINING = """
+    def train(loader):
+        for batch in loader:
+            try:
+                loss = step(batch)  # here
+                total += loss
+            except OutOfMemory:
+                continue
+"""
+ITERATING = """
+    while True:
+        try:
+            batch = next(it)
+            if batch is None:
+                break
+            step(batch)  # here
+        except StopIteration:
+            break
+"""
+ENDS = """
+    def outer():
+        while True:
+            def inner():
+                try:
+                    return get()  # here
+                except ValueError:
+                    pass  # there
+            inner()
+"""
+ONCE = """
+    def f():
+        try:
+            return get()  # here
+        except ValueError:
+            return other()  # there
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "marks", "names"),
+    [
+        (RETURNS, ("here", "there"), "ConnectionError, TimeoutError"),
+        (BREAKS, ("here", "there"), "OSError"),
+        (BARE, ("here",), "Exception"),
+        (TRAINING, ("here",), ""),
+        (ITERATING, ("here",), ""),
+        (ENDS, ("here", "there"), ""),
+        (ONCE, ("here", "there"), ""),
+    ],
+)
+def test_loops_that_try_again(source: str, marks: tuple[str, ...], names: str) -> None:
+    lines = textwrap.dedent(source).split("\n")
+    for mark in marks:
+        number = next(n for n, line in enumerate(lines, 1) if f"# {mark}" in line)
+        assert caught(lines, number) == names
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1, 2, 99])
+def test_lines_that_are_not_there(number: int) -> None:
+    assert caught([], number) == "" and caught(["x"], number) == ""
