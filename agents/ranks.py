@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from hangdoctor.errors import BadInput
 from hangdoctor.model.capture import ThreadSample
 from hangdoctor.model.process_end import ProcessEnd
-from hangdoctor.readers import blackbox, discover, proc, pyspy
+from hangdoctor.readers import blackbox, discover, job_choice, proc, pyspy
 from hangdoctor.readers import box_history as history
 from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.process_exits import ExitWatch
@@ -94,6 +94,7 @@ class Ranks:
         self._next_boxes = 0.0
         self._came_at = 0.0
         self._others: list[discover.Job] = []
+        self.meant: discover.Job | None = None  # the one that was taken last
 
     # ----------------------------------------------------------------- coming and going
 
@@ -115,9 +116,10 @@ class Ranks:
         if not jobs:
             found, more = self.host.unnumbered(found)
             jobs, cost = [j for j in found if self.wanted(j)], cost + more
-        self._others = [j for j in found if j not in jobs]
-        if jobs:
-            self._take(jobs[0])
+        self.meant = job_choice.preferred(jobs) if jobs else self.meant
+        self._others = [j for j in found if j is not self.meant]
+        if jobs and self.meant is not None:
+            self._take(self.meant)
         if self._may_come_late(now):
             rest_s, share = 1.0, _SEARCH_SHARE_EARLY
         else:
@@ -213,9 +215,9 @@ class Ranks:
             self.tracked[box.rank] = tracked
 
     @property
-    def others(self) -> list[str]:
-        """Jobs that are here now and are not meant."""
-        return sorted(job.key for job in self._others if _runs(job))
+    def others(self) -> list[discover.Job]:
+        """Jobs that are here now and are not meant, the newest first."""
+        return [job for job in self._others if _runs(job)]
 
     @property
     def alive(self) -> int:

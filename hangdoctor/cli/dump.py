@@ -146,15 +146,11 @@ def command(**flags: object) -> None:
     )
     whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
     capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
-    for note in (
-        n
-        for node in capture.nodes
-        for n in node.notes
-        if n.startswith("captured job ") and not quiet
-    ):
-        pipes.say(
-            f"hangdoctor: {note}", err=True
-        )  # a choice was made; with --quiet it is only in the JSON and the bundle
+    chosen = [n for node in capture.nodes for n in node.notes if n.startswith("captured job ")]
+    if quiet:  # what the person chose needs no line
+        chosen = [] if options.job else chosen[:1]
+    for note in chosen:
+        pipes.say(f"hangdoctor: {note}", err=True)
     diagnosis = diagnose(capture)
     saved, trouble = (
         ("", None)

@@ -124,7 +124,7 @@ def _say_who_is_missing(job: str) -> None:
     if not any(j.is_named(job) for j in found):
         named = f" of job {job}" if job else ""
         pipes.say(
-            f"hangdoctor: waiting for ranks{named}; {job_choice.here_now([j.key for j in found])}",
+            f"hangdoctor: waiting for ranks{named}; {job_choice.here_now(found)}",
             err=True,
         )
 

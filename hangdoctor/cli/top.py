@@ -122,6 +122,9 @@ def _print(source: Source, json_file: str | None, wanted: str) -> None:
     from ..top.screen import plain
 
     seen = settled(source, SystemClock())
+    choice = source.choice() if isinstance(source, LocalSource) else ""
+    if choice:
+        pipes.say(f"hangdoctor: {choice}", err=True)
     if not json_file:
         for line in plain(seen, wanted):
             pipes.say(line)

@@ -5,58 +5,75 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import NoRanksFound
-from ..text.job_names import short_job
-from ..text.plural import count
+from . import job_process, lost_ranks
 from .discover import Job
+from .job_words import here_now, in_brief, listed, own_users
 from .jobnames import is_exactly
 
-_NAMED = 6  # jobs in one line
+__all__ = ["here_now", "in_brief", "listed", "named", "preferred", "select_job", "why_taken"]
 
 
 def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
-    """The job that `wanted` names (its key, or a part of it), otherwise the newest; with a note
-    where there was a choice.
+    """The job that `wanted` names (its key, a part of it, or one of its processes), otherwise the
+    one that is most likely meant; with a note where there was a choice.
 
     Raises:
         NoRanksFound: there is none, or none of that name.
     """
     if not jobs:
         raise NoRanksFound("no rank processes found on this host")
-    job = _named(jobs, wanted)
+    job = _one_named(jobs, wanted) if wanted else preferred(jobs)
     notes = list(job.notes)
-    several = len({j.user for j in jobs}) > 1
-    others = [_in_brief(j, with_user=several) for j in jobs if j is not job]
+    others = [j for j in jobs if j is not job]
     if others:
-        how = "--job" if wanted else "the newest; choose another with --job"
-        notes.append(
-            f"captured job {short_job(job.key)} ({how}); also on this host: {', '.join(others)}"
-        )
+        several = len({j.user for j in jobs}) > 1
+        how = "named by --job" if wanted else why_taken(job, jobs)
+        beside = listed(others, with_user=several)
+        taken = in_brief(job, with_user=several)
+        notes.append(f"captured job {taken}, {how}; also on this host: {beside}")
     return job, notes
 
 
-def _named(jobs: list[Job], wanted: str) -> Job:
-    matching = [j for j in jobs if is_exactly(wanted, *j.names)]
-    matching = matching or [j for j in jobs if j.is_named(wanted)]
+def preferred(jobs: Sequence[Job]) -> Job:
+    """The job that is meant where none was named: of this user before those of others, with all
+    its ranks before what others have left behind or run alone, then the newest. `jobs` has one.
+    """
+    own = own_users()
+    return max(jobs, key=lambda job: (job.user in own, _is_whole(job), job.started))
+
+
+def _is_whole(job: Job) -> bool:
+    """Whether it has several ranks, and all of them that were started on this host."""
+    return max(f.world_size for f in job.ranks) > 1 and not lost_ranks.absent(job)
+
+
+def why_taken(job: Job, jobs: Sequence[Job]) -> str:
+    """Why `preferred` took this one, and how to choose another."""
+    newest = max(jobs, key=lambda j: j.started)
+    own = own_users()
+    if job is newest:
+        why = "the newest"
+    elif job.user in own and newest.user not in own:
+        why = "your newest"
+    else:
+        why = "the newest with all its ranks"
+    return f"{why} (choose another with --job KEY)"
+
+
+def named(jobs: Sequence[Job], wanted: str) -> list[Job]:
+    """The jobs that `wanted` names: exactly, by a part of the key, or by a process of the job."""
+    exact = [j for j in jobs if is_exactly(wanted, *j.names)]
+    return exact or [j for j in jobs if j.is_named(wanted)] or job_process.jobs_of(wanted, jobs)
+
+
+def _one_named(jobs: list[Job], wanted: str) -> Job:
+    matching = named(jobs, wanted)
     if not matching:
-        names = ", ".join(short_job(j.key) for j in jobs)
         raise NoRanksFound(
-            f"no job '{wanted}' on this host", f"Running here: {names}. Choose one with --job."
+            f"no job '{wanted}' on this host",
+            f"Running here: {listed(jobs)}. Choose one with --job.",
         )
     # Of several users' under one name, the one with most ranks: a process that only borrows the
     # name is alone.
     alike = [j for j in matching if j.key == matching[0].key]
     return max(alike, key=lambda j: len(j.ranks))
-
-
-def _in_brief(job: Job, *, with_user: bool) -> str:
-    owner = f"of {job.user}, " if with_user else ""
-    return f"{short_job(job.key)} ({owner}{count(len(job.ranks), 'rank')})"
-
-
-def here_now(keys: Sequence[str]) -> str:
-    """The jobs on this host, for a person who gave the name of another one."""
-    if not keys:
-        return "no other job is on this host"
-    named = ", ".join(map(short_job, keys[:_NAMED]))
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
-    return f"jobs on this host: {named}{more}"

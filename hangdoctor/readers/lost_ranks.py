@@ -19,24 +19,29 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
     """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps
     among the local ranks.
     """
-    present = {f.rank for f in job.ranks}
-    expected = _expected(job.ranks)
-    absent = sorted(expected - present)
-    if not absent:
+    gone = absent(job)
+    if not gone:
         return []
     zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
     world = max(f.world_size for f in job.ranks)
     # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the
     # order shows which is which.
-    matched = dict(zip(absent, zombies, strict=True)) if len(zombies) == len(absent) else {}
+    matched = dict(zip(gone, zombies, strict=True)) if len(zombies) == len(gone) else {}
     lost = []
-    for rank in absent:
+    for rank in gone:
         pid = matched.get(rank, 0)
         code = proc.exit_code(pid) if pid else None
         lost.append(
             RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code)
         )
     return lost
+
+
+def absent(job: Job) -> list[int]:
+    """Numbers of the ranks that were started on this host, as far as that is known, and are no
+    more.
+    """
+    return sorted(_expected(job.ranks) - {f.rank for f in job.ranks})
 
 
 def _expected(ranks: list[Found]) -> set[int]:

@@ -22,9 +22,11 @@ from ..clock import Clock
 from ..errors import BadInput, CollectorError
 from ..model.operations import spoken
 from ..readers import blackbox, job_choice, proc, pyspy
+from ..readers.discover import Job
 from ..text.durations import duration
 from ..text.job_names import short_job
 from ..text.plain import safe_name
+from ..text.plural import count
 from ..text.ranges import number_in
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
@@ -86,10 +88,11 @@ class Watched(Protocol):
 
     job: str
     world_size: int
+    meant: Job | None
 
     @property
-    def others(self) -> list[str]:
-        """Keys of jobs that are here and are not meant."""
+    def others(self) -> list[Job]:
+        """Jobs that are here and are not meant."""
 
     def search(self) -> None:
         """Look for ranks that have come."""
@@ -120,14 +123,28 @@ class LocalSource:
         }
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
-            picture.sentence = f"No rank of job {self.job} on this host; {job_choice.here_now(self.watched.others)}"
+            here = job_choice.here_now(self.watched.others)
+            picture.sentence = f"No rank of job {self.job} on this host; {here}"
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)
         mark_behind(rows)
         per_iteration(rows, pace_s)
-        return LiveRanks(
-            picture, rows, f"{short_job(self.watched.job) or 'no job'} on {self.node}", pace_s
-        )
+        title = f"{short_job(self.watched.job) or 'no job'} on {self.node}"
+        if rows and not self.job and self.watched.others:
+            title += f", also here: {count(len(self.watched.others), 'other job')} (--job KEY)"
+        return LiveRanks(picture, rows, title, pace_s)
+
+    def choice(self) -> str:
+        """Which job was taken and why, where none was named and there are several; else ""."""
+        taken, others = self.watched.meant, self.watched.others
+        if self.job or taken is None or not others:
+            return ""
+        jobs = [taken, *others]
+        several = len({job.user for job in jobs}) > 1
+        brief = job_choice.in_brief(taken, with_user=several)
+        why = job_choice.why_taken(taken, jobs)
+        beside = job_choice.listed(others, with_user=several)
+        return f"job {brief}, {why}; also on this host: {beside}"
 
     def capture(self) -> str:
         """The verdict of a `hangdoctor dump` of this host, and its bundle.

@@ -146,7 +146,7 @@ def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) ->
         )
         loud = hangdoctor("dump", *flags, "--no-bundle", cwd=tmp_path)
     assert quiet.stderr == "" and len(quiet.stdout.splitlines()) == 1
-    told = " (--job); also on this host: "
+    told = ", named by --job; also on this host: "
     assert told in " ".join(json.loads((tmp_path / "verdict").read_text())["notes"])
     assert told in loud.stderr
 

@@ -5,6 +5,7 @@ where /proc decides.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -189,29 +190,37 @@ def test_two_runs_under_one_key() -> None:
     assert discover._job("j", two).started == 22.0
 
 
+TWO = {"local_world_size": 2, "world_size": 2, "argv": ["python", "-u", "/a/train.py", "--x"]}
+ALONE = TWO | {"local_world_size": 1, "world_size": 1}
 JOBS = [
-    Job("b:1", [found(1, 0)], 9.0),
-    Job("a:10", [found(2, 0), found(3, 1)], 5.0),
-    Job("a:1", [found(4, 0, user="x")], 1.0),
+    Job("b:1", [found(1, 0, **TWO)], 9.0),
+    Job("a:10", [found(2, 0, **TWO), found(3, 1, **TWO)], 5.0),
+    Job("a:1", [found(4, 0, user="x", **ALONE)], 1.0),
 ]
 
 
 def test_which_job_is_shown() -> None:
     job, notes = job_choice.select_job(JOBS)
-    assert job.key == "b:1" and notes == [
-        "captured job b:1 (the newest; choose another with --job); also on this host: a:10 (of me, 2 ranks), a:1 (of x, 1 rank)"
-    ]
+    assert job.key == "a:10", "all its ranks are there, b:1 lacks one"
+    [note] = notes
+    age = r"[\d.]+ (s|min|h)"
+    assert re.fullmatch(
+        rf"captured job a:10 \(of me, 2 ranks of train.py, pid 2, {age}\), the newest with all its "
+        rf"ranks \(choose another with --job KEY\); also on this host: b:1 \(of me, 1 of 2 ranks of "
+        rf"train.py, pid 1, {age}\), a:1 \(of x, 1 rank of train.py, pid 4, {age}\)",
+        note,
+    )
     job, notes = job_choice.select_job(JOBS, "a:1")
-    assert job.key == "a:1" and "captured job a:1 (--job)" in notes[0]
+    assert job.key == "a:1" and ", named by --job; also on this host: " in notes[0]
     assert job_choice.select_job(JOBS, "10")[0].key == "a:10"
     assert job_choice.select_job(JOBS[:1]) == (JOBS[0], [])
     alike = [Job("a", [found(1, 0)], 9.0), Job("a", [found(2, 0), found(3, 1)], 5.0)]
-    assert job_choice.select_job(alike)[0] is alike[1], (
+    assert job_choice.select_job(alike, "a")[0] is alike[1], (
         "a process that only borrows the name is alone"
     )
     with pytest.raises(NoRanksFound, match="no job 'zz' on this host") as error:
         job_choice.select_job(JOBS, "zz")
-    assert "Running here: b:1, a:10, a:1." in error.value.help
+    assert error.value.help.startswith("Running here: b:1 (of me, 1 of 2 ranks of train.py, pid 1,")
     with pytest.raises(NoRanksFound, match="no rank processes found"):
         job_choice.select_job([], "a")
 

@@ -1,0 +1,122 @@
+"""How jobs on one host are listed and chosen: by tables, and with real processes where /proc
+decides.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from hangdoctor.readers import job_choice, job_process, job_words
+from hangdoctor.readers.discover import Found, Job
+
+
+def rank(pid: int, number: int, **more: Any) -> Found:
+    of = {"ppid": 1, "world_size": 2, "local_rank": number, "local_world_size": 2, "job": "j"}
+    of |= {"started": float(pid), "user": min(job_words.own_users()), "argv": ["python", "a.py"]}
+    of |= {"environ": {"RANK": str(number)}}
+    return Found(pid=pid, rank=number, **(of | more))
+
+
+def job(key: str, at: float, ranks: int = 2, **more: Any) -> Job:
+    return Job(key, [rank(int(at) * 10 + n, n, **more) for n in range(ranks)], at)
+
+
+@pytest.mark.parametrize(
+    ("argv", "script"),
+    [
+        (["python", "-u", "/a/train.py", "--epochs", "3"], "train.py"),
+        (["python", "-m", "pkg.train", "x.py"], "pkg.train"),
+        (["python", "-W", "ignore", "-X", "dev", "t.py"], "t.py"),
+        (["python", "-c", "pass", "not-a-script.py"], "python -c"),
+        (["python", "-"], "python"),
+        (["my title: step 3"], "my title: step 3"),
+        (["python", "evil\x1b[2J\u202e.py"], "evil\\u{1b}[2J\\u{202e}.py"),
+        (["python", "n" * 300], "n" * 40),
+        ([], "python"),
+    ],
+)
+def test_what_a_rank_runs(argv: list[str], script: str) -> None:
+    assert job_words.script_of(rank(1, 0, argv=argv)) == script
+
+
+_SPAWNS = """import multiprocessing, time
+if __name__ == "__main__":
+    context = multiprocessing.get_context("{method}")
+    one = context.Process(target=time.sleep, args=(600,), daemon=True)
+    one.start()
+    print(one.pid, flush=True)
+    one.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_a_spawned_rank_has_the_script_of_its_parent(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "spawns.py"
+    script.write_text(_SPAWNS.format(method=method))
+    words = [sys.executable, str(script)]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        try:
+            child = psutil.Process(int(parent.stdout.readline()))
+            spawned = rank(child.pid, 0, argv=child.cmdline(), ppid=child.ppid())
+            assert job_words.script_of(spawned) == "spawns.py"
+        finally:
+            os.killpg(parent.pid, 9)
+
+
+def test_a_job_in_brief() -> None:
+    one = job("torchrun:a", 5.0)
+    assert job_words.in_brief(one, now=170.0) == "a (2 ranks of a.py, pid 50, 2 min)"
+    two = job("torchrun:a", 5.0, ranks=1, user="bob")
+    brief = job_words.in_brief(two, with_user=True, now=51.0)
+    assert brief == "a (of bob, 1 of 2 ranks of a.py, pid 50, 1 s)"
+    many = [job(f"j{n}", float(n)) for n in range(1, 9)]
+    assert job_words.listed(many).endswith(" and 2 more")
+
+
+def test_the_job_that_is_meant_where_none_is_named() -> None:
+    own, newer, other = job("own", 3.0), job("newer", 5.0), job("other", 9.0, user="bob")
+    alone = job("alone", 10.0, ranks=1, world_size=1, local_world_size=1)
+    rest = job("rest", 11.0, ranks=1)
+    assert job_choice.preferred([rest, alone, other, newer, own]) is newer
+    assert job_choice.preferred([rest, other, alone]) is rest, "own before others'"
+    assert job_choice.why_taken(newer, [other, newer]).startswith("your newest (")
+    assert job_choice.why_taken(newer, [rest, newer]).startswith("the newest with all its ranks (")
+    assert job_choice.why_taken(newer, [newer, own]).startswith("the newest (")
+    theirs = [job("rest", 11.0, ranks=1, user="bob"), other, job("old", 1.0, user="eve")]
+    assert job_choice.preferred(theirs) is other, "of others' jobs, too, one that is complete"
+
+
+def test_any_process_of_a_job_names_it() -> None:
+    """A launcher, its rank and what the rank has started, as real processes."""
+    sleep = "import time; print('up', flush=True); time.sleep(600)"
+    start = "import subprocess, sys; p = subprocess.Popen([sys.executable, *sys.argv[1:]]);"
+    start += "print(p.pid, flush=True); p.wait()"
+    words = [sys.executable, "-c", start, "-c", start, "-c", sleep]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as top:
+        assert top.stdout is not None
+        try:
+            number, child = int(top.stdout.readline()), int(top.stdout.readline())
+            assert top.stdout.readline() == "up\n"
+            here = Job("a:43673", [rank(number, 0)], 1.0)
+            jobs = [job("b:1", 400_000.0), here]
+            for pid in (top.pid, number, child):
+                assert job_choice.select_job(jobs, str(pid))[0] is here
+            with subprocess.Popen([sys.executable, "-c", sleep]) as stranger:
+                assert job_process.jobs_of(str(stranger.pid), jobs) == []
+                stranger.kill()
+            assert job_process.jobs_of("1", jobs) == [], "the first process is above all"
+            assert job_choice.select_job(jobs, "43673")[0] is here, "a name comes first"
+            named = [Job(f"x:{number}", [rank(7, 0)], 1.0), here]
+            assert job_choice.select_job(named, str(number))[0] is named[0]
+        finally:
+            os.killpg(top.pid, 9)
