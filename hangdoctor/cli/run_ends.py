@@ -111,7 +111,8 @@ class EndsWatch:
         self._descend(self.command, of_rank=False, boxed=boxed)
         for pid in boxed - self._seen:
             self._watch(pid)
-        if self._file < 0 and any(w.rank >= 0 for w in self._known.values()):
+        # Ranks that multiprocessing starts have no number in their environment: their boxes do.
+        if self._file < 0 and any(w.rank >= 0 or w.pid in boxed for w in self._known.values()):
             self._open()
 
     def _descend(self, pid: int, of_rank: bool, boxed: set[int]) -> None:
@@ -181,7 +182,7 @@ class EndsWatch:
             out_of_memory=memory,
         )  # fmt: skip
         self.ends.append(end)
-        if self._file < 0 and end.rank >= 0:
+        if self._file < 0 and (end.rank >= 0 or end.boxed):
             self._open()
         if self._file >= 0:
             os.write(self._file, msgspec.json.encode(end) + b"\n")

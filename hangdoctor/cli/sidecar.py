@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -16,9 +17,10 @@ from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
-from ..readers import discover, job_choice
+from ..readers import job_choice
 from ..sidecar.wiring import collect
 from ..text.job_names import short_job
+from ..text.ranges import format_ranks
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import complete, pipes
@@ -47,7 +49,7 @@ from .watch_flags import watch_flags
     default="",
     metavar="KEY",
     shell_complete=complete.jobs_here,
-    help="The job, if a host runs several (default: the newest).",
+    help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
 )
 @watch_flags
 @click.option(
@@ -64,11 +66,14 @@ def command(**flags: Any) -> None:
     and does not change the job. Choose one target: --jobid, --hostfile, --pbs or --local.
     """
     target = _target(flags)
-    if target == "here" and not flags["job"]:
-        flags["job"] = _job_here()
+    if target == "here":
+        flags["job"] = _job_here(str(flags["job"]))
     folder = _folder(flags)
+    new = not folder.exists()
     with only_collector(folder):
-        _watch(folder, target, flags)
+        seen = _watch(folder, target, flags)
+    if new and not seen and not any((folder / "incidents").glob("*/")):
+        shutil.rmtree(folder, ignore_errors=True)  # only keys, and logs of nothing
 
 
 def _target(flags: dict[str, object]) -> str:
@@ -86,14 +91,12 @@ def _target(flags: dict[str, object]) -> str:
     return named[0]
 
 
-def _watch(folder: Path, target: str, flags: dict[str, Any]) -> None:
-    """Run agents and collector until the job ends."""
+def _watch(folder: Path, target: str, flags: dict[str, Any]) -> bool:
+    """Run agents and collector until the job ends; whether a rank was ever seen."""
     keys.make(folder)
     words = ["--folder", str(folder)]
     if flags["job"]:
         words += ["--job", str(flags["job"])]
-    if flags["here"]:
-        _say_who_is_missing(str(flags["job"]))
     commands = _commands(target, flags, words)
     agents = KeptAgents(
         commands,
@@ -105,28 +108,34 @@ def _watch(folder: Path, target: str, flags: dict[str, Any]) -> None:
     try:
         nodes = [command.node for command in commands]
         more = {"insecure": False, "lonely": 10.0, "dismiss": True, "nodes": nodes}
-        collect(folder, {**flags, **more})
+        seen = collect(folder, {**flags, **more})
     finally:
         agents.stop()
     if agents.trouble:
         raise LauncherError(agents.trouble, f"See the agents' logs in {folder / 'logs'}.")
+    return seen
 
 
-def _job_here() -> str:
-    """The key of the newest job on this host, "" before there is one: its state is kept under it."""
-    found = discover.find_jobs()
-    return found[0].key if found else ""
+def _job_here(wanted: str) -> str:
+    """The key of the job to watch, under which its state is kept: of the one that `wanted` names,
+    else of the one most likely meant; `wanted` before there is one. Prints which.
 
-
-def _say_who_is_missing(job: str) -> None:
-    """A sidecar may be started before its job. It prints that it waits, since a name can be misspelt."""
-    found = discover.find_jobs()
-    if not any(j.is_named(job) for j in found):
-        named = f" of job {job}" if job else ""
+    A sidecar may be started before its job. It prints that it waits, since a name can be misspelt.
+    """
+    jobs = job_choice.all_here()
+    found = job_choice.named(jobs, wanted) if wanted else jobs
+    if not found:
+        named = f" of job {wanted}" if wanted else ""
         pipes.say(
-            f"hangdoctor: waiting for ranks{named}; {job_choice.here_now(found)}",
+            f"hangdoctor: waiting for ranks{named}; {job_choice.here_now(jobs)}",
             err=True,
         )
+        return wanted
+    job = job_choice.preferred(found)
+    pids = format_ranks(found.pid for found in job.ranks)
+    taken = job_choice.choice(job, jobs, wanted)
+    pipes.say(f"hangdoctor: watching processes {pids} of job {taken}", err=True)
+    return job_choice.key_of(wanted, jobs) or job.key
 
 
 def _end() -> None:

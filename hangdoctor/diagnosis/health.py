@@ -34,6 +34,7 @@ class Reason(Enum):
     ONE_RANK = auto()
     ONE_SAMPLE = auto()
     NOTHING_STANDS_OUT = auto()
+    OVER = auto()
 
 
 class Remaining(Struct, frozen=True):
@@ -117,6 +118,8 @@ def _by_motion(case: Case) -> Remaining:
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
     if at_work:
         return Remaining(Reason.NONE_WAITS, ranks_of(at_work))
+    if case.capture.over:
+        return Remaining(Reason.OVER)
     if any(v.motion == "unknown" for v in case.alive):
         return Remaining(Reason.ONE_SAMPLE)
     return Remaining(Reason.NOTHING_STANDS_OUT)

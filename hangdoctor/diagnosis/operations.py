@@ -8,10 +8,12 @@ from .case import Case
 from .draft import Draft
 from .findings import Doing, Finding
 from .ops import OpsEvidence, diagnose_ops
+from .ops.evidence import Remark
 from .ops.movement import moved_ranks
 from .recorders import records_of
 from .view import RankView
 
+_OF_LIVING = (Remark.ONE_CAPTURE, Remark.IN_PASSING, Remark.SOME_MOVED)
 _KINDS_OF_FACTS = ("io_wait", "interpreter_lock")  # more than a stack says about a rank outside
 
 
@@ -21,7 +23,10 @@ def run(case: Case, draft: Draft) -> None:
         return
     draft.ops = diagnose_ops(gather(case, draft.facts))
     draft.waits = draft.ops.waits
-    draft.notes += draft.ops.notes
+    notes = draft.ops.notes
+    if case.capture.over:  # processes that have ended do not move, and cannot be captured again
+        notes = [note for note in notes if note.remark not in _OF_LIVING]
+    draft.notes += notes
 
 
 def leave_out_unasked(case: Case, draft: Draft) -> None:

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import NoRanksFound
-from . import job_process, lost_ranks
+from . import discover, families, job_process, lost_ranks
 from .discover import Job
 from .job_words import here_now, in_brief, listed, own_users
 from .jobnames import is_exactly
 
-__all__ = ["here_now", "in_brief", "listed", "named", "preferred", "select_job", "why_taken"]
+_SEARCH_S = 4.0  # milliseconds, where every process answers
+
+__all__ = [
+    "all_here",
+    "here_now",
+    "in_brief",
+    "key_of",
+    "listed",
+    "named",
+    "preferred",
+    "select_job",
+    "why_taken",
+]
 
 
 def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
@@ -24,14 +36,20 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
         raise NoRanksFound("no rank processes found on this host")
     job = _one_named(jobs, wanted) if wanted else preferred(jobs)
     notes = list(job.notes)
-    others = [j for j in jobs if j is not job]
-    if others:
-        several = len({j.user for j in jobs}) > 1
-        how = "named by --job" if wanted else why_taken(job, jobs)
-        beside = listed(others, with_user=several)
-        taken = in_brief(job, with_user=several)
-        notes.append(f"captured job {taken}, {how}; also on this host: {beside}")
+    if len(jobs) > 1:
+        notes.append(f"captured job {choice(job, jobs, wanted)}")
     return job, notes
+
+
+def choice(job: Job, jobs: Sequence[Job], wanted: str) -> str:
+    """The job that was taken, and, where there are others: why, and which these are."""
+    several = len({j.user for j in jobs}) > 1
+    taken = in_brief(job, with_user=several)
+    others = [j for j in jobs if j is not job]
+    if not others:
+        return taken
+    how = "named by --job" if wanted else why_taken(job, jobs)
+    return f"{taken}, {how}; also on this host: {listed(others, with_user=several)}"
 
 
 def preferred(jobs: Sequence[Job]) -> Job:
@@ -58,6 +76,23 @@ def why_taken(job: Job, jobs: Sequence[Job]) -> str:
     else:
         why = "the newest with all its ranks"
     return f"{why} (choose another with --job KEY)"
+
+
+def all_here() -> list[Job]:
+    """All jobs on this host, newest first: those that nothing numbers, too."""
+    held: set[int] = set()
+    jobs, _ = discover.search("", _SEARCH_S, held)
+    return families.with_families(jobs, discover.uid_of(""), _SEARCH_S / 2, held)
+
+
+def key_of(wanted: str, jobs: Sequence[Job]) -> str:
+    """The key of the job whose process `wanted` is, where it is no job's name; else `wanted`. What
+    looks for a job again and again needs a name: a process may end before its job.
+    """
+    if not wanted or any(job.is_named(wanted) for job in jobs):
+        return wanted
+    of = job_process.jobs_of(wanted, jobs)
+    return preferred(of).key if of else wanted
 
 
 def named(jobs: Sequence[Job], wanted: str) -> list[Job]:

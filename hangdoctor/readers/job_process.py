@@ -16,14 +16,14 @@ def jobs_of(wanted: str, jobs: Sequence[Job]) -> list[Job]:
     process of theirs. A shell that has started several jobs belongs to each of them.
     """
     pid = number_in(wanted)
-    if pid <= 1:
-        return []
     return [job for job in jobs if is_process_of(pid, [found.pid for found in job.ranks])]
 
 
 def is_process_of(pid: int, ranks: Iterable[int]) -> bool:
     """Whether a living process is one of these ranks, above one of them or below one."""
     pids = set(ranks)
+    if pid <= 1 or not proc.stat_fields(pid):
+        return False
     return bool(pids & {pid, *_above(pid)}) or any(pid in _above(rank) for rank in pids)
 
 

@@ -46,8 +46,8 @@ def choose_folder(folder: str | None, job: str) -> Path:
     )
 
 
-def collect(folder: Path, flags: dict[str, Any]) -> None:
-    """Run a collector in this process until it is ended."""
+def collect(folder: Path, flags: dict[str, Any]) -> bool:
+    """Run a collector in this process until it is ended; whether it ever saw a rank."""
     to_stderr()
     allow_connections()
     if flags["bind"]:
@@ -94,6 +94,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> None:
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
     asyncio.run(serve())
+    return any(node.job for node in core.nodes.values())
 
 
 def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:

@@ -139,12 +139,7 @@ class LocalSource:
         taken, others = self.watched.meant, self.watched.others
         if self.job or taken is None or not others:
             return ""
-        jobs = [taken, *others]
-        several = len({job.user for job in jobs}) > 1
-        brief = job_choice.in_brief(taken, with_user=several)
-        why = job_choice.why_taken(taken, jobs)
-        beside = job_choice.listed(others, with_user=several)
-        return f"job {brief}, {why}; also on this host: {beside}"
+        return f"job {job_choice.choice(taken, [taken, *others], '')}"
 
     def capture(self) -> str:
         """The verdict of a `hangdoctor dump` of this host, and its bundle.

@@ -75,4 +75,5 @@ def test_only_jobs_that_run_are_offered_beside_one_that_runs_and_by_short_names(
     assert "also here" not in alone, alone
     rank(3)
     said = hangdoctor("trace", "status", *where, cwd=tmp_path).stderr
-    assert "using the newest job, cc8dec63-localhost-1; also here: cc8dec62-localhost-1 (" in said
+    assert "using the newest job, cc8dec63-localhost-1 (1 rank of python -c, pid " in said
+    assert "; also here: cc8dec62-localhost-1 (1 rank of " in said

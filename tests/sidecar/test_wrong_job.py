@@ -72,3 +72,34 @@ def test_nothing_is_said_where_ranks_are_here_or_were() -> None:
     )
     assert said(msg.Hello("a", "n1"), msg.Hello("b", "n2", "slurm:1.0", 8)) == []
     assert said() == []
+
+
+def test_a_sidecar_that_never_found_a_rank_leaves_no_folder(job: Job, start: Start) -> None:
+    watch = ("-m", "hangdoctor", "sidecar", "--local", "--folder", str(job.folder))
+    process = start("sidecar", *watch, "--job", f"nosuch-{os.getpid()}")
+    wait_until(
+        lambda: job.said("sidecar", "its agent has connected (1 nodes)") == 1, "its agent reports"
+    )
+    assert (job.folder / "keys").is_dir()
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=20)
+    assert not job.folder.exists(), (job.logs / "sidecar.log").read_text()
+
+
+def test_it_says_at_start_which_job_it_watches(job: Job, start: Start) -> None:
+    key = f"watched-{os.getpid()}"
+    rank = job.rank(0, key)
+    job.rank(0, f"{key}x")
+    watch = ("-m", "hangdoctor", "sidecar", "--local", "--folder", str(job.folder))
+    process = start("sidecar", *watch, "--job", str(rank.pid))
+    wait_until(lambda: job.said("sidecar", "its agent has connected") == 1, "its agent reports")
+    said = (job.logs / "sidecar.log").read_text()
+    [line] = [one for one in said.splitlines() if "watching processes " in one]
+    taken, _, others = line.partition("; also on this host: ")
+    assert f"watching processes {rank.pid} of job {key} (" in taken and f"pid {rank.pid}, " in taken
+    assert taken.endswith(", named by --job") and f"{key}x (" in others
+    process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: job.said("sidecar", "saved in") == 1, "the job is captured")
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+    assert job.folder.is_dir(), "a rank was seen"

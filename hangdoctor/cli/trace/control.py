@@ -119,13 +119,16 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
     if tracing:
         first = min(tracing, key=lambda row: row.rank)
         there = f" on {first.node}" if where.hostfile or where.pbs else ""
-        say(f"to see the calls{there}: {_tail_of(first.rank, where)}")
+        say(f"to see the calls{there}: {_tail_of(first, where)}")
 
 
-def _tail_of(rank: int, where: Where) -> str:
-    """The command that shows the calls of a rank, with the target of this one."""
-    words = ["hangdoctor", "trace", "tail", "--rank", str(rank)]
-    named = (("--jobid", where.jobid), ("--job", where.job), ("--folder", where.folder))
+def _tail_of(row: TracedRank, where: Where) -> str:
+    """The command that shows the calls of a rank, with the target of this one; it names the job, so
+    that a newer one is not taken.
+    """
+    words = ["hangdoctor", "trace", "tail", "--rank", str(row.rank)]
+    job = where.job if where.jobid else row.job
+    named = (("--jobid", where.jobid), ("--job", job), ("--folder", where.folder))
     return shlex.join(words + [w for flag, value in named if value for w in (flag, str(value))])
 
 
@@ -137,10 +140,11 @@ def _switch_here(
     ranks = [r for r in found if r.box.status == "live"]
     if not ranks:
         traced = sorted(r.box.rank for r in found if r.trace is not None)
-        read = (
-            f"To read what they recorded: hangdoctor trace tail --rank {traced[0] if traced else 0}"
-        )
         job = short_job(found[0].box.job)
+        command = (
+            f"hangdoctor trace tail --job {shlex.quote(job)} --rank {traced[0] if traced else 0}"
+        )
+        read = f"To read what they recorded: {command}"
         raise UsageError(f"no rank of job {job} is running", read if traced else NEXT_TIME)
     for folder in sorted({r.folder for r in ranks}):
         requests.write(folder, request)
@@ -185,7 +189,7 @@ def outcome_lines(request: Request, rows: Sequence[TracedRank]) -> Iterator[str]
     waits = f"tracing starts at iteration {request.from_iteration}"
     words = {
         "waiting": waits,
-        "switched off": "off after an internal error; details: hangdoctor trace status",
+        "switched off": f"off after an internal error; details: {_status_of(rows)}",
     }
     obeyed = [r for r in rows if r.obeyed]
     for state in sorted({r.state for r in obeyed}):
@@ -231,10 +235,17 @@ def _unseen_lines(rows: Sequence[TracedRank]) -> Iterator[str]:
     by_all = set.intersection(*map(set, traced)) if traced else set()
     names = [n for n in traced[0] if n and n in by_all] if traced else []
     if names:
-        yield f"no traced rank has imported {', '.join(names)}: misspelt, or imported later; check with: hangdoctor trace status"
+        unseen = ", ".join(names)
+        yield f"no traced rank has imported {unseen}: misspelt, or imported later; check with: {_status_of(rows)}"
         offers = _offers(names, [n for n in rows[0].offered.split(",") if n])
         if offers:
             yield f"names that would match: {', '.join(offers)}"
+
+
+def _status_of(rows: Sequence[TracedRank]) -> str:
+    """The command that shows these ranks again."""
+    job = next((row.job for row in rows if row.job and not row.node), "")
+    return shlex.join(["hangdoctor", "trace", "status", *(["--job", job] if job else [])])
 
 
 def _offers(wanted: Sequence[str], known: Sequence[str]) -> list[str]:

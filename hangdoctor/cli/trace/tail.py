@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from ...errors import BadInput, NoRanksFound, UsageError
 from ...model.calls import CallTrace, Event
 from ...readers.calls import CallsReader, calls_path
 from ...text.durations import duration
+from ...text.job_names import short_job
 from ...text.ranges import format_ranks
 from .. import pipes
 from ..output import progress_to_stderr
@@ -142,7 +144,7 @@ def _rank(ranks: list[Traced], rank: int) -> Traced:
     if traced.trace is None and traced.box.status != "live":
         raise UsageError(f"rank {rank} has ended and was never traced", NEXT_TIME)
     if traced.trace is None:
-        raise _never_traced(rank)
+        raise _never_traced(rank, f" --job {shlex.quote(short_job(traced.box.job))}")
     return traced
 
 

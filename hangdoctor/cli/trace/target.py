@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from ...errors import BadInput, NoRanksFound
 from ...model.calls import CallTrace
-from ...readers import blackbox
+from ...readers import blackbox, discover, job_process, job_words
 from ...readers.blackbox import BlackBox
 from ...readers.calls import CallsReader, calls_path
+from ...readers.discover import Job
 from ...text.job_names import short_job
+from ...text.ranges import number_in
 from .. import complete
 from ..shared_flags import Command, Flag, together
 
@@ -50,7 +52,7 @@ def target_flags(command: Command) -> Command:
             default="",
             metavar="KEY",
             shell_complete=complete.jobs_here,
-            help="The job, if a host runs several (default: the newest).",
+            help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
         ),
         click.option(
             "--folder",
@@ -84,7 +86,8 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
         for b in blackbox.find_boxes(where)
     }
     boxes = [b for b in found.values() if b.status != "stale"]
-    chosen = {name: _present(of) for name, of in blackbox.jobs_named(job, boxes).items()}
+    jobs = blackbox.jobs_named(job, boxes) or _jobs_of_process(job, boxes)
+    chosen = {name: _present(of) for name, of in jobs.items()}
     if not chosen:
         where = f" in {folder}" if folder else " on this host"
         raise NoRanksFound(
@@ -97,19 +100,43 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
         chosen,
         key=lambda k: (
             _runs(chosen[k]),
-            max(b.created_s for b in chosen[k]),
+            any(b.owner == os.geteuid() for b in chosen[k]),
+            _began(chosen[k]),
         ),
     )
     others = [
         name for name in chosen if name != best and _runs(chosen[name]) >= _runs(chosen[best])
     ]
     if others:
-        newest = sorted(others, key=lambda name: -max(b.created_s for b in chosen[name]))
-        named = ", ".join(map(short_job, newest[:_NAMED]))
+        newest = sorted(others, key=lambda name: -_began(chosen[name]))
+        named = ", ".join(_in_brief(name, chosen[name]) for name in newest[:_NAMED])
         named += f" and {len(newest) - _NAMED} more" if len(newest) > _NAMED else ""
-        which = f"using the newest job, {short_job(best)}"
+        whose = "your" if any(_began(chosen[o]) > _began(chosen[best]) for o in others) else "the"
+        which = f"using {whose} newest job, {_in_brief(best, chosen[best])}"
         say(f"{which}; also here: {named} (choose with --job KEY)")
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _jobs_of_process(wanted: str, boxes: Sequence[BlackBox]) -> dict[str, list[BlackBox]]:
+    """The boxes of the jobs that the process of this number belongs to."""
+    live: dict[str, list[int]] = {}
+    for box in boxes:
+        if box.status == "live":
+            live.setdefault(box.job, []).append(box.pid)
+    pid = number_in(wanted)
+    meant = {name for name, pids in live.items() if job_process.is_process_of(pid, pids)}
+    return {name: [box for box in boxes if box.job == name] for name in meant}
+
+
+def _in_brief(name: str, boxes: Sequence[BlackBox]) -> str:
+    """A job as other verbs list it, from those of its processes that are there."""
+    live = [discover.candidate(box.pid, None) for box in boxes if box.status == "live"]
+    ranks = sorted((found for found in live if found is not None), key=lambda found: found.rank)
+    return job_words.in_brief(Job(name, ranks)) if ranks else f"{short_job(name)} (ended)"
+
+
+def _began(boxes: Sequence[BlackBox]) -> float:
+    return max(box.created_s for box in boxes)
 
 
 def _runs(boxes: list[BlackBox]) -> bool:
@@ -168,6 +195,7 @@ class TracedRank(Struct):
     unseen: str = ""  # of the names that are followed, those that the rank has not imported
     offered: str = ""  # names that do match, where some are unseen
     variant: str = ""  # extension or python
+    job: str = ""
     from_iteration: int = -1
     reaches_back_s: float = -1.0
     last_call_s: float = -1.0
@@ -178,7 +206,8 @@ class TracedRank(Struct):
 def row_of(rank: Traced, serial: int = 0) -> TracedRank:
     """The state of a rank's ring; `obeyed` is about the request with this serial number."""
     trace, box = rank.trace, rank.box
-    row = TracedRank(box.rank, box.pid, box.status, note=rank.trouble or box.note)
+    note = rank.trouble or box.note
+    row = TracedRank(box.rank, box.pid, box.status, note=note, job=short_job(box.job))
     if trace is None:
         return row
     row.state, row.events, row.obeyed = (

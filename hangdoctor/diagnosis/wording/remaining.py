@@ -50,6 +50,10 @@ def unknown(of: Remaining) -> str:
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
+        Reason.OVER: (
+            "the job has ended, and no rank left an error, an exit code or a wait. "
+            "The job's own output may name the process that failed: pass it to hangdoctor diagnose, too"
+        ),
         Reason.NOTHING_STANDS_OUT: (
             "no rank differs from the others. Two samples further apart (--settle 10) or black boxes (hangdoctor run) would show more"
         ),
