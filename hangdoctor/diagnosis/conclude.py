@@ -24,7 +24,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     )
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
-        finding.boxed = boxed
+        finding.boxed, finding.over = boxed, case.capture.over
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}

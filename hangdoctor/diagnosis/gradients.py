@@ -11,7 +11,7 @@ from ..stacks.place_rules import GRADIENTS
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
-from .findings import Apart, Finding, InOther, NeverReached
+from .findings import Against, Apart, Finding, InOther, NeverReached, Why
 from .ops.evidence import Note, Remark
 from .recorders import by_recorder
 
@@ -30,6 +30,9 @@ def run(case: Case, draft: Draft) -> None:
     """Drop what the operations blame on ranks that wait in something their records cannot show."""
     if draft.ops is None or by_recorder(case):
         return
+    if case.capture.over:
+        for finding in draft.ops.findings:
+            _turn(finding)
     unseen = {
         v.rank: v
         for v in case.waiting
@@ -50,6 +53,23 @@ def run(case: Case, draft: Draft) -> None:
     place = next(iter(unseen.values())).place
     note = Note(Remark.UNRECORDED_WAIT, tuple(sorted(unseen)), op=place.op, frame=place.frame)
     draft.notes.append(note)
+
+
+def _turn(finding: Finding) -> None:
+    """Without stacks: where most never reached what a few wait in, the few made that call alone.
+
+    Most may have been reducing gradients, of which there is no record.
+    """
+    story, waiters = finding.story, finding.waiters
+    if not finding.unrecorded or waiters is None or not isinstance(story, NeverReached):
+        return
+    if story.op is None or len(finding.ranks) <= len(waiters.ranks):
+        return
+    most = tuple(finding.ranks)
+    finding.kind, finding.ranks, finding.waiters = "order", list(waiters.ranks), None
+    finding.story = InOther(Apart.BEHIND, story.op, most)
+    finding.against = [Against("not_entered", most, Why.UNRECORDED_GRADIENTS)]
+    finding.gradients, finding.unrecorded = True, False
 
 
 def _count(draft: Draft, by_ops: Finding) -> None:

@@ -4,7 +4,9 @@ the calls around it.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from hangdoctor import probe
 from tests.support.plain_ranks import dump, processes, ranks
 from tests.support.ports import free_port
-from tests.support.stage import switches, wait_until
+from tests.support.stage import hangdoctor, switches, wait_until
 
 pytestmark = pytest.mark.torch
 JOB = Path(__file__).parents[1] / "support" / "jobs" / "ddp_job.py"
@@ -42,7 +44,10 @@ def hung(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
             return seen == before
 
         wait_until(rests, "no rank's main thread runs")
-        return dump(folder, f"127.0.0.1:{port}", env=os.environ | environ)
+        verdict = dump(folder, f"127.0.0.1:{port}", env=os.environ | environ)
+        for pid in pids:  # so that none sees another one end
+            os.kill(pid, signal.SIGSTOP)
+        return verdict
 
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
@@ -66,3 +71,12 @@ def test_who_alone_made_the_collective_is_named(tmp_path: Path, boxes: bool) -> 
     if boxes:
         assert "extra call" in cause["summary"] and "#" in cause["summary"]
         assert cause["confidence"] >= 0.7
+
+
+def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(tmp_path: Path) -> None:
+    hung(tmp_path, "only_first", boxes=True)
+    done = hangdoctor("diagnose", str(tmp_path / "boxes"), "--json", "-", cwd=tmp_path)
+    [cause] = json.loads(done.stdout)["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("order", [0])
+    assert "most likely rank 0 made an extra call" in cause["summary"]
+    assert cause["confidence"] < 0.5 and "py-spy" not in cause["advice"]

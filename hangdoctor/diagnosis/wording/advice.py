@@ -25,8 +25,11 @@ def advice(finding: Finding) -> str:
         else ""
     )
     second = ""
-    if finding.unrecorded:
-        second = "Look at its stack: if it is in backward, it waits for ranks that did fewer."
+    if finding.unrecorded and not finding.over:
+        stack = terms.choose(
+            finding.ranks, "Look at its stack: if it is", "Look at their stacks: if they are"
+        )
+        second = f"{stack} in backward, the others made fewer steps."
     if isinstance(finding.story, f.NeverReached) and any(
         a.why is f.Why.UNRECORDED_TRANSFER for a in finding.against
     ):

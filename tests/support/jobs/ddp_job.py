@@ -1,4 +1,4 @@
-"""Four ranks of DistributedDataParallel that evaluate every third step: `ddp_job.py FOLDER FAULT`.
+"""Four ranks of DistributedDataParallel that evaluate after the sixth step: `ddp_job.py FOLDER FAULT`.
 
 `empty`: rank 3 has no validation data and returns before the collective. `only_first`: rank 0 alone
 evaluates. Each rank writes `at.<rank>` before the call that it will hang in.
@@ -17,7 +17,7 @@ rank = int(os.environ["RANK"])
 
 
 def evaluates(step):
-    return step == 3 and (rank == 0 or fault == "empty")
+    return step == 6 and (rank == 0 or fault == "empty")
 
 
 def evaluate(shard):
@@ -29,18 +29,20 @@ def evaluate(shard):
     return torch.stack(parts).sum().item()
 
 
-def train_step(model, step):
-    if step == 4:
+def train_step(model, optimizer, step):
+    if step == 7:
         (folder / f"at.{rank}").touch()
     model(torch.ones(8, 16)).sum().backward()
+    optimizer.step()
 
 
 def main():
     dist.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     dist.barrier()
     for step in range(1, 10):
-        train_step(model, step)
+        train_step(model, optimizer, step)
         if evaluates(step):
             evaluate([] if rank == 3 else [1])
 
