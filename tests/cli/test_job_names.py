@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -145,10 +146,17 @@ def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) ->
             "dump", *flags, "--quiet", "--json", "verdict", "--no-bundle", cwd=tmp_path
         )
         loud = hangdoctor("dump", *flags, "--no-bundle", cwd=tmp_path)
+        words = ("--local", "--settle", "0", "--quiet", "--no-bundle")
+        unnamed = hangdoctor("dump", *words, cwd=tmp_path)
+        top = hangdoctor("top", "--once", cwd=tmp_path)
     assert quiet.stderr == "" and len(quiet.stdout.splitlines()) == 1
     told = ", named by --job; also on this host: "
     assert told in " ".join(json.loads((tmp_path / "verdict").read_text())["notes"])
     assert told in loud.stderr
+    [line] = unnamed.stderr.splitlines()
+    how = r"captured job .* \d+ ranks? of .+, pid \d+, .+\), .* \(choose another with --job KEY\); also on this host: "
+    assert re.match(f"hangdoctor: {how}", line), line
+    assert "; also on this host: " in top.stderr and "(--job KEY)" in top.stdout
 
 
 def test_quiet_still_says_why_no_node_answered(tmp_path: Path) -> None:
