@@ -18,7 +18,7 @@ def _case(job: HangJob) -> object:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("with_run", [False, True], ids=["bare", "run"])
 @pytest.mark.parametrize("job", [_case(job) for job in jobs()])
 def test_who_hangs_it_is_named(job: HangJob, with_run: bool) -> None:

@@ -38,7 +38,7 @@ _MODULES = {
     "dtensor": "torch",
     "pipelining": "torch",
 }
-_START_S = 150.0
+_START_S = 220.0
 _CALM_S = 15.0  # ranks of MPI never are calm
 
 
@@ -135,7 +135,7 @@ def capture(job: HangJob, with_run: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hang-") as folder:
         words = [*namespace(), sys.executable, "-m", "tests.support.framework_jobs", job.name]
         words += [folder, *(["--run"] if with_run else [])]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=400)
         if done.returncode:
             raise AssertionError(f"{job.name}: {done.stderr[-3000:]}\n{_logged(Path(folder))}")
         return dict(json.loads(done.stdout))
@@ -237,8 +237,10 @@ def _inside(job: HangJob, folder: Path, with_run: bool) -> None:
         lambda: _stuck(folder) or any(p.poll() is not None for p in started), "last step", _START_S
     )
     assert _stuck(folder), "a process ended"
-    _calm([int((folder / f"rank.{rank}").read_text()) for rank in range(_WORLD)])
+    pids = [int((folder / f"rank.{rank}").read_text()) for rank in range(_WORLD)]
+    _calm(pids)
     assert all(p.poll() is None for p in started), "a process ended"
+    assert not any(switches(pid) == "gone" for pid in pids), "a rank ended"
     flags = ("--local", "--json", "-", "--no-bundle")
     done = hangdoctor("dump", *flags, cwd=folder, code=None, env=environ, timeout=100)
     if done.returncode:
