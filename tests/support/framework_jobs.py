@@ -1,8 +1,8 @@
 """Hangs of other people's frameworks (`tests/frameworks/jobs`): start one, capture it, judge what was said.
 
 A job and its capture have a process namespace of their own, where `dump --local` finds nothing else.
-The job's first lines say who hangs it: `# culprit:`, `# kinds:`, `# frame:` (a function, or several), `# needs: run` where stacks alone do
-not show it.
+The job's first lines say who hangs it: `# culprit:`, `# kinds:`, `# frame:` (a function, or several), `# undecided:` where the verdict is not
+exact today (bare, run).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HangJob(Struct, frozen=True):
     culprits: tuple[int, ...]
     kinds: tuple[str, ...]
     frames: tuple[str, ...]
-    needs_run: bool  # stacks alone do not show it
+    undecided: tuple[str, ...]  # bare or run, in which the verdict is not exact today
 
     @property
     def path(self) -> Path:
@@ -118,7 +118,7 @@ def _read(path: Path) -> HangJob:
     culprits = tuple(int(n) for n in told["culprit"].split(","))
     kinds = tuple(told["kinds"].split(", "))
     frames = tuple(told["frame"].split("|"))
-    needs_run = told.get("needs") == "run"
+    undecided = tuple(told.get("undecided", "").split(", "))
     return HangJob(
         path.stem,
         told["framework"],
@@ -126,7 +126,7 @@ def _read(path: Path) -> HangJob:
         culprits,
         kinds=kinds,
         frames=frames,
-        needs_run=needs_run,
+        undecided=undecided,
     )
 
 
