@@ -16,7 +16,11 @@ from setuptools.command.sdist import sdist
 
 LINKED = ("agents", "train")  # hangdoctor/NAME -> ../NAME
 MADE = re.compile(r"(^|/)__pycache__/|\.(so|py[co])$|^scripts/lab/state/")
-PACKAGES = ("calls", "record")
+PACKAGES = ("calls", "record", "nccl")
+# Small rather than fast: between two operations of a training the caches turn over. NCCL's plugin is never unloaded:
+# its file and its handler for forks outlive the last communicator.
+OPTIONS = {"calls": ["-O3"], "record": ["-Os"], "nccl": ["-O2", "-fvisibility=hidden"]}
+LINKING = {"nccl": ["-Wl,-z,nodelete"]}
 NO_BUILD = ("egg_info", "dist_info", "sdist", "clean")
 WITHOUT = (
     "hangdoctor works without its C extensions; tracing Python calls then costs ten times more."
@@ -68,8 +72,8 @@ def extensions() -> list[Extension]:
         Extension(
             f"hangdoctor.probe.{package}._{package}",
             [f"hangdoctor/probe/{package}/_{package}.c"],
-            # Small rather than fast: between two operations of a training the caches turn over.
-            extra_compile_args=["-O3" if package == "calls" else "-Os", "-fno-plt", "-Wall"],
+            extra_compile_args=[*OPTIONS[package], "-fno-plt", "-Wall"],
+            extra_link_args=LINKING.get(package, []),
             optional=True,
         )
         for package in PACKAGES

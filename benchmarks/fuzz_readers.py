@@ -114,6 +114,15 @@ def _read_calls(data: bytes) -> None:
         reader.read_oldest()
 
 
+def _read_nccl(data: bytes) -> None:
+    from hangdoctor.readers import nccl_operations, nccl_profiler
+
+    with _as_file(data, "n-1.nccl") as path:
+        events = nccl_profiler.read_events(path)
+        if events is not None:
+            nccl_operations.rank_operations({0: events, 1: events}, 2)
+
+
 def _read_dump(data: bytes) -> None:
     from hangdoctor.readers import flight_recorder
     from hangdoctor.readers import flight_recorder_format as fr_format
@@ -327,6 +336,7 @@ TARGETS = [
     Target("blackbox", lambda: [seeds.box()], _read_box),
     Target("glance", lambda: [seeds.box()], _read_glance),
     Target("calls", lambda: [seeds.ring()], _read_calls),
+    Target("nccl", lambda: [seeds.nccl()], _read_nccl),
     Target(
         "flight_recorder_json",
         lambda: seeds.files("flight_recorder/gloo-json/*"),

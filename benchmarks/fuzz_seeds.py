@@ -27,6 +27,8 @@ from hangdoctor.probe import format as boxes
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as calls
 from hangdoctor.probe.calls.ring import Ring
+from hangdoctor.probe.nccl import format as nccl_events
+from tests.support.nccl_files import Row, nccl_file
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data"
 
@@ -81,6 +83,19 @@ def box() -> bytes:
         data = bytes(made.map)
         made.remove()
         return data
+
+
+@lru_cache(maxsize=1)
+def nccl() -> bytes:
+    """NCCL's events of a rank: collectives, sends and a captured graph, the last ones pending."""
+    rows = []
+    for number in range(1, 60):
+        kernels = (2, 2) if number < 50 else (number % 3, 0)
+        directed = number % 7 == 0
+        kind = nccl_events.SEND if directed else nccl_events.COLLECTIVE
+        flags = nccl_events.SEES_KERNELS | (nccl_events.CAPTURED if number % 11 == 0 else 0)
+        rows.append(Row(number, 6 if directed else number % 5, kind, kernels, flags, peer=1))
+    return nccl_file(rows, rank=0, ranks=2)
 
 
 @lru_cache(maxsize=1)

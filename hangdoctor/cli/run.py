@@ -50,8 +50,10 @@ def command(
     CMD is the command that starts the job: torchrun, python, srun, mpiexec, deepspeed. Every
     Python process that it starts loads the probe (through PYTHONPATH), and each rank records
     its operations in a black box in HANGDOCTOR_DIR (default: a new folder under /dev/shm),
-    which `hangdoctor dump` reads. Nothing else about CMD changes, and it is always started: if
-    black boxes cannot be written, a warning says so. The exit code is CMD's own. When ranks fail,
+    which `hangdoctor dump` reads. Where the job has no profiler plugin for NCCL, NCCL_PROFILER_PLUGIN
+    names ours (HANGDOCTOR_NCCL_EVENTS=off: none; =device: also when GPUs start an operation).
+    Nothing else about CMD changes, and it is always started: if black boxes cannot be written,
+    a warning says so. The exit code is CMD's own. When ranks fail,
     one line on standard error says which failed first, how, and where the black boxes are
     (--quiet: none). HANGDOCTOR_DISABLE=1 starts CMD without the probe.
     """

@@ -1,4 +1,5 @@
-"""What `hangdoctor run` adds to the environment of a command: its own two variables, nothing else.
+"""What `hangdoctor run` adds to the environment of a command: its own two variables, and NCCL's plugin
+where the job has none.
 
 All that the user has set is passed on unchanged. Nothing here stops the command from starting: what
 fails is printed on standard error, and the job runs without it.
@@ -15,6 +16,7 @@ from pathlib import Path
 from ..probe import folder as folders
 from ..probe import retention
 from ..probe.calls import request as requests
+from ..probe.nccl import plugin as nccl_plugin
 from . import pipes
 
 STARTUP = Path(folders.__file__).parent / "startup"
@@ -77,6 +79,9 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         environ["HANGDOCTOR_DIR"] = str(where)
     elif not told.startswith("/"):  # ranks and readers have a different current folder
         environ["HANGDOCTOR_DIR"] = str(wanted)
+    plugin = nccl_plugin.plugin_for(environ)
+    if plugin is not None:
+        environ[nccl_plugin.VARIABLE] = str(plugin)
 
 
 def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str]) -> None:
@@ -92,7 +97,10 @@ def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str])
         _warn("if Open MPI starts ranks on other nodes, add: -x PYTHONPATH -x HANGDOCTOR_DIR")
         return
     between = environ.get(f"OMPI_MCA_{_LIST}_delimiter") or ";"
-    named = [environ.get(f"OMPI_MCA_{_LIST}", "")] + [name for name in _OWN if name in environ]
+    own = [name for name in _OWN if name in environ]
+    if environ.get(nccl_plugin.VARIABLE, "") == str(nccl_plugin.built()):
+        own.append(nccl_plugin.VARIABLE)
+    named = [environ.get(f"OMPI_MCA_{_LIST}", ""), *own]
     environ[f"OMPI_MCA_{_LIST}"] = between.join(filter(None, named))
 
 

@@ -1,4 +1,6 @@
-"""Which records of operations a diagnosis reads: those of the black boxes, or of torch's own recorder."""
+"""Which records of operations a diagnosis reads: those of the black boxes, of torch's own recorder, or
+of NCCL.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,22 @@ from .case import Case
 
 
 def by_recorder(case: Case) -> bool:
-    """Whether torch's own recorders show a wait that no black box does, since C++ began it.
+    """Whether torch's own recorders, or NCCL's events, show a wait that no black box does, since C++
+    began it.
 
-    All ranks count by the one or by the other: the two do not count alike.
+    All ranks count by the same of the three: they do not count alike.
     """
     free = [v.capture for v in case.alive if v.capture.ops is not None and not v.stopped]
     if any(capture.recorded is None or _in_unrecorded_transfer(capture) for capture in free):
         return False
+    sources = {c.recorded.source for c in free if c.recorded is not None}
+    if len(sources) > 1 or ("nccl" in sources and any(map(_box_shows_a_wait, free))):
+        return False
     return any(_only_recorded(capture) for capture in free)
+
+
+def _box_shows_a_wait(capture: RankCapture) -> bool:
+    return capture.ops is not None and bool(capture.ops.unfinished())
 
 
 def _in_unrecorded_transfer(capture: RankCapture) -> bool:
@@ -33,6 +43,12 @@ def _only_recorded(capture: RankCapture) -> bool:
     return bool(recorded.unfinished())
 
 
+def _of_the_same_source(capture: RankCapture) -> RankOps | None:
+    last, first = capture.recorded, capture.recorded_before
+    alike = last is not None and first is not None and first.source == last.source
+    return first if alike else None
+
+
 def records_of(case: Case) -> tuple[dict[int, RankOps], dict[int, RankOps]]:
     """The records of the last capture and those of the one before, by rank."""
     now: dict[int, RankOps] = {}
@@ -42,7 +58,7 @@ def records_of(case: Case) -> tuple[dict[int, RankOps], dict[int, RankOps]]:
         capture = view.capture
         last, first = capture.ops, capture.ops_before
         if recorders and capture.ops is not None:
-            last, first = capture.recorded, capture.recorded_before
+            last, first = capture.recorded, _of_the_same_source(capture)
         if last is not None:
             now[view.rank] = last
         if first is not None:

@@ -19,6 +19,7 @@ from . import (
     logs,
     operations,
     outsiders,
+    parting,
     ras,
     straggling,
     waiting,
@@ -40,6 +41,7 @@ PASSES: tuple[Pass, ...] = (
     operations.leave_out_unasked,
     # Both together.
     fusion.run,
+    parting.run,
     ras.run,
     gpus.run,
     # The job's own output, which may be all that is left.

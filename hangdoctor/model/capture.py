@@ -79,7 +79,7 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     children: list[Process] = []
     ops: RankOps | None = None  # from its black box or recorder, at the last sample
     ops_before: RankOps | None = None  # at the first sample: the end of its history only
-    # Beside a black box: the same of torch's own recorder, which counts what C++ issues.
+    # Beside a black box: the same of torch's own recorder, which counts what C++ issues; else of NCCL.
     recorded: RankOps | None = None
     recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced

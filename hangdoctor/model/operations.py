@@ -125,7 +125,7 @@ class RankOps(Struct, omit_defaults=True):
 
     rank: int
     world_size: int = 0
-    source: Literal["blackbox", "flight_recorder", "simulated"] = "blackbox"
+    source: Literal["blackbox", "flight_recorder", "nccl", "simulated"] = "blackbox"
     groups: list[Group] = []
     operations: Sequence[Operation] = []
     overwritten: bool = False  # older operations than these existed

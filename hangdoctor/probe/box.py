@@ -177,3 +177,4 @@ class BoxWriter:
         """Take the file away; the mapping stays until the process ends, other threads may still write to it."""
         if os.getpid() == self.pid:
             remove_own(self.path, self._file)
+            discard(self.path.with_suffix(fmt.NCCL_SUFFIX), fmt.NCCL_MAGIC)

@@ -201,6 +201,7 @@ def prune(folder: Path, rank: int, host: str) -> None:
     for _, path in sorted(dead)[:-1]:
         path.unlink(missing_ok=True)
         path.with_suffix(".calls").unlink(missing_ok=True)
+        path.with_suffix(fmt.NCCL_SUFFIX).unlink(missing_ok=True)
         (folder / socket_name(path.stem.removeprefix(f"{host}-"))).unlink(missing_ok=True)
 
 

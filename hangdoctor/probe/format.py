@@ -64,6 +64,7 @@ H_END_TEXT = (
 
 BY_EXCEPTION, WITHOUT_EXCEPTION = 1, 2
 ENDS_SUFFIX = ".ends"  # beside the boxes: how processes ended, as `hangdoctor run` saw it
+NCCL_SUFFIX, NCCL_MAGIC = ".nccl", b"HDNCCLPR"  # beside a box: NCCL's own events (`nccl.format`)
 
 RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
 RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns

@@ -27,7 +27,7 @@ _SETTLED_NS = (
 )  # a run that is started anew in the same folder is not taken away between its ends and beginnings
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
-_OURS = (fmt.SUFFIX, fmt.ENDS_SUFFIX, ".calls", ".sock")
+_OURS = (fmt.SUFFIX, fmt.ENDS_SUFFIX, fmt.NCCL_SUFFIX, ".calls", ".sock")
 
 
 class Ended:
@@ -82,6 +82,8 @@ def ended_run(folder: Path, now_ns: int) -> Ended | None:
         p for p in folder.iterdir() if p.suffix in _OURS and p.is_file() and not p.is_symlink()
     ]
     beats = [_last_beat(p, now_ns) for p in files if p.suffix == fmt.SUFFIX]
+    if not beats:  # of a program without Python
+        beats = [_last_event(p) for p in files if p.suffix == fmt.NCCL_SUFFIX]
     known = [beat for beat in beats if beat is not None]
     if not known or len(known) < len(beats):
         return None
@@ -117,6 +119,11 @@ def _last_beat(box: Path, now_ns: int) -> int | None:
         beat = min(now_ns, box.stat().st_mtime_ns)
     # Where the file system does not tell who writes, only a long silence does.
     return beat if held is False or beat < now_ns - _FORGOTTEN_NS else None
+
+
+def _last_event(path: Path) -> int | None:
+    """When NCCL's plugin last wrote into its file; None where its process may still do."""
+    return path.stat().st_mtime_ns if has_writer(path) is False else None
 
 
 def trim(path: Path) -> int:

@@ -17,7 +17,7 @@ from ..files import is_of, users_of
 from ..model.capture import RankCapture
 from ..model.layout import Layout
 from ..model.operations import RankOps
-from . import blackbox, calls, flight_recorder, recorder_beside, worker_server
+from . import blackbox, calls, flight_recorder, nccl_beside, recorder_beside, worker_server
 from .flight_recorder_format import Dump
 
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
@@ -45,17 +45,20 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     everybody = frozenset().union(*users.values())
     live: list[tuple[RankCapture, dict[str, str]]] = []
     beside: list[tuple[RankCapture, Path]] = []
+    boxed: list[tuple[RankCapture, blackbox.BlackBox]] = []
     for rank in ranks:
         # The owner of a rank that has ended is unknown; the other ranks of its job show it.
         box = _box_of(rank, found, users.get(rank.pid) or everybody)
         if box is not None:
             notes += _put(rank, box, first)
+            boxed.append((rank, box))
             socket = recorder_beside.socket_of(Path(box.path), environs.get(rank.pid, {}))
             if socket is not None and not rank.gone:
                 beside.append((rank, socket))
         elif not first and not rank.gone and _answers(environs.get(rank.pid, {})):
             live.append((rank, environs[rank.pid]))
-    return notes + recorder_beside.ask(beside, first) + _ask(live, nccl_dump)
+    notes += recorder_beside.ask(beside, first) + _ask(live, nccl_dump)
+    return notes + nccl_beside.attach(ranks, boxed, named, users, first)
 
 
 def _environ(pid: int) -> dict[str, str]:

@@ -24,7 +24,11 @@ CASES = [
         r"[iI]t waits for its child \d+ \(sleep 3600\)",
         r"process \d+ on \S+ waits for .*timeout",
     ),
-    ("full_pipe", r"blocked in write on a pipe", r"pipe is full and no process reads it.*grep \d+"),
+    (
+        "full_pipe",
+        r"blocked in write on a pipe",
+        r"pipe is full and no process reads it.*find /proc.*pipe:\*\d+",
+    ),
     (
         "blocked_read",
         r"blocked in read on \S*fifo\.read",

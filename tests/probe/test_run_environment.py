@@ -1,5 +1,5 @@
-"""What a command gets from `hangdoctor run`: all that it would have had without, byte for byte, and
-our two variables.
+"""What a command gets from `hangdoctor run`: all that it would have had without, byte for byte, our
+two variables, and NCCL's plugin where it has none.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.probe.nccl import plugin
 from tests.support.probe_ranks import ROOT, SCRIPTS, STARTUP, environment
 
 pytestmark = pytest.mark.timeout(120)
 
 VERB = [sys.executable, str(SCRIPTS / "run_verb.py")]
 OURS = os.fsencode(STARTUP)
+BUILT = plugin.built()
+# NCCL's plugin, which a machine without a compiler does not have.
+NCCL = {os.fsencode(plugin.VARIABLE): os.fsencode(BUILT)} if BUILT is not None else {}
 
 
 def bare(tmp_path: Path, **more: str) -> dict[bytes, bytes]:
@@ -87,7 +91,55 @@ def test_no_variable_of_the_commands_is_changed_and_none_is_added(
         | {b"OMPI_MCA_mca_base_env_list": b"FOO;BAR=1"}
     )
     ended = through("env", "-0", env=env)
-    assert variables(ended.stdout) == env | {b"PYTHONPATH": OURS + b":/a"}, ended.stderr
+    assert variables(ended.stdout) == env | {b"PYTHONPATH": OURS + b":/a"} | NCCL, ended.stderr
+
+
+@pytest.mark.skipif(BUILT is None, reason="NCCL's plugin was not built")
+def test_nccl_is_given_the_plugin_where_the_job_has_none(tmp_path: Path) -> None:
+    [(name, value)] = NCCL.items()
+    ended = through("env", "-0", env=bare(tmp_path))
+    assert variables(ended.stdout)[name] == value, ended.stderr
+    again = through(*VERB, "--", "env", "-0", env=bare(tmp_path))
+    assert variables(again.stdout)[name] == value, again.stderr
+
+
+@pytest.mark.parametrize("own", ["", "none", "inspector", "/opt/libnccl-profiler-mine.so"])
+def test_a_plugin_of_the_jobs_own_stays(tmp_path: Path, own: str) -> None:
+    ended = through("env", "-0", env=bare(tmp_path, NCCL_PROFILER_PLUGIN=own))
+    assert variables(ended.stdout)[b"NCCL_PROFILER_PLUGIN"] == os.fsencode(own), ended.stderr
+
+
+def test_one_that_nccl_would_find_without_the_variable_is_not_hidden(tmp_path: Path) -> None:
+    def given(**more: str) -> bool:
+        ended = through("env", "-0", env=bare(tmp_path, **more))
+        assert ended.returncode == 0, ended.stderr
+        return b"NCCL_PROFILER_PLUGIN" in variables(ended.stdout)
+
+    assert given(LD_LIBRARY_PATH=f"/nowhere::{tmp_path}") == bool(NCCL)
+    (tmp_path / "libnccl-profiler.so").touch()
+    assert not given(LD_LIBRARY_PATH=f"/nowhere::{tmp_path}")
+    (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n NCCL_PROFILER_PLUGIN=mine\n")
+    assert not given(NCCL_CONF_FILE=str(tmp_path / "nccl.conf"))
+    (tmp_path / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
+    assert given(NCCL_CONF_FILE=str(tmp_path / "nccl.conf")) == bool(NCCL)
+    (tmp_path / ".nccl.conf").write_text("NCCL_PROFILER_PLUGIN=mine\n")
+    assert not given(), "in the home folder"
+    (tmp_path / ".nccl.conf").unlink()
+    assert not given(HANGDOCTOR_NCCL_EVENTS="off")
+    assert not given(HANGDOCTOR_DISABLE="1")
+
+
+def test_what_was_not_built_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "__file__", str(tmp_path / "plugin.py"))
+    assert plugin.plugin_for({}) is None
+    name = f"_nccl{plugin.importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    (tmp_path / name).touch()
+    assert plugin.plugin_for({}) == tmp_path.resolve() / name
+    deep = tmp_path / ("d" * 200) / ("e" * 100)
+    deep.mkdir(parents=True)
+    (deep / name).touch()
+    monkeypatch.setattr(plugin, "__file__", str(deep / "plugin.py"))
+    assert plugin.plugin_for({}) is None, "NCCL cuts a path of this length"
 
 
 def test_a_relative_folder_alone_is_made_absolute(tmp_path: Path) -> None:
@@ -134,14 +186,16 @@ def mpi(tmp_path: Path, *words: str, **more: str) -> tuple[bytes | None, bytes]:
 
 def test_open_mpi_passes_on_what_is_set(tmp_path: Path) -> None:
     # It prints a warning for each name that is not.
-    ours = b"PYTHONPATH;HANGDOCTOR_DIR"
+    ours = b";".join([b"PYTHONPATH", b"HANGDOCTOR_DIR", *NCCL])
     assert mpi(tmp_path, "-n", "2", "python") == (ours, b"")
     assert mpi(tmp_path, OMPI_MCA_mca_base_env_list="NCCL_DEBUG;A=1") == (
         b"NCCL_DEBUG;A=1;" + ours,
         b"",
     )
     told = mpi(tmp_path, OMPI_MCA_mca_base_env_list="A,B", OMPI_MCA_mca_base_env_list_delimiter=",")
-    assert told == (b"A,B,PYTHONPATH,HANGDOCTOR_DIR", b"")
+    assert told == (b"A,B," + ours.replace(b";", b","), b"")
+    own = mpi(tmp_path, NCCL_PROFILER_PLUGIN="mine")
+    assert own == (b"PYTHONPATH;HANGDOCTOR_DIR", b""), "the job passes on its own"
 
 
 @pytest.mark.parametrize("words", [("-x", "NCCL_DEBUG"), ("--mca", "mca_base_env_list", "A;B")])

@@ -181,7 +181,7 @@ def test_where_records_do_not_reach_back_to_the_device_all_was_enqueued() -> Non
     ranks[1].overwritten = True
     cause = only_cause(diagnose_ops(evidence(ranks)))
     assert (cause.kind, cause.ranks, cause.confidence) == ("in_communication", [1], 0.4)
-    assert "Rank 1 enqueued all that the others wait for" in cause.summary
+    assert "Rank 1 enqueued every operation that the others wait for" in cause.summary
     assert cause.alternatives[0].kind == "not_entered"
 
 

@@ -15,7 +15,12 @@ from tests.support.harmless.observe import Observation
 PACKAGE = str(Path(hangdoctor.__file__).parent)
 STARTUP = f"{PACKAGE}/probe/startup"
 # Variables by which the probe reaches the ranks, in every child's environment.
-VARIABLES = {"HANGDOCTOR_TRACE", "HANGDOCTOR_TRACED", "TORCH_FR_BUFFER_SIZE"}
+VARIABLES = {
+    "HANGDOCTOR_TRACE",
+    "HANGDOCTOR_TRACED",
+    "TORCH_FR_BUFFER_SIZE",
+    "NCCL_PROFILER_PLUGIN",
+}
 # The heartbeat, and torch's worker server: one that listens and a pool of at least eight that
 # answer.
 THREADS = 1 + 1 + 8

@@ -1,5 +1,5 @@
 # Would notice signals, variables and descriptors that `hangdoctor run` hands on changed to a command that is not Python.
-env | grep -v -e '^HANGDOCTOR' -e '^PYTHONPATH' -e '^_=' -e '^MASTER_PORT' | sort
+env | grep -v -e '^HANGDOCTOR' -e '^PYTHONPATH' -e '^NCCL_PROFILER_PLUGIN' -e '^_=' -e '^MASTER_PORT' | sort
 grep -e '^Sig[BIC]' -e '^ShdPnd' /proc/self/status
 ls /proc/self/fd | wc -l
 yes | head -1
