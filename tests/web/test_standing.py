@@ -485,8 +485,8 @@ def test_a_pause_without_a_recorded_wait_is_a_hang_where_a_verdict_says_so() -> 
     picture = look(rows, "j", 4)
     assert picture.sentence == "No rank makes progress: 4 not in any operation"
     assert standstill(rows, picture, 1000.0, []) == Standstill()
-    hang = Incident(id="now", job="j", at=990.0, state="saved", status="hang")
-    before = Incident(id="before", job="j", at=900.0, state="saved", status="hang")
+    hang = Incident(id="now", job="j", at=990.0, reason="stall", state="saved", status="hang")
+    before = Incident(id="before", job="j", at=900.0, reason="stall", state="saved", status="hang")
     found = standstill(rows, picture, 1000.0, [hang, before])
     assert (found.since, found.incident) == (980.0, "now")
     assert standstill(rows, picture, 1000.0, [before]) == Standstill()
