@@ -216,6 +216,8 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
     lost = sum(counts[s] for s in SUSPECT)
     if lost:
         standing = ", ".join(f"{counts[s]} {BY_NAME[s].short}" for s in SUSPECT if counts[s])
+        if lost == total:
+            return f"No rank makes progress: {standing}"
         return f"{_go_on(total - lost, f' of {total} ranks', blind)}, {standing}"
     if counts["finished"] + counts["unseen"] == total:
         return "The job has ended" if counts["finished"] else "No rank has been seen yet"

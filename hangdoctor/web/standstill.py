@@ -46,9 +46,22 @@ def standstill(
     stuck = [s for s in picture.standings if s.state == "waiting" or s.holds]
     longest = max((s.for_s for s in stuck if s.state == "waiting"), default=0.0)
     if longest < STILL_S:
-        return Standstill()
+        return _unrecorded(seen, picture, wall, incidents)
     since = wall - longest
     return Standstill(since=since, incident=_newest(incidents, since))
+
+
+def _unrecorded(
+    seen: Sequence[RankRow], picture: Picture, wall: float, incidents: Sequence[Incident]
+) -> Standstill:
+    """No rank waits in a recorded operation, as in DistributedDataParallel's reduction: only a
+    verdict on this pause makes it a hang.
+    """
+    if any(r.state in ("moving", "working") for r in seen) or picture.idle_s < STILL_S:
+        return Standstill()
+    since = wall - picture.idle_s
+    incident = _newest(incidents, since)
+    return Standstill(since=since, incident=incident) if incident else Standstill()
 
 
 def _newest(incidents: Sequence[Incident], since: float) -> str:
