@@ -5,11 +5,12 @@ file, a lock, a person.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 
 from ..model.capture import Frame, Process, ThreadSample
 from ..stacks.user_code import is_outer, is_users
+from ..text.plain import cut_at_word
 from . import findings as f
 from .findings import Clue, Holding
 from .view import RankView, all_states
@@ -22,6 +23,7 @@ _LOCK = re.compile(r"\bwith\b|\.acquire\(|\.wait\(|\.join\(|\.get\(|\.result\(")
 _PROBE = re.compile(r"hangdoctor/probe/|multiprocessing/queues\.py")
 _FETCH = "torch/utils/data/_utils/fetch.py"
 _COMMAND = 80  # characters of a child's command line
+_QUOTES = str.maketrans("", "", "\"'\\")
 _WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg"})
 _LOCKS = frozenset({"flock", "fcntl"})
 _FIFO_WAITS = frozenset({"wait_for_partner", "fifo_open"})
@@ -108,10 +110,27 @@ def _child(view: RankView) -> Holding | None:
     if not living or (view.place.kind != "child" and call not in ("wait4", "waitid")):
         return None
     child = living[-1]
-    command = shlex.join(child.argv)[:_COMMAND] or child.name
+    command = command_of(child.argv, child.name)
     frame, blocked = _where(child)
     by_subprocess = any(frame.file.endswith("/subprocess.py") for frame in view.path)
     return f.OnChild(child.pid, command, frame, blocked, by_subprocess=by_subprocess)
+
+
+def command_of(argv: Sequence[str], name: str) -> str:
+    """A command line for a sentence: one line without quotes and without the program's folder, cut
+    at a word; `name` where there is none.
+    """
+    words = " ".join(argv).translate(_QUOTES).split()
+    if not words:
+        return name
+    words[0] = PurePath(words[0]).name or words[0]
+    return cut_at_word(" ".join(words), _COMMAND)
+
+
+def lock_file(view: RankView) -> str:
+    """The path of the file whose lock a rank's thread waits for; "" where it waits for none."""
+    target = _file_call(view)
+    return target[2] if target is not None and target[0] in _LOCKS else ""
 
 
 def _where(process: Process) -> tuple[Frame | None, str]:
@@ -135,7 +154,17 @@ def _file(view: RankView) -> Holding | None:
     if target is None:
         return None
     call, number, path = target
-    return f.OnDescriptor(call, number, path, writes=call in _WRITES, locks=call in _LOCKS)
+    locks = call in _LOCKS
+    lock = view.capture.lock if locks else None
+    own = {view.pid, *(child.pid for child in view.capture.children)}
+    return f.OnDescriptor(
+        call,
+        number,
+        path,
+        writes=call in _WRITES,
+        locks=locks,
+        own_lock=lock is not None and lock.pid in own,
+    )
 
 
 def _lock(view: RankView) -> Holding | None:

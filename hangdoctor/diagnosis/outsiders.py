@@ -71,7 +71,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
         groups.setdefault((kind_of(view), view.place.at), []).append(view)
-    return ordered(_finding(case, group, waiting) for group in groups.values())
+    return ordered(finding_outside(case, group, waiting) for group in groups.values())
 
 
 def _idle_alone(case: Case, suspects: list[RankView]) -> list[RankView]:
@@ -180,7 +180,8 @@ def doing_of(view: RankView) -> Doing | None:
     return Doing("blocked", thread.syscall)
 
 
-def _finding(case: Case, group: list[RankView], waiting: list[RankView]) -> Finding:
+def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) -> Finding:
+    """The finding on ranks outside at one place, while `waiting` are in a communication."""
     kind = kind_of(group[0])
     held = case.held_up([v.rank for v in group])
     story = f.NeverReached(op_of(held) if held and waiting else None)

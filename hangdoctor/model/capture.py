@@ -67,6 +67,14 @@ class Process(Struct, omit_defaults=True):
     frozen: bool = False  # its cgroup is frozen
 
 
+class LockHolder(Struct, omit_defaults=True):
+    """The process that holds the file lock that a rank waits for, by /proc/locks of its node."""
+
+    pid: int
+    name: str = ""
+    argv: list[str] = []
+
+
 class RankCapture(Process, omit_defaults=True, kw_only=True):
     """One rank: its process, where it runs, and the children that work for it."""
 
@@ -83,6 +91,7 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     recorded: RankOps | None = None
     recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced
+    lock: LockHolder | None = None  # where it waits for a file lock at the last sample
 
 
 class NodeCapture(Struct, omit_defaults=True):

@@ -22,6 +22,7 @@ from . import (
     blackbox,
     discover,
     families,
+    file_locks,
     job_choice,
     lost_ranks,
     rank_environment,
@@ -66,6 +67,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
         session.ask_ras()
     session.settle()
     session.sample(ranks, LAST)
+    file_locks.attach(ranks)
     session.attach_boxes()
     capture.layout = rank_operations.told_layout(capture.ranks) or capture.layout
     session.close(ranks)

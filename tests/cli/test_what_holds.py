@@ -24,7 +24,11 @@ CASES = [
         r"[iI]t waits for its child \d+ \(sleep 3600\)",
         r"process \d+ on \S+ waits for .*timeout",
     ),
-    ("full_pipe", r"blocked in write on a pipe", r"pipe is full and no process reads it.*find /proc.*pipe:\*\d+"),
+    (
+        "full_pipe",
+        r"blocked in write on a pipe",
+        r"pipe is full and no process reads it.*find /proc.*pipe:\*\d+",
+    ),
     (
         "blocked_read",
         r"blocked in read on \S*fifo\.read",
@@ -33,7 +37,7 @@ CASES = [
     (
         "locked_file",
         r"blocked in flock on \S*cache\.lock",
-        r"/.*cache\.lock is locked by another process.*fuser -v /",
+        r"The rank itself holds the lock on /.*cache\.lock.*fuser -v /",
     ),
     ("typed_input", r"[iI]t waits for typed input", r"/dev/null"),
     (

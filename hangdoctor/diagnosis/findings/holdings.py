@@ -54,13 +54,16 @@ class OnFifo(Struct, frozen=True):
 
 
 class OnDescriptor(Struct, frozen=True):
-    """It is blocked in a system call on what a descriptor leads to."""
+    """It is blocked in a system call on what a descriptor leads to; `own_lock`: on a lock that it
+    holds itself, or a process that it started.
+    """
 
     call: str
     number: str
     path: str
     writes: bool
     locks: bool
+    own_lock: bool = False
 
 
 class OnLock(Struct, frozen=True):

@@ -120,6 +120,9 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
         return f"The other end of its connection {what}. To see its address{here}: {see}."
     if holding.locks:
         see = f"timeout 5 fuser -v {shlex.quote(path)}"
+        if holding.own_lock:
+            why = "opened it a second time, or a process that it started keeps it"
+            return f"The rank itself holds the lock on {path}: it {why}. See both{here}: {see}."
         return f"{path} is locked by another process. Find it{here}: {see}. The lock ends with that process."
     what = "reads nothing" if holding.writes else "delivers nothing"
     see = f"timeout 5 ls -l {shlex.quote(path)}; timeout 5 fuser -v {shlex.quote(path)}"

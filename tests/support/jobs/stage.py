@@ -6,6 +6,7 @@ it is through. SIGUSR1 ends a Python-level block; other blocks are released as e
 """
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -23,6 +24,8 @@ from torch.distributed import _functional_collectives as functional_collectives
 from hangdoctor.train.faults import acts
 
 HERE = Path(sys.argv[1])
+KEPT = []  # locks that a scenario leaves held until the next one
+LOCKING = fcntl.lockf if os.environ.get("STAGE_LOCKF") else fcntl.flock
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -115,6 +118,30 @@ def full_pipe(n):
 
 def locked_file(n):
     acts.lock_file_twice(HERE / "cache.lock")
+
+
+def take_lock(n):
+    """The lock that `wait_for_lock` waits for, said in a file once it is held."""
+    handle = (HERE / f"shared.lock.{n}").open("w")
+    LOCKING(handle, fcntl.LOCK_EX)
+    (HERE / f"held.{n}").write_text("")
+    return handle
+
+
+def hold_lock_and_run(n):
+    with take_lock(n):
+        acts.endless_command()
+
+
+def hold_lock_into_step(n):
+    KEPT.append(take_lock(n))
+
+
+def wait_for_lock(n):
+    while not (HERE / f"held.{n}").exists():
+        time.sleep(0.02)
+    with (HERE / f"shared.lock.{n}").open("w") as handle:
+        LOCKING(handle, fcntl.LOCK_EX)
 
 
 def from_terminal(act):
@@ -272,6 +299,8 @@ def main():
             break
         with contextlib.suppress(Released):
             play(n, wanted["scenario"], wanted["rank"])
+        while KEPT:
+            KEPT.pop().close()
         say(n, "done")
         n += 1
     dist.destroy_process_group()
