@@ -88,3 +88,13 @@ def test_the_worker_that_makes_no_sample_is_named_with_its_line(stage: Stage) ->
     assert told is not None and int(told[1]) in workers, cause["summary"]
     see = rf"See why open_fifo .*less \+\d+ /\S+acts\.py; py-spy dump --native --pid {told[1]}"
     assert re.search(see, cause["advice"]), cause["advice"]
+
+
+def test_a_rank_in_a_checkpoint_that_did_not_run_is_not_only_late(stage: Stage) -> None:
+    stage.play("save_behind_lock", 1)
+    verdict = stage.dump()
+    stage.release(1)
+    [cause] = verdict["causes"]
+    assert (verdict["status"], cause["kind"], cause["ranks"]) == ("hang", "checkpoint_wait", [1])
+    assert "late but moving" not in cause["summary"]
+    assert "holds the lock on" in cause["advice"], cause["advice"]
