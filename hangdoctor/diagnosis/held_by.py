@@ -26,6 +26,8 @@ _COMMAND = 80  # characters of a child's command line
 _QUOTES = str.maketrans("", "", "\"'\\")
 _WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg"})
 _LOCKS = frozenset({"flock", "fcntl"})
+_QUEUE = frozenset({"put", "get"})
+_AT_QUEUE = 3  # innermost frames: the condition's, and the queue's around it
 _FIFO_WAITS = frozenset({"wait_for_partner", "fifo_open"})
 
 
@@ -44,9 +46,9 @@ def find(view: RankView) -> Holding | None:
 
 def clues(held: Holding | None, view: RankView) -> list[Clue]:
     """Evidence that belongs to the reason and is not shown elsewhere: the other threads of a rank
-    that waits for a lock.
+    that waits for a lock or at a queue.
     """
-    if isinstance(held, f.OnLock) and held.threads:
+    if isinstance(held, f.OnLock | f.OnQueue) and held.threads:
         return [Clue("stack", (view.rank,), f.Threads(held.threads))]
     return []
 
@@ -109,11 +111,18 @@ def _child(view: RankView) -> Holding | None:
     living = [c for c in view.capture.children if not c.gone and c.ppid in (0, view.pid)]
     if not living or (view.place.kind != "child" and call not in ("wait4", "waitid")):
         return None
-    child = living[-1]
+    child = next((c for c in view.capture.children if c.fills_pipe and not c.gone), living[-1])
     command = command_of(child.argv, child.name)
     frame, blocked = _where(child)
     by_subprocess = any(frame.file.endswith("/subprocess.py") for frame in view.path)
-    return f.OnChild(child.pid, command, frame, blocked, by_subprocess=by_subprocess)
+    return f.OnChild(
+        child.pid,
+        command,
+        frame,
+        blocked,
+        by_subprocess=by_subprocess,
+        unread=child.fills_pipe,
+    )
 
 
 def command_of(argv: Sequence[str], name: str) -> str:
@@ -175,8 +184,27 @@ def _lock(view: RankView) -> Holding | None:
     inner = view.path[-1]
     if not (_LOCK.search(inner.code) or inner.file.endswith("/threading.py")):
         return None
-    others = _other_threads(view, thread)
-    return f.OnLock(tuple((t.name or str(t.tid), _own(t)) for t in others))
+    return f.OnLock(_threads(view, thread))
+
+
+def _queue(view: RankView) -> Holding | None:
+    """`put` waits while the queue is full, `get` while it is empty; both in a condition."""
+    if view.thread is None or view.thread.syscall != "futex":
+        return None
+    frames = view.path[-_AT_QUEUE:]
+    at = next((x for x in frames if _at_queue(x)), None)
+    if at is None or not view.path[-1].file.endswith("/threading.py"):
+        return None
+    return f.OnQueue(at.name.endswith("put"), _threads(view, view.thread))
+
+
+def _at_queue(frame: Frame) -> bool:
+    return frame.file.endswith("/queue.py") and frame.name.rpartition(".")[2] in _QUEUE
+
+
+def _threads(view: RankView, own: ThreadSample) -> tuple[tuple[str, Frame], ...]:
+    """Name and place of the other threads."""
+    return tuple((t.name or str(t.tid), _own(t)) for t in _other_threads(view, own))
 
 
 def _other_threads(view: RankView, own: ThreadSample) -> list[ThreadSample]:
@@ -202,5 +230,6 @@ _LOOKS: tuple[Callable[[RankView], Holding | None], ...] = (
     failed_child,
     _child,
     _file,
+    _queue,
     _lock,
 )

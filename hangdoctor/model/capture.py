@@ -65,6 +65,7 @@ class Process(Struct, omit_defaults=True):
     exit_code: int | None = None  # of a zombie; a negative number is the signal that ended it
     tracer: int = 0  # pid of the debugger that holds it
     frozen: bool = False  # its cgroup is frozen
+    fills_pipe: bool = False  # of a child: blocked writing into a pipe that its rank has to read
 
 
 class LockHolder(Struct, omit_defaults=True):

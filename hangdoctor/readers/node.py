@@ -29,6 +29,7 @@ from . import (
     rank_environment,
     rank_operations,
     unnumbered,
+    unread_pipes,
     waiting_agents,
 )
 from .capture_options import CaptureOptions
@@ -69,6 +70,7 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     session.settle()
     session.sample(ranks, LAST)
     file_locks.attach(ranks)
+    unread_pipes.attach(ranks)
     session.attach_boxes()
     capture.layout = rank_operations.told_layout(capture.ranks) or capture.layout
     session.close(ranks)

@@ -45,6 +45,22 @@ CASES = [
         r"pdb waits for a command there",
         r"breakpoint in from_terminal .*answer pdb",
     ),
+    (
+        "full_queue",
+        r"it waits to put into a full queue",
+        r"no other Python thread that could take from the queue",
+    ),
+    (
+        "empty_queue",
+        r"it waits to take from an empty queue",
+        r"could put into the queue: filler at ",
+    ),
+    (
+        "pipe_not_read",
+        r"waits for its child \d+ \(python",
+        r"process \d+ .*is blocked writing into a pipe that the rank does not read: "
+        r"communicate\(\) instead of wait\(\)",
+    ),
     ("lock", r"waiting for a lock", r"no other Python thread"),
     ("lock_of_a_thread", r"waiting for a lock", r"lock-holder at .*keep_the_lock"),
 ]

@@ -109,7 +109,7 @@ FINDINGS: list[Finding] = [
     two("data_wait", f.NeverReached(REDUCE), doing=Doing("still")),
     held(f.Debugger("pdb")), held(f.Debugger("pdb"), frame=None), held(f.TypedInput()), held(f.ChildEnded(8012, End(1))),
     held(f.ChildEnded(8012, End(-9, 1)), homes=[]), held(f.ChildStopped(8012)), held(f.ChildStopped(8012, 99)), held(CHILD), held(CHILD, doing=None, frame=None),
-    held(f.OnChild(8012, "sleep 9", LOAD, "read", True)), held(f.OnChild(8012, "sleep 9", None, "read")), held(f.OnFifo()), held(f.OnFifo(), frame=None),
+    held(f.OnChild(8012, "sleep 9", LOAD, "read", True)), held(f.OnChild(8012, "sleep 9", None, "read")), held(f.OnChild(8012, "sleep 9", None, "write(1 -> pipe:[7])", unread=True)), held(f.OnFifo()), held(f.OnFifo(), frame=None),
     held(f.AtWorker(8012, LOAD)),
     *(held(f.OnDescriptor("x", "7", path, writes, locks))
       for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
@@ -119,6 +119,7 @@ FINDINGS: list[Finding] = [
     one("not_entered", f.HoldsLock("/data/l", (0,)), homes=[]), one("not_entered", f.HoldsLock("/data/l", (0,)), frame=LOAD, holding=CHILD),
     one("not_entered", f.LockedBy("/data/a file", 99, "rsync -a /a/long/path/of/many/words host:/data"), frame=LOAD, waiters=OTHERS),
     two("not_entered", f.LockedBy("/data/l", 99, "")), two("order", f.LockRing(("/data/a", "/data/b")), waiters=OTHERS),
+    *(held(f.OnQueue(full, threads)) for full in (True, False) for threads in ((), (("T1", LOAD), ("T2", LOAD)))), held(f.OnQueue(True), frame=None),
     held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),
     one("p2p_unmatched", f.NeverPosted(SEND, 1)), one("p2p_unmatched", f.NeverPosted(RECV, 1), frame=LOAD), one("io_wait", f.NeverPosted(SEND, 1)),
     one("device_wait", f.NeverStarted(REDUCE), waiters=OTHERS), two("device_wait", f.NeverStarted(REDUCE)),

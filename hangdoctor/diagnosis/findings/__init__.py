@@ -61,6 +61,7 @@ from .holdings import (
     OnDescriptor,
     OnFifo,
     OnLock,
+    OnQueue,
     TypedInput,
 )
 from .named import Act, Doing, End, GroupRef, Home, Op, Usual, Waiters
@@ -165,6 +166,7 @@ __all__ = [
     "OnDescriptor",
     "OnFifo",
     "OnLock",
+    "OnQueue",
     "OneOf",
     "Op",
     "Pace",

@@ -33,13 +33,14 @@ class ChildStopped(Struct, frozen=True):
 
 
 class OnChild(Struct, frozen=True):
-    """It waits for a living child."""
+    """It waits for a living child; `unread`: which is blocked writing into a pipe of the rank."""
 
     pid: int
     command: str
     frame: Frame | None = None
     call: str = ""
     by_subprocess: bool = False
+    unread: bool = False
 
 
 class AtWorker(Struct, frozen=True):
@@ -72,6 +73,15 @@ class OnLock(Struct, frozen=True):
     threads: tuple[tuple[str, Frame], ...] = ()
 
 
+class OnQueue(Struct, frozen=True):
+    """It waits for room in a queue of its process, or for something in it; these other threads
+    could make it go on.
+    """
+
+    full: bool
+    threads: tuple[tuple[str, Frame], ...] = ()
+
+
 Holding = (
     Debugger
     | TypedInput
@@ -82,4 +92,5 @@ Holding = (
     | OnFifo
     | OnDescriptor
     | OnLock
+    | OnQueue
 )

@@ -86,9 +86,13 @@ def _held(finding: Finding) -> str:
         return f"its child {holding.pid} is stopped{by}"
     if isinstance(holding, f.AtWorker):
         return f"its worker {holding.pid} is in {terms.frame(holding.frame)}"
+    if isinstance(holding, f.OnQueue):
+        return f"it waits to {'put into a full' if holding.full else 'take from an empty'} queue"
     if isinstance(holding, f.OnChild):
         at = f", which is in {terms.frame(holding.frame)}" if holding.frame is not None else ""
         blocked = f", which is blocked in {holding.call}" if holding.call and not at else ""
+        if holding.unread:
+            at, blocked = ", which is blocked writing into a pipe", ""
         command = cut_at_word(holding.command, _COMMAND)
         return f"it waits for its child {holding.pid} ({command}){at}{blocked}"
     return ""

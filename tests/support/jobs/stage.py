@@ -11,7 +11,9 @@ import itertools
 import json
 import os
 import pdb
+import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -180,6 +182,31 @@ def save_behind_lock(n):
 
 def save_checkpoint_alone(n):
     acts.lock_file_twice(HERE / "cache.lock")
+
+
+def full_queue(n):
+    acts.put_into_full_queue()
+
+
+def empty_queue(n):
+    """Takes from a queue that a thread, which waits too, should fill."""
+    done = threading.Event()
+    filler = threading.Thread(target=done.wait, name="filler")
+    filler.start()
+    try:
+        queue.Queue().get()
+    finally:
+        done.set()
+        filler.join()
+
+
+def pipe_not_read(n):
+    """Waits for a child that writes more into its pipe than fits, and does not read."""
+    with subprocess.Popen(
+        [sys.executable, "-c", 'import sys\nsys.stdout.write("x" * 200_000)'],
+        stdout=subprocess.PIPE,
+    ) as child:
+        child.wait()
 
 
 def typed_input(n):
