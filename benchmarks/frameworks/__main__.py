@@ -21,10 +21,10 @@ def main() -> None:
     """Run the jobs, print a line for each and the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--half", choices=("dev", "held"))
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="jobs whose names begin so, with commas")
     parser.add_argument("--keep", type=Path, help="folder for the diagnoses")
     arguments = parser.parse_args()
-    chosen = [j for j in jobs() if arguments.only in j.name]
+    chosen = [j for j in jobs() if j.name.startswith(tuple(arguments.only.split(",")))]
     chosen = [j for j in chosen if arguments.half in (None, j.half)]
     for with_run in (False, True):
         counts = Counter(_measured(job, with_run, arguments.keep) for job in chosen)

@@ -19,8 +19,12 @@ from .wording.terms import long_frame
 
 def conclude(case: Case, draft: Draft) -> Diagnosis:
     """What the passes found, in words."""
+    boxed = any(
+        v.capture.ops is not None and v.capture.ops.source == "blackbox" for v in case.views
+    )
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
+        finding.boxed, finding.over = boxed, case.capture.over
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}

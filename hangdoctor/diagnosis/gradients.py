@@ -4,11 +4,14 @@ black box records.
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from ..model.operations import RankOps
 from ..stacks.place_rules import GRADIENTS
 from .case import Case
+from .confidence import Ground, sure
 from .draft import Draft
-from .findings import Finding
+from .findings import Against, Apart, Finding, InOther, NeverReached, Why
 from .ops.evidence import Note, Remark
 from .recorders import by_recorder
 
@@ -27,24 +30,71 @@ def run(case: Case, draft: Draft) -> None:
     """Drop what the operations blame on ranks that wait in something their records cannot show."""
     if draft.ops is None or by_recorder(case):
         return
+    if case.capture.over:
+        for finding in draft.ops.findings:
+            _turn(finding)
     unseen = {
         v.rank: v
         for v in case.waiting
         if v.capture.ops is not None and _shows_nothing(v.capture.ops)
     }
-    kept = [
-        c
-        for c in draft.ops.findings
-        if c.kind not in ("not_entered", "order") or not set(c.ranks) <= unseen.keys()
-    ]
-    if len(kept) == len(draft.ops.findings):
+    kept: list[Finding] = []
+    dropped: list[Finding] = []
+    for one in draft.ops.findings:
+        doubtful = one.kind in ("not_entered", "order") and set(one.ranks) <= unseen.keys()
+        (dropped if doubtful else kept).append(one)
+    if not dropped:
         return
     draft.ops.findings = kept
     if not kept:
         draft.waits = []  # as the stacks show them
+    for finding in dropped:
+        _count(draft, finding)
     place = next(iter(unseen.values())).place
     note = Note(Remark.UNRECORDED_WAIT, tuple(sorted(unseen)), op=place.op, frame=place.frame)
     draft.notes.append(note)
+
+
+def _turn(finding: Finding) -> None:
+    """Without stacks: where most never reached what a few wait in, the few made that call alone.
+
+    Most may have been reducing gradients, of which there is no record.
+    """
+    story, waiters = finding.story, finding.waiters
+    if not finding.unrecorded or waiters is None or not isinstance(story, NeverReached):
+        return
+    if story.op is None or len(finding.ranks) <= len(waiters.ranks):
+        return
+    most = tuple(finding.ranks)
+    finding.kind, finding.ranks, finding.waiters = "order", list(waiters.ranks), None
+    finding.story = InOther(Apart.BEHIND, story.op, most)
+    finding.against = [Against("not_entered", most, Why.UNRECORDED_GRADIENTS)]
+    finding.gradients, finding.unrecorded = True, False
+
+
+def _count(draft: Draft, by_ops: Finding) -> None:
+    """Which operation a few have passed, or made alone: stacks show the two sides, boxes the call.
+
+    The rest reduces gradients, which are of all ranks: whoever is fewer is at the wrong place.
+    """
+    lead = draft.by_stacks[0] if draft.by_stacks else None
+    if lead is None or by_ops.waiters is None or not isinstance(lead.story, InOther):
+        return
+    if lead.story.how is not Apart.SMALLER_SIDE or not isinstance(by_ops.story, NeverReached):
+        return
+    few, many = set(lead.ranks), set(lead.story.others)
+    absent, present = set(by_ops.ranks), set(by_ops.waiters.ranks)
+    if (few, many) == (absent, present):
+        change = {"how": Apart.AHEAD, "their_op": by_ops.story.op}
+        ground = Ground.FEW_AT_GRADIENTS
+    elif (few, many) == (present, absent):
+        change = {"how": Apart.BEHIND, "op": by_ops.story.op}
+        ground = Ground.FEW_NOT_AT_GRADIENTS
+    else:
+        return
+    lead.story = structs.replace(lead.story, **change)
+    lead.confidence = sure(ground)
+    lead.add_clues(by_ops.clues)
 
 
 def _shows_nothing(ops: RankOps) -> bool:

@@ -20,6 +20,7 @@ from . import (
     logs,
     operations,
     outsiders,
+    parting,
     ras,
     straggling,
     waiting,
@@ -42,6 +43,7 @@ PASSES: tuple[Pass, ...] = (
     operations.leave_out_unasked,
     # Both together.
     fusion.run,
+    parting.run,
     ras.run,
     gpus.run,
     # The job's own output, which may be all that is left.

@@ -39,7 +39,9 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     peer = _unanswered(waiting)
     if peer is not None:
         return [peer_finding(case, *peer)]
-    groups = group_by_operation(waiting)
+    groups = _alike(waiting)
+    if all(map(_peerless, waiting)):
+        return []  # stages of a pipeline are at different lines of it by their nature
     beyond = passed(case)
     if len(groups) == 1 and not beyond:
         return [_in_communication(case, groups[0], beyond)]
@@ -53,6 +55,18 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     return [_order(case, rest, earliest, Apart.AHEAD)]
+
+
+def _alike(waiting: list[RankView]) -> list[list[RankView]]:
+    """Groups of ranks in one operation; sends and receives with unknown peers are taken as one."""
+    groups = group_by_operation([v for v in waiting if not _peerless(v)])
+    peerless = [v for v in waiting if _peerless(v)]
+    groups += [peerless] if peerless else []
+    return sorted(groups, key=lambda group: (-len(group), group[0].rank))
+
+
+def _peerless(view: RankView) -> bool:
+    return view.place.kind == "p2p" and view.place.peer < 0
 
 
 def passed(case: Case) -> list[RankView]:

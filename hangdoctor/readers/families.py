@@ -24,6 +24,9 @@ from .rank_environment import is_launcher
 
 _LIBRARIES = (b"libtorch", b"libmpi", b"libnccl", b"jaxlib")
 _MOST = 1024  # children of one parent that are looked at
+_INITS = frozenset(
+    {"systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"}
+)
 _READERS = 16  # a process whose memory is locked holds one of them for good
 
 
@@ -86,9 +89,19 @@ def by_starter(parents: dict[int, int]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
     for parent, own in children.items():
         starter = _above_launchers(parent) if len(own) == 1 else parent
-        if starter > 1:
+        if starter > 0 and not _adopts(starter):
             found[starter] += own
     return found
+
+
+def _adopts(pid: int) -> bool:
+    """Whether a process is an init, to which orphans of any job fall; in a container, the first
+    process may be the job itself.
+    """
+    try:
+        return pid == 1 and Path("/proc/1/comm").read_text().strip() in _INITS
+    except OSError:
+        return True
 
 
 def _above_launchers(pid: int) -> int:

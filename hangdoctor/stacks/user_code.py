@@ -30,6 +30,8 @@ _CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
 
 def is_users(frame: Frame) -> bool:
     """True for a frame of the user's own code: of no installed package, Python or generated code."""
+    if frame.name == "<module>" and frame.file == "<string>":
+        return False  # the command line of what multiprocessing spawns
     return _is_users_file(frame.file)
 
 

@@ -143,7 +143,7 @@ def test_everyone_in_one_operation_is_in_communication(tmp_path: Path) -> None:
         job.wait_ready().play("wrong_group", 3)
         verdict = job.dump()
         assert named(verdict) == [("in_communication", list(range(8)))]
-        assert "do not show operation numbers" in verdict["causes"][0]["advice"]
+        assert "which rank skipped a call" in verdict["causes"][0]["advice"]
         # The same job, killed in the middle of it: the living ranks wait on, the dead one is named with its signal.
     with Stage(tmp_path / "second") as job:
         job.wait_ready().play("store_wait", 3)

@@ -67,6 +67,20 @@ def test_a_loop_that_tries_again_is_busy_with_its_exception() -> None:
     assert causes(judged(*WAITING, captured(3, samples))) == [("slow", [3])]
 
 
+def test_lines_of_pipeline_stages_are_no_order() -> None:
+    file = "/v/site-packages/torch/distributed/pipelining/schedules.py"
+
+    def stage(line: int) -> list[Frame]:
+        wait = ("_wait_batch_p2p", file, 683)
+        return stack(wait, ("step", "/app/train.py", line), MAIN, code="w.wait()")
+
+    said = judged(*[still(r, stage(line)) for r, line in enumerate((24, 28, 28, 26))])
+    assert (said.status, causes(said)) == ("unknown", [])
+    barrier = stack(("barrier", C10D, 9), ("step", "/app/train.py", 40), MAIN)
+    said = judged(*[still(r, stage(24 + r)) for r in range(3)], still(3, barrier))
+    assert [ranks for _, ranks in causes(said)] == [[3]]
+
+
 ACCELERATE = "/v/site-packages/accelerate/utils/operations.py"
 
 

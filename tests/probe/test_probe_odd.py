@@ -18,6 +18,12 @@ from tests.support.probe_ranks import environment, ranks
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short one: the path of a Unix socket has room for 107 bytes."""
+    return tmp_path_factory.mktemp("f")
+
+
 def odd(env: dict[str, str], what: str) -> list[str]:
     with ranks("odd.py", 1, env, what) as started:
         code, out, err = started[0].end()

@@ -22,6 +22,14 @@ from hangdoctor.readers.blackbox import default_folders, find_boxes
 from tests.support.probe_ranks import ROOT, SCRIPTS, environment, ranks
 
 pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short one: the path of a Unix socket has room for 107 bytes."""
+    return tmp_path_factory.mktemp("f")
+
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
 SHOW = "import os; print(os.environ['HANGDOCTOR_DIR'])"
 

@@ -128,6 +128,7 @@ def test_what_started_them_is_above_their_launchers(tmp_path: Path) -> None:
         assert families.by_starter(parents) == {os.getpid(): list(parents)}
         # Two of one process are its own
         [one, other] = parents
+        assert families.by_starter({one: 0, other: 0}) == {}
         assert families.by_starter({one: found[0].pid, other: found[0].pid}) == {
             found[0].pid: [one, other]
         }

@@ -140,6 +140,9 @@ def test_the_users_line_is_named_and_the_frameworks_is_known() -> None:
     assert place.frame is not None and place.caller is not None
     assert (place.frame.name, place.frame.line) == ("evaluate", 88)
     assert place.caller.name == "_gpu_gather_one"
+    # What multiprocessing spawns begins with a line of its own.
+    place = find_place(stack(*GATHER[:3], "<module> <string>:1"))
+    assert place.frame is not None and place.frame.name == "_gpu_gather_one"
     # Sleeping in a framework, outside of any communication
     place = find_place(stack("poll /v/site-packages/lightning/fabric/x.py:3", *GATHER[3:]))
     assert place.frame is not None and place.caller is not None

@@ -1,8 +1,8 @@
 """Hangs of other people's frameworks (`tests/frameworks/jobs`): start one, capture it, judge what was said.
 
 A job and its capture have a process namespace of their own, where `dump --local` finds nothing else.
-The job's first lines say who hangs it: `# culprit:`, `# kinds:`, `# frame:` (a function, or several), `# needs: run` where stacks alone do
-not show it.
+The job's first lines say who hangs it: `# culprit:`, `# kinds:`, `# frame:` (a function, or several), `# undecided:` where the verdict is not
+exact today (bare, run).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MODULES = {
     "dtensor": "torch",
     "pipelining": "torch",
 }
-_START_S = 150.0
+_START_S = 220.0
 _CALM_S = 15.0  # ranks of MPI never are calm
 
 
@@ -51,7 +51,7 @@ class HangJob(Struct, frozen=True):
     culprits: tuple[int, ...]
     kinds: tuple[str, ...]
     frames: tuple[str, ...]
-    needs_run: bool  # stacks alone do not show it
+    undecided: tuple[str, ...]  # bare or run, in which the verdict is not exact today
 
     @property
     def path(self) -> Path:
@@ -118,7 +118,7 @@ def _read(path: Path) -> HangJob:
     culprits = tuple(int(n) for n in told["culprit"].split(","))
     kinds = tuple(told["kinds"].split(", "))
     frames = tuple(told["frame"].split("|"))
-    needs_run = told.get("needs") == "run"
+    undecided = tuple(told.get("undecided", "").split(", "))
     return HangJob(
         path.stem,
         told["framework"],
@@ -126,7 +126,7 @@ def _read(path: Path) -> HangJob:
         culprits,
         kinds=kinds,
         frames=frames,
-        needs_run=needs_run,
+        undecided=undecided,
     )
 
 
@@ -135,7 +135,7 @@ def capture(job: HangJob, with_run: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hang-") as folder:
         words = [*namespace(), sys.executable, "-m", "tests.support.framework_jobs", job.name]
         words += [folder, *(["--run"] if with_run else [])]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=400)
         if done.returncode:
             raise AssertionError(f"{job.name}: {done.stderr[-3000:]}\n{_logged(Path(folder))}")
         return dict(json.loads(done.stdout))
@@ -237,8 +237,10 @@ def _inside(job: HangJob, folder: Path, with_run: bool) -> None:
         lambda: _stuck(folder) or any(p.poll() is not None for p in started), "last step", _START_S
     )
     assert _stuck(folder), "a process ended"
-    _calm([int((folder / f"rank.{rank}").read_text()) for rank in range(_WORLD)])
+    pids = [int((folder / f"rank.{rank}").read_text()) for rank in range(_WORLD)]
+    _calm(pids)
     assert all(p.poll() is None for p in started), "a process ended"
+    assert not any(switches(pid) == "gone" for pid in pids), "a rank ended"
     flags = ("--local", "--json", "-", "--no-bundle")
     done = hangdoctor("dump", *flags, cwd=folder, code=None, env=environ, timeout=100)
     if done.returncode:

@@ -221,6 +221,10 @@ class Finding(Struct):
     children: bool = False  # its processes were captured too: data-loader workers, helpers
     unrecorded: bool = False  # gradients are reduced where no record is made, and it may wait there
     gradients: bool = False  # DistributedDataParallel's reduction is one of the operations
+    boxed: bool = False  # ranks of the job have black boxes
+    over: bool = False  # no rank runs any more
+    # The lines at which these ranks and those in another operation are, in the same function.
+    parting: tuple[Frame, Frame] | None = None
 
     def add_clues(self, others: list[Clue]) -> None:
         """Take over what is not among its clues yet."""

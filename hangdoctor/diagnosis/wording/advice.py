@@ -10,8 +10,9 @@ from ..findings import Finding, Home
 from . import terms
 from .release import native_stack, on_node, open_at, pid_of, release, two_lines
 
-COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_NCCL_TRACE_BUFFER_SIZE=2000)."
-_GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join()); with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 the next hang shows its all_reduces."
+_COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000; before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)."
+_GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join())."
+_ONE_CALL_MORE = frozenset({f.Apart.BEHIND, f.Apart.SMALLER_SIDE, f.Apart.EITHER})
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
 
 
@@ -24,8 +25,11 @@ def advice(finding: Finding) -> str:
         else ""
     )
     second = ""
-    if finding.unrecorded:
-        second = "Look at its stack: if it is in backward, it waits for ranks that did fewer."
+    if finding.unrecorded and not finding.over:
+        stack = terms.choose(
+            finding.ranks, "Look at its stack: if it is", "Look at their stacks: if they are"
+        )
+        second = f"{stack} in backward, the others made fewer steps."
     if isinstance(finding.story, f.NeverReached) and any(
         a.why is f.Why.UNRECORDED_TRANSFER for a in finding.against
     ):
@@ -34,14 +38,20 @@ def advice(finding: Finding) -> str:
 
 
 def _specific(finding: Finding) -> str:
-    if finding.gradients and finding.kind == "order":
-        return f"{by_story(finding.story, finding)} {_GRADIENTS}".strip()
+    if finding.gradients and isinstance(finding.story, f.InOther):
+        uneven = finding.story.how in _ONE_CALL_MORE
+        return f"{by_story(finding.story, finding)} {_GRADIENTS if uneven else ''}".strip()
     if finding.holding is not None:
         return release(finding.holding, finding)
     home = finding.homes[0] if len(finding.homes) == 1 else None
     if isinstance(finding.story, f.NeverReached):
         return elsewhere(finding, home)
     return by_story(finding.story, finding)
+
+
+def count(finding: Finding) -> str:
+    """How to see next time which call was skipped; "" where black boxes are there."""
+    return "" if finding.boxed else _COUNT
 
 
 def _nodes(finding: Finding) -> str:
@@ -165,7 +175,7 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.PeerElsewhere, finding: Finding) -> str:
-    return f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {COUNT}"
+    return f"Compare the sends and receives of ranks {story.waiter} and {finding.ranks[0]}. {count(finding)}".strip()
 
 
 @by_story.register
@@ -181,7 +191,7 @@ def _(story: f.NotSeen, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.NoRecords, finding: Finding) -> str:
-    return "Set a larger TORCH_NCCL_TRACE_BUFFER_SIZE, so that the Flight Recorder keeps all that is enqueued but not yet run."
+    return "Set a larger TORCH_FR_BUFFER_SIZE (before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE), so that the Flight Recorder keeps all that is enqueued but not yet run."
 
 
 @by_story.register

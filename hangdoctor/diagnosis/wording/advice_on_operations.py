@@ -11,10 +11,10 @@ from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Op
 from . import terms
-from .advice import COUNT, by_story
+from .advice import by_story, count
 from .release import native_stack, on_node, open_at, pid_of, two_lines
 
-_LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_NCCL_TRACE_BUFFER_SIZE=20000)"
+_LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_FR_BUFFER_SIZE=20000)"
 
 
 def line_of(op: Op | None) -> str:
@@ -92,10 +92,24 @@ def _(story: f.InOther, finding: Finding) -> str:
         first, *other = dict.fromkeys(lines) or [""]
         compare = f": compare {first} with {other[0]}" if other else f", at {first}"
         return f"Make all members call it on the same group{compare if first else ''}."
-    if story.how in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
-        return COUNT
-    count = "" if finding.gradients else COUNT
-    return _joined(_other_way(story, finding), count)
+    parted = _parted(story, finding)
+    if not parted and story.how not in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
+        parted = _other_way(story, finding)
+    return _joined(parted, count(finding))
+
+
+def _parted(story: f.InOther, finding: Finding) -> str:
+    """The two lines of a function that both sides are in; "" where their stacks share none."""
+    if finding.parting is None:
+        return ""
+    mine, theirs = finding.parting
+    odd = [rank for rank in finding.ranks if rank not in story.others]
+    who = f"{terms.capital(terms.are(odd))} at {terms.frame(mine)}"
+    text = f"{who}, {terms.ranks(story.others)} at {terms.frame(theirs)}: see what leads them apart (a branch, a swallowed exception)"
+    place, here = open_at(mine), terms.capital(on_node(finding).strip())
+    if not place:
+        return f"{text}."
+    return f"{text}. {here}: {place}." if here else f"{text}: {place}."
 
 
 def _who_alone(story: f.InOther, finding: Finding) -> str:
@@ -163,7 +177,7 @@ def _(story: f.NoneLeaves, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.AllIn, finding: Finding) -> str:
-    return _joined(_hardware(finding), "" if story.counted else COUNT)
+    return _joined(_hardware(finding), "" if story.counted else count(finding))
 
 
 @by_story.register
@@ -171,7 +185,7 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
     pid = pid_of(finding)
     native = f"{on_node(finding)}: {native_stack(pid)}" if pid else ""
     see = f"See what its transport waits for{native}." if native else ""
-    return _joined(see, COUNT)
+    return _joined(see, count(finding))
 
 
 def _hardware(finding: Finding) -> str:

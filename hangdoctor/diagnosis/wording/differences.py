@@ -16,7 +16,7 @@ def subject(finding: Finding) -> str:
 _HOW = {
     Apart.BEHIND: "most likely {who} made an extra call",
     Apart.AHEAD: "most likely {who} skipped {theirs}",
-    Apart.SMALLER_SIDE: "in a different operation from most ranks",
+    Apart.SMALLER_SIDE: "most likely {who} took another path",
     Apart.OTHER_GROUP: "the same call, but on another group",
     Apart.OTHER_LINES: "reached by different lines of the program",
     Apart.MOST_HAVE_LEFT: "most members have already passed it",

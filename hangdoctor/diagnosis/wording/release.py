@@ -18,7 +18,9 @@ def on_node(finding: Finding) -> str:
 
 
 def pid_of(finding: Finding) -> int:
-    """The process of the first rank; 0 where it is not known."""
+    """The process of the first rank; 0 where it is not known, or has ended."""
+    if finding.over:
+        return 0
     return finding.homes[0].pid if finding.homes else 0
 
 

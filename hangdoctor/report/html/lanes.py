@@ -229,5 +229,5 @@ def why_none(diagnosis: Diagnosis, origin: str, recorded: int) -> str:
     if recorded:
         return "No rank was inside a recorded operation when it was captured."
     if origin == "files":
-        return "These files have no recorded operations: stacks show where a rank is, not which call it is in. To see calls, add Flight Recorder dumps (TORCH_NCCL_TRACE_BUFFER_SIZE=2000) or start the job with hangdoctor run -- CMD."
+        return "These files have no recorded operations: stacks show where a rank is, not which call it is in. To see calls, add Flight Recorder dumps (TORCH_FR_BUFFER_SIZE=2000) or start the job with hangdoctor run -- CMD."
     return "This job has no black boxes, so its operations were not recorded. If it is started with hangdoctor run -- CMD, this shows for each group which ranks have entered which operation."

@@ -1,9 +1,10 @@
-"""idist.all_reduce in a handler of rank 0 alone; ignite spawns the processes itself."""
+"""idist.all_gather in a handler of rank 0 alone; ignite spawns the processes itself."""
 # framework: ignite
 # start: python
 # culprit: 0
 # kinds: order, not_entered, mismatch
 # frame: report
+# undecided: bare, run
 
 import ignite.distributed as idist
 import torch
@@ -15,7 +16,7 @@ def report(engine: Engine) -> None:
     if engine.state.iteration == 3:
         last_step(idist.get_rank())
         if idist.get_rank() == 0:
-            print(idist.all_reduce(engine.state.output))
+            print(idist.all_gather(engine.state.output))
 
 
 def training(local_rank: int) -> None:

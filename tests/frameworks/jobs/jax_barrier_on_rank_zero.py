@@ -4,6 +4,7 @@
 # culprit: 0
 # kinds: order, not_entered, mismatch
 # frame: write_checkpoint
+# undecided: run
 
 import sys
 

@@ -4,6 +4,7 @@
 # culprit: 1
 # kinds: not_entered
 # frame: load_shard
+# undecided: run
 
 import sys
 import time

@@ -4,6 +4,7 @@
 # culprit: 2
 # kinds: data_wait
 # frame: main
+# undecided: bare, run
 
 import os
 import time

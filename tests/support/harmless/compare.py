@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ VARIABLES = {
 # answer.
 THREADS = 1 + 1 + 8
 DESCRIPTORS = ["socket"]  # of the worker server, which listens; closed in whatever is executed
-MEMORY_KB = 16_000  # of the probe's modules, tables and threads; the box is a file's pages
+# Of the probe's modules, tables and threads (the box is a file's pages). In pure Python, each thread
+# of a traced process has its own events as objects.
+MEMORY_KB = 16_000 if find_spec("hangdoctor.probe.calls._calls") else 40_000
 # A frame of a wrapper in a printed traceback: its line, the source, and the marks below that.
 _RANKS = r"(?:\[rank\d+\]: )*"  # what torch writes before each line
 FRAME = re.compile(
