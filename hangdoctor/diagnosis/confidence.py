@@ -25,6 +25,8 @@ class Ground(Enum):
         "one thread holds the GIL at one line in every sample, or a forked child waits for a lock; others wait",
     )
     GIL_ALONE = (0.70, "the same, but no other rank is seen to wait for it")
+    HOLDS_LOCK = (0.95, "/proc/locks names the process that holds the file lock they wait for")
+    LOCK_RING = (0.95, "/proc/locks: each holds the file lock that the next one waits for")
     # Stacks.
     OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")

@@ -19,6 +19,7 @@ class Draft(Struct):
 
     facts: list[Finding] = []  # about single processes
     by_stacks: list[Finding] = []  # facts included, likeliest first
+    excused: set[int] = set()  # ranks that wait for what a finding on another process explains
     ops: OpsVerdict | None = None  # None where no rank has records of operations
     beyond: bool = False  # the operations blame only ranks that were not asked for
     findings: list[Finding] = []  # what the report will say
@@ -31,8 +32,8 @@ class Draft(Struct):
 
     @property
     def blamed(self) -> set[int]:
-        """Ranks that the stacks' findings name."""
-        return {r for f in self.by_stacks for r in f.ranks}
+        """Ranks that the stacks' findings name or explain."""
+        return self.excused | {r for f in self.by_stacks for r in f.ranks}
 
 
 Pass = Callable[[Case, Draft], None]

@@ -7,8 +7,8 @@ the two name different ranks with confidence, the report says so and is less sur
 from __future__ import annotations
 
 from ..model.diagnosis import Kind
+from . import file_locks, outsiders
 from . import held_by as holding
-from . import outsiders
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered
@@ -39,14 +39,16 @@ def run(case: Case, draft: Draft) -> None:
 
 def _contradicted(draft: Draft) -> bool:
     """Whether processes or stacks show a fault that the operations cannot see."""
-    return bool(draft.facts) or any(c.kind == "end_stall" for c in draft.by_stacks)
+    # A rank that holds a file lock and goes on is no fault.
+    facts = any(c.kind != "slow" for c in draft.facts)
+    return facts or any(c.kind == "end_stall" for c in draft.by_stacks)
 
 
 def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     """The operations' findings with the evidence of the others, and facts about further ranks; []
     where none of the operations' own is left.
     """
-    found = _credible(case, draft, by_ops)
+    found = _credible(case, draft, file_locks.absorb(draft, by_ops))
     if not found:
         return []
     for finding in found:
@@ -69,6 +71,8 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
 def _contradicts(by_stacks: Finding, named: set[int]) -> bool:
     """Whether the stacks clearly name other ranks, by more than a fact about their processes."""
     if by_stacks.kind in _FACTS or by_stacks.confidence < CLEAR:
+        return False
+    if isinstance(by_stacks.story, file_locks.STORIES):
         return False
     return not set(by_stacks.ranks) & named
 

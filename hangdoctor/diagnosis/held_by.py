@@ -5,11 +5,12 @@ file, a lock, a person.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 
 from ..model.capture import Frame, Process, ThreadSample
 from ..stacks.user_code import is_outer, is_users
+from ..text.plain import cut_at_word
 from . import findings as f
 from .findings import Clue, Holding
 from .view import RankView, all_states
@@ -22,8 +23,11 @@ _LOCK = re.compile(r"\bwith\b|\.acquire\(|\.wait\(|\.join\(|\.get\(|\.result\(")
 _PROBE = re.compile(r"hangdoctor/probe/|multiprocessing/queues\.py")
 _FETCH = "torch/utils/data/_utils/fetch.py"
 _COMMAND = 80  # characters of a child's command line
+_QUOTES = str.maketrans("", "", "\"'\\")
 _WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg"})
 _LOCKS = frozenset({"flock", "fcntl"})
+_QUEUE = frozenset({"put", "get"})
+_AT_QUEUE = 3  # innermost frames: the condition's, and the queue's around it
 _FIFO_WAITS = frozenset({"wait_for_partner", "fifo_open"})
 
 
@@ -42,9 +46,9 @@ def find(view: RankView) -> Holding | None:
 
 def clues(held: Holding | None, view: RankView) -> list[Clue]:
     """Evidence that belongs to the reason and is not shown elsewhere: the other threads of a rank
-    that waits for a lock.
+    that waits for a lock or at a queue.
     """
-    if isinstance(held, f.OnLock) and held.threads:
+    if isinstance(held, f.OnLock | f.OnQueue) and held.threads:
         return [Clue("stack", (view.rank,), f.Threads(held.threads))]
     return []
 
@@ -107,11 +111,35 @@ def _child(view: RankView) -> Holding | None:
     living = [c for c in view.capture.children if not c.gone and c.ppid in (0, view.pid)]
     if not living or (view.place.kind != "child" and call not in ("wait4", "waitid")):
         return None
-    child = living[-1]
-    command = shlex.join(child.argv)[:_COMMAND] or child.name
+    child = next((c for c in view.capture.children if c.fills_pipe and not c.gone), living[-1])
+    command = command_of(child.argv, child.name)
     frame, blocked = _where(child)
     by_subprocess = any(frame.file.endswith("/subprocess.py") for frame in view.path)
-    return f.OnChild(child.pid, command, frame, blocked, by_subprocess=by_subprocess)
+    return f.OnChild(
+        child.pid,
+        command,
+        frame,
+        blocked,
+        by_subprocess=by_subprocess,
+        unread=child.fills_pipe,
+    )
+
+
+def command_of(argv: Sequence[str], name: str) -> str:
+    """A command line for a sentence: one line without quotes and without the program's folder, cut
+    at a word; `name` where there is none.
+    """
+    words = " ".join(argv).translate(_QUOTES).split()
+    if not words:
+        return name
+    words[0] = PurePath(words[0]).name or words[0]
+    return cut_at_word(" ".join(words), _COMMAND)
+
+
+def lock_file(view: RankView) -> str:
+    """The path of the file whose lock a rank's thread waits for; "" where it waits for none."""
+    target = _file_call(view)
+    return target[2] if target is not None and target[0] in _LOCKS else ""
 
 
 def _where(process: Process) -> tuple[Frame | None, str]:
@@ -135,7 +163,17 @@ def _file(view: RankView) -> Holding | None:
     if target is None:
         return None
     call, number, path = target
-    return f.OnDescriptor(call, number, path, writes=call in _WRITES, locks=call in _LOCKS)
+    locks = call in _LOCKS
+    lock = view.capture.lock if locks else None
+    own = {view.pid, *(child.pid for child in view.capture.children)}
+    return f.OnDescriptor(
+        call,
+        number,
+        path,
+        writes=call in _WRITES,
+        locks=locks,
+        own_lock=lock is not None and lock.pid in own,
+    )
 
 
 def _lock(view: RankView) -> Holding | None:
@@ -146,8 +184,27 @@ def _lock(view: RankView) -> Holding | None:
     inner = view.path[-1]
     if not (_LOCK.search(inner.code) or inner.file.endswith("/threading.py")):
         return None
-    others = _other_threads(view, thread)
-    return f.OnLock(tuple((t.name or str(t.tid), _own(t)) for t in others))
+    return f.OnLock(_threads(view, thread))
+
+
+def _queue(view: RankView) -> Holding | None:
+    """`put` waits while the queue is full, `get` while it is empty; both in a condition."""
+    if view.thread is None or view.thread.syscall != "futex":
+        return None
+    frames = view.path[-_AT_QUEUE:]
+    at = next((x for x in frames if _at_queue(x)), None)
+    if at is None or not view.path[-1].file.endswith("/threading.py"):
+        return None
+    return f.OnQueue(at.name.endswith("put"), _threads(view, view.thread))
+
+
+def _at_queue(frame: Frame) -> bool:
+    return frame.file.endswith("/queue.py") and frame.name.rpartition(".")[2] in _QUEUE
+
+
+def _threads(view: RankView, own: ThreadSample) -> tuple[tuple[str, Frame], ...]:
+    """Name and place of the other threads."""
+    return tuple((t.name or str(t.tid), _own(t)) for t in _other_threads(view, own))
 
 
 def _other_threads(view: RankView, own: ThreadSample) -> list[ThreadSample]:
@@ -173,5 +230,6 @@ _LOOKS: tuple[Callable[[RankView], Holding | None], ...] = (
     failed_child,
     _child,
     _file,
+    _queue,
     _lock,
 )

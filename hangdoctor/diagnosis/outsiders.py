@@ -21,6 +21,8 @@ from .position import compare, counters, is_ahead
 from .view import RankView
 
 _OF_CHILD = 2  # of a child's
+_BYTES = 4096  # read or written between the samples: less is a log line or a sign of life
+_BYTES_OF_OTHERS = 1 << 20  # by threads beside the rank's own: a checkpoint that they write
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
@@ -71,7 +73,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     groups: dict[tuple[object, ...], list[RankView]] = {}
     for view in suspects:
         groups.setdefault((kind_of(view), view.place.at), []).append(view)
-    return ordered(_finding(case, group, waiting) for group in groups.values())
+    return ordered(finding_outside(case, group, waiting) for group in groups.values())
 
 
 def _idle_alone(case: Case, suspects: list[RankView]) -> list[RankView]:
@@ -138,21 +140,25 @@ def counts_on(view: RankView) -> bool:
 
 def gets_on(view: RankView) -> bool:
     """True where a rank in a checkpoint makes progress: other lines or counters, or bytes written
-    or read.
+    or read. The bytes are those of the whole process: of a thread that did not run, only as many
+    count as no thread beside the checkpoint writes.
     """
     samples = view.capture.samples
     if view.got_on or len(samples) < 2:
         return view.got_on
     first, last = samples[0], samples[-1]
-    reads = 0 <= first.read_bytes < last.read_bytes
-    writes = 0 <= first.write_bytes < last.write_bytes
+    enough = _BYTES_OF_OTHERS if view.motion == "still" else _BYTES
+    reads = first.read_bytes >= 0 and last.read_bytes - first.read_bytes >= enough
+    writes = first.write_bytes >= 0 and last.write_bytes - first.write_bytes >= enough
     return reads or writes
 
 
 def _is_busy_loop(view: RankView) -> bool:
-    samples = view.capture.samples
-    used = samples[-1].cpu_s - samples[0].cpu_s
-    return used > 0.5 * max(samples[-1].at_s - samples[0].at_s, 1e-3)
+    samples, own = view.capture.samples, view.thread
+    before = own and next((t for t in samples[0].threads if t.tid == own.tid), None)
+    if own is None or before is None:
+        return False
+    return own.cpu_s - before.cpu_s > 0.5 * max(samples[-1].at_s - samples[0].at_s, 1e-3)
 
 
 def _data_by_name(view: RankView) -> bool:
@@ -180,7 +186,8 @@ def doing_of(view: RankView) -> Doing | None:
     return Doing("blocked", thread.syscall)
 
 
-def _finding(case: Case, group: list[RankView], waiting: list[RankView]) -> Finding:
+def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) -> Finding:
+    """The finding on ranks outside at one place, while `waiting` are in a communication."""
     kind = kind_of(group[0])
     held = case.held_up([v.rank for v in group])
     story = f.NeverReached(op_of(held) if held and waiting else None)
@@ -198,7 +205,7 @@ def held_by(kind: Kind, group: list[RankView]) -> f.Holding | None:
     """What holds the one rank of a group, where the kind leaves that open."""
     if len(group) != 1:
         return None
-    if kind == "not_entered":
+    if kind in ("not_entered", "checkpoint_wait"):
         return holding.find(group[0])
     if kind == "data_wait":
         return holding.failed_child(group[0]) or holding.worker(group[0])

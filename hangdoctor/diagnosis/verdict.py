@@ -11,6 +11,7 @@ from ..model.diagnosis import Diagnosis
 from . import (
     calls,
     faults,
+    file_locks,
     fusion,
     gpus,
     gradients,
@@ -31,6 +32,7 @@ from .draft import Draft, Pass
 PASSES: tuple[Pass, ...] = (
     # From processes and stacks: the first of the last four that finds anything ends the search.
     faults.run,
+    file_locks.run,
     lifecycle.run_start,
     lifecycle.run_end,
     outsiders.run,

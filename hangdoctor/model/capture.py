@@ -65,6 +65,15 @@ class Process(Struct, omit_defaults=True):
     exit_code: int | None = None  # of a zombie; a negative number is the signal that ended it
     tracer: int = 0  # pid of the debugger that holds it
     frozen: bool = False  # its cgroup is frozen
+    fills_pipe: bool = False  # of a child: blocked writing into a pipe that its rank has to read
+
+
+class LockHolder(Struct, omit_defaults=True):
+    """The process that holds the file lock that a rank waits for, by /proc/locks of its node."""
+
+    pid: int
+    name: str = ""
+    argv: list[str] = []
 
 
 class RankCapture(Process, omit_defaults=True, kw_only=True):
@@ -83,6 +92,7 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     recorded: RankOps | None = None
     recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced
+    lock: LockHolder | None = None  # where it waits for a file lock at the last sample
 
 
 class NodeCapture(Struct, omit_defaults=True):

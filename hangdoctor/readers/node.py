@@ -16,17 +16,20 @@ from ..model.capture import NodeCapture, RankCapture
 from ..model.layout import guess_layout
 from ..text import redaction
 from ..text.plain import readable
-from ..text.plural import choose
+from ..text.plural import choose, count
 from ..time_limit import OutOfTime, within
 from . import (
     blackbox,
     discover,
     families,
+    file_locks,
     job_choice,
+    launched,
     lost_ranks,
     rank_environment,
     rank_operations,
     unnumbered,
+    unread_pipes,
     waiting_agents,
 )
 from .capture_options import CaptureOptions
@@ -66,6 +69,8 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
         session.ask_ras()
     session.settle()
     session.sample(ranks, LAST)
+    file_locks.attach(ranks)
+    unread_pipes.attach(ranks)
     session.attach_boxes()
     capture.layout = rank_operations.told_layout(capture.ranks) or capture.layout
     session.close(ranks)
@@ -152,15 +157,44 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
             notes = [f"process {pids[0]} is no rank: its {len(ranks)} ranks are shown"]
             key = f"pids:{pids[0]}"
             return NodeCapture(node, key, ranks, notes=notes + family.notes), ranks
-    ranks = [r for i, pid in enumerate(pids) if (r := _rank_by_pid(i, pids, pid, node, notes))]
+    key = "pids:" + ",".join(map(str, pids))
+    ranks, others = _without_launchers(pids, node, notes)
+    for place, pid in enumerate(others, start=len(ranks)):
+        rank = _rank_by_pid(place, len(pids), pid, node, notes)
+        if rank is not None:
+            ranks.append(rank)
     if not ranks:
         raise NoRanksFound("; ".join(notes), "List your processes: ps -u $USER -o pid,args")
-    return NodeCapture(node, "pids:" + ",".join(map(str, pids)), ranks, notes=notes), ranks
+    return NodeCapture(node, key, ranks, notes=notes), ranks
 
 
-def _rank_by_pid(
-    i: int, pids: list[int], pid: int, node: str, notes: list[str]
-) -> RankCapture | None:
+def _without_launchers(
+    pids: list[int], node: str, notes: list[str]
+) -> tuple[list[RankCapture], list[int]]:
+    """(ranks that the launchers among these processes started; the other processes, and of a
+    launcher without ranks the program that it runs).
+    """
+    ranks: dict[int, RankCapture] = {}
+    others: list[int] = []
+    for pid in pids:
+        if not launched.is_launching(pid):
+            others.append(pid)
+            continue
+        below, more = launched.ranks_below(pid)
+        program = 0 if below else launched.program_below(pid)
+        if below:
+            started = count(len(below), "rank")
+            notes += [f"process {pid} is a launcher: the {started} below it are shown", *more]
+            ranks |= {found.pid: discover.to_capture(found, node) for found in below}
+        elif program:
+            notes.append(f"process {pid} is a launcher: process {program} below it is shown")
+            others.append(program)
+        else:
+            others.append(pid)
+    return list(ranks.values()), [pid for pid in others if pid not in ranks]
+
+
+def _rank_by_pid(i: int, size: int, pid: int, node: str, notes: list[str]) -> RankCapture | None:
     """One of the processes that were named; None, with a note, where there is none to read."""
     try:
         process = psutil.Process(pid)
@@ -175,7 +209,7 @@ def _rank_by_pid(
     numbers, why = _numbers_of(pid)
     if numbers is None:
         notes.append(f"process {pid} {why}; it is reported as rank {i}")
-    rank, world, local, local_world = numbers or (i, len(pids), -1, 0)
+    rank, world, local, local_world = numbers or (i, size, -1, 0)
     return RankCapture(
         pid=pid,
         ppid=ppid,

@@ -62,6 +62,7 @@ _CALLS_ARM64 = {
     101: "nanosleep",
     115: "clock_nanosleep",
     22: "epoll_pwait",
+    25: "fcntl",
     56: "openat",
     203: "connect",
     202: "accept",

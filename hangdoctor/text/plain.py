@@ -70,6 +70,16 @@ def _json_escape(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
+def cut_at_word(text: str, width: int) -> str:
+    """`text`, at most `width` characters, the last whole word followed by ``...``."""
+    if len(text) <= width:
+        return text
+    kept = text[: width - 3]
+    if text[width - 3] != " ":
+        kept = kept.rpartition(" ")[0] or kept
+    return f"{kept.rstrip()}..."
+
+
 def size_words(number: float) -> str:
     """Bytes as a person reads them: ``812 B``, ``1.9 MB``, ``42 MB``."""
     for unit in ("B", "kB", "MB", "GB"):

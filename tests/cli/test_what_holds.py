@@ -37,13 +37,29 @@ CASES = [
     (
         "locked_file",
         r"blocked in flock on \S*cache\.lock",
-        r"/.*cache\.lock is locked by another process.*fuser -v /",
+        r"The rank itself holds the lock on /.*cache\.lock.*fuser -v /",
     ),
     ("typed_input", r"[iI]t waits for typed input", r"/dev/null"),
     (
         "forgotten_breakpoint",
         r"pdb waits for a command there",
         r"breakpoint in from_terminal .*answer pdb",
+    ),
+    (
+        "full_queue",
+        r"it waits to put into a full queue",
+        r"no other Python thread that could take from the queue",
+    ),
+    (
+        "empty_queue",
+        r"it waits to take from an empty queue",
+        r"could put into the queue: filler at ",
+    ),
+    (
+        "pipe_not_read",
+        r"waits for its child \d+ \(python",
+        r"process \d+ .*is blocked writing into a pipe that the rank does not read: "
+        r"communicate\(\) instead of wait\(\)",
     ),
     ("lock", r"waiting for a lock", r"no other Python thread"),
     ("lock_of_a_thread", r"waiting for a lock", r"lock-holder at .*keep_the_lock"),
@@ -88,3 +104,13 @@ def test_the_worker_that_makes_no_sample_is_named_with_its_line(stage: Stage) ->
     assert told is not None and int(told[1]) in workers, cause["summary"]
     see = rf"See why open_fifo .*less \+\d+ /\S+acts\.py; py-spy dump --native --pid {told[1]}"
     assert re.search(see, cause["advice"]), cause["advice"]
+
+
+def test_a_rank_in_a_checkpoint_that_did_not_run_is_not_only_late(stage: Stage) -> None:
+    stage.play("save_behind_lock", 1)
+    verdict = stage.dump()
+    stage.release(1)
+    [cause] = verdict["causes"]
+    assert (verdict["status"], cause["kind"], cause["ranks"]) == ("hang", "checkpoint_wait", [1])
+    assert "late but moving" not in cause["summary"]
+    assert "holds the lock on" in cause["advice"], cause["advice"]

@@ -15,6 +15,7 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import (
     Frame,
     JobCapture,
+    LockHolder,
     NodeCapture,
     Process,
     ProcessSample,
@@ -107,6 +108,12 @@ def blocked(rank: int, syscall: str, frames: list[Frame] = LOAD, **more: Any) ->
     wchan = more.pop("wchan", "")
     samples = [sample(at, thread(frames, syscall=syscall, wchan=wchan)) for at in (0.0, 1.0)]
     return captured(rank, samples, **more)
+
+
+def locked(rank: int, by: int, path: str = "/data/lock", argv: str = "") -> RankCapture:
+    """A rank that waits for a file lock that process `by` holds; rank r is process 9 + r."""
+    holder = LockHolder(by, argv.partition(" ")[0], argv.split())
+    return blocked(rank, f"flock(5 -> {path})", lock=holder)
 
 
 def child(
@@ -248,7 +255,9 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "its own thread runs with the GIL": (job([*ALL, has_gil(OTHER, tid=9)]), "hang", [("busy", [3])]),
     "asleep with the GIL": (job([*ALL, asleep_with_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
     "asleep with the GIL in a checkpoint": (job([*ALL, asleep_with_gil(SAVE)]), "hang", [("checkpoint_wait", [3])]),
-    "writes in a checkpoint": (job([*ALL, writes(SAVE, 0, 9)]), "slow", [("slow", [3])]),
+    "writes in a checkpoint": (job([*ALL, writes(SAVE, 0, 2 << 20)]), "slow", [("slow", [3])]),
+    "writes a little in a checkpoint": (job([*ALL, writes(SAVE, 0, 40_000)]), "hang", [("checkpoint_wait", [3])]),
+    "writes a little in a checkpoint, and runs": (job([*ALL, captured(3, [sample(s, thread(SAVE, switches=n), write_bytes=b) for s, n, b in ((0.0, 1, 0), (1.0, 9, 40_000))])]), "slow", [("slow", [3])]),
     "wrote in a checkpoint before": (job([*ALL, writes(SAVE, 9, 9)]), "hang", [("checkpoint_wait", [3])]),
     "in a checkpoint, and bytes are not counted": (job([*ALL, writes(SAVE, -1, 9)]), "hang", [("checkpoint_wait", [3])]),
     "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
@@ -291,6 +300,20 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "file lock": (job([*ALL, blocked(3, "flock(5 -> /data/lock)")]), "hang", [("not_entered", [3])]),
     "fifo": (job([*ALL, blocked(3, "openat", wchan="wait_for_partner")]), "hang", [("not_entered", [3])]),
     "lock": (job([*ALL, blocked(3, "futex", LOCK)]), "hang", [("not_entered", [3])]),
+    # ---- a file lock, and who holds it
+    "holder runs a child": (job([ALL[0], locked(1, 12), locked(2, 12), blocked(3, "wait4", RUNS, children=[child("S")])]), "hang", [("not_entered", [3])]),
+    "holder in a collective": (job([*ALL[:2], locked(2, 9), locked(3, 9)]), "hang", [("order", [0])]),
+    "holder in a checkpoint": (job([ALL[0], ALL[1], locked(2, 12), still(3, SAVE)]), "hang", [("checkpoint_wait", [3])]),
+    "holder goes on": (job([*ALL[:2], locked(2, 12), moves(3, OTHER, LOAD)]), "slow", [("slow", [3])]),
+    "holder stopped": (job([*ALL[:2], locked(2, 12), still(3, LOAD, "T")]), "hang", [("stopped", [3])]),
+    "child of a rank holds it": (job([*ALL[:2], locked(2, 77), still(3, LOAD, children=[Process(pid=77, ppid=12, argv=["gzip"])])]), "hang", [("not_entered", [3])]),
+    "chain of locks": (job([ALL[0], locked(1, 11), locked(2, 12, "/data/b"), still(3, LOAD)]), "hang", [("not_entered", [3])]),
+    "ring of locks": (job([*ALL[:2], locked(2, 12), locked(3, 11, "/data/b")]), "hang", [("order", [2, 3])]),
+    "one behind a ring of locks": (job([ALL[0], locked(1, 11), locked(2, 12), locked(3, 11, "/data/b")]), "hang", [("order", [2, 3])]),
+    "another process holds it": (job([*ALL[:2], locked(2, 99, argv="rsync -a /data host:/data"), locked(3, 99, argv="rsync -a /data host:/data")]), "hang", [("not_entered", [2, 3])]),
+    "an ended process took it": (job([*ALL, locked(3, 99)]), "hang", [("not_entered", [3])]),
+    "its own lock": (job([*ALL, locked(3, 12)]), "hang", [("not_entered", [3])]),
+    "one more sleeps": (job([ALL[0], locked(1, 11), still(2, SAVE), still(3, LOAD)]), "hang", [("checkpoint_wait", [2]), ("not_entered", [3])]),
     # ---- all wait
     "all in one": (four(dict.fromkeys(range(4), WORLD)), "hang", [("in_communication", [0, 1, 2, 3])]),
     "all in one by lines": (four(dict.fromkeys(range(4), WAIT)), "hang", [("in_communication", [0, 1, 2, 3])]),

@@ -70,6 +70,15 @@ def test_their_black_boxes_have_the_rank(begin: Begin, tmp_path: Path) -> None:
     assert "evaluate" in found["causes"][0]["where"]["frame"]
 
 
+def test_the_launcher_by_its_id_stands_for_them(begin: Begin, tmp_path: Path) -> None:
+    process, _ = begin(*RUN)
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
+    words = ("dump", "--pid", str(process.pid), "--json", "-", "--no-bundle")
+    found = json.loads(hangdoctor(*words, cwd=tmp_path).stdout)
+    assert (found["status"], found["job"]["world_size"]) == ("hang", 2), found
+    assert [r for cause in found["causes"] for r in cause["ranks"]] == [1]
+
+
 def test_an_agent_finds_those_that_join_long_after_they_were_started(
     begin: Begin, tmp_path: Path
 ) -> None:

@@ -127,6 +127,13 @@ class Threads(Struct, frozen=True):
     threads: tuple[tuple[str, Frame], ...]
 
 
+class LockWait(Struct, frozen=True):
+    """Waits for the lock on a file, which process `pid` holds by /proc/locks."""
+
+    path: str
+    pid: int
+
+
 class Silence(Struct, frozen=True):
     """Why nothing is known."""
 
@@ -240,6 +247,7 @@ Fact = (
     | ChildDied
     | ChildAt
     | Threads
+    | LockWait
     | Silence
     | WaitsFor
     | PartedAt

@@ -33,13 +33,14 @@ class ChildStopped(Struct, frozen=True):
 
 
 class OnChild(Struct, frozen=True):
-    """It waits for a living child."""
+    """It waits for a living child; `unread`: which is blocked writing into a pipe of the rank."""
 
     pid: int
     command: str
     frame: Frame | None = None
     call: str = ""
     by_subprocess: bool = False
+    unread: bool = False
 
 
 class AtWorker(Struct, frozen=True):
@@ -54,18 +55,30 @@ class OnFifo(Struct, frozen=True):
 
 
 class OnDescriptor(Struct, frozen=True):
-    """It is blocked in a system call on what a descriptor leads to."""
+    """It is blocked in a system call on what a descriptor leads to; `own_lock`: on a lock that it
+    holds itself, or a process that it started.
+    """
 
     call: str
     number: str
     path: str
     writes: bool
     locks: bool
+    own_lock: bool = False
 
 
 class OnLock(Struct, frozen=True):
     """It waits for a lock, and these other threads of its process could hold it."""
 
+    threads: tuple[tuple[str, Frame], ...] = ()
+
+
+class OnQueue(Struct, frozen=True):
+    """It waits for room in a queue of its process, or for something in it; these other threads
+    could make it go on.
+    """
+
+    full: bool
     threads: tuple[tuple[str, Frame], ...] = ()
 
 
@@ -79,4 +92,5 @@ Holding = (
     | OnFifo
     | OnDescriptor
     | OnLock
+    | OnQueue
 )

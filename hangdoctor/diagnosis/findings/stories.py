@@ -73,6 +73,31 @@ class ForkedLock(Struct, frozen=True):
     frame: Frame
 
 
+class HoldsLock(Struct, frozen=True):
+    """Holds the lock on `path` that ranks `waiters` wait for, or its process `child` does; `op`: the
+    operation that it has entered with the lock.
+    """
+
+    path: str
+    waiters: tuple[int, ...]
+    child: int = 0
+    op: Op | None = None
+
+
+class LockedBy(Struct, frozen=True):
+    """Waits for the lock on `path`, which a process of no rank holds."""
+
+    path: str
+    pid: int
+    command: str
+
+
+class LockRing(Struct, frozen=True):
+    """Each waits for a file lock that another of them holds."""
+
+    paths: tuple[str, ...]
+
+
 class AllIn(Struct, frozen=True):
     """Every member entered `op` and it does not finish; `everyone`: the members are the whole job,
     or two sides.
@@ -274,6 +299,9 @@ Story = (
     | InputOutput
     | HoldsGil
     | ForkedLock
+    | HoldsLock
+    | LockedBy
+    | LockRing
     | AllIn
     | HeldBehind
     | NoneLeaves

@@ -7,9 +7,11 @@ been waiting since when.
 from __future__ import annotations
 
 from ...model.diagnosis import Cause
+from ...text.plain import cut_at_word
 from .. import findings as f
 from ..findings import Finding
 from . import advice_on_operations as advice_on_operations
+from . import lock_words as lock_words
 from . import log_words as log_words
 from . import stories, terms
 from .advice import advice
@@ -17,6 +19,7 @@ from .clues import evidence
 from .reasons import alternative
 
 LONGEST = 200  # characters of a sentence
+_COMMAND = 40  # of a command line in it
 
 
 def cause(finding: Finding) -> Cause:
@@ -83,12 +86,15 @@ def _held(finding: Finding) -> str:
         return f"its child {holding.pid} is stopped{by}"
     if isinstance(holding, f.AtWorker):
         return f"its worker {holding.pid} is in {terms.frame(holding.frame)}"
+    if isinstance(holding, f.OnQueue):
+        return f"it waits to {'put into a full' if holding.full else 'take from an empty'} queue"
     if isinstance(holding, f.OnChild):
         at = f", which is in {terms.frame(holding.frame)}" if holding.frame is not None else ""
         blocked = f", which is blocked in {holding.call}" if holding.call and not at else ""
-        return (
-            f"it waits for its child {holding.pid} ({terms.cut(holding.command, 40)}){at}{blocked}"
-        )
+        if holding.unread:
+            at, blocked = ", which is blocked writing into a pipe", ""
+        command = cut_at_word(holding.command, _COMMAND)
+        return f"it waits for its child {holding.pid} ({command}){at}{blocked}"
     return ""
 
 
@@ -119,6 +125,8 @@ def _names(story: f.Story, op: f.Op) -> bool:
         story, f.NotJoined | f.NeverReached | f.NeverPosted | f.NeverStarted | f.LeftWithout
     ):
         return story.op is not None
+    if isinstance(story, f.HoldsLock):
+        return story.op is not None and _same(story.op, op)
     if isinstance(story, f.Disagrees):
         return True
     return isinstance(story, f.Diverged) and story.theirs is not None and _same(story.theirs, op)

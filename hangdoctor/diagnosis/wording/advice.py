@@ -45,7 +45,7 @@ def _specific(finding: Finding) -> str:
         return release(finding.holding, finding)
     home = finding.homes[0] if len(finding.homes) == 1 else None
     if isinstance(finding.story, f.NeverReached):
-        return _elsewhere(finding, home)
+        return elsewhere(finding, home)
     return by_story(finding.story, finding)
 
 
@@ -58,7 +58,7 @@ def _nodes(finding: Finding) -> str:
     return format_hosts(finding.nodes)
 
 
-def _elsewhere(finding: Finding, home: Home | None) -> str:
+def elsewhere(finding: Finding, home: Home | None) -> str:
     """For a rank that is alive and elsewhere, by what it is in."""
     here, pid = on_node(finding), pid_of(finding)
     at = terms.frame(finding.frame) if finding.frame is not None else ""
@@ -107,7 +107,7 @@ def by_story(story: object, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.NeverPosted, finding: Finding) -> str:
-    return _elsewhere(finding, None)
+    return elsewhere(finding, None)
 
 
 @by_story.register
@@ -120,7 +120,7 @@ def _(story: f.NeverStarted, finding: Finding) -> str:
 @by_story.register
 def _(story: f.NotJoined, finding: Finding) -> str:
     if finding.kind == "end_stall":
-        return _elsewhere(finding, None)
+        return elsewhere(finding, None)
     if pid_of(finding):
         return (
             f"See what it does before init{on_node(finding)}: py-spy dump --pid {pid_of(finding)}."

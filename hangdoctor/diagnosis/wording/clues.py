@@ -149,6 +149,11 @@ def _(fact: f.Threads) -> str:
 
 
 @say.register
+def _(fact: f.LockWait) -> str:
+    return f"waits for the lock on {fact.path}, which process {fact.pid} holds (/proc/locks)"
+
+
+@say.register
 def _(fact: f.Silence) -> str:
     return "; ".join(fact.whys) or "no records"
 

@@ -84,6 +84,10 @@ def _(holding: f.ChildStopped, finding: Finding) -> str:
 @release.register
 def _(holding: f.OnChild, finding: Finding) -> str:
     child = f"process {holding.pid}{on_node(finding)}"
+    if holding.unread:
+        pipe = "is blocked writing into a pipe that the rank does not read"
+        read = "communicate() instead of wait(), or read the pipe first"
+        return f"Its child, {child} ({holding.command}), {pipe}: {read}."
     again = (
         " subprocess.run(..., timeout=S) turns this into an error." if holding.by_subprocess else ""
     )
@@ -122,6 +126,9 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
         return f"The other end of its connection {what}. To see its address{here}: {see}."
     if holding.locks:
         see = f"timeout 5 fuser -v {shlex.quote(path)}"
+        if holding.own_lock:
+            why = "opened it a second time, or a process that it started keeps it"
+            return f"The rank itself holds the lock on {path}: it {why}. See both{here}: {see}."
         return f"{path} is locked by another process. Find it{here}: {see}. The lock ends with that process."
     what = "reads nothing" if holding.writes else "delivers nothing"
     see = f"timeout 5 ls -l {shlex.quote(path)}; timeout 5 fuser -v {shlex.quote(path)}"
@@ -138,3 +145,15 @@ def _(holding: f.OnLock, finding: Finding) -> str:
         )
     threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
     return f"It waits{at} for another thread of its own: {threads}. Find out which of them holds the lock."
+
+
+@release.register
+def _(holding: f.OnQueue, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    state = f"The queue{at} is {'full' if holding.full else 'empty'}"
+    do = "take from" if holding.full else "put into"
+    if not holding.threads:
+        why = "the one that should has ended (an exception in it?) or was never started"
+        return f"{state}, and it has no other Python thread that could {do} the queue: {why}."
+    threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:3])
+    return f"{state}. See why none of its other threads does; they could {do} the queue: {threads}."

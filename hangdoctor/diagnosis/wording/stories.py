@@ -23,6 +23,8 @@ def head(finding: Finding) -> str:
 
 def says_where(finding: Finding) -> bool:
     """Whether the head says already where the ranks are."""
+    if isinstance(finding.story, f.HoldsLock):
+        return finding.story.op is not None
     return isinstance(
         finding.story,
         LogStory
@@ -33,7 +35,9 @@ def says_where(finding: Finding) -> bool:
         | f.PeerElsewhere
         | f.HoldsGil
         | f.ForkedLock
-        | f.StillIn,
+        | f.StillIn
+        | f.LockedBy
+        | f.LockRing,
     )
 
 

@@ -6,11 +6,14 @@ it is through. SIGUSR1 ends a Python-level block; other blocks are released as e
 """
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
 import pdb
+import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -23,6 +26,8 @@ from torch.distributed import _functional_collectives as functional_collectives
 from hangdoctor.train.faults import acts
 
 HERE = Path(sys.argv[1])
+KEPT = []  # locks that a scenario leaves held until the next one
+LOCKING = fcntl.lockf if os.environ.get("STAGE_LOCKF") else fcntl.flock
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -117,6 +122,30 @@ def locked_file(n):
     acts.lock_file_twice(HERE / "cache.lock")
 
 
+def take_lock(n):
+    """The lock that `wait_for_lock` waits for, said in a file once it is held."""
+    handle = (HERE / f"shared.lock.{n}").open("w")
+    LOCKING(handle, fcntl.LOCK_EX)
+    (HERE / f"held.{n}").write_text("")
+    return handle
+
+
+def hold_lock_and_run(n):
+    with take_lock(n):
+        acts.endless_command()
+
+
+def hold_lock_into_step(n):
+    KEPT.append(take_lock(n))
+
+
+def wait_for_lock(n):
+    while not (HERE / f"held.{n}").exists():
+        time.sleep(0.02)
+    with (HERE / f"shared.lock.{n}").open("w") as handle:
+        LOCKING(handle, fcntl.LOCK_EX)
+
+
 def from_terminal(act):
     """Standard input that stays open and says nothing, as a terminal that no one sits at."""
     before, open_end = os.dup(0), os.open(HERE / "fifo.read", os.O_RDWR)
@@ -127,6 +156,57 @@ def from_terminal(act):
         os.dup2(before, 0)
         os.close(before)
         os.close(open_end)
+
+
+def write_now_and_then(go_on):
+    """A few bytes ten times a second, as a thread does that says that its process lives."""
+    with (HERE / "beats").open("w") as beats:
+        while go_on.is_set():
+            beats.write("beat")
+            beats.flush()
+            time.sleep(0.1)
+
+
+def save_behind_lock(n):
+    """Waits in a checkpoint for a file lock, while a thread of the process writes a little."""
+    go_on = threading.Event()
+    go_on.set()
+    thread = threading.Thread(target=write_now_and_then, args=(go_on,))
+    thread.start()
+    try:
+        save_checkpoint_alone(n)
+    finally:
+        go_on.clear()
+        thread.join()
+
+
+def save_checkpoint_alone(n):
+    acts.lock_file_twice(HERE / "cache.lock")
+
+
+def full_queue(n):
+    acts.put_into_full_queue()
+
+
+def empty_queue(n):
+    """Takes from a queue that a thread, which waits too, should fill."""
+    done = threading.Event()
+    filler = threading.Thread(target=done.wait, name="filler")
+    filler.start()
+    try:
+        queue.Queue().get()
+    finally:
+        done.set()
+        filler.join()
+
+
+def pipe_not_read(n):
+    """Waits for a child that writes more into its pipe than fits, and does not read."""
+    with subprocess.Popen(
+        [sys.executable, "-c", 'import sys\nsys.stdout.write("x" * 200_000)'],
+        stdout=subprocess.PIPE,
+    ) as child:
+        child.wait()
 
 
 def typed_input(n):
@@ -272,6 +352,8 @@ def main():
             break
         with contextlib.suppress(Released):
             play(n, wanted["scenario"], wanted["rank"])
+        while KEPT:
+            KEPT.pop().close()
         say(n, "done")
         n += 1
     dist.destroy_process_group()

@@ -1,0 +1,79 @@
+"""Who waits for whose file lock, by /proc/locks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.model.capture import RankCapture
+from hangdoctor.readers import file_locks
+from tests.support.stage import wait_until
+
+# Linux 6.18, ext4 and tmpfs: a process with both kinds of lock and three that wait; an OFD lock; a lease.
+LOCKS = """\
+1: POSIX  ADVISORY  WRITE 19720 fe:00:2146400 0 EOF
+1: -> POSIX  ADVISORY  WRITE 19779 fe:00:2146400 0 EOF
+2: FLOCK  ADVISORY  WRITE 19720 fe:00:2146362 0 EOF
+2: -> FLOCK  ADVISORY  WRITE 19778 fe:00:2146362 0 EOF
+2:  -> FLOCK  ADVISORY  READ 19781 fe:00:2146362 0 EOF
+3: OFDLCK ADVISORY  WRITE -1 00:40:2926 0 EOF
+3: -> POSIX  ADVISORY  WRITE 19790 00:40:2926 0 EOF
+4: LEASE  ACTIVE    READ  19181 fe:00:5809108 0 EOF
+"""
+WAITS = """
+import fcntl, sys
+with open(sys.argv[1], "w") as handle:
+    fcntl.{call}(handle, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_waiters_are_those_behind_an_arrow() -> None:
+    assert file_locks.holders(LOCKS) == {19779: 19720, 19778: 19720, 19781: 19720}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x\n", "1:\n", "1: ->\n", "1: -> FLOCK A W 7 fe:00:1 0 EOF\n"]
+)
+def test_lines_that_say_nothing_are_passed_over(text: str) -> None:
+    assert file_locks.holders(text) == {}
+
+
+@pytest.fixture(params=["flock", "lockf"])
+def pair(request: pytest.FixtureRequest, tmp_path: object) -> Iterator[tuple[int, int]]:
+    """(process that holds a lock, process that waits for it)."""
+    words = [sys.executable, "-I", "-c", WAITS.format(call=request.param), f"{tmp_path}/lock"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        holder = subprocess.Popen(words, **pipes)  # type: ignore[call-overload]
+        started.append(holder)
+        assert holder.stdout.readline() == b"held\n"
+        waiter = subprocess.Popen(words, **pipes)  # type: ignore[call-overload]
+        started.append(waiter)
+        wait_until(lambda: waiter.pid in _waiting(), "it waits for the lock")
+        yield holder.pid, waiter.pid
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def _waiting() -> dict[int, int]:
+    return file_locks.holders(Path("/proc/locks").read_text())
+
+
+@pytest.mark.timeout(60)
+def test_a_rank_that_waits_knows_the_holder(pair: tuple[int, int]) -> None:
+    holder, waiter = pair
+    ranks = [RankCapture(pid=pid, rank=place) for place, pid in enumerate((waiter, holder))]
+    file_locks.attach([*ranks, RankCapture(pid=os.getpid(), rank=2)])
+    assert ranks[0].lock is not None and ranks[0].lock.pid == holder
+    assert ranks[0].lock.argv[1:3] == ["-I", "-c"]
+    assert ranks[1].lock is None
