@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import NoRanksFound
-from . import discover, families, job_process, lost_ranks
+from . import discover, families, job_process
 from .discover import Job
 from .job_words import here_now, in_brief, listed, own_users
 from .jobnames import is_exactly
@@ -53,16 +53,16 @@ def choice(job: Job, jobs: Sequence[Job], wanted: str) -> str:
 
 
 def preferred(jobs: Sequence[Job]) -> Job:
-    """The job that is meant where none was named: of this user before those of others, with all
-    its ranks before what others have left behind or run alone, then the newest. `jobs` has one.
+    """The job that is meant where none was named: of this user before those of others, with
+    several ranks before what runs alone, then the newest. `jobs` has one.
     """
     own = own_users()
-    return max(jobs, key=lambda job: (job.user in own, _is_whole(job), job.started))
+    return max(jobs, key=lambda job: (job.user in own, _has_several(job), job.started))
 
 
-def _is_whole(job: Job) -> bool:
-    """Whether it has several ranks, and all of them that were started on this host."""
-    return max(f.world_size for f in job.ranks) > 1 and not lost_ranks.absent(job)
+def _has_several(job: Job) -> bool:
+    """Whether it was started with several ranks. That one of them is dead may be why it hangs."""
+    return max(f.world_size for f in job.ranks) > 1
 
 
 def why_taken(job: Job, jobs: Sequence[Job]) -> str:
@@ -74,7 +74,7 @@ def why_taken(job: Job, jobs: Sequence[Job]) -> str:
     elif job.user in own and newest.user not in own:
         why = "your newest"
     else:
-        why = "the newest with all its ranks"
+        why = "the newest with several ranks"
     return f"{why} (choose another with --job KEY)"
 
 

@@ -193,7 +193,7 @@ def test_two_runs_under_one_key() -> None:
 TWO = {"local_world_size": 2, "world_size": 2, "argv": ["python", "-u", "/a/train.py", "--x"]}
 ALONE = TWO | {"local_world_size": 1, "world_size": 1}
 JOBS = [
-    Job("b:1", [found(1, 0, **TWO)], 9.0),
+    Job("b:1", [found(1, 0, **ALONE)], 9.0),
     Job("a:10", [found(2, 0, **TWO), found(3, 1, **TWO)], 5.0),
     Job("a:1", [found(4, 0, user="x", **ALONE)], 1.0),
 ]
@@ -201,12 +201,12 @@ JOBS = [
 
 def test_which_job_is_shown() -> None:
     job, notes = job_choice.select_job(JOBS)
-    assert job.key == "a:10", "all its ranks are there, b:1 lacks one"
+    assert job.key == "a:10", "it has several ranks, b:1 runs alone"
     [note] = notes
     age = r"[\d.]+ (s|min|h)"
     assert re.fullmatch(
-        rf"captured job a:10 \(of me, 2 ranks of train.py, pid 2, {age}\), the newest with all its "
-        rf"ranks \(choose another with --job KEY\); also on this host: b:1 \(of me, 1 of 2 ranks of "
+        rf"captured job a:10 \(of me, 2 ranks of train.py, pid 2, {age}\), the newest with several "
+        rf"ranks \(choose another with --job KEY\); also on this host: b:1 \(of me, 1 rank of "
         rf"train.py, pid 1, {age}\), a:1 \(of x, 1 rank of train.py, pid 4, {age}\)",
         note,
     )
@@ -220,7 +220,7 @@ def test_which_job_is_shown() -> None:
     )
     with pytest.raises(NoRanksFound, match="no job 'zz' on this host") as error:
         job_choice.select_job(JOBS, "zz")
-    assert error.value.help.startswith("Running here: b:1 (of me, 1 of 2 ranks of train.py, pid 1,")
+    assert error.value.help.startswith("Running here: b:1 (of me, 1 rank of train.py, pid 1,")
     with pytest.raises(NoRanksFound, match="no rank processes found"):
         job_choice.select_job([], "a")
 

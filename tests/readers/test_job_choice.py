@@ -87,13 +87,14 @@ def test_the_job_that_is_meant_where_none_is_named() -> None:
     own, newer, other = job("own", 3.0), job("newer", 5.0), job("other", 9.0, user="bob")
     alone = job("alone", 10.0, ranks=1, world_size=1, local_world_size=1)
     rest = job("rest", 11.0, ranks=1)
-    assert job_choice.preferred([rest, alone, other, newer, own]) is newer
+    assert job_choice.preferred([alone, other, newer, own]) is newer
+    assert job_choice.preferred([rest, newer]) is rest, "that a rank is missing may be the reason"
     assert job_choice.preferred([rest, other, alone]) is rest, "own before others'"
     assert job_choice.why_taken(newer, [other, newer]).startswith("your newest (")
-    assert job_choice.why_taken(newer, [rest, newer]).startswith("the newest with all its ranks (")
+    assert job_choice.why_taken(newer, [alone, newer]).startswith("the newest with several ranks (")
     assert job_choice.why_taken(newer, [newer, own]).startswith("the newest (")
-    theirs = [job("rest", 11.0, ranks=1, user="bob"), other, job("old", 1.0, user="eve")]
-    assert job_choice.preferred(theirs) is other, "of others' jobs, too, one that is complete"
+    single = job("single", 11.0, ranks=1, world_size=1, user="bob")
+    assert job_choice.preferred([single, other, job("old", 1.0, user="eve")]) is other
 
 
 def test_any_process_of_a_job_names_it() -> None:
