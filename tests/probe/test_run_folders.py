@@ -5,7 +5,6 @@ keeps no job from starting.
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from hangdoctor.probe import flight
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls.ring import Ring
+from hangdoctor.probe.identity import process_name
 from hangdoctor.readers import rank_operations as box_readers
 from hangdoctor.readers.blackbox import default_folders, find_boxes
 from tests.support.probe_ranks import ROOT, SCRIPTS, environment, ranks
@@ -229,7 +229,7 @@ def test_ranks_of_one_job_may_have_their_boxes_in_several_places(
 
 
 def test_a_file_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
-    name = f"{socket.gethostname()}-{os.getpid()}"
+    name = process_name(os.getpid())
     box = BoxWriter(tmp_path, "job", 1 << 20)
     for path, make in (
         (tmp_path / "there" / f"{name}.blackbox", lambda p: BoxWriter(p.parent, "job", 1 << 20)),
