@@ -229,7 +229,7 @@ def test_ranks_of_one_job_may_have_their_boxes_in_several_places(
 
 
 def test_a_file_that_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
-    name = process_name(os.getpid())
+    name = f"{socket.gethostname()}-{process_name(os.getpid())}"
     box = BoxWriter(tmp_path, "job", 1 << 20)
     for path, make in (
         (tmp_path / "there" / f"{name}.blackbox", lambda p: BoxWriter(p.parent, "job", 1 << 20)),
