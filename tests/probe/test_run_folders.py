@@ -5,6 +5,7 @@ keeps no job from starting.
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
