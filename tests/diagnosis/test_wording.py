@@ -220,3 +220,8 @@ def test_doubts_lower_a_confidence() -> None:
     )
     assert lowered(0.12, Less.STACKS_DISAGREE) == 0.1
     assert agreed(0.9, 0.92) == 0.94 and agreed(0.98, 0.5) == 0.98
+
+
+def test_a_nested_function_has_its_own_name() -> None:
+    nested = Frame(name="make.<locals>.step", file="/app/train.py", line=7)
+    assert terms.frame(nested) == "step (train.py:7)"

@@ -73,8 +73,9 @@ def share(part: float) -> str:
 
 
 def frame(of: Frame) -> str:
-    """A frame in a sentence: ``load_batch (data.py:40)``."""
-    return f"{of.name} ({of.file.rpartition('/')[2]}:{of.line})"
+    """A frame in a sentence: ``load_batch (data.py:40)``; of a nested function its own name."""
+    name = of.name.rpartition("<locals>.")[2]
+    return f"{name} ({of.file.rpartition('/')[2]}:{of.line})"
 
 
 def long_frame(of: object) -> str:
