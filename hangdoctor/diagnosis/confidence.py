@@ -54,11 +54,11 @@ class Ground(Enum):
     ORDER_OF_LINES = (0.55, "lines are in order, but operations are not counted")
     ONE_SIDE_OF_TWO = (0.65, "one of two sides made different calls: both are named")
     FEW_AT_GRADIENTS = (
-        0.80,
+        0.75,
         "a minority reduces gradients and has by its black box not entered what most wait in",
     )
     FEW_NOT_AT_GRADIENTS = (
-        0.75,
+        0.65,
         "a minority is in an operation that the others, which reduce gradients, have not entered",
     )
     FEW_ELSEWHERE = (0.45, "a minority in another operation: a minority alone is not guilt")

@@ -70,7 +70,7 @@ def test_who_alone_made_the_collective_is_named(tmp_path: Path, boxes: bool) -> 
     assert "rank 0 is at main (ddp_job.py:" in cause["advice"].lower()
     if boxes:
         assert "extra call" in cause["summary"] and "#" in cause["summary"]
-        assert cause["confidence"] >= 0.7
+        assert cause["confidence"] >= 0.6 and "fewer batches" in cause["summary"]
 
 
 def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(tmp_path: Pat
     done = hangdoctor("diagnose", str(tmp_path / "boxes"), "--json", "-", cwd=tmp_path)
     [cause] = json.loads(done.stdout)["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
-    assert "most likely rank 0 made an extra call" in cause["summary"]
+    assert "most likely rank 0 made an extra call or has fewer batches" in cause["summary"]
     assert cause["confidence"] < 0.5 and "py-spy" not in cause["advice"]

@@ -154,7 +154,7 @@ def test_quiet_is_the_sentence_alone_where_there_was_a_choice(tmp_path: Path) ->
     assert told in " ".join(json.loads((tmp_path / "verdict").read_text())["notes"])
     assert told in loud.stderr
     [line] = unnamed.stderr.splitlines()
-    how = r"captured job .* \d+ ranks? of .+, pid \d+, .+\), .* \(choose another with --job KEY\); also on this host: "
+    how = r"captured job .*\b\d+ ranks? of .+, pid \d+, .+\), .* \(choose another with --job KEY\); also on this host: "
     assert re.match(f"hangdoctor: {how}", line), line
     assert "; also on this host: " in top.stderr and "(--job KEY)" in top.stdout
 

@@ -67,6 +67,7 @@ def test_a_spawned_rank_has_the_script_of_its_parent(tmp_path: Path, method: str
         assert parent.stdout is not None
         try:
             child = psutil.Process(int(parent.stdout.readline()))
+            wait_until(lambda: len(child.cmdline()) > 1, "it has begun its own program")
             spawned = rank(child.pid, 0, argv=child.cmdline(), ppid=child.ppid())
             assert job_words.script_of(spawned) == "spawns.py"
         finally:

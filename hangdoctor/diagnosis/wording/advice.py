@@ -39,7 +39,9 @@ def advice(finding: Finding) -> str:
 
 def _specific(finding: Finding) -> str:
     if finding.gradients and isinstance(finding.story, f.InOther):
-        uneven = finding.story.how in _ONE_CALL_MORE
+        theirs = finding.story.their_op
+        counted = theirs is not None and theirs.seq >= 0
+        uneven = finding.story.how in _ONE_CALL_MORE or not counted
         return f"{by_story(finding.story, finding)} {_GRADIENTS if uneven else ''}".strip()
     if finding.holding is not None:
         return release(finding.holding, finding)

@@ -40,7 +40,10 @@ def in_other(story: f.InOther, finding: Finding) -> str:
     if story.their_op is not None and story.others:
         text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
     theirs = story.their_op.name if story.their_op is not None else "that call"
-    how = _HOW[story.how].format(who=terms.ranks(finding.ranks), theirs=theirs)
+    how = _HOW[story.how]
+    if finding.gradients and story.how is Apart.BEHIND:
+        how += " or has fewer batches"
+    how = how.format(who=terms.ranks(finding.ranks), theirs=theirs)
     return f"{text}: {how}"
 
 
