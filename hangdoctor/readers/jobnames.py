@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import psutil
 
 from ..probe import identity
+from ..text.job_names import short_job
 from ..text.plain import readable
 
 _TELLING = 3  # digits: one or two are a part of too many names
@@ -61,15 +62,16 @@ def keys_of(pid: int) -> list[str]:
 
 
 def names_job(wanted: str, *names: str) -> bool:
-    """Whether `wanted` is one of a job's names or a part of one, whatever stands between its words;
-    "" names every job.
+    """Whether `wanted` is one of a job's names, as it is or as it is printed, or a part of one,
+    whatever stands between its words; "" names every job.
 
     A part does not begin or end within a number; one or two digits count at the beginning alone.
     """
     if not wanted:
         return True
     asked = {_plain(wanted), _plain(_ONLY_IN_KEYS.sub("", wanted))} - {""}
-    return any(_is_part(part, _plain(name)) for part in asked for name in names)
+    known = {_plain(form) for name in names for form in (name, short_job(name))}
+    return any(_is_part(part, name) for part in asked for name in known)
 
 
 def _is_part(part: str, name: str) -> bool:
@@ -82,7 +84,8 @@ def _is_part(part: str, name: str) -> bool:
 
 def is_exactly(wanted: str, *names: str) -> bool:
     """Whether `wanted` is one of the names, however it is punctuated."""
-    return bool(wanted) and _plain(wanted) in {_plain(name) for name in names}
+    known = {_plain(form) for name in names for form in (name, short_job(name))}
+    return bool(wanted) and _plain(wanted) in known
 
 
 def _plain(text: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from hangdoctor.readers import job_choice, job_process, job_words
 from hangdoctor.readers.discover import Found, Job
+from tests.support.stage import wait_until
 
 
 def rank(pid: int, number: int, **more: Any) -> Found:

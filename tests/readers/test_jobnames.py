@@ -38,3 +38,9 @@ def test_a_name_or_a_part_of_it(wanted: str, name: str) -> None:
 )
 def test_no_digits_from_within_a_number(wanted: str, name: str) -> None:
     assert not names_job(wanted, name)
+
+
+def test_a_job_is_found_by_the_short_name_that_is_printed() -> None:
+    name = "53058581-1538-4163-a8cc-1160451ea064-localhost-46677"
+    assert names_job("53058581-localhost-46677", name) and names_job("53058581", name)
+    assert not names_job("53058582-localhost-46677", name)
