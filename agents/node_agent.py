@@ -27,7 +27,7 @@ from hangdoctor.errors import CollectorError
 from hangdoctor.logs import to_stderr
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls.request import Request
-from hangdoctor.readers import discover, job_choice
+from hangdoctor.readers import discover, job_words
 from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.time_limit import OutOfTime
 from hangdoctor.transport import address, keys
@@ -242,7 +242,7 @@ class NodeAgent:
             _LOG.info(
                 "waiting for ranks%s; %s",
                 f" of job {wanted}" if wanted else "",
-                job_choice.here_now(self.ranks.others),
+                job_words.here_now(self.ranks.others),
             )
         self._pass_trace_on()
         job = (self.ranks.job, self.ranks.world_size, self.ranks.began)

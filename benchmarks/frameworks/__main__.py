@@ -52,4 +52,5 @@ def _measured(job: HangJob, with_run: bool, keep: Path | None) -> str:
     return verdict.word
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -17,8 +16,9 @@ from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
-from ..readers import job_choice
+from ..readers import job_choice, job_words
 from ..sidecar.wiring import collect
+from ..storage import leftovers
 from ..text.job_names import short_job
 from ..text.ranges import format_ranks
 from ..transport import address, keys
@@ -73,7 +73,15 @@ def command(**flags: Any) -> None:
     with only_collector(folder):
         seen = _watch(folder, target, flags)
     if new and not seen and not any((folder / "incidents").glob("*/")):
-        shutil.rmtree(folder, ignore_errors=True)  # only keys, and logs of nothing
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """What a collector that saw no rank leaves: only keys, and logs of nothing."""
+    try:
+        leftovers.remove_unused(folder)
+    except OSError as err:
+        pipes.say(f"hangdoctor: could not remove {folder}: {err}", err=True)
 
 
 def _target(flags: dict[str, object]) -> str:
@@ -127,7 +135,7 @@ def _job_here(wanted: str) -> str:
     if not found:
         named = f" of job {wanted}" if wanted else ""
         pipes.say(
-            f"hangdoctor: waiting for ranks{named}; {job_choice.here_now(jobs)}",
+            f"hangdoctor: waiting for ranks{named}; {job_words.here_now(jobs)}",
             err=True,
         )
         return wanted

@@ -17,24 +17,31 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def _parting(case: Case, finding: Finding, others: tuple[int, ...]) -> tuple[Frame, Frame] | None:
+    """None where they share no function, part in one that is not the user's, or not all in one."""
     paths = {v.rank: v.path for v in case.views}
     mine = [paths.get(r, []) for r in finding.ranks if r not in others]
     theirs = [paths.get(r, []) for r in others]
-    pairs = {_lines(a, b) for a in mine for b in theirs}
-    if len(pairs) != 1 or None in pairs:
-        return None  # no function in common, or not the same one for all of them
-    one, other = mine[0], theirs[0]
-    for a, b in zip(one, other, strict=False):
-        if a.line != b.line:
-            return (a, b) if is_users(a) else None
-    return None
+    if not mine or not theirs:
+        return None
+    # Each against one of the other side: of thousands of ranks, all pairs would be too many.
+    found = [_difference(mine[0], path) for path in theirs]
+    found += [_difference(path, theirs[0]) for path in mine[1:]]
+    first = found[0]
+    if first is None or not is_users(first[0]):
+        return None
+    return first if all(f is not None and _at(f) == _at(first) for f in found) else None
 
 
-def _lines(one: list[Frame], other: list[Frame]) -> tuple[str, str, int, int] | None:
-    """Function, file and both lines of the first difference; None where it is the function."""
+def _difference(one: list[Frame], other: list[Frame]) -> tuple[Frame, Frame] | None:
+    """Where two stacks first differ, outermost first; None where it is not by the line alone."""
     for a, b in zip(one, other, strict=False):
         if (a.name, a.file) != (b.name, b.file):
             return None
         if a.line != b.line:
-            return a.name, a.file, a.line, b.line
+            return a, b
     return None
+
+
+def _at(parting: tuple[Frame, Frame]) -> tuple[str, str, int, int]:
+    one, other = parting
+    return one.name, one.file, one.line, other.line

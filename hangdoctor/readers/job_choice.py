@@ -7,22 +7,10 @@ from collections.abc import Sequence
 from ..errors import NoRanksFound
 from . import discover, families, job_process
 from .discover import Job
-from .job_words import here_now, in_brief, listed, own_users
+from .job_words import in_brief, listed, own_users
 from .jobnames import is_exactly
 
 _SEARCH_S = 4.0  # milliseconds, where every process answers
-
-__all__ = [
-    "all_here",
-    "here_now",
-    "in_brief",
-    "key_of",
-    "listed",
-    "named",
-    "preferred",
-    "select_job",
-    "why_taken",
-]
 
 
 def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:

@@ -4,6 +4,7 @@ for such a child, and does not read, waits for ever.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,14 +35,16 @@ def _filled(process: Process) -> set[str]:
 
 def _read_ends(pid: int) -> set[str]:
     """The pipes that a process has open for reading."""
-    found: set[str] = set()
     try:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return set()  # it has ended, or is not ours to read
+    found: set[str] = set()
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):  # it has been closed meanwhile
             target = str(descriptor.readlink())
             if target.startswith("pipe:[") and _is_read(pid, descriptor.name):
                 found.add(target)
-    except OSError:
-        return found  # it ended, or is not ours to read
     return found
 
 

@@ -39,7 +39,7 @@ def find(uid: int | None) -> list[WaitingAgent]:
 
 
 def help_on(agent: WaitingAgent, node: str) -> str:
-    """What a person is told about it."""
+    """The help that goes with an error: how many nodes have come, and what to do."""
     since = duration(agent.seconds)
     waits = (
         f"torchrun on {node} (pid {agent.pid}) has started no rank for {since}: it waits for "

@@ -110,6 +110,16 @@ def remove(one: Leftover) -> bool:
     return not one.path.exists()
 
 
+def remove_unused(folder: Path) -> None:
+    """Remove the folder of a collector that never saw a rank, if it holds our own files alone.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if not _others_files(folder):
+        _remove_job(folder)
+
+
 def _remove_job(folder: Path) -> None:
     """Under the folder's lock: a collector that begins now keeps it."""
     with contextlib.suppress(CollectorError), folder_lock.only_collector(folder):
@@ -122,11 +132,14 @@ def _too_young(age_s: float, older_than_s: float | None) -> str:
     return "" if age_s > older_than_s else "younger than --bundles"
 
 
+def _others_files(folder: Path) -> list[str]:
+    names = (path.name for path in folder.iterdir())
+    return sorted(name for name in names if name not in _OURS and not _STAGED.match(name))
+
+
 def _why_kept(folder: Path, age_s: float) -> str:
     """Why this job's folder must stay."""
-    others = sorted(
-        p.name for p in folder.iterdir() if p.name not in _OURS and not _STAGED.match(p.name)
-    )
+    others = _others_files(folder)
     if others:
         return f"it has files that are not hangdoctor's: {others[0]}"
     if not (folder / "keys").is_dir() and not (folder / "incidents").is_dir():

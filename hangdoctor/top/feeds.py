@@ -21,7 +21,7 @@ from msgspec import Struct
 from ..clock import Clock
 from ..errors import BadInput, CollectorError
 from ..model.operations import spoken
-from ..readers import blackbox, job_choice, proc, pyspy
+from ..readers import blackbox, job_choice, job_words, proc, pyspy
 from ..readers.discover import Job
 from ..text.durations import duration
 from ..text.job_names import short_job
@@ -123,7 +123,7 @@ class LocalSource:
         }
         picture = look(rows, self.watched.job, max(self.watched.world_size, len(rows)))
         if self.job and not rows:
-            here = job_choice.here_now(self.watched.others)
+            here = job_words.here_now(self.watched.others)
             picture.sentence = f"No rank of job {self.job} on this host; {here}"
         pace_s = self._pace.step(time.monotonic(), picture.iteration[0])
         mark_lag(rows, self._waits)

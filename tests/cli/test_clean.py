@@ -19,7 +19,7 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
-from hangdoctor.storage import bundle
+from hangdoctor.storage import bundle, leftovers
 from hangdoctor.storage.incidents import Incidents
 from hangdoctor.transport import keys
 from hangdoctor.transport.folder_lock import only_collector
@@ -172,6 +172,17 @@ def test_what_a_page_and_the_recorded_progress_leave_goes_too(home: Home) -> Non
     age(folder, OLD_S)
     assert "not hangdoctor's" not in home.clean().output
     assert not folder.exists()
+
+
+def test_a_folder_of_a_collector_that_saw_no_rank_goes_unless_it_holds_a_users_file(
+    home: Home,
+) -> None:
+    unused, annotated = home.job("unused", age_s=0.0), home.job("annotated", age_s=0.0)
+    (annotated / "notes.txt").write_text("mine")
+    leftovers.remove_unused(unused)
+    leftovers.remove_unused(annotated)
+    assert not unused.exists()
+    assert (annotated / "notes.txt").read_text() == "mine" and (annotated / "keys").is_dir()
 
 
 def test_incidents_go_on_request(home: Home) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from hangdoctor.clock import FakeClock
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.collector.view import MAX_ROWS, View
-from hangdoctor.storage.incidents import Incident, Incidents
+from hangdoctor.storage.incidents import Incidents
 from hangdoctor.top.feeds import LiveRanks, settled
 from hangdoctor.top.screen import Mode, screen
 from hangdoctor.top.terminal import split_keys
@@ -35,7 +35,6 @@ from hangdoctor.web.frames import COLUMNS, runs
 from hangdoctor.web.hub import Hub
 from hangdoctor.web.metrics import Exporter
 from hangdoctor.web.snapshot import Board, Doors
-from hangdoctor.web.standstill import Standstill, standstill
 
 
 def row(rank: int, state: str, idle_s: float = 12.0, **more: Any) -> RankRow:
@@ -477,18 +476,3 @@ def test_keys_are_distinguished() -> None:
     assert split_keys("\x1b") == ["escape"]
     assert split_keys("\x1bc\x1b\x1b[B") == ["escape", "c", "escape", "down"]
     assert split_keys("\x1b[1;5Cx\x1b[200~é\r") == ["x", "é", "enter"]
-
-
-def test_a_pause_without_a_recorded_wait_is_a_hang_where_a_verdict_says_so() -> None:
-    """As in DistributedDataParallel's reduction, which black boxes do not have."""
-    rows = [row(r, "outside", 20.0, op="all_reduce", seq=9) for r in range(4)]
-    picture = look(rows, "j", 4)
-    assert picture.sentence == "No rank makes progress: 4 not in any operation"
-    assert standstill(rows, picture, 1000.0, []) == Standstill()
-    hang = Incident(id="now", job="j", at=990.0, reason="stall", state="saved", status="hang")
-    before = Incident(id="before", job="j", at=900.0, reason="stall", state="saved", status="hang")
-    found = standstill(rows, picture, 1000.0, [hang, before])
-    assert (found.since, found.incident) == (980.0, "now")
-    assert standstill(rows, picture, 1000.0, [before]) == Standstill()
-    goes_on = [*rows[:3], row(3, "moving", 0.1)]
-    assert standstill(goes_on, look(goes_on, "j", 4), 1000.0, [hang]) == Standstill()

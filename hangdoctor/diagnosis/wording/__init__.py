@@ -7,7 +7,6 @@ been waiting since when.
 from __future__ import annotations
 
 from ...model.diagnosis import Cause
-from ...text.plain import cut_at_word
 from .. import findings as f
 from ..findings import Finding
 from . import advice_on_operations as advice_on_operations
@@ -19,7 +18,6 @@ from .clues import evidence
 from .reasons import alternative
 
 LONGEST = 200  # characters of a sentence
-_COMMAND = 40  # of a command line in it
 
 
 def cause(finding: Finding) -> Cause:
@@ -93,7 +91,7 @@ def _held(finding: Finding) -> str:
         blocked = f", which is blocked in {holding.call}" if holding.call and not at else ""
         if holding.unread:
             at, blocked = ", which is blocked writing into a pipe", ""
-        command = cut_at_word(holding.command, _COMMAND)
+        command = terms.command(holding.command)
         return f"it waits for its child {holding.pid} ({command}){at}{blocked}"
     return ""
 

@@ -106,10 +106,7 @@ def _parted(story: f.InOther, finding: Finding) -> str:
     odd = [rank for rank in finding.ranks if rank not in story.others]
     who = f"{terms.capital(terms.are(odd))} at {terms.frame(mine)}"
     text = f"{who}, {terms.ranks(story.others)} at {terms.frame(theirs)}: see what leads them apart (a branch, a swallowed exception)"
-    place, here = open_at(mine), terms.capital(on_node(finding).strip())
-    if not place:
-        return f"{text}."
-    return f"{text}. {here}: {place}." if here else f"{text}: {place}."
+    return _sentence(finding, text, Op("", frame=mine))
 
 
 def _who_alone(story: f.InOther, finding: Finding) -> str:

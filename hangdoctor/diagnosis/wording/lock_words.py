@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-from ...text.plain import cut_at_word
 from .. import findings as f
 from ..findings import Finding
 from . import terms
@@ -12,8 +11,6 @@ from .advice import by_story, elsewhere
 from .differences import subject
 from .release import on_node
 from .stories import tell
-
-_COMMAND = 40  # characters of a command line in a sentence
 
 
 def _name(path: str) -> str:
@@ -33,7 +30,7 @@ def _(story: f.HoldsLock, finding: Finding) -> str:
 @tell.register
 def _(story: f.LockedBy, finding: Finding) -> str:
     wait = terms.choose(finding.ranks, "waits", "wait")
-    command = f" ({cut_at_word(story.command, _COMMAND)})" if story.command else ""
+    command = f" ({terms.command(story.command)})" if story.command else ""
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     who = f"{terms.ranks(finding.ranks)} {wait} for{at}"
     return f"Process {story.pid}{command} holds the lock on {_name(story.path)} that {who}"

@@ -119,7 +119,7 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
             else "No process writes into the pipe"
         )
         inode = path[len("pipe:[") : -1]
-        return f"{what}. Find the process at its other end{here}: find /proc/[0-9]*/fd -lname 'pipe:*{inode}*'."
+        return f"{what}. Find the process at its other end{here}: find /proc/[0-9]*/fd -lname 'pipe:\\[{inode}\\]' 2>/dev/null."
     if path.startswith("socket:["):
         what = "reads nothing" if holding.writes else "sends nothing"
         see = f"ss -np | grep 'pid={pid_of(finding)},fd={holding.number})'"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ...model.capture import Frame
 from ...text.durations import duration as duration
+from ...text.plain import cut_at_word
 from ...text.plural import choose as choose
 from ...text.plural import count as count
 from ...text.plural import ranks as ranks
@@ -18,6 +19,7 @@ from ..findings import Doing, End, GroupRef, Home, Op
 _AXES = {"tp": "TP", "dp": "DP", "pp": "PP"}
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
 _NODES = 4  # named in one place
+_COMMAND = 40  # characters of a command line
 _LONGEST_LIST = 40  # characters of a group's members
 _CALLS = {
     "clock_nanosleep": "sleeping",
@@ -70,6 +72,11 @@ def host_names(names: Iterable[str]) -> str:
 def share(part: float) -> str:
     """A share of 1 as ``61 %``."""
     return f"{part:.0%}".replace("%", " %")
+
+
+def command(line: str) -> str:
+    """A command line in a sentence, cut at a word."""
+    return cut_at_word(line, _COMMAND)
 
 
 def frame(of: Frame) -> str:
