@@ -176,7 +176,7 @@ def tables(results: Sequence[Result]) -> Iterator[str]:
     names = list(dict.fromkeys(r.part for r in results))
     yield "## By evidence and framework"
     yield ""
-    head = ["evidence (framework)", "tool", "cases", "exact", "a victim named", "nobody named"]
+    head = ["evidence (framework)", "tool", "cases", "exact", "a victim named", "no one named"]
     yield from report.table([*head, "kind right", "seconds, median"], _by_evidence(results, names))
     for name in names:
         said = [s for r in results if r.part == name for s in r.said]
