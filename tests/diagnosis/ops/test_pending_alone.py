@@ -64,6 +64,14 @@ def test_the_send_to_another_rank_is_said(tmp_path: Path) -> None:
     assert verdict.causes[0].difference == "peer"
 
 
+def test_ranks_without_a_dump_around_the_ring_are_passed_over(tmp_path: Path) -> None:
+    settings = Settings(only_active=True, silent=0.1)
+    case = simulate("wrong_peer", LARGE, 0, settings, in_memory=False)
+    case.write(tmp_path / "dumps")
+    verdict = diagnose(capture_of_folder(tmp_path / "dumps"))
+    assert [c.ranks for c in verdict.causes] == [case.truth.ranks]
+
+
 def pending(places: list[int], numbers: list[int], role: Role, **completed: int) -> Pending:
     done = {TP: completed.get("tp", 0), WORLD: completed.get("world", 0)}
     roles = [role] * len(places)
