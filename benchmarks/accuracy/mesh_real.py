@@ -135,7 +135,9 @@ def expected(drawn: Drawn) -> Expected:
     """As of a simulated case of which all ranks are seen."""
     placed = drawn.placed
     kinds = [*placed.kinds, "busy", "io_wait", "data_wait"] if drawn.kind in _HOW else placed.kinds
-    difference = DIFFERENCES.get(drawn.kind, "")
+    # Blocked in the second of two swapped calls, a rank has left the first one out: gloo does not
+    # let it go on to make it.
+    difference = DIFFERENCES.get(drawn.kind, "") if drawn.kind != "swapped" else ""
     return Expected(
         sorted(placed.ranks), kinds, alternatives=placed.alternatives, difference=difference
     )
