@@ -360,6 +360,9 @@ def test_processes_that_an_earlier_search_still_reads_are_passed_over(
 
     [job] = discover.find_jobs(held=held, read=read)
     assert (asked, held, [f.rank for f in job.ranks]) == ([1, 3], {2}, [1, 3])
+    asked.clear()
+    [job], not_read = discover.search("", 30, held={2}, read=lambda pid, _: found(pid, pid))
+    assert ([f.rank for f in job.ranks], not_read) == ([1, 3], 1)
 
 
 def test_a_job_is_called_what_its_black_boxes_call_it_too() -> None:
