@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -238,6 +239,12 @@ def test_of_a_ranks_dead_predecessors_one_is_kept(box: BoxWriter, tmp_path: Path
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(left)
 
 
+def listen(path: Path) -> None:
+    """A socket as a killed rank leaves it."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
 def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path) -> None:
     now, week = time.time_ns(), 7 * 24 * 3600 * 10**9
     fates = {
@@ -250,7 +257,7 @@ def test_what_crashed_jobs_left_a_week_ago_is_taken_away(tmp_path: Path) -> None
         made = BoxWriter(tmp_path / name, name, 1 << 20)
         made.put(fmt.H_STARTED_TICKS, ticks)
         made.put(fmt.H_BEAT_WALL, beat)
-        (tmp_path / name / "hangdoctor-1.sock").touch()
+        listen(tmp_path / name / "hangdoctor-1.sock")
         if (
             name != "runs"
         ):  # a file that no process has mapped, in the place of one that this one has
