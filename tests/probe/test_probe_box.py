@@ -331,13 +331,15 @@ def test_no_room_is_an_error_before_the_job_can_run_into_it(
         ([], ""),
         ([5], "5"),
         ([0, 1, 2, 3], "0-3"),
+        (range(0, 8, 4), "0,4"),
+        (range(2, 4), "2-3"),
         ([28, 0, 4, 8, 12, 16, 20, 24], "0-28:4"),
         ([1, 5, 6, 7], "1,5-7"),
         ([0, 3], "0,3"),
         (list(range(0, 16384, 16)), "0-16368:16"),
     ],
 )
-def test_member_sets_as_text(ranks: list[int], text: str) -> None:
+def test_member_sets_as_text(ranks: list[int] | range, text: str) -> None:
     assert members_text(ranks) == text
     assert parse_members(text) == sorted(ranks)
 

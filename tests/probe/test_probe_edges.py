@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import os
+import signal
+import struct
 import sys
+import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +16,16 @@ from typing import Any
 
 import pytest
 
-from hangdoctor.probe import call_forms, retention, signatures, steps, torchnames
+from hangdoctor.probe import call_forms, retention, signatures, steps, still_written, torchnames
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as calls_fmt
 from hangdoctor.probe.calls import request
+from hangdoctor.probe.calls import ring as calls_ring
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.group_table import Groups
+from hangdoctor.probe.identity import start_ticks
 from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.probe.state import probe
@@ -158,6 +165,51 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert request.read(tmp_path) is not None and request.read(elsewhere) is None
 
 
+def test_whoever_opens_a_file_that_is_looked_at_makes_no_signal_that_ends_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own choice would be SIGIO, which ends a process that does not expect it."""
+    asked: list[tuple[int, int]] = []
+    real = still_written.fcntl.fcntl
+
+    def note(fd: int, command: int, value: int) -> int:
+        asked.append((command, value))
+        return real(fd, command, value)
+
+    monkeypatch.setattr(still_written.fcntl, "fcntl", note)
+    (tmp_path / "file").write_text("x")
+    before = len(os.listdir("/proc/self/fd"))
+    assert has_writer(tmp_path / "file") is False
+    lease = still_written.fcntl.F_SETLEASE
+    assert asked[:2] == [(10, signal.SIGURG), (lease, still_written.fcntl.F_RDLCK)]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_runs_that_lie_in_a_place(tmp_path: Path) -> None:
+    """Ended ones as such, those of a rank that may live as None, what is not ours not at all."""
+    now = time.time_ns()
+    for name, ticks in (("ended", 1), ("lives", start_ticks())):
+        (tmp_path / name).mkdir()
+        local.thread = Thread()
+        made = BoxWriter(tmp_path / name, name, 1 << 20)
+        made.put(fmt.H_STARTED_TICKS, ticks)
+        if name == "ended":
+            content = made.path.read_bytes()
+            made.path.unlink()
+            made.path.write_bytes(content)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "ended")
+    (tmp_path / "file").touch()
+    found = retention.runs(tmp_path, now)
+    assert [folder.name for folder, _ in found] == ["ended", "lives"]
+    assert [run is not None and len(run.files) for _, run in found] == [1, False]
+    if os.geteuid() == 0:
+        for name in ("ended", "lives"):
+            os.chown(tmp_path / name, 65_533, -1)
+        assert retention.runs(tmp_path, now) == []
+
+
 def test_sockets_alone_are_discarded(tmp_path: Path) -> None:
     import socket
 
@@ -185,6 +237,58 @@ def test_the_file_of_calls_is_private_and_begins_with_the_place_that_is_none(rin
     begin, _, _ = ring.regions["codes"]
     assert ring.code_id("?", "?", 0, "") == calls_fmt.NO_CODE
     assert calls_fmt.CODE.unpack_from(ring.map, begin)[3] == 0
+
+
+def test_a_ring_begins_stopped_and_without_an_iteration(ring: Ring) -> None:
+    data = ring.path.read_bytes()
+
+    def header(place: tuple[int, str]) -> object:
+        return struct.unpack_from(place[1], data, place[0])[0]
+
+    assert header(calls_fmt.H_STATE) == calls_fmt.STOPPED
+    assert header(calls_fmt.H_FROM_ITERATION) == -1
+    assert (header(calls_fmt.H_RANK), header(calls_fmt.H_WORLD)) == (3, 4)
+    assert header(calls_fmt.H_PID) == os.getpid()
+
+
+def test_a_ring_goes_on_behind_what_is_written(ring: Ring) -> None:
+    """The extension counts in the file alone."""
+    head = calls_fmt.H_HEAD[0] // 8
+    for _ in range(3):
+        ring.put(1, 0, 0)
+    assert ring.words[head] == 3
+    ring.words[head] = 10
+    ring.resume()
+    ring.put(1, 0, 0)
+    assert ring.words[head] == 11
+
+
+def test_where_there_is_no_room_for_a_ring_nothing_stays(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(fd: int, size: int) -> None:
+        raise OSError(28, "no room")
+
+    monkeypatch.setattr(calls_ring, "reserve", none)
+    before = sorted(box.path.parent.iterdir()), len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="no room"):
+        Ring(box.path, calls_fmt.MIN_BYTES, 3, 4)
+    assert (sorted(box.path.parent.iterdir()), len(os.listdir("/proc/self/fd"))) == before
+
+
+def test_a_thread_has_the_jobs_name_for_it_or_the_kernels() -> None:
+    seen: list[str] = []
+
+    def say() -> None:
+        seen.append(calls_ring._name())
+
+    thread = threading.Thread(target=say, name="loader-7")
+    thread.start()
+    thread.join()
+    done = threading.Event()
+    _thread.start_new_thread(lambda: (say(), done.set()), ())
+    assert done.wait(30)
+    assert seen == ["loader-7", Path("/proc/self/comm").read_text().strip()]
 
 
 def test_a_place_keeps_its_number(ring: Ring) -> None:
