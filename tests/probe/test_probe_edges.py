@@ -16,7 +16,16 @@ from typing import Any
 
 import pytest
 
-from hangdoctor.probe import call_forms, retention, signatures, steps, still_written, torchnames
+from hangdoctor.probe import (
+    call_forms,
+    identity,
+    retention,
+    signatures,
+    state,
+    steps,
+    still_written,
+    torchnames,
+)
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
@@ -24,7 +33,7 @@ from hangdoctor.probe.calls import format as calls_fmt
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls import ring as calls_ring
 from hangdoctor.probe.calls.ring import Ring
-from hangdoctor.probe.group_table import Groups
+from hangdoctor.probe.group_table import GroupEntry, Groups
 from hangdoctor.probe.identity import start_ticks
 from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
@@ -95,12 +104,60 @@ def test_the_shortest_known_timeout_counts(box: BoxWriter, monkeypatch: pytest.M
         assert put(box, fmt.H_TIMEOUT_MS) == kept, told
 
 
+def test_an_exception_of_the_jobs_in_the_second_attempt_is_the_jobs() -> None:
+    """The first one was ours: a parameter that this file does not know."""
+
+    def describe(tensor: object) -> Any:
+        raise ValueError("from a handler of the job's")
+
+    space: dict[str, Any] = {"describe": describe}
+    code = "try:\n    describe(1, 2)\nexcept TypeError as error:\n    kept = error"
+    exec(compile(code, signatures.__file__, "exec"), space)
+    with pytest.raises(ValueError, match="of the job's"):
+        signatures.describe_otherwise(describe, (1, 2), {}, space["kept"])
+
+
+def test_what_is_counted_by_name_and_a_boot_without_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry, other = (GroupEntry(n, [0, 1]) for n in range(2))
+    assert [entry.next_named(n) for n in ("new_group", "barrier", "new_group")] == [1, 1, 2]
+    assert other.next_named("new_group") == 1
+    assert len(identity.boot_id()) == 16 and any(identity.boot_id())
+    for text in ("not a number", "é"):
+        monkeypatch.setattr(identity.Path, "read_text", lambda *_, said=text: said)
+        assert identity.boot_id() == bytes(16)
+
+
 def test_an_operation_without_defaults_has_a_form() -> None:
     def later(tensor: Any, group: Any) -> signatures.Described:
         raise NotImplementedError
 
     names, form = call_forms.form_of(later, 0)
     assert (names, form["required"], form["group"]) == (("tensor", "group"), 2, 1)
+
+
+def test_a_heartbeat_that_meets_a_stand_in_of_the_jobs_says_nothing_and_goes_on(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test of the job's may forbid `open` for a while; no code of the job waits for our thread."""
+    monkeypatch.setattr(state, "_BEAT_S", 0.001)
+    one, beats = state.Probe(), state.Beats()
+    heard = 0
+
+    def lstat(path: object) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == 1:
+            raise AssertionError("this test opens no files")
+        beats.stop.release()
+        raise FileNotFoundError(2, "none")
+
+    monkeypatch.setattr(folders.Path, "lstat", lstat)
+    box.put(fmt.H_BEAT_WALL, 1)
+    one._beat(types.SimpleNamespace(box=box), beats)  # type: ignore[arg-type]
+    assert (heard, one.broken, beats.stopped.locked()) == (2, False, False)
+    assert put(box, fmt.H_BEAT_WALL) > 1
 
 
 # --------------------------------------------------------------------------- folders, ended runs
