@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from . import flight, folder, retention, signatures, torchnames
+from . import flight, folder, retention, signatures, stand_ins, torchnames
 from . import format as fmt
 from .box import BoxWriter
 from .identity import host, job_key, megabytes
@@ -74,6 +74,7 @@ class Probe(Holder):
             and self._kept is None
             and not self.broken
             and self._maker != _thread.get_ident()
+            and not stand_ins.are_there()
         ):
             with self._making:
                 self._maker = _thread.get_ident()
@@ -109,6 +110,9 @@ class Probe(Holder):
         """The process group exists: learn ranks, tidy up after predecessors, show signs of life."""
         signatures.learn_torch()
         recorder.learn_world()
+        if stand_ins.are_there():
+            self._show_life(recorder)
+            return
         folder.prune(recorder.box.path.parent, torchnames.own_rank()[0], host())
         self._trace_as_told(recorder)
         self._show_life(recorder)
@@ -274,7 +278,7 @@ class Probe(Holder):
         if not is_ours(error):
             raise error
         kept, self.recorder, self.broken = self._kept, None, True
-        if kept is not None:
+        if kept is not None and not stand_ins.are_there():
             kept.box.note(
                 f"switched off: {said(error)} at {place(error.__traceback__)}", fmt.SWITCHED_OFF
             )

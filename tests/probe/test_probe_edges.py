@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -158,6 +159,50 @@ def test_a_heartbeat_that_meets_a_stand_in_of_the_jobs_says_nothing_and_goes_on(
     one._beat(types.SimpleNamespace(box=box), beats)  # type: ignore[arg-type]
     assert (heard, one.broken, beats.stopped.locked()) == (2, False, False)
     assert put(box, fmt.H_BEAT_WALL) > 1
+
+
+@pytest.mark.parametrize("name", ["os.open", "os.stat", "os.getpid", "io.open"])
+def test_while_the_job_has_stand_ins_for_system_calls_nothing_is_begun(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(state.Probe, "_make", lambda self: made.append("box"))
+    one = state.Probe()
+    for stand_in in (lambda *_: 3, mock.MagicMock()):
+        with mock.patch(name, stand_in):
+            assert one.begin() is None and made == []
+            one.fail(_of_ours())
+            assert one.broken
+            one.broken = False
+    one.begin()
+    assert made == ["box"], "now it begins"
+
+
+def _of_ours() -> Exception:
+    try:
+        exec(compile("1 / 0", signatures.__file__, "exec"))
+    except ZeroDivisionError as error:
+        assert error.__traceback__ is not None
+        return error.with_traceback(error.__traceback__.tb_next)
+    raise AssertionError
+
+
+def test_joining_a_group_with_stand_ins_leaves_files_alone(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[str] = []
+    for owner, what in ((folders, "prune"), (state.flight, "start_worker_server")):
+        monkeypatch.setattr(owner, what, lambda *_, what=what: touched.append(what) or "")
+    monkeypatch.setattr(state.Probe, "_show_life", lambda self, recorder: touched.append("life"))
+    monkeypatch.setattr(signatures, "learn_torch", lambda: None)
+    monkeypatch.setattr(torchnames, "own_rank", lambda: (0, 1))
+    learned = types.SimpleNamespace(box=box, learn_world=lambda: touched.append("world"))
+    with mock.patch("os.open", lambda *_: 3):
+        state.Probe().joined(learned)  # type: ignore[arg-type]
+    assert touched == ["world", "life"]
+    touched.clear()
+    state.Probe().joined(learned)  # type: ignore[arg-type]
+    assert touched == ["world", "prune", "life", "start_worker_server"]
 
 
 # --------------------------------------------------------------------------- folders, ended runs
