@@ -18,4 +18,5 @@ _REAL = type(os.getpid)
 
 def are_there() -> bool:
     """True where a function that the probe calls for its files is none of the interpreter's."""
-    return type(io.open) is not _REAL or any(type(getattr(os, n)) is not _REAL for n in _CALLED)
+    called: list[object] = [getattr(os, name) for name in _CALLED]
+    return any(type(function) is not _REAL for function in [io.open, *called])
