@@ -4,9 +4,11 @@ the calls around it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,24 @@ STARTUP = Path(probe.__file__).parent / "startup"
 ROOT = Path(probe.__file__).parents[2]
 
 
-def hung(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
-    """The verdict on four ranks that hang for that reason, with or without black boxes."""
+Hung = Callable[[str, bool], tuple[Path, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Hung:
+    """The folder of four ranks that hung for a reason, with or without black boxes, and the verdict
+    on them while they lived; each job is run once.
+    """
+
+    @functools.cache
+    def of(fault: str, boxes: bool) -> tuple[Path, dict[str, Any]]:
+        folder = tmp_path_factory.mktemp("hung")
+        return folder, _verdict(folder, fault, boxes)
+
+    return of
+
+
+def _verdict(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
     port = free_port()
     environ = {"OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(folder / "boxes")}
     environ |= {"PYTHONPATH": f"{STARTUP}:{ROOT}"} if boxes else {}
@@ -52,9 +70,9 @@ def hung(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
 def test_who_returned_before_the_collective_is_named_with_the_line_where_they_part(
-    tmp_path: Path, boxes: bool
+    hung: Hung, boxes: bool
 ) -> None:
-    [cause] = hung(tmp_path, "empty", boxes)["causes"]
+    [cause] = hung("empty", boxes)[1]["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [3])
     assert "rank 3 is at main (ddp_job.py:" in cause["advice"].lower()
     if boxes:
@@ -64,8 +82,8 @@ def test_who_returned_before_the_collective_is_named_with_the_line_where_they_pa
 
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
-def test_who_alone_made_the_collective_is_named(tmp_path: Path, boxes: bool) -> None:
-    [cause] = hung(tmp_path, "only_first", boxes)["causes"]
+def test_who_alone_made_the_collective_is_named(hung: Hung, boxes: bool) -> None:
+    [cause] = hung("only_first", boxes)[1]["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
     assert "rank 0 is at main (ddp_job.py:" in cause["advice"].lower()
     if boxes:
@@ -73,9 +91,9 @@ def test_who_alone_made_the_collective_is_named(tmp_path: Path, boxes: bool) -> 
         assert cause["confidence"] >= 0.6 and "fewer batches" in cause["summary"]
 
 
-def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(tmp_path: Path) -> None:
-    hung(tmp_path, "only_first", boxes=True)
-    done = hangdoctor("diagnose", str(tmp_path / "boxes"), "--json", "-", cwd=tmp_path)
+def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(hung: Hung) -> None:
+    folder, _ = hung("only_first", True)
+    done = hangdoctor("diagnose", str(folder / "boxes"), "--json", "-", cwd=folder)
     [cause] = json.loads(done.stdout)["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
     assert "most likely rank 0 made an extra call or has fewer batches" in cause["summary"]
