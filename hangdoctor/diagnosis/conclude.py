@@ -10,6 +10,7 @@ from .draft import Draft
 from .health import why_healthy, why_unknown
 from .ops.evidence import Remark
 from .position import group_by_operation
+from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
 from .view import RankView
 from .wording import log_words, remaining
@@ -117,7 +118,13 @@ def _line(view: RankView, over: bool) -> RankLine:
         local_rank=capture.local_rank,
         state="gone" if capture.gone else state,
         place=place,
+        unrecorded=_unrecorded(view),
     )
+
+
+def _unrecorded(view: RankView) -> str:
+    shows_nothing = view.capture.ops is not None and box_shows_nothing(view.capture.ops)
+    return view.place.op if shows_nothing and view.waits else ""
 
 
 def _state(view: RankView) -> str:

@@ -157,6 +157,7 @@ class RankLine(Struct):
     local_rank: int
     state: str
     place: str
+    unrecorded: str = ""  # the operation that its stack is in and its black box does not record
 
 
 class Happening(Struct):

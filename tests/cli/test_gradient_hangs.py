@@ -7,12 +7,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hangdoctor import probe
+from hangdoctor.agents.ranks import Ranks
+from hangdoctor.clock import SystemClock
+from hangdoctor.top.feeds import LocalSource, settled
 from tests.support.plain_ranks import dump, processes, ranks
 from tests.support.ports import free_port
 from tests.support.stage import hangdoctor, switches, wait_until
@@ -23,7 +27,9 @@ STARTUP = Path(probe.__file__).parent / "startup"
 ROOT = Path(probe.__file__).parents[2]
 
 
-def hung(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
+def hung(
+    folder: Path, fault: str, boxes: bool, while_they_hang: Callable[[str], object] = str
+) -> dict[str, Any]:
     """The verdict on four ranks that hang for that reason, with or without black boxes."""
     port = free_port()
     environ = {"OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(folder / "boxes")}
@@ -44,7 +50,9 @@ def hung(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
             return seen == before
 
         wait_until(rests, "no rank's main thread runs")
-        verdict = dump(folder, f"127.0.0.1:{port}", env=os.environ | environ)
+        job = f"127.0.0.1:{port}"
+        verdict = dump(folder, job, env=os.environ | environ)
+        while_they_hang(job)
         for pid in pids:  # so that none sees another one end
             os.kill(pid, signal.SIGSTOP)
         return verdict
@@ -64,13 +72,33 @@ def test_who_returned_before_the_collective_is_named_with_the_line_where_they_pa
 
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
-def test_who_alone_made_the_collective_is_named(tmp_path: Path, boxes: bool) -> None:
-    [cause] = hung(tmp_path, "only_first", boxes)["causes"]
+def test_who_alone_made_the_collective_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boxes: bool
+) -> None:
+    shown: list[str] = []
+
+    def in_top(job: str) -> None:
+        """As `c` in top."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HANGDOCTOR_DIR", str(tmp_path / "boxes"))
+        watched = Ranks(lambda found: found.is_named(job))
+        source = LocalSource(watched, job)
+        shown.append(settled(source, SystemClock()).picture.sentence)
+        source.capture()
+        shown.append(source.look().picture.sentence)
+        watched.close()
+
+    verdict = hung(tmp_path, "only_first", boxes, in_top if boxes else str)
+    [cause] = verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
     assert "rank 0 is at main (ddp_job.py:" in cause["advice"].lower()
     if boxes:
         assert "extra call" in cause["summary"] and "#" in cause["summary"]
         assert cause["confidence"] >= 0.6 and "fewer batches" in cause["summary"]
+        reduces = ["", *["gradient all_reduce in backward"] * 3]
+        assert [r["unrecorded"] for r in verdict["ranks"]] == reduces
+        assert shown[0].startswith("Ranks 1-3") and "not in any recorded operation" in shown[0]
+        assert "4 ranks have been waiting in 2 operations" in shown[1]
 
 
 def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(tmp_path: Path) -> None:
