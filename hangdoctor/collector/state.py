@@ -35,7 +35,7 @@ from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
 from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
 from .crowd_lines import CrowdLines
-from .end_watch import EndWatch
+from .end_watch import EndLine, EndWatch
 from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .peer_limits import Door, Peer
@@ -65,7 +65,7 @@ class Core:
         self.settings = settings
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
-        self._end = EndWatch()
+        self._end, self._end_line = EndWatch(), EndLine(settings.linger_s)
         self.positions = positions or {}
         self.session = session
         self.nodes: dict[str, Node] = {}
@@ -301,6 +301,8 @@ class Core:
             out += crowd.tick(now, len(self.nodes))
         out += self._greet(now, hears)
         out += self._empty(now)
+        watch = self.watchdog
+        out += map(Log, self._end_line.tick(now, watch.ranks, watch.living, watch.lost))
         stall = self.watchdog.tick(now, hears)
         if stall is not None:
             out += self.captures.stalled(stall, now)
