@@ -128,7 +128,7 @@ def _table(rows: Sequence[Incident]) -> Iterator[str]:
     if not rows:
         return
     zone = time.strftime("%Z")
-    cells = [("ID", f"TIME ({zone})", "STATUS", "KIND", "RANKS", "VERDICT")]
+    cells: list[tuple[str, ...]] = [("ID", f"TIME ({zone})", "STATUS", "KIND", "RANKS", "VERDICT")]
     cells += [_cells(row) for row in rows]
     *before, _ = zip(*cells, strict=True)
     widths = [min(_WIDEST, max(map(len, column))) for column in before]

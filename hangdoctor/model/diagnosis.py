@@ -145,6 +145,7 @@ class CallsParting(Struct):
     peer: CallsOf | None = None
     common: int = 0
     alike: str = ""
+    since: str = ""  # where one was traced later: from when on they are compared
 
 
 class RankLine(Struct):

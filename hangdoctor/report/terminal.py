@@ -239,7 +239,8 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
     yield "[bold]last Python calls[/] (hangdoctor trace)"
     if parting.common:
-        yield f"  both     the same {parting.common} events, until they {escape(parting.alike)}"
+        since = f", {parting.since}" if parting.since else ""
+        yield f"  both     the same {count(parting.common, 'event')}{since}, until they {escape(parting.alike)}"
     for of, colour in ((parting.culprit, "bold red"), (parting.peer, "cyan")):
         if of is not None:
             label = f"rank {of.rank}"
