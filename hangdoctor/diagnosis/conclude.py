@@ -133,9 +133,8 @@ def _state(view: RankView) -> str:
 
 def _where(view: RankView) -> str:
     place = view.place
-    op = f"{place.op} " if place.op and place.communicates else ""
+    op = place.op if place.communicates else ""
     if place.frame is not None:
         at = long_frame(place.frame)
-    else:
-        at = "no stack" if view.stack_error else ""
-    return f"{op}{at}".strip()
+        return f"{op} in {at}" if op else at
+    return op or ("no stack" if view.stack_error else "")

@@ -213,6 +213,9 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
         for evidence in cause.evidence[: 2 if n else 6]:
             who = f"{_ranks(evidence.ranks, 24)}: " if evidence.ranks else ""
             yield f"  {evidence.source:<7} {who}{escape(evidence.says)}"
+        more = len(cause.evidence) - (2 if n else 6)
+        if more > 0:
+            yield f"  [dim]and     {more} more (--json and the page list them)[/]"
         yield from _alternatives(cause)
 
 

@@ -19,6 +19,7 @@ from ..._version import __version__
 from ...model.capture import JobCapture
 from ...model.diagnosis import Cause, Diagnosis
 from ...model.layout import Layout
+from ...text.group_words import group_words
 from ...text.plain import visible
 from ...text.plural import choose
 from ...text.ranges import format_hosts, format_ranks
@@ -184,11 +185,11 @@ def _facts(
 def _where(cause: Cause) -> list[tuple[str, str]]:
     """Where a cause sits, as label and text."""
     at = cause.where
-    members = f" ({cut_list(format_ranks(at.group_ranks), 60)})" if at.group_ranks else ""
+    members = cut_list(format_ranks(at.group_ranks), 60) if at.group_ranks else ""
     said = [
         ("is in", at.frame),
         ("blocks", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
-        ("group", at.group and f"{at.group}{members}"),
+        ("group", group_words(at.group or "", members)),
         ("iteration", str(at.iteration) if at.iteration is not None else None),
         ("phase", at.phase),
         ("nodes", cut(format_hosts(cause.nodes), 200) if cause.nodes else None),
