@@ -20,6 +20,7 @@ from ...model.capture import JobCapture
 from ...model.diagnosis import Cause, Diagnosis
 from ...model.layout import Layout
 from ...text.group_words import group_words
+from ...text.job_names import short_job
 from ...text.plain import visible
 from ...text.plural import choose
 from ...text.ranges import format_hosts, format_ranks
@@ -65,6 +66,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
         "d": diagnosis,
         "capture": capture,
         "status": _STATUS[diagnosis.status],
+        "job": short_job(diagnosis.job.id),
         "facts": _facts(diagnosis, capture, layout, inferred),
         "all_ranks": all_ranks,
         "counts": _counts(all_ranks),
@@ -163,7 +165,7 @@ def _facts(
     job = diagnosis.job
     named = cut_list(format_hosts(job.nodes), 120)
     nodes = f"{len(job.nodes)}: {named}" if job.nodes else "unknown"
-    facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
+    facts = [("Job", short_job(job.id)), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))

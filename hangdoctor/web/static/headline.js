@@ -78,7 +78,7 @@ function capturing(status) {
 }
 
 function title(status, verdict) {
-  const job = clip(status.job || "hangdoctor", 60);
+  const job = clip(status.job_names[0] || "hangdoctor", 60);
   if (verdict && !status.ended) return `${verdict}${job}`;
   return status.stalled ? `STALLED: ${job}` : job;
 }
