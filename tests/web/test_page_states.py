@@ -157,7 +157,8 @@ def test_an_ended_job_says_when_how_and_what_was_lost(
         n1.report([over(r, finished or r != 5) for r in range(8)])
         told = soon(browser, "sentence", lambda t: t.startswith("The job has ended."))
         explained = text(browser, "explained")
-        assert "Iteration 99 was the last." in explained and "UTC" in explained
+        assert "Iteration 99 was the last." in explained
+        assert "Its last rank ended at" in explained and "UTC, after 30 s without" in explained
         if finished:
             assert told.endswith("All 8 ranks finished.") and "lost" not in explained
         else:

@@ -47,6 +47,7 @@ function captures(status) {
 }
 
 function watchdog(status) {
+  if (status.ended) return "the job has ended";
   if (status.stalled) return "stalled";
   return status.warm ? "watching" : "learning the normal step time";
 }
