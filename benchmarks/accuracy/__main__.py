@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.progress import say
 from hangdoctor.diagnosis import diagnose
 
-from . import peers, report, simulated
+from . import adapters, cases, peers, report, simulated, tools
 from .coordinates import KINDS
 from .score import Result, judge
 from .simulate import Case, simulate
@@ -27,30 +27,31 @@ ROOT = Path(__file__).parents[2]
 PEER_LAYOUTS = (simulated.LAYOUTS[0], simulated.LAYOUTS[2])
 
 
+PEERS = {
+    "torch.distributed.flight_recorder": adapters.torch,
+    "nvidia-resiliency-ext": adapters.nvrx,
+}
+
+
 def judge_peers(case: Case, folder: Path) -> list[Result]:
-    """Both peers on one folder, as results beside ours."""
-    truth = simulated.expected(case)
-    acceptable = [truth.ranks, *truth.alternatives]
+    """Both peers on one folder, as results beside ours; scored as any tool is (`tools.py`)."""
+    mode = simulated.mode("dump files", case.settings.silent)
+    truth = cases.truth_of(
+        simulated.expected(case),
+        evidence=mode,
+        framework="simulated, NCCL",
+        fault=case.kind,
+        world_size=case.layout.world_size,
+        seed=case.seed,
+        place=case.name,
+    )
     results = []
-    for found in (peers.torch_analyzer(folder), peers.nvrx_analyzer(folder)):
-        names = {"torch": "torch.distributed.flight_recorder", "nvrx": "nvidia-resiliency-ext"}
-        mode = "dump files" + (
-            f", {case.settings.silent:.0%} silent" if case.settings.silent else ""
-        )
-        result = Result(
-            "simulated",
-            mode,
-            names[found.peer],
-            case.seed,
-            case.name,
-            found.status,
-            peer=True,
-            took_s=found.took_s,
-        )
-        result.exact = found.right(acceptable)
-        result.victim = (
-            found.status == "ok" and not result.exact and bool(found.victims(truth.ranks))
-        )
+    for name, ask in PEERS.items():
+        began = time.perf_counter()
+        answer = ask(folder)
+        took_s = time.perf_counter() - began
+        result = tools.score(tools.Tool(name, ""), answer, truth, took_s)
+        result.part, result.mode, result.kind, result.peer = "simulated", mode, name, True
         results.append(result)
     return results
 

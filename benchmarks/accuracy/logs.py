@@ -18,11 +18,10 @@ from pathlib import Path
 
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model.diagnosis import Diagnosis
 
 from . import log_peers
 from .real import free_port
-from .score import Result, Said
+from .score import Expected, Result, judge
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests/readers/job_logs/programs/failing_job.py"
@@ -76,18 +75,24 @@ def run_logs(
     return results + _peers(results, texts)
 
 
-def _one(kind: str, seed: int, folder: Path) -> Result:
+def drawn(kind: str, seed: int) -> tuple[int, str]:
+    """The culprit's rank, and how torchrun is started."""
     draw = random.Random(f"{kind}-{seed}")
-    rank, launch = draw.randrange(WORLD), LAUNCHES[seed % len(LAUNCHES)]
-    _run(kind, rank, launch, folder)
+    return draw.randrange(WORLD), LAUNCHES[seed % len(LAUNCHES)]
+
+
+def _one(kind: str, seed: int, folder: Path) -> Result:
+    rank, launch = drawn(kind, seed)
+    run_job(kind, rank, launch, folder)
     result = Result("logs", MODE, kind, seed, f"rank {rank}, {launch}")
     began = time.perf_counter()
     diagnosis = diagnose(load([folder]))
     result.took_s = time.perf_counter() - began
-    return judge(result, diagnosis, rank)
+    result.no_evidence = not FAULTS[kind].shows
+    return judge(result, diagnosis, expected(kind, rank))
 
 
-def _run(kind: str, rank: int, launch: str, folder: Path) -> None:
+def run_job(kind: str, rank: int, launch: str, folder: Path) -> None:
     """The job, to its end, with its output in the folder."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(WORLD)]
     command += ["--master-port", str(free_port())]
@@ -109,24 +114,16 @@ def _run(kind: str, rank: int, launch: str, folder: Path) -> None:
         )
 
 
-def judge(result: Result, diagnosis: Diagnosis, culprit: int) -> Result:
-    """Fill in what the verdict was and whether it is right."""
-    fault = FAULTS[result.kind]
-    result.expected = [culprit] if fault.shows else []
-    result.status, result.summary = diagnosis.status, diagnosis.summary
-    result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes]
-    named = sorted({r for _, ranks in result.named for r in ranks})
-    guilty = [culprit] if result.kind != "healthy" else []
-    result.exact = named in (result.expected, guilty)
-    result.exact = result.exact and (diagnosis.status == fault.status or not fault.shows)
-    result.victim = not set(named) <= set(guilty)
-    result.kind_right = all(kind in fault.kinds for kind, _ in result.named) or not fault.shows
-    result.no_evidence = not fault.shows
-    result.said = [
-        Said(c.kind, c.confidence, c.kind in fault.kinds and c.ranks == [culprit])
-        for c in diagnosis.causes
-    ]
-    return result
+def expected(kind: str, culprit: int) -> Expected:
+    """What is right to say of it: of a good end, nobody; where nothing shows who it was, nobody
+    or the culprit.
+    """
+    fault, kinds = FAULTS[kind], list(FAULTS[kind].kinds)
+    if kind == "healthy":
+        return Expected([], kinds, hang=False, status="healthy")
+    if not fault.shows:
+        return Expected([], kinds, alternatives=[[culprit]], status="any")
+    return Expected([culprit], kinds, status=fault.status)
 
 
 def _peers(ours: list[Result], texts: list[str]) -> list[Result]:

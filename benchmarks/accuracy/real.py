@@ -207,10 +207,10 @@ class Running:
             return True
         return all((self.folder / f"at.{rank}").exists() for rank in self.case.ranks)
 
-    def capture(self) -> JobCapture:
-        """What `hangdoctor dump --local` captures of it."""
+    def capture(self, raw: bool = False) -> JobCapture:
+        """What `hangdoctor dump --local` captures of it, with py-spy's output where `raw`."""
         return LocalLauncher().capture(
-            CaptureOptions(job=f"127.0.0.1:{self.port}", keep_raw=False), lambda _: None
+            CaptureOptions(job=f"127.0.0.1:{self.port}", keep_raw=raw), lambda _: None
         )
 
     def dumps(self) -> JobCapture:
@@ -220,16 +220,19 @@ class Running:
         return capture_of(self._ask(), before, world=WORLD)
 
     def _ask(self) -> list[RankOps]:
+        found = {r: a.dump for r, a in self.answers().items() if a.dump is not None}
+        return list(convert(found, world_size=WORLD).ops.values())
+
+    def answers(self) -> dict[int, worker_server.LiveDump]:
+        """What each rank that answers says when it is asked for its Flight Recorder."""
         found = {}
         for rank, pid in self.pids.items():
             path = socket_path(self.boxes or self.folder, pid)
             try:
-                answer = worker_server.read_rank(path, 2.0)
+                found[rank] = worker_server.read_rank(path, 2.0)
             except worker_server.NoAnswer:
                 continue
-            if answer.dump is not None:
-                found[rank] = answer.dump
-        return list(convert(found, world_size=WORLD).ops.values())
+        return found
 
     def log(self, rank: int) -> str:
         """What a rank has printed."""

@@ -94,7 +94,8 @@ def _torch() -> str:
         return "not installed"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines of a Markdown table."""
     yield "| " + " | ".join(head) + " |"
     yield "|" + "|".join(" --- " if i == 0 else " ---: " for i in range(len(head))) + "|"
     for row in rows:
@@ -119,7 +120,7 @@ def _overview(results: list[Result]) -> Iterator[str]:
                 _explained(some),
             ]
         )
-    yield from _table(
+    yield from table(
         [
             "evidence",
             "cases",
@@ -160,22 +161,23 @@ def _reliability(results: list[Result]) -> Iterator[str]:
     yield ""
     yield "For each cause of each verdict: its stated confidence, and how often it is right (kind and ranks)."
     yield ""
-    by_band = [
-        (f"{low:.0%} and more", [s for s in said if low <= s.confidence < high])
-        for low, high in _BANDS
-    ]
-    yield from _table(
-        ["confidence", "causes", "says, mean", "right"],
-        (_worth(name, some) for name, some in by_band if some),
-    )
+    yield from table(["confidence", "causes", "says, mean", "right"], by_band(said))
     kinds = sorted({s.kind for s in said})
     by_kind = [(f"`{kind}`", [s for s in said if s.kind == kind]) for kind in kinds]
-    yield from _table(
+    yield from table(
         ["kind", "causes", "says, mean", "right"], (_worth(name, some) for name, some in by_kind)
     )
 
 
-def _worth(name: str, said: list[Said]) -> list[str]:
+def by_band(said: Sequence[Said]) -> Iterator[list[str]]:
+    """Rows: a band of stated confidence, causes, its mean, and the share that is right."""
+    for low, high in _BANDS:
+        some = [s for s in said if low <= s.confidence < high]
+        if some:
+            yield _worth(f"{low:.0%} and more", some)
+
+
+def _worth(name: str, said: Sequence[Said]) -> list[str]:
     mean = sum(s.confidence for s in said) / len(said)
     right = sum(s.right for s in said) / len(said)
     return [name, str(len(said)), percent(mean), percent(right)]
@@ -198,7 +200,7 @@ def _peers(results: list[Result]) -> Iterator[str]:
             theirs = [r for r in every if r.mode == "dump files" + silent]
             if theirs:
                 rows.append(_peer_row(f"{name}{silent}", theirs))
-    yield from _table(
+    yield from table(
         ["analyzer", "folders", "exact culprits", "a victim named", "seconds a folder, median"],
         rows,
     )
@@ -221,7 +223,7 @@ def _log_peers(results: list[Result]) -> Iterator[str]:
             rows.append([name, "-", "not measured", "not measured"])
         else:
             rows.append(_log_row(name, theirs))
-    yield from _table(["analyzer", "jobs", "exact culprits", "a victim named"], rows)
+    yield from table(["analyzer", "jobs", "exact culprits", "a victim named"], rows)
     yield "By the ranks that it names, its kind of fault not asked for (`benchmarks/accuracy/log_peers.py`)."
     yield ""
 
@@ -257,7 +259,7 @@ def _sizes(sizes: list[Size]) -> Iterator[str]:
                 "yes" if s.right else "no",
             ]
         )
-    yield from _table(
+    yield from table(
         ["case", "ranks", "hangdoctor", "largest process", "beside it", "culprit right"], rows
     )
 
@@ -271,7 +273,7 @@ def _by_kind(results: list[Result]) -> Iterator[str]:
             some = [r for r in results if r.kind == kind and r.mode == mode]
             row.append(f"{sum(r.exact for r in some)}/{len(some)}" if some else "-")
         rows.append(row)
-    yield from _table(["fault", *modes], rows)
+    yield from table(["fault", *modes], rows)
 
 
 def _misses(results: list[Result]) -> Iterator[str]:

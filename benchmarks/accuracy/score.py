@@ -32,6 +32,7 @@ class Expected:
     innocent_if_slow: list[int] = field(
         default_factory=list
     )  # of a job that does not hang: who may be called slow
+    status: str = ""  # "": a hang where `hang`, otherwise anything else; "any": none is asked for
     difference: str = (
         ""  # what the culprit's calls differ in; "" where they do not, or no record has it
     )
@@ -52,6 +53,7 @@ class Result:
     exact: bool = False
     victim: bool = False
     kind_right: bool = False
+    kind_said: bool = True  # False of a tool that names ranks alone
     explained: bool | None = None  # None: there is no difference of calls to explain
     took_s: float = 0.0
     summary: str = ""
@@ -78,7 +80,9 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     result.said = [Said(c.kind, c.confidence, is_right(c, truth)) for c in diagnosis.causes]
     named = {r for _, ranks in result.named for r in ranks}
     if not truth.hang:
-        result.exact = diagnosis.status != "hang" and named <= set(truth.innocent_if_slow)
+        fits = diagnosis.status in (truth.status or diagnosis.status, "any")
+        calm = fits and diagnosis.status != "hang"
+        result.exact = calm and named <= set(truth.innocent_if_slow)
         result.victim = diagnosis.status == "hang" or not named <= set(truth.innocent_if_slow)
         result.kind_right = (
             all(kind == "slow" for kind, _ in result.named) and diagnosis.status != "hang"
@@ -88,9 +92,11 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     named_all = (
         [*sets, set(truth.wider)] if set(truth.ranks) <= named else sets
     )  # a pair without the culprit is not a pair
-    result.exact = diagnosis.status == "hang" and named in sets
+    wanted = truth.status or "hang"
+    result.exact = wanted in (diagnosis.status, "any") and named in sets
     result.victim = bool(named) and not any(named <= s for s in named_all)
-    result.kind_right = bool(result.named) and all(kind in truth.kinds for kind, _ in result.named)
+    named_or_not = bool(result.named) or not truth.ranks
+    result.kind_right = named_or_not and all(kind in truth.kinds for kind, _ in result.named)
     if truth.difference and result.exact:
         said = {cause.difference for cause in diagnosis.causes}
         result.explained = said == {truth.difference}

@@ -47,8 +47,9 @@ class Members:
             self.of[axis] = numbers
 
     def peer(self, rank: int, hop: int) -> int:
-        """The rank `hop` pipeline stages on."""
-        return self.ranks[self.of["pp"][rank]][self.stage[rank] + hop]
+        """The rank `hop` pipeline stages on; after the last one comes the first."""
+        stages = self.ranks[self.of["pp"][rank]]
+        return stages[(self.stage[rank] + hop) % len(stages)]
 
 
 @dataclass(slots=True)

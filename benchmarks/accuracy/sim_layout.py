@@ -8,14 +8,14 @@ parallel one.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
 from hangdoctor.model.layout import Layout
 
 Names = Literal["megatron", "mesh", "none"]
-Schedule = Literal["1f1b", "gpipe"]
+Schedule = Literal["1f1b", "gpipe", "interleaved", "zb-h1"]
 SIZES = ("tp", "cp", "dp", "pp")
 
 
@@ -130,4 +130,15 @@ def draw_mesh(seed: int, most: int = 64) -> Mesh:
             transfers=rng.choice(["pp", "pp", "world"]),
         )
         if 8 <= mesh.world_size <= most:
-            return mesh
+            return replace(mesh, schedule=_draw_schedule(seed, mesh))
+
+
+def _draw_schedule(seed: int, mesh: Mesh) -> Schedule:
+    """A third of the pipelines in a later schedule. With two stages the next one is the previous
+    one, so that interleaving would need a tag for each direction.
+    """
+    rng = random.Random(f"schedule/{seed}")
+    later: list[Schedule] = ["interleaved", "zb-h1"] if mesh.pp > 2 else ["zb-h1"]
+    if mesh.pp > 1 and rng.random() < 1 / 3:
+        return rng.choice(later)
+    return mesh.schedule

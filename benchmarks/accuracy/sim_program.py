@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hangdoctor.model.layout import Layout
@@ -20,6 +21,7 @@ from hangdoctor.model.layout import Layout
 from .sim_layout import Mesh, Schedule, axes_of
 
 HIDDEN, TOKENS = 1024, 2048
+CHUNKS = 2  # model chunks of a stage in the interleaved schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,47 @@ class _Stage:
         transfers = layout.transfers if isinstance(layout, Mesh) else "pp"
         first, last = stage == 0, stage == layout.pp - 1
         self.number, self.first, self.last = stage, first, last
-        self.after = layout.pp - stage - 1  # stages behind it
+        self.stages, self.after = layout.pp, layout.pp - stage - 1  # stages behind it
+        self.transfers = transfers
         self.forward = _block(axes, "forward", 31)
         self.backward = _block(axes, "backward", 57)
         self.receive_f = [] if first else [_p2p("recv", -1, transfers)]
         self.send_f = [] if last else [_p2p("send", +1, transfers)]
         self.receive_b = [] if last else [_p2p("recv", +1, transfers)]
         self.send_b = [] if first else [_p2p("send", -1, transfers)]
+
+    def transfer(self, op: str, hop: int) -> Step:
+        """A send or recv with the next stage (+1) or the previous one (-1)."""
+        return _p2p(op, hop, self.transfers)
+
+    def _chunk(self, k: int) -> int:
+        """The model chunk of the k-th forward; of the k-th backward it is counted from behind."""
+        return k % (self.stages * CHUNKS) // self.stages
+
+    def receives_forward(self, k: int) -> bool:
+        """Whether the input of the k-th forward comes from another stage."""
+        return not (self.first and self._chunk(k) == 0)
+
+    def sends_forward(self, k: int) -> bool:
+        """Whether the output of the k-th forward goes to another stage."""
+        return not (self.last and self._chunk(k) == CHUNKS - 1)
+
+    def receives_backward(self, k: int) -> bool:
+        """Whether the gradient of the k-th backward comes from another stage."""
+        return not (self.last and self._chunk(k) == 0)
+
+    def sends_backward(self, k: int) -> bool:
+        """Whether the gradient of the k-th backward goes to another stage."""
+        return not (self.first and self._chunk(k) == CHUNKS - 1)
+
+    def exchange(self, **wanted: bool) -> list[Step]:
+        """What is sent and received between two chunks of work; odd stages receive first."""
+        ways = {"next": 1, "prev": -1}
+        order = ("send_next", "recv_prev", "send_prev", "recv_next")
+        if self.number % 2:
+            order = ("recv_prev", "send_next", "recv_next", "send_prev")
+        names = [name.split("_") for name in order if wanted.get(name)]
+        return [self.transfer(op, ways[way]) for op, way in names]
 
 
 def _one_f_one_b(at: _Stage, micro_batches: int) -> list[Step]:
@@ -141,10 +177,53 @@ def _gpipe(at: _Stage, micro_batches: int) -> list[Step]:
     return forwards + (at.receive_b + at.backward + at.send_b) * micro_batches
 
 
+def _interleaved(at: _Stage, micro_batches: int) -> list[Step]:
+    """1F1B with CHUNKS model chunks a stage, after the last stage comes the first with its next
+    chunk (Narayanan et al. 2021, figure 4 below). Micro-batches are a multiple of the stages.
+    """
+    total = CHUNKS * micro_batches
+    warm_up = min(total, 2 * at.after + (CHUNKS - 1) * at.stages)
+    out = [] if at.first else [at.transfer("recv", -1)]
+    for k in range(warm_up):
+        out += at.forward
+        out += at.exchange(
+            send_next=at.sends_forward(k),
+            recv_prev=k + 1 < total and at.receives_forward(k + 1),
+            recv_next=k + 1 == warm_up and at.receives_backward(0),
+        )
+    for k in range(total - warm_up):
+        forward = k + warm_up
+        out += at.forward + at.backward
+        out += at.exchange(
+            send_next=at.sends_forward(forward),
+            recv_prev=forward + 1 < total and at.receives_forward(forward + 1),
+            send_prev=at.sends_backward(k),
+            recv_next=k + 1 < total and at.receives_backward(k + 1),
+        )
+    for k in range(total - warm_up, total):
+        out += at.backward
+        out += at.exchange(
+            send_prev=at.sends_backward(k),
+            recv_next=k + 1 < total and at.receives_backward(k + 1),
+        )
+    return out
+
+
+_ORDERS: dict[Schedule, Callable[[_Stage, int], list[Step]]] = {
+    "1f1b": _one_f_one_b,
+    "gpipe": _gpipe,
+    "interleaved": _interleaved,
+    # Qi et al. 2023 (https://arxiv.org/abs/2401.10241): what it puts later, the gradients of the
+    # weights, is computing alone; only their reduction comes later (`iteration`).
+    "zb-h1": _one_f_one_b,
+}
+
+
 def _schedule(layout: Layout | Mesh, stage: int, micro_batches: int) -> list[Step]:
     kind: Schedule = layout.schedule if isinstance(layout, Mesh) else "1f1b"
-    make = _gpipe if kind == "gpipe" else _one_f_one_b
-    return make(_Stage(layout, stage), micro_batches)
+    if kind == "interleaved":
+        micro_batches += -micro_batches % layout.pp
+    return _ORDERS[kind](_Stage(layout, stage), micro_batches)
 
 
 def _gradients(layout: Layout | Mesh, stage: int) -> tuple[Step, list[Step]]:
@@ -185,6 +264,8 @@ def iteration(layout: Layout | Mesh, stage: int, micro_batches: int) -> list[Ste
         # The first bucket is ready before the last backward's all_reduces are: it overlaps with them.
         backwards = [i for i, s in enumerate(steps) if s.site.startswith("backward")]
         last_backward = max(backwards, default=len(steps))
+        if isinstance(layout, Mesh) and layout.schedule == "zb-h1":
+            last_backward = len(steps)  # gradients of the weights come after all others
         steps.insert(
             last_backward, dataclasses.replace(reduce, site="reduce_bucket (optimizer.py:101)")
         )

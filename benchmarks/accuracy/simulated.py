@@ -123,9 +123,9 @@ def run_memory(
 ) -> list[Result]:
     """Operations as a black box would hold them: two captures, in memory."""
     results = []
-    mode = before + _mode("two captures", silent)
+    name = before + mode("two captures", silent)
     for case in cases(layouts, seeds, silent):
-        result = Result("simulated", mode, case.kind, case.seed, case.name)
+        result = Result("simulated", name, case.kind, case.seed, case.name)
         began = time.perf_counter()
         diagnosis = diagnose(capture_of(case.after, case.before, world=case.layout.world_size))
         result.took_s = time.perf_counter() - began
@@ -145,14 +145,14 @@ def run_files(
 ) -> list[Result]:
     """Dump files of one moment, read back; the peers read the same folder."""
     results = []
-    mode = before + _mode("active-only dumps" if only_active else "dump files", silent)
+    name = before + mode("active-only dumps" if only_active else "dump files", silent)
     for case in cases(layouts, seeds, silent, only_active=only_active):
         if case.kind in NEEDS_TWO:
             continue
         folder = Path(tempfile.mkdtemp(prefix="accuracy-"))
         try:
             case.write(folder)
-            result = Result("simulated", mode, case.kind, case.seed, case.name)
+            result = Result("simulated", name, case.kind, case.seed, case.name)
             began = time.perf_counter()
             diagnosis = diagnose(capture_of_folder(folder))
             result.took_s = time.perf_counter() - began
@@ -165,7 +165,8 @@ def run_files(
     return results
 
 
-def _mode(what: str, silent: float) -> str:
+def mode(what: str, silent: float) -> str:
+    """What the evidence is called."""
     return what + (f", {silent:.0%} silent" if silent else "")
 
 

@@ -8,7 +8,6 @@ from . import wording
 from .case import Case
 from .draft import Draft
 from .health import why_healthy, why_unknown
-from .ops.evidence import Remark
 from .position import group_by_operation
 from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
@@ -68,10 +67,7 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
         return log_words.remaining(draft.remaining)
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
-    unseen = [n for n in draft.notes if n.remark is Remark.SEVERAL_UNSEEN]
-    if unseen:
-        return remaining.several_unseen(unseen[0])
-    return remaining.unknown(why_unknown(case))
+    return remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case))
 
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:

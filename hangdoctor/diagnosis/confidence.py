@@ -101,7 +101,6 @@ class Ground(Enum):
     NOT_ANSWERING = (0.85, "two captures: all waits end at ranks that did not answer")
     NOT_ANSWERING_ONCE = (0.75, "the same in one capture: the job may be moving")
     WITHOUT_RECORDS = (0.50, "all waits end at ranks without records, for no known reason")
-    BEYOND_RECORDS = (0.40, "the ring of records is too short to show where the device is")
     ONE_OF_THEM = (
         0.40,
         "several are in nothing that gloo's recorder records, and one may wait for another",

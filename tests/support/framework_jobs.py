@@ -130,11 +130,14 @@ def _read(path: Path) -> HangJob:
     )
 
 
-def capture(job: HangJob, with_run: bool) -> dict[str, Any]:
-    """The diagnosis of `dump --local`, of the job as it is or under `hangdoctor run`."""
+def capture(job: HangJob, with_run: bool, saved: Path | None = None) -> dict[str, Any]:
+    """The diagnosis of `dump --local`, of the job as it is or under `hangdoctor run`; with `saved`,
+    its bundle goes there.
+    """
     with tempfile.TemporaryDirectory(prefix="hang-") as folder:
         words = [*namespace(), sys.executable, "-m", "tests.support.framework_jobs", job.name]
         words += [folder, *(["--run"] if with_run else [])]
+        words += ["--saved", str(saved)] if saved else []
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=400)
         if done.returncode:
             raise AssertionError(f"{job.name}: {done.stderr[-3000:]}\n{_logged(Path(folder))}")
@@ -211,7 +214,7 @@ def _calm(pids: Sequence[int]) -> None:
         time.sleep(0.1)
 
 
-def _inside(job: HangJob, folder: Path, with_run: bool) -> None:
+def _inside(job: HangJob, folder: Path, with_run: bool, saved: str) -> None:
     environ = os.environ | {
         "HANG_FOLDER": str(folder),
         "HANGDOCTOR_DIR": str(folder / "boxes"),
@@ -241,7 +244,7 @@ def _inside(job: HangJob, folder: Path, with_run: bool) -> None:
     _calm(pids)
     assert all(p.poll() is None for p in started), "a process ended"
     assert not any(switches(pid) == "gone" for pid in pids), "a rank ended"
-    flags = ("--local", "--json", "-", "--no-bundle")
+    flags = ("--local", "--json", "-", *(("--bundle", saved) if saved else ("--no-bundle",)))
     done = hangdoctor("dump", *flags, cwd=folder, code=None, env=environ, timeout=100)
     if done.returncode:
         said = " ".join(done.stderr.split())
@@ -256,5 +259,7 @@ if __name__ == "__main__":
     parser.add_argument("name")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--saved", default="")
     arguments = parser.parse_args()
-    _inside(_read(JOBS / f"{arguments.name}.py"), arguments.folder, arguments.run)
+    job = _read(JOBS / f"{arguments.name}.py")
+    _inside(job, arguments.folder, arguments.run, arguments.saved)

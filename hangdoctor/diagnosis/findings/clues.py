@@ -174,10 +174,6 @@ class EndedCleanly(Struct, frozen=True):
     """Ended without an error."""
 
 
-class OldestUnstarted(Struct, frozen=True):
-    """The oldest record that is left is of an operation not yet started."""
-
-
 class RasSays(Struct, frozen=True):
     """What NCCL RAS reported."""
 
@@ -254,7 +250,6 @@ Fact = (
     | Signed
     | SameSignature
     | EndedCleanly
-    | OldestUnstarted
     | RasSays
     | RasSeesAll
     | GpuState

@@ -182,10 +182,6 @@ class NotSeen(Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-class NoRecords(Struct, frozen=True):
-    """The records do not reach back to where their devices are."""
-
-
 class LostByRas(Struct, frozen=True):
     """NCCL RAS lost the process; `communicator` is "" where its ranks are the job's."""
 
@@ -310,7 +306,6 @@ Story = (
     | PeerElsewhere
     | InOther
     | NotSeen
-    | NoRecords
     | LostByRas
     | LostProcesses
     | FewerByRas

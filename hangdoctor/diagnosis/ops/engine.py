@@ -171,7 +171,7 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
         causes.extend(_behind_silence(scene, ends))
     elif ends.idle and all(c.kind not in _OF_THE_PROGRAM for c in causes):
         missed = {r: i for r, i in ends.silent.items() if r in ends.idle}
-        idle = needed(missed, ends.idle)
+        idle = [r for r in needed(missed, ends.idle) if not scene.lost(r)]
         if idle:
             causes.append(silence_finding(scene, idle, ends.silent))
     return sorted(causes, key=lambda c: -c.confidence)
@@ -209,12 +209,23 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
         cause.confidence = lowered(cause.confidence, Less.AROUND_SILENCE)
         return [cause]
     named = needed(missed, ends.idle) or needed(missed, set()) or sorted(missed)
+    seen = [r for r in named if not scene.lost(r)]
+    if not seen:
+        # Their hosts have enqueued so much that the record of where their devices are was
+        # overwritten: they may wait themselves, and of twelve simulated ones two were to blame.
+        ends.notes.append(_note_on(Remark.BEYOND_RECORDS, named, missed))
+        return []
+    named = seen  # the others answered, and may wait themselves
     if one_may_wait_for_another(scene, named):
-        waiting = {r for rank in named for i in missed[rank] for r in i.waiters}
-        note = Note(Remark.SEVERAL_UNSEEN, tuple(sorted(waiting)), blamed=tuple(named))
-        ends.notes.append(note)
+        ends.notes.append(_note_on(Remark.SEVERAL_UNSEEN, named, missed))
         return []
     return [silence_finding(scene, named, missed)]
+
+
+def _note_on(remark: Remark, ranks: list[int], missed: dict[int, list[Instance]]) -> Note:
+    """Who waits for these ranks, which cannot be blamed for it."""
+    waiting = {r for rank in ranks for i in missed[rank] for r in i.waiters}
+    return Note(remark, tuple(sorted(waiting)), blamed=tuple(ranks))
 
 
 def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Finding | None]:

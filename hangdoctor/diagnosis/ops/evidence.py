@@ -50,6 +50,7 @@ class Remark(Enum):
     LOG_DISAGREES = auto()
     LOG_SAW_IT_WAIT = auto()
     SEVERAL_UNSEEN = auto()
+    BEYOND_RECORDS = auto()
     GPU_STANDS_OUT = auto()
     GPU_ERROR = auto()
 

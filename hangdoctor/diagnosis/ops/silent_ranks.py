@@ -65,8 +65,6 @@ def silence_finding(scene: Scene, ranks: list[int], missed: dict[int, list[Insta
     """All waits end at these ranks, and nothing shows where they are."""
     around = [i for some in (ranks, missed) for r in some for i in missed[r]]
     instance = min(around, key=lambda i: len(i.present), default=None)
-    if all(scene.lost(r) for r in ranks):
-        return _beyond_records(scene, ranks, instance)
     whys = tuple(sorted({scene.evidence.silent[r] for r in ranks if r in scene.evidence.silent}))
     finding = Finding(
         kind="unreachable",
@@ -93,20 +91,3 @@ def _confidence(scene: Scene, ranks: list[int]) -> float:
     else:
         ground = Ground.NOT_ANSWERING_ONCE
     return lowered(sure(ground), Less.SEVERAL_SILENT) if len(ranks) > 1 else sure(ground)
-
-
-def _beyond_records(scene: Scene, ranks: list[int], instance: Instance | None) -> Finding:
-    """Ranks whose hosts have enqueued so much that the record of where their devices are was
-    overwritten.
-    """
-    return Finding(
-        kind="in_communication",
-        ranks=ranks,
-        story=f.NoRecords(),
-        confidence=sure(Ground.BEYOND_RECORDS),
-        nodes=nodes_of(scene, ranks),
-        where=where_of(scene, instance, None, ranks),
-        waiters=waiters_of(scene, instance),
-        clues=[Clue("ops", tuple(ranks), f.OldestUnstarted())],
-        against=[Against("not_entered", tuple(ranks), Why.ENQUEUED)],
-    )

@@ -192,11 +192,6 @@ def _(story: f.NotSeen, finding: Finding) -> str:
 
 
 @by_story.register
-def _(story: f.NoRecords, finding: Finding) -> str:
-    return "Set a larger TORCH_FR_BUFFER_SIZE (before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE), so that the Flight Recorder keeps all that is enqueued but not yet run."
-
-
-@by_story.register
 def _(story: f.LostByRas, finding: Finding) -> str:
     where = f" on {', '.join(story.hosts)}" if story.hosts else ""
     return f"See whether the process and its node are alive{where}: dmesg -T for Xid and OOM. Then restart from the last checkpoint."

@@ -187,11 +187,6 @@ def _(fact: f.EndedCleanly) -> str:
 
 
 @say.register
-def _(fact: f.OldestUnstarted) -> str:
-    return "the oldest remaining record is of an operation that has not started"
-
-
-@say.register
 def _(fact: f.RasSays) -> str:
     return says_ras(fact.story)
 

@@ -4,6 +4,8 @@ the notes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..health import Reason, Remaining
 from ..ops.evidence import Note, Remark
 from . import gpu_words, terms
@@ -82,6 +84,22 @@ def several_unseen(of: Note) -> str:
     )
 
 
+def beyond_records(of: Note) -> str:
+    """Why ranks with too short a ring of records are not blamed, and what would help next time."""
+    unseen, whose = terms.ranks(of.blamed), terms.choose(of.blamed, "its GPU is", "their GPUs are")
+    return (
+        f"Could not tell: {terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')} for "
+        f"{unseen}, whose records no longer hold what {whose} running. Next time set a larger "
+        "TORCH_FR_BUFFER_SIZE (before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)."
+    )
+
+
+def unseen(notes: Iterable[Note]) -> str:
+    """Why the ranks at which waits end are not blamed, "" where no note says so."""
+    texts = {Remark.SEVERAL_UNSEEN: several_unseen, Remark.BEYOND_RECORDS: beyond_records}
+    return next((texts[n.remark](n) for n in notes if n.remark in texts), "")
+
+
 def note(of: Note) -> str:
     """A remark on the evidence, as a sentence."""
     at = f" in {terms.long_frame(of.frame)}" if of.frame is not None else ""
@@ -110,6 +128,7 @@ def note(of: Note) -> str:
         Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the more certain one.",
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: several_unseen(of),
+        Remark.BEYOND_RECORDS: beyond_records(of),
         Remark.GPU_STANDS_OUT: gpu_words.stands_out(of),
         Remark.GPU_ERROR: gpu_words.error(of),
     }

@@ -218,11 +218,6 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     return f"{terms.capital(terms.ranks(finding.ranks))} cannot be seen: {why}"
 
 
-@tell.register
-def _(story: f.NoRecords, finding: Finding) -> str:
-    return f"{subject(finding)} enqueued every operation that the others wait for, but the records no longer hold what its GPU is running"
-
-
 def _communicator(name: str) -> str:
     return f" of communicator {name} (its own numbering)" if name else ""
 

@@ -169,8 +169,10 @@ def test_ranks_around_a_silent_one_are_its_waiters_and_its_small_groups() -> Non
     assert suspects_around(scene, {9: [world]}) == [3, 5, 10]
 
 
-def test_where_records_do_not_reach_back_to_the_device_all_was_enqueued() -> None:
-    """Rank 1's host has enqueued so much that its record holds only what its device has not come to."""
+def test_where_records_do_not_reach_back_to_the_device_no_one_is_blamed() -> None:
+    """Rank 1's host has enqueued so much that its record holds only what its device has not come
+    to: the device may wait for another rank.
+    """
     ranks = [
         rank_ops(
             r, 2, [done([0, 1], n) for n in range(1, 5)] + [entered([0, 1], 5)], runs_ahead=True
@@ -179,10 +181,29 @@ def test_where_records_do_not_reach_back_to_the_device_all_was_enqueued() -> Non
     ]
     ranks[1].operations = [entered([0, 1], n) for n in range(7, 10)]
     ranks[1].overwritten = True
-    cause = only_cause(diagnose_ops(evidence(ranks)))
-    assert (cause.kind, cause.ranks, cause.confidence) == ("in_communication", [1], 0.4)
-    assert "Rank 1 enqueued every operation that the others wait for" in cause.summary
-    assert cause.alternatives[0].kind == "not_entered"
+    verdict = diagnose_ops(evidence(ranks))
+    assert (verdict.status, verdict.findings) == ("unknown", [])
+    [note] = [n for n in verdict.notes if n.remark is Remark.BEYOND_RECORDS]
+    assert (note.ranks, note.blamed) == ((0,), (1,))
+
+
+def test_a_silent_rank_is_named_before_one_whose_records_do_not_reach_back() -> None:
+    """Rank 2 has answered and may wait; of rank 1 nothing is known."""
+    ranks = [
+        rank_ops(
+            r,
+            3,
+            [done([0, 1, 2], n) for n in range(1, 5)] + [entered([0, 1, 2], 5)],
+            runs_ahead=True,
+        )
+        for r in (0, 2)
+    ]
+    ranks[1].operations = [entered([0, 1, 2], n) for n in range(7, 10)]
+    ranks[1].overwritten = True
+    seen = evidence(ranks)
+    seen.silent = {1: "no answer"}
+    cause = only_cause(diagnose_ops(seen))
+    assert (cause.kind, cause.ranks) == ("unreachable", [1])
 
 
 # ----------------------------------------------------------------- devices
