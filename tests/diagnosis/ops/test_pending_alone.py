@@ -48,6 +48,8 @@ def verdict_on(folder: Path, kind: str, layout: Layout, seed: int) -> tuple[Diag
         ("wrong_peer", LARGE, 703),
         # no pending call of ranks with its role can be compared, but their counts can
         ("extra", SMALL, 707),
+        # two lines under one number: ranks at the other one's place agree with that
+        ("skipped", Layout(dp=4, pp=2, tp=2), 900),
     ],
 )
 def test_the_rank_that_differs_is_named_and_not_the_ring(
