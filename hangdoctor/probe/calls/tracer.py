@@ -177,19 +177,28 @@ class Tracer:
         """What each thread is in already, outermost first; threads of C++ only from their next call on."""
         known = list(threading._active.items())  # type: ignore[attr-defined]
         tids = {ident: (thread.native_id, thread.name) for ident, thread in known}
-        for ident, frame in sys._current_frames().items():
-            tid, name = tids.get(ident, (None, ""))
-            if tid is None:
-                continue
-            stack: list[FrameType] = []
-            at: FrameType | None = frame
-            while at is not None:
-                stack.append(at)
-                at = at.f_back
-            for at in reversed(stack):
-                id_ = self.decide(at.f_code, at)
-                if id_ >= 0:
-                    ring.put(id_, ring.thread(tid, name), fmt.OPEN)
+        # The frame of this function is among them. It must hold none when it ends: a circle would keep what the job's
+        # functions had (tensors, files) until the collector comes, which many jobs switch off.
+        frames = sys._current_frames()
+        try:
+            for ident, (tid, name) in tids.items():
+                if tid is not None and ident in frames:
+                    self._write_stack(ring, frames[ident], tid, name)
+        finally:
+            frames.clear()
+
+    def _write_stack(self, ring: Ring, innermost: FrameType, tid: int, name: str) -> None:
+        """The functions that one thread is in, outermost first."""
+        stack: list[FrameType] = []
+        at: FrameType | None = innermost
+        while at is not None:
+            stack.append(at)
+            at = at.f_back
+        while stack:
+            at = stack.pop()
+            id_ = self.decide(at.f_code, at)
+            if id_ >= 0:
+                ring.put(id_, ring.thread(tid, name), fmt.OPEN)
 
     def _off(self) -> None:
         hook, self.hook, self.waiting = self.hook, None, None
