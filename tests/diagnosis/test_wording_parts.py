@@ -11,6 +11,7 @@ from hangdoctor.diagnosis.findings import Clue, Finding, Home, Op, stories
 from hangdoctor.diagnosis.findings.difference import difference
 from hangdoctor.diagnosis.findings.log_stories import Someone
 from hangdoctor.diagnosis.health import Reason, Remaining
+from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import calls, clues, gpu_words, lock_words, remaining
 from hangdoctor.diagnosis.wording import release as releases
 from hangdoctor.diagnosis.wording.advice import by_story
@@ -142,6 +143,33 @@ def test_a_process_that_has_ended_has_no_number() -> None:
 def test_all_ranks_are_more_than_one(number: int, who: str) -> None:
     text = remaining.healthy(Remaining(Reason.ALL_MOVED, number=number))
     assert text == f"{who} moved between the two samples."
+
+
+@pytest.mark.parametrize(
+    ("ranks", "blamed", "text"),
+    [
+        ((3,), (3,), "by it rank 3 timed out in the operation that it is said"),
+        ((3, 4), (4, 3), "by it ranks 3-4 timed out in the operation that they are said"),
+        ((3,), (5,), "by it rank 3 timed out in the operation that rank 5 is said"),
+    ],
+)
+def test_whom_the_log_saw_wait(ranks: tuple[int, ...], blamed: tuple[int, ...], text: str) -> None:
+    note = Note(Remark.LOG_SAW_IT_WAIT, ranks, blamed=blamed)
+    assert text in remaining.note(note)
+
+
+@pytest.mark.parametrize(
+    ("how", "who"),
+    [
+        (stories.Apart.EITHER, "only one of rank 0 and ranks 1-2"),
+        (stories.Apart.OTHER_LINES, "rank 0 alone"),
+    ],
+)
+def test_who_took_a_branch(how: stories.Apart, who: str) -> None:
+    story = stories.InOther(how, Op("all_reduce", site="a.py:1"), (1, 2))
+    ranks = [0, 1, 2] if how is stories.Apart.EITHER else [0]
+    finding = Finding("order", ranks, story, 0.7)
+    assert who in by_story(story, finding)
 
 
 def test_facts_that_are_not_said_are_none() -> None:
