@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import CodeType, FrameType
 
 from .. import format as boxfmt
 from ..box import BoxWriter
 from ..identity import megabytes
+from ..own_threads import share_of
 from ..whose_error import is_ours, place
 from . import format as fmt
 from . import hooks
@@ -24,6 +26,14 @@ from .ring import Ring
 
 SIZE_VARIABLE = "HANGDOCTOR_CALLS_MB"
 PURE_VARIABLE = "HANGDOCTOR_CALLS_PURE"
+
+
+def ring_bytes(folder: Path, asked_mb: float | None) -> int:
+    """The size of a ring: as asked for; else the usual one, or a share of what is free."""
+    told = asked_mb or megabytes(os.environ, SIZE_VARIABLE, 0.0)
+    if told:
+        return int(told * (1 << 20))
+    return share_of(folder, fmt.DEFAULT_BYTES, fmt.MIN_BYTES)
 
 
 class Tracer:
@@ -140,10 +150,7 @@ class Tracer:
         return number
 
     def _make(self, request: Request) -> Ring:
-        told = request.size_mb or megabytes(
-            os.environ, SIZE_VARIABLE, fmt.DEFAULT_BYTES / (1 << 20)
-        )
-        size = int(told * (1 << 20))
+        size = ring_bytes(self._box.path.parent, request.size_mb)
         return Ring(self._box.path, size, self._number(boxfmt.H_RANK), self._number(boxfmt.H_WORLD))
 
     # ----------------------------------------------------------------- on and off
