@@ -7,66 +7,32 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from hangdoctor.errors import BadInput
-from hangdoctor.model.capture import ThreadSample
 from hangdoctor.model.process_end import ProcessEnd
-from hangdoctor.readers import blackbox, discover, job_choice, proc, pyspy
+from hangdoctor.readers import blackbox, discover, job_choice, proc
 from hangdoctor.readers import box_history as history
 from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.process_exits import ExitWatch
-from hangdoctor.stacks import place_rules
-from hangdoctor.text.ranges import number_in
 from hangdoctor.time_limit import OutOfTime
 from hangdoctor.transport.messages import Past, RankNow
 
+from . import outside_view
 from .after_end import Remains
+from .group_timeout import group_timeout
 from .patient_search import PatientSearch
+from .tracked_rank import Tracked
 
-_TICK = os.sysconf("SC_CLK_TCK")
-_BUSY_CPU = 0.3  # of one core
-_BUSY_BYTES = 1 << 20  # written or read in a second
 _SEARCH_S = 5.0  # at most so often, and only when processes have come
 _SEARCH_SHARE = 1000.0  # searches may cost one part in N of a core
 _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
-_STACKS_S = 30.0
-_STACK_AGAIN_S = 5.0  # after one that could not be read; twice as long each time
 _ASKED_TO_END = (0, -signal.SIGHUP, -signal.SIGINT, -signal.SIGTERM)
-_LONGEST_S = 1e9  # of a time-out: a job says "for ever" by any number, and a message has limits
-# torch's defaults, https://docs.pytorch.org/docs/stable/distributed.html
-_NCCL_S, _GLOO_S = 600.0, 1800.0
-_SPIN_S = 3.0  # without progress, before a stack shows whether a rank works or waits for its device
-_STACK_LIMIT_S = 5.0
-
-
-class Tracked(Struct):
-    """One rank and what was last seen of it."""
-
-    found: discover.Found
-    now: RankNow
-    box: BoxWatch | None = None
-    changed_at: float = 0.0  # monotonic: its last progress
-    looked_at: float = 0.0
-    event: object = None
-    cpu_s: float = -1.0
-    io_bytes: int = -1
-    switches: int = -1
-    stacks: list[str] = []  # of a rank without a box: the last two
-    stack_at: float = 0.0
-    unread: int = 0  # stacks in a row that could not be read
-    dead: bool = False
-    ended_at: float = 0.0  # monotonic: when its process was first not there any more
-    spins: bool = False
-    ahead: bool = False  # its backend enqueues and returns: waiting uses the processor
-    pending: bool = False
-    ran_at: float = 0.0  # monotonic: when the main thread of a rank without a box had run
-    folder: Path | None = None  # that its box was in
 
 
 class Ranks:
@@ -245,9 +211,11 @@ class Ranks:
         tracked.looked_at = mono
         now = self._glance(tracked, mono, gap) if tracked.box is not None else None
         if now is None:
-            now = self._blind(tracked, mono, fields)
+            now = outside_view.without_box(tracked, mono, fields)
         now.busy = (
-            self._busy(tracked, fields, gap) and not now.inside and not self._spins(tracked, mono)
+            outside_view.busy(tracked, fields, gap)
+            and not now.inside
+            and not outside_view.spins(tracked, mono)
         )
         now.held = fields[0] if fields[0] in "TtD" else ""
         tracked.now = now
@@ -316,46 +284,10 @@ class Ranks:
                 now.waits = round(share * 100) if share >= 0 else -1
         return now
 
-    def _blind(self, tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
-        """Without a box: a main thread that has not run has made no progress; one that ran has, unless its stack does not move."""
-        main = proc.sample_thread(tracked.found.pid, tracked.found.pid)
-        ran = main is not None and main.switches != tracked.switches
-        if main is not None:
-            tracked.switches = main.switches
-        due = mono - tracked.stack_at >= _STACKS_S and (ran or not tracked.stacks)
-        if due and fields[0] in "RS":
-            _read_stack(tracked, mono)
-        stuck = len(tracked.stacks) == 2 and tracked.stacks[0] == tracked.stacks[1]
-        if ran and not stuck:
-            tracked.changed_at = mono
-        if ran:
-            tracked.ran_at = mono
-        rests = bool(tracked.stacks) and mono - tracked.ran_at >= _STACKS_S
-        now = RankNow(tracked.found.rank, tracked.found.pid, max(0.0, mono - tracked.changed_at))
-        now.still = stuck or rests
-        return now
-
-    def _spins(self, tracked: Tracked, mono: float) -> bool:
-        """Whether the processor time of a rank whose backend runs ahead is waiting for its device, which spins."""
-        if not tracked.ahead or mono - tracked.changed_at < _SPIN_S:
-            return False
-        if tracked.pending:
-            return True
-        if mono - tracked.stack_at >= _STACKS_S or tracked.stack_at < tracked.changed_at:
-            tracked.stack_at = mono
-            thread = _main_thread(tracked.found.pid)
-            tracked.spins = thread is not None and _waits_for_device(thread)
-        return tracked.spins
-
     @property
     def timeout_s(self) -> float:
-        """After which the first process group gives up: as recorded, else torch's default; 0 where there is no box."""
-        named = [_timeout_of(t.found.environ) for t in self.tracked.values()]
-        told = [seconds for seconds in named if seconds] + list(self._timeouts.values())
-        boxes = [t for t in self.tracked.values() if t.box is not None]
-        if not self._timeouts and boxes:
-            told.append(_NCCL_S if any(t.ahead for t in boxes) else _GLOO_S)
-        return min([_LONGEST_S, *told]) if told else 0.0
+        """Seconds after which the first process group gives up; 0 where that is not known."""
+        return group_timeout(self.tracked.values(), self._timeouts.values())
 
     def past(self) -> Past | None:
         """What the boxes of these ranks remember of their rhythm; None where they hold nothing."""
@@ -371,14 +303,6 @@ class Ranks:
     def folders(self) -> list[Path]:
         """Where the black boxes of these ranks are."""
         return sorted({Path(t.box.path).parent for t in self.tracked.values() if t.box is not None})
-
-    def _busy(self, tracked: Tracked, fields: list[str], gap: float) -> bool:
-        cpu = (int(fields[11]) + int(fields[12])) / _TICK
-        done = _io_bytes(tracked.found.pid)
-        used, moved = cpu - tracked.cpu_s, done - tracked.io_bytes
-        known = tracked.cpu_s >= 0 and gap > 0
-        tracked.cpu_s, tracked.io_bytes = cpu, done
-        return known and (used > _BUSY_CPU * gap or moved > _BUSY_BYTES * gap)
 
     def remains(self, node: str) -> Remains:
         """What is left of those ranks that have ended."""
@@ -432,52 +356,3 @@ def _named_folders(ranks: list[Tracked]) -> set[Path]:
 def _runs(job: discover.Job) -> bool:
     """Whether a process of this job is still there."""
     return any(Path(f"/proc/{found.pid}").exists() for found in job.ranks)
-
-
-def _waits_for_device(thread: ThreadSample) -> bool:
-    """Whether its stack is in a wait for communication or for the device, which uses the processor."""
-    place = place_rules.find_place(thread.frames, blocked=True)
-    return place is not None and (place.communicates or place.kind == "device")
-
-
-def _io_bytes(pid: int) -> int:
-    """Bytes through read and write calls; 0 where it may not be read."""
-    try:
-        lines = Path(f"/proc/{pid}/io").read_bytes().split(b"\n", 2)
-        return int(lines[0].split()[1]) + int(lines[1].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def _main_thread(pid: int) -> ThreadSample | None:
-    result = pyspy.dump(pid, _STACK_LIMIT_S)
-    return next((t for t in result.threads if t.name == "MainThread"), None)
-
-
-def _read_stack(tracked: Tracked, mono: float) -> None:
-    """One more stack of a rank without a box.
-
-    What a loaded host refused is tried again soon: evidence of stacks that do not change has to come in the first minute.
-    """
-    stack = _main_stack(tracked.found.pid)
-    if stack:
-        tracked.stacks = [*tracked.stacks[-1:], stack]
-        tracked.stack_at, tracked.unread = mono, 0
-        return
-    rest_s = min(_STACKS_S, _STACK_AGAIN_S * 2**tracked.unread)
-    tracked.stack_at, tracked.unread = mono - _STACKS_S + rest_s, min(tracked.unread + 1, 8)
-
-
-def _main_stack(pid: int) -> str:
-    """The main thread's stack with its counters as one text; "" where it could not be read."""
-    main = _main_thread(pid)
-    return ";".join(f"{f} {sorted(f.values.items())}" for f in main.frames) if main else ""
-
-
-def _timeout_of(environ: Mapping[str, str]) -> float:
-    """Seconds after which NCCL's own watchdog, or DeepSpeed's groups, give up, where the job's environment says so."""
-    heartbeat, minutes = (
-        environ.get(n, "") for n in ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "DEEPSPEED_TIMEOUT")
-    )
-    told = [float(number_in(heartbeat)), 60.0 * number_in(minutes)]
-    return min((seconds for seconds in told if seconds >= 0), default=0.0)

@@ -14,6 +14,28 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
     from xdist.workermanage import WorkerController
 
+# Files whose few tests take long, the longest first. By their number they would come last, and the run
+# would end with one worker at work.
+LONG = (
+    "tests/sidecar/test_main_flow.py",
+    "tests/cli/test_readme_one_machine.py",
+    "tests/cli/test_ended_jobs.py",
+    "tests/sidecar/test_crashes.py",
+    "tests/probe/test_probe_stuck.py",
+    "tests/probe/test_probe_survives.py",
+    "tests/probe/harmless/test_torch_suite.py",
+    "tests/train/test_restart.py",
+    "tests/train/test_session.py",
+    "tests/train/test_starters.py",
+    "tests/benchmarks/test_soak.py",
+    "tests/cli/test_box_fusion.py",
+    "tests/cli/test_calls_of_a_job.py",
+    "tests/cli/test_recorder_beside.py",
+    "tests/cli/test_who_holds_a_file_lock.py",
+    "tests/sidecar/test_trace_verb.py",
+    "tests/sidecar/test_full_disk.py",
+    "tests/test_packaging.py",
+)
 # After its limit a test that is in C code, which no signal ends, takes its worker with it.
 _MERCY_S = 30.0
 
@@ -56,6 +78,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
             if "/web/" in file:
                 return "web"  # one live job and one browser for all of it
             return "lab" if "_lab" in file.rpartition("/")[2] else file
+
+        def _assign_work_unit(self, node: WorkerController) -> None:
+            long = next((file for file in LONG if file in self.workqueue), None)
+            if long is not None:
+                self.workqueue.move_to_end(long, last=False)
+            super()._assign_work_unit(node)
 
         def remove_node(self, node: WorkerController) -> str | None:
             """A worker has died. The test that it died in has failed: another worker does the rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,12 @@ import click
 from tests.support.stage import hangdoctor
 
 ROOT = Path(__file__).parents[1]
+
+
+def test_files_that_are_run_first_are_there() -> None:
+    names = re.findall(r'"(tests/.+\.py)"', (ROOT / "tests" / "conftest.py").read_text())
+    assert len(names) > 9
+    assert [name for name in names if not (ROOT / name).is_file()] == []
 
 
 def test_help_imports_no_verb_and_nothing_heavy(tmp_path: Path) -> None:

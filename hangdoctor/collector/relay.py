@@ -118,7 +118,7 @@ class Relay(Core):
         if isinstance(message, Trace):
             return self.switch_trace(message.wanted)
         if isinstance(message, Level):
-            return [Send(peer, message) for peer in self._direct()]
+            return [Send(peer, message) for peer in self.table.direct()]
         return self.dismiss() if isinstance(message, Dismissed) else []
 
     def _fan_out(self, wanted: Capture, now: float) -> list[Instruction]:
@@ -134,7 +134,7 @@ class Relay(Core):
                 quiet = duration(now - node.heard)
                 self._give_up(name, f"no message from its agent for {quiet}")
         below = structs.replace(wanted, timeout_s=max(1.0, wanted.timeout_s - 0.5))
-        return [Send(peer, below) for peer in self._direct()]
+        return [Send(peer, below) for peer in self.table.direct()]
 
     def _give_up(self, name: str, why: str) -> None:
         self._open.discard(name)

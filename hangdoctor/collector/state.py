@@ -32,20 +32,19 @@ from ..transport.messages import (
 from ..watch.stall_evidence import Hearing
 from ..watch.stall_watch import StallWatch
 from ..watch.straggler_watch import SlowSettings, Straggler, StragglerWatch
+from .begin_lines import BeginLines
 from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
 from .crowd_lines import CrowdLines
 from .end_watch import EndLine, EndWatch
 from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
+from .node_table import NodeTable
 from .peer_limits import Door, Peer
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
-_EMPTY_S = 10.0  # agents without a rank for this long are worth a line
-_TOLD = -1.0
 _STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
 _CLOSE_S = 0.25  # between two ticks while the job pauses
-_GATHER_S = 10.0  # for ranks that are missing, before it is said how many are watched
 
 
 Observer = Callable[[str, list[RankNow], float, float], None]  # node, ranks, late_s, now
@@ -66,22 +65,20 @@ class Core:
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
         self._end, self._end_line = EndWatch(), EndLine(settings.linger_s)
-        self.positions = positions or {}
         self.session = session
-        self.nodes: dict[str, Node] = {}
-        self.relays: dict[str, Node] = {}  # collectors below this one, by their names
+        self.table = NodeTable(settings, positions)
+        self.nodes, self.relays = self.table.nodes, self.table.relays
+        self.positions = self.table.positions
         self.counters = Counters()
         self.captures = Captures(
             settings, watchdog, self.counters, nodes=self.nodes, session=session
         )
         self.trace: Trace | None = None  # what the agents were sent last
-        self._door = Door(settings, self.counters, self._node_of)
+        self._door = Door(settings, self.counters, self.table.node_of)
         self._coming, self._leaving = CrowdLines("connected"), CrowdLines("left")
         self._unacked: dict[str, bytes] = {}
         self._remembered_at = -1e18
-        self._warm_since: float | None = None
-        self._told_warm = False
-        self._empty_since: float | None = None  # agents are here, and none has a rank
+        self._begin = BeginLines(self.nodes, watchdog)
         self.observers: list[Observer] = []  # see all news that are taken
 
     # ----------------------------------------------------------------- from the network
@@ -110,7 +107,7 @@ class Core:
             return self._door.strike(peer, state, str(error))
         if isinstance(message, Hello):
             return self._hello(peer, state, message, now)
-        node = self._sender(peer, state)
+        node = self.table.sender(peer, state.agent)
         if node is None:
             # No harm is meant: this collector was restarted, perhaps, and reports were under way.
             self.counters.unknown += 1
@@ -126,48 +123,17 @@ class Core:
             return [*self._leaving.say(f"{node.name}: its agent has left: {why}", now)]
         return self._answer(node, message, now, wall)
 
-    def _sender(self, peer: bytes, state: Peer) -> Node | None:
-        """The node, or the collector below, that has said hello over this connection."""
-        name = self._node_of(state.agent)
-        for known in (self.nodes.get(name), self.relays.get(name)):
-            if known is not None and known.peer == peer:
-                return known
-        return None
-
-    def _node_of(self, agent: str) -> str:
-        position = self.positions.get(agent)
-        return position.node if position else ""
-
     def _hello(self, peer: bytes, state: Peer, hello: Hello, now: float) -> list[Instruction]:
-        table, other = self.nodes, self.relays
-        if hello.relay:
-            table, other = other, table
-        known = table.get(hello.node)
-        full = known is None and len(table) >= self.settings.max_nodes
-        if full or hello.node in other:
-            why = f"more than {self.settings.max_nodes} nodes, or the name is already used"
+        why = self.table.refusal(hello, now)
+        if why:
             return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
-        speaks = known is not None and known.speaks(now, self.settings.silent_s)
-        if known is not None and known.agent != hello.agent and speaks:
-            # Two agents of one node: the first stays, so that no one can push a living one aside.
-            why = f"node {hello.node} already has an agent"
-            return [Send(peer, Rejected(why)), *self._door.strike(peer, state, why)]
-        self._forget_positions()
-        position = self.positions.setdefault(hello.agent, Position())
-        position.node = hello.node
+        known = self.table.known(hello)
+        position = self.table.position(hello.agent, hello.node, self._unacked)
         state.agent = hello.agent
-        table[hello.node] = Node(
-            name=hello.node,
-            peer=peer,
-            agent=hello.agent,
-            heard=now,
-            job=hello.job,
-            world_size=hello.world_size,
-            ranks=self._ranks_of(known, hello.job, hello.world_size),
-            began=hello.began,
-        )
+        ranks = self._ranks_of(known, hello.job, hello.world_size)
+        node = self.table.enter(hello, peer, ranks, now)
         out: list[Instruction] = [Send(peer, Welcome(position.seq, self.settings.interval_s))]
-        out += self._same_run(table[hello.node])
+        out += self._same_run(node)
         if self.trace is not None:
             out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
@@ -175,14 +141,6 @@ class Core:
             line = f"{hello.node}: {what} has connected ({len(self.nodes)} nodes)"
             out += self._coming.say(line, now)
         return out
-
-    def _forget_positions(self) -> None:
-        """Agents come and go: of some nobody will speak again."""
-        if len(self.positions) <= 2 * self.settings.max_nodes:
-            return
-        speaking = {n.agent for n in (*self.nodes.values(), *self.relays.values())}
-        kept = speaking | self._unacked.keys()
-        self.positions = {a: p for a, p in self.positions.items() if a in kept}
 
     def _ranks_of(self, known: Node | None, job: str, world_size: int) -> dict[int, bool]:
         """The ranks of a node that says hello: none where another run has begun on it, whose ranks it reports after that."""
@@ -201,7 +159,7 @@ class Core:
             return []
         self.stragglers.forget()
         self.captures.early.end()
-        self._told_warm, self._warm_since = False, None
+        self._begin.again()
         return [Log("another run of the job has begun: its rhythm is learned from the start")]
 
     def _forget(self, node: str, ranks: set[int]) -> None:
@@ -234,25 +192,11 @@ class Core:
         ours = node is not None and node.via == relay.name
         if node is not None and not ours and node.speaks(now, self.settings.silent_s):
             return []  # it has an agent here, or behind another collector: that one speaks for it
-        full = len(self.nodes) >= self.settings.max_nodes
-        if node is None and (full or news.node in self.relays):
+        if node is None and (self.table.full or news.node in self.relays):
             return []
-        fresh = Node(
-            name=news.node,
-            peer=relay.peer,
-            agent=relay.agent,
-            heard=now - late_s - news.silent_s,
-            job=news.job,
-            world_size=news.world_size,
-            ranks=self._ranks_of(node, news.job, news.world_size),
-            left=news.left,
-            via=relay.name,
-            began=news.began,
-        )
+        ranks = self._ranks_of(node, news.job, news.world_size)
+        fresh = self.table.enter_behind(relay, news, ranks, heard=now - late_s - news.silent_s)
         out = self._same_run(fresh)
-        if node is not None and ours:
-            fresh.heard = max(fresh.heard, node.heard)
-        self.nodes[news.node] = fresh
         self._news(fresh, news, late_s, now)
         if node is not None:
             return out
@@ -299,8 +243,7 @@ class Core:
         hears = self._hearing(now)
         for crowd in (self._coming, self._leaving):
             out += crowd.tick(now, len(self.nodes))
-        out += self._greet(now, hears)
-        out += self._empty(now)
+        out += self._begin.tick(now, hears)
         watch = self.watchdog
         out += map(Log, self._end_line.tick(now, watch.ranks, watch.living, watch.lost))
         stall = self.watchdog.tick(now, hears)
@@ -320,7 +263,7 @@ class Core:
         return _CLOSE_S if close else self.settings.interval_s
 
     def _hearing(self, now: float) -> Hearing:
-        if now - self.watchdog.last_event < _STANDS_S and self._told_warm:
+        if now - self.watchdog.last_event < _STANDS_S and self._begin.watching:
             return Hearing()
         return hearing(
             self.nodes.values(),
@@ -329,16 +272,6 @@ class Core:
             now,
             expected=self.settings.expected,
         )
-
-    def _greet(self, now: float, hears: Hearing) -> list[Instruction]:
-        """Once: the watch has begun."""
-        if self._told_warm or not self.watchdog.learned.warm:
-            return []
-        self._warm_since = now if self._warm_since is None else self._warm_since
-        if not (hears.complete and self.watchdog.ranks) and now - self._warm_since < _GATHER_S:
-            return []
-        self._told_warm = True
-        return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]
 
     def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
         """The end of the job, evidence of a stall, a slow rank, or a person's wish."""
@@ -351,26 +284,6 @@ class Core:
         slow = self._slow(now)
         return self.captures.asked(now) if slow is None else self.captures.straggle(slow, now)
 
-    def _empty(self, now: float) -> list[Instruction]:
-        """Once: the job has not begun, or another one was meant."""
-        if not self.nodes or self._empty_since == _TOLD:
-            return []
-        if any(n.job for n in self.nodes.values()):
-            self._empty_since = _TOLD
-            return []
-        self._empty_since = now if self._empty_since is None else self._empty_since
-        if now - self._empty_since < _EMPTY_S:
-            return []
-        self._empty_since = _TOLD
-        count = len(self.nodes)
-        where = (
-            "1 node has connected and has"
-            if count == 1
-            else f"{count} nodes have connected and have"
-        )
-        how = "the agents' logs list the jobs on their nodes"
-        return [Log(f"waiting for ranks: {where} no rank of the job yet; {how}")]
-
     def _slow(self, now: float) -> Straggler | None:
         if not self.captures.free or self.watchdog.stalled:
             self.stragglers.forget()
@@ -380,16 +293,11 @@ class Core:
     def switch_trace(self, wanted: Request) -> list[Instruction]:
         """Have all agents, also those that come later, switch the call traces of their ranks."""
         self.trace = Trace(wanted)
-        return [Send(peer, self.trace) for peer in self._direct()]
+        return [Send(peer, self.trace) for peer in self.table.direct()]
 
     def dismiss(self) -> list[Instruction]:
         """The collector will not come back: the agents may end."""
-        return [Send(peer, Dismissed()) for peer in self._direct()]
-
-    def _direct(self) -> list[bytes]:
-        """Everyone who speaks with this collector itself."""
-        nodes = [*self.relays.values(), *(n for n in self.nodes.values() if not n.via)]
-        return [n.peer for n in nodes if not n.left]
+        return [Send(peer, Dismissed()) for peer in self.table.direct()]
 
     def _remember(self) -> Remember:
         unacked, self._unacked = self._unacked, {}

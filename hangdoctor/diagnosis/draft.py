@@ -14,6 +14,11 @@ from .ops import OpsVerdict
 from .ops.evidence import Note
 
 
+def ranks_blamed(findings: Iterable[Finding]) -> set[int]:
+    """All ranks that these findings name."""
+    return {rank for finding in findings for rank in finding.ranks}
+
+
 class Draft(Struct):
     """A verdict in the making."""
 
@@ -33,7 +38,7 @@ class Draft(Struct):
     @property
     def blamed(self) -> set[int]:
         """Ranks that the stacks' findings name or explain."""
-        return self.excused | {r for f in self.by_stacks for r in f.ranks}
+        return self.excused | ranks_blamed(self.by_stacks)
 
 
 Pass = Callable[[Case, Draft], None]

@@ -11,7 +11,7 @@ from . import file_locks, outsiders
 from . import held_by as holding
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
-from .draft import Draft, ordered
+from .draft import Draft, ordered, ranks_blamed
 from .findings import Finding
 from .ops.evidence import Note, Remark
 
@@ -52,11 +52,9 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     if not found:
         return []
     for finding in found:
-        for other in draft.facts + draft.by_stacks:
-            if other is not finding and set(other.ranks) <= set(finding.ranks):
-                _support(finding, other)
+        _add_support(draft, finding)
         _add_what_holds(case, finding)
-    named = {r for c in found for r in c.ranks}
+    named = ranks_blamed(found)
     contrary = [c for c in draft.by_stacks if _contradicts(c, named)]
     for other in contrary:
         blamed = tuple(sorted(named))
@@ -83,20 +81,18 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     Not all have come to an operation of which a member is dead or stopped, and a wait for a key of
     the store is for the rank that sets it. A rank whose process was read is not unreachable.
     """
-    unable = {r for c in draft.facts for r in c.ranks}
+    unable = ranks_blamed(draft.facts)
     waits = {v.rank for v in case.waiting}
-    named = {r for c in by_ops for r in c.ranks}
+    named = ranks_blamed(by_ops)
     outside = any(_contradicts(c, named) for c in draft.by_stacks)
     other_causes = outside or len(by_ops) + len(draft.facts) > 1
     kept: list[Finding] = []
     for finding in by_ops:
-        ranks = set(finding.ranks)
         everyone = finding.kind == "in_communication"
-        at_key = finding.where.op == "store_wait" and (everyone or ranks <= waits)
-        refuted = everyone and ranks & unable
-        if refuted or (at_key and other_causes):
-            continue
-        kept.append(_seen_by_stacks(case, draft, finding) or finding)
+        refuted = everyone and not unable.isdisjoint(finding.ranks)
+        at_key = finding.where.op == "store_wait" and (everyone or waits.issuperset(finding.ranks))
+        if not refuted and not (at_key and other_causes):
+            kept.append(_seen_by_stacks(case, draft, finding) or finding)
     return kept
 
 
@@ -123,6 +119,13 @@ def _add_what_holds(case: Case, finding: Finding) -> None:
     if held is not None:
         finding.holding = held
         finding.add_clues(holding.clues(held, views[0]))
+
+
+def _add_support(draft: Draft, finding: Finding) -> None:
+    """What the other passes know of the finding's ranks."""
+    for other in draft.facts + draft.by_stacks:
+        if other is not finding and set(other.ranks) <= set(finding.ranks):
+            _support(finding, other)
 
 
 def _support(finding: Finding, other: Finding) -> None:

@@ -7,11 +7,13 @@ wait for a collective keep their devices busy with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..model.diagnosis import Where
 from ..model.gpu import Gpu, Xid
 from .case import Case, nodes_of, waiters, where_held
 from .confidence import Ground, agreed, sure
-from .draft import Draft
+from .draft import Draft, ranks_blamed
 from .findings import Clue, Finding, GpuFailed, GpuStandsOut, GpuState
 from .ops.evidence import Note, Remark
 
@@ -43,16 +45,25 @@ def of_ranks(case: Case) -> dict[int, Gpu]:
     """The GPU of each rank: by its process, by an error that was for it, else by its environment."""
     found: dict[int, Gpu] = {}
     for node in case.capture.nodes:
-        by_pid = {xid.pid: gpu for gpu in node.gpus for xid in gpu.xids if xid.pid}
-        by_pid |= {pid: gpu for gpu in node.gpus for pid in gpu.pids}
-        by_name = {str(gpu.index): gpu for gpu in node.gpus if gpu.index >= 0}
-        by_name |= {gpu.uuid: gpu for gpu in node.gpus if gpu.uuid}
-        for rank in node.ranks if node.gpus else []:
+        by_process, by_name = _by_process(node.gpus), _by_name(node.gpus)
+        for rank in node.ranks:
             pids = [rank.pid, *(child.pid for child in rank.children)]
-            gpu = next((by_pid[pid] for pid in pids if pid in by_pid), by_name.get(rank.gpu))
+            used = [by_process[pid] for pid in pids if pid in by_process]
+            gpu = used[0] if used else by_name.get(rank.gpu)
             if gpu is not None:
                 found[rank.rank] = gpu
     return found
+
+
+def _by_process(gpus: Iterable[Gpu]) -> dict[int, Gpu]:
+    found = {xid.pid: gpu for gpu in gpus for xid in gpu.xids if xid.pid}
+    return found | {pid: gpu for gpu in gpus for pid in gpu.pids}
+
+
+def _by_name(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
+    """By number and by UUID, as the environment of a rank may have either."""
+    found = {str(gpu.index): gpu for gpu in gpus if gpu.index >= 0}
+    return found | {gpu.uuid: gpu for gpu in gpus if gpu.uuid}
 
 
 def _stopping(gpu: Gpu) -> Xid | None:
@@ -61,7 +72,7 @@ def _stopping(gpu: Gpu) -> Xid | None:
 
 def _name_failed(case: Case, draft: Draft, failed: dict[int, Xid], devices: dict[int, Gpu]) -> None:
     """The ranks whose GPUs have failed, in place of all that wait for one another; else a note."""
-    named = {r for finding in draft.findings for r in finding.ranks}
+    named = ranks_blamed(draft.findings)
     vague = all(finding.kind in _BEYOND_HOSTS for finding in draft.findings)
     others_wait = any(view.rank not in failed for view in case.waiting)
     concerned = failed.keys() <= named or not draft.findings
@@ -94,12 +105,12 @@ def _add_outlier(draft: Draft, devices: dict[int, Gpu]) -> None:
     shares = sorted(known.values())
     if len(shares) < _FEWEST:
         return
-    idle = shares[0] <= _IDLE and shares[1] >= _BUSY
-    busy = shares[-1] >= _BUSY and shares[-2] <= _IDLE
-    if not (idle or busy):
+    if shares[0] <= _IDLE and shares[1] >= _BUSY:
+        share, others = shares[0], shares[1:]
+    elif shares[-1] >= _BUSY and shares[-2] <= _IDLE:
+        share, others = shares[-1], shares[:-1]
+    else:
         return
-    share = shares[0] if idle else shares[-1]
-    others = shares[1:] if idle else shares[:-1]
     [rank] = [r for r, value in known.items() if value == share]
     fact = GpuStandsOut(share, others[0], others[-1], len(others))
     for finding in draft.findings:

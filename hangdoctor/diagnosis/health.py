@@ -76,10 +76,8 @@ def why_healthy(case: Case) -> Remaining | None:
         return None
     if moved and len(moved) * 2 >= len(alive):
         return Remaining(Reason.MOST_MOVED, ranks_of(moved), number=len(alive))
-    stirred = [v for v in alive if v.motion == "stirred" and v.place.communicates]
-    if len(stirred) + len(moved) == len(alive):
-        return Remaining(Reason.ALL_STIRRED)
-    return None
+    stirred = sum(v.motion == "stirred" and v.place.communicates for v in alive)
+    return Remaining(Reason.ALL_STIRRED) if stirred + len(moved) == len(alive) else None
 
 
 def _in_doubt(view: RankView) -> bool:
@@ -93,22 +91,24 @@ def _in_doubt(view: RankView) -> bool:
 
 def why_unknown(case: Case) -> Remaining:
     """The first reason that applies, by how much it explains."""
-    silent = case.capture.silent
-    counted = ras_counts.read(case) if not case.views else None
-    if counted is not None:
-        reason = Reason.RAS_GAP if counted.behind else Reason.RAS_EQUAL
-        return Remaining(reason, counted.behind, number=counted.size)
     if not case.views:
-        whys = [f"{s.node}: {s.why}" if s.node else s.why for s in silent]
-        return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))
+        return _nothing_captured(case)
     if case.unseen and operations.all_go_on(case):
-        of_nodes = {f"{s.node}: {s.why}" for s in silent if s.node}
-        whys = sorted(of_nodes)
+        whys = sorted({f"{s.node}: {s.why}" for s in case.capture.silent if s.node})
         return Remaining(Reason.SOME_NOT_SEEN, tuple(case.unseen), whys=tuple(whys))
     blind = [v for v in case.alive if v.stack_error]
     if blind:
         return Remaining(Reason.NO_STACKS, ranks_of(blind), whys=(blind[0].stack_error,))
     return _by_motion(case)
+
+
+def _nothing_captured(case: Case) -> Remaining:
+    counted = ras_counts.read(case)
+    if counted is not None:
+        reason = Reason.RAS_GAP if counted.behind else Reason.RAS_EQUAL
+        return Remaining(reason, counted.behind, number=counted.size)
+    whys = [f"{s.node}: {s.why}" if s.node else s.why for s in case.capture.silent]
+    return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))
 
 
 def _by_motion(case: Case) -> Remaining:

@@ -41,12 +41,7 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     if not joining:
         return []
     late = _late_ranks(case, {v.rank for v in joining} | blamed)
-    # Past the first set-up every rank has communicated: then new_group is an operation like any
-    # other.
-    if any(_has_communicated(v) for v in joining + late):
-        return []
-    set_up = any(v.place.kind in ("collective", "p2p") for v in late)
-    if set_up and len(late) >= len(joining):
+    if _past_set_up(joining, late):
         return []
     unseen = case.absent + sorted(case.silent)
     if not late and not unseen:
@@ -55,6 +50,14 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     if unseen:
         found.append(_not_started(case, joining, unseen))
     return found
+
+
+def _past_set_up(joining: list[RankView], late: list[RankView]) -> bool:
+    """Whether the job is beyond its first set-up: then new_group is an operation like any other."""
+    if any(_has_communicated(v) for v in joining + late):
+        return True
+    communicating = any(v.place.kind in ("collective", "p2p") for v in late)
+    return communicating and len(late) >= len(joining)
 
 
 def _has_communicated(view: RankView) -> bool:
@@ -120,16 +123,20 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     if case.unread and not outside:
         return []  # who is still inside may be among those whose stacks were not read
     if not inside and not ended:
-        everyone = len(leaving) == len(case.views) and not case.absent and not blamed
-        return [_stuck_together(case, leaving, starting=False)] if everyone else []
-    left_too_soon = not outside and len(leaving) + len(ended) < len(inside)
-    if left_too_soon:
+        return _all_leave(case, leaving, blamed)
+    if not outside and len(leaving) + len(ended) < len(inside):
         return [_end_finding(case, leaving, inside, left=True)]
     # Who is not in a communication blocks those who are.
     culprits = outside or inside or leaving
     if not culprits:
         return []  # all have left cleanly
     return [_end_finding(case, culprits, leaving + ended, left=False)]
+
+
+def _all_leave(case: Case, leaving: list[RankView], blamed: set[int]) -> list[Finding]:
+    """One finding on the whole job, where no rank is missing or explained otherwise."""
+    whole = len(leaving) == len(case.views) and not case.absent and not blamed
+    return [_stuck_together(case, leaving, starting=False)] if whole else []
 
 
 def _end_finding(

@@ -69,7 +69,7 @@ def wrap_now() -> None:
 
 
 def _wrap() -> None:
-    from . import recorder, signatures, steps, torchnames, wrap
+    from . import call_outcomes, recorder, signatures, steps, torchnames, wrap, wrap_waits
     from .state import probe
 
     module = torchnames.c10d()
@@ -90,7 +90,7 @@ def _wrap() -> None:
             setattr(module, name, pair[1])
     _wrap_methods(
         torchnames.work_class(),
-        {"wait": wrap.handle_wait, "is_completed": wrap.handle_is_completed},
+        {"wait": wrap_waits.handle_wait, "is_completed": wrap_waits.handle_is_completed},
     )
     for store in torchnames.store_classes():
         _wrap_methods(store, {name: _store(name) for name in torchnames.STORE_WAITS})
@@ -103,7 +103,7 @@ def _wrap() -> None:
     if late:
         torchnames.replace_everywhere(pairs, skip=[sys.modules[__name__]])
         torchnames.teach_compiler(pairs.values())
-    torchnames.skip_when_compiling(_codes(wrap, recorder, signatures))
+    torchnames.skip_when_compiling(_codes(wrap, wrap_waits, call_outcomes, recorder, signatures))
     probe.watch_end()
     if torchnames.default_group() is not None:
         probe.begin()
@@ -118,9 +118,9 @@ def _wrap_methods(owner: Any, makers: dict[str, Callable[[Any], Any]]) -> None:
 
 
 def _store(name: str) -> Callable[[Any], Any]:
-    from . import wrap
+    from . import wrap_waits
 
-    return lambda method: wrap.store_wait(method, name)
+    return lambda method: wrap_waits.store_wait(method, name)
 
 
 def _codes(*modules: ModuleType) -> list[CodeType]:

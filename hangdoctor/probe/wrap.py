@@ -17,12 +17,14 @@ from . import flight, steps, torchnames
 from . import format as fmt
 from . import record_core as hot
 from .call_forms import form_of
+from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
 from .record_core import Thread
 from .recorder import Token, global_rank, local
 from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe
+from .wrap_waits import coalescing
 
 Function = Callable[..., Any]
 _frame = sys._getframe
@@ -53,7 +55,7 @@ def _collective(function: Function, describe: Describe) -> Function:
             thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
-            _refused(entered[:2], entered[2], error)
+            refused(entered[:2], entered[2], error)
             raise
         finally:
             thread.depth = 0
@@ -61,7 +63,7 @@ def _collective(function: Function, describe: Describe) -> Function:
             if result is None and thread.coalesced is None:
                 recorder.words[entered[0] + 7] = time_ns()  # the u64 at byte 56: left
             else:
-                _returned((entered[:2],), result)
+                returned((entered[:2],), result)
         except Exception as error:
             probe.fail(error)
         return result
@@ -88,7 +90,7 @@ def _in_c(
     def like(*args: Any, **kwargs: Any) -> Any:
         return made(*args, **kwargs)  # of a copy, by whoever makes functions out of functions' code
 
-    helpers = _this_thread, _came_back, _refused, global_rank
+    helpers = _this_thread, _came_back, refused, global_rank
     made: Function = hot.native.Function(
         like, function, recorded, probe, describe, helpers, *form_of(describe, direction)
     )
@@ -106,7 +108,7 @@ def _came_back(
     source = result if issubclass(type(result), int) else None
     if anybody and source is not None and probe.recorder is not None:
         probe.recorder.resolve_source(token, entry, source)
-    _returned((token,), None if source is not None else result, asynchronous)
+    returned((token,), None if source is not None else result, asynchronous)
 
 
 def _directed(function: Function, describe: Describe, direction: int) -> Function:
@@ -130,7 +132,7 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
             thread.depth = 1
             result = function(*args, **kwargs)
         except BaseException as error:
-            _refused(entered[0], None, error)
+            refused(entered[0], None, error)
             raise
         finally:
             thread.depth = 0
@@ -139,7 +141,7 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
             source = result if issubclass(type(result), int) else None
             if anybody and source is not None:
                 recorder.resolve_source(entered[0], entered[1], source)
-            _returned((entered[0],), None if source is not None else result, described[4])
+            returned((entered[0],), None if source is not None else result, described[4])
         except Exception as error:
             probe.fail(error)
         return result
@@ -177,7 +179,7 @@ def batch(function: Function) -> Function:
             works = function(p2p_op_list, *args, **kwargs)
         except BaseException as error:
             for token in tokens:
-                _refused(token, None, error)
+                refused(token, None, error)
             raise
         finally:
             thread.depth = 0
@@ -185,10 +187,10 @@ def batch(function: Function) -> Function:
             handles = works if type(works) is list else []
             if len(handles) == len(tokens):
                 for token, work in zip(tokens, handles, strict=True):
-                    _returned((token,), work, True)
+                    returned((token,), work, True)
             elif tokens:
                 # One handle for the whole batch, as NCCL's coalescing returns.
-                _returned(tuple(tokens), handles[0] if handles else None, True)
+                returned(tuple(tokens), handles[0] if handles else None, True)
         except Exception as error:
             probe.fail(error)
         return works
@@ -225,7 +227,7 @@ def set_up(function: Function, op: str) -> Function:
             result = function(*args, **kwargs)
         except BaseException as error:
             if token is not None:
-                _refused(token, None, error)
+                refused(token, None, error)
             raise
         finally:
             thread.depth = 0
@@ -245,144 +247,7 @@ def set_up(function: Function, op: str) -> Function:
     return wrapper
 
 
-def store_wait(function: Function, name: str) -> Function:
-    """Record a store's wait or get outside of other operations. A method: C++ knows overrides by name and `self`."""
-
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = probe.recorder
-        thread = local.thread
-        if recorder is None or thread.depth:
-            return function(self, *args, **kwargs)
-        token = None
-        try:
-            keys = args[0] if args else next(iter(kwargs.values()), "")
-            token = recorder.enter_named(
-                "store_wait", None, _frame().f_back or _frame(), _spelled(keys) or "?"
-            )
-        except Exception as error:
-            probe.fail(error)
-        try:
-            thread.depth = 1
-            result = function(self, *args, **kwargs)
-        except BaseException as error:
-            if token is not None:
-                _refused(token, None, error)
-            raise
-        finally:
-            thread.depth = 0
-        if token is not None:
-            _finish((token,))
-        return result
-
-    return _like(wait, function, name)
-
-
-def handle_wait(function: Function) -> Function:
-    """Record the completion of an asynchronous operation at its handle's wait()."""
-
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = probe.recorder
-        item = recorder.outstanding.pop(id(self), None) if recorder is not None else None
-        if item is None or recorder is None:
-            return function(self, *args, **kwargs)
-        try:
-            recorder.waiting(item[1])
-        except Exception as error:
-            probe.fail(error)
-        try:
-            result = function(self, *args, **kwargs)
-        except BaseException:
-            _finish(item[1], fmt.FAILED)
-            raise
-        _finish(item[1])
-        return result
-
-    return _method(function, _like(wait, function, "wait"))
-
-
-def handle_is_completed(function: Function) -> Function:
-    """Record the completion that a polling job sees."""
-
-    def is_completed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = function(self, *args, **kwargs)
-        recorder = probe.recorder
-        if result and recorder is not None:
-            item = recorder.outstanding.pop(id(self), None)
-            if item is not None:
-                _finish(item[1])
-        return result
-
-    return _method(function, _like(is_completed, function, "is_completed"))
-
-
-def _method(function: Function, recorded: Function) -> Function:
-    """The same by the extension: torch calls it in every synchronous operation, too."""
-    kind = torchnames.work_class()
-    if hot.native is None or not isinstance(kind, type):
-        return recorded
-    waits = recorded.__name__ == "wait"
-    method: Function = hot.native.Method(function, recorded, probe, kind, waits)
-    return _like(method, function, recorded.__name__)
-
-
-def coalescing(function: Function) -> Function:
-    """Operations inside a coalescing manager run when it is left: until then they are started, not done."""
-
-    @functools.wraps(function)
-    def _coalescing_manager(*args: Any, **kwargs: Any) -> Any:
-        inner = function(*args, **kwargs)
-        return inner if probe.recorder is None or local.thread.depth else _Coalesced(inner)
-
-    return _coalescing_manager
-
-
-class _Coalesced:
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self._handles: Any = None
-
-    def __enter__(self) -> Any:
-        self._handles = self._inner.__enter__()
-        local.thread.coalesced = []
-        return self._handles
-
-    def __exit__(self, *exc: Any) -> Any:
-        thread = local.thread
-        tokens, thread.coalesced = tuple(thread.coalesced or ()), None
-        recorder = probe.recorder
-        try:
-            if recorder is not None and tokens:
-                recorder.waiting(tokens)
-        except Exception as error:
-            probe.fail(error)
-        try:
-            result = self._inner.__exit__(*exc)
-        except BaseException:
-            _finish(tokens, fmt.FAILED)
-            raise
-        works = getattr(self._handles, "works", None)
-        try:
-            if recorder is not None and tokens:
-                recorder.waited()
-                if works:
-                    recorder.follow(works[-1], tokens)
-                else:
-                    recorder.finish(tokens, fmt.FAILED if exc[0] is not None else 0)
-        except Exception as error:
-            probe.fail(error)
-        return result
-
-
 # --------------------------------------------------------------------------- small helpers
-
-
-def _spelled(keys: Any) -> str:
-    """A store's keys, as far as a record has room; what can be gone through only once (a generator) is the job's."""
-    if type(keys) is str:
-        return keys
-    return (
-        ",".join(key for key in keys[:8] if type(key) is str) if type(keys) in (list, tuple) else ""
-    )
 
 
 def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
@@ -401,54 +266,6 @@ def _p2p_ops(ops: Any) -> list[Any]:
     return ops if type(ops) is list and all(type(op) is kind for op in ops) else []
 
 
-def _returned(tokens: tuple[Token, ...], result: Any, asynchronous: bool = False) -> None:
-    """After the call: done, or a handle to follow."""
-    recorder = probe.recorder
-    if recorder is None:
-        return
-    thread = local.thread
-    if torchnames.is_unlaunched(result) or (thread.coalesced is not None and not asynchronous):
-        if thread.coalesced is not None:
-            thread.coalesced.extend(tokens)
-        return
-    if _has(type(result), "is_completed"):
-        recorder.follow(result, tokens)
-    elif asynchronous:
-        recorder.follow(None, tokens)
-    else:
-        recorder.finish(tokens)
-
-
-_bases = type.__dict__["__mro__"].__get__
-_attributes = type.__dict__["__dict__"].__get__
-
-
-def _has(kind: type, name: str) -> bool:
-    """`hasattr` of a class, without running code of the job: its metaclass is not asked."""
-    return any(name in _attributes(base) for base in _bases(kind))
-
-
-def _finish(tokens: tuple[Token, ...], outcome: int = 0) -> None:
-    recorder = probe.recorder
-    if recorder is None:
-        return
-    try:
-        recorder.waited()
-        recorder.finish(tokens, outcome)
-    except Exception as error:
-        probe.fail(error)
-
-
-def _refused(token: Token, entry: Any, error: BaseException) -> None:
-    recorder = probe.recorder
-    if recorder is None:
-        return
-    try:
-        recorder.refuse(token, entry, error)
-    except Exception as internal:
-        probe.fail(internal)
-
-
 def _world_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     told = args[3] if len(args) > 3 else kwargs.get("world_size", -1)
     return told if isinstance(told, int) and told > 0 else max(ranks_from(os.environ)[1], 1)
@@ -461,14 +278,6 @@ def _groups_changed(groups: Groups, op: str, group: Any) -> None:
         groups.one_went(group)
     else:
         groups.sync()
-
-
-def _like(wrapper: Function, function: Function, name: str) -> Function:
-    wrapper.__name__ = name
-    wrapper.__qualname__ = getattr(function, "__qualname__", name)
-    wrapper.__doc__ = function.__doc__
-    wrapper.__wrapped__ = function  # type: ignore[attr-defined]
-    return wrapper
 
 
 def make(name: str, function: Function) -> Function | None:

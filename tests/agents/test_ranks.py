@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.agents.ranks import Ranks, Tracked
+from hangdoctor.agents.ranks import Ranks
+from hangdoctor.agents.tracked_rank import Tracked
 from hangdoctor.clock import FakeClock
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter

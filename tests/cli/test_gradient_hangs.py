@@ -4,12 +4,13 @@ the calls around it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,10 +28,43 @@ STARTUP = Path(probe.__file__).parent / "startup"
 ROOT = Path(probe.__file__).parents[2]
 
 
-def hung(
-    folder: Path, fault: str, boxes: bool, while_they_hang: Callable[[str], object] = str
-) -> dict[str, Any]:
-    """The verdict on four ranks that hang for that reason, with or without black boxes."""
+class Seen(NamedTuple):
+    """Four ranks that hung, while they lived; `in_top` before and after its `c`, with boxes."""
+
+    folder: Path
+    verdict: dict[str, Any]
+    in_top: list[str]
+
+
+Hung = Callable[[str, bool], Seen]
+
+
+@pytest.fixture(scope="module")
+def hung(tmp_path_factory: pytest.TempPathFactory) -> Hung:
+    """Ranks that hang for a reason, with or without black boxes; each job is run once."""
+
+    @functools.cache
+    def of(fault: str, boxes: bool) -> Seen:
+        return _seen(tmp_path_factory.mktemp("hung"), fault, boxes)
+
+    return of
+
+
+def _in_top(folder: Path, job: str) -> list[str]:
+    """The sentence at first, and after a capture."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setenv("HANGDOCTOR_DIR", str(folder / "boxes"))
+        watched = Ranks(lambda found: found.is_named(job))
+        source = LocalSource(watched, job)
+        before = settled(source, SystemClock()).picture.sentence
+        source.capture()
+        after = source.look().picture.sentence
+        watched.close()
+        return [before, after]
+
+
+def _seen(folder: Path, fault: str, boxes: bool) -> Seen:
     port = free_port()
     environ = {"OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(folder / "boxes")}
     environ |= {"PYTHONPATH": f"{STARTUP}:{ROOT}"} if boxes else {}
@@ -52,17 +86,17 @@ def hung(
         wait_until(rests, "no rank's main thread runs")
         job = f"127.0.0.1:{port}"
         verdict = dump(folder, job, env=os.environ | environ)
-        while_they_hang(job)
+        in_top = _in_top(folder, job) if boxes else []
         for pid in pids:  # so that none sees another one end
             os.kill(pid, signal.SIGSTOP)
-        return verdict
+        return Seen(folder, verdict, in_top)
 
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
 def test_who_returned_before_the_collective_is_named_with_the_line_where_they_part(
-    tmp_path: Path, boxes: bool
+    hung: Hung, boxes: bool
 ) -> None:
-    [cause] = hung(tmp_path, "empty", boxes)["causes"]
+    [cause] = hung("empty", boxes).verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [3])
     assert "rank 3 is at main (ddp_job.py:" in cause["advice"].lower()
     if boxes:
@@ -72,23 +106,8 @@ def test_who_returned_before_the_collective_is_named_with_the_line_where_they_pa
 
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
-def test_who_alone_made_the_collective_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boxes: bool
-) -> None:
-    shown: list[str] = []
-
-    def in_top(job: str) -> None:
-        """As `c` in top."""
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("HANGDOCTOR_DIR", str(tmp_path / "boxes"))
-        watched = Ranks(lambda found: found.is_named(job))
-        source = LocalSource(watched, job)
-        shown.append(settled(source, SystemClock()).picture.sentence)
-        source.capture()
-        shown.append(source.look().picture.sentence)
-        watched.close()
-
-    verdict = hung(tmp_path, "only_first", boxes, in_top if boxes else str)
+def test_who_alone_made_the_collective_is_named(hung: Hung, boxes: bool) -> None:
+    _, verdict, in_top = hung("only_first", boxes)
     [cause] = verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
     assert "rank 0 is at main (ddp_job.py:" in cause["advice"].lower()
@@ -97,13 +116,13 @@ def test_who_alone_made_the_collective_is_named(
         assert cause["confidence"] >= 0.6 and "fewer batches" in cause["summary"]
         reduces = ["", *["gradient all_reduce in backward"] * 3]
         assert [r["unrecorded"] for r in verdict["ranks"]] == reduces
-        assert shown[0].startswith("Ranks 1-3") and "in no recorded operation" in shown[0]
-        assert "4 ranks have been waiting in 2 operations" in shown[1]
+        assert in_top[0].startswith("Ranks 1-3") and "in no recorded operation" in in_top[0]
+        assert "4 ranks have been waiting in 2 operations" in in_top[1]
 
 
-def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(tmp_path: Path) -> None:
-    hung(tmp_path, "only_first", boxes=True)
-    done = hangdoctor("diagnose", str(tmp_path / "boxes"), "--json", "-", cwd=tmp_path)
+def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(hung: Hung) -> None:
+    folder = hung("only_first", True).folder
+    done = hangdoctor("diagnose", str(folder / "boxes"), "--json", "-", cwd=folder)
     [cause] = json.loads(done.stdout)["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
     assert "most likely rank 0 made an extra call or has fewer batches" in cause["summary"]

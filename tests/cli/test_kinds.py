@@ -139,37 +139,37 @@ def test_a_rank_ahead_in_a_later_collective_has_skipped_one(stage: Stage) -> Non
 
 
 def test_everyone_in_one_operation_is_in_communication(tmp_path: Path) -> None:
-    with Stage(tmp_path / "job") as job:
-        job.wait_ready().play("wrong_group", 3)
+    with Stage(tmp_path / "job", world=3) as job:
+        job.wait_ready().play("wrong_group", 1)
         verdict = job.dump()
-        assert named(verdict) == [("in_communication", list(range(8)))]
+        assert named(verdict) == [("in_communication", [0, 1, 2])]
         assert "which rank skipped a call" in verdict["causes"][0]["advice"]
         # The same job, killed in the middle of it: the living ranks wait on, the dead one is named with its signal.
-    with Stage(tmp_path / "second") as job:
-        job.wait_ready().play("store_wait", 3)
-        os.kill(job.pid(6), signal.SIGKILL)
-        wait_until(lambda: "Z (zombie)" in switches(job.pid(6)), "rank 6 is a zombie")
+    with Stage(tmp_path / "second", world=3) as job:
+        job.wait_ready().play("store_wait", 1)
+        os.kill(job.pid(2), signal.SIGKILL)
+        wait_until(lambda: "Z (zombie)" in switches(job.pid(2)), "rank 2 is a zombie")
         verdict = job.dump()
-        assert named(verdict) == [("dead", [6])]
+        assert named(verdict) == [("dead", [2])]
         assert "SIGKILL" in verdict["summary"]
 
 
 def test_start_stall_names_who_has_not_joined(tmp_path: Path) -> None:
-    with Stage(tmp_path / "late", late=5) as job:
-        wait_until(lambda: job.marks("at", 0) == set(range(8)), "all ranks started")
+    with Stage(tmp_path / "late", world=4, late=2) as job:
+        wait_until(lambda: job.marks("at", 0) == set(range(4)), "all ranks started")
         wait_until(
             lambda: "init_process_group" in str(job.dump("--settle", "0")["stacks"]),
             "others in rendezvous",
         )
-        for rank in range(1, 8):
+        for rank in range(1, 4):
             job.wait_rest(rank)
         verdict = job.dump()
-        assert named(verdict) == [("start_stall", [5])], verdict["summary"]
+        assert named(verdict) == [("start_stall", [2])], verdict["summary"]
         assert verdict["causes"][0]["where"]["frame"].startswith("sleep (")
-        os.kill(job.pid(5), signal.SIGKILL)
-        job.processes[5].wait(timeout=10)  # reaped: nothing is left of it
+        os.kill(job.pid(2), signal.SIGKILL)
+        job.processes[2].wait(timeout=10)  # reaped: nothing is left of it
         verdict = job.dump()
-        assert named(verdict)[0][1] == [5] and named(verdict)[0][0] in ("start_stall", "dead")
+        assert named(verdict)[0][1] == [2] and named(verdict)[0][0] in ("start_stall", "dead")
 
 
 def test_end_stall_names_who_is_left(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,8 @@ import pytest
 from hangdoctor.model.operations import Operation
 from hangdoctor.probe import record_core as hot
 from hangdoctor.readers.blackbox import Contents
-from tests.support.probe_ranks import environment, ranks
+from tests.support import forked
+from tests.support.probe_ranks import SCRIPTS, environment, ranks
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
@@ -25,13 +28,25 @@ both = pytest.mark.parametrize(
 )
 
 
-def alone(folder: Path, what: str, pure: str) -> str:
-    with ranks(
-        "extension.py", 1, environment(folder, HANGDOCTOR_RECORD_PURE=pure), what
-    ) as started:
-        ((code, out, err),) = [rank.end() for rank in started]
-    assert code == 0, err
-    return out.strip()
+WHATS = ["looks", "modes", "shapes", "threads", "handlers", "hook", "waits"]
+Alone = Callable[[str, str], str]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """What `extension.py` prints of a scenario, with the extension ("0") or in Python ("1")."""
+
+    @functools.cache
+    def all_of(pure: str) -> dict[str, forked.Ended]:
+        env = environment(tmp_path_factory.mktemp("boxes"), HANGDOCTOR_RECORD_PURE=pure)
+        return forked.run(SCRIPTS / "extension.py", WHATS, env)
+
+    def one(what: str, pure: str) -> str:
+        ended = all_of(pure)[what]
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+    return one
 
 
 def recorded(folder: Path, pure: str) -> list[list[Operation]]:
@@ -77,36 +92,36 @@ def test_the_same_program_leaves_the_same_box(tmp_path: Path) -> None:
 
 
 @both
-def test_a_wrapped_function_looks_like_the_original(tmp_path: Path, pure: str) -> None:
-    assert alone(tmp_path, "looks", pure) == "as the original"
+def test_a_wrapped_function_looks_like_the_original(alone: Alone, pure: str) -> None:
+    assert alone("looks", pure) == "as the original"
 
 
 @built
-def test_function_modes_and_subclasses_are_not_asked(tmp_path: Path) -> None:
-    assert alone(tmp_path, "modes", "0").startswith("same")
+def test_function_modes_and_subclasses_are_not_asked(alone: Alone) -> None:
+    assert alone("modes", "0").startswith("same")
 
 
 @built
-def test_shapes_are_those_of_each_call(tmp_path: Path) -> None:
-    said = alone(tmp_path / "c", "shapes", "0")
-    assert said == alone(tmp_path / "python", "shapes", "1")
+def test_shapes_are_those_of_each_call(alone: Alone) -> None:
+    said = alone("shapes", "0")
+    assert said == alone("shapes", "1")
     assert "('[2, 3]', 'float32', 'sum', -1), ('[2, 3]', 'int64', 'max', -1)" in said
     assert "('[1, 2, 3, 4, 5, 6, 7]', 'float32', 'sum', -1)" in said
 
 
 @both
-def test_threads_come_and_go(tmp_path: Path, pure: str) -> None:
-    assert alone(tmp_path, "threads", pure) == "[250, 250, 250, 250] True 0"
+def test_threads_come_and_go(alone: Alone, pure: str) -> None:
+    assert alone("threads", pure) == "[250, 250, 250, 250] True 0"
 
 
 @built
-def test_interrupts_are_the_jobs_and_leave_nothing_half_done(tmp_path: Path) -> None:
-    assert alone(tmp_path, "handlers", "0") == "caught 100 all_reduce done 0"
+def test_interrupts_are_the_jobs_and_leave_nothing_half_done(alone: Alone) -> None:
+    assert alone("handlers", "0") == "caught 100 all_reduce done 0"
 
 
 @both
-def test_called_where_no_python_frame_is_above(tmp_path: Path, pure: str) -> None:
-    assert alone(tmp_path, "hook", pure) == "on"
+def test_called_where_no_python_frame_is_above(alone: Alone, pure: str) -> None:
+    assert alone("hook", pure) == "on"
 
 
 @built
@@ -124,6 +139,6 @@ def test_no_variable_is_of_a_thread() -> None:
 
 @both
 def test_handles_are_waited_for_by_threads_that_have_recorded_nothing(
-    pure: str, tmp_path: Path
+    alone: Alone, pure: str
 ) -> None:
-    assert alone(tmp_path, "waits", pure) == "done done started done 0 on"
+    assert alone("waits", pure) == "done done started done 0 on"

@@ -5,8 +5,6 @@ ours reaches the job.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,70 +12,89 @@ import pytest
 
 from hangdoctor.probe.whose_error import is_ours, said, suppress
 from hangdoctor.readers.blackbox import find_boxes
+from tests.support import forked
 from tests.support.probe_ranks import SCRIPTS, STARTUP, environment
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
-
-def both(
-    tmp_path: Path, what: str, script: str = "foreign.py", **more: str
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """The rank with the probe, and its lines; all but the last are the same without."""
-    command = [sys.executable, str(SCRIPTS / script), what]
-    ended = []
-    for off in ("0", "1"):
-        env = environment(tmp_path, HANGDOCTOR_DISABLE=off, PYTHONWARNINGS="ignore", **more)
-        ended.append(subprocess.run(command, env=env, text=True, capture_output=True, timeout=100))
-    with_probe, without = ended
-    lines = with_probe.stdout.splitlines()
-    assert lines[:-1] == without.stdout.splitlines()[:-1], with_probe.stderr
-    assert (with_probe.returncode, with_probe.stderr) == (without.returncode, without.stderr)
-    return with_probe, lines
+MODES = ["function mode", "dispatch mode"]
+TENSORS = ["subclass", "fake tensors"]
+ANY_TIME = ["their exception", "bare TimeoutError", "alarm", "alarm in an operation"]
+ENDS = {"mute": ["ended by Mute"], "mute within": ["ended by ValueError: "], "array": []}
+FOREIGN = [*MODES, "mode that raises", *TENSORS, "odd arguments", *ANY_TIME, *ENDS]
+HANDLES = ["slots", "class raises", "attributes raise", "subclass", "inherits", "tuple"]
 
 
-@pytest.mark.parametrize("mode", ["function mode", "dispatch mode"])
-def test_modes_of_the_job_do_not_see_the_probe(tmp_path: Path, mode: str) -> None:
-    ended, lines = both(tmp_path, mode)
+class Both:
+    """Every scenario of a script, by a rank with the probe and by one without."""
+
+    def __init__(self, folder: Path, script: str, words: list[str], **more: str) -> None:
+        self.folder = folder
+        self.with_probe, self.without = (
+            forked.run(
+                SCRIPTS / script,
+                words,
+                environment(folder, HANGDOCTOR_DISABLE=off, PYTHONWARNINGS="ignore", **more),
+            )
+            for off in ("0", "1")
+        )
+
+    def of(self, what: str) -> tuple[forked.Ended, list[str]]:
+        """The rank with the probe, and its lines; all but the last are the same without."""
+        ended, plain = self.with_probe[what], self.without[what]
+        lines = ended.stdout.splitlines()
+        assert lines[:-1] == plain.stdout.splitlines()[:-1], ended.stderr
+        assert (ended.returncode, ended.stderr) == (plain.returncode, plain.stderr)
+        return ended, lines
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    return Both(tmp_path_factory.mktemp("foreign"), "foreign.py", FOREIGN)
+
+
+@pytest.fixture(scope="module", params=["0", "1"], ids=["extension", "python"])
+def handles(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
+    folder = tmp_path_factory.mktemp("handles")
+    return Both(folder, "handles.py", HANDLES, HANGDOCTOR_RECORD_PURE=request.param)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_of_the_job_do_not_see_the_probe(foreign: Both, mode: str) -> None:
+    ended, lines = foreign.of(mode)
     assert ended.returncode == 0 and len(lines) == 2
     assert lines[1].startswith("on barrier#8:-1 all_reduce#9:-1[2] "), lines[1]
 
 
-def test_a_mode_that_raises_at_attributes(tmp_path: Path) -> None:
-    _, lines = both(tmp_path, "mode that raises")
+def test_a_mode_that_raises_at_attributes(foreign: Both) -> None:
+    _, lines = foreign.of("mode that raises")
     assert lines[-1].startswith("on all_reduce#1:-1[2] broadcast#2:0[2] all_gather#3:-1[2]"), lines
 
 
-@pytest.mark.parametrize("what", ["subclass", "fake tensors"])
-def test_tensors_that_are_none_of_torchs_own(tmp_path: Path, what: str) -> None:
-    ended, lines = both(tmp_path, what)
+@pytest.mark.parametrize("what", TENSORS)
+def test_tensors_that_are_none_of_torchs_own(foreign: Both, what: str) -> None:
+    ended, lines = foreign.of(what)
     assert ended.returncode == 0 and lines[-1].startswith("on "), lines
 
 
-def test_arguments_are_not_asked_for_anything(tmp_path: Path) -> None:
-    ended, lines = both(tmp_path, "odd arguments")
+def test_arguments_are_not_asked_for_anything(foreign: Both) -> None:
+    ended, lines = foreign.of("odd arguments")
     assert ended.returncode == 0 and lines[-1].startswith("on ") and lines[-1].endswith("[2]"), (
         lines
     )
 
 
-@pytest.mark.parametrize(
-    "what", ["their exception", "bare TimeoutError", "alarm", "alarm in an operation"]
-)
-def test_an_exception_that_comes_at_any_time_is_the_jobs(tmp_path: Path, what: str) -> None:
-    ended, lines = both(tmp_path, what)
+@pytest.mark.parametrize("what", ANY_TIME)
+def test_an_exception_that_comes_at_any_time_is_the_jobs(foreign: Both, what: str) -> None:
+    ended, lines = foreign.of(what)
     assert ended.returncode == 0 and lines[-1].startswith("on"), (lines, ended.stderr)
 
 
-@pytest.mark.parametrize(
-    ("what", "notes"),
-    [("mute", ["ended by Mute"]), ("mute within", ["ended by ValueError: "]), ("array", [])],
-)
-def test_the_end_asks_nothing_of_the_jobs_exception(
-    tmp_path: Path, what: str, notes: list[str]
-) -> None:
-    ended, _ = both(tmp_path, what)
+@pytest.mark.parametrize("what", ENDS)
+def test_the_end_asks_nothing_of_the_jobs_exception(foreign: Both, what: str) -> None:
+    ended, _ = foreign.of(what)
     assert ended.returncode == 1
-    assert [b.note for b in find_boxes(tmp_path)] == notes
+    assert [b.note for b in find_boxes(foreign.folder / what.replace(" ", "-"))] == ENDS[what]
 
 
 def caught(function: object, *args: object) -> Exception:
@@ -120,12 +137,9 @@ def test_what_an_exception_says_without_its_own_words() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "kind", ["slots", "class raises", "attributes raise", "subclass", "inherits", "tuple"]
-)
-@pytest.mark.parametrize("pure", ["0", "1"], ids=["extension", "python"])
-def test_handles_of_the_jobs_own_making(tmp_path: Path, kind: str, pure: str) -> None:
-    ended, lines = both(tmp_path, kind, script="handles.py", HANGDOCTOR_RECORD_PURE=pure)
+@pytest.mark.parametrize("kind", HANDLES)
+def test_handles_of_the_jobs_own_making(handles: Both, kind: str) -> None:
+    ended, lines = handles.of(kind)
     assert ended.returncode == 0, ended.stderr
     called = "all_reduce#1[2] broadcast#2[2] send#1[2] recv#1[2]"
     assert lines[-1].startswith(f"on {called}"), lines[-1]

@@ -1,4 +1,4 @@
-"""Real jobs of four ranks under torchrun and `hangdoctor run`, ended in a chosen way."""
+"""Real jobs of three ranks under torchrun and `hangdoctor run`, ended in a chosen way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "jobs" / "ending_job.py"
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node", "4", "--master_port")
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node", "3", "--master_port")
 
 
 @dataclass

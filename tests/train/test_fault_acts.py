@@ -51,8 +51,8 @@ BLOCKING = {
     "stopped_child": ("()", "stopped_child"), "endless_command": ("()", "endless_command"),
 }  # fmt: skip
 ALONE = {
-    "delay", "spin", "hold_gil", "enter_state_d", "endless_thread", "stop", "kill", "exit_at_once", "segfault",
-    "use_up_memory",
+    "delay", "spin", "hold_gil", "enter_state_d", "endless_thread", "stop", "end_by", "kill", "exit_at_once",
+    "segfault", "use_up_memory",
 }  # fmt: skip
 
 
@@ -210,6 +210,7 @@ def test_it_stops_itself(tmp_path: Path) -> None:
     ("act", "arguments", "code"),
     [
         ("kill", "()", -signal.SIGKILL),
+        ("end_by", "(signal.SIGTERM,)", -signal.SIGTERM),
         ("segfault", "()", -signal.SIGSEGV),
         ("exit_at_once", "()", 0),
         ("exit_at_once", "(3,)", 3),

@@ -4,6 +4,10 @@ The trainer, the benchmarks and the tests take their faults from here. An act th
 until a signal handler raises; then it takes back what it made: children, locks, pipes. It imports
 the standard library only, for ranks without torch. `outside` has what is done to a process from
 outside, `collectives` what a rank does wrong in a collective.
+
+Not from here: the jobs of `tests/frameworks` and `tests/probe/harmless`, which are programs as users
+write them, so that the frame to be named is their own line; and processes of tests that only have to
+be there, whose one line sleeps.
 """
 
 from __future__ import annotations
@@ -230,9 +234,15 @@ def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def kill() -> None:
+def end_by(number: signal.Signals) -> NoReturn:
+    """Sends itself a signal that ends it, and waits for that."""
+    os.kill(os.getpid(), number)
+    sleep()
+
+
+def kill() -> NoReturn:
     """Kills itself with SIGKILL."""
-    os.kill(os.getpid(), signal.SIGKILL)
+    end_by(signal.SIGKILL)
 
 
 def exit_at_once(code: int = 0) -> NoReturn:

@@ -1,15 +1,20 @@
-"""The ways in which a rank of these jobs ends, or keeps its peers from going on."""
+"""The ways in which a rank of these jobs ends, or keeps its peers from going on.
+
+What a process does to itself comes from the trainer's library of acts; the exceptions are this job's own.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from hangdoctor.train.faults import acts
 
 
 class BadShard(Exception):
@@ -61,42 +66,21 @@ def _word() -> None:
     sys.exit("no checkpoint at step 400")
 
 
-def _by(number: int) -> None:
-    os.kill(os.getpid(), number)
-    time.sleep(30)
-
-
-def _null() -> None:
-    ctypes.memset(8, 0, 1)
-
-
 def _from_a_thread() -> None:
     threading.Thread(target=os._exit, args=(9,)).start()
     time.sleep(30)
 
 
-def _spin() -> None:
+def _hang(act: Callable[[], object]) -> None:
+    """Block in this act of the library; the driver ends the job once the others have waited."""
     _tell_later()
-    while True:
-        sum(range(1000))
-
-
-def _sleep() -> None:
-    _tell_later()
-    while True:
-        time.sleep(0.5)
+    act()
 
 
 def _stop() -> None:
     _tell_later()
     time.sleep(float(os.environ["HUNG_S"]) + 0.5)
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def _fifo() -> None:
-    _tell_later()
-    with open(os.environ["FIFO"]) as file:  # noqa: PTH123
-        file.read()
+    acts.stop()
 
 
 def _tell_later() -> None:
@@ -123,17 +107,17 @@ ENDS = {
     "assertion": _assertion,
     "endless": _endless,
     "word": _word,
-    "kill": lambda: _by(signal.SIGKILL),
-    "term": lambda: _by(signal.SIGTERM),
-    "bus": lambda: _by(signal.SIGBUS),
-    "fpe": lambda: _by(signal.SIGFPE),
-    "null": _null,
+    "kill": acts.kill,
+    "term": lambda: acts.end_by(signal.SIGTERM),
+    "bus": lambda: acts.end_by(signal.SIGBUS),
+    "fpe": lambda: acts.end_by(signal.SIGFPE),
+    "null": acts.segfault,
     "abort": os.abort,
-    "exit": lambda: os._exit(7),
-    "exit_zero": lambda: os._exit(0),
+    "exit": lambda: acts.exit_at_once(7),
+    "exit_zero": acts.exit_at_once,
     "thread": _from_a_thread,
-    "spin": _spin,
-    "sleep": _sleep,
+    "spin": lambda: _hang(acts.spin),
+    "sleep": lambda: _hang(acts.sleep),
     "stop": _stop,
-    "fifo": _fifo,
+    "fifo": lambda: _hang(lambda: acts.open_fifo(Path(os.environ["FIFO"]))),
 }

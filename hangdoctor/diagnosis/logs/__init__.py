@@ -16,7 +16,6 @@ from ...model.log_facts import (
     JobLogs,
     PeerClosed,
     Progress,
-    PythonError,
     TimedOut,
 )
 from ..case import Case
@@ -27,7 +26,7 @@ from . import by_torch, counters, over
 from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
-from .scene import Scene, op_of, open_scene
+from .scene import Scene, op_of, open_scene, ranks_named
 
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 
@@ -118,7 +117,7 @@ def why_none(scene: Scene) -> LogRemaining:
     if cancelled and not _ended_before(scene, cancelled[-1]):
         return _cancelled(cancelled[-1])
     waits = scene.of(TimedOut)
-    ranks = tuple(sorted({w.rank for w in waits if w.rank >= 0}))
+    ranks = tuple(ranks_named(waits))
     if len(ranks) > 1:
         one = {(w.op, w.seq) for w in waits}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
@@ -146,10 +145,10 @@ def _cancelled(fact: Cancelled) -> LogRemaining:
 
 
 def _without_waits(scene: Scene) -> LogRemaining:
-    victims = [f for f in scene.of(PythonError) if f.role == "consequence"]
+    victims = scene.victims()
     ends = [f for f in scene.of(Ended) if f.code]
     iteration = max((f.iteration for f in scene.of(Progress)), default=-1)
-    ranks = tuple(sorted({f.rank for f in (*victims, *ends) if f.rank >= 0}))
+    ranks = tuple(ranks_named([*victims, *ends]))
     if victims or any(isinstance(f, PeerClosed) for f in scene.facts):
         return LogRemaining(Undecided.VICTIMS_ONLY, ranks)
     if ends:

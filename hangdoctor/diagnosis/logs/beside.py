@@ -10,7 +10,7 @@ from ..findings import Against, Clue, Finding, Op, Why
 from ..findings.log_stories import LogAgrees, LogContradicts
 from ..ops.evidence import Note, Remark
 from .first import First
-from .scene import Scene, op_name
+from .scene import Scene, op_name, ranks_named
 
 CRASH: frozenset[Kind] = frozenset({"dead", "error", "unreachable"})
 # Kinds that say of a rank that it is not in the operation of the others.
@@ -47,17 +47,14 @@ def _by_waits(draft: Draft, scene: Scene, finding: Finding) -> None:
     places = {_place(w) for w in waits if w.rank not in blamed}
     own = [w for w in waits if w.rank in blamed and _place(w) in places]
     if own:
-        ranks = tuple(sorted({w.rank for w in own}))
+        ranks = tuple(ranks_named(own))
         _contradict(draft, finding, ranks, LogContradicts(finding.kind, ranks, _op(own[0])))
         return
-    waited = {w.rank for w in waits} | {w.rank for w in scene.of(GlooTimeout) if w.rank >= 0}
-    others = waited - blamed
-    expected = set(finding.waiters.ranks) if finding.waiters is not None else others
-    if others and others <= expected:
+    waiting = [r for r in ranks_named([*waits, *scene.of(GlooTimeout)]) if r not in blamed]
+    if waiting and (finding.waiters is None or set(waiting) <= set(finding.waiters.ranks)):
         op = _op(waits[0]) if waits else Op("")
-        waiting = tuple(sorted(others))
-        fact = LogAgrees(finding.kind, tuple(finding.ranks), op, waiting)
-        finding.add_clues([Clue("log", waiting, fact)])
+        fact = LogAgrees(finding.kind, tuple(finding.ranks), op, tuple(waiting))
+        finding.add_clues([Clue("log", tuple(waiting), fact)])
 
 
 def _place(wait: TimedOut) -> tuple[str, int, str]:
@@ -86,17 +83,25 @@ def _what_failed_first(draft: Draft, first: Finding) -> None:
 
 def _by_name(draft: Draft, first: Finding) -> None:
     """The logs' finding agrees with those of the same ranks; else it contradicts the surest."""
-    theirs = set(first.ranks)
-    if not theirs:
+    if not first.ranks:
         same = [f for f in draft.findings if f.kind == first.kind]
         for finding in same or [_surest(draft)]:
             finding.add_clues(first.clues)
         return
-    alike = [f for f in draft.findings if f.kind != "in_communication" and theirs & set(f.ranks)]
+    alike = [f for f in draft.findings if _names_one_of(f, first)]
     for finding in alike:
         _agree(finding, first)
-    if alike:
-        return
+    if not alike:
+        _of_others(draft, first)
+
+
+def _names_one_of(finding: Finding, first: Finding) -> bool:
+    """Whether it blames a rank that the logs blame."""
+    return finding.kind != "in_communication" and not set(finding.ranks).isdisjoint(first.ranks)
+
+
+def _of_others(draft: Draft, first: Finding) -> None:
+    """The logs name ranks that no finding names: the surer of both stays."""
     other = _surest(draft)
     other.add_clues(first.clues)
     ranks = tuple(first.ranks)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from ...model.log_facts import (
     AnyFact,
@@ -25,7 +27,7 @@ from ..findings.log_stories import (
     TooFewJoined,
 )
 from .first import First
-from .scene import Scene, op_name, op_of
+from .scene import Scene, op_name, op_of, ranks_named
 
 _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
 
@@ -73,16 +75,41 @@ def barrier(scene: Scene) -> First | None:
     )
 
 
+class _Run(NamedTuple):
+    """What one rank ran, as torch printed it."""
+
+    op: str
+    shape: str
+    dtype: str
+    seq: int
+
+    @property
+    def operation(self) -> Op:
+        return Op(op_name(self.op), self.seq)
+
+    @property
+    def size(self) -> str:
+        return f"[{self.shape}] {self.dtype}" if self.shape else ""
+
+
+def _compared(facts: Iterable[Mismatch]) -> dict[int, _Run]:
+    """What each rank ran that torch compared with another."""
+    runs: dict[int, _Run] = {}
+    for fact in facts:
+        runs[fact.one] = _Run(fact.one_op, fact.one_shape, fact.one_dtype, fact.seq)
+        if fact.other >= 0:
+            runs[fact.other] = _Run(
+                fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq
+            )
+    return runs
+
+
 def mismatch(scene: Scene) -> First | None:
     """TORCH_DISTRIBUTED_DEBUG=DETAIL compares two ranks at a time: from three on, the odd one."""
     facts = scene.of(Mismatch)
     if not facts:
         return None
-    runs: dict[int, tuple[str, str, str, int]] = {}
-    for fact in facts:
-        runs[fact.one] = (fact.one_op, fact.one_shape, fact.one_dtype, fact.seq)
-        if fact.other >= 0:
-            runs[fact.other] = (fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq)
+    runs = _compared(facts)
     if len(runs) < 2:
         return None
     (usual, most), *rest = Counter(runs.values()).most_common()
@@ -91,13 +118,7 @@ def mismatch(scene: Scene) -> First | None:
     named = sorted(runs) if pair else odd
     mine = runs[odd[0] if odd else named[0]]
     differs = usual if not pair else next(run for run in runs.values() if run != mine)
-    story = OtherCall(
-        Op(op_name(mine[0]), mine[3]),
-        Op(op_name(differs[0]), differs[3]),
-        f"[{mine[1]}] {mine[2]}" if mine[1] else "",
-        f"[{differs[1]}] {differs[2]}" if differs[1] else "",
-        pair,
-    )
+    story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair)
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
     return _first(scene, "mismatch", named, story, ground, list(facts), story.theirs)
 
@@ -109,16 +130,21 @@ def store(scene: Scene) -> First | None:
         least = min(counts, key=lambda f: f.joined)
         story = TooFewJoined(least.joined, least.expected, least.limit_s)
         return _first(scene, "start_stall", [], story, Ground.LOG_JOINED, list(counts), None)
-    waits = [f for f in scene.of(StoreWait) if f.awaited >= 0]
+    return _key_not_set(scene, [f for f in scene.of(StoreWait) if f.awaited >= 0])
+
+
+def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:
+    """The ranks that should have set the keys which these waited for."""
     ranks = sorted({f.awaited for f in waits})
     if not waits or 2 * len(ranks) > max(len(scene.everyone), 2):
         return None
-    waiting = tuple(sorted({r for f in waits for r in (f.waiting, f.rank) if r >= 0} - set(ranks)))
+    askers = {f.waiting for f in waits if f.waiting >= 0}
+    waiting = askers.union(ranks_named(waits)) - set(ranks)
     gone = any(word in f.why for f in waits for word in _GONE)
-    told = StoreHostGone(waiting, gone)
-    ground = Ground.LOG_STORE_HOST if gone or any(f.waiting >= 0 for f in waits) else Ground.LOG_KEY
+    story = StoreHostGone(tuple(sorted(waiting)), gone)
+    ground = Ground.LOG_STORE_HOST if gone or askers else Ground.LOG_KEY
     kind = "dead" if gone else "start_stall"
-    return _first(scene, kind, ranks, told, ground, list(waits), None)
+    return _first(scene, kind, ranks, story, ground, list(waits), None)
 
 
 def peer(scene: Scene) -> First | None:
@@ -128,9 +154,11 @@ def peer(scene: Scene) -> First | None:
     if not early:
         return None
     first = early[0]
-    by = tuple(sorted({f.rank for f in early if f.rank >= 0}))
-    ranks = sorted(r for r, n in scene.homes.items() if n.split(".")[0] == first.peer.split(".")[0])
-    ranks = ranks if len(ranks) == 1 else []  # which of the host's ranks it was does not show
+    by = tuple(ranks_named(early))
+    host = first.peer.split(".")[0]
+    ranks = sorted(r for r, node in scene.homes.items() if node.split(".")[0] == host)
+    if len(ranks) > 1:
+        ranks = []  # which of the host's ranks it was does not show
     found = _first(
         scene,
         "unreachable",
@@ -177,5 +205,4 @@ def waiters(scene: Scene, culprits: list[int], op: Op) -> Waiters | None:
     waits = [w for w in scene.of(TimedOut) if w.rank >= 0 and w.rank not in culprits]
     if not waits:
         return None
-    ranks = tuple(sorted({w.rank for w in waits}))
-    return Waiters(ranks, op, max(w.ran_ms for w in waits) / 1000)
+    return Waiters(tuple(ranks_named(waits)), op, max(w.ran_ms for w in waits) / 1000)

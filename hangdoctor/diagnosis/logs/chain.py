@@ -28,7 +28,7 @@ from ..findings import Op
 from ..findings.log_stories import Event
 from ..findings.named import End
 from .first import First
-from .scene import Scene, op_name
+from .scene import Scene, nodes_named, op_name, ranks_named
 
 MOST = 10
 _ROLES: dict[type[AnyFact], str] = {
@@ -51,22 +51,20 @@ _ROLES: dict[type[AnyFact], str] = {
 }
 _ACCOUNT = "slurm job"  # Slurm's own account of the whole job, in its words
 _WAITED = ("gloo_timeout", "store_timeout")  # rules: its message says that it waited to the limit
+_TWICE = ("consequence", "consequence")  # a known line about another rank's end says nothing new
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
 
 def chain(scene: Scene, found: First | None) -> list[Event]:
     """The events of a scene; facts of one kind that say the same are one event of several ranks."""
     causes = {id(f) for f in found.facts} if found is not None else set()
-    shown = set(found.finding.ranks) if found is not None else set()
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
     for fact in scene.facts:
-        if (
-            isinstance(fact, PeerClosed | GlooTimeout | KnownError)
-            and (fact.file, fact.line) in told
-        ):
+        repeats = isinstance(fact, PeerClosed | GlooTimeout | KnownError)
+        if repeats and (fact.file, fact.line) in told:
             continue  # the error on that line says it
-        role = _role(fact, causes, shown)
+        role = _role(fact, causes)
         if role:
             events.setdefault((role, *_likeness(fact)), []).append(fact)
     ordered = [(scene.facts.index(facts[0]), key, facts) for key, facts in events.items()]
@@ -74,20 +72,24 @@ def chain(scene: Scene, found: First | None) -> list[Event]:
     return [_event(scene, str(key[0]), facts) for _, key, facts in sorted(best, key=lambda e: e[0])]
 
 
-def _role(fact: AnyFact, causes: set[int], shown: set[int]) -> str:
+def _role(fact: AnyFact, causes: set[int]) -> str:
     if type(fact) not in _ROLES:
         return ""
-    if isinstance(fact, PythonError | KnownError) and fact.role in ("launcher", "note"):
-        return ""
-    if isinstance(fact, KnownError) and id(fact) not in causes and fact.role == "consequence":
-        return ""
+    role = "cause" if id(fact) in causes else _ROLES[type(fact)]
     if isinstance(fact, TimedOut):
         return "wait"
-    if isinstance(fact, PythonError) and fact.survived:
+    if isinstance(fact, PythonError):
+        return _role_of_error(fact, role)
+    if isinstance(fact, KnownError):
+        left_out = fact.role in ("launcher", "note") or (fact.role, role) == _TWICE
+        return "" if left_out else role
+    return role
+
+
+def _role_of_error(error: PythonError, role: str) -> str:
+    if error.survived or error.role in ("launcher", "note"):
         return ""
-    if isinstance(fact, PythonError) and fact.rule in _WAITED:
-        return "wait"
-    return "cause" if id(fact) in causes else _ROLES[type(fact)]
+    return "wait" if error.rule in _WAITED else role
 
 
 def _likeness(fact: AnyFact) -> tuple[object, ...]:
@@ -114,15 +116,15 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
 
 def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
     first = facts[0]
-    ranks = tuple(sorted({f.rank for f in facts if f.rank >= 0}))
-    nodes = sorted({f.node for f in facts if f.node and f.node != "localhost"})
+    ranks = tuple(ranks_named(facts))
+    nodes = nodes_named(facts)
     return Event(
         role=role,  # type: ignore[arg-type]
         file=scene.logs.files[first.file].name if first.file < len(scene.logs.files) else "",
         line=first.line,
         at=first.at,
         ranks=ranks,
-        node=nodes[0] if len(nodes) == 1 else "",
+        node=nodes.pop() if len(nodes) == 1 else "",
         fact=type(first).__name__,
         says=f"{first.error}: {first.message}" if _worded(first) else first.says,
         seconds=_seconds(facts),

@@ -8,6 +8,7 @@ one name are several, the distance of a rank's two numbers tells them apart.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -16,14 +17,15 @@ from ..confidence import Ground, sure
 from ..findings import Finding, Op, Waiters
 from ..findings.log_stories import AllWaited, DidNotTimeOut, FewerCalls, OtherCall
 from .first import First
-from .scene import Scene, op_name, op_of
+from .scene import Scene, op_name, op_of, ranks_named
 
 _UNSET = 1 << 31  # a counter that was never written, in 32 bits or 64
 _ROOTED = {"BROADCAST", "_BROADCAST_OOP", "REDUCE", "GATHER", "SCATTER", "SEND", "RECV"}
 _MANY = 8  # ranks; of so many two may be the ones that did not come
 _ENOUGH = 3  # waiters, before one who did not wait is named
 # Sizes that may differ between ranks by right; of the others, numbers in and out are the same.
-_UNEVEN = ("ALLTOALL", "SEND", "RECV", "COALESCED", "GATHER", "SCATTER", "UNKNOWN")
+_UNEVEN = ("ALLTOALL", "SEND", "RECV", "COALESCED", "GATHER", "UNKNOWN")
+_UNEVEN_AS_A_WHOLE = ("SCATTER", "GATHER")
 
 
 class Group(Struct):
@@ -72,15 +74,18 @@ def _names(scene: Scene) -> dict[int, str]:
         by_name[fact.group].append(fact)
     names: dict[int, str] = {}
     for name, members in by_name.items():
-        numbers: dict[int, set[int]] = defaultdict(set)
-        for fact in members:
-            if fact.group_rank >= 0:
-                numbers[fact.group_rank].add(fact.rank)
-        if all(len(ranks) < 2 for ranks in numbers.values()):
+        if _one_group(members):
             continue
         for fact in members:
             names[id(fact)] = f"{name}@{fact.rank - fact.group_rank}"
     return names
+
+
+def _one_group(members: Iterable[TimedOut | Counted]) -> bool:
+    """Whether no two ranks have the same number in it."""
+    rank_of: dict[int, int] = {}
+    numbered = [fact for fact in members if fact.group_rank >= 0]
+    return all(rank_of.setdefault(f.group_rank, f.rank) == f.rank for f in numbered)
 
 
 def judged(scene: Scene) -> First | None:
@@ -122,16 +127,16 @@ def _mismatch(scene: Scene, group: Group) -> First | None:
 
 
 def _signature(wait: TimedOut) -> tuple[str, int, int]:
-    if any(
-        kind in wait.op
-        and not wait.op.startswith(("ALLGATHER", "_ALLGATHER"))
-        and kind != "SCATTER"
-        for kind in _UNEVEN
-    ):
-        return (wait.op, -1, -1)
-    if wait.op in ("SCATTER", "GATHER"):
+    if _may_be_uneven(wait.op):
         return (wait.op, -1, -1)
     return (wait.op, wait.numel_in, wait.numel_out)
+
+
+def _may_be_uneven(op: str) -> bool:
+    """Whether sizes of this operation may differ between ranks by right."""
+    if op in _UNEVEN_AS_A_WHOLE:
+        return True
+    return not op.startswith(("ALLGATHER", "_ALLGATHER")) and any(kind in op for kind in _UNEVEN)
 
 
 def _size(wait: TimedOut) -> str:
@@ -146,21 +151,19 @@ def _behind(scene: Scene, group: Group) -> First | None:
     if group.seq < 0:
         return None
     known = {r: c.enqueued for r, c in group.counts.items() if -1 <= c.enqueued < _UNSET}
-    behind = sorted(r for r, n in known.items() if n < group.seq and r not in group.waits)
-    late = sorted(
-        r
-        for r, w in group.waits.items()
-        if 0 <= w.seq < group.seq and known.get(r, group.seq) < group.seq
-    )
-    behind = sorted({*behind, *late})
-    others = [r for r in {*known, *group.waits} if r not in behind]
-    if not behind or not others:
+    behind = [r for r in sorted(known) if known[r] < group.seq and _waits_earlier(group, r)]
+    others = {*known, *group.waits} - set(behind)
+    if not behind or not others or len(behind) > len(others):
         return None
-    if 2 * len(behind) <= len(behind) + len(others):
-        op = op_of(w for w in group.waits.values() if w.rank not in behind)
-        story = FewerCalls(op, max(known[r] for r in behind))
-        return _first(scene, group, "not_entered", behind, story, Ground.LOG_COUNTERS)
-    return None
+    op = op_of(w for w in group.waits.values() if w.rank not in behind)
+    story = FewerCalls(op, max(known[r] for r in behind))
+    return _first(scene, group, "not_entered", behind, story, Ground.LOG_COUNTERS)
+
+
+def _waits_earlier(group: Group, rank: int) -> bool:
+    """Whether it timed out in an earlier operation than most, or in none."""
+    wait = group.waits.get(rank)
+    return wait is None or 0 <= wait.seq < group.seq
 
 
 def _apart(scene: Scene, group: Group) -> First | None:
@@ -188,20 +191,22 @@ def _outside(scene: Scene, group: Group) -> First | None:
     if not scene.whole or not _spans_job(scene, group):
         return None
     idle = [r for r in scene.everyone if r not in group.waits]
-    few = 1 if len(scene.everyone) < _MANY else len(scene.everyone) // _MANY * 2
+    few = max(1, len(scene.everyone) // _MANY * 2)
     if not idle or len(idle) > few or len(group.waits) < _ENOUGH:
         return None
-    caught_up = {
-        r for r in idle if r in group.counts and group.counts[r].enqueued >= group.seq >= 0
-    }
-    if caught_up:
-        return None  # it has enqueued it as well
+    if any(_has_enqueued(group, r) for r in idle):
+        return None
     heard = all(_was_heard(scene, r) for r in idle)
     if not heard and len(idle) > 1:
         return None  # more likely their logs are missing
     story = DidNotTimeOut(op_of(group.waits.values()), heard)
     ground = Ground.LOG_NOT_WAITING if heard else Ground.LOG_NEVER_HEARD
     return _first(scene, group, "not_entered", idle, story, ground)
+
+
+def _has_enqueued(group: Group, rank: int) -> bool:
+    """Whether its counters reach the operation that the others wait in."""
+    return rank in group.counts and group.counts[rank].enqueued >= group.seq >= 0
 
 
 def _was_heard(scene: Scene, rank: int) -> bool:
@@ -217,9 +222,9 @@ def _spans_job(scene: Scene, group: Group) -> bool:
 
 def gloo(scene: Scene) -> First | None:
     """Ranks that neither waited in gloo until the limit nor lost a connection."""
-    waits = {f.rank for f in scene.of(GlooTimeout) if f.rank >= 0}
-    victims = {f.rank for f in scene.of(PythonError) if f.role == "consequence"}
-    idle = [r for r in scene.everyone if r not in waits and r not in victims]
+    waits = ranks_named(scene.of(GlooTimeout))
+    victims = {f.rank for f in scene.victims()}
+    idle = sorted(set(scene.everyone) - victims.union(waits))
     few = idle and 2 * len(idle) <= len(scene.everyone) and waits
     if not few or not scene.whole:
         return None
@@ -233,7 +238,7 @@ def gloo(scene: Scene) -> First | None:
         story=story,
         confidence=sure(Ground.LOG_NOT_WAITING),
         nodes=scene.nodes(idle),
-        waiters=Waiters(tuple(sorted(waits)), op, limit),
+        waiters=Waiters(tuple(waits), op, limit),
     )
     return First(finding, list(scene.of(GlooTimeout)), True)
 

@@ -7,11 +7,10 @@ process that the launcher ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ...model.diagnosis import Kind
 from ...model.log_facts import (
     AnyFact,
     Cancelled,
@@ -27,7 +26,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, LoggedDeath, NodeFailed, Someone
 from ..findings.named import End
-from .scene import Scene
+from .scene import Scene, ranks_named
 
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
 _PARENTS = ("spawn", "lightning")  # they end all others at once when they see the first end
@@ -44,16 +43,16 @@ class First(Struct):
 
 def lost_node(scene: Scene) -> First | None:
     """Slurm's word on nodes: `Node failure on n12`; "ON n3" of a cancelled step names none."""
-    facts: list[AnyFact] = list(scene.of(NodeLost))
-    cancelled = [f for f in scene.of(Cancelled) if "NODE FAIL" in f.why]
-    if not facts and not cancelled:
+    lost = scene.of(NodeLost)
+    facts: list[AnyFact] = [*lost]
+    if not lost:
+        facts += [f for f in scene.of(Cancelled) if "NODE FAIL" in f.why]
+    if not facts:
         return None
-    nodes: list[str] = []
-    for fact in scene.of(NodeLost):
-        nodes += [n for text in fact.nodes for n in parse_hosts(text)]
-    nodes = sorted(set(nodes))
+    lists = [text for fact in lost for text in fact.nodes]
+    nodes = sorted({node for text in lists for node in parse_hosts(text)})
     ranks = sorted(r for r, n in scene.homes.items() if n in nodes)
-    by = next((f.by for f in scene.of(NodeLost)), "Slurm")
+    by = lost[0].by if lost else "Slurm"
     finding = Finding(
         kind="unreachable",
         ranks=ranks,
@@ -61,7 +60,7 @@ def lost_node(scene: Scene) -> First | None:
         confidence=sure(Ground.LOG_NODE if nodes else Ground.LOG_SOME_NODE),
         nodes=nodes,
     )
-    return First(finding, facts + [c for c in cancelled if not facts], bool(nodes))
+    return First(finding, facts, bool(nodes))
 
 
 def failure(scene: Scene) -> First | None:
@@ -94,22 +93,31 @@ def _rather_death(error: First, death: First) -> bool:
 
 
 def _first_error(scene: Scene) -> First | None:
-    candidates = [
-        (i, f)
-        for i, f in scene.positioned(PythonError, KnownError)
-        if isinstance(f, PythonError | KnownError) and _can_be_first(scene, i, f)
-    ]
+    candidates = _candidates(scene)
     # A line that says which rank, device or file is worth more than one without a name at the same
     # time, and the last line of a traceback more than a traceback that was cut.
-    whole = [(i, f) for i, f in candidates if not isinstance(f, PythonError) or f.error]
-    chosen = whole or candidates
+    chosen = [f for f in candidates if not _was_cut(f)] or candidates
     if not chosen:
         return None
-    _, first = chosen[0]
+    first = chosen[0]
     if _between(scene, first) and not _dated(first):
-        first = next((f for _, f in chosen if not _between(scene, f)), first)
-    alike: list[AnyFact] = [f for _, f in chosen if _same(first, f)]
-    return _of_errors(scene, first, alike)
+        first = next((f for f in chosen if not _between(scene, f)), first)
+    return _of_errors(scene, first, [f for f in chosen if _same(first, f)])
+
+
+def _candidates(scene: Scene) -> list[PythonError | KnownError]:
+    """The errors that can have come first, in their order."""
+    found = []
+    for position, fact in scene.positioned(PythonError, KnownError):
+        assert isinstance(fact, PythonError | KnownError)
+        if _can_be_first(scene, position, fact):
+            found.append(fact)
+    return found
+
+
+def _was_cut(fact: PythonError | KnownError) -> bool:
+    """Whether a traceback's last line, which has the error's name, is missing."""
+    return isinstance(fact, PythonError) and not fact.error
 
 
 def _between(scene: Scene, fact: PythonError | KnownError) -> bool:
@@ -147,39 +155,45 @@ def _line(error: PythonError) -> tuple[str, int] | None:
     return (error.frame.name, error.frame.line) if error.frame is not None else None
 
 
-def _of_errors(scene: Scene, first: PythonError | KnownError, alike: list[AnyFact]) -> First:
+def _of_errors(
+    scene: Scene, first: PythonError | KnownError, alike: Sequence[PythonError | KnownError]
+) -> First:
     text = scene.logs.rules.get(first.rule)
-    if text is not None and text.between:
+    if text is None:
+        text = RuleText(meaning="")
+    if text.between:
         return _of_link(text, alike)
-    kind: Kind = text.kind if text is not None else "error"  # type: ignore[assignment]
-    ranks = sorted({f.rank for f in alike if f.rank >= 0})
-    nodes = sorted({*scene.nodes(ranks), *(f.node for f in alike if f.node)} - {"localhost"})
-    error = first.error if isinstance(first, PythonError) else ""
-    message = first.message if isinstance(first, PythonError) else first.says
+    ranks = ranks_named(alike)
+    nodes = scene.places(ranks, alike)
+    raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     story = FailedFirst(
-        error=error,
-        message=message,
-        meaning=text.meaning if text is not None else "",
-        advice=text.advice if text is not None else "",
+        error=raised.error,
+        message=raised.message,
+        meaning=text.meaning,
+        advice=text.advice,
         someone=someone(first),
         nodes=tuple(nodes),
     )
-    frame = first.frame if isinstance(first, PythonError) else None
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
-    if not error and isinstance(first, PythonError):
+    if raised is first and not raised.error:
         ground = Ground.LOG_ERROR_CUT
     finding = Finding(
-        kind=kind, ranks=ranks, story=story, confidence=sure(ground), nodes=nodes, frame=frame
+        kind=text.kind,  # type: ignore[arg-type]
+        ranks=ranks,
+        story=story,
+        confidence=sure(ground),
+        nodes=nodes,
+        frame=raised.frame,
     )
-    finding.where.frame = str(frame) if frame is not None else None
-    return First(finding, alike, bool(ranks or nodes))
+    finding.where.frame = str(raised.frame) if raised.frame is not None else None
+    return First(finding, [*alike], bool(ranks or nodes))
 
 
-def _of_link(text: RuleText, alike: list[AnyFact]) -> First:
+def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First:
     """Who says that a connection failed is only one end of it."""
     told = [f.values for f in alike if isinstance(f, KnownError)]
     peers = sorted({v.get("peer") or v.get("to") or "" for v in told} - {""})
-    by = tuple(sorted({f.rank for f in alike if f.rank >= 0}))
+    by = tuple(ranks_named(alike))
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
@@ -187,7 +201,7 @@ def _of_link(text: RuleText, alike: list[AnyFact]) -> First:
         confidence=sure(Ground.LOG_LINK),
         nodes=peers,
     )
-    return First(finding, alike, False)
+    return First(finding, [*alike], False)
 
 
 def someone(fact: AnyFact) -> Someone:
@@ -205,14 +219,14 @@ def _first_death(scene: Scene) -> First | None:
     kills = scene.of(OomKill)
     if not deaths:
         return _killed_for_memory(scene, kills) if kills else _silent_exit(scene)
-    deaths.sort(key=lambda f: (not f.first, f.at if f.at > 0 else 0.0))
+    deaths.sort(key=lambda f: (not f.first, max(0.0, f.at)))
     first = deaths[0]
     _name_silent(scene, first)
-    alike: list[AnyFact] = [f for f in deaths if _together(first, f)]
-    ranks = sorted({f.rank for f in alike if f.rank >= 0})
-    nodes = sorted({*scene.nodes(ranks), *(f.node for f in alike if f.node)} - {"localhost"})
+    alike = [f for f in deaths if _together(first, f)]
+    ranks = ranks_named(alike)
+    nodes = scene.places(ranks, alike)
     memory = (bool(kills) and first.code == -9) or "memory" in first.by
-    story = LoggedDeath(End(first.code, 1 if memory else 0), someone(first), memory)
+    story = LoggedDeath(End(first.code, int(memory)), someone(first), memory)
     known = bool(ranks or nodes)
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes)
@@ -223,7 +237,7 @@ def _name_silent(scene: Scene, death: Ended) -> None:
     """A death without a name is that of the only rank which is not among the victims."""
     if death.rank >= 0 or not scene.whole:
         return
-    victims = {f.rank for f in scene.of(PythonError) if f.role == "consequence"}
+    victims = {f.rank for f in scene.victims()}
     others = [r for r in scene.everyone if r not in victims]
     if len(others) == 1 and len(scene.everyone) > 1:
         death.rank = others[0]
@@ -245,11 +259,15 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
         return False
     if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
         return True
-    if fact.by.startswith("slurm") and _after_an_exit(scene, fact):
-        return False
-    if fact.by == "shell" and any(f.by == "lightning" for f in scene.of(Ended)):
-        return False  # its launcher kills all others, itself too, once one has ended
-    return not _after_first_wait(scene, fact)
+    return not _by_launcher(scene, fact) and not _after_first_wait(scene, fact)
+
+
+def _by_launcher(scene: Scene, fact: Ended) -> bool:
+    """Whether its launcher killed it because another process had ended."""
+    if fact.by.startswith("slurm"):
+        return _after_an_exit(scene, fact)
+    # Lightning kills all others, itself too, once one has ended.
+    return fact.by == "shell" and any(f.by == "lightning" for f in scene.of(Ended))
 
 
 def _was_seen(fact: Ended) -> bool:
@@ -275,8 +293,8 @@ def _after_first_wait(scene: Scene, fact: Ended) -> bool:
 
 
 def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
-    ranks = sorted({f.rank for f in kills if f.rank >= 0})
-    nodes = sorted({*scene.nodes(ranks), *(f.node for f in kills if f.node)} - {"localhost"})
+    ranks = ranks_named(kills)
+    nodes = scene.places(ranks, kills)
     story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(kills[0]), memory=True)
     ground = Ground.LOG_DEATH if ranks or nodes else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes)
@@ -285,43 +303,47 @@ def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
 
 def _silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
-    ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
-    ends = [f for f in ends if f.code > 0 or (f.code == 0 and _was_seen(f))]
-    ends = ends or _first_of_srun(scene)
-    spoke = {f.rank for _, f in scene.positioned(PythonError)}
-    nameless = any(f.rank < 0 and f.role != "launcher" for f in scene.of(PythonError))
-    quiet = [f for f in ends if f.rank not in spoke and not _after_first_wait(scene, f)]
-    if not quiet or nameless:
+    ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0 and _exited(f)]
+    errors = scene.of(PythonError)
+    if any(f.rank < 0 and f.role != "launcher" for f in errors):
+        return None  # it may be that rank's word
+    spoke = {f.rank for f in errors}
+    candidates = [f for f in ends or _first_of_srun(scene) if f.rank not in spoke]
+    quiet = [f for f in candidates if not _after_first_wait(scene, f)]
+    if not quiet or not _was_first(scene, quiet[0]):
         return None
-    srun = quiet[0].by.startswith("slurm")
-    first = srun or _was_seen(quiet[0]) or quiet[0].by in _PARENTS
-    if not first and not _others_lost_it(scene, quiet[0].rank):
-        return None
-    together = srun or quiet[0].code == 0
-    ranks = sorted({f.rank for f in quiet}) if together else [quiet[0].rank]
+    first = quiet[0]
+    together = first.by.startswith("slurm") or first.code == 0
+    ranks = ranks_named(quiet) if together else [first.rank]
     finding = Finding(
-        "dead",
-        ranks,
-        LoggedDeath(End(quiet[0].code)),
-        sure(Ground.LOG_EXIT),
-        scene.nodes(ranks),
+        kind="dead",
+        ranks=ranks,
+        story=LoggedDeath(End(first.code)),
+        confidence=sure(Ground.LOG_EXIT),
+        nodes=scene.nodes(ranks),
     )
-    return First(finding, [quiet[0]], True)
+    return First(finding, [first], True)
+
+
+def _exited(fact: Ended) -> bool:
+    """With an error code; code 0 counts where a parent saw in which order the ranks ended."""
+    return fact.code > 0 or (fact.code == 0 and _was_seen(fact))
+
+
+def _was_first(scene: Scene, fact: Ended) -> bool:
+    """Whether who reports the end knows the order of ends, or others lost this rank."""
+    if fact.by.startswith("slurm") or _was_seen(fact) or fact.by in _PARENTS:
+        return True
+    return any(victim.rank != fact.rank for victim in scene.victims())
 
 
 def _first_of_srun(scene: Scene) -> list[Ended]:
     """The tasks that exited with an error, where srun ended all others for it."""
     ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.rank >= 0]
     first = [f for f in ends if (f.file, f.line) == (ends[0].file, ends[0].line)]
-    others = [f for f in ends if f not in first]
-    if not others or not all(f.code > 0 for f in first):
-        return []
-    return first if all(f.code in (-9, -15) for f in others) else []
-
-
-def _others_lost_it(scene: Scene, rank: int) -> bool:
-    others = [f for f in scene.of(PythonError) if f.role == "consequence" and f.rank != rank]
-    return bool(others)
+    codes = {f.code for f in ends if f not in first}
+    ended_for_it = bool(codes) and codes <= {-9, -15}
+    return first if ended_for_it and all(f.code > 0 for f in first) else []
 
 
 def quotes(facts: Iterable[AnyFact], most: int = 4) -> list[AnyFact]:

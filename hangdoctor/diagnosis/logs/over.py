@@ -49,10 +49,8 @@ def _aborted(scene: Scene, found: First) -> bool:
 
 def _lost_peers(scene: Scene) -> bool:
     """Ranks that ended because another one was gone, and not after a wait to the limit."""
-    errors = [f for f in scene.of(PythonError) if f.role == "consequence"]
-    lost = [e for e in errors if e.rule == "peer_closed"]
-    waited = [e for e in errors if e.rule in _OF_TIMEOUTS]
-    return bool(lost) and not waited
+    rules = {error.rule for error in scene.victims()}
+    return "peer_closed" in rules and rules.isdisjoint(_OF_TIMEOUTS)
 
 
 def _waited_long(case: Case, scene: Scene) -> bool:

@@ -14,6 +14,7 @@ from ...model.log_facts import (
     GlooTimeout,
     JobLogs,
     KilledByLauncher,
+    PythonError,
     TimedOut,
 )
 from ..findings import Op
@@ -62,9 +63,27 @@ class Scene(Struct):
         """Where ranks ran, as far as the logs tell."""
         return sorted({self.homes[r] for r in ranks if self.homes.get(r)})
 
+    def places(self, ranks: Iterable[int], facts: Iterable[AnyFact]) -> list[str]:
+        """Nodes of these ranks and those that these facts name."""
+        return sorted({*self.nodes(ranks), *nodes_named(facts)})
+
+    def victims(self) -> list[PythonError]:
+        """Errors that another rank's end explains."""
+        return [f for f in self.of(PythonError) if f.role == "consequence"]
+
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""
         return {f.pid for f in self.of(KilledByLauncher)}
+
+
+def ranks_named(facts: Iterable[AnyFact]) -> list[int]:
+    """The ranks that these facts are of, as far as they say it."""
+    return sorted({f.rank for f in facts if f.rank >= 0})
+
+
+def nodes_named(facts: Iterable[AnyFact]) -> set[str]:
+    """The nodes that these facts are of; a launcher's "localhost" is no name."""
+    return {f.node for f in facts if f.node} - {"localhost"}
 
 
 def open_scene(logs: JobLogs, attempt: int) -> Scene:
@@ -83,7 +102,7 @@ def open_scene(logs: JobLogs, attempt: int) -> Scene:
 
 
 def _everyone(logs: JobLogs, facts: list[AnyFact]) -> list[int]:
-    spoke = {f.rank for f in facts if f.rank >= 0} | set(logs.heard)
+    spoke = {*ranks_named(facts), *logs.heard}
     size = logs.world_size
     return list(range(size)) if size > max(spoke, default=-1) else sorted(spoke)
 

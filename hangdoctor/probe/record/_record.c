@@ -1254,7 +1254,7 @@ static int followed_traverse(Followed *self, visitproc visit, void *arg)
     return _PyWeakref_RefType.tp_traverse((PyObject *)self, visit, arg);
 }
 
-/* As a tuple, for `wrap.py` where that takes it off the table: (self, its operations). */
+/* As a tuple, for `wrap_waits.py` where that takes it off the table: (self, its operations). */
 static PyObject *followed_item(Followed *self, Py_ssize_t at)
 {
     if (at == 0)

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from hangdoctor.probe import record_core as hot
 from hangdoctor.probe.state import probe
+from tests.support.forked import each, leave
 
 
 def own_box():  # type: ignore[no-untyped-def]
@@ -213,7 +214,8 @@ def waits() -> None:
     print(*last, "off" if probe.broken else "on")
 
 
-dist.init_process_group("gloo")
+what = each(sys.argv[1:])
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 assert (hot.native is None) == (os.environ.get("HANGDOCTOR_RECORD_PURE") == "1"), hot.native
 {
     "looks": looks,
@@ -223,4 +225,5 @@ assert (hot.native is None) == (os.environ.get("HANGDOCTOR_RECORD_PURE") == "1")
     "threads": threads,
     "hook": hook,
     "waits": waits,
-}[sys.argv[1]]()
+}[what]()
+leave()

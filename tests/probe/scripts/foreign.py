@@ -22,8 +22,9 @@ from hangdoctor.probe import folder as folders
 from hangdoctor.probe import retention
 from hangdoctor.probe.state import probe as state
 from hangdoctor.readers.blackbox import read_box
+from tests.support.forked import each, leave
 
-what = sys.argv[1]
+what = each(sys.argv[1:])
 begin = {"backend": "gloo", "store": dist.HashStore(), "rank": 0, "world_size": 1}
 
 
@@ -263,3 +264,4 @@ elif what in ("mute", "mute within", "array"):
     raise Mute if what == "mute" else ValueError(Mute())
 print(last())
 dist.destroy_process_group()
+leave()

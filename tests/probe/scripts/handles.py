@@ -15,8 +15,9 @@ import torch.distributed as dist
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe.state import probe as state
 from hangdoctor.readers.blackbox import read_box
+from tests.support.forked import each, leave
 
-what = sys.argv[1]
+what = each(sys.argv[1:])
 heard: list[str] = []
 
 
@@ -142,3 +143,4 @@ for _ in range(2):
     heard.clear()
 print(tried(dist.all_reduce, two, sooner=True, async_op=True), heard)
 print(last())
+leave()

@@ -46,7 +46,7 @@ def fail() -> None:
     elif KIND == "leave":
         sys.exit(0)
     elif KIND == "terminate":
-        os.kill(os.getpid(), signal.SIGTERM)
+        acts.end_by(signal.SIGTERM)
     elif KIND == "hang":
         wait_for_nothing()
 
@@ -54,8 +54,7 @@ def fail() -> None:
 def wait_for_nothing() -> None:
     """The others wait, and whoever watches the test is told."""
     threading.Thread(target=_tell, daemon=True).start()
-    while True:
-        time.sleep(0.5)
+    acts.sleep()
 
 
 def _tell() -> None:

@@ -15,24 +15,19 @@ witness.note(sys.argv[1])
 dist.destroy_process_group()
 P
 mkdir app && cp job.py app/__main__.py && "$PYTHON" -m zipapp app -o app.pyz -p "$PYTHON"
-"$PYTHON" app.pyz "zipped"
+"$PYTHON" -c '
+import os, pty, sys
+code = pty.spawn([sys.argv[1], "app.pyz", "zipped, on a terminal"], lambda fd: os.read(fd, 4096), lambda fd: b"")
+print("ended with", os.waitstatus_to_exitcode(code))' "$PYTHON" < /dev/null
 rm app.pyz # it has times in it
 "$PYTHON" -c '
-import sys, runpy
+import ctypes, runpy, sys
 sys.frozen, sys._MEIPASS = True, "/nowhere"
 sys.executable = sys.argv.pop(1)
-runpy.run_path("job.py", run_name="__main__")' /nowhere/app "frozen"
-"$PYTHON" -c '
-import ctypes, runpy
 with open("/proc/self/stat") as f: fields = f.read().rpartition(")")[2].split()
 begin, end = int(fields[45]), int(fields[46])
 ctypes.memset(begin, ord("x"), end - begin)
 ctypes.CDLL(None).prctl(15, b"renamed", 0, 0, 0)
-runpy.run_path("job.py", run_name="__main__")' "renamed"
-PYTHONMALLOC=debug "$PYTHON" -X dev -W ignore job.py "debugged memory"
-"$PYTHON" -X importtime job.py "timed imports" 2> times
+runpy.run_path("job.py", run_name="__main__")' /nowhere/app "frozen and renamed"
+PYTHONMALLOC=debug "$PYTHON" -X dev -W ignore -X importtime job.py "debugged memory, timed imports" 2> times
 grep -c hangdoctor times > /dev/null; grep -v -e hangdoctor -e '|' times; rm times
-"$PYTHON" -c '
-import os, pty, sys
-code = pty.spawn([sys.argv[1], "job.py", "on a terminal"], lambda fd: os.read(fd, 4096), lambda fd: b"")
-print("ended with", os.waitstatus_to_exitcode(code))' "$PYTHON" < /dev/null
