@@ -197,7 +197,9 @@ def _operation_lines(pid: int) -> list[str]:
         else:
             end = f"inside for {duration(time.time() - op.entered_s)}"
         site = f", at {op.site}" if op.site else ""
-        lines.append(f"  {op.op} #{op.seq} of {names.get(op.group) or 'an unknown group'}, {end}{site}")
+        lines.append(
+            f"  {op.op} #{op.seq} of {names.get(op.group) or 'an unknown group'}, {end}{site}"
+        )
     return lines
 
 
