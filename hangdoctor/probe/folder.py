@@ -117,7 +117,8 @@ def _made(folder: Path) -> os.stat_result:
 def remove_if_empty(folder: Path) -> None:
     """Take a default folder away with its last box, and a request to trace from any; one that the user named stays."""
     if not any(folder.glob(f"*{fmt.SUFFIX}")):
-        (folder / REQUEST).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / REQUEST).unlink()
     user = f"hangdoctor-{os.getuid()}"
     if folder.name == user or any(place in folder.parents for place in places()):
         with suppress(OSError):
