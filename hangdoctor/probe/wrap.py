@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from time import time_ns
+from types import FrameType
 from typing import Any
 
 from . import flight, steps, torchnames
@@ -21,7 +22,7 @@ from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
 from .record_core import Thread
-from .recorder import Token, global_rank, local
+from .recorder import Recorder, Token, global_rank, local
 from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe
 from .wrap_waits import coalescing
@@ -160,18 +161,7 @@ def batch(function: Function) -> Function:
             return function(p2p_op_list, *args, **kwargs)
         tokens: list[Token] = []
         try:
-            for name, tensor, group, peer, group_peer in map(
-                torchnames.p2p_fields, _p2p_ops(p2p_op_list)
-            ):
-                described = _describe(
-                    P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {}
-                )
-                if described is None:
-                    break
-                direction = fmt.SEND if "send" in name else fmt.RECV
-                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
-                if entered is not None:
-                    tokens.append(entered[0])
+            _enter_all(recorder, tokens, p2p_op_list, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         try:
@@ -184,18 +174,35 @@ def batch(function: Function) -> Function:
         finally:
             thread.depth = 0
         try:
-            handles = works if type(works) is list else []
-            if len(handles) == len(tokens):
-                for token, work in zip(tokens, handles, strict=True):
-                    returned((token,), work, True)
-            elif tokens:
-                # One handle for the whole batch, as NCCL's coalescing returns.
-                returned(tuple(tokens), handles[0] if handles else None, True)
+            _all_returned(tokens, works)
         except Exception as error:
             probe.fail(error)
         return works
 
     return batch_isend_irecv
+
+
+def _enter_all(recorder: Recorder, tokens: list[Token], ops: Any, frame: FrameType) -> None:
+    """A record for each member of a batch, up to one that torch will refuse; tokens are added as they come."""
+    for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(ops)):
+        in_group = group_peer if peer is None else None
+        described = _describe(P2P[name], (tensor, peer, group, 0, in_group), {})
+        if described is None:
+            break
+        direction = fmt.SEND if "send" in name else fmt.RECV
+        entered = recorder.enter_directed(described, direction, frame)
+        if entered is not None:
+            tokens.append(entered[0])
+
+
+def _all_returned(tokens: list[Token], works: Any) -> None:
+    handles = works if type(works) is list else []
+    if len(handles) == len(tokens):
+        for token, work in zip(tokens, handles, strict=True):
+            returned((token,), work, True)
+    elif tokens:
+        # One handle for the whole batch, as NCCL's coalescing returns.
+        returned(tuple(tokens), handles[0] if handles else None, True)
 
 
 def set_up(function: Function, op: str) -> Function:
@@ -210,14 +217,7 @@ def set_up(function: Function, op: str) -> Function:
             return function(*args, **kwargs)
         token = group = None
         try:
-            entry = recorder.groups.default
-            if beginning:
-                flight.set_recorder_size()
-                entry = recorder.groups.expected_world(_world_size(args, kwargs))
-            if op in NAMED:
-                described = _describe(NAMED[op], args, kwargs)
-                group = None if described is None else described[1]
-                entry = entry if group is None else recorder.groups.named(group)
+            entry, group = _group_set_up(recorder.groups, op, args, kwargs)
             if beginning or entry is not None:
                 token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
@@ -234,17 +234,34 @@ def set_up(function: Function, op: str) -> Function:
         try:
             if token is not None and probe.recorder is recorder:
                 recorder.finish((token,))
-                if beginning:
-                    probe.joined(recorder)
-                    steps.watch()
-                _groups_changed(recorder.groups, op, group)
-                if op == "destroy_process_group" and recorder.groups.default is None:
-                    probe.finished()
+                _is_set_up(recorder, op, group)
         except Exception as error:
             probe.fail(error)
         return result
 
     return wrapper
+
+
+def _group_set_up(groups: Groups, op: str, args: Any, kwargs: Any) -> tuple[GroupEntry | None, Any]:
+    """The group that takes part in it, as the box knows it and as the call names it."""
+    entry = groups.default
+    if op == "init_process_group":
+        flight.set_recorder_size()
+        entry = groups.expected_world(_world_size(args, kwargs))
+    if op not in NAMED:
+        return entry, None
+    described = _describe(NAMED[op], args, kwargs)
+    group = None if described is None else described[1]
+    return entry if group is None else groups.named(group), group
+
+
+def _is_set_up(recorder: Recorder, op: str, group: Any) -> None:
+    if op == "init_process_group":
+        probe.joined(recorder)
+        steps.watch()
+    _groups_changed(recorder.groups, op, group)
+    if op == "destroy_process_group" and recorder.groups.default is None:
+        probe.finished()
 
 
 # --------------------------------------------------------------------------- small helpers

@@ -46,13 +46,10 @@ def resolve(
     for fact in facts:
         if fact.rank < 0:
             fact.rank = _by_numbers(fact, by_pid)
-        if fact.rank < 0 and fact.local < 0 and fact.pid:
-            fact.local = _spawned(fact.pid, of_files)
-        if fact.rank < 0 and fact.local >= 0:
-            place = (origins[fact.file].agent, fact.node, fact.local)
-            fact.rank = known.get(place, -1)
-            if fact.rank < 0 and locals_are_ranks:
-                fact.rank = fact.local
+        if fact.rank < 0:
+            _by_local(fact, known, of_files, origins[fact.file].agent)
+        if fact.rank < 0 and locals_are_ranks:
+            fact.rank = fact.local
         if fact.rank < 0 and not elastic:
             fact.rank = fact.task
         if fact.rank >= 0:
@@ -60,6 +57,16 @@ def resolve(
             if fact.node:
                 homes.setdefault(fact.rank, fact.node)
     return homes
+
+
+def _by_local(
+    fact: AnyFact, known: Mapping[tuple[str, str, int], int], of_files: Sequence[Marks], agent: str
+) -> None:
+    """Its rank by its number among the processes of its launcher."""
+    if fact.local < 0 and fact.pid:
+        fact.local = _spawned(fact.pid, of_files)
+    if fact.local >= 0:
+        fact.rank = known.get((agent, fact.node, fact.local), -1)
 
 
 def _by_numbers(fact: AnyFact, by_pid: Mapping[tuple[str, int], int]) -> int:
