@@ -1,4 +1,6 @@
-"""The ranks of this node as the agent follows them: found as they come, looked at each second, missed when they go."""
+"""The ranks of this node as the agent follows them: found as they come, looked at each second,
+missed when they go.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ class Ranks:
     # ----------------------------------------------------------------- coming and going
 
     def search(self) -> None:
-        """Look for ranks, when processes have come since the last look; it reads every process's environment."""
+        """Look for ranks, when processes have come since the last look; it reads every process's
+        environment.
+        """
         now = self.clock()
         if now >= self._next_boxes:
             self._open_boxes()
@@ -116,7 +120,9 @@ class Ranks:
         self._open_boxes()
 
     def _drop_ended(self) -> None:
-        """Another run begins: ranks of the one before that are not started again are not dead ranks of this one."""
+        """Another run begins: ranks of the one before that are not started again are not dead ranks
+        of this one.
+        """
         for number, known in list(self.tracked.items()):
             if known.dead or proc.stat_fields(known.found.pid)[:1] in ([], ["Z"], ["X"]):
                 self._close(known)
@@ -130,7 +136,9 @@ class Ranks:
         return not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here())
 
     def _all_here(self) -> bool:
-        """Whether as many ranks were found as a node of this job has, where the environment shows how many."""
+        """Whether as many ranks were found as a node of this job has, where the environment shows
+        how many.
+        """
         expected = max(
             (t.found.local_world_size or self.world_size for t in self.tracked.values()), default=0
         )

@@ -1,4 +1,6 @@
-"""Puts the wrappers into torch.distributed: as soon as the job has imported it, or at once if it has already."""
+"""Puts the wrappers into torch.distributed: as soon as the job has imported it, or at once if it
+has already.
+"""
 
 from __future__ import annotations
 

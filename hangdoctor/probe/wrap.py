@@ -1,7 +1,8 @@
 """The functions that stand in for torch.distributed's: same name, signature, result and exceptions.
 
-What a recorded operation calls is part of it: the outermost one is the operation, on all members alike. Not recorded
-themselves, so that what they call is: send_object_list, recv_object_list, new_subgroups.
+What a recorded operation calls is part of it: the outermost one is the operation, on all members
+alike. Not recorded themselves, so that what they call is: send_object_list, recv_object_list,
+new_subgroups.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def _in_c(
 ) -> Function:
     """The same by the extension; `recorded` does it where a signature finds no room in the box.
 
-    A function of Python whose calls go to C at once: compilers, inspect and pickle, which look at the
-    job's functions, find one.
+    A function of Python whose calls go to C at once: compilers, inspect and pickle, which look at
+    the job's functions, find one.
     """
 
     @functools.wraps(function)
@@ -105,7 +106,9 @@ def _this_thread() -> Thread:
 def _came_back(
     token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool
 ) -> None:
-    """For the extension: a call returned something that must be followed, or inside a coalescing manager."""
+    """For the extension: a call returned something that must be followed, or inside a coalescing
+    manager.
+    """
     source = result if issubclass(type(result), int) else None
     if anybody and source is not None and probe.recorder is not None:
         probe.recorder.resolve_source(token, entry, source)
@@ -151,7 +154,9 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
 
 
 def batch(function: Function) -> Function:
-    """Record batch_isend_irecv: one record for each of its sends and receives, all of them entered at once."""
+    """Record batch_isend_irecv: one record for each of its sends and receives, all of them entered
+    at once.
+    """
 
     @functools.wraps(function)
     def batch_isend_irecv(p2p_op_list: Any, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +188,9 @@ def batch(function: Function) -> Function:
 
 
 def _enter_all(recorder: Recorder, tokens: list[Token], ops: Any, frame: FrameType) -> None:
-    """A record for each member of a batch, up to one that torch will refuse; tokens are added as they come."""
+    """A record for each member of a batch, up to one that torch will refuse; tokens are added as
+    they come.
+    """
     for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(ops)):
         in_group = group_peer if peer is None else None
         described = _describe(P2P[name], (tensor, peer, group, 0, in_group), {})
@@ -206,7 +213,9 @@ def _all_returned(tokens: list[Token], works: Any) -> None:
 
 
 def set_up(function: Function, op: str) -> Function:
-    """Record init_process_group, new_group and the like, and monitored_barrier; learn of the groups that they made."""
+    """Record init_process_group, new_group and the like, and monitored_barrier; learn of the groups
+    that they made.
+    """
     beginning = op == "init_process_group"
 
     @functools.wraps(function)
@@ -277,7 +286,9 @@ def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
 
 
 def _p2p_ops(ops: Any) -> list[Any]:
-    """The list's members if it is one that torch will take, else nothing: torch itself says what is wrong."""
+    """The list's members if it is one that torch will take, else nothing: torch itself says what is
+    wrong.
+    """
     module = torchnames.c10d()
     kind = getattr(module, "P2POp", ())
     return ops if type(ops) is list and all(type(op) is kind for op in ops) else []

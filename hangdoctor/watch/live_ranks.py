@@ -18,7 +18,7 @@ from ..text.ranges import format_hosts, format_ranks
 from ..transport.messages import RankNow
 from .rank_states import BY_NAME, STATES, SUSPECT, UNTIMED
 
-# Without progress for so long a rank stands; reports come every second and may be late.
+# A rank without progress for this long is at rest; reports come every second and may be late.
 STILL_S = 3.0
 _MAX_NODES = 6  # named in one line
 _ROOM = 40  # characters of ranks or nodes in a sentence
