@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _READERS = "safe_pickle blackbox box_header box_tables box_folders flight_recorder flight_recorder_format flight_recorder_groups ras ras_text pyspy_text pyspy_ranks discover proc".split()
 _PROBE = "box call_forms flight folder format group_table identity retention signatures sites steps still_written whose_error".split()
+_PROBE += "ending own_threads record_core stand_ins".split()
 
 AREAS: dict[str, tuple[list[str], list[str]]] = {
     "messages": (
@@ -19,6 +20,8 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
         [f"hangdoctor/readers/{name}.py" for name in _READERS],
         [
             "tests/readers/test_safe_pickle.py",
+            "tests/readers/test_box_folders.py",
+            "tests/readers/test_box_tables.py",
             "tests/readers/test_flight_recorder.py",
             "tests/readers/test_ras.py",
             "tests/readers/test_hostile_numbers.py",
@@ -61,6 +64,10 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             "tests/probe/test_retention.py",
             "tests/probe/test_probe_parts.py",
             "tests/probe/test_probe_edges.py",
+            "tests/probe/test_core_without_extension.py",
+            "tests/probe/test_ending.py",
+            "tests/probe/test_flight.py",
+            "tests/probe/test_places.py",
         ],
     ),
     "ops": (["hangdoctor/diagnosis/ops/*.py"], ["tests/diagnosis/ops"]),

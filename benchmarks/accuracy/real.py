@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,10 +40,12 @@ from hangdoctor.readers.proc import sample_thread, stat_fields
 from .coordinates import KINDS, MODES, WORLD, Case
 from .score import Result, judge
 from .simulated import capture_of
+from .stem import placeholders
 
 Say = Callable[[str], None]
 _REST_S = 0.4  # a rank whose main thread has not run for this long has come to rest
 _LIMIT_S = 40.0
+_SIZES = ("--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2")
 
 
 class NoHang(Exception):
@@ -53,7 +55,9 @@ class NoHang(Exception):
 class Stem:
     """The process that the ranks are forked from; a context manager that leaves nothing behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: int = WORLD, arguments: Sequence[str] = _SIZES) -> None:
+        """`arguments`: on the command line of every rank, where sizes of groups may stand."""
+        self.world = world
         self.home = Path(tempfile.mkdtemp(prefix="accuracy-"))
         self.boxes = Path(
             tempfile.mkdtemp(
@@ -67,14 +71,12 @@ class Stem:
             if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         }
         env |= {
-            "R_NK": "0",
-            "L_CAL_RANK": "0",
-            "MASTER_PORT": "00000",
+            **placeholders(world),
             "MASTER_ADDR": "127.0.0.1",
-            "WORLD_SIZE": str(WORLD),
+            "WORLD_SIZE": str(world),
         }
         env |= {
-            "LOCAL_WORLD_SIZE": str(WORLD),
+            "LOCAL_WORLD_SIZE": str(world),
             "OMP_NUM_THREADS": "1",
             "HANGDOCTOR_DIR": str(self.boxes),
             "PYTHONPATH": root,
@@ -85,8 +87,7 @@ class Stem:
             "TORCH_CPP_LOG_LEVEL": "ERROR",
             "PYTHONWARNINGS": "ignore",
         }
-        command = [sys.executable, "-m", "benchmarks.accuracy.stem"]
-        command += ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"]
+        command = [sys.executable, "-m", "benchmarks.accuracy.stem", *arguments]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -176,27 +177,16 @@ class Running:
             NoHang: the job runs to its end in spite of the fault.
             TimeoutError: it neither hangs nor ends.
         """
-        spec, began = KINDS[self.case.kind], time.monotonic()
+        spec = KINDS[self.case.kind]
         moving = set(self.case.ranks) if spec.moving else set()
         if self.case.kind in ("slow_rank", "healthy"):
             moving = set(range(WORLD))
-        last, since = "", time.monotonic()
-        while time.monotonic() - began < _LIMIT_S:
-            time.sleep(0.05)
-            now = " ".join(_switches(pid) for rank, pid in self.pids.items() if rank not in moving)
-            if now != last:
-                last, since = now, time.monotonic()
-            if self._struck() and (
-                not set(self.pids) - moving or time.monotonic() - since > _REST_S
-            ):
-                if (
-                    spec.hang
-                    and self.case.kind != "stuck_in_destroy"
-                    and len(list(self.folder.glob("finished.*"))) == WORLD
-                ):
-                    raise NoHang
-                return
-        raise TimeoutError(f"{self.case.kind} at {self.case.place} neither hangs nor ends")
+        still = [pid for rank, pid in self.pids.items() if rank not in moving]
+        if not wait_at_rest(still, self._struck):
+            raise TimeoutError(f"{self.case.kind} at {self.case.place} neither hangs nor ends")
+        ended = len(list(self.folder.glob("finished.*"))) == WORLD
+        if spec.hang and self.case.kind != "stuck_in_destroy" and ended:
+            raise NoHang
 
     def _struck(self) -> bool:
         if self.case.kind == "healthy":
@@ -237,6 +227,21 @@ class Running:
     def log(self, rank: int) -> str:
         """What a rank has printed."""
         return (self.folder / f"log.{rank}").read_text()
+
+
+def wait_at_rest(pids: Sequence[int], struck: Callable[[], bool]) -> bool:
+    """Until the fault has struck and none of these has run for a while; False where that does not
+    come.
+    """
+    last, since, began = "", time.monotonic(), time.monotonic()
+    while time.monotonic() - began < _LIMIT_S:
+        time.sleep(0.05)
+        now = " ".join(_switches(pid) for pid in pids)
+        if now != last:
+            last, since = now, time.monotonic()
+        if struck() and (not pids or time.monotonic() - since > _REST_S):
+            return True
+    return False
 
 
 def _switches(pid: int) -> str:

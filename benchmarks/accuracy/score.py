@@ -36,6 +36,7 @@ class Expected:
     difference: str = (
         ""  # what the culprit's calls differ in; "" where they do not, or no record has it
     )
+    undecidable: bool = False  # another culprit could have left the same evidence
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Result:
     summary: str = ""
     peer: bool = False
     no_evidence: bool = False  # this mode has nothing to read of such a case
+    undecidable: bool = False  # another culprit could have left the same: naming both is right
     said: list[Said] = field(default_factory=list)  # each cause of the verdict
 
 
@@ -76,6 +78,7 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     result.status = diagnosis.status
     result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes]
     result.expected = truth.ranks
+    result.undecidable = truth.undecidable
     result.summary = diagnosis.summary
     result.said = [Said(c.kind, c.confidence, is_right(c, truth)) for c in diagnosis.causes]
     named = {r for _, ranks in result.named for r in ranks}

@@ -32,6 +32,8 @@ class Placed:
         default_factory=dict
     )  # culprit -> members of what it keeps waiting
     visible: bool = True
+    # Where the signature of one call was changed: rank, step, and the step as it was.
+    changed: tuple[int, int, Step] | None = None
     # All members of it have entered and no one sees why it does not end: a silent one of them might
     # as well be missing.
     complete: list[int] = field(default_factory=list)
@@ -182,7 +184,7 @@ def _changed(
     old, steps[i] = steps[i], dataclasses.replace(steps[i], **new)  # type: ignore[arg-type]
     _rewrite(s, programs, rank, steps)
     what = ", ".join(f"{k} {getattr(old, k)} -> {v}" for k, v in new.items())
-    return Placed([rank], kinds, f"{_describe(rank, old)}: {what}")
+    return Placed([rank], kinds, f"{_describe(rank, old)}: {what}", changed=(rank, i, old))
 
 
 def wrong_op(

@@ -28,7 +28,7 @@ from .sim_dumps import Exporter, Snapshot, write
 from .sim_engine import NEVER, Members, Simulation
 from .sim_faults import KINDS, Placed
 from .sim_layout import Mesh, label
-from .sim_program import Programs
+from .sim_program import Programs, Step
 
 __all__ = ["KINDS", "Case", "Settings", "Truth", "simulate"]
 
@@ -79,6 +79,7 @@ class Case:
     before: list[RankOps] = field(default_factory=list)
     after: list[RankOps] = field(default_factory=list)
     exporter: Exporter = field(init=False, repr=False)
+    changed: tuple[int, int, Step] | None = None  # the one call whose signature is wrong
 
     @property
     def name(self) -> str:
@@ -171,6 +172,7 @@ def _case(
         detail=placed.detail,
     )
     case.exporter = Exporter(snapshots[1])
+    case.changed = placed.changed
     return case
 
 

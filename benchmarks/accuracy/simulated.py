@@ -19,6 +19,7 @@ from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
+from . import sim_mirror
 from .score import Expected, Result, judge
 from .sim_faults import DIFFERENCES
 from .sim_layout import Mesh, draw_mesh
@@ -75,8 +76,13 @@ def expected(case: Case) -> Expected:
     difference = DIFFERENCES.get(case.kind, "")
     if set(truth.ranks) & set(case.missing):
         difference = ""
+    pair = sim_mirror.either(case) if case.settings.only_active else []
     return Expected(
-        truth.ranks, truth.kinds, alternatives=truth.alternatives, difference=difference
+        truth.ranks,
+        truth.kinds,
+        alternatives=[*truth.alternatives, pair] if pair else truth.alternatives,
+        difference=difference,
+        undecidable=bool(pair),
     )
 
 

@@ -7,7 +7,7 @@ Eight imports of torch take half a minute on a small machine, a fork nothing. Wh
 rank to the outside is its environment in /proc/PID/environ, which the kernel reads from the
 process's own memory: each rank writes its RANK there, so that it is found as one that a launcher
 has started. Steered by lines of JSON on stdin: {"ranks": [...], "folder": ..., "port": ...,
-"probe": ..., "faults": [...]} starts a job and is answered with the pids; {} ends it and is
+"probe": ..., "faults": [...]} starts a job (`job.py`; with "mesh" that of `mesh_job.py`) and is answered with the pids; {} ends it and is
 answered when nothing of it is left.
 """
 
@@ -22,22 +22,27 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-# What the stem must be started with: of the same length as what takes its place.
-PLACEHOLDERS = {"R_NK": "0", "L_CAL_RANK": "0", "MASTER_PORT": "00000"}
+
+def placeholders(world: int) -> dict[str, str]:
+    """What the stem must be started with: of the same length as what takes its place."""
+    zeros = "0" * len(str(world - 1))
+    return {"R_NK": zeros, "L_CAL_RANK": zeros, "MASTER_PORT": "00000"}
 
 
 def write_environ(rank: int, port: int) -> None:
     """Put rank and port into this process's environment, as Python and as the kernel see it
     (proc(5), stat fields 50-51).
     """
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), MASTER_PORT=str(port))
+    zeros = os.environ["R_NK"]
+    told = f"{rank:0{len(zeros)}d}"
+    os.environ.update(RANK=told, LOCAL_RANK=told, MASTER_PORT=str(port))
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[47]), int(fields[48])
     memory = (ctypes.c_char * (end - start)).from_address(start)
     text = bytes(memory.raw)
     for old, new in (
-        ("R_NK=0", f"RANK={rank}"),
-        ("L_CAL_RANK=0", f"LOCAL_RANK={rank}"),
+        (f"R_NK={zeros}", f"RANK={told}"),
+        (f"L_CAL_RANK={zeros}", f"LOCAL_RANK={told}"),
         ("MASTER_PORT=00000", f"MASTER_PORT={port:05d}"),
     ):
         text = text.replace(b"\0" + old.encode() + b"\0", b"\0" + new.encode() + b"\0")
@@ -62,6 +67,11 @@ def run_rank(rank: int, order: dict[str, Any]) -> None:
         import hangdoctor.probe
 
         hangdoctor.probe.install()
+    if "mesh" in order:
+        from . import mesh_job
+
+        mesh_job.main(rank, folder, order)
+        return
     job.main(
         rank, folder, faults.Fault(rank, folder, [faults.Coordinate(**f) for f in order["faults"]])
     )

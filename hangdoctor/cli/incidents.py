@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -14,13 +14,14 @@ from ..diagnosis import diagnose
 from ..errors import UsageError
 from ..sidecar.wiring import choose_folder
 from ..storage import bundle
-from ..storage.incidents import Incidents
+from ..storage.incidents import Incident, Incidents
 from ..text import printable
 from ..transport import address
 from . import complete, pipes
 from .output import Shown, deliver, full_flag
 
 _JOBS = 6  # named in one line
+_WIDEST = 60  # characters of a column: a longer value pushes its own line alone
 
 
 class Named(Struct):
@@ -116,14 +117,30 @@ def list_them(ctx: click.Context, as_json: bool) -> None:
         sys.stdout.buffer.write(printable.as_json(rows))
         sys.stdout.flush()
         return
-    for row in rows:
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
-        state = "" if row.state == "saved" else f" [{row.state}]"
-        pipes.say(
-            f"{row.id}  {at}  {row.status or '-'} {row.kind} {row.ranks}{state}  {row.summary}"
-        )
+    for line in _table(rows):
+        pipes.say(line)
     if not rows:
         pipes.say("no incidents", err=True)
+
+
+def _table(rows: Sequence[Incident]) -> Iterator[str]:
+    """The names of the columns, then a line for each incident; nothing without one."""
+    if not rows:
+        return
+    zone = time.strftime("%Z")
+    cells: list[tuple[str, ...]] = [("ID", f"TIME ({zone})", "STATUS", "KIND", "RANKS", "VERDICT")]
+    cells += [_cells(row) for row in rows]
+    *before, _ = zip(*cells, strict=True)
+    widths = [min(_WIDEST, max(map(len, column))) for column in before]
+    for *fixed, last in cells:
+        padded = [f"{cell:<{width}}" for cell, width in zip(fixed, widths, strict=True)]
+        yield "  ".join([*padded, last])
+
+
+def _cells(row: Incident) -> tuple[str, ...]:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
+    status = (row.status or "-") if row.state == "saved" else f"{row.status or '-'} [{row.state}]"
+    return (row.id, at, status, row.kind or "-", row.ranks or "-", row.summary)
 
 
 @command.command("show")

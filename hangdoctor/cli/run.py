@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -14,7 +15,7 @@ from ..errors import HangdoctorError, UsageError
 from ..probe.calls import request as requests
 from . import run_command
 from .run_ends import EndsWatch
-from .run_environment import STARTUP, pass_on_by_open_mpi, prepare, without_ours
+from .run_environment import STARTUP, pass_on_by_open_mpi, prepare, warn, without_ours
 from .run_verdict import say_verdict
 from .trace.flags import choice_flags
 
@@ -77,15 +78,32 @@ def command(
             environ[requests.VARIABLE] = requests.encode(asked)
         pass_on_by_open_mpi(environ, cmd)
     try:
-        if not _is_probed(environ):
-            run_command.become(program, cmd, environ)
-        code = _watched(program, cmd, environ, quiet)
+        code = _run(program, cmd, environ, quiet)
     except OSError as error:
         raise HangdoctorError(
             f"{program} cannot be started: {error.strerror}",
             "Is it an executable file for this machine?",
         ) from error
     run_command.end_as(code)
+
+
+def _run(program: str, words: Sequence[str], environ: dict[str, str], quiet: bool) -> int:
+    """Run CMD with the probe, or without where its environment has no room for ours; its exit code.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    try:
+        if not _is_probed(environ):
+            run_command.become(program, words, environ)
+        return _watched(program, words, environ, quiet)
+    except OSError as error:
+        own = without_ours(os.environ)
+        if error.errno != errno.E2BIG or own == environ:
+            raise
+        warn("the environment has no room for our variables: the command runs without the probe")
+        run_command.become(program, words, own)
+        raise
 
 
 def _is_probed(environ: dict[str, str]) -> bool:
@@ -108,9 +126,12 @@ def _watched(program: str, words: Sequence[str], environ: dict[str, str], quiet:
         watches[0].start()
 
     code = run_command.run(program, words, environ, started)
-    failed = watches[0].finish(code)
-    if failed and not quiet:
-        say_verdict(folder, environ)
+    try:
+        if watches[0].finish(code) and not quiet:
+            say_verdict(folder, environ)
+    except Exception as error:  # the job has ended, and its exit code is what counts
+        if not quiet:
+            warn(f"how its ranks ended cannot be shown: {error}")
     return code
 
 

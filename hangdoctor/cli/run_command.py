@@ -16,13 +16,14 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 _PDEATHSIG = 1
+# Those that stop and continue; and SIGPIPE and SIGXFSZ, which look the same whether the kernel or a
+# process sends them. A fault of our own ends us although its signal is blocked.
 _LEFT_ALONE = {
     signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
-    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
-    signal.SIGSYS, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGXCPU, signal.SIGURG, signal.SIGWINCH,
-    signal.SIGCONT,
+    signal.SIGCONT, signal.SIGPIPE, signal.SIGXFSZ,
 }  # fmt: skip
 PASSED_ON = set(signal.valid_signals()) - _LEFT_ALONE
 _FROM_A_PROCESS = 0  # si_code of kill(2) and below; the terminal's and the kernel's are above
@@ -38,13 +39,17 @@ def run(
         OSError: it cannot be started.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
-    witness = _Witness()
+    # Where the caller ignores it, the kernel would keep no end of a child for us.
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        child = _start(program, words, environ, before=_mask_at_start())
-        started(child)
-        return _wait(child, witness)
-    finally:
-        witness.end()
+        with _Witness() as witness:
+            child = _start(program, words, environ, at_end_of_child=before)
+            started(child)
+            return _wait(child, witness)
+    except _NoRoom:
+        _as_at_start(at_end_of_child=before)
+        become(program, words, environ)
+        raise
 
 
 def end_as(code: int) -> None:
@@ -61,26 +66,48 @@ def end_as(code: int) -> None:
     os._exit(128 + number)
 
 
-def _mask_at_start() -> set[int]:
-    return set(_STARTED_WITH)
-
-
 _STARTED_WITH = signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
-def _start(program: str, words: Sequence[str], environ: dict[str, str], before: set[int]) -> int:
+def _as_at_start(at_end_of_child: Any) -> None:
+    signal.signal(signal.SIGCHLD, at_end_of_child)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _STARTED_WITH)
+
+
+class _NoRoom(OSError):
+    """No process or no descriptor is left for us beside CMD, which starts in our place then."""
+
+
+def _fork() -> tuple[int, int, int]:
+    """As os.fork, with a pipe from the child: (pid, its read end, its write end).
+
+    Raises:
+        _NoRoom: there are as many processes or files as may be.
+    """
+    ends: tuple[int, ...] = ()
+    try:
+        ends = os.pipe()
+        return os.fork(), *ends
+    except OSError as error:
+        for end in ends:
+            os.close(end)
+        raise _NoRoom(error.errno, error.strerror) from error
+
+
+def _start(
+    program: str, words: Sequence[str], environ: dict[str, str], at_end_of_child: Any
+) -> int:
     """Start CMD as the shell would have; its pid.
 
     Raises:
         OSError: it cannot be started.
     """
-    read, write = os.pipe()
     me = os.getpid()
-    child = os.fork()
+    child, read, write = _fork()
     if child == 0:
         try:
             _die_with(me)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            _as_at_start(at_end_of_child)
             become(program, words, environ)
         except OSError as error:
             os.write(write, str(error.errno or errno.ENOEXEC).encode())
@@ -140,9 +167,8 @@ class _Witness:
     """A process that only notes signals: what reaches it as well was sent to all, and so to CMD."""
 
     def __init__(self) -> None:
-        self._read, write = os.pipe()
         me = os.getpid()
-        self._pid = os.fork()
+        self._pid, self._read, write = _fork()
         if self._pid == 0:
             try:
                 os.close(self._read)
@@ -170,8 +196,10 @@ class _Witness:
                 return False
             self._heard += [(time.monotonic(), n) for n in data]
 
-    def end(self) -> None:
-        """Take it away."""
+    def __enter__(self) -> _Witness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)

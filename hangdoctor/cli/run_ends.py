@@ -54,8 +54,9 @@ class EndsWatch:
         self._thread = threading.Thread(target=self._run, name="ends", daemon=True)
 
     def start(self) -> None:
-        """Begin; the command runs already."""
-        self._thread.start()
+        """Begin; the command runs already, and goes on where no thread can be had."""
+        with contextlib.suppress(RuntimeError):
+            self._thread.start()
 
     def finish(self, code: int) -> bool:
         """The command has ended: note what its last processes came to, for a moment at most.
@@ -64,7 +65,8 @@ class EndsWatch:
             Whether a rank failed.
         """
         self._stop.set()
-        self._thread.join(timeout=2.0)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=2.0)
         own = self._known.get(self.command)
         if own is not None:
             self._note(own, code, core=False)

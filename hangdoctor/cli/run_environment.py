@@ -50,7 +50,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     """
     before = environ.get("PYTHONPATH", "")
     if os.pathsep in str(STARTUP):
-        _warn(
+        warn(
             f"{STARTUP} has a colon in its path, which PYTHONPATH does not allow: the command runs without the probe"
         )
         return
@@ -63,12 +63,12 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         wanted = Path(told).absolute() if told else folders.root() / name
         where, why = folders.take(wanted, name)
     except OSError as error:
-        _warn(
+        warn(
             f"no folder for black boxes can be made on this machine ({error}): its ranks run without one"
         )
         return
     if why:
-        _warn(f"{why}: black boxes go to {where}")
+        warn(f"{why}: black boxes go to {where}")
     for base in folders.places():
         retention.tidy(base, time.time_ns(), _TIDY_S)
     _warn_of_room(where)
@@ -94,7 +94,7 @@ def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str])
     if os.path.basename(words[0]).partition(".")[0] not in _OPEN_MPI:  # noqa: PTH119
         return
     if any(word in ("-x", "--x") or word.endswith(_LIST) for word in words[1:]):
-        _warn("if Open MPI starts ranks on other nodes, add: -x PYTHONPATH -x HANGDOCTOR_DIR")
+        warn("if Open MPI starts ranks on other nodes, add: -x PYTHONPATH -x HANGDOCTOR_DIR")
         return
     between = environ.get(f"OMPI_MCA_{_LIST}_delimiter") or ";"
     own = [name for name in _OWN if name in environ]
@@ -104,7 +104,8 @@ def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str])
     environ[f"OMPI_MCA_{_LIST}"] = between.join(filter(None, named))
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Print a line on standard error, if there is one."""
     with contextlib.suppress(
         OSError, ValueError
     ):  # standard error is closed: still no reason to stop
@@ -119,7 +120,7 @@ def _warn_of_room(where: Path) -> None:
         return
     free = space.f_bavail * space.f_frsize
     if free < _ROOM:
-        _warn(
+        warn(
             f"only {free / 1e6:.0f} MB are free in {where}, and each rank's black box takes 4 MB: ranks without space run without one. Set HANGDOCTOR_DIR to use another folder"
         )
 

@@ -26,6 +26,8 @@ from ..transport.folder_lock import only_collector
 from . import complete, pipes
 from .watch_flags import watch_flags
 
+_LINGER_S = 60.0  # after the last rank: a launcher may start ranks again
+
 
 @click.command("sidecar")
 @click.option(
@@ -102,7 +104,7 @@ def _target(flags: dict[str, object]) -> str:
 def _watch(folder: Path, target: str, flags: dict[str, Any]) -> bool:
     """Run agents and collector until the job ends; whether a rank was ever seen."""
     keys.make(folder)
-    words = ["--folder", str(folder)]
+    words = ["--folder", str(folder), "--linger", f"{_LINGER_S:.0f}"]
     if flags["job"]:
         words += ["--job", str(flags["job"])]
     commands = _commands(target, flags, words)
@@ -115,8 +117,8 @@ def _watch(folder: Path, target: str, flags: dict[str, Any]) -> bool:
     agents.start()
     try:
         nodes = [command.node for command in commands]
-        more = {"insecure": False, "lonely": 10.0, "dismiss": True, "nodes": nodes}
-        seen = collect(folder, {**flags, **more})
+        more = {"insecure": False, "lonely": 10.0, "dismiss": True, "linger": _LINGER_S}
+        seen = collect(folder, {**flags, **more, "nodes": nodes})
     finally:
         agents.stop()
     if agents.trouble:

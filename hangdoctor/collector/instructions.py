@@ -17,6 +17,7 @@ class Settings(Struct, frozen=True):
     capture_s: float = 6.0  # what an agent gets for its capture
     patience_s: float = 2.0  # beyond that, for the way
     silent_s: float = 5.0  # not heard for this long: silent
+    linger_s: float = 0.0  # the agents stay for this long after the last rank; 0: unknown
     keep_ops: int = 80  # of a rank in a capture
     keep_all_ops: int = 400_000  # of all ranks together: a large job sends fewer of each
     strikes: int = 10  # bad messages before a peer is cut off

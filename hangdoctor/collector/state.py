@@ -36,7 +36,7 @@ from .begin_lines import BeginLines
 from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
 from .crowd_lines import CrowdLines
-from .end_watch import EndWatch
+from .end_watch import EndLine, EndWatch
 from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .node_table import NodeTable
@@ -64,7 +64,7 @@ class Core:
         self.settings = settings
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
-        self._end = EndWatch()
+        self._end, self._end_line = EndWatch(), EndLine(settings.linger_s)
         self.session = session
         self.table = NodeTable(settings, positions)
         self.nodes, self.relays = self.table.nodes, self.table.relays
@@ -244,6 +244,8 @@ class Core:
         for crowd in (self._coming, self._leaving):
             out += crowd.tick(now, len(self.nodes))
         out += self._begin.tick(now, hears)
+        watch = self.watchdog
+        out += map(Log, self._end_line.tick(now, watch.ranks, watch.living, watch.lost))
         stall = self.watchdog.tick(now, hears)
         if stall is not None:
             out += self.captures.stalled(stall, now)

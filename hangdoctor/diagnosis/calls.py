@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ..model.calls import CallTrace, Event, Function
 from ..model.diagnosis import CallsOf, CallsParting
+from ..text.repeats import folded
 from .case import Case
 from .draft import Draft
 from .findings import Clue, Finding, Quoted
@@ -22,6 +23,7 @@ from .wording.terms import long_frame
 _SHOWN = 6  # calls after the parting that are shown of each rank
 # Events in a row that make two histories the same one: the longest of these that is found.
 _ENOUGH = (8, 4, 2)
+_TOGETHER_S = 1.0  # between the beginnings of two traces that were asked for at once
 _RESUMED = 4  # events in a row after which two ranks count as together again
 Step = tuple[str, Function]  # what happened ("call", "return", "exception") to which function
 Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
@@ -67,8 +69,7 @@ def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
 
 def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     """Where the histories of two ranks part."""
-    theirs = _steps(culprit)
-    others = _steps(peer) if peer is not None else []
+    theirs, others, since = _in_both(culprit, peer)
     a, b = part(theirs, others)
     common = 0
     while common < min(a, b) and theirs[a - 1 - common][0] == others[b - 1 - common][0]:
@@ -76,8 +77,37 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     of_culprit = _shown(culprit, _since(theirs, a, common))
     of_peer = _shown(peer, _since(others, b, common)) if peer is not None else None
     alike = wording.step(*theirs[a - 1][0]) if common else ""
-    says = wording.parting(of_culprit, of_peer, alike)
-    return CallsParting(says, of_culprit, of_peer, common, alike=alike)
+    says = wording.parting(of_culprit, of_peer, alike, since)
+    return CallsParting(says, of_culprit, of_peer, common, alike=alike, since=since)
+
+
+def _in_both(culprit: RankView, peer: RankView | None) -> tuple[Steps, Steps, str]:
+    """The steps of both, of the one that was traced for longer only since the other was; and that
+    moment in words, "" where they began together.
+    """
+    theirs = _steps(culprit)
+    others = _steps(peer) if peer is not None else []
+    if peer is None or not theirs or not others:
+        return theirs, others, ""
+    mine_s, theirs_s = _age_s(culprit, theirs[0][1]), _age_s(peer, others[0][1])
+    if abs(mine_s - theirs_s) < _TOGETHER_S:
+        return theirs, others, ""
+    later = culprit if mine_s < theirs_s else peer
+    since = wording.since(min(mine_s, theirs_s), later.rank)
+    return _newer(culprit, theirs, theirs_s), _newer(peer, others, mine_s), since
+
+
+def _age_s(view: RankView, event: Event) -> float:
+    """How long before its capture that was: ages compare between ranks, their clocks may not."""
+    assert view.capture.calls is not None
+    return view.capture.calls.read_s - event.at_ns / 1e9
+
+
+def _newer(view: RankView, steps: Steps, age_s: float) -> Steps:
+    """The steps of the last `age_s` seconds, after the calls that it was in before them."""
+    first = next((n for n, (_, e) in enumerate(steps) if _age_s(view, e) <= age_s), len(steps))
+    inside = {id(event) for event in open_calls([event for _, event in steps[:first]])}
+    return [step for step in steps[:first] if id(step[1]) in inside] + list(steps[first:])
 
 
 def _since(steps: Steps, parted: int, common: int) -> Steps:
@@ -98,12 +128,23 @@ def part(a: Steps, b: Steps) -> tuple[int, int]:
     if shared is None:
         return _same_time(a, b)
     i, j = shared[0] + 1, shared[1] + 1
-    inner = SequenceMatcher(None, [s for s, _ in a[i:]], [s for s, _ in b[j:]], autojunk=False)
-    blocks = [m for m in inner.get_matching_blocks() if _resumes(m)]
+    blocks = [m for m in _matches(a[i:], b[j:]) if _resumes(m)]
     if not blocks:
         return i, j
     last = blocks[-1]
     return i + last.a + last.size, j + last.b + last.size
+
+
+def _matches(a: Steps, b: Steps) -> list[Match]:
+    """The stretches that are the same in both, in order.
+
+    Of equal rounds the last ones are taken: of two histories the ends belong together, where one
+    reaches back further.
+    """
+    back_a, back_b = [s for s, _ in reversed(a)], [s for s, _ in reversed(b)]
+    found = SequenceMatcher(None, back_a, back_b, autojunk=False).get_matching_blocks()
+    blocks = [Match(len(a) - m.a - m.size, len(b) - m.b - m.size, m.size) for m in found if m.size]
+    return blocks[::-1]
 
 
 def _resumes(block: Match) -> bool:
@@ -229,7 +270,8 @@ def _shown(view: RankView, steps: Steps) -> CallsOf:
     every = [e for _, e in _steps(view)]
     inside = [long_frame(trace.functions[e.function]) for e in open_calls(every)]
     age = round(max(0.0, trace.read_s - every[-1].at_ns / 1e9), 1) if every else -1.0
-    said = [wording.step(*step) for step in _briefly([s for s, _ in steps])]
+    rounds = folded([wording.step(*step) for step in _briefly([s for s, _ in steps])], longest=1)
+    said = [wording.times(block[0], number) for block, number in rounds]
     if len(said) > _SHOWN:
         said = [*said[: _SHOWN - 2], f"... {len(said) - _SHOWN + 1} more ...", said[-1]]
     return CallsOf(view.rank, said, inside, age)

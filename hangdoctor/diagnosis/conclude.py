@@ -9,6 +9,7 @@ from .case import Case
 from .draft import Draft
 from .health import why_healthy, why_unknown
 from .position import group_by_operation
+from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
 from .view import RankView
 from .wording import log_words, remaining
@@ -113,7 +114,13 @@ def _line(view: RankView, over: bool) -> RankLine:
         local_rank=capture.local_rank,
         state="gone" if capture.gone else state,
         place=place,
+        unrecorded=_unrecorded(view),
     )
+
+
+def _unrecorded(view: RankView) -> str:
+    shows_nothing = view.capture.ops is not None and box_shows_nothing(view.capture.ops)
+    return view.place.op if shows_nothing and view.waits else ""
 
 
 def _state(view: RankView) -> str:
@@ -122,9 +129,8 @@ def _state(view: RankView) -> str:
 
 def _where(view: RankView) -> str:
     place = view.place
-    op = f"{place.op} " if place.op and place.communicates else ""
+    op = place.op if place.communicates else ""
     if place.frame is not None:
         at = long_frame(place.frame)
-    else:
-        at = "no stack" if view.stack_error else ""
-    return f"{op}{at}".strip()
+        return f"{op} in {at}" if op else at
+    return op or ("no stack" if view.stack_error else "")

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from ..model.operations import RankOps
 from ..stacks.place_rules import GRADIENTS
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Against, Apart, Finding, InOther, NeverReached, Why
 from .ops.evidence import Note, Remark
-from .recorders import by_recorder
+from .recorders import box_shows_nothing, by_recorder
 
 
 def mark(case: Case, findings: list[Finding]) -> list[Finding]:
@@ -36,7 +35,7 @@ def run(case: Case, draft: Draft) -> None:
     unseen = {
         v.rank: v
         for v in case.waiting
-        if v.capture.ops is not None and _shows_nothing(v.capture.ops)
+        if v.capture.ops is not None and box_shows_nothing(v.capture.ops)
     }
     kept: list[Finding] = []
     dropped: list[Finding] = []
@@ -95,7 +94,3 @@ def _count(draft: Draft, by_ops: Finding) -> None:
     lead.story = structs.replace(lead.story, **change)
     lead.confidence = sure(ground)
     lead.add_clues(by_ops.clues)
-
-
-def _shows_nothing(ops: RankOps) -> bool:
-    return ops.source == "blackbox" and not ops.unfinished()

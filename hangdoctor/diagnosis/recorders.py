@@ -24,6 +24,11 @@ def by_recorder(case: Case) -> bool:
     return any(_only_recorded(capture) for capture in free)
 
 
+def box_shows_nothing(ops: RankOps) -> bool:
+    """Whether these are records of a black box, without an operation that has not ended."""
+    return ops.source == "blackbox" and not ops.unfinished()
+
+
 def _box_shows_a_wait(capture: RankCapture) -> bool:
     return capture.ops is not None and bool(capture.ops.unfinished())
 

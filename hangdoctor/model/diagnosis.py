@@ -145,6 +145,7 @@ class CallsParting(Struct):
     peer: CallsOf | None = None
     common: int = 0
     alike: str = ""
+    since: str = ""  # where one was traced later: from when on they are compared
 
 
 class RankLine(Struct):
@@ -157,6 +158,7 @@ class RankLine(Struct):
     local_rank: int
     state: str
     place: str
+    unrecorded: str = ""  # the operation that its stack is in and its black box does not record
 
 
 class Happening(Struct):

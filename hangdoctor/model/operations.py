@@ -14,6 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ..text.group_words import WHOLE_JOB as WHOLE_JOB
 from .group_id import group_uid as group_uid
 from .layout import Layout
 
@@ -44,7 +45,6 @@ def is_unknown(uid: str) -> bool:
     return uid.startswith(_UNKNOWN_GROUP)
 
 
-WHOLE_JOB = "the whole job"
 _WORLD_NAMES = ("default_pg", "world", "default")
 
 

@@ -25,6 +25,8 @@ import psutil
 
 from .._version import __version__
 from ..readers import discover, pyspy
+from ..text.job_names import short_job
+from ..text.plural import count
 from . import gpu, tools
 from .readings import Check, NodeReadings, PreflightOptions
 
@@ -265,7 +267,11 @@ def check_left_over() -> Check:
     jobs = discover.find_jobs()
     if not jobs:
         return Check("left over", "ok", "no rank is running here")
-    said = "; ".join(f"{j.key}: {len(j.ranks)} ranks, pid {j.ranks[0].pid}" for j in jobs[:4])
+    said = "; ".join(
+        f"{short_job(j.key)}: {count(len(j.ranks), 'rank')}, pid {j.ranks[0].pid}" for j in jobs[:4]
+    )
+    if len(jobs) > 4:
+        said += f"; and {count(len(jobs) - 4, 'more job')}"
     return Check(
         "left over",
         "warn",

@@ -80,9 +80,7 @@ def ended_run(folder: Path, now_ns: int) -> Ended | None:
     """The run of this folder if it has boxes, and none of them is in use."""
     if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.getuid():
         return None
-    files = [
-        p for p in folder.iterdir() if p.suffix in _OURS and p.is_file() and not p.is_symlink()
-    ]
+    files = [p for p in folder.iterdir() if _is_ours(p)]
     beats = [_last_beat(p, now_ns) for p in files if p.suffix == fmt.SUFFIX]
     if not beats:  # of a program without Python
         beats = [_last_event(p) for p in files if p.suffix == fmt.NCCL_SUFFIX]
@@ -90,6 +88,13 @@ def ended_run(folder: Path, now_ns: int) -> Ended | None:
     if not known or len(known) < len(beats):
         return None
     return Ended(folder, files, max(known))
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it may be a file of ours, or the socket of a rank that was killed."""
+    if path.is_symlink() or path.suffix not in _OURS:
+        return False
+    return path.is_socket() if path.suffix == ".sock" else path.is_file()
 
 
 def runs(root: Path, now_ns: int) -> list[tuple[Path, Ended | None]]:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from . import flight, folder, retention, signatures, torchnames
+from . import flight, folder, retention, signatures, stand_ins, torchnames
 from . import format as fmt
 from .box import BoxWriter
 from .identity import host, job_key, megabytes
@@ -81,6 +81,7 @@ class Probe(Holder):
             and self._kept is None
             and not self.broken
             and self._maker != _thread.get_ident()
+            and not stand_ins.are_there()
         ):
             with self._making:
                 self._maker = _thread.get_ident()
@@ -116,6 +117,9 @@ class Probe(Holder):
         """The process group exists: learn ranks, tidy up after predecessors, show signs of life."""
         signatures.learn_torch()
         recorder.learn_world()
+        if stand_ins.are_there():
+            self._show_life(recorder)
+            return
         folder.prune(recorder.box.path.parent, torchnames.own_rank()[0], host())
         self._trace_as_told(recorder)
         self._show_life(recorder)
@@ -135,13 +139,16 @@ class Probe(Holder):
         try:
             beats.begun.release()
             while not self.broken:
-                self._listen(recorder)
-                recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
-                recorder.box.put(fmt.H_BEAT_MONO, time.monotonic_ns())
+                try:
+                    self._listen(recorder)
+                    recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
+                    recorder.box.put(fmt.H_BEAT_MONO, time.monotonic_ns())
+                except Exception as error:
+                    # Else of a stand-in of the job's, for `os.lstat`: none of its code is above this thread to catch it.
+                    if is_ours(error):
+                        self.fail(error)
                 if beats.stop.acquire(timeout=_BEAT_S):
                     return
-        except Exception as error:
-            self.fail(error)
         finally:
             beats.stopped.release()
 
@@ -282,7 +289,7 @@ class Probe(Holder):
         if not is_ours(error):
             raise error
         kept, self.recorder, self.broken = self._kept, None, True
-        if kept is not None:
+        if kept is not None and not stand_ins.are_there():
             kept.box.note(
                 f"switched off: {said(error)} at {place(error.__traceback__)}", fmt.SWITCHED_OFF
             )

@@ -20,6 +20,7 @@ from ..time_limit import in_time
 from . import connections, proc
 from .discover import Found, Job
 from .jobnames import job_key
+from .own_numbers import numbers
 from .rank_environment import is_launcher
 
 _LIBRARIES = (b"libtorch", b"libmpi", b"libnccl", b"jaxlib")
@@ -46,14 +47,14 @@ class Member(Struct):
 
 
 class Family(Struct):
-    """Ranks of one job on this host, in the order of their ranks."""
+    """Ranks of one job on this host, in the order of `ranks`, their numbers."""
 
     key: str
     parent: int
     members: list[Member]
-    first: int  # rank of the first member
+    ranks: list[int]
     world_size: int
-    by_order: bool  # no variable numbers them: the order of their start does
+    by_order: bool  # nothing of their own numbers them: the order of their start does
 
 
 def with_families(
@@ -124,13 +125,13 @@ def job_below(parent: int) -> Job | None:
 
 def _job(family: Family) -> Job:
     ranks = []
-    for place, member in enumerate(family.members):
+    for place, (rank, member) in enumerate(zip(family.ranks, family.members, strict=True)):
         process = psutil.Process(member.pid)
         ranks.append(
             Found(
                 member.pid,
                 member.ppid,
-                rank=family.first + place,
+                rank=rank,
                 world_size=family.world_size,
                 local_rank=place,
                 local_world_size=len(family.members),
@@ -144,7 +145,7 @@ def _job(family: Family) -> Job:
     notes = []
     if family.by_order:
         notes.append(
-            f"no process of this job has a rank in its environment: ranks are numbered in the order "
+            f"no process of this job has a rank in its environment or arguments: ranks are numbered in the order "
             f"in which process {family.parent} started them"
         )
     return Job(family.key, ranks, max(r.started for r in ranks), notes)
@@ -183,7 +184,12 @@ def _family(parent: int, children: list[int]) -> Family | None:
 def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family | None:
     local = [m.local_rank for m in members]
     told = min(local) >= 0 and len(set(local)) == len(local)
+    if any("RANK" in m.environ for m in members):
+        return None  # its ranks have numbers
     members = sorted(members, key=lambda m: (m.local_rank if told else 0, m.started, m.pid))
+    own_numbers = None if told else numbers([m.argv for m in members], [m.environ for m in members])
+    if own_numbers is not None and own is None:
+        return _by_own_numbers(parent, members, own_numbers)
     # Lightning's launcher is the first rank of its node: it starts the others and goes on itself.
     if own is not None and (not told or 0 not in local):
         members = [own, *members]
@@ -192,10 +198,24 @@ def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family 
     node = max(0, number_in(environ.get("NODE_RANK", environ.get("GROUP_RANK", ""))))
     world = number_in(environ.get("WORLD_SIZE", ""))
     world = world if size <= world < MAX_RANKS else size * (node + 1)
-    if any("RANK" in m.environ for m in members):
-        return None  # its ranks have numbers
-    key = readable(job_key(environ, parent))
-    return Family(key, parent, members, node * size, world, by_order=not told)
+    ranks = list(range(node * size, (node + 1) * size))
+    return Family(_key(members, parent), parent, members, ranks, world, by_order=not told)
+
+
+def _by_own_numbers(parent: int, members: list[Member], ranks: list[int]) -> Family:
+    """A family whose members say their ranks; it may have more on other nodes."""
+    order = sorted(range(len(members)), key=lambda place: ranks[place])
+    members = [members[place] for place in order]
+    world = number_in(members[-1].environ.get("WORLD_SIZE", ""))
+    least = max(*ranks, len(ranks) - 1) + 1
+    world = world if least <= world < MAX_RANKS else least
+    return Family(
+        _key(members, parent), parent, members, sorted(ranks), world_size=world, by_order=False
+    )
+
+
+def _key(members: list[Member], parent: int) -> str:
+    return readable(job_key(members[-1].environ, parent))
 
 
 def _member(pid: int) -> Member | None:

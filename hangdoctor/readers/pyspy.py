@@ -41,6 +41,7 @@ _LOWEST = 19  # nice
 _END_S = 1.0  # for py-spy to end after a signal
 MAX_NAME = 4096  # characters of a name or path that are kept
 _CODE_FRAMES = 24  # source lines are read for this many frames of a stack, from the innermost
+_CODE = 240  # characters of the call that a frame makes
 
 
 _running: dict[subprocess.Popen[bytes], bool] = {}  # whether it holds the process that it reads
@@ -350,7 +351,7 @@ def _group_of(local_values: list[dict[str, Any]]) -> str:
 
 
 def source_line(file: str, line: int) -> str:
-    """The stripped source line, cut to 160 characters; empty where the file is not readable here."""
+    """The call that a frame makes, as one line, cut; empty where the file is not readable here."""
     if not file.endswith(".py") or not file.startswith("/"):
         return ""
-    return redaction.code(sources.line(file, line)[:160])
+    return redaction.code(sources.call(file, line)[:_CODE])

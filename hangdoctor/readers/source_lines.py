@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 import time
 import tokenize
@@ -17,6 +18,9 @@ from pathlib import Path
 _PATIENCE_S = 2.0  # for one file
 _PAUSE_S = 60.0  # after one that did not come
 _MAX_CHARACTERS = 8 << 20
+_MOST_LINES = 12  # that a call goes on
+# Strings, and comments after them.
+_TEXT = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|#.*""")
 
 
 class Sources:
@@ -32,6 +36,21 @@ class Sources:
         """One line without its ends; empty where the file is not readable here, or not in time."""
         lines = self.lines(file)
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    def call(self, file: str, number: int) -> str:
+        """The line, and where it leaves a bracket open, what follows up to the closing one, as one
+        line: formatters put a call's `group=` on a line of its own.
+        """
+        lines = self.lines(file)
+        if not 0 < number <= len(lines):
+            return ""
+        whole = lines[number - 1].strip()
+        text = _without_comment(whole)
+        for line in lines[number : number + _MOST_LINES]:
+            if _depth(text) <= 0:
+                break
+            text = _joined(text, _without_comment(line))
+        return text if whole != text and not _depth(text) else whole
 
     def lines(self, file: str) -> list[str]:
         """All lines; none where the file is not readable here, or not in time."""
@@ -51,6 +70,22 @@ class Sources:
             return []
         self._files[file] = found
         return found
+
+
+def _without_comment(line: str) -> str:
+    return _TEXT.sub(lambda found: found[1] or "", line).strip()
+
+
+def _joined(text: str, line: str) -> str:
+    if line[:1] in (")", "]", "}"):
+        return text.removesuffix(",") + line
+    return text + ("" if text.endswith(("(", "[", "{")) else " ") + line
+
+
+def _depth(text: str) -> int:
+    """Brackets that are open at its end, those in strings aside."""
+    bare = _TEXT.sub("", text)
+    return sum(bare.count(c) for c in "([{") - sum(bare.count(c) for c in ")]}")
 
 
 def _lines_of(file: str) -> list[str]:
@@ -75,4 +110,5 @@ def _may_be_shown(fd: int) -> bool:
 
 _sources = Sources()
 line = _sources.line
+call = _sources.call
 lines = _sources.lines

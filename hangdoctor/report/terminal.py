@@ -213,6 +213,9 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
         for evidence in cause.evidence[: 2 if n else 6]:
             who = f"{_ranks(evidence.ranks, 24)}: " if evidence.ranks else ""
             yield f"  {evidence.source:<7} {who}{escape(evidence.says)}"
+        more = len(cause.evidence) - (2 if n else 6)
+        if more > 0:
+            yield f"  [dim]and     {more} more (--json and the page list them)[/]"
         yield from _alternatives(cause)
 
 
@@ -239,7 +242,8 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
     yield "[bold]last Python calls[/] (hangdoctor trace)"
     if parting.common:
-        yield f"  both     the same {parting.common} events, until they {escape(parting.alike)}"
+        since = f", {parting.since}" if parting.since else ""
+        yield f"  both     the same {count(parting.common, 'event')}{since}, until they {escape(parting.alike)}"
     for of, colour in ((parting.culprit, "bold red"), (parting.peer, "cyan")):
         if of is not None:
             label = f"rank {of.rank}"

@@ -60,6 +60,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
         settle_s=flags["settle"],
         capture_s=flags["capture_timeout"],
         expected=frozenset(flags.get("nodes", ())),
+        linger_s=flags.get("linger", 0.0),
     )
     core = Core(
         settings,

@@ -30,7 +30,7 @@ from ..model.diagnosis import Cause, Diagnosis
 from ..text.job_names import short_job
 from ..text.plain import safe_name
 from ..text.ranges import format_ranks
-from . import bundle
+from . import bundle, unrecorded_waits
 
 _ID = re.compile(r"^[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,80}$")
 _QUERY_S = 20.0
@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS incidents (
     id TEXT PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, state TEXT NOT NULL,
     status TEXT NOT NULL DEFAULT '', kind TEXT NOT NULL DEFAULT '', ranks TEXT NOT NULL DEFAULT '',
     summary TEXT NOT NULL DEFAULT '', actions TEXT NOT NULL DEFAULT '', advice TEXT NOT NULL DEFAULT '',
-    hang TEXT NOT NULL DEFAULT '', layout TEXT NOT NULL DEFAULT '');
+    hang TEXT NOT NULL DEFAULT '', layout TEXT NOT NULL DEFAULT '', unrecorded TEXT NOT NULL DEFAULT '');
 CREATE TABLE IF NOT EXISTS memory (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
 
@@ -62,6 +62,7 @@ class Incident(Struct):
     advice: str = ""
     hang: str = ""  # the same for all captures of one hang; "" where the verdict names no rank
     layout: str = ""  # "dp,pp,tp" where it is known
+    unrecorded: str = ""  # ranks in operations that no black box records (`unrecorded_waits`)
 
 
 _COLUMNS = ", ".join(Incident.__struct_fields__)
@@ -278,6 +279,7 @@ def _add_columns(db: sqlite3.Connection) -> None:
 def _row(id: str, diagnosis: Diagnosis, at: float, reason: str) -> Incident:
     row = Incident(id, diagnosis.job.id, at, reason, state="saved")
     row.status, row.summary = diagnosis.status, diagnosis.summary
+    row.unrecorded = unrecorded_waits.as_text(diagnosis.ranks)
     if diagnosis.causes:
         first = diagnosis.causes[0]
         row.kind, row.ranks = first.kind, format_ranks(first.ranks)

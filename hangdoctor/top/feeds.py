@@ -7,8 +7,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,12 +23,12 @@ from ..readers import blackbox, job_choice, job_words, proc, pyspy
 from ..readers.discover import Job
 from ..text.durations import duration
 from ..text.job_names import short_job
-from ..text.plain import safe_name
 from ..text.plural import count
 from ..text.ranges import number_in
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
 from ..watch.live_ranks import STILL_S, Picture, RankRow, age_s, look, row_of
+from .own_capture import OwnCapture
 
 _TIMEOUT_S = 5.0
 _CAPTURE_S = 90.0
@@ -109,6 +107,7 @@ class LocalSource:
         self.node = os.uname().nodename
         self._waits: dict[int, float] = {}
         self._pace = Pace()
+        self._captured = OwnCapture()
 
     def look(self) -> LiveRanks:
         """The ranks that are here now; the first looks cannot tell yet who uses its processor."""
@@ -118,6 +117,7 @@ class LocalSource:
         for row in rows:
             if row.state == "still":
                 row.op = _kernel_call(row.pid)
+        self._captured.mark(rows)
         self._waits = {
             one.rank: smoothed(self._waits.get(one.rank, -1.0), one.waits) for one in told
         }
@@ -147,33 +147,7 @@ class LocalSource:
         Raises:
             CollectorError: it failed, or did not end.
         """
-        job = self.watched.job or self.job
-        bundle = f"hangdoctor-{safe_name(short_job(job))}-{time.strftime('%Y%m%d-%H%M%S')}"
-        command = [
-            sys.executable,
-            "-m",
-            "hangdoctor",
-            "dump",
-            "--local",
-            "--quiet",
-            "--job",
-            job,
-            "--bundle",
-            bundle,
-        ]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_CAPTURE_S
-            )
-        except subprocess.TimeoutExpired:
-            raise CollectorError(
-                "the capture did not finish", "Try: hangdoctor dump --local"
-            ) from None
-        said = done.stdout.decode(errors="replace").strip()
-        if done.returncode or not said:
-            words = done.stderr.decode(errors="replace").strip().splitlines()
-            raise CollectorError(words[0] if words else "the capture failed")
-        return f"{said} ({bundle})"
+        return self._captured.run(self.watched.job or self.job)
 
     def detail(self, row: RankRow) -> list[str]:
         """Its process, its last operations and the stack of its main thread, read now."""

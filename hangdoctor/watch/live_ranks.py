@@ -54,6 +54,7 @@ class RankRow(Struct):
     box: bool = False
     behind_s: float = 0.0
     lag_s: float = 0.0
+    stood_s: float = 0.0  # of a rank that has ended: without progress before its end
 
 
 class Standing(Struct):
@@ -123,6 +124,7 @@ def row_of(told: RankNow, node: str, idle_s: float, silent: bool = False) -> Ran
         seq=told.seq,
         pid=told.pid,
         box=told.box,
+        stood_s=max(0.0, told.idle_s - told.over_s) if told.over else 0.0,
     )
 
 

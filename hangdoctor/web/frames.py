@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from ..storage.incidents import Incident
+from ..text.job_names import short_job
 from ..watch.live_ranks import RankRow, Standing
 from ..watch.rank_states import CODES, UNTIMED
 from .snapshot import Board, Look
@@ -61,6 +62,7 @@ class Status(Struct):
     incident: str = ""  # id of the newest incident of this hang
     layout: list[int] = []  # sizes of dp, pp, tp; empty where they are not known
     ended: Ended | None = None
+    job_names: list[str] = []  # of `jobs`, as people say them
     time: float = 0.0  # time of day at the collector, for who has a clock that is wrong
 
 
@@ -116,6 +118,7 @@ def status_of(board: Board, look: Look) -> Status:
         incident=stands.incident,
         layout=board.layout(look),
         ended=stands.ended,
+        job_names=[short_job(job)[:_MAX_NAME] for job, _ in jobs],
         time=round(now.wall, 1),
     )
 

@@ -13,6 +13,8 @@ from msgspec import Struct
 from ..collector.view import Now
 from ..errors import HangdoctorError
 from ..storage.incidents import Incident, Incidents
+from ..storage.unrecorded_waits import from_text
+from ..watch import unrecorded
 from ..watch.arrival_lag import Pace, per_iteration
 from ..watch.live_ranks import Picture, RankRow, look
 from .collector_mirror import Mirror
@@ -71,11 +73,25 @@ class Board:
             self._looked_at = mono
             self._number += 1
             job = max(now.jobs, key=lambda j: now.jobs[j], default="")
-            picture = look(rows, job, max(now.world_size, sum(r.state != "unseen" for r in rows)))
+            size = max(now.world_size, sum(r.state != "unseen" for r in rows))
+            picture = look(rows, job, size)
+            if picture.counts.get("outside") and self._mark(rows, picture, now.wall):
+                picture = look(rows, job, size)
             pace = self._pace.step(mono, picture.iteration[0])
             per_iteration(rows, pace)
             self._look = Look(number=self._number, rows=rows, now=now, picture=picture, pace_s=pace)
         return self._look
+
+    def _mark(self, rows: list[RankRow], picture: Picture, wall: float) -> bool:
+        """Add what the newest capture of this hang has seen in stacks alone; whether there was
+        any.
+        """
+        incidents = self.rows()
+        of_now = standstill(rows, picture, wall, incidents).incident
+        newest = next((i for i in incidents if i.id == of_now and i.unrecorded), None)
+        if newest is None:
+            return False
+        return unrecorded.mark(rows, from_text(newest.unrecorded), wall - newest.at)
 
     def standstill(self, look: Look) -> Standstill:
         """Since when the job of that look waits, and the incident about it."""

@@ -20,11 +20,14 @@ _BAD = ("hang", "slow", "failed")  # status of a diagnosis
 
 
 class Ended(Struct, frozen=True):
-    """All ranks that were seen have ended. `at` is the last progress of any of them, as time of day."""
+    """All ranks that were seen have ended. `at` is the end of the last one, `progress` the last
+    progress of any of them, as times of day.
+    """
 
     at: float
     how: str
     lost: str
+    progress: float = 0.0
 
 
 class Standstill(Struct, frozen=True):
@@ -42,7 +45,7 @@ def standstill(
     seen = [r for r in rows if r.state != "unseen"]
     if seen and all(r.state in _OVER for r in seen):
         ended = _ended(seen, wall)
-        return Standstill(incident=_newest(incidents, ended.at), ended=ended)
+        return Standstill(incident=_newest(incidents, ended.progress), ended=ended)
     stuck = [s for s in picture.standings if s.state == "waiting" or s.holds]
     longest = max((s.for_s for s in stuck if s.state == "waiting"), default=0.0)
     if longest < STILL_S:
@@ -74,12 +77,13 @@ def _newest(incidents: Sequence[Incident], since: float) -> str:
 
 def _ended(seen: Sequence[RankRow], wall: float) -> Ended:
     at = wall - min(r.idle_s for r in seen)
+    progress = wall - min(r.idle_s + r.stood_s for r in seen)
     died = [r.rank for r in seen if r.state == "gone"]
     last = max(r.iteration for r in seen)
     reached = f"Iteration {last} was the last." if last >= 0 else ""
     if not died:
         how = f"All {len(seen)} ranks finished." if len(seen) > 1 else "Its only rank finished."
-        return Ended(at=at, how=how, lost=reached)
+        return Ended(at=at, how=how, lost=reached, progress=progress)
     names = format_ranks(died)
     if len(names) > _MAX_RANKS:
         names = f"{len(died)} ranks"
@@ -88,4 +92,4 @@ def _ended(seen: Sequence[RankRow], wall: float) -> Ended:
         which = names
     how = f"{which} ended without finishing: killed, or by an error."
     lost = f"{reached} The work since the last checkpoint is lost.".strip()
-    return Ended(at=at, how=how, lost=lost)
+    return Ended(at=at, how=how, lost=lost, progress=progress)

@@ -10,11 +10,14 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from hangdoctor import probe
+from hangdoctor.agents.ranks import Ranks
+from hangdoctor.clock import SystemClock
+from hangdoctor.top.feeds import LocalSource, settled
 from tests.support.plain_ranks import dump, processes, ranks
 from tests.support.ports import free_port
 from tests.support.stage import hangdoctor, switches, wait_until
@@ -25,24 +28,43 @@ STARTUP = Path(probe.__file__).parent / "startup"
 ROOT = Path(probe.__file__).parents[2]
 
 
-Hung = Callable[[str, bool], tuple[Path, dict[str, Any]]]
+class Seen(NamedTuple):
+    """Four ranks that hung, while they lived; `in_top` before and after its `c`, with boxes."""
+
+    folder: Path
+    verdict: dict[str, Any]
+    in_top: list[str]
+
+
+Hung = Callable[[str, bool], Seen]
 
 
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Hung:
-    """The folder of four ranks that hung for a reason, with or without black boxes, and the verdict
-    on them while they lived; each job is run once.
-    """
+    """Ranks that hang for a reason, with or without black boxes; each job is run once."""
 
     @functools.cache
-    def of(fault: str, boxes: bool) -> tuple[Path, dict[str, Any]]:
-        folder = tmp_path_factory.mktemp("hung")
-        return folder, _verdict(folder, fault, boxes)
+    def of(fault: str, boxes: bool) -> Seen:
+        return _seen(tmp_path_factory.mktemp("hung"), fault, boxes)
 
     return of
 
 
-def _verdict(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
+def _in_top(folder: Path, job: str) -> list[str]:
+    """The sentence at first, and after a capture."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setenv("HANGDOCTOR_DIR", str(folder / "boxes"))
+        watched = Ranks(lambda found: found.is_named(job))
+        source = LocalSource(watched, job)
+        before = settled(source, SystemClock()).picture.sentence
+        source.capture()
+        after = source.look().picture.sentence
+        watched.close()
+        return [before, after]
+
+
+def _seen(folder: Path, fault: str, boxes: bool) -> Seen:
     port = free_port()
     environ = {"OMP_NUM_THREADS": "1", "HANGDOCTOR_DIR": str(folder / "boxes")}
     environ |= {"PYTHONPATH": f"{STARTUP}:{ROOT}"} if boxes else {}
@@ -62,17 +84,19 @@ def _verdict(folder: Path, fault: str, boxes: bool) -> dict[str, Any]:
             return seen == before
 
         wait_until(rests, "no rank's main thread runs")
-        verdict = dump(folder, f"127.0.0.1:{port}", env=os.environ | environ)
+        job = f"127.0.0.1:{port}"
+        verdict = dump(folder, job, env=os.environ | environ)
+        in_top = _in_top(folder, job) if boxes else []
         for pid in pids:  # so that none sees another one end
             os.kill(pid, signal.SIGSTOP)
-        return verdict
+        return Seen(folder, verdict, in_top)
 
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
 def test_who_returned_before_the_collective_is_named_with_the_line_where_they_part(
     hung: Hung, boxes: bool
 ) -> None:
-    [cause] = hung("empty", boxes)[1]["causes"]
+    [cause] = hung("empty", boxes).verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [3])
     assert "rank 3 is at main (ddp_job.py:" in cause["advice"].lower()
     if boxes:
@@ -83,16 +107,21 @@ def test_who_returned_before_the_collective_is_named_with_the_line_where_they_pa
 
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
 def test_who_alone_made_the_collective_is_named(hung: Hung, boxes: bool) -> None:
-    [cause] = hung("only_first", boxes)[1]["causes"]
+    _, verdict, in_top = hung("only_first", boxes)
+    [cause] = verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
     assert "rank 0 is at main (ddp_job.py:" in cause["advice"].lower()
     if boxes:
         assert "extra call" in cause["summary"] and "#" in cause["summary"]
         assert cause["confidence"] >= 0.6 and "fewer batches" in cause["summary"]
+        reduces = ["", *["gradient all_reduce in backward"] * 3]
+        assert [r["unrecorded"] for r in verdict["ranks"]] == reduces
+        assert in_top[0].startswith("Ranks 1-3") and "not in any recorded operation" in in_top[0]
+        assert "4 ranks have been waiting in 2 operations" in in_top[1]
 
 
 def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(hung: Hung) -> None:
-    folder, _ = hung("only_first", True)
+    folder = hung("only_first", True).folder
     done = hangdoctor("diagnose", str(folder / "boxes"), "--json", "-", cwd=folder)
     [cause] = json.loads(done.stdout)["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])

@@ -41,7 +41,15 @@ def test_without_a_folder_it_is_the_newest_job_and_that_is_said(tmp_path: Path) 
     )
     keep(jobs / "slurm-2", [2], 1.5e9)
     found = run(tmp_path, "list")
-    assert "Rank 2" in found.stdout and len(found.stdout.splitlines()) == 1
+    head, only = found.stdout.splitlines()
+    assert head.split()[:2] == ["ID", "TIME"] and head.split()[-4:] == [
+        "STATUS",
+        "KIND",
+        "RANKS",
+        "VERDICT",
+    ]
+    for name, value in (("TIME", "2023-11-1"), ("KIND", "stopped"), ("VERDICT", "Rank 2")):
+        assert head.index(name) == only.index(value)
     assert (
         "incidents of ~/.hangdoctor/jobs/slurm-2, the newest; there are slurm-2, slurm-1 (--job NAME)"
         in found.stderr

@@ -82,6 +82,10 @@ def of(kind: type, out: list[Instruction]) -> list[Instruction]:
     return [i for i in out if isinstance(i, kind)]
 
 
+def logs(out: list[Instruction]) -> list[str]:
+    return [i.text for i in out if isinstance(i, Log)]
+
+
 def replies(out: list[Instruction]) -> list[object]:
     return [i.message for i in out if isinstance(i, Send)]
 
@@ -192,6 +196,31 @@ def test_silence_and_refusal_and_ended_ranks_each_say_what_they_are() -> None:
     assert [(s.node, s.ranks) for s in done.capture.silent] == [("n1", [0, 1])]
     assert "refused to capture: busy" in done.capture.silent[0].why
     assert [(r.rank, r.gone) for r in done.capture.ranks()] == [(2, True), (3, True)]
+
+
+def test_the_end_of_the_job_is_said_at_once_with_what_is_waited_for() -> None:
+    talk = Talk(linger_s=60.0)
+    talk.hello("n1")
+    talk.report("n1", ranks=(0, 1))
+    assert not logs(talk.tick())
+
+    def ends(seq: int, *finished: bool) -> list[str]:
+        """The lines of the ticks after a report that ranks have ended; of the others, that they run."""
+        told = [
+            msg.RankNow(r, box=True, over=True, finished=clean) for r, clean in enumerate(finished)
+        ]
+        told += [msg.RankNow(r, box=True) for r in range(len(finished), 2)]
+        talk.say("a-n1", msg.Report(seq, 1, 0.0, told))
+        return [line for _ in range(5) for line in logs(talk.tick())]
+
+    assert not ends(2, True)
+    waits = "waiting 60 s for ranks that start again (Ctrl-C ends now)"
+    assert ends(3, True, True) == [f"the job has ended: all 2 ranks have finished; {waits}"]
+    assert not ends(4, True, True)
+    assert "ranks of the job have started again" in ends(5)
+    assert f"the job has ended: all 2 ranks have ended, 1 without finishing; {waits}" in ends(
+        6, True, False
+    )
 
 
 def test_a_node_that_never_answers_is_waited_for_until_the_deadline_only() -> None:

@@ -13,12 +13,12 @@ from hangdoctor.model.diagnosis import CallsParting
 _KINDS = {">": "call", "<": "return", "!": "exception", "=": "open", "-": "begin"}
 
 
-def history(rank: int, text: str, late_s: float = 0.0) -> RankCapture:
+def history(rank: int, text: str, late_s: float = 0.0, began_s: float = 1000.0) -> RankCapture:
     """A rank whose main thread did `>f <f`: one step a millisecond, `late_s` after the others by
     its clock.
     """
     trace = CallTrace(
-        rank, 100 + rank, "tracing", base_ns=int((1000 + late_s) * 1e9), read_s=1010 + late_s
+        rank, 100 + rank, "tracing", base_ns=int((began_s + late_s) * 1e9), read_s=1010 + late_s
     )
     trace.threads = [CallThread(100 + rank, "MainThread")]
     for n, word in enumerate(text.split()):
@@ -141,3 +141,38 @@ def test_what_has_returned_is_not_open() -> None:
 def test_of_a_loops_last_round_only_what_is_new_is_told() -> None:
     found = parting("=main >f <f >f <f >g >stuck", "=main >f <f >f <f >g >reduce")
     assert found.common == 6 and found.alike.startswith("called g")
+
+
+ON = ">step >load <load >forward <forward <step "
+
+
+@pytest.mark.parametrize("later", [2, 3])
+@pytest.mark.parametrize("late_s", [0.0, 3600.0])
+def test_a_trace_that_began_later_is_compared_with_the_end_of_the_other(
+    later: int, late_s: float
+) -> None:
+    """Its rounds are in each earlier round of the other, too."""
+    ends = {3: "=main " + ON * 5 + ">step >load <load >stuck"}
+    ends[2] = "=main " + ON * 5 + ">step >load <load >forward >reduce"
+    ends[5 - later] = ends[5 - later].replace("=main ", "=main " + ON * 1000, 1)
+    began = {later: 1006.0, 5 - later: 1000.0}  # 6,000 steps of a millisecond
+    culprit = view_rank(history(3, ends[3], began_s=began[3]))
+    peer = view_rank(history(2, ends[2], late_s, began_s=began[2]))
+    found = compare(culprit, peer)
+    assert found.peer is not None
+    assert said(found.culprit.calls) == "called stuck"
+    assert said(found.peer.calls) == "called forward; called reduce"
+    assert found.common >= 5 * 6 + 3
+    assert found.since == f"for the last 4 s, in which rank {later} was traced too"
+    assert f"{found.since}, ranks 3 and 2 did the same until both returned from load" in found.says
+
+
+def test_traces_that_began_together_say_nothing_of_it() -> None:
+    found = parting("=main " + ON * 9 + ">stuck", "=main " + ON * 9 + ">step", 3600.0)
+    assert not found.since and found.says.startswith("ranks 3 and 2 did the same until")
+
+
+def test_repeated_steps_are_said_once() -> None:
+    found = parting("=main >step " + ">poll <poll " * 40 + ">poll", "=main >step >reduce")
+    assert said(found.culprit.calls).startswith("ran poll") and len(found.culprit.calls) == 2
+    assert found.culprit.calls[0].endswith(" x 40")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import sys
 import sysconfig
+import time
+from pathlib import Path
 
 import pytest
 
 from hangdoctor.probe import ending
+from hangdoctor.probe import format as fmt
+from hangdoctor.probe.identity import host
 
 ANSWERS = """
 def wrap(work):
@@ -41,3 +48,53 @@ def test_an_exit_by_a_library_is_the_exception_that_it_answers() -> None:
 
 def test_an_exit_of_the_jobs_own_is_an_exit() -> None:
     assert ended("/home/u/train.py")[:2] == ["SystemExit", "1"]
+
+
+def test_what_does_not_print_is_a_blank() -> None:
+    """A line of the record is one line, whatever the job says."""
+    assert ending.of_exception(KeyError("a\nb\tc\x1b[31m"))[1] == "KeyError\n'a\\nb\\tc\\x1b[31m'"
+    assert ending.of_exception(ValueError("a\nb\tc\x1b"))[1] == "ValueError\na b c "
+
+
+def written(path: Path, text: str) -> tuple[int, float, str]:
+    """(kind, moment, text) as they are in the box then."""
+    path.write_bytes(bytes(fmt.HEADER_BYTES))
+    ending.write(path, path.stat(), fmt.BY_EXCEPTION, text)
+    data = path.read_bytes()
+    [kind], [at], [raw] = (
+        struct.unpack_from(how, data, offset)
+        for offset, how in (fmt.H_END_KIND, fmt.H_END_AT, fmt.H_END_TEXT)
+    )
+    return kind, at / 1e9, raw.rstrip(b"\0").decode()
+
+
+def test_the_end_has_its_kind_its_moment_and_whole_lines(tmp_path: Path) -> None:
+    before = time.time()
+    kind, at, text = written(tmp_path / "box", "ValueError\nsaid")
+    assert (kind, text) == (fmt.BY_EXCEPTION, "ValueError\nsaid") and before <= at <= time.time()
+    room = struct.calcsize(fmt.H_END_TEXT[1]) - 1
+    line = "x" * 99 + "\n"
+    fits = (line * 20)[: room - 1] + "y"
+    assert written(tmp_path / "box", fits)[2] == fits
+    assert written(tmp_path / "box", fits + "z")[2] == (line * 19)[:-1], "half a line is none"
+
+
+def test_who_notes_the_ends_holds_a_file_of_its_own(tmp_path: Path) -> None:
+    assert not ending.is_watched(tmp_path)
+    for name in (f"{host()}-1{fmt.ENDS_SUFFIX}", f"{host()}-2{fmt.ENDS_SUFFIX}"):
+        (tmp_path / name).write_text("")
+    (tmp_path / f"{host()}-0{fmt.ENDS_SUFFIX}").symlink_to(
+        tmp_path / f"{host()}-1{fmt.ENDS_SUFFIX}"
+    )
+    descriptors = len(os.listdir("/proc/self/fd"))
+    assert not ending.is_watched(tmp_path), "it has ended"
+    with (tmp_path / f"{host()}-2{fmt.ENDS_SUFFIX}").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert ending.is_watched(tmp_path)
+        if os.geteuid() == 0:
+            os.chown(file.fileno(), 65_533, -1)
+            assert not ending.is_watched(tmp_path), "anyone could hold one"
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    with (tmp_path / f"another-1{fmt.ENDS_SUFFIX}").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert not ending.is_watched(tmp_path), "of another machine"

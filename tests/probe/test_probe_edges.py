@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import _thread
 import os
+import signal
+import struct
 import sys
+import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from hangdoctor.probe import call_forms, retention, signatures, steps, torchnames
+from hangdoctor.probe import (
+    call_forms,
+    identity,
+    retention,
+    signatures,
+    state,
+    steps,
+    still_written,
+    torchnames,
+)
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as calls_fmt
 from hangdoctor.probe.calls import request
+from hangdoctor.probe.calls import ring as calls_ring
 from hangdoctor.probe.calls.ring import Ring
-from hangdoctor.probe.group_table import Groups
+from hangdoctor.probe.group_table import GroupEntry, Groups
+from hangdoctor.probe.identity import start_ticks
 from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.probe.state import probe
@@ -88,12 +105,104 @@ def test_the_shortest_known_timeout_counts(box: BoxWriter, monkeypatch: pytest.M
         assert put(box, fmt.H_TIMEOUT_MS) == kept, told
 
 
+def test_an_exception_of_the_jobs_in_the_second_attempt_is_the_jobs() -> None:
+    """The first one was ours: a parameter that this file does not know."""
+
+    def describe(tensor: object) -> Any:
+        raise ValueError("from a handler of the job's")
+
+    space: dict[str, Any] = {"describe": describe}
+    code = "try:\n    describe(1, 2)\nexcept TypeError as error:\n    kept = error"
+    exec(compile(code, signatures.__file__, "exec"), space)
+    with pytest.raises(ValueError, match="of the job's"):
+        signatures.describe_otherwise(describe, (1, 2), {}, space["kept"])
+
+
+def test_what_is_counted_by_name_and_a_boot_without_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry, other = (GroupEntry(n, [0, 1]) for n in range(2))
+    assert [entry.next_named(n) for n in ("new_group", "barrier", "new_group")] == [1, 1, 2]
+    assert other.next_named("new_group") == 1
+    assert len(identity.boot_id()) == 16 and any(identity.boot_id())
+    for text in ("not a number", "é"):
+        monkeypatch.setattr(identity.Path, "read_text", lambda *_, said=text: said)
+        assert identity.boot_id() == bytes(16)
+
+
 def test_an_operation_without_defaults_has_a_form() -> None:
     def later(tensor: Any, group: Any) -> signatures.Described:
         raise NotImplementedError
 
     names, form = call_forms.form_of(later, 0)
     assert (names, form["required"], form["group"]) == (("tensor", "group"), 2, 1)
+
+
+def test_a_heartbeat_that_meets_a_stand_in_of_the_jobs_says_nothing_and_goes_on(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test of the job's may forbid `open` for a while; no code of the job waits for our thread."""
+    monkeypatch.setattr(state, "_BEAT_S", 0.001)
+    one, beats = state.Probe(), state.Beats()
+    heard = 0
+
+    def lstat(path: object) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == 1:
+            raise AssertionError("this test opens no files")
+        beats.stop.release()
+        raise FileNotFoundError(2, "none")
+
+    monkeypatch.setattr(folders.Path, "lstat", lstat)
+    box.put(fmt.H_BEAT_WALL, 1)
+    one._beat(types.SimpleNamespace(box=box), beats)  # type: ignore[arg-type]
+    assert (heard, one.broken, beats.stopped.locked()) == (2, False, False)
+    assert put(box, fmt.H_BEAT_WALL) > 1
+
+
+@pytest.mark.parametrize("name", ["os.open", "os.stat", "os.getpid", "io.open"])
+def test_while_the_job_has_stand_ins_for_system_calls_nothing_is_begun(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(state.Probe, "_make", lambda self: made.append("box"))
+    one = state.Probe()
+    for stand_in in (lambda *_: 3, mock.MagicMock()):
+        with mock.patch(name, stand_in):
+            assert one.begin() is None and made == []
+            one.fail(_of_ours())
+            assert one.broken
+            one.broken = False
+    one.begin()
+    assert made == ["box"], "now it begins"
+
+
+def _of_ours() -> Exception:
+    try:
+        exec(compile("1 / 0", signatures.__file__, "exec"))
+    except ZeroDivisionError as error:
+        assert error.__traceback__ is not None
+        return error.with_traceback(error.__traceback__.tb_next)
+    raise AssertionError
+
+
+def test_joining_a_group_with_stand_ins_leaves_files_alone(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touched: list[str] = []
+    for owner, what in ((folders, "prune"), (state.flight, "start_worker_server")):
+        monkeypatch.setattr(owner, what, lambda *_, what=what: touched.append(what) or "")
+    monkeypatch.setattr(state.Probe, "_show_life", lambda self, recorder: touched.append("life"))
+    monkeypatch.setattr(signatures, "learn_torch", lambda: None)
+    monkeypatch.setattr(torchnames, "own_rank", lambda: (0, 1))
+    learned = types.SimpleNamespace(box=box, learn_world=lambda: touched.append("world"))
+    with mock.patch("os.open", lambda *_: 3):
+        state.Probe().joined(learned)  # type: ignore[arg-type]
+    assert touched == ["world", "life"]
+    touched.clear()
+    state.Probe().joined(learned)  # type: ignore[arg-type]
+    assert touched == ["world", "prune", "life", "start_worker_server"]
 
 
 # --------------------------------------------------------------------------- folders, ended runs
@@ -158,6 +267,51 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert request.read(tmp_path) is not None and request.read(elsewhere) is None
 
 
+def test_whoever_opens_a_file_that_is_looked_at_makes_no_signal_that_ends_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own choice would be SIGIO, which ends a process that does not expect it."""
+    asked: list[tuple[int, int]] = []
+    real = still_written.fcntl.fcntl
+
+    def note(fd: int, command: int, value: int) -> int:
+        asked.append((command, value))
+        return real(fd, command, value)
+
+    monkeypatch.setattr(still_written.fcntl, "fcntl", note)
+    (tmp_path / "file").write_text("x")
+    before = len(os.listdir("/proc/self/fd"))
+    assert has_writer(tmp_path / "file") is False
+    lease = still_written.fcntl.F_SETLEASE
+    assert asked[:2] == [(10, signal.SIGURG), (lease, still_written.fcntl.F_RDLCK)]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_runs_that_lie_in_a_place(tmp_path: Path) -> None:
+    """Ended ones as such, those of a rank that may live as None, what is not ours not at all."""
+    now = time.time_ns()
+    for name, ticks in (("ended", 1), ("lives", start_ticks())):
+        (tmp_path / name).mkdir()
+        local.thread = Thread()
+        made = BoxWriter(tmp_path / name, name, 1 << 20)
+        made.put(fmt.H_STARTED_TICKS, ticks)
+        if name == "ended":
+            content = made.path.read_bytes()
+            made.path.unlink()
+            made.path.write_bytes(content)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "ended")
+    (tmp_path / "file").touch()
+    found = retention.runs(tmp_path, now)
+    assert [folder.name for folder, _ in found] == ["ended", "lives"]
+    assert [run is not None and len(run.files) for _, run in found] == [1, False]
+    if os.geteuid() == 0:
+        for name in ("ended", "lives"):
+            os.chown(tmp_path / name, 65_533, -1)
+        assert retention.runs(tmp_path, now) == []
+
+
 def test_sockets_alone_are_discarded(tmp_path: Path) -> None:
     import socket
 
@@ -185,6 +339,58 @@ def test_the_file_of_calls_is_private_and_begins_with_the_place_that_is_none(rin
     begin, _, _ = ring.regions["codes"]
     assert ring.code_id("?", "?", 0, "") == calls_fmt.NO_CODE
     assert calls_fmt.CODE.unpack_from(ring.map, begin)[3] == 0
+
+
+def test_a_ring_begins_stopped_and_without_an_iteration(ring: Ring) -> None:
+    data = ring.path.read_bytes()
+
+    def header(place: tuple[int, str]) -> object:
+        return struct.unpack_from(place[1], data, place[0])[0]
+
+    assert header(calls_fmt.H_STATE) == calls_fmt.STOPPED
+    assert header(calls_fmt.H_FROM_ITERATION) == -1
+    assert (header(calls_fmt.H_RANK), header(calls_fmt.H_WORLD)) == (3, 4)
+    assert header(calls_fmt.H_PID) == os.getpid()
+
+
+def test_a_ring_goes_on_behind_what_is_written(ring: Ring) -> None:
+    """The extension counts in the file alone."""
+    head = calls_fmt.H_HEAD[0] // 8
+    for _ in range(3):
+        ring.put(1, 0, 0)
+    assert ring.words[head] == 3
+    ring.words[head] = 10
+    ring.resume()
+    ring.put(1, 0, 0)
+    assert ring.words[head] == 11
+
+
+def test_where_there_is_no_room_for_a_ring_nothing_stays(
+    box: BoxWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(fd: int, size: int) -> None:
+        raise OSError(28, "no room")
+
+    monkeypatch.setattr(calls_ring, "reserve", none)
+    before = sorted(box.path.parent.iterdir()), len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="no room"):
+        Ring(box.path, calls_fmt.MIN_BYTES, 3, 4)
+    assert (sorted(box.path.parent.iterdir()), len(os.listdir("/proc/self/fd"))) == before
+
+
+def test_a_thread_has_the_jobs_name_for_it_or_the_kernels() -> None:
+    seen: list[str] = []
+
+    def say() -> None:
+        seen.append(calls_ring._name())
+
+    thread = threading.Thread(target=say, name="loader-7")
+    thread.start()
+    thread.join()
+    done = threading.Event()
+    _thread.start_new_thread(lambda: (say(), done.set()), ())
+    assert done.wait(30)
+    assert seen == ["loader-7", Path("/proc/self/comm").read_text().strip()]
 
 
 def test_a_place_keeps_its_number(ring: Ring) -> None:

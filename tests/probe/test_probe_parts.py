@@ -357,6 +357,21 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = [
     ),
     ("all_to_all", ([A, B], [A, B]), {}, (("all_to_all", "", F32, ""), None, None, None, False)),
     ("all_to_all", ([A, A], [B, B]), {}, (("all_to_all", "", F32, ""), None, None, None, False)),
+    (
+        "all_gather_object",
+        ([], 1, 7),
+        {},
+        (("all_gather_object", "", "", ""), 7, None, None, False),
+    ),
+    ("gather_object", (1,), {"group": 7}, (("gather_object", "", "", ""), 7, 0, None, False)),
+    ("gather_object", (1, None, 3), {}, (("gather_object", "", "", ""), None, 3, None, False)),
+    (
+        "scatter_object_list",
+        ([], [], 2),
+        {},
+        (("scatter_object_list", "", "", ""), None, 2, None, False),
+    ),
+    ("monitored_barrier", (7,), {}, (("monitored_barrier", "", "", ""), 7, None, None, False)),
     ("barrier", (), {"async_op": True}, (("barrier", "", "", ""), None, None, None, True)),
     (
         "broadcast_object_list",
@@ -371,7 +386,7 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = [
 def test_what_a_call_is_described_by(
     plain: None, name: str, args: Any, kwargs: Any, described: Any
 ) -> None:
-    assert signatures.COLLECTIVES[name](*args, **kwargs) == described
+    assert (signatures.COLLECTIVES | signatures.NAMED)[name](*args, **kwargs) == described
 
 
 def test_sends_and_receives(plain: None) -> None:
@@ -609,6 +624,12 @@ def test_a_request_in_a_folder(tmp_path: Path) -> None:
     file.unlink()
     file.mkdir()
     assert request.read(tmp_path) is None
+    if os.geteuid() == 0:
+        theirs = tmp_path / "theirs"
+        theirs.mkdir()
+        os.chown(theirs, 65_533, 65_533)
+        request.write(theirs, request.Request(1, True))
+        assert (theirs / request.NAME).stat().st_uid == 65_533, "whose ranks read it"
 
 
 def test_who_writes_to_a_file(tmp_path: Path) -> None:

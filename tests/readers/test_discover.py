@@ -344,3 +344,29 @@ def test_descendants_nearest_first_and_no_more_than_are_told_of() -> None:
 def test_a_chain_of_parents_without_end_has_one() -> None:
     """/proc is read while processes come and go: numbers can be used again."""
     assert discover._above(found(9, 0, ppid=7), {}, {7: 8, 8: 7}) is None
+
+
+def test_processes_that_an_earlier_search_still_reads_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(discover.psutil, "pids", lambda: [1, 2, 3])
+    asked: list[int] = []
+    held = {2}
+
+    def read(pid: int, uid: int | None) -> Found | None:
+        assert held == {2, pid}, "the one that is read is held meanwhile"
+        asked.append(pid)
+        return found(pid, pid)
+
+    [job] = discover.find_jobs(held=held, read=read)
+    assert (asked, held, [f.rank for f in job.ranks]) == ([1, 3], {2}, [1, 3])
+    asked.clear()
+    [job], not_read = discover.search("", 30, held={2}, read=lambda pid, _: found(pid, pid))
+    assert ([f.rank for f in job.ranks], not_read) == ([1, 3], 1)
+
+
+def test_a_job_is_called_what_its_black_boxes_call_it_too() -> None:
+    environ = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+    job = Job("key", [found(2, 0, environ=environ), found(3, 1)])
+    assert job.names == ["key", "slurm-7.0"] and job.is_named("slurm-7.0")
+    assert Job("key", []).names == ["key"]

@@ -14,7 +14,7 @@ from hangdoctor.errors import BadInput
 from hangdoctor.model.layout import Layout
 from hangdoctor.readers import flight_recorder_format as fr_format
 from hangdoctor.readers import flight_recorder_groups as fr_groups
-from hangdoctor.readers.flight_recorder import convert, read_folder
+from hangdoctor.readers.flight_recorder import _world_shown, convert, read_folder
 from hangdoctor.readers.flight_recorder_format import creation_order
 
 T0 = 1_780_000_000_000_000_000
@@ -259,12 +259,9 @@ def test_sends_that_gloo_counts_and_does_not_record(status: Any, hidden: dict[st
     assert fr_format.parse(dump_of(GLOO | {"op_id": 5}, pg_status=status)).hidden_p2p == hidden
     nccl = GLOO | {"op_id": 5, "profiling_name": "nccl:all_reduce"}
     assert fr_format.parse(dump_of(nccl, pg_status=status)).hidden_p2p == {}
-    assert (
-        fr_format.parse(
-            dump_of(GLOO | {"op_id": 0}, pg_status={"0": {"last_enqueued_collective": 1}})
-        ).hidden_p2p
-        == {}
-    )
+    for op_id, after in ((0, {}), (1, {"0": 2})):
+        few = dump_of(GLOO | {"op_id": op_id}, pg_status={"0": {"last_enqueued_collective": 3}})
+        assert fr_format.parse(few).hidden_p2p == after
 
 
 @pytest.mark.parametrize("number", [{"record_id": 0}, {"record_id": 1}, {"id": 1}])
@@ -417,3 +414,48 @@ def test_the_layout_that_alone_explains_the_groups() -> None:
     assert fr_groups.infer_layout([[0, 1], [2, 3], [4, 5], [6, 7]], 8) is None, (
         "what is beyond the pairs is not known"
     )
+
+
+@pytest.mark.parametrize(
+    ("members", "names", "unnamed", "size"),
+    [
+        ({}, {}, [], 3),  # by the dump's own rank
+        ({"1": [0, 5]}, {}, [], 6),
+        ({"1": []}, {}, [0, 1, 7], 8),
+        ({"0": [0, 1, 2, 3]}, {"0": "default_pg"}, [], 4),
+    ],
+)
+def test_the_world_is_as_large_as_what_the_dumps_mention(
+    members: dict[str, list[int]], names: dict[str, str], unnamed: list[int], size: int
+) -> None:
+    dump = fr_format.Dump("2.10", [], members, names, unnamed=unnamed)
+    assert _world_shown({2: dump}) == size
+    assert _world_shown({}) == 0
+
+
+@pytest.mark.parametrize(
+    ("states", "enqueued", "completed", "whole", "active"),
+    [
+        ({5: "started", 6: "scheduled"}, 6, 4, True, True),
+        ({5: "started"}, 6, 5, True, True),  # ended, though the entry was written before
+        ({6: "started"}, 6, 4, False, False),  # the fifth is pending, and not among them
+        ({}, 6, 4, False, False),
+        ({}, 4, 4, True, True),  # nothing is pending
+        ({5: "started"}, 5, 0, False, False),
+        ({1: "started"}, 1, 0, True, False),  # before the first one had ended
+        ({4: "completed", 5: "started"}, 5, 4, True, False),  # what has completed is there, too
+        ({5: "started"}, 5, -1, False, False),  # as before the first
+    ],
+)
+def test_whether_all_that_is_pending_is_among_the_entries(
+    states: dict[int, str], enqueued: int, completed: int, whole: bool, active: bool
+) -> None:
+    rows = [
+        GLOO | {"profiling_name": "nccl:all_reduce", "collective_seq_id": n, "state": state}
+        for n, state in states.items()
+    ]
+    last = {"last_enqueued_collective": enqueued, "last_completed_collective": completed}
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    dump = fr_format.parse(dump_of(*rows, pg_config=config, pg_status={"0": last}))
+    assert dump.completed == {"0": max(0, completed)}
+    assert (dump.pending_whole, dump.only_active) == (whole, active)

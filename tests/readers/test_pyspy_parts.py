@@ -203,3 +203,54 @@ def test_launchers(argv: list[str], launcher: bool) -> None:
 def test_ranks_of_an_environment(environ: dict[str, str], numbers: tuple[int, ...] | None) -> None:
     found = rank_environment.rank_of(environ)
     assert (None if found is None else tuple(found)) == numbers
+
+
+def test_damaged_json_ends_the_search_where_no_other_list_begins() -> None:
+    for text, errors, pids in (("[1,", 1, []), ("[", 1, []), ("no list", 0, [])):
+        found = pyspy_text.parse_json_stream(text, "n1")
+        assert (len(found.errors), [p.pid for p in found.processes]) == (errors, pids), text
+    whole = [{"pid": 7, "thread_id": 7, "frames": []}]
+    found = pyspy_text.parse_json_stream(f"[1,\n{json.dumps(whole)}", "n1")
+    assert (len(found.errors), [p.pid for p in found.processes]) == (1, [7])
+
+
+def test_a_file_of_errors_alone_is_py_spys_and_other_text_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "trace-n1.out"
+    path.write_text("Error: Failed to suspend process\n")
+    assert len(pyspy_text.read_file(path).errors) == 1
+    path.write_text("hello\n")
+    with pytest.raises(BadInput, match="is not the output of py-spy dump"):
+        pyspy_text.read_file(path)
+
+
+def test_what_is_missing_is_counted_over_all_files(tmp_path: Path) -> None:
+    for node in ("n1", "n2"):
+        text = stacks((7, "python t.py")) + "Error: x\nError: y\n"
+        text += "".join(f"Process {pid}: python t.py\n" for pid in range(20, 29))
+        (tmp_path / f"trace-{node}.out").write_text(text)
+    capture = pyspy_ranks.read_files(sorted(tmp_path.iterdir()))
+    assert "these files have 4 errors: " in "\n".join(capture.notes)
+    first = ", ".join(map(str, range(20, 28)))
+    assert f"trace-n2.out: no stack of 9 processes ({first})" in capture.notes
+    assert {rank.local_rank for rank in capture.ranks()} == {-1}, "no word of it anywhere"
+
+
+def test_the_program_of_a_command_line() -> None:
+    for command, script in (
+        ("python -u /a/t.py --x y.py", "t.py"),
+        ("python -m pkg.train --x", "pkg.train"),
+        ("python -m", ""),
+        ("python", ""),
+    ):
+        assert pyspy_ranks._script(pyspy_text.TextProcess(1, command, "n1")) == script
+
+
+def test_names_are_sorted_by_the_numbers_in_them() -> None:
+    names = ["n10", "n9", "m10", "10", "9"]
+    assert sorted(names, key=lambda n: list(pyspy_ranks._natural(n))) == [
+        "9",
+        "10",
+        "m10",
+        "n9",
+        "n10",
+    ]

@@ -107,6 +107,7 @@ def test_json_counts_missing_and_errors() -> None:
     assert (comm.ranks[2].state, comm.ranks[2].error) == ("error", "async_error 6")
     assert comm.problems == ["INCOMPLETE", "ERROR", "MISMATCH"]
     assert [r.state for r in other.ranks] == ["running", "init"] and other.differences == []
+    assert other.problems == ["MISMATCH"], "in their states alone"
     assert report.dead == [RasProcess("10.1.0.7", 201, "1")] and report.timeouts == 1
 
 
@@ -318,6 +319,12 @@ def test_lines_of_text_belong_to_the_section_above() -> None:
         (0, "error", "unhandled system error"),
         (1, "error", "invalid usage"),
     ]
+
+
+def test_lines_of_a_section_without_a_state_leave_the_rank_as_it_was() -> None:
+    text = "Job summary\n#0-0 (ab) MISMATCH\nRank 1 -- GPU 1 managed by process 5 on node h1\n"
+    [comm] = ras.parse(text.encode()).communicators
+    assert [(r.rank, r.state) for r in comm.ranks] == [(1, "running")]
 
 
 def test_processes_without_a_number_are_no_dead_ones() -> None:

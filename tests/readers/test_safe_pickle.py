@@ -109,6 +109,11 @@ def test_truncated_at_every_byte() -> None:
             safe_pickle.loads(data[:end])
 
 
+def test_a_last_byte_that_is_no_end_is_named() -> None:
+    with pytest.raises(BadInput, match="no opcode at byte 4"):
+        safe_pickle.loads(pickle.dumps(7)[:-1] + b"\xff")
+
+
 def test_bytes_after_the_end_are_no_dump() -> None:
     with pytest.raises(BadInput, match="after its end"):
         safe_pickle.loads(pickle.dumps([1]) + b"more")

@@ -179,6 +179,19 @@ def test_without_the_probe_their_connections_show_them(
     assert any("is no rank" in note for note in found["notes"])
 
 
+def test_an_argument_that_numbers_them_is_their_rank(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 is started before rank 0."""
+    each = '"$0" "$1" "$2" "$3" {} &'
+    process, _ = begin("sh", "-c", f"{each.format(1)} {each.format(0)} wait")
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
+    capture = captured(process, monkeypatch)
+    told = {c.pid: int(c.cmdline()[-1]) for c in psutil.Process(process.pid).children()}
+    assert {r.pid: r.rank for r in capture.ranks} == told and set(told.values()) == {0, 1}
+    assert not any("in the order in which" in note for note in capture.notes)
+
+
 def test_a_process_that_is_named_has_the_rank_of_its_box(begin: Begin, tmp_path: Path) -> None:
     """Whatever the order in which it is named."""
     process, _ = begin(*RUN)

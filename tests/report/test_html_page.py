@@ -246,6 +246,9 @@ def test_dark_phone_and_paper(browser: Browser, page: Path) -> None:
     assert browser.open(page, dark=True).js(luminance) < 100
     browser.open(page, width=390, height=844)
     assert browser.js("return document.scrollingElement.scrollWidth") <= 390
+    cut_off = "e => e.scrollWidth > e.clientWidth"
+    parts = "[...document.querySelectorAll('.grids, #waitbox, .lane, h1')]"
+    assert browser.js(f"return {parts}.filter({cut_off}).map(e => e.className)") == []
     browser.js("document.querySelector('[data-r=\"2\"]').scrollIntoView({block: 'center'})")
     browser.find('[data-r="2"]').click()
     assert "Rank 2" in browser.text("#details h3")

@@ -14,13 +14,25 @@ from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
-from hangdoctor.model.diagnosis import CallsOf, CallsParting, Cause, Diagnosis, Job, Wait, WaitOn
+from hangdoctor.model.diagnosis import (
+    CallsOf,
+    CallsParting,
+    Cause,
+    Diagnosis,
+    Job,
+    RankLine,
+    Wait,
+    WaitOn,
+    Where,
+)
 from hangdoctor.model.layout import Layout
 from hangdoctor.report.html import as_bytes, chat, graph, lanes, raw
 from hangdoctor.report.html.group_names import GroupNames, layout_of
 from hangdoctor.report.html.safe_text import embed, visible
 from hangdoctor.storage import bundle
+from hangdoctor.text.group_words import group_words
 from tests.support.hostile import SHOWN, everywhere
+from tests.support.ops_records import rank_ops
 
 STATIC = Path(raw.__file__).parent / "static"
 CUBE = Layout(dp=2, pp=2, tp=2)
@@ -46,6 +58,23 @@ def test_a_layout_is_read_from_the_groups_it_makes(layout: Layout) -> None:
     assert (
         layout_of([*groups, list(range(layout.world_size)), [0, 1, 5]], layout.world_size) == layout
     )
+
+
+def test_groups_have_one_name_in_sentences_tables_and_drawings() -> None:
+    """As the verdict says it: `docs/voice.md`."""
+    names = GroupNames([rank_ops(0, 8, [])], 8, CUBE)
+    assert names.label("?") == "group of unknown ranks"
+    at = Where(group="tp", group_ranks=[4, 5], op="all_reduce", seq=3)
+    cause = Cause("stopped", [4], ["n"], 0.9, "Rank 4 is stopped.", at)
+    told = Diagnosis("hang", Job("j", 8, ["n"]), cause.summary, [cause])
+    told.waits = [Wait([5], WaitOn("tp", "all_reduce", 3), [4])]
+    told.ranks = [RankLine(r, "n", 1, "", -1 if r == 4 else r, "S", "") for r in range(8)]
+    page = as_bytes(JobCapture("j", world_size=8), told, Path("/nowhere")).decode()
+    assert "<dd>TP group 4-5</dd>" in page and ">TP group</text>" in page
+    assert "confidence 90 %" in page and "tensor-parallel" not in page
+    assert re.findall(r'data-r="(\d)"', page) == list("01234567")  # also that of an ended process
+    assert group_words("world", "0-7") == "the whole job" and group_words("3") == ""
+    assert group_words("mine", "0-3") == "group 'mine' (0-3)"
 
 
 def test_no_layout_is_guessed_where_two_would_fit() -> None:

@@ -88,6 +88,15 @@ def test_a_report_is_one_screen_and_says_what_it_left_out(
     assert len(whole) > rows and not any("--full" in line for line in whole)
 
 
+def test_evidence_that_is_left_out_is_counted() -> None:
+    diagnosis = hung(8)
+    diagnosis.causes[0].evidence = [Evidence("stack", [r], "in step") for r in range(8)]
+    lines = shown(diagnosis, 100, 0)
+    assert [line.strip() for line in lines if "the page list" in line] == [
+        "and     2 more (--json and the page list them)"
+    ]
+
+
 def test_the_last_three_lines_are_the_verdict_what_to_do_and_the_bundle() -> None:
     *_, verdict, what, bundle = shown(hung(8), 160, 40, is_terminal=False)
     assert verdict == f"HANG {SENTENCE} (not_entered, confidence 94 %)"

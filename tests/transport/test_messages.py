@@ -11,6 +11,7 @@ import pytest
 
 from hangdoctor.errors import OtherProtocol, WireError
 from hangdoctor.probe.calls.request import Request
+from hangdoctor.text.ranges import MAX_RANKS
 from hangdoctor.transport import messages as msg
 
 
@@ -96,6 +97,60 @@ def test_numbers_out_of_range_are_refused(change: dict[str, float]) -> None:
         msg.from_agent(msg.encode(msg.Report(1, 1, 1.0, [msg.RankNow(**({"rank": 3} | change))])))  # type: ignore[arg-type]
 
 
+def rank(**more: Any) -> msg.Report:
+    return msg.Report(1, 1, 1.0, [msg.RankNow(**({"rank": 3} | more))])
+
+
+def node(**more: Any) -> msg.Relayed:
+    return msg.Relayed(1, 1, [msg.NodeNews(**({"node": "n"} | more))])
+
+
+def past(count: int) -> msg.Report:
+    phases = [msg.PastPhase("evaluate", 1, 1.0, 1.0)] * count
+    return msg.Report(1, 1, 1.0, past=msg.Past(1, phases))
+
+
+@pytest.mark.parametrize(
+    ("largest", "larger"),
+    [
+        (rank(idle_s=1e9), rank(idle_s=1.1e9)),
+        (rank(pid=0), rank(pid=-1)),
+        (rank(pid=1 << 62), rank(pid=(1 << 62) + 1)),
+        (rank(iteration=1 << 62), rank(iteration=(1 << 62) + 1)),
+        (rank(phase="x" * 400), rank(phase="x" * 401)),
+        (rank(held="D"), rank(held="DD")),
+        (rank(waits=-1), rank(waits=-2)),
+        (node(began=1e11), node(began=1.1e11)),
+        (node(began=0.0), node(began=-0.1)),
+        (node(node="n" * 80), node(node="n" * 81)),
+        (node(node="n1"), node(node="n1\n")),
+        (node(node="n"), node(node="../n")),
+        (past(16), past(17)),
+        (
+            msg.Report(1, 1, 1.0, [msg.RankNow(0)] * 4096),
+            msg.Report(1, 1, 1.0, [msg.RankNow(0)] * 4097),
+        ),
+        (
+            msg.Relayed(1, 1, [msg.NodeNews("n")] * 8192),
+            msg.Relayed(1, 1, [msg.NodeNews("n")] * 8193),
+        ),
+        (msg.Hello("a", "n", world_size=MAX_RANKS), msg.Hello("a", "n", world_size=MAX_RANKS + 1)),
+    ],
+    ids=lambda message: "",
+)
+def test_each_field_has_a_largest_value(largest: Any, larger: Any) -> None:
+    assert msg.from_agent(msg.encode(largest)) == largest
+    with pytest.raises(WireError, match="no message"):
+        msg.from_agent(msg.encode(larger))
+
+
+def test_a_message_of_the_collector_may_be_as_large_as_it_says() -> None:
+    empty = len(msgspec.msgpack.encode({"type": "Ack", "acked": 1, "later": b"x" * 70_000}))
+    filling = b"x" * (70_000 + msg.MAX_SMALL - empty)
+    body = msgspec.msgpack.encode({"type": "Ack", "acked": 1, "later": filling})
+    assert len(body) == msg.MAX_SMALL and msg.from_collector([msg.PROTOCOL, body]) == msg.Ack(1)
+
+
 def test_the_ends_of_the_ranges_are_accepted() -> None:
     ranks = [
         msg.RankNow(0, iteration=-1, waits=-1),
@@ -177,6 +232,8 @@ def test_of_a_rank_the_first_fields_are_enough() -> None:
         waits=-1,
         held="",
         still=False,
+        over_s=0.0,
+        failed=False,
     )
 
 

@@ -19,7 +19,10 @@ from rich.console import Console
 from hangdoctor.clock import FakeClock
 from hangdoctor.collector.state import Core, Settings
 from hangdoctor.collector.view import MAX_ROWS, View
+from hangdoctor.model.capture import JobCapture
+from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, RankLine
 from hangdoctor.storage.incidents import Incidents
+from hangdoctor.storage.unrecorded_waits import as_text, from_text
 from hangdoctor.top.feeds import LiveRanks, settled
 from hangdoctor.top.screen import Mode, screen
 from hangdoctor.top.terminal import split_keys
@@ -67,7 +70,7 @@ def test_who_is_not_there_blocks_those_who_wait() -> None:
     assert [(s.ranks, s.holds) for s in picture.standings] == [("5", 7), ("0-4,6-7", 0)]
     assert (
         picture.sentence
-        == "Rank 5 (n1) is not in any operation; 7 ranks have been waiting in all_reduce for 12 s"
+        == "Rank 5 (n1) is not in any recorded operation; 7 ranks have been waiting in all_reduce for 12 s"
     )
     assert (picture.counts, picture.iteration) == ({"waiting": 7, "outside": 1}, (4, 4))
 
@@ -203,6 +206,56 @@ def test_a_world_that_is_claimed_too_large_costs_no_memory() -> None:
     _, view = core_with([RankNow(0), RankNow(1_900_000)], 1_999_999)
     rows, _ = view.mirror.rows()
     assert len(rows) == MAX_ROWS
+
+
+REDUCTION = "gradient all_reduce in backward"
+
+
+def keep_hang(folder: Path, at: float) -> None:
+    """An incident of then: ranks 0-2 reduce gradients, rank 3 is stopped."""
+    cause = Cause("stopped", [3], ["n1"], 0.9, "Rank 3 is stopped.")
+    lines = [RankLine(r, "n1", 1, "", r, "S still", REDUCTION, REDUCTION) for r in range(3)]
+    told = Diagnosis("hang", Job("job", 4, ["n1"]), cause.summary, [cause], ranks=lines)
+    Incidents(folder).save(JobCapture("job", taken=at), told, "report", "stall")
+
+
+def test_a_wait_in_no_recorded_operation_is_said_as_the_newest_capture_saw_it(
+    tmp_path: Path,
+) -> None:
+    now, wall = time.monotonic(), time.time()
+    ranks = [RankNow(r, idle_s=30, op="barrier", seq=2, box=True) for r in range(3)]
+    ranks.append(RankNow(3, idle_s=30, box=True, held="T"))
+    core, view = core_with(ranks, 4, now)
+    view.look(now, wall)
+    before = board_of(view, tmp_path / "none").look(0.0)
+    assert before.picture.counts == {"outside": 3, "stopped": 1}
+    assert "3 not in any recorded operation" in before.picture.sentence
+    keep_hang(tmp_path, wall - 20)
+    board = board_of(view, tmp_path)
+    seen = board.look(0.0)
+    assert seen.picture.sentence == (
+        "Rank 3 (n1) is stopped; 3 ranks have been waiting in "
+        "gradient all_reduce in backward (not recorded) for 30 s"
+    )
+    assert board.standstill(seen).incident and seen.rows[3].behind_s >= 30
+    assert [(r.op, r.seq, r.behind_s) for r in seen.rows[:1]] == [
+        (f"{REDUCTION} (not recorded)", 0, 0.0)
+    ]
+    went_on = [RankNow(r, idle_s=4, op="barrier", seq=2, box=True) for r in range(3)]
+    core.received(b"p", encode(Report(2, 1, 0.0, went_on)), now, 0.0)
+    view.look(now, wall)
+    assert board.look(0.0).picture.counts == {"outside": 3, "stopped": 1}
+
+
+def test_the_waits_of_many_ranks_are_one_short_text() -> None:
+    lines = [RankLine(r, "n", 1, "", 0, "S", "", REDUCTION) for r in (0, 1, 2, 5)]
+    lines.append(RankLine(4, "n", 1, "", 0, "S", "x.py:3"))
+    text = as_text([*lines, RankLine(6, "n", 1, "", 0, "S", "", "broadcast")])
+    assert text == f"6 broadcast\n0-2,5 {REDUCTION}"
+    assert from_text(text) == dict.fromkeys((0, 1, 2, 5), REDUCTION) | {6: "broadcast"}
+    assert as_text(lines[:0]) == "" and from_text("") == {} and from_text("x y") == {}
+    odd = [RankLine(r, "n", 1, "", 0, "S", "", REDUCTION) for r in range(1, 999, 2)]
+    assert as_text(odd) == ""
 
 
 def test_the_lag_is_the_same_however_seldom_it_is_sampled() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from ...diagnosis.calls import main_tid
-from ...diagnosis.wording.terms import long_frame
 from ...errors import BadInput, NoRanksFound, UsageError
-from ...model.calls import CallTrace, Event
+from ...model.calls import CallTrace
 from ...readers.calls import CallsReader, calls_path
 from ...text.durations import duration
 from ...text.job_names import short_job
@@ -20,12 +17,13 @@ from ...text.ranges import format_ranks
 from .. import pipes
 from ..output import progress_to_stderr
 from . import nodes as trace_nodes
+from .tail_rows import Fold, Rows
 from .target import NEXT_TIME, Traced, TracedRank, again, find, jobid_flag, target_flags
 
 _POLL_S = 0.2
 _STATUS_S = 5.0  # to find the node of the rank
 _QUIET_S = 3.0  # without a call: then print where the rank is
-_SIGNS = {"call": ">", "return": "<", "exception": "!", "open": "=", "begin": "-"}
+_NUMBER_S = 2.0  # between two lines about a loop that goes on
 _MAX_AT_ONCE = 20_000  # most events to show at once; of more only the last ones
 
 
@@ -40,7 +38,7 @@ _MAX_AT_ONCE = 20_000  # most events to show at once; of more only the last ones
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Number of earlier events to print first.",
+    help="Number of earlier lines to print first.",
 )
 @click.option(
     "--all-threads", is_flag=True, help="Show all threads of the rank, not only the main one."
@@ -63,6 +61,7 @@ def tail(
     \b
     > called    < returned    ! left by an exception    = was already in it when tracing started
 
+    Of a loop the first two rounds are printed, and how many came after them.
     Ends with the rank's process, with Ctrl-C, or when the reader has gone (`| head`).
     """
     say = progress_to_stderr(False)
@@ -103,8 +102,7 @@ def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
     with CallsReader(calls_path(traced.box.path), {traced.box.owner}) as reader:
         trace = reader.read_last(max(lines, 200))
         seen = trace.written
-        view.begin(trace)
-        view.show(trace, trace.events, lines)
+        view.begin(trace, lines)
         if no_wait or traced.box.status != "live":
             _say_where(view, traced)
             return
@@ -113,9 +111,10 @@ def _tail(traced: Traced, lines: int, all_threads: bool, no_wait: bool) -> None:
             more = reader.read(since=max(seen, reader.written() - _MAX_AT_ONCE))
             if more.written > seen:
                 if more.written - seen > _MAX_AT_ONCE:
+                    view.say_rest()
                     pipes.say(f"... {more.written - seen - _MAX_AT_ONCE:,} events skipped ...")
                 seen, quiet, told = more.written, time.monotonic(), False
-                view.show(more, more.events)
+                view.show(more)
             elif again([traced])[0].box.status != "live":
                 _say_where(view, traced)
                 return
@@ -156,58 +155,44 @@ def _never_traced(rank: int, where: str = "") -> UsageError:
 
 
 class _View:
-    """Prints events with the depth of their threads."""
+    """Prints the calls of one rank."""
 
     def __init__(self, all_threads: bool) -> None:
-        self.all = all_threads
-        self.main = 0
-        self.stacks: dict[int, list[str]] = {}
-        self.last_s = 0.0
+        self.rows, self._fold = Rows(all_threads), Fold()
+        self._numbered = time.monotonic()
 
-    def begin(self, trace: CallTrace) -> None:
-        self.main = main_tid(trace)
-        self.stacks = {}
+    def begin(self, trace: CallTrace, last: int) -> None:
+        """The last lines of what there is."""
+        self.rows.begin(trace)
+        lines = [*self._fold.lines(self.rows.of(trace, trace.events)), *self._fold.rest()]
+        for line in lines[len(lines) - min(last, len(lines)) :]:
+            pipes.say(line)
 
-    def show(self, trace: CallTrace, events: list[Event], last: int | None = None) -> None:
-        rows = list(self._rows(trace, events))
-        for row in rows if last is None else rows[len(rows) - min(last, len(rows)) :]:
-            pipes.say(row)
+    def show(self, trace: CallTrace) -> None:
+        """What has come; of a loop that goes on for long, now and then how many rounds came."""
+        for line in self._fold.lines(self.rows.of(trace, trace.events)):
+            pipes.say(line)
+            self._numbered = time.monotonic()
+        if time.monotonic() - self._numbered > _NUMBER_S:
+            self.say_rest()
 
-    def _rows(self, trace: CallTrace, events: list[Event]) -> Iterator[str]:
-        for event in events:
-            if event.kind == "begin":
-                self.stacks.clear()
-                yield f"{self._clock(trace, event)} - tracing switched on"
-                continue
-            thread = trace.threads[event.thread]
-            if not self.all and thread.tid != self.main:
-                continue
-            name = long_frame(trace.functions[event.function])
-            stack = self.stacks.setdefault(thread.tid, [])
-            if event.kind in ("call", "open"):
-                depth = len(stack)
-                stack.append(name)
-            else:
-                while stack and name in stack and stack.pop() != name:
-                    pass
-                depth = len(stack)
-            self.last_s = trace.at_s(event)
-            who = f"{thread.name[:14]:<14} " if self.all else ""
-            yield f"{self._clock(trace, event)} {who}{'  ' * min(depth, 30)}{_SIGNS[event.kind]} {name}"
-
-    def _clock(self, trace: CallTrace, event: Event) -> str:
-        at = trace.at_s(event)
-        return time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1e6):06d}"
+    def say_rest(self) -> None:
+        """Print what waits to be folded: nothing comes any more, or not soon."""
+        self._numbered = time.monotonic()
+        for line in self._fold.rest():
+            pipes.say(line)
 
 
 def _say_where(view: _View, traced: Traced) -> None:
     """Print on stderr how long ago the last call was and what the rank is still in, as recorded."""
+    view.say_rest()
     now = again([traced])[0]
-    stack = view.stacks.get(view.main, [])
+    rows = view.rows
+    stack = rows.stacks.get(rows.main, [])
     inside = f"; in {' > '.join(stack[-4:])}" if stack else ""
     ago = (
-        f"last call {duration(max(0.0, time.time() - view.last_s))} ago"
-        if view.last_s
+        f"last call {duration(max(0.0, time.time() - rows.last_s))} ago"
+        if rows.last_s
         else "no calls recorded"
     )
     state = {"live": "", "dead": " (the process has ended)"}.get(now.box.status, "")

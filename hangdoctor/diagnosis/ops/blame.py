@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from .group_members import Role
-from .history import Divergence, History, compare
+from .history import Divergence, History, comparable, compare
 from .keys import P2P_NAMES
 from .rhythm import break_of, leaves_own_rhythm
-from .roles import kin, references
+from .roles import in_step_first, kin, references
 from .scene import Scene
 
+_VOTERS = 6  # of those in step
 _SUSPECTS = 256  # more are not compared: a fault that moves so many is none of single ranks
 
 
@@ -30,7 +32,7 @@ def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
         found = court.vote(sites)
         if found:
             return {r: court.closer_look(d) for r, d in found.items()}
-    return {}
+    return court.vote(sites=False, abstain=True)
 
 
 class _Court:
@@ -72,13 +74,15 @@ class _Court:
         active = self.scene.frontier(rank).active
         return bool(active) and active[0].op in P2P_NAMES
 
-    def vote(self, sites: bool) -> dict[int, Divergence]:
-        """Ranks that most of their voters disagree with; `sites`: also about the lines of calls."""
+    def vote(self, sites: bool, abstain: bool = False) -> dict[int, Divergence]:
+        """Ranks that most of their voters disagree with; `sites`: also about the lines of calls;
+        `abstain`: who has nothing in common with a rank does not vote on it.
+        """
         found: dict[int, Divergence] = {}
         tied: dict[int, Divergence] = {}
         suspects = set(self.ranks)
         for rank in self.ranks:
-            voters = references(self.scene, rank, suspects)
+            voters = self._in_step(rank) if abstain else references(self.scene, rank, suspects)
             against, total, first = self._ask(rank, voters, sites)
             if first is not None and 2 * against > total:
                 found[rank] = first
@@ -87,6 +91,12 @@ class _Court:
         if found and (len(self.ranks) == 1 or not _mutual(found)):
             return found
         return self._break_tie({**tied, **found})
+
+    def _in_step(self, rank: int) -> list[int]:
+        """Ranks of the same program that have something in common with it, and are no suspects."""
+        mine, suspects = self.history(rank), set(self.ranks)
+        others = (r for r in in_step_first(self.scene, rank) if r not in suspects)
+        return list(islice((r for r in others if comparable(mine, self.history(r))), _VOTERS))
 
     def _ask(self, rank: int, voters: list[int], sites: bool) -> tuple[int, int, Divergence | None]:
         against = total = 0

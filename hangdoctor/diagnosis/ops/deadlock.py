@@ -10,6 +10,7 @@ from .blame import blame
 from .facts import nodes_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .scene import Scene
+from .unanswered import transfers_apart
 from .waits import WaitGraph
 
 _SHOWN = 8  # waits of a ring
@@ -18,7 +19,7 @@ _STARTS = 16  # ranks from which a shortest ring is looked for
 
 def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[Finding]:
     """Findings on the ranks of a component of waits that nothing leads out of."""
-    found = blame(scene, _likely_first(scene, ranks))
+    found = blame(scene, _likely_first(scene, ranks)) or transfers_apart(scene, ranks)
     if not found:
         return [_undecided(scene, shortest_cycle(graph, ranks))]
     by_kind: dict[str, list[int]] = {}

@@ -16,7 +16,7 @@ from msgspec import Struct
 from ...model.operations import Operation
 from .group_members import Role
 from .keys import P2P_NAMES
-from .pending import Pending, same_places, shift_of
+from .pending import Pending, have_in_common, inversion_of, same_places, shift_of
 from .scene import Scene
 
 Token = tuple[Role, str, int]
@@ -159,6 +159,13 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
     return None
 
 
+def comparable(mine: History, theirs: History) -> bool:
+    """Whether anything of the two can be compared: of what is pending alone, often nothing can."""
+    if mine.pending is None or theirs.pending is None:
+        return not (mine.only_active or theirs.only_active)
+    return have_in_common(mine.pending, theirs.pending)
+
+
 def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence | None:
     """As `compare`, of records of what has not completed alone: by their places in all that each of
     the processes has recorded, since any number of completed ones lies between them.
@@ -171,7 +178,7 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
     else:
         first = _first_differing(mine, theirs, sites)
         if first is None:
-            return None
+            return _inverted(mine, theirs)
         i, j = first
         same = _same(mine, i, theirs, j, sites)
         how, before = _how(mine, i, theirs, j, sites=sites), False
@@ -185,6 +192,24 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
         theirs=theirs.operations[j],
         position=i,
         before_records=before,
+    )
+
+
+def _inverted(mine: History, theirs: History) -> Divergence | None:
+    """By the counts of calls alone, where no two pending ones can be compared."""
+    found = inversion_of(mine.pending, theirs.pending)
+    if found is None or not theirs.operations:
+        return None
+    how: How = "extra" if found.extra else "skipped"
+    op = mine.operations[found.mine]
+    return Divergence(
+        rank=mine.rank,
+        reference=theirs.rank,
+        how=how,
+        mine=op,
+        theirs=theirs.operations[0],
+        position=found.mine,
+        before_records=not found.extra,
     )
 
 

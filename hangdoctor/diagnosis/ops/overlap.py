@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...model.operations import Operation, RankOps
 from .group_members import GroupTable, Role
+from .keys import P2P_NAMES
 
 Call = tuple[Role, str, str]  # the group's role, the operation, the line
 
@@ -32,6 +33,9 @@ def overlapping_calls(
         if not waiting or not ops[rank].runs_ahead:
             continue
         records = ops[rank].operations
+        if ops[rank].only_active:
+            found.update(call_of(groups, op) for op in _passed_by_place(ops[rank]))
+            continue
         tail = len(waiting)
         if records[-tail] is waiting[0]:  # nothing after the first incomplete one has completed
             continue
@@ -41,3 +45,17 @@ def overlapping_calls(
             ):
                 found.add(call_of(groups, op))
     return found
+
+
+def _passed_by_place(ops: RankOps) -> list[Operation]:
+    """Pending operations after which others have completed: places between them are missing."""
+    places = [place for place, _ in ops.places]
+    if len(places) != len(ops.operations):
+        return []
+    last = max(places, default=0)
+    following = set(places)
+    return [
+        op
+        for op, place in zip(ops.operations, places, strict=True)
+        if op.op not in P2P_NAMES and place < last and place + 1 not in following
+    ]

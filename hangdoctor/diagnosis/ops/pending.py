@@ -32,6 +32,18 @@ class Shift(Struct):
     by: int
 
 
+def have_in_common(mine: Pending, theirs: Pending) -> bool:
+    """Whether both have the same collective pending, or records at the same place."""
+    if not set(mine.places).isdisjoint(theirs.places):
+        return True
+    return not _collectives(mine).isdisjoint(_collectives(theirs))
+
+
+def _collectives(pending: Pending) -> set[tuple[Role, int]]:
+    columns = zip(pending.roles, pending.numbers, pending.p2p, strict=True)
+    return {(role, number) for role, number, p2p in columns if not p2p}
+
+
 def same_places(mine: Pending, theirs: Pending) -> Iterator[tuple[int, int]]:
     """Indices of records at the same place of both."""
     where = {place: j for j, place in enumerate(theirs.places)}
@@ -91,3 +103,34 @@ def _transfers_before(pending: Pending, i: int) -> int:
     if earlier:
         return earlier[-1]
     return pending.numbers[own[0]] - 1 if own else -1
+
+
+class Inversion(Struct):
+    """A pending collective that the other rank has not called, though it has called more of others:
+    the two have made their calls in another order.
+    """
+
+    mine: int  # index of the pending collective
+    extra: bool  # rather a call too many than calls left out
+
+
+def inversion_of(mine: Pending | None, theirs: Pending | None) -> Inversion | None:
+    """Where the calls that two ranks have made, by group, contain one another in no way."""
+    if mine is None or theirs is None:
+        return None
+    called, others = _called(mine), _called(theirs)
+    common = called.keys() & others.keys()
+    behind = [others[role] - called[role] for role in common if others[role] > called[role]]
+    for i, (role, number) in enumerate(zip(mine.roles, mine.numbers, strict=True)):
+        if behind and not mine.p2p[i] and role in common and number > others[role]:
+            return Inversion(i, extra=called[role] - others[role] <= sum(behind))
+    return None
+
+
+def _called(pending: Pending) -> dict[Role, int]:
+    """The last collective of each kind of group that the host has called."""
+    last = dict(pending.completed)
+    for role, number, p2p in zip(pending.roles, pending.numbers, pending.p2p, strict=True):
+        if not p2p:
+            last[role] = max(last.get(role, 0), number)
+    return last

@@ -64,6 +64,20 @@ def references(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
     return _pick(scene, scene.programs.like(rank), suspects, _REPLICAS)
 
 
+def in_step_first(scene: Scene, rank: int) -> list[int]:
+    """Ranks of the same program, those first that share its smallest group: they are the closest to
+    it in time.
+    """
+    shared: dict[int, int] = {}
+    for uid in scene.groups.of_rank(rank):
+        members = scene.groups.members(uid, rank)
+        if 1 < len(members) < scene.world_size:
+            for member in members:
+                shared[member] = min(shared.get(member, scene.world_size), len(members))
+    like = scene.programs.like(rank)
+    return sorted(like, key=lambda r: shared.get(r, scene.world_size))
+
+
 def kin(scene: Scene, rank: int, suspects: set[int]) -> list[int]:
     """Ranks of other pipeline stages: not the same program, but the same calls on the groups that
     all stages have.

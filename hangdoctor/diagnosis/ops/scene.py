@@ -43,10 +43,8 @@ class Scene:
     def _find_frontiers(self) -> dict[int, Frontier]:
         opened = {rank: open_operations(ops) for rank, ops in self.ops.items()}
         starts_known = any(o.state == "started" for some in opened.values() for o in some)
-        overlapping = overlapping_calls(self.groups, self.ops, opened)
-
-        def overtaken(op: Operation) -> bool:
-            return call_of(self.groups, op) in overlapping
+        self._overlapping = overlapping_calls(self.groups, self.ops, opened)
+        overtaken = self.overtaken
 
         def marked(op: Operation) -> bool:
             return op.asynchronous or overtaken(op)
@@ -60,6 +58,10 @@ class Scene:
             else:
                 found[rank] = find_frontier(ops, mine, rank in self.evidence.outside)
         return found
+
+    def overtaken(self, op: Operation) -> bool:
+        """Whether operations that were called after such a one end before it."""
+        return call_of(self.groups, op) in self._overlapping
 
     def frontier(self, rank: int) -> Frontier:
         """Where a rank is; empty where it has no records."""

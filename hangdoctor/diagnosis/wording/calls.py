@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...model.calls import Function
 from ...model.diagnosis import CallsOf
+from ...text.durations import duration
 from . import terms
 
 _WORDS = {
@@ -19,7 +20,17 @@ def step(kind: str, function: Function) -> str:
     return f"{_WORDS[kind]} {terms.long_frame(function)}"
 
 
-def parting(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
+def times(said: str, number: int) -> str:
+    """A step, and how many times it came in a row: ``ran poll (app/train.py:4) x 40``."""
+    return f"{said} x {number}" if number > 1 else said
+
+
+def since(age_s: float, rank: int) -> str:
+    """From when on two ranks are compared, one of which was traced later."""
+    return f"for the last {duration(age_s)}, in which rank {rank} was traced too"
+
+
+def parting(culprit: CallsOf, peer: CallsOf | None, alike: str, since: str = "") -> str:
     """What the two did last together, and what each did then."""
     own = culprit.calls[0] if culprit.calls else "made no further call"
     last = culprit.calls[-1] if culprit.calls else "recorded nothing"
@@ -31,4 +42,5 @@ def parting(culprit: CallsOf, peer: CallsOf | None, alike: str) -> str:
             f"the recorded calls of {both} have nothing in common; rank {culprit.rank} last {last}"
         )
     theirs = peer.calls[0] if peer.calls else "made no further call"
-    return f"{both} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"
+    when = f"{since}, " if since else ""
+    return f"{when}{both} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ...model.capture import Frame
 from ...text.durations import duration as duration
+from ...text.group_words import group_words
 from ...text.plain import cut_at_word
 from ...text.plural import choose as choose
 from ...text.plural import count as count
@@ -16,7 +17,6 @@ from ...text.plural import ranks as ranks
 from ...text.ranges import format_hosts, format_ranks
 from ..findings import Doing, End, GroupRef, Home, Op
 
-_AXES = {"tp": "TP", "dp": "DP", "pp": "PP"}
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
 _NODES = 4  # named in one place
 _COMMAND = 40  # characters of a command line
@@ -104,12 +104,7 @@ def group(of: GroupRef) -> str:
     """``TP group 2-3``, ``group 'mine' (0-3)``; "" for the whole job."""
     if of.axis == "world":
         return ""
-    members = _members(of.ranks)
-    if of.axis in _AXES:
-        return f"{_AXES[of.axis]} group {members}"
-    if of.name:
-        return f"group '{of.name}' ({members})"
-    return f"group {members}" if members else ""
+    return group_words(of.axis or of.name, _members(of.ranks))
 
 
 def _members(ranks: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, Counted, Ended, Restarted, TimedOut, Told
+from ...model.log_facts import AnyFact, Counted, Ended, PythonError, Restarted, TimedOut, Told
 from .marks import Marks
 from .stamps import NO_YEAR
 
@@ -40,6 +40,7 @@ def resolve(
             homes.setdefault(rank, node)
             by_pid[(node, pid)] = rank
     _by_table(facts, homes, by_pid)
+    _by_exit_code(facts, origins)
     locals_are_ranks = _one_node(facts, of_files, world)
     known = _told_together(facts, of_files, origins)
     elastic = any(isinstance(f, Ended) and f.by == "torchelastic" for f in facts)
@@ -96,6 +97,22 @@ def _by_table(
             by_pid[("", fact.pid)] = fact.rank
             if fact.node and fact.node != "localhost":
                 homes.setdefault(fact.rank, fact.node)
+
+
+def _by_exit_code(facts: Sequence[AnyFact], origins: Sequence[Origin]) -> None:
+    """An exception without a rank is that of the only rank which ended by itself: torchelastic's
+    table has all ranks of its node, and says that it killed the others.
+    """
+    ends = [f for f in facts if isinstance(f, Ended) and f.by == "torchelastic" and f.rank >= 0]
+    failed = {f.rank for f in ends if f.code > 0}
+    errors = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
+    if len(failed) != 1 or len(errors) != 1 or not {f.code for f in ends if f.code < 0}:
+        return
+    [error] = errors
+    end = next(f for f in ends if f.rank in failed)
+    here = error.local < 0 and origins[error.file].agent == origins[end.file].agent
+    if error.rank < 0 and error.times == 1 and (here or error.local == end.local):
+        error.rank, error.node = end.rank, error.node or end.node
 
 
 def _told_together(

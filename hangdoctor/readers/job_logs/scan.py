@@ -30,6 +30,7 @@ from .course import Course
 from .elastic_table import HEADS, Table
 from .prefix import Habits, Said, habits, records, strip
 from .rules import Rule, Rules, fact_of
+from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
 
@@ -55,6 +56,7 @@ class FileScan:
         self.heard: set[int] = set()
         self.marks = marks.Marks()
         self._usual = Habits()
+        self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
         self._attention = 0
         self._line = 0  # of the line that is read
@@ -71,7 +73,7 @@ class FileScan:
         size = 0
         for number, block in enumerate(source.blocks(stream)):
             if number == 0:
-                self._usual = habits(_text(line) for line in block.data[: 1 << 16].split(b"\n"))
+                self._learn(block.data[: 1 << 16])
             size += len(block.data)
             self._passed = (block.data, 0)
             self.heard.update(int(n) for n in _HEARD.findall(block.data))
@@ -81,11 +83,21 @@ class FileScan:
             else:
                 self._some(block.data)
             self._line = before + block.data.count(b"\n")
+        for rest in self._shipper.rest():
+            self._take_line(rest)
         for said, line, error in self._stacks.unfinished():
             self._line = line
             self._keep(error, said, "traceback without its last line")
         self.course.settle()
         return LogFile(name, self._line, size)
+
+    def _learn(self, begin: bytes) -> None:
+        """What the first lines show of all: who ships them, and which prefixes they have."""
+        lines = [_text(line) for line in begin.split(b"\n")]
+        form = form_of(lines)
+        sample = Shipper(form)
+        self._shipper = Shipper(form)
+        self._usual = habits(line.text for record in lines for line in sample.lines(record))
 
     # ------------------------------------------------------------------ which lines are read
 
@@ -143,14 +155,18 @@ class FileScan:
     # ------------------------------------------------------------------ what a line says
 
     def _take(self, raw: bytes) -> None:
-        text = _text(raw)
-        pieces = text.split("\r") if "\r" in text else [text]
+        for line in self._shipper.lines(_text(raw)):
+            self._take_line(line)
+
+    def _take_line(self, line: Line) -> None:
+        known = line.known(self.of_file)
+        pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
             for record in records(piece[:_LONGEST]):
-                self._record(record)
+                self._record(record, known)
 
-    def _record(self, text: str) -> None:
-        said = strip(text, self.of_file, self._usual, self.clock)
+    def _record(self, text: str, known: Said) -> None:
+        said = strip(text, known, self._usual, self.clock)
         if said.rank >= 0:
             self.heard.add(said.rank)
         if said.at > 0:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..._version import __version__
 from ...model.capture import JobCapture
 from ...model.diagnosis import Cause, Diagnosis
+from ...text.job_names import short_job
 from ...text.plain import visible
 from ...text.ranges import format_hosts, format_ranks
 from .safe_text import cut, cut_list, plural
@@ -24,7 +25,7 @@ def _lines(diagnosis: Diagnosis, capture: JobCapture) -> Iterator[str]:
     job = diagnosis.job
     layout = f", dp {job.layout.dp} x pp {job.layout.pp} x tp {job.layout.tp}" if job.layout else ""
     at = time.strftime(", %Y-%m-%d %H:%M UTC", time.gmtime(capture.taken)) if capture.taken else ""
-    yield f"{diagnosis.status.upper()}: job {cut(job.id, 80)} ({plural(job.world_size, 'rank')}{layout}){at}"
+    yield f"{diagnosis.status.upper()}: job {cut(short_job(job.id), 80)} ({plural(job.world_size, 'rank')}{layout}){at}"
     yield cut(diagnosis.summary, 700)
     for cause in diagnosis.causes[:1]:
         yield from _first(cause)

@@ -7,13 +7,13 @@ places worked out here.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from ...model.diagnosis import Diagnosis, Wait
+from ...text.group_words import group_words
 from ...text.plural import choose
 from ...text.ranges import format_ranks
 from .safe_text import cut, cut_list, plural
@@ -21,14 +21,6 @@ from .safe_text import cut, cut_list, plural
 _FAR = 4  # steps from a culprit that have a column of their own; what is farther shares the last
 _PER_COLUMN = 5
 _WIDTH, _GAP_X, _GAP_Y, _LINE = 186, 48, 16, 17
-_AXES = {
-    "tp": "tensor-parallel",
-    "dp": "data-parallel",
-    "pp": "pipeline",
-    "world": "the whole job",
-    "sub": "a group",
-}
-_UID = re.compile(r"[0-9a-f]{16}")
 
 
 class WaitBox(Struct):
@@ -190,7 +182,7 @@ def _reason(op: str, group: str, seqs: set[object]) -> list[str]:
     """What they wait in, and on a line of its own in which kind of group."""
     number = _number(seqs)
     lines = [cut(op or "an operation", 23 - len(number)) + number]
-    named = _group_words(group)
+    named = group_words("" if group == "sub" else group)
     if named and op not in ("send", "recv"):
         lines.append(named)
     return lines
@@ -202,14 +194,6 @@ def _number(seqs: set[object]) -> str:
         return f" ({len(seqs)} of them)"
     numbers = [seq for seq in seqs if isinstance(seq, int)]
     return f" #{numbers[0]}" if numbers else ""
-
-
-def _group_words(group: str) -> str:
-    """The axis or the name of a group; "" where it has a number or a hash only."""
-    if group in _AXES:
-        return _AXES[group]
-    nameless = not group or group.isdigit() or _UID.fullmatch(group)
-    return "" if nameless else f"group {group}"
 
 
 def _links(waits: list[Wait], key_of: dict[int, _Key]) -> dict[tuple[_Key, _Key], int]:

@@ -7,10 +7,11 @@ from itertools import pairwise
 
 from ...model.layout import Layout
 from ...model.operations import Group, RankOps
+from ...text.group_words import group_words
 from ...text.ranges import format_ranks
 from .safe_text import cut_list
 
-_AXES = {"tp": "tensor-parallel", "dp": "data-parallel", "pp": "pipeline"}
+_AXES = ("tp", "dp", "pp")
 
 
 class GroupNames:
@@ -56,18 +57,13 @@ class GroupNames:
         return ""
 
     def label(self, uid: str) -> str:
-        """``the tensor-parallel group 4-5``."""
+        """``TP group 4-5``, ``the whole job``."""
         found = self._labels.get(uid)
         if found is None:
             axis, ranks = self.axis(uid), self.members(uid)
             name = self._groups[uid].name if uid in self._groups else ""
-            word = _AXES.get(axis) or (f"{name!r}" if name and not name.isdigit() else "")
             spelled = cut_list(format_ranks(ranks), 40) if ranks else "of unknown ranks"
-            found = (
-                "the whole job"
-                if axis == "world"
-                else f"the {word} group {spelled}".replace("  ", " ")
-            )
+            found = group_words(axis or name, spelled)
             self._labels[uid] = found
         return found
 

@@ -19,6 +19,8 @@ from ..._version import __version__
 from ...model.capture import JobCapture
 from ...model.diagnosis import Cause, Diagnosis
 from ...model.layout import Layout
+from ...text.group_words import group_words
+from ...text.job_names import short_job
 from ...text.plain import visible
 from ...text.plural import choose
 from ...text.ranges import format_hosts, format_ranks
@@ -64,6 +66,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
         "d": diagnosis,
         "capture": capture,
         "status": _STATUS[diagnosis.status],
+        "job": short_job(diagnosis.job.id),
         "facts": _facts(diagnosis, capture, layout, inferred),
         "all_ranks": all_ranks,
         "counts": _counts(all_ranks),
@@ -162,7 +165,7 @@ def _facts(
     job = diagnosis.job
     named = cut_list(format_hosts(job.nodes), 120)
     nodes = f"{len(job.nodes)}: {named}" if job.nodes else "unknown"
-    facts = [("Job", job.id), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
+    facts = [("Job", short_job(job.id)), ("Ranks", f"{job.world_size:,}"), ("Nodes", nodes)]
     if layout is not None:
         how = " (read from its groups)" if inferred else ""
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
@@ -184,11 +187,11 @@ def _facts(
 def _where(cause: Cause) -> list[tuple[str, str]]:
     """Where a cause sits, as label and text."""
     at = cause.where
-    members = f" ({cut_list(format_ranks(at.group_ranks), 60)})" if at.group_ranks else ""
+    members = cut_list(format_ranks(at.group_ranks), 60) if at.group_ranks else ""
     said = [
         ("is in", at.frame),
         ("blocks", at.op and at.op + (f" #{at.seq}" if at.seq is not None else "")),
-        ("group", at.group and f"{at.group}{members}"),
+        ("group", group_words(at.group or "", members)),
         ("iteration", str(at.iteration) if at.iteration is not None else None),
         ("phase", at.phase),
         ("nodes", cut(format_hosts(cause.nodes), 200) if cause.nodes else None),

@@ -75,11 +75,17 @@ def _by_node(everybody: list[Rank]) -> list[Block]:
         nodes.setdefault(r.node, []).append(r)
     blocks = []
     for node in sorted(nodes, key=lambda n: (n == "", nodes[n][0].rank)):
-        own = sorted(nodes[node], key=lambda r: (r.line.local_rank if r.line else -1, r.rank))
+        own = sorted(nodes[node], key=_local_rank)
+        if any(_local_rank(r)[0] < 0 for r in own):  # of a process that is gone it is unknown
+            own = sorted(own, key=lambda r: r.rank)
         blocks.append(
             Block(node or "node unknown", [], _lines(own) if len(own) > _ROW else [Line("", own)])
         )
     return blocks
+
+
+def _local_rank(of: Rank) -> tuple[int, int]:
+    return (of.line.local_rank if of.line else -1, of.rank)
 
 
 def _lines(some: list[Rank]) -> list[Line]:

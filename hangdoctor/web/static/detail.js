@@ -50,7 +50,7 @@ export class Detail {
   sentence(rank) {
     const told = this.model.rank(rank);
     const node = told.node ? ` on ${clip(told.node, 40)}` : "";
-    const cause = this.grid.culprits.has(rank) ? "a cause, " : "";
+    const cause = this.grid.culprits.has(rank) ? "culprit, " : "";
     const words = [`Rank ${rank}${node}: ${cause}${SAYS[told.state]}`];
     const step = [told.iteration >= 0 && `iteration ${told.iteration}`, clip(told.phase, 40)];
     if (step.some(Boolean)) words.push(step.filter(Boolean).join(", "));

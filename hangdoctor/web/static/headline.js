@@ -6,6 +6,7 @@ import { hangs, reportLink } from "./incidents.js";
 import { clock, now, seconds } from "./times.js";
 
 const MAX_CAPTURES = 8; // of one hang, in its history
+const STOOD_S = 10; // without progress before the end: worth saying
 const NOTHING = { pill: "", look: "", since: "", sentence: "", explained: "", group: null };
 
 // What the top says, as plain values; `group` is all captures of this hang, newest first, or null.
@@ -20,10 +21,12 @@ function told(model) {
   return running(status, group);
 }
 
-function ended({ at, how, lost }, group) {
+function ended({ at, how, lost, progress }, group) {
   const lead = group && group[0].status === "failed" ? "" : "Its last hang: ";
   const hang = group && `${lead}${clip(group[0].summary, 500)}`;
-  const explained = [`Last progress at ${clock(at)}.`, lost, hang].filter(Boolean).join(" ");
+  const stood = at - progress;
+  const before = stood >= STOOD_S ? `, after ${seconds(stood)} without progress` : "";
+  const explained = [`Its last rank ended at ${clock(at)}${before}.`, lost, hang].filter(Boolean).join(" ");
   return { ...NOTHING, pill: "ENDED", sentence: `The job has ended. ${how}`, explained, group };
 }
 
@@ -78,7 +81,7 @@ function capturing(status) {
 }
 
 function title(status, verdict) {
-  const job = clip(status.job || "hangdoctor", 60);
+  const job = clip(status.job_names[0] || "hangdoctor", 60);
   if (verdict && !status.ended) return `${verdict}${job}`;
   return status.stalled ? `STALLED: ${job}` : job;
 }

@@ -26,7 +26,7 @@ export function hangs({ incidents, status }) {
   return found;
 }
 
-function standsSince(status) { return status.ended ? status.ended.at : status.hang_since; }
+function standsSince(status) { return status.ended ? status.ended.progress : status.hang_since; }
 
 export function reportAddress(id) { return `/api/v1/incidents/${encodeURIComponent(id)}/report`; }
 

@@ -6,7 +6,7 @@ import { CAUSE, GLYPHS, SAYS, STATES, rangesOf } from "./model.js";
 import { seconds } from "./times.js";
 
 const guilty = element("li");
-guilty.append(element("span", CAUSE, "swatch"), element("b"), element("span", "cause"));
+guilty.append(element("span", CAUSE, "swatch"), element("b"), element("span", "culprit"));
 paint(guilty.firstChild, "cause");
 
 function paint(swatch, state) {
@@ -15,7 +15,7 @@ function paint(swatch, state) {
 }
 
 export function jobNames(status) {
-  const names = Object.keys(status.jobs);
+  const names = status.job_names;
   return names.length ? names.map((n) => clip(n, 80)).join(", ") : "no job yet";
 }
 
@@ -43,10 +43,11 @@ function lastProgress(status) {
 
 function captures(status) {
   if (!status.captures) return "none";
-  return `${status.captures}, last ${seconds(status.capture_s)}`;
+  return `${status.captures}, the last took ${seconds(status.capture_s)}`;
 }
 
 function watchdog(status) {
+  if (status.ended) return "the job has ended";
   if (status.stalled) return "stalled";
   return status.warm ? "watching" : "learning the normal step time";
 }
@@ -87,6 +88,7 @@ export function legend(status, culprits) {
   }
   guilty.hidden = !culprits.size;
   say(guilty.children[1], `${culprits.size}`);
+  say(guilty.children[2], culprits.size === 1 ? "culprit" : "culprits");
   wanted.forEach((state, i) => say(place.children[i].children[1], `${status.counts[state]}`));
 }
 

@@ -40,7 +40,7 @@ function show() {
   empty();
   if (!performance.getEntriesByName("grid").length && model.size) performance.mark("grid");
   scale();
-  standings(model, filterBy);
+  standings(model, grid.culprits, filterBy);
   stragglers(model, (rank) => detail.open(rank));
   incidents(model);
   detail.show();

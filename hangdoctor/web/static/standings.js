@@ -1,16 +1,16 @@
 // Tables beside the grid: blocked ranks and what blocks them, and stragglers.
 
 import { $, clip, element, say } from "./dom.js";
-import { CAUSE, GLYPHS, SAYS, STATES, SUSPECT } from "./model.js";
+import { CAUSE, GLYPHS, SAYS, STATES, SUSPECT, rangesOf } from "./model.js";
 import { seconds } from "./times.js";
 
 const MOST_LATE = 5;
 
-export function standings(model, pickRanks) {
+export function standings(model, culprits, pickRanks) {
   const body = $("standing").tBodies[0], rows = model.standings;
   while (body.rows.length > rows.length) body.deleteRow(-1);
   while (body.rows.length < rows.length) addRow(body, pickRanks);
-  rows.forEach((one, i) => sayRow(body.rows[i], one));
+  rows.forEach((one, i) => sayRow(body.rows[i], one, one.holds || blamed(one, culprits)));
   $("standing-more").hidden = !model.more;
   say($("standing-more"), `and ${model.more} more places`);
 }
@@ -24,13 +24,20 @@ function addRow(body, pickRanks) {
   row.insertCell().className = "number";
 }
 
-function sayRow(row, one) {
+// Whether the newest verdict names all of these ranks.
+function blamed(one, culprits) {
+  if (one.count > culprits.size) return false;
+  const fits = rangesOf(one.ranks);
+  return fits && [...culprits].filter(fits).length === one.count;
+}
+
+function sayRow(row, one, culprit) {
   const [ranks, where, time, holds] = row.cells;
   row.dataset.ranks = one.ranks;
-  row.className = one.holds ? "culprit" : "";
+  row.className = culprit ? "culprit" : "";
   const many = one.count > 1 && one.ranks.length > 24;
   const names = many ? `${one.count}: ${clip(one.ranks, 22)}` : one.ranks;
-  say(ranks.firstChild, `${one.holds ? `${CAUSE} ` : ""}${names}`);
+  say(ranks.firstChild, `${culprit ? `${CAUSE} ` : ""}${names}`);
   const more = [
     one.nodes,
     one.phase && `phase ${clip(one.phase, 40)}`,

@@ -46,9 +46,10 @@ export function clock(at) {
   return `${today ? "" : `${date} `}${time} ${zone(at)}`;
 }
 
+// As the reports write them (text/durations.py); below a second in milliseconds.
 export function seconds(value) {
   if (value < 1) return `${Math.round(value * 1000)} ms`;
-  if (value < 10) return `${value.toFixed(1)} s`;
+  if (value < 9.95) return `${value.toFixed(1).replace(".0", "")} s`;
   if (value < 120) return `${Math.round(value)} s`;
   if (value < 7200) return `${Math.round(value / 60)} min`;
   return `${(value / 3600).toFixed(1)} h`;

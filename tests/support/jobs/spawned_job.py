@@ -1,8 +1,9 @@
 """Two ranks that multiprocessing starts: the environment shows no rank. Rank 1 does not come to the
 third all_reduce.
 
-    spawned_job.py FOLDER PORT
+    spawned_job.py FOLDER PORT [RANK]
 
+With RANK it is that rank, and something else starts the other.
 With FOLDER/wait the ranks join the group when FOLDER/go is there.
 """
 
@@ -38,4 +39,8 @@ def worker(rank: int, folder: Path, port: str) -> None:
 
 
 if __name__ == "__main__":
-    mp.spawn(worker, args=(Path(sys.argv[1]), sys.argv[2]), nprocs=2)
+    arguments = (Path(sys.argv[1]), sys.argv[2])
+    if len(sys.argv) > 3:
+        worker(int(sys.argv[3]), *arguments)
+    else:
+        mp.spawn(worker, args=arguments, nprocs=2)

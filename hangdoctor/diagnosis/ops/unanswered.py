@@ -1,0 +1,203 @@
+"""Sends and receives that the other side never called, by pending operations alone.
+
+A recorder that keeps pending operations alone has no history to compare. But where a rank with the
+same role has got past its own transfer of that kind, and the peer waits beside its own like in the
+same call without having called the counterpart, one of the two sides made another call than its
+like. The rank that two such pairs have in common is the one that did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct, structs
+
+from ...model.operations import Operation
+from .history import Divergence, How
+from .keys import P2P_NAMES, SENDS
+from .roles import in_step_first
+from .scene import Scene
+
+
+class Unanswered(Struct):
+    """A transfer that `rank` waits in and `peer` has not called, while `like` got past its own."""
+
+    rank: int
+    peer: int
+    op: Operation
+    like: int
+
+
+def transfers_apart(scene: Scene, ring: Collection[int]) -> dict[int, Divergence]:
+    """The one rank of a ring of waits whose transfers differ from those of its like; {} where the
+    pending operations do not show it.
+    """
+    found = list(_unanswered(scene, set(ring)))
+    pairs = [{u.rank, u.peer} for u in found]
+    pairs += [{rank, peer} for rank in ring for peer in _ahead_of_its_like(scene, rank)]
+    common = set(ring).intersection(*pairs) if found else set()
+    if len(common) != 1 or len(set().union(*pairs) - common) < 2:
+        return {}
+    [culprit] = common
+    awaited = next((u for u in found if u.peer == culprit), None)
+    divergence = _parted(scene, awaited, found) if awaited is not None else None
+    return {} if divergence is None else {culprit: divergence}
+
+
+def _parted(scene: Scene, awaited: Unanswered, found: list[Unanswered]) -> Divergence | None:
+    """What the awaited rank called, or where it is, in the place of what its like called."""
+    rank, op = awaited.peer, awaited.op
+    own = next((u for u in found if u.rank == rank), None)
+    like = own.like if own is not None else _corresponding(
+        scene, awaited.rank, awaited.like, op.group, rank
+    )  # fmt: skip
+    if like is None:
+        return None
+    peer = _corresponding(scene, rank, like, op.group, awaited.rank)
+    mine = own.op if own is not None else next(iter(scene.frontier(rank).active), None)
+    if peer is None or mine is None:
+        return None
+    name = "recv" if op.op in SENDS else "send"
+    group = _group_of(scene, like, op)
+    theirs = structs.replace(op, op=name, group=group, peer=peer, site="")
+    how: How = "other" if own is not None else "skipped"
+    return Divergence(rank, like, how, mine, theirs=theirs, position=0)
+
+
+def _ahead_of_its_like(scene: Scene, rank: int) -> Iterator[int]:
+    """Peers that have got past a transfer with the rank which it has not come to, where its like
+    and theirs still wait in that: they took another one of the rank's for it.
+    """
+    for op, place in _first_transfers(scene, rank):
+        peer = op.peer
+        if peer not in scene.ops:
+            continue
+        for like in in_step_first(scene, rank):
+            if _common_place(scene, rank, like) < 0:
+                continue
+            theirs = _corresponding(scene, rank, like, op.group, peer)
+            if theirs is None or theirs == peer or not _has_at(scene, like, place, op.op, theirs):
+                continue
+            awaits = _counterpart(scene, theirs, like, op)
+            if awaits >= 0 and _common_place(scene, peer, theirs) >= 0:
+                if _completed_at(scene, peer, awaits):
+                    yield peer
+                break
+
+
+def _first_transfers(scene: Scene, rank: int) -> Iterator[tuple[Operation, int]]:
+    """Of each peer and direction the first pending transfer, with its place."""
+    seen: set[tuple[int, str]] = set()
+    ops = scene.ops[rank]
+    for op, (place, _) in zip(ops.operations, ops.places, strict=False):
+        if op.op in P2P_NAMES and (op.peer, op.op) not in seen:
+            seen.add((op.peer, op.op))
+            yield op, place
+
+
+def _has_at(scene: Scene, rank: int, place: int, name: str, peer: int) -> bool:
+    found = _first_transfers(scene, rank)
+    return any((at, op.op, op.peer) == (place, name, peer) for op, at in found)
+
+
+def _counterpart(scene: Scene, rank: int, peer: int, op: Operation) -> int:
+    """Where the rank has the other side of a peer's transfer pending; -1 where it has none."""
+    sends = op.op not in SENDS
+    found = _first_transfers(scene, rank)
+    mine = (at for own, at in found if own.peer == peer and (own.op in SENDS) == sends)
+    return next(mine, -1)
+
+
+def _completed_at(scene: Scene, rank: int, place: int) -> bool:
+    places = [at for at, _ in scene.ops[rank].places]
+    return place not in places and max(places, default=-1) > place
+
+
+def _unanswered(scene: Scene, ring: set[int]) -> Iterator[Unanswered]:
+    for rank, ops in scene.ops.items():
+        if not ops.only_active:
+            continue
+        for op in scene.frontier(rank).active:
+            if op.op in P2P_NAMES and {rank, op.peer} & ring and op.peer in scene.ops:
+                like = _past_it(scene, rank, op)
+                if like is not None:
+                    yield Unanswered(rank, op.peer, op, like)
+
+
+def _past_it(scene: Scene, rank: int, op: Operation) -> int | None:
+    """A rank with the same role that has got past its own transfer, with a peer that waits in the
+    same call as this one's peer, which has not called the counterpart before that.
+    """
+    place = _place_of(scene, rank, op)
+    if place < 0:
+        return None
+    for like in in_step_first(scene, rank):
+        if _common_place(scene, rank, like) < 0 or not _is_past(scene, like, place):
+            continue
+        peer = _corresponding(scene, rank, like, op.group, op.peer)
+        if peer is None or peer == op.peer or peer not in scene.ops:
+            continue
+        common = _common_place(scene, op.peer, peer)
+        if common >= 0 and not _called_before(scene, op.peer, rank, op, common):
+            return like
+    return None
+
+
+def _place_of(scene: Scene, rank: int, op: Operation) -> int:
+    ops = scene.ops[rank]
+    records = zip(ops.operations, ops.places, strict=False)
+    return next((place for record, (place, _) in records if record is op), -1)
+
+
+def _is_past(scene: Scene, rank: int, place: int) -> bool:
+    return all(at > place for at, _ in scene.ops[rank].places)
+
+
+def _common_place(scene: Scene, one: int, other: int) -> int:
+    """Where both have one collective pending at the same place; -1 where they have none."""
+    theirs = {
+        (scene.groups.role(op.group), op.seq): place for op, place in _collectives(scene, other)
+    }
+    for op, place in _collectives(scene, one):
+        if theirs.get((scene.groups.role(op.group), op.seq), -1) == place:
+            return place
+    return -1
+
+
+def _collectives(scene: Scene, rank: int) -> Iterator[tuple[Operation, int]]:
+    ops = scene.ops[rank]
+    for op, (place, _) in zip(ops.operations, ops.places, strict=False):
+        if op.op not in P2P_NAMES and not scene.overtaken(op):
+            yield op, place
+
+
+def _called_before(scene: Scene, rank: int, peer: int, op: Operation, place: int) -> bool:
+    """Whether the rank has called the other side of a peer's transfer before some place."""
+    sends = op.op not in SENDS
+    ops = scene.ops[rank]
+    return any(
+        at < place and own.peer == peer and own.op in P2P_NAMES and (own.op in SENDS) == sends
+        for own, (at, _) in zip(ops.operations, ops.places, strict=False)
+    )
+
+
+def _corresponding(scene: Scene, rank: int, like: int, group: str, peer: int) -> int | None:
+    """The rank that is to `like` what `peer` is to `rank` in the group."""
+    hop = scene.groups.hop(group, rank, peer)
+    members = scene.groups.members(group, rank)
+    if len(members) == scene.world_size:
+        return like + hop if 0 <= like + hop < scene.world_size else None
+    role = scene.groups.role(group)
+    own = [uid for uid in scene.groups.of_rank(like) if scene.groups.role(uid) == role]
+    if len(own) != 1:
+        return None
+    theirs = list(scene.groups.members(own[0], like))
+    place = theirs.index(like) + hop
+    return theirs[place] if 0 <= place < len(theirs) else None
+
+
+def _group_of(scene: Scene, like: int, op: Operation) -> str:
+    """The group of a rank that has the role of the operation's group."""
+    role = scene.groups.role(op.group)
+    own = (uid for uid in scene.groups.of_rank(like) if scene.groups.role(uid) == role)
+    return next(own, op.group)

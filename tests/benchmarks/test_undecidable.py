@@ -1,0 +1,69 @@
+"""Cases that active-only dumps cannot decide are counted as such, and only those."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy import sim_mirror, simulated
+from benchmarks.accuracy.score import Result, judge
+from benchmarks.accuracy.sim_dumps import active_only
+from benchmarks.accuracy.simulate import Case, Settings, simulate
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.layout import Layout
+
+ACTIVE = Settings(only_active=True)
+
+
+def case_of(kind: str, seed: int, dp: int = 2, tp: int = 2, settings: Settings = ACTIVE) -> Case:
+    return simulate(kind, Layout(dp=dp, pp=2, tp=tp), seed, settings)
+
+
+def verdict_on(case: Case, folder: Path) -> Result:
+    case.write(folder / "dumps")
+    result = Result("simulated", "active-only dumps", case.kind, case.seed, case.name)
+    found = diagnose(simulated.capture_of_folder(folder / "dumps"))
+    return judge(result, found, simulated.expected(case))
+
+
+@pytest.mark.parametrize(("kind", "seed", "dp"), [("wrong_dtype", 2, 2), ("wrong_op", 706, 4)])
+def test_two_faults_leave_equal_dumps_and_both_ranks_are_named(
+    tmp_path: Path, kind: str, seed: int, dp: int
+) -> None:
+    case = case_of(kind, seed, dp)
+    [culprit] = case.truth.ranks
+    found = sim_mirror.mirrored(case)
+    assert found is not None
+    mirror, pair = found
+    [other] = set(pair) - {culprit}
+    for rank in range(case.layout.world_size):
+        ours, theirs = case.exporter.dump(rank), mirror.dump(rank)
+        assert active_only(ours) == active_only(theirs)
+    # and they are two faults: before, both of them made the call as the other one does now
+    assert case.exporter.dump(culprit) != mirror.dump(culprit)
+    assert case.exporter.dump(other) != mirror.dump(other)
+    result = verdict_on(case, tmp_path)
+    assert result.undecidable and result.exact
+    assert [ranks for _, ranks in result.named] == [sorted(pair)]
+
+
+@pytest.mark.parametrize(("kind", "seed", "dp"), [("wrong_dtype", 0, 2), ("wrong_op", 1, 4)])
+def test_what_other_ranks_have_pending_decides(
+    tmp_path: Path, kind: str, seed: int, dp: int
+) -> None:
+    case = case_of(kind, seed, dp)
+    result = verdict_on(case, tmp_path)
+    assert result.exact and not result.undecidable
+    assert [ranks for _, ranks in result.named] == [case.truth.ranks]
+
+
+@pytest.mark.parametrize("kind", ["skipped", "wrong_peer", "missing_send", "in_communication"])
+def test_only_one_wrong_signature_of_two_can_be_undecidable(kind: str) -> None:
+    layout = Layout(dp=2, pp=4, tp=2)
+    assert sim_mirror.either(simulate(kind, layout, 1, ACTIVE)) == []
+
+
+def test_dumps_with_a_history_are_never_undecidable() -> None:
+    case = case_of("wrong_dtype", 2, settings=Settings())
+    assert not simulated.expected(case).undecidable

@@ -1,0 +1,212 @@
+"""`hangdoctor run` stays beside its command as the parent: whoever started it gets the same end,
+and whatever is sent to it reaches the command, as without it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.probe_ranks import ROOT, SCRIPTS, STARTUP, until
+
+pytestmark = pytest.mark.timeout(60)
+
+# Without the command line's own second of imports.
+PARENT = """
+import os, sys
+from hangdoctor.cli import run_command
+run_command.end_as(run_command.run(sys.argv[1], sys.argv[1:], dict(os.environ), lambda pid: None))
+"""
+# Says each signal that it gets; no signal ends it but SIGUSR2.
+LISTENS = """
+import os, signal
+every = signal.valid_signals() - {signal.SIGCHLD, signal.SIGCONT}
+signal.pthread_sigmask(signal.SIG_BLOCK, every)
+print(os.getpid(), flush=True)
+number = 0
+while number != signal.SIGUSR2:
+    number = signal.sigwait(every)
+    print(int(number), flush=True)
+"""
+
+
+def below(*words: str) -> list[str]:
+    return [sys.executable, "-S", "-c", PARENT, *words]
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    libraries = [p for p in sys.path if p.endswith("site-packages")]
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *libraries]),
+        "HANGDOCTOR_DIR": str(tmp_path / "run"),
+    }
+
+
+class Listener:
+    """A command below `run` that says what it gets."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.command = int(self.line())
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], 30)
+        assert ready, "nothing was said within 30 s"
+        return self.process.stdout.readline().strip()
+
+    def states(self) -> set[str]:
+        pids = (self.process.pid, self.command)
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in pids]
+        return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+
+@contextmanager
+def listening(environ: dict[str, str]) -> Iterator[Listener]:
+    process = subprocess.Popen(
+        below(*python(LISTENS)),
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        start_new_session=True,
+    )
+    try:
+        yield Listener(process)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def test_what_is_sent_to_it_reaches_the_command_once(environ: dict[str, str]) -> None:
+    with listening(environ) as one:
+        for number in (signal.SIGTERM, signal.SIGABRT, signal.SIGXCPU, signal.SIGRTMIN + 3):
+            one.process.send_signal(number)
+            assert one.line() == str(int(number))
+        os.killpg(one.process.pid, signal.SIGHUP)  # the command has its own of these
+        one.process.send_signal(signal.SIGINT)
+        assert [one.line(), one.line()] == ["1", "2"]
+        os.killpg(one.process.pid, signal.SIGSTOP)
+        until("both are stopped", lambda: one.states() == {"T"})
+        os.killpg(one.process.pid, signal.SIGCONT)
+        one.process.send_signal(signal.SIGUSR2)
+        assert one.line() == str(int(signal.SIGUSR2))
+        assert one.process.wait(30) == 0
+
+
+def test_whoever_kills_it_kills_the_command(environ: dict[str, str]) -> None:
+    with listening(environ) as one:
+        one.process.kill()
+        assert one.line() == "", "the end of the command closes its output"
+        assert one.process.wait(30) == -signal.SIGKILL
+
+
+def test_it_ends_as_the_command_does(environ: dict[str, str]) -> None:
+    for number in (signal.SIGKILL, signal.SIGABRT, signal.SIGTERM, signal.SIGUSR1):
+        kills = python(f"import os; os.kill(os.getpid(), {int(number)})")
+        ended = subprocess.run(below(*kills), env=environ, capture_output=True, timeout=30)
+        assert (ended.returncode, ended.stderr) == (-number, b"")
+
+
+def test_a_caller_that_ignores_the_ends_of_its_children(environ: dict[str, str]) -> None:
+    """As programs do that start others and never wait: what is ignored is inherited."""
+    code = "import signal, sys; print(signal.getsignal(signal.SIGCHLD).name); sys.exit(7)"
+    seen = []
+    for words in (python(code), below(*python(code))):
+        ended = subprocess.run(
+            words,
+            env=environ,
+            capture_output=True,
+            timeout=30,
+            preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        )
+        seen.append((ended.returncode, ended.stdout, ended.stderr))
+    assert seen == [(7, b"SIG_IGN\n", b"")] * 2
+
+
+LIMITED = """
+import os, resource, sys
+from hangdoctor.cli import run, run_command
+what, words = sys.argv[1], sys.argv[2:]
+if what == "descriptors":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))
+elif what != "folder":
+    # Us, the one that notes signals, the command; and no thread beside.
+    resource.setrlimit(resource.RLIMIT_NPROC, [{"processes": 1, "threads": 3}[what]] * 2)
+if os.geteuid() == 0:
+    os.setuid(50_000 + os.getpid() % 10_000)  # a user with no other process
+run_command.end_as(run._watched(words[0], words, dict(os.environ), quiet=what != "folder"))
+"""
+
+
+@pytest.mark.parametrize("what", ["descriptors", "processes", "threads"])
+def test_where_there_is_no_room_beside_the_command_it_runs_all_the_same(
+    what: str, environ: dict[str, str]
+) -> None:
+    if what != "descriptors" and os.geteuid() != 0:
+        pytest.skip("a user without processes is needed: run as root")
+    words = [sys.executable, "-S", "-c", LIMITED, what, "/bin/sh", "-c", "echo started; exit 7"]
+    ended = subprocess.run(words, env=environ, capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"started\n", b"")
+
+
+def test_a_folder_that_cannot_be_reached_any_more_does_not_change_the_exit_code(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """As after a ticket for a network's file system has run out."""
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(0o777)
+    environ["HANGDOCTOR_DIR"] = str(above / "run")
+    close = f"mkdir $HANGDOCTOR_DIR; chmod 0 {above} 2>&-; exit 7"
+    words = [sys.executable, "-S", "-c", LIMITED, "folder", "/bin/sh", "-c", close]
+    try:
+        ended = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=30)
+    finally:
+        above.chmod(0o700)
+    assert ended.returncode == 7
+    assert "how its ranks ended cannot be shown: [Errno 13]" in ended.stderr, ended.stderr
+
+
+def test_a_command_whose_environment_has_no_room_for_ours_starts_without(
+    environ: dict[str, str],
+) -> None:
+    """One variable may have 128 KiB, its name and all; a path of modules may come near to that."""
+    full = "/" + "a" * (128 * 1024 - len("PYTHONPATH=") - 3)
+    words = [sys.executable, str(SCRIPTS / "run_verb.py"), "--", "sh", "-c", "echo ${#PYTHONPATH}"]
+    ended = subprocess.run(
+        words, env=environ | {"PYTHONPATH": full}, capture_output=True, timeout=30
+    )
+    assert (ended.returncode, ended.stdout) == (0, b"%d\n" % len(full)), ended.stderr
+    assert b"without the probe" in ended.stderr and str(STARTUP).encode() not in ended.stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_has_closed_are_closed(
+    closed: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    code = f"import os; open({str(tmp_path / 'said')!r}, 'w').write(str(sorted(map(int, os.listdir('/proc/self/fd')))))"
+    said = []
+    for words in (python(code), below(*python(code))):
+        subprocess.run(
+            ["sh", "-c", f'"$@" {closed}', "sh", *words], env=environ, timeout=30, check=True
+        )
+        said.append((tmp_path / "said").read_text())
+    assert said[0] == said[1]

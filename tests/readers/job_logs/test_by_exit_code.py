@@ -1,0 +1,75 @@
+"""An exception whose rank no line tells, and torchelastic's table of who ended how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.read_logs import diagnosed, named
+
+RAISED = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 74, in main
+    config = json.load(open(path))
+FileNotFoundError: [Errno 2] No such file or directory: '/data/config.json'
+"""
+OTHER = RAISED.replace("line 74", "line 90").replace("FileNotFoundError: [Errno 2]", "KeyError:")
+KILLED, FAILED = -15, 1
+
+
+def table(*codes: int) -> str:
+    """The table of ranks 4, 5, ..., local ranks 0, 1, ..., the first that failed as its root cause."""
+    entries = [
+        f"[{n}]:\n  time      : 2026-11-22_15:34:49\n  host      : n2\n"
+        f"  rank      : {n + 4} (local_rank: {n})\n  exitcode  : {code} (pid: {6324 + n})\n"
+        "  error_file: <N/A>\n"
+        for n, code in enumerate(codes)
+    ]
+    first = next(n for n, code in enumerate(codes) if code != KILLED)
+    others = "".join(e for n, e in enumerate(entries) if n != first)
+    line = "-" * 60
+    return (
+        f"{'=' * 60}\ntrain.py FAILED\n{line}\nFailures:\n{others}{line}\n"
+        f"Root Cause (first observed failure):\n{entries[first]}{'=' * 60}\n"
+    )
+
+
+def test_the_only_one_that_ended_by_itself_raised_it(tmp_path: Path) -> None:
+    verdict = diagnosed(tmp_path, RAISED + table(KILLED, KILLED, FAILED, KILLED))
+    assert named(verdict) == [("error", [6])]
+    assert verdict.summary.startswith("Rank 6 (n2) failed first: FileNotFoundError in main")
+
+
+def test_a_folder_that_torchrun_writes_has_local_ranks(tmp_path: Path) -> None:
+    files = {
+        "job.out": table(KILLED, KILLED, FAILED, KILLED),
+        "logs/none_q4i3x2eb/attempt_0/2/stderr.log": RAISED,
+        "logs/none_q4i3x2eb/attempt_0/0/stderr.log": "step 1\n",
+    }
+    assert named(diagnosed(tmp_path, files)) == [("error", [6])]
+
+
+@pytest.mark.parametrize(
+    ("texts", "codes"),
+    [
+        (RAISED, (FAILED, KILLED, FAILED, KILLED)),
+        (RAISED + OTHER, (KILLED, KILLED, FAILED, KILLED)),
+        (RAISED * 2, (KILLED, KILLED, FAILED, KILLED)),
+        (RAISED, (FAILED,)),
+    ],
+    ids=["two-failed", "two-exceptions", "raised-twice", "none-was-killed"],
+)
+def test_where_it_could_be_another_ones_no_rank_is_named(
+    tmp_path: Path, texts: str, codes: tuple[int, ...]
+) -> None:
+    verdict = diagnosed(tmp_path, texts + table(*codes))
+    assert [ranks for _, ranks in named(verdict)] == [[]]
+
+
+def test_another_local_ranks_exception_is_not_its_own(tmp_path: Path) -> None:
+    files = {
+        "job.out": table(KILLED, KILLED, FAILED, KILLED),
+        "logs/none_q4i3x2eb/attempt_0/1/stderr.log": RAISED,
+    }
+    assert [ranks for _, ranks in named(diagnosed(tmp_path, files))] != [[6]]
