@@ -107,7 +107,7 @@ def command(script: str | None, fault: str, ranks: int, limit: float, full: bool
 
 def _conclude(capture: JobCapture, full: bool) -> None:
     """Print the verdict, and save a bundle outside of the current folder."""
-    diagnosis = diagnose(capture)
+    diagnosis = diagnose(capture, lenient=True)
     saved, trouble = keep(
         capture,
         diagnosis,
@@ -133,7 +133,7 @@ def _of_an_ended_job(diagnosis: Diagnosis) -> Diagnosis:
 def _without_boxes(capture: JobCapture) -> str:
     """What the same moment shows of a job that was started without `hangdoctor run`."""
     bare = replace(capture, layout=None, nodes=[_bare(node) for node in capture.nodes])
-    diagnosis = diagnose(bare)
+    diagnosis = diagnose(bare, lenient=True)
     first = diagnosis.causes[0] if diagnosis.causes else None
     sure = f", {first.kind}, confidence {first.confidence * 100:.0f} %" if first else ""
     name = diagnosis.status.upper()

@@ -58,7 +58,7 @@ def command(
             "nothing to diagnose", "Name a bundle, logs or dumps, or a job: --jobid J."
         )
     capture = load_job(jobid, [Path(p) for p in paths]) if jobid else load([Path(p) for p in paths])
-    diagnosis = diagnose(capture)
+    diagnosis = diagnose(capture, lenient=True)
     saved = paths[0] if paths and bundle.is_bundle(Path(paths[0])) else ""
     if bundle_dir:
         from ..report.terminal import plain

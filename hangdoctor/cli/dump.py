@@ -151,7 +151,7 @@ def command(**flags: object) -> None:
         chosen = [] if options.job else chosen[:1]
     for note in chosen:
         pipes.say(f"hangdoctor: {note}", err=True)
-    diagnosis = diagnose(capture)
+    diagnosis = diagnose(capture, lenient=True)
     saved, trouble = (
         ("", None)
         if flags["no_bundle"]
@@ -172,7 +172,7 @@ def _look(
     begin = clock.monotonic()
     capture = launcher.capture(options, progress)
     first_s = clock.monotonic() - begin
-    pause = pause_s(capture, diagnose(capture)) if whole_s else 0.0
+    pause = pause_s(capture, diagnose(capture, lenient=True)) if whole_s else 0.0
     if not 0 < pause <= _PAUSE_AT_MOST_S:
         return capture
     if 2 * first_s + pause > whole_s:

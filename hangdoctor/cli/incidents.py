@@ -163,7 +163,13 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool, ful
     pipes.say(f"{row.id}: {row.reason}", err=True)
     for line in filter(None, row.actions.splitlines()):
         pipes.say(f"action {line}", err=True)
-    deliver(diagnose(bundle.load(path)), json_file, False, no_color, Shown(str(path), full))
+    deliver(
+        diagnose(bundle.load(path), lenient=True),
+        json_file,
+        False,
+        no_color,
+        Shown(str(path), full),
+    )
 
 
 @command.command("prune")

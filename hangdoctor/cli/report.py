@@ -88,7 +88,7 @@ def command(folder: Path, quiet: bool, **wanted: str | None) -> None:
     if sum(target == "-" for target in chosen.values()) > 1:
         raise UsageError("only one file can be standard output", "Name a file for the other one.")
     capture = bundle.load(folder)
-    diagnosis = diagnose(capture)
+    diagnosis = diagnose(capture, lenient=True)
     failed: list[HangdoctorError] = []
     for name, target in chosen.items():
         module, function, _ = FORMATS[name]

@@ -6,7 +6,9 @@ line in `PASSES`. `docs/diagnosis.md` says what each of them finds.
 
 from __future__ import annotations
 
-from ..model.capture import JobCapture
+import traceback
+
+from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
     calls,
@@ -28,6 +30,9 @@ from . import (
 from .case import open_case
 from .conclude import conclude
 from .draft import Draft, Pass
+from .ops.evidence import Note, Remark
+
+_SHOWN = 120  # characters of an error of our own
 
 PASSES: tuple[Pass, ...] = (
     # From processes and stacks: the first of the last four that finds anything ends the search.
@@ -54,11 +59,31 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def diagnose(capture: JobCapture) -> Diagnosis:
-    """The diagnosis of a capture. Pure: the same capture gives the same diagnosis, to the byte."""
+def diagnose(capture: JobCapture, *, lenient: bool = False) -> Diagnosis:
+    """The diagnosis of a capture. Pure: the same capture gives the same diagnosis, to the byte.
+
+    `lenient`: a pass that fails by an error of its own is left out, and a note says so: who asks at
+    night needs what the others found. Such a job is never healthy.
+    """
     case, draft = open_case(capture), Draft()
     for run in PASSES:
-        run(case, draft)
+        try:
+            run(case, draft)
+        except Exception as error:
+            if not lenient:
+                raise
+            draft.notes.append(_left_out(error))
         if draft.status in ("healthy", "unknown"):
             draft.findings = []
+    if draft.status in ("healthy", None) and any(
+        n.remark is Remark.PASS_FAILED for n in draft.notes
+    ):
+        draft.status, draft.findings = "unknown", []
     return conclude(case, draft)
+
+
+def _left_out(error: Exception) -> Note:
+    """The error and the line where it was raised."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    text = f"{type(error).__name__}: {error}"[:_SHOWN]
+    return Note(Remark.PASS_FAILED, op=text, frame=Frame(at.name, at.filename, at.lineno or 0))

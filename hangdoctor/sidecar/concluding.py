@@ -100,7 +100,7 @@ class Concluder:
     def _deal_with(self, one: Conclude, begin: float) -> str:
         from ..report.terminal import plain
 
-        diagnosis = diagnose(one.capture)
+        diagnosis = diagnose(one.capture, lenient=True)
         if diagnosis.status == "healthy" and one.reason.trigger is Trigger.STALL:
             return "healthy"
         if one.early and diagnosis.status != "hang":

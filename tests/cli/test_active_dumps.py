@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.accuracy import simulated
+from benchmarks.accuracy.simulate import Settings, simulate
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.layout import Layout
@@ -135,3 +136,12 @@ def test_of_simulated_jobs_no_rank_that_merely_waits_is_named_alone(
         number += 1
     assert number >= 28
     assert exact >= (number if not silent else 0.85 * number)
+
+
+def test_a_silent_rank_in_the_place_of_ones_like_is_no_error(tmp_path: Path) -> None:
+    """What corresponds to a rank's peer may be a rank without a dump."""
+    settings = Settings(silent=0.1, only_active=True)
+    case = simulate("wrong_peer", Layout(dp=4, pp=4, tp=8), 0, settings)
+    case.write(tmp_path / "dumps")
+    found = diagnose(simulated.capture_of_folder(tmp_path / "dumps"))
+    assert {r for cause in found.causes for r in cause.ranks} <= set(case.truth.ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from enum import Enum
 from pathlib import Path
@@ -56,6 +57,32 @@ def test_a_torn_one_is_reported_and_the_one_before_stays(harm, says, tmp_path) -
     assert (older.iteration, older.fault) == (5, "")
 
 
+def test_after_going_back_the_abandoned_branch_is_not_taken(tmp_path) -> None:
+    """Saved 2, 4 and 6, went back to 2, and saved 3."""
+    for iteration in (2, 4, 6, 3):
+        make(tmp_path, iteration)
+    assert [s.iteration for s in files.candidates(tmp_path)] == [3, 2]
+    (tmp_path / "global_step3" / "weights.pt").write_bytes(b"torn")
+    assert [s.iteration for s in files.candidates(tmp_path) if not s.fault] == [2]
+    make(tmp_path, 7)
+    assert [s.iteration for s in files.candidates(tmp_path) if not s.fault] == [7, 2]
+
+
+def test_a_latest_whose_folder_is_gone_still_says_how_far_it_was(tmp_path) -> None:
+    for iteration in (2, 6, 4):
+        make(tmp_path, iteration)
+    shutil.rmtree(tmp_path / "global_step4")
+    assert [s.iteration for s in files.candidates(tmp_path)] == [2]
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda p: p.write_text("nonsense")])
+def test_without_a_readable_latest_the_newest_is_taken(harm, tmp_path) -> None:
+    for iteration in (4, 6):
+        make(tmp_path, iteration)
+    harm(tmp_path / "latest")
+    assert [s.iteration for s in files.candidates(tmp_path)] == [6, 4]
+
+
 def test_a_save_that_was_cut_off_is_no_checkpoint(tmp_path) -> None:
     make(tmp_path, 5)
     (tmp_path / "global_step10.partial").mkdir()
@@ -70,12 +97,12 @@ def test_prune_keeps_the_newest_complete_ones(tmp_path) -> None:
     assert [s.iteration for s in files.saved_in(tmp_path)] == [3, 2]
 
 
-def test_prune_keeps_what_was_just_saved_behind_newer_ones(tmp_path) -> None:
-    """A training that went back to 3 saves 4 beside the 5 and 6 that it left."""
+def test_prune_leaves_what_a_training_that_went_back_has_left(tmp_path) -> None:
+    """From 3, it saves 4 beside the 5 and 6 of before."""
     for i in (5, 6, 4):
         make(tmp_path, i)
     files.prune(tmp_path, 1)
-    assert [s.iteration for s in files.saved_in(tmp_path)] == [6, 4]
+    assert [s.iteration for s in files.saved_in(tmp_path)] == [6, 5, 4]
     assert (tmp_path / "latest").read_text() == "global_step4"
 
 
@@ -223,6 +250,11 @@ def test_the_same_training_is_accepted() -> None:
         ("--model.hidden_size", "256", "128"),
         ("--model.heads", "8", "4"),
         ("--train.seed", "42", "43"),
+        ("--optimizer.beta1", "0.85", "0.9"),
+        ("--optimizer.beta2", "0.95", "0.98"),
+        ("--optimizer.eps", "1e-08", "1e-06"),
+        ("--optimizer.weight_decay", "0.1", "0.2"),
+        ("--train.clip_grad", "1.5", "0.5"),
         ("--train.precision", "bf16", "fp32"),
         ("--model.vocab_multiple", "64", "128"),
         ("--parallel.partition", "uniform", "parameters"),

@@ -60,6 +60,11 @@ def saved(tmp_path_factory) -> Path:
             "resumed": [*WHOLE, *at3],
             "bf16_first": [*bf16, "--train.exit_after", "3"],
             "bf16_resumed": bf16,
+            "bf16_overridden": [
+                *bf16,
+                *"--checkpoint.override true --optimizer.beta2 0.9 --optimizer.eps 1e-6".split(),
+                *"--optimizer.weight_decay 0.25 --train.clip_grad 0.5".split(),
+            ],
             "bf16_whole": [*PLAIN, "--train.precision", "bf16"],
             "plain": [
                 *PLAIN,
@@ -92,6 +97,14 @@ def test_no_spike_on_restart_in_bf16(saved) -> None:
     assert numbers(saved, "bf16_first") + numbers(saved, "bf16_resumed") == numbers(
         saved, "bf16_whole"
     )
+
+
+def test_with_override_the_configurations_settings_are_in_force(saved) -> None:
+    [before, *_] = observed(saved, "bf16_resumed", 0)
+    assert before["settings"] == [[0.9, 0.95, 1e-8, 0.1], [0.9, 0.95, 1e-8, 0.0]]
+    [after, *_] = observed(saved, "bf16_overridden", 0)
+    assert after["settings"] == [[0.9, 0.9, 1e-6, 0.25], [0.9, 0.9, 1e-6, 0.0]]
+    assert (before["clip"], after["clip"]) == (1.0, 0.5)
 
 
 @pytest.mark.parametrize("rank", range(4))

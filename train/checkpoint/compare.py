@@ -24,6 +24,11 @@ _CHOSEN = (
     ("data", "split"),
     ("data", "tokenizer"),
     ("model", "seq_length"),
+    ("optimizer", "beta1"),
+    ("optimizer", "beta2"),
+    ("optimizer", "eps"),
+    ("optimizer", "weight_decay"),
+    ("train", "clip_grad"),
 )
 # What shapes the shards of a layout: padding rows, layers a stage. The universal format knows none
 # of it.
@@ -87,6 +92,6 @@ def _schedule(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
 
 def _chosen(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
     for section, name in _CHOSEN:
-        old, value = saved.meta["config"][section].get(name), now["config"][section][name]
+        old, value = saved.meta["config"].get(section, {}).get(name), now["config"][section][name]
         if old != value:
             yield f"  --{section}.{name} is {value}, the checkpoint has {old} (--checkpoint.override true uses the new one)"

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def commit(folder: Path, meta: dict[str, Any]) -> Path:
         sizes.update(json.loads(marker.read_text()))
         marker.unlink()
     final = folder.with_name(folder.name.removesuffix(PARTIAL))
-    write_durably(folder / MANIFEST, json.dumps({**meta, "files": sizes}, indent=1))
+    meta = {**meta, "at": time.time(), "files": sizes}
+    write_durably(folder / MANIFEST, json.dumps(meta, indent=1))
     if final.exists():
         shutil.rmtree(final)
     folder.rename(final)
@@ -110,6 +112,30 @@ def saved_in(folder: Path) -> list[Saved]:
     return sorted(found, key=lambda s: -s.iteration)
 
 
+def candidates(folder: Path) -> list[Saved]:
+    """What a training may go on from, the best first, torn ones included.
+
+    `latest` decides; where it is torn, one before it takes its place. A training that went back has
+    left what was saved between: those that are older than one with a lower number.
+    """
+    saved, last = saved_in(folder), latest(folder)
+    return [s for s in saved if (last < 0 or s.iteration <= last) and not _is_left(s, saved)]
+
+
+def _is_left(one: Saved, saved: list[Saved]) -> bool:
+    at = one.meta.get("at", 0.0)
+    return any(s.iteration < one.iteration and 0.0 < at < s.meta.get("at", 0.0) for s in saved)
+
+
+def latest(folder: Path) -> int:
+    """The iteration that `latest` names, -1 where it names none."""
+    try:
+        match = _STEP.match((folder / "latest").read_text().strip())
+    except (OSError, ValueError):
+        return -1
+    return int(match[1]) if match else -1
+
+
 def clear(partial: Path) -> None:
     """Remove what a killed save left under this name: its markers would pass for those of ranks
     that still write.
@@ -119,15 +145,13 @@ def clear(partial: Path) -> None:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Delete all complete checkpoints but the newest `keep` (0 keeps all), and what killed saves
-    left behind.
+    """Delete all complete checkpoints but the newest `keep` (0 keeps all), and what
+    killed saves left behind.
 
-    To be called between two saves. The one just saved stays also where the training went back
-    behind newer ones.
+    To be called between two saves. Those that a training which went back has left stay.
     """
     for left in folder.glob(f"global_step*{PARTIAL}"):
         clear(left)
     if keep:
-        for old in [s for s in saved_in(folder) if not s.fault][keep:]:
-            if old.folder.name != (folder / "latest").read_text():
-                shutil.rmtree(old.folder)
+        for old in [s for s in candidates(folder) if not s.fault][keep:]:
+            shutil.rmtree(old.folder)

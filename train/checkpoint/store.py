@@ -18,6 +18,7 @@ from ..state import TrainState
 from ..topology import Topology
 from . import files
 from .compare import check_same_training
+from .settings import kept_settings
 from .universal import load_whole
 from .writer import Writer
 
@@ -99,7 +100,8 @@ class Store:
         }
 
     def find(self) -> files.Saved | None:
-        """What `--checkpoint.load` means: the newest complete checkpoint, a named one, or none.
+        """What `--checkpoint.load` means: the checkpoint that `latest` names or the newest complete
+        one before it, a named one, or none.
 
         Raises:
             ConfigError: the named one is torn.
@@ -114,7 +116,7 @@ class Store:
                     f"--checkpoint.load {wanted} is torn: {named.fault}; choose another one"
                 )
             return named
-        for saved in files.saved_in(self.folder):
+        for saved in files.candidates(self.folder):
             if not saved.fault:
                 return saved
             print(
@@ -154,7 +156,8 @@ class Store:
     def _load_engine(self, folder: Path) -> None:
         if self.config.checkpoint.universal and self.config.parallel.ulysses:
             load_whole(self.engine)
-        path, _ = self.engine.load_checkpoint(str(folder.parent), tag=folder.name)
+        with kept_settings(self.engine.optimizer):
+            path, _ = self.engine.load_checkpoint(str(folder.parent), tag=folder.name)
         if path is None:
             raise ConfigError(f"DeepSpeed could not read {folder}")
         if self.config.checkpoint.universal:

@@ -76,7 +76,9 @@ def _ahead_of_its_like(scene: Scene, rank: int) -> Iterator[int]:
             if _common_place(scene, rank, like) < 0:
                 continue
             theirs = _corresponding(scene, rank, like, op.group, peer)
-            if theirs is None or theirs == peer or not _has_at(scene, like, place, op.op, theirs):
+            if theirs is None or theirs == peer or theirs not in scene.ops:
+                continue
+            if not _has_at(scene, like, place, op.op, theirs):
                 continue
             awaits = _counterpart(scene, theirs, like, op)
             if awaits >= 0 and _common_place(scene, peer, theirs) >= 0:

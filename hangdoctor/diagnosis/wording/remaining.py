@@ -129,6 +129,9 @@ def note(of: Note) -> str:
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: several_unseen(of),
         Remark.BEYOND_RECORDS: beyond_records(of),
+        Remark.PASS_FAILED: (
+            f"A step of the diagnosis failed by an error in hangdoctor{at} ({of.op}): the verdict is without it. Please report it with the bundle."
+        ),
         Remark.GPU_STANDS_OUT: gpu_words.stands_out(of),
         Remark.GPU_ERROR: gpu_words.error(of),
     }

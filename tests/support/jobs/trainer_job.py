@@ -49,7 +49,11 @@ class Observer(Callback):
         }
         norm = named.get("1.norm.weight")
         moved = None if norm is None else float((norm.detach().float() - 1).abs().max())
-        return {"prints": prints, "norm_moved": moved}
+        optimizer = trainer.engine.optimizer
+        inner = getattr(optimizer, "optimizer", optimizer)
+        settings = [[*g["betas"], g["eps"], g["weight_decay"]] for g in inner.param_groups]
+        clip = getattr(optimizer, "clip_grad", None)
+        return {"prints": prints, "norm_moved": moved, "settings": settings, "clip": clip}
 
     def on_end(self, trainer: Trainer) -> None:
         self.path.write_text(json.dumps(self.seen))
