@@ -1,4 +1,6 @@
-"""What is left of ranks of this node whose processes have ended: exit codes, black boxes, what `hangdoctor run` noted."""
+"""What is left of ranks of this node whose processes have ended: exit codes, black boxes, what
+`hangdoctor run` noted.
+"""
 
 from __future__ import annotations
 

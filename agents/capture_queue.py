@@ -1,4 +1,5 @@
-"""Captures of this node, one at a time: one that is asked for meanwhile begins when the first has ended.
+"""Captures of this node, one at a time: one that is asked for meanwhile begins when the first has
+ended.
 
 It never shares the first one: who asks wants to see the ranks after that moment.
 """

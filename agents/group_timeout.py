@@ -14,8 +14,8 @@ _NCCL_S, _GLOO_S = 600.0, 1800.0
 
 
 def group_timeout(ranks: Collection[Tracked], recorded: Collection[float]) -> float:
-    """Seconds until the first group of these ranks gives up: as `recorded` in boxes or named in the environment, else
-    torch's default; 0 where nothing says and no rank has a box.
+    """Seconds until the first group of these ranks gives up: as `recorded` in boxes or named in the
+    environment, else torch's default; 0 where nothing says and no rank has a box.
     """
     named = [_timeout_of(rank.found.environ) for rank in ranks]
     known = [seconds for seconds in named if seconds] + list(recorded)
@@ -26,7 +26,9 @@ def group_timeout(ranks: Collection[Tracked], recorded: Collection[float]) -> fl
 
 
 def _timeout_of(environ: Mapping[str, str]) -> float:
-    """Seconds after which NCCL's own watchdog, or DeepSpeed's groups, give up, where the job's environment says so."""
+    """Seconds after which NCCL's own watchdog, or DeepSpeed's groups, give up, where the job's
+    environment says so.
+    """
     heartbeat, minutes = (
         environ.get(n, "") for n in ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "DEEPSPEED_TIMEOUT")
     )

@@ -1,6 +1,8 @@
-"""The node agent: looks at this node's ranks each second, reports changes to the collector, captures when asked.
+"""The node agent: looks at this node's ranks each second, reports changes to the collector,
+captures when asked.
 
-It runs until SIGTERM or until its job has gone, keeps what it cannot send, and never runs anything that a message names.
+It runs until SIGTERM or until its job has gone, keeps what it cannot send, and never runs anything
+that a message names.
 """
 
 from __future__ import annotations
@@ -290,9 +292,11 @@ def _ranks_to_capture(options: AgentOptions) -> CaptureOptions:
 
 
 def pass_trace_on(wanted: Request, folders: Iterable[Path]) -> list[str]:
-    """Write the request into every folder that holds a box of these ranks: the probe reads it there.
+    """Write the request into every folder that holds a box of these ranks: the probe reads it
+    there.
 
-    What could not be written comes back, as lines for the log. A message names no path: where it is written is decided here.
+    What could not be written comes back, as lines for the log. A message names no path: where it is
+    written is decided here.
     """
     trouble = []
     for folder in folders:
@@ -315,7 +319,9 @@ def _spool_place(options: AgentOptions, node: str) -> Path:
 
 
 def _news(rank: msg.RankNow) -> tuple[object, ...]:
-    """What makes a report worth sending: everything but the ages, unless the age says that there was progress."""
+    """What makes a report worth sending: everything but the ages, unless the age says that there
+    was progress.
+    """
     fields = structs.astuple(structs.replace(rank, idle_s=0.0, over_s=0.0))
     since = time.monotonic() - rank.idle_s
     return (*fields, round(since, 1) if not rank.over else 0)

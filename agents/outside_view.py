@@ -1,5 +1,5 @@
-"""A rank as it looks from outside: its stack, its processor time, its I/O. A rank without a black box has no other
-evidence; of one with a box this shows whether it works or waits.
+"""A rank as it looks from outside: its stack, its processor time, its I/O. A rank without a black
+box has no other evidence; of one with a box this shows whether it works or waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _SPIN_S = 3.0  # without progress, before a stack shows whether a rank works or 
 
 
 def without_box(tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
-    """Without a box: a main thread that has not run has made no progress; one that ran has, unless its stack does not move."""
+    """Without a box: a main thread that has not run has made no progress; one that ran has, unless
+    its stack does not move.
+    """
     main = proc.sample_thread(tracked.found.pid, tracked.found.pid)
     ran = main is not None and main.switches != tracked.switches
     if main is not None:
@@ -44,7 +46,9 @@ def without_box(tracked: Tracked, mono: float, fields: list[str]) -> RankNow:
 
 
 def spins(tracked: Tracked, mono: float) -> bool:
-    """Whether the processor time of a rank whose backend runs ahead is waiting for its device, which spins."""
+    """Whether the processor time of a rank whose backend runs ahead is waiting for its device,
+    which spins.
+    """
     if not tracked.ahead or mono - tracked.changed_at < _SPIN_S:
         return False
     if tracked.pending:
@@ -57,7 +61,9 @@ def spins(tracked: Tracked, mono: float) -> bool:
 
 
 def busy(tracked: Tracked, fields: list[str], gap: float) -> bool:
-    """Whether the rank has used a processor or moved bytes since the sample before, `gap` seconds ago."""
+    """Whether the rank has used a processor or moved bytes since the sample before, `gap` seconds
+    ago.
+    """
     cpu = (int(fields[11]) + int(fields[12])) / _TICK
     done = _io_bytes(tracked.found.pid)
     used, moved = cpu - tracked.cpu_s, done - tracked.io_bytes
@@ -83,7 +89,8 @@ def _main_thread(pid: int) -> ThreadSample | None:
 def _read_stack(tracked: Tracked, mono: float) -> None:
     """One more stack of a rank without a box.
 
-    What a loaded host refused is tried again soon: evidence of stacks that do not change has to come in the first minute.
+    What a loaded host refused is tried again soon: evidence of stacks that do not change has to
+    come in the first minute.
     """
     stack = _main_stack(tracked.found.pid)
     if stack:

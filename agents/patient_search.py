@@ -1,6 +1,8 @@
-"""The agent's searches, for ranks in /proc and for boxes in folders, where one of them may never answer.
+"""The agent's searches, for ranks in /proc and for boxes in folders, where one of them may never
+answer.
 
-A file system without its server, or a process whose memory is locked, holds the thread that reads it, not the agent.
+A file system without its server, or a process whose memory is locked, holds the thread that reads
+it, not the agent.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ T = TypeVar("T")
 
 
 class PatientSearch:
-    """Searches of this host, each within seconds; what has not answered is not asked again while it hangs."""
+    """Searches of this host, each within seconds; what has not answered is not asked again while it
+    hangs.
+    """
 
     def __init__(self, read: discover.Read | None = None, seconds: float = _LIMIT_S) -> None:
         self._read = read
@@ -70,7 +74,9 @@ class PatientSearch:
             return job.started
 
     def boxes(self, folder: Path | None, pids: set[int]) -> list[blackbox.BlackBox]:
-        """Boxes of these processes in a folder, None for the default places; none where it does not answer."""
+        """Boxes of these processes in a folder, None for the default places; none where it does not
+        answer.
+        """
 
         def find() -> list[blackbox.BlackBox]:
             if folder is not None and not folder.is_dir():

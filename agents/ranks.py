@@ -1,4 +1,6 @@
-"""The ranks of this node as the agent follows them: found as they come, looked at each second, missed when they go."""
+"""The ranks of this node as the agent follows them: found as they come, looked at each second,
+missed when they go.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ class Ranks:
     # ----------------------------------------------------------------- coming and going
 
     def search(self) -> None:
-        """Look for ranks, when processes have come since the last look; it reads every process's environment."""
+        """Look for ranks, when processes have come since the last look; it reads every process's
+        environment.
+        """
         now = self.clock()
         if now >= self._next_boxes:
             self._open_boxes()
@@ -77,20 +81,25 @@ class Ranks:
         if pids <= self._pids and not self._may_come_late(now):
             return
         self._pids = pids
-        found, cost = self.host.jobs()
-        jobs = [j for j in found if self.wanted(j)]
-        if not jobs:
-            found, more = self.host.unnumbered(found)
-            jobs, cost = [j for j in found if self.wanted(j)], cost + more
-        self.meant = job_choice.preferred(jobs) if jobs else self.meant
-        self._others = [j for j in found if j is not self.meant]
-        if jobs and self.meant is not None:
-            self._take(self.meant)
+        cost = self._look_for_jobs()
         if self._may_come_late(now):
             rest_s, share = 1.0, _SEARCH_SHARE_EARLY
         else:
             rest_s, share = _SEARCH_S, _SEARCH_SHARE
         self._next_search = now + max(rest_s, cost * share)
+
+    def _look_for_jobs(self) -> float:
+        """Take the job that is wanted, if it is here; returns the seconds that the search has cost."""
+        found, cost = self.host.jobs()
+        jobs = [j for j in found if self.wanted(j)]
+        if not jobs:
+            found, more = self.host.unnumbered(found)
+            jobs, cost = [j for j in found if self.wanted(j)], cost + more
+        if jobs:
+            self.meant = job_choice.preferred(jobs)
+            self._take(self.meant)
+        self._others = [j for j in found if j is not self.meant]
+        return cost
 
     def _take(self, job: discover.Job) -> None:
         world_size = max(f.world_size for f in job.ranks)
@@ -116,7 +125,9 @@ class Ranks:
         self._open_boxes()
 
     def _drop_ended(self) -> None:
-        """Another run begins: ranks of the one before that are not started again are not dead ranks of this one."""
+        """Another run begins: ranks of the one before that are not started again are not dead ranks
+        of this one.
+        """
         for number, known in list(self.tracked.items()):
             if known.dead or proc.stat_fields(known.found.pid)[:1] in ([], ["Z"], ["X"]):
                 self._close(known)
@@ -130,7 +141,9 @@ class Ranks:
         return not self.seen_any or (now - self._came_at < _EARLY_S and not self._all_here())
 
     def _all_here(self) -> bool:
-        """Whether as many ranks were found as a node of this job has, where the environment shows how many."""
+        """Whether as many ranks were found as a node of this job has, where the environment shows
+        how many.
+        """
         expected = max(
             (t.found.local_world_size or self.world_size for t in self.tracked.values()), default=0
         )
@@ -140,26 +153,32 @@ class Ranks:
         without = [t for t in self.tracked.values() if t.box is None and not t.dead]
         if not without:
             return
-        pids = {t.found.pid for t in without}
-        boxes: list[blackbox.BlackBox] = []
-        for folder in sorted(_named_folders(without)):
-            boxes += self.host.boxes(folder, pids)
+        newest: dict[int, blackbox.BlackBox] = {}
+        for box in sorted(self._boxes_of(without), key=lambda b: b.created_s):
+            if box.status == "live":
+                newest[box.pid] = box
         opened: list[blackbox.BlackBox] = []
-        # The folder that is named may have been refused on this node.
-        without_box = pids - {b.pid for b in boxes}
-        boxes += self.host.boxes(None, without_box) if without_box else []
         for tracked in without:
-            own = [b for b in boxes if b.pid == tracked.found.pid and b.status == "live"]
-            if own:
-                newest = max(own, key=lambda b: b.created_s)
+            own = newest.get(tracked.found.pid)
+            if own is not None:
                 # Where it went away again, it is looked for at the next search.
                 with contextlib.suppress(BadInput, OutOfTime):
-                    tracked.box = self._open(newest.path)
-                    tracked.folder = Path(newest.path).parent
-                    opened.append(newest)
+                    tracked.box = self._open(own.path)
+                    tracked.folder = Path(own.path).parent
+                    opened.append(own)
         for box in self.host.ended_beside(opened):
             if box.rank not in self.tracked:
                 self._take_ended(box, without[0].found)
+
+    def _boxes_of(self, ranks: list[Tracked]) -> list[blackbox.BlackBox]:
+        """The boxes of these processes, in the folders that are named to them and the default ones."""
+        pids = {t.found.pid for t in ranks}
+        boxes: list[blackbox.BlackBox] = []
+        for folder in sorted(_named_folders(ranks)):
+            boxes += self.host.boxes(folder, pids)
+        # The folder that is named may have been refused on this node.
+        without_box = pids - {b.pid for b in boxes}
+        return boxes + (self.host.boxes(None, without_box) if without_box else [])
 
     def _open(self, path: str) -> BoxWatch:
         return self.host.of_box(path, lambda: BoxWatch(path))

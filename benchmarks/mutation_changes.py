@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -113,21 +114,20 @@ class _Finder:
         self.statement = (node.lineno, _head_end(node)) if inside else None
         self.change_statement(node)
         for name, value in ast.iter_fields(node):
-            if name == "annotation":
-                self.visit_limits(value)
-            elif isinstance(value, ast.AST):
-                self.visit_expressions(value)
-            elif (
-                isinstance(value, list)
-                and value
-                and not isinstance(value[0], ast.stmt | ast.ExceptHandler | ast.match_case)
-            ):
-                for one in value:
-                    if isinstance(one, ast.AST):  # and no name, as in `global x`
-                        self.visit_expressions(one)
+            self.visit_field(name, value)
         for body in _bodies(node):
             self.block(body, inside)
         self.statement = before
+
+    def visit_field(self, name: str, value: Any) -> None:
+        """What a statement has beside the statements in it."""
+        if name == "annotation":
+            self.visit_limits(value)
+            return
+        for one in value if isinstance(value, list) else [value]:
+            within = isinstance(one, ast.stmt | ast.ExceptHandler | ast.match_case)
+            if isinstance(one, ast.AST) and not within:  # a name, as in `global x`, is neither
+                self.visit_expressions(one)
 
     def change_statement(self, node: ast.stmt) -> None:
         match node:

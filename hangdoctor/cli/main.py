@@ -69,6 +69,7 @@ class Verbs(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs and flags with their help, as `complete` describes them."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         from .complete import described

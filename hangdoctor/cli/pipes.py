@@ -60,7 +60,7 @@ def say(text: str, err: bool = False) -> None:
 
 
 def hand_back(frame: str) -> None:
-    """Print the framed answer of this node for the host that asked: base64, which nobody reads
+    """Print the framed answer of this node for the host that asked: base64, which no person reads
     (`transport.stdout_frame`).
     """
     sys.stdout.write(frame)

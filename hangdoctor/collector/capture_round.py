@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ..errors import WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
@@ -105,14 +105,7 @@ class Round:
         sizes = [r.world_size for r in captured] + [n.world_size for n in known.values()]
         world = max(sizes, default=0)
         present = {r.rank for r in captured if not r.gone}
-        captures = dict(self.captures)
-        silent: list[SilentNode] = []
-        for name, node in known.items():
-            lost = self._lost(node, present)
-            if name in captures or name in self.empty:
-                self._add_gone(captures, node, lost, world)
-            elif lost or not node.ranks:  # else it is no longer a node of this job
-                silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
+        captures, silent = self._by_node(known, present, world, now)
         after_end = joined(captures.values()) if not silent else None
         for capture in captures.values():
             capture.ended = None
@@ -130,6 +123,20 @@ class Round:
             notes=[str(self.reason)],
             packed=self._bodies if world > LARGE else {},
         )
+
+    def _by_node(
+        self, known: Mapping[str, Node], present: set[int], world: int, now: float
+    ) -> tuple[dict[str, NodeCapture], list[SilentNode]]:
+        """(captures with the ranks that their nodes no longer have, nodes without an answer)."""
+        captures = dict(self.captures)
+        silent: list[SilentNode] = []
+        for name, node in known.items():
+            lost = self._lost(node, present)
+            if name in captures or name in self.empty:
+                self._add_gone(captures, node, lost, world)
+            elif lost or not node.ranks:  # else it is no longer a node of this job
+                silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
+        return captures, silent
 
     def _lost(self, node: Node, present: set[int]) -> list[int]:
         """The ranks of a node that are not in its capture, nor, started again, in another node's."""

@@ -32,7 +32,7 @@ class Draft(Struct):
     waits: list[Wait] = []
     notes: list[Note] = []
     calls: CallsParting | None = None
-    remaining: LogRemaining | None = None  # why job logs name nobody, where they are all there is
+    remaining: LogRemaining | None = None  # why job logs name no rank, where they are all there is
     chain: list[Event] = []  # what happened, by the job's logs
 
     @property

@@ -134,7 +134,7 @@ def _of_row(job: str, row: list[str]) -> Account:
 
 
 def _paths(told: list[str], folder: Path, account: Account, names: Mapping[str, str]) -> list[Path]:
-    """The files of output, with Slurm's patterns filled in; the default name where none is told."""
+    """The files of output, with Slurm's patterns filled in; the default name where none is given."""
     array, _, task = account.job.partition("_")
     first = account.nodes.split(",")[0].split("[")[0]
     values = {"j": account.job, "A": array, "a": task, "J": account.job, "N": first, "%": "%"}

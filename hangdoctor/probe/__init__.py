@@ -7,8 +7,9 @@
     with hangdoctor.probe.phase("forward"):
         ...
 
-Imports the standard library alone; torch is never imported, only hooked when the job has imported it. Without
-`install` every function here does nothing. It never changes what the job computes, returns, raises or prints.
+Imports the standard library alone; torch is never imported, only hooked when the job has imported
+it. Without `install` every function here does nothing. It never changes what the job computes,
+returns, raises or prints.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ _NO_PHASE = _NoPhase()
 
 
 def phase(name: str) -> _Phase | _NoPhase:
-    """Say what the training does from now on ("forward", "evaluate", "checkpoint" ...); also ``with phase(name):``."""
+    """Say what the training does from now on ("forward", "evaluate", "checkpoint" ...); also ``with
+    phase(name):``.
+    """
     state = _state or _load()
     return _NO_PHASE if state is None else _Phase(state.set_phase(name))
 

@@ -1,6 +1,8 @@
-"""The writer of one black box: a file of fixed size, mapped into the rank, never grown and never read back.
+"""The writer of one black box: a file of fixed size, mapped into the rank, never grown and never
+read back.
 
-All numbers are written under the interpreter's lock; readers do not lock (see docs/blackbox.md, "Torn records").
+All numbers are written under the interpreter's lock; readers do not lock (see docs/blackbox.md,
+"Torn records").
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _GROUP_TEXTS = (
 
 
 class BoxWriter:
-    """One mapped file. Numbers of the ring are written by `Recorder` straight into `words`, `halves` and `map`."""
+    """One mapped file. Numbers of the ring are written by `Recorder` straight into `words`,
+    `halves` and `map`.
+    """
 
     def __init__(self, folder: Path, job: str, size: int = fmt.DEFAULT_BYTES) -> None:
         """Make the file for this process.
@@ -79,9 +83,11 @@ class BoxWriter:
         self.put(fmt.H_MAGIC, fmt.MAGIC)
 
     def put(self, place: tuple[int, str], value: Any) -> None:
+        """A value into the header."""
         struct.pack_into(place[1], self.map, place[0], value)
 
     def put_text(self, place: tuple[int, str], text: str) -> None:
+        """A text into the header, cut to the room that it has there."""
         room = struct.calcsize(place[1])
         self.put(place, text.encode("utf-8", "replace")[: room - 1])
 
@@ -109,7 +115,8 @@ class BoxWriter:
     def add_group(self, uid: str, size: int, members: str, name: str, instance: int) -> int:
         """Index of a new entry in the group table; NO_GROUP where that is full of groups that live.
 
-        Entries of ended groups are used again once the table has been filled, so that they tell as long as they can.
+        Entries of ended groups are used again once the table has been filled, so that they tell as
+        long as they can.
         """
         begin, room, width = self.regions["groups"]
         if self._groups_used < room:
@@ -153,7 +160,9 @@ class BoxWriter:
         self.map[at : at + fmt.INLINE_BYTES] = raw
 
     def note(self, text: str, state: int) -> None:
-        """Say once why nothing more is written; through the file, because the mapping may be what is broken."""
+        """Say once why nothing more is written; through the file, because the mapping may be what
+        is broken.
+        """
         raw = text.encode("utf-8", "replace")[:511]
         write_own(
             self.path,
@@ -174,7 +183,9 @@ class BoxWriter:
         remove_if_empty(self.path.parent)
 
     def remove(self) -> None:
-        """Take the file away; the mapping stays until the process ends, other threads may still write to it."""
+        """Take the file away; the mapping stays until the process ends, other threads may still
+        write to it.
+        """
         if os.getpid() == self.pid:
             remove_own(self.path, self._file)
             discard(self.path.with_suffix(fmt.NCCL_SUFFIX), fmt.NCCL_MAGIC)

@@ -1,4 +1,6 @@
-"""Calls that the C extension may describe itself: where their parameters are, and which of them make up the signature."""
+"""Calls that the C extension may describe itself: where their parameters are, and which of them
+make up the signature.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ _SPLITS = (
 
 
 def form_of(describe: Describe, direction: int) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Names of the parameters, and what the extension must know of them by its own words (`function_new` in _record.c)."""
+    """Names of the parameters, and what the extension must know of them by its own words
+    (`function_new` in _record.c).
+    """
     code = describe.__code__
     names = code.co_varnames[: code.co_argcount]
     op: str = describe.__name__

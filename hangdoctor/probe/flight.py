@@ -1,9 +1,9 @@
 """Flight Recorder and worker server of torch: switched on where the user has not decided otherwise.
 
-`torch._C._distributed_c10d._WorkerServer` logs a line when it starts and three when it is destroyed.
-The first is not printed, because torch's log prints errors alone for the millisecond in which the
-server is made (nor is a warning that torch's C++ has for another thread just then). The others never
-come, because the server is left to end with the process.
+`torch._C._distributed_c10d._WorkerServer` logs a line when it starts and three when it is
+destroyed. The first is not printed, because torch's log prints errors alone for the millisecond in
+which the server is made (nor is a warning that torch's C++ has for another thread just then). The
+others never come, because the server is left to end with the process.
 """
 
 from __future__ import annotations
@@ -25,22 +25,27 @@ _kept: list[Any] = []
 
 
 def set_recorder_size() -> None:
-    """TORCH_FR_BUFFER_SIZE, where neither it nor its old name is set; torch reads it when a group is made."""
+    """TORCH_FR_BUFFER_SIZE, where neither it nor its old name is set; torch reads it when a group
+    is made.
+    """
     if not any(name in os.environ for name in torchnames.RECORDER_SIZES):
         for name in torchnames.recorder_size_names():
             os.environ[name] = RECORDS
 
 
 def socket_path(folder: Path, pid: int) -> Path:
+    """Where this process's worker server listens."""
     return folder / socket_name(process_name(pid))
 
 
 def start_worker_server(folder: Path, pid: int) -> str:
-    """Serve torch's handlers (fr_trace_json, dump_traceback ...) on a Unix socket in the job's private folder.
+    """Serve torch's handlers (fr_trace_json, dump_traceback ...) on a Unix socket in the job's
+    private folder.
 
-    Nothing is done where the user has set TORCH_WORKER_SERVER_SOCKET or HANGDOCTOR_WORKER_SERVER=0, where torch has
-    no such server, or where the path is too long for a socket. The record of operations does not depend on it: where it
-    cannot be started (a file system without sockets, a closed stderr), the text that is returned says why.
+    Nothing is done where the user has set TORCH_WORKER_SERVER_SOCKET or HANGDOCTOR_WORKER_SERVER=0,
+    where torch has no such server, or where the path is too long for a socket. The record of
+    operations does not depend on it: where it cannot be started (a file system without sockets, a
+    closed stderr), the text that is returned says why.
     """
     server = torchnames.worker_server()
     path = socket_path(folder, pid)
@@ -66,6 +71,7 @@ def start_worker_server(folder: Path, pid: int) -> str:
 
 
 def remove_socket(folder: Path, pid: int) -> None:
+    """Take the worker server's socket away, where this process has made it."""
     if _kept:
         discard_socket(socket_path(folder, pid))
 
@@ -96,7 +102,9 @@ def _quietly(server: Any, path: str) -> Any:
 
 
 def _never_destroy(server: Any) -> None:
-    """One reference too many: destroying the server at the interpreter's end would log, and join its thread."""
+    """One reference too many: destroying the server at the interpreter's end would log, and join
+    its thread.
+    """
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))

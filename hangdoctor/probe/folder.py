@@ -1,7 +1,8 @@
-"""The run-time folder of a job: what lies in it is private to its user, and nothing but our own files is ever touched.
+"""The run-time folder of a job: what lies in it is private to its user, and nothing but our own
+files is ever touched.
 
-A folder that the user names may hold other things and keeps its mode. Our files carry our name, and one is removed or
-replaced only where it is what its name says.
+A folder that the user names may hold other things and keeps its mode. Our files carry our name, and
+one is removed or replaced only where it is what its name says.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class FolderRefused(OSError):
 
 
 def root() -> Path:
-    """Where jobs of this user have their folders: shared memory where there is some, else the temporary folder."""
+    """Where jobs of this user have their folders: shared memory where there is some, else the
+    temporary folder.
+    """
     return Path(_bases()[0]) / f"hangdoctor-{os.getuid()}"
 
 
@@ -38,7 +41,9 @@ def _bases() -> list[str]:
 
 
 def places() -> list[Path]:
-    """`root` and, for when others have taken that, the next ones; `readers.blackbox` looks into all of them."""
+    """`root` and, for when others have taken that, the next ones; `readers.blackbox` looks into all
+    of them.
+    """
     user = f"hangdoctor-{os.getuid()}"
     names = [user, *(f"{user}-{n}" for n in range(1, _SPARE + 1))]
     found = [Path(base) / name for base in _bases() for name in names]
@@ -53,7 +58,8 @@ def job_folder(environ: Mapping[str, str]) -> Path:
 
 
 def take(wanted: Path, name: str) -> tuple[Path, str]:
-    """(the folder for a job's files, why it is not the one that was wanted): in that case one called `name` in the next place.
+    """(the folder for a job's files, why it is not the one that was wanted): in that case one
+    called `name` in the next place.
 
     Raises:
         OSError: no place will do.
@@ -72,7 +78,8 @@ def take(wanted: Path, name: str) -> tuple[Path, str]:
 
 
 def prepare(folder: Path) -> Path:
-    """Make the folder, or check the one that is there; in one that others can write into, a private folder is made.
+    """Make the folder, or check the one that is there; in one that others can write into, a private
+    folder is made.
 
     Raises:
         FolderRefused: it is a link, no folder, or another user's.
@@ -115,7 +122,9 @@ def _made(folder: Path) -> os.stat_result:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Take a default folder away with its last box, and a request to trace from any; one that the user named stays."""
+    """Take a default folder away with its last box, and a request to trace from any; one that the
+    user named stays.
+    """
     if not any(folder.glob(f"*{fmt.SUFFIX}")):
         with suppress(OSError):
             (folder / REQUEST).unlink()
@@ -126,7 +135,8 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def discard(path: Path, magic: bytes) -> None:
-    """Remove a file that an earlier process of ours has left under a name that is needed now; any other file stays.
+    """Remove a file that an earlier process of ours has left under a name that is needed now; any
+    other file stays.
 
     Raises:
         OSError: it cannot be removed, or read.
@@ -155,7 +165,9 @@ def remove_own(path: Path, made: os.stat_result) -> None:
 
 
 def write_own(path: Path, made: os.stat_result, parts: Iterable[tuple[int, bytes]]) -> None:
-    """Write (offset, bytes) into a file of this process, unless it is gone or another one has come in its place."""
+    """Write (offset, bytes) into a file of this process, unless it is gone or another one has come
+    in its place.
+    """
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -187,7 +199,9 @@ def socket_name(process: str) -> str:
 
 
 def prune(folder: Path, rank: int, host: str) -> None:
-    """Keep one box of this rank's dead predecessors, the newest: restarts must not fill the shared memory."""
+    """Keep one box of this rank's dead predecessors, the newest: restarts must not fill the shared
+    memory.
+    """
     dead: list[tuple[float, Path]] = []
     for path in folder.glob(f"{host}-*{fmt.SUFFIX}"):
         try:

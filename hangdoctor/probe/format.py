@@ -1,6 +1,8 @@
-"""The black box's layout in bytes; `docs/blackbox.md` says the same in words. Little-endian throughout.
+"""The black box's layout in bytes; `docs/blackbox.md` says the same in words. Little-endian
+throughout.
 
-Writer (`hangdoctor.probe.box`) and reader (`hangdoctor.readers.blackbox`) share nothing but this file.
+Writer (`hangdoctor.probe.box`) and reader (`hangdoctor.readers.blackbox`) share nothing but this
+file.
 """
 
 from __future__ import annotations
@@ -106,7 +108,8 @@ STARTED, FAILED, DROPPED = 1, 3, 4
 
 
 def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
-    """Where each region begins, how many entries it has and how long one is, for a file of this size.
+    """Where each region begins, how many entries it has and how long one is, for a file of this
+    size.
 
     Raises:
         ValueError: a file that has no room for a single record behind its tables.

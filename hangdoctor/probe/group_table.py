@@ -37,12 +37,14 @@ class GroupEntry(Entry):
         self.named: dict[str, int] = {}
 
     def next_named(self, name: str) -> int:
+        """The number of the next operation of this name in the group, from 1."""
         count = self.named[name] = self.named.get(name, 0) + 1
         return count
 
 
 class Groups(Directory):
-    """All groups that this rank is in: `default`, and `by_id` for all of them by the id of torch's object.
+    """All groups that this rank is in: `default`, and `by_id` for all of them by the id of torch's
+    object.
 
     Equal member sets are distinguished by the order of their creation.
     """
@@ -81,7 +83,9 @@ class Groups(Directory):
         self._box.end_group(entry.index)
 
     def sync(self) -> None:
-        """Learn of groups that came, in the order of their creation, and forget those that are gone."""
+        """Learn of groups that came, in the order of their creation, and forget those that are
+        gone.
+        """
         self._in_torchs_table = torchnames.how_many_groups()
         live = torchnames.live_groups()
         fresh: dict[int, GroupEntry] = {}
@@ -108,12 +112,16 @@ class Groups(Directory):
         return self.by_id.get(id(pg)) or self.find(pg)
 
     def find(self, pg: Any) -> GroupEntry | None:
-        """The entry of a group that was not known a moment ago; None where this rank is not a member of it."""
+        """The entry of a group that was not known a moment ago; None where this rank is not a
+        member of it.
+        """
         self.sync()
         return self.default if pg is None else self.by_id.get(id(pg))
 
     def expected_world(self, world_size: int) -> GroupEntry:
-        """The default group before it exists, so that a rank stuck in its making can be found under its name."""
+        """The default group before it exists, so that a rank stuck in its making can be found under
+        its name.
+        """
         members = range(world_size)
         if self._expected is not None:  # an earlier attempt failed
             self._box.end_group(self._expected.index)
@@ -169,7 +177,9 @@ def in_order(ranks: dict[int, int]) -> Sequence[int]:
 
 
 def as_range(members: list[int]) -> Sequence[int]:
-    """The same ranks; a `range` where they ascend by one step: groups are as wide as jobs, and mostly regular."""
+    """The same ranks; a `range` where they ascend by one step: groups are as wide as jobs, and
+    mostly regular.
+    """
     if len(members) < 2:
         return range(members[0], members[0] + 1) if members else members
     step = members[1] - members[0]

@@ -1,4 +1,6 @@
-"""Puts the wrappers into torch.distributed: as soon as the job has imported it, or at once if it has already."""
+"""Puts the wrappers into torch.distributed: as soon as the job has imported it, or at once if it
+has already.
+"""
 
 from __future__ import annotations
 
@@ -76,18 +78,7 @@ def _wrap() -> None:
     if module is None or getattr(module, "_hangdoctor_wrapped", False):
         return
     module._hangdoctor_wrapped = True
-    pairs: dict[int, tuple[Any, Any]] = {}
-    for name, function in list(
-        vars(module).items()
-    ):  # type(): isinstance would ask deprecated objects, which warn
-        wrapper = wrap.make(name, function) if type(function) is FunctionType else None
-        if wrapper is not None:
-            torchnames.mark_untraced(wrapper)
-            pairs[id(function)] = (function, wrapper)
-    for name, value in list(vars(module).items()):
-        pair = pairs.get(id(value))
-        if pair is not None:
-            setattr(module, name, pair[1])
+    pairs = _wrap_functions(module)
     _wrap_methods(
         torchnames.work_class(),
         {"wait": wrap_waits.handle_wait, "is_completed": wrap_waits.handle_is_completed},
@@ -108,6 +99,24 @@ def _wrap() -> None:
     if torchnames.default_group() is not None:
         probe.begin()
         steps.watch()
+
+
+def _wrap_functions(module: ModuleType) -> dict[int, tuple[Any, Any]]:
+    """Put wrappers in the place of a module's functions; the pairs by the identity of the original."""
+    from . import torchnames, wrap
+
+    pairs: dict[int, tuple[Any, Any]] = {}
+    for name, function in list(vars(module).items()):
+        # type(): isinstance would ask deprecated objects, which warn
+        wrapper = wrap.make(name, function) if type(function) is FunctionType else None
+        if wrapper is not None:
+            torchnames.mark_untraced(wrapper)
+            pairs[id(function)] = (function, wrapper)
+    for name, value in list(vars(module).items()):
+        pair = pairs.get(id(value))
+        if pair is not None:
+            setattr(module, name, pair[1])
+    return pairs
 
 
 def _wrap_methods(owner: Any, makers: dict[str, Callable[[Any], Any]]) -> None:

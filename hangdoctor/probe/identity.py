@@ -1,4 +1,6 @@
-"""Who this process is: rank and world from the environment, start time, boot, job. Standard library only."""
+"""Who this process is: rank and world from the environment, start time, boot, job. Standard library
+only.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def _number(text: str | None) -> int:
 
 
 def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
-    """A size from the environment; the usual one where it says nothing or no number: a typing error costs no record."""
+    """A size from the environment; the usual one where it says nothing or no number: a typing error
+    costs no record.
+    """
     try:
         told = float(environ.get(name, ""))
     except ValueError:
@@ -60,8 +64,9 @@ def job_key(environ: Mapping[str, str]) -> str:
 
 
 def process_name(pid: int) -> str:
-    """A process's number as part of a file's name. Containers that count processes by themselves may share a folder (and
-    a host name): to keep their files apart, the namespace is added."""
+    """A process's number as part of a file's name. Containers that count processes by themselves
+    may share a folder (and a host name): to keep their files apart, the namespace is added.
+    """
     try:
         space = Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -70,9 +75,11 @@ def process_name(pid: int) -> str:
 
 
 def start_ticks(pid: int | str = "self") -> int:
-    """When a process started, in clock ticks since the boot (proc(5), stat field 22); 0 if gone or a zombie.
+    """When a process started, in clock ticks since the boot (proc(5), stat field 22); 0 if gone or
+    a zombie.
 
-    The same number in every time namespace: the kernel adds the reader's offset, which is taken off again.
+    The same number in every time namespace: the kernel adds the reader's offset, which is taken off
+    again.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
@@ -83,7 +90,9 @@ def start_ticks(pid: int | str = "self") -> int:
 
 
 def boot_offset_ticks() -> int:
-    """How far this process's time namespace sets the time since the boot ahead (time_namespaces(7)); usually 0."""
+    """How far this process's time namespace sets the time since the boot ahead
+    (time_namespaces(7)); usually 0.
+    """
     try:
         lines = Path("/proc/self/timens_offsets").read_text("ascii").splitlines()
     except OSError:  # a kernel without time namespaces
@@ -107,4 +116,5 @@ def boot_id() -> bytes:
 
 
 def host() -> str:
+    """The name of this host, as boxes have it."""
     return socket.gethostname()

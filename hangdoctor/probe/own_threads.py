@@ -1,7 +1,7 @@
 """What keeps the probe's own threads and files out of the job's way.
 
-A thread of ours must not take a signal that the job waits for or blocks. A descriptor of ours must not have a standard
-stream's number, and must not be closed when that number may be another file's.
+A thread of ours must not take a signal that the job waits for or blocks. A descriptor of ours must
+not have a standard stream's number, and must not be closed when that number may be another file's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _lasting: list[mmap.mmap] = []
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Threads that are made meanwhile take no signals; what comes meanwhile is delivered afterwards."""
+    """Threads that are made meanwhile take no signals; what comes meanwhile is delivered
+    afterwards.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         yield
@@ -40,7 +42,8 @@ def signals_blocked() -> Iterator[None]:
 
 
 def start_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Start a thread that takes no signals, on a stack of its own size; `threading` does not know of it.
+    """Start a thread that takes no signals, on a stack of its own size; `threading` does not know
+    of it.
 
     Raises:
         RuntimeError: no more threads can be had.
@@ -55,7 +58,9 @@ def start_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> No
 
 @contextlib.contextmanager
 def streams_taken(fd: int) -> Iterator[None]:
-    """Descriptors that are made meanwhile get numbers behind those of the standard streams, should the job have closed them."""
+    """Descriptors that are made meanwhile get numbers behind those of the standard streams, should
+    the job have closed them.
+    """
     held: list[int] = []
     try:
         while not held or held[-1] < _STREAMS:
@@ -70,9 +75,14 @@ def streams_taken(fd: int) -> Iterator[None]:
 def reserve(fd: int, size: int) -> None:
     """Have the memory of a file now: a page that cannot be had later would be a SIGBUS in the job.
 
-    Raises:
-        OSError: no room, or the job's files may not become that large; asking for it then could be a SIGXFSZ. As much
-            again must be left: the job's own shared memory is on the same file system.
+        Raises:
+    <<<<<<< HEAD
+            OSError: no room, or the job's files may not become that large; asking for it then could be a SIGXFSZ. As much
+                again must be left: the job's own shared memory is on the same file system.
+    =======
+            OSError: no room, or the job's files may not become that large; asking for it then could be
+            a SIGXFSZ.
+    >>>>>>> house
     """
     if _largest_file() < size:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
@@ -97,7 +107,8 @@ def share_of(folder: Path, usual: int, least: int) -> int:
 def _largest_file() -> float:
     """RLIMIT_FSIZE in bytes, infinity without one.
 
-    Not by the module `resource`: torch does not load it, so that a `resource.py` beside the job's script would be run.
+    Not by the module `resource`: torch does not load it, so that a `resource.py` beside the job's
+    script would be run.
     """
     # Not `open`, which security tools wrap.
     with io.open("/proc/self/limits", encoding="ascii") as limits:  # noqa: UP020
@@ -111,8 +122,9 @@ def _largest_file() -> float:
 def map_file(fd: int, size: int, flags: int = mmap.MAP_SHARED) -> mmap.mmap:
     """Map a file for as long as the process lives, without a descriptor.
 
-    Python gives each mapping one of its own, and closes that number when the mapping is freed, in a forked child or at
-    the end. The job may have closed it, as daemons close all, and have a file of its own under it by then.
+    Python gives each mapping one of its own, and closes that number when the mapping is freed, in a
+    forked child or at the end. The job may have closed it, as daemons close all, and have a file of
+    its own under it by then.
 
     Raises:
         OSError: no memory, no descriptor.

@@ -1,7 +1,8 @@
-"""What the hot path touches at every operation, in C where the extension was built, else here: both write the same box.
+"""What the hot path touches at every operation, in C where the extension was built, else here: both
+write the same box.
 
-`native` is the extension or None: there was no compiler, this is a sub-interpreter or a free-threaded Python, or
-HANGDOCTOR_RECORD_PURE=1 says so.
+`native` is the extension or None: there was no compiler, this is a sub-interpreter or a
+free-threaded Python, or HANGDOCTOR_RECORD_PURE=1 says so.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Holder:
 
 
 class Entry:
-    """One process group: its place in the box, its uid as a number, and how many operations it has had."""
+    """One process group: its place in the box, its uid as a number, and how many operations it has
+    had.
+    """
 
     __slots__ = ("_directed", "index", "seq", "uid_word")
     index: int
@@ -77,8 +80,9 @@ class Thread:
 
 
 class Core:
-    """The ring of one box. `careful`: whether a slot's operation may be unfinished when the ring comes round to it,
-    which takes a second thread or handles."""
+    """The ring of one box. `careful`: whether a slot's operation may be unfinished when the ring
+    comes round to it, which takes a second thread or handles.
+    """
 
     iteration: int
     steps: int  # of the job's optimizers

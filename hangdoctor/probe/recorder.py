@@ -32,7 +32,9 @@ Token = tuple[int, int]  # word where the record begins, its serial number
 
 
 def teach_extension() -> None:
-    """Show the extension how torch's tensors tell their shape; where it cannot use that, Python describes each call."""
+    """Show the extension how torch's tensors tell their shape; where it cannot use that, Python
+    describes each call.
+    """
     getters = torchnames.tensor_getters() if hot.native is not None else None
     if getters is not None:
         with contextlib.suppress(TypeError):  # a torch whose tensors are made otherwise
@@ -48,7 +50,9 @@ local = _Local()  # `local.thread`: one slow look-up an operation instead of one
 
 
 def global_rank(entry: GroupEntry, root: Any, group_root: Any) -> int:
-    """The root or peer of a call; -1 for one that is no rank: torch refuses that itself, and the probe goes on."""
+    """The root or peer of a call; -1 for one that is no rank: torch refuses that itself, and the
+    probe goes on.
+    """
     told = root if group_root is None else group_root
     kind = type(told)
     if (
@@ -137,7 +141,9 @@ class Recorder(Core):
     def enter(
         self, thread: Thread, describe: Describe, args: Any, kwargs: Any, frame: FrameType
     ) -> tuple[int, int, GroupEntry] | None:
-        """Enter a collective; None where it is none for this rank (not a member, a compiler tracing)."""
+        """Enter a collective; None where it is none for this rank (not a member, a compiler
+        tracing).
+        """
         try:
             key, group, root, group_root, async_op = describe(*args, **kwargs)
         except NotAnOperation:
@@ -220,7 +226,9 @@ class Recorder(Core):
         return self.write(entry, seq, signature, self.sites.find(frame), flags=flags, inline=detail)
 
     def mark(self, kind: int, number: int, text: int = 0) -> None:
-        """What the job says of itself, with its time: a record that is over at once and counts as no operation."""
+        """What the job says of itself, with its time: a record that is over at once and counts as
+        no operation.
+        """
         thread = local.thread
         if thread.recorder is not self:
             self.enlist(thread)
@@ -263,7 +271,9 @@ class Recorder(Core):
                 self.words[at + fmt.LEFT_WORD] = time_ns()
 
     def refuse(self, token: Token, entry: GroupEntry | None, error: BaseException) -> None:
-        """The operation ended in an exception. One that torch refused before it began is not counted."""
+        """The operation ended in an exception. One that torch refused before it began is not
+        counted.
+        """
         at, serial = token
         counted = entry is not None and self.words[at] == serial and entry.seq == self.words[at + 1]
         if counted and entry is not None and isinstance(error, (TypeError, ValueError)):
@@ -272,7 +282,9 @@ class Recorder(Core):
         self.finish((token,), fmt.FAILED)
 
     def follow(self, work: Any, tokens: tuple[Token, ...]) -> None:
-        """Remember a handle, so that its completion is known; only weakly, its tensors are the job's."""
+        """Remember a handle, so that its completion is known; only weakly, its tensors are the
+        job's.
+        """
         self.careful = True
         for at, serial in tokens:
             if self.words[at] == serial:
@@ -299,6 +311,7 @@ class Recorder(Core):
         self.words[thread.word + 2] = tokens[0][1]
 
     def waited(self) -> None:
+        """The thread waits no longer."""
         thread = local.thread
         if thread.recorder is self:
             self.words[thread.word + 2] = 0
@@ -317,7 +330,9 @@ class Recorder(Core):
     def describe_call(
         self, describe: Describe, args: Any, kwargs: Any, reduce: Any
     ) -> tuple[Any, ...] | None:
-        """(signature, group, root, group_root, async_op, whether to remember the signature); None where it is not an operation."""
+        """(signature, group, root, group_root, async_op, whether to remember the signature); None
+        where it is not an operation.
+        """
         try:
             key, group, root, group_root, async_op = describe(*args, **kwargs)
         except NotAnOperation:
@@ -331,17 +346,23 @@ class Recorder(Core):
         return signature, group, root, group_root, async_op, reduce is None or is_constant(reduce)
 
     def judge(self, code: CodeType) -> int:
-        """1 for code whose frames are skipped on the way to the call site, else 0; 2 more where the code may go away."""
+        """1 for code whose frames are skipped on the way to the call site, else 0; 2 more where the
+        code may go away.
+        """
         return self.sites.judge(code)
 
     def locate(self, frame: FrameType, code: CodeType | None) -> int:
-        """Twice the id of the call site, and 1 more where it is in `code`, and may be remembered by that and its instruction."""
+        """Twice the id of the call site, and 1 more where it is in `code`, and may be remembered by
+        that and its instruction.
+        """
         return self.sites.locate(frame, code)
 
     # ----------------------------------------------------------------- threads and ranks
 
     def enlist(self, thread: Thread) -> None:
-        """Give this thread its slot; threads beyond the table take over those of dead ones, or share the last."""
+        """Give this thread its slot; threads beyond the table take over those of dead ones, or
+        share the last.
+        """
         table, room, width = self.box.regions["threads"]
         index = next(self._threads)
         self.careful = self.careful or index > 0

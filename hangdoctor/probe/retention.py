@@ -1,8 +1,10 @@
-"""What ended runs may keep of the shared memory: their boxes trimmed to what they hold, and the oldest runs not at all.
+"""What ended runs may keep of the shared memory: their boxes trimmed to what they hold, and the
+oldest runs not at all.
 
-A run is ended when no process has one of its boxes mapped; numbers of processes do not decide, since another container may
-share the folder. Trimming makes a copy of the same content without the pages of zeros, so readers see no difference. This
-also runs in the job, at the start of a rank: it takes a bounded time, and one process a machine does it at once.
+A run is ended when no process has one of its boxes mapped; numbers of processes do not decide,
+since another container may share the folder. Trimming makes a copy of the same content without the
+pages of zeros, so readers see no difference. This also runs in the job, at the start of a rank: it
+takes a bounded time, and one process a machine does it at once.
 """
 
 from __future__ import annotations
@@ -113,7 +115,9 @@ def _has_boxes(folder: Path) -> bool:
 
 
 def _last_beat(box: Path, now_ns: int) -> int | None:
-    """When the process of this box last showed that it lives; None where it may still do, and for what is not a box."""
+    """When the process of this box last showed that it lives; None where it may still do, and for
+    what is not a box.
+    """
     held = has_writer(box)
     with box.open("rb") as file:
         head = file.read(fmt.HEADER_BYTES)

@@ -1,10 +1,12 @@
 """What each function of torch.distributed is about: group, root, and the key of its signature.
 
-One small function an operation, with torch's own parameter names and order (torch 2.4 to 2.13), so that Python's
-argument binding does the work. Each returns ``(key, group, root, group_root, async_op)``: `key` is hashable and
-begins with the operation's name; `root` is a global rank or None, `group_root` a rank within the group or None.
+One small function an operation, with torch's own parameter names and order (torch 2.4 to 2.13), so
+that Python's argument binding does the work. Each returns ``(key, group, root, group_root,
+async_op)``: `key` is hashable and begins with the operation's name; `root` is a global rank or
+None, `group_root` a rank within the group or None.
 
-Nothing here runs code of the job: only objects of known types are asked for anything, and outside of the job's modes.
+Nothing here runs code of the job: only objects of known types are asked for anything, and outside
+of the job's modes.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def _of_list(tensors: Any) -> tuple[Any, ...]:
 
 
 def _of_even(tensors: Any, like: Any) -> tuple[Any, Any]:
-    """Shape and dtype of `like`, without the shape where the list is uneven: then members may differ rightly."""
+    """Shape and dtype of `like`, without the shape where the list is uneven: then members may
+    differ rightly.
+    """
     shape, dtype = _of(like)
     if (
         type(tensors) in _LISTS
@@ -87,7 +91,9 @@ def _reduce(op: Any) -> str:
 
 
 def is_constant(op: Any) -> bool:
-    """Whether a reduce operation is one of torch's own, known by its identity for as long as torch is there."""
+    """Whether a reduce operation is one of torch's own, known by its identity for as long as torch
+    is there.
+    """
     return id(op) in _reduce_names
 
 
@@ -287,7 +293,9 @@ def destroy_process_group(group: Any = None) -> Described:
 def describe_known(
     describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Described | None:
-    """Describe a call with parameters that this torch has and this file has not; None if it is not a valid call."""
+    """Describe a call with parameters that this torch has and this file has not; None if it is not
+    a valid call.
+    """
     code = describe.__code__
     names = code.co_varnames[: code.co_argcount]
     try:
@@ -299,7 +307,8 @@ def describe_known(
 def describe_otherwise(
     describe: Describe, args: Sequence[Any], kwargs: dict[str, Any], error: Exception
 ) -> Described | None:
-    """What can be told of a call that `describe` fails on: without shapes at worst. None if torch will refuse it as well.
+    """What can be told of a call that `describe` fails on: without shapes at worst. None if torch
+    will refuse it as well.
 
     Raises:
         Exception: `error`, when it is the job's.

@@ -1,4 +1,6 @@
-"""Where the job called from: the innermost frame that is neither torch nor a wrapper around torch.distributed."""
+"""Where the job called from: the innermost frame that is neither torch nor a wrapper around
+torch.distributed.
+"""
 
 from __future__ import annotations
 

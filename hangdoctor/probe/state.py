@@ -1,6 +1,8 @@
-"""The probe of this process: whether it records, its life from the first operation to the end of the process.
+"""The probe of this process: whether it records, its life from the first operation to the end of
+the process.
 
-The first internal error switches it off for good and leaves a note in the box; a forked child begins without a box.
+The first internal error switches it off for good and leaves a note in the box; a forked child
+begins without a box.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _NO_REQUEST = (0, 0)
 
 
 class Beats:
-    """How the heartbeat's thread is stopped, so that none of ours is left when the interpreter is taken down."""
+    """How the heartbeat's thread is stopped, so that none of ours is left when the interpreter is
+    taken down.
+    """
 
     def __init__(self) -> None:
         self.begun, self.stop, self.stopped = (_thread.allocate_lock() for _ in range(3))
@@ -43,13 +47,16 @@ class Beats:
         self.stopped.acquire()
 
     def end(self) -> None:
+        """Stop the thread, and wait a moment for it."""
         if self.stop.locked():
             self.stop.release()
             self.stopped.acquire(timeout=0.5)
 
 
 class Probe(Holder):
-    """`recorder` is None while nothing is recorded: before the first operation, after an error, when paused."""
+    """`recorder` is None while nothing is recorded: before the first operation, after an error,
+    when paused.
+    """
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
@@ -148,7 +155,9 @@ class Probe(Holder):
     # ----------------------------------------------------------------- call tracing
 
     def _listen(self, recorder: Recorder) -> None:
-        """Look for a request to trace calls; a file's status once a second is all that tracing costs while it is off."""
+        """Look for a request to trace calls; a file's status once a second is all that tracing
+        costs while it is off.
+        """
         try:
             found = (recorder.box.path.parent / folder.REQUEST).lstat()
             heard = (found.st_mtime_ns, found.st_ino)
@@ -260,6 +269,7 @@ class Probe(Holder):
                 self.fail(error)
 
     def set_layout(self, text: str) -> None:
+        """Keep the layout of the job in the header."""
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
@@ -270,7 +280,8 @@ class Probe(Holder):
     # ----------------------------------------------------------------- trouble
 
     def fail(self, error: BaseException) -> None:
-        """Switch off for good. An exception that only passed through (a signal handler's) is the job's: raised again.
+        """Switch off for good. An exception that only passed through (a signal handler's) is the
+        job's: raised again.
 
         Raises:
             BaseException: `error`, when it does not come from the probe's own code.
@@ -357,7 +368,9 @@ def _error_at_end() -> BaseException | None:
 
 
 def _ended_well(error: BaseException | None) -> bool:
-    """No error, or sys.exit with nothing or 0; what else it carries is not asked whether it is true."""
+    """No error, or sys.exit with nothing or 0; what else it carries is not asked whether it is
+    true.
+    """
     if error is None:
         return True
     code = getattr(error, "code", error)
@@ -367,7 +380,9 @@ def _ended_well(error: BaseException | None) -> bool:
 
 
 def _whole(n: Any) -> int:
-    """A count as the box keeps it, from whatever the job counts with (a float, a tensor); -1 for what is not a number."""
+    """A count as the box keeps it, from whatever the job counts with (a float, a tensor); -1 for
+    what is not a number.
+    """
     if type(n) is int:
         return n if -(1 << 63) <= n < 1 << 63 else -1
     try:
@@ -385,7 +400,9 @@ def multiprocessing_parent() -> Any:
 
 
 def _at_end() -> None:
-    """Run at the end of this process: at exit, or by multiprocessing, whose forked children never get there."""
+    """Run at the end of this process: at exit, or by multiprocessing, whose forked children never
+    get there.
+    """
     atexit.register(probe.end)
     module = sys.modules.get("multiprocessing.util")
     if module is not None and multiprocessing_parent() is not None:

@@ -1,7 +1,8 @@
 """Steps of the job's optimizers: a sign of progress where no recorded operation gives one.
 
-DistributedDataParallel, FSDP2 and compiled graphs communicate without any function that the probe wraps. Each training
-calls an optimizer, and torch calls the hooks that are registered for all of them after each step.
+DistributedDataParallel, FSDP2 and compiled graphs communicate without any function that the probe
+wraps. Each training calls an optimizer, and torch calls the hooks that are registered for all of
+them after each step.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _count = probe.step
 
 
 def watch() -> None:
-    """Count the steps of all optimizers of this process from now on; safe to repeat, nothing where torch has no such hook."""
+    """Count the steps of all optimizers of this process from now on; safe to repeat, nothing where
+    torch has no such hook.
+    """
     global _watched, _is_compiling
     register = torchnames.register_step_hook()
     if _watched or register is None:

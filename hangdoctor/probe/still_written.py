@@ -12,10 +12,12 @@ from .whose_error import suppress
 
 
 def has_writer(path: Path) -> bool | None:
-    """Whether a process has this file open for writing, or mapped so; None where the file system does not tell.
+    """Whether a process has this file open for writing, or mapped so; None where the file system
+    does not tell.
 
-    A read lease is granted only where no one has (fcntl(2), F_SETLEASE). The kernel counts all processes, also those of
-    containers whose numbers this one cannot see, stopped ones, and children that inherited the mapping.
+    A read lease is granted only where no one has (fcntl(2), F_SETLEASE). The kernel counts all
+    processes, also those of containers whose numbers this one cannot see, stopped ones, and
+    children that inherited the mapping.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

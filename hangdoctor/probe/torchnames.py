@@ -1,7 +1,8 @@
-"""Every internal name of torch that the probe leans on, torch 2.4 to 2.13 and later: this file and no other.
+"""Every internal name of torch that the probe leans on, torch 2.4 to 2.13 and later: this file and
+no other.
 
-All are looked up when used and may be missing; what depends on a missing one is left out, the job never notices.
-torch is never imported here: whoever calls has found it in `sys.modules`.
+All are looked up when used and may be missing; what depends on a missing one is left out, the job
+never notices. torch is never imported here: whoever calls has found it in `sys.modules`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ def c10d() -> Any:
 
 
 def torch() -> Any:
+    """The module that the job has imported; None before."""
     return sys.modules.get("torch")
 
 
 def version() -> str:
+    """As torch says it; "" without torch."""
     return str(getattr(torch(), "__version__", ""))
 
 
 def version_tuple() -> tuple[int, int]:
+    """(major, minor); (0, 0) where it is unknown."""
     parts = version().split(".")
     try:
         return int(parts[0]), int(parts[1])
@@ -47,22 +51,29 @@ def version_tuple() -> tuple[int, int]:
 
 
 def any_mode() -> Callable[[], int]:
-    """What says how many of torch's function modes are on: they would see each attribute of a tensor that is read."""
+    """What says how many of torch's function modes are on: they would see each attribute of a
+    tensor that is read.
+    """
     return getattr(getattr(torch(), "_C", None), "_len_torch_function_stack", no_mode)
 
 
 def no_mode() -> int:
+    """Stands in where torch does not count its modes."""
     return 0
 
 
 def outside_of_modes() -> Any:
-    """A context in which neither function modes nor subclasses of the job hear of what is done; an empty one without torch."""
+    """A context in which neither function modes nor subclasses of the job hear of what is done; an
+    empty one without torch.
+    """
     disable = getattr(getattr(torch(), "_C", None), "DisableTorchFunction", None)
     return _Nothing() if disable is None else disable()
 
 
 def without_dispatch() -> Any:
-    """The same for its dispatch modes, which hear of operations alone: a number read out of a tensor is one."""
+    """The same for its dispatch modes, which hear of operations alone: a number read out of a
+    tensor is one.
+    """
     disable = getattr(getattr(torch(), "_C", None), "_DisableTorchDispatch", None)
     return _Nothing() if disable is None else disable()
 
@@ -79,6 +90,7 @@ class _Nothing:
 
 
 def default_group() -> Any:
+    """The job's default process group; None before it is made."""
     return getattr(getattr(c10d(), "_world", None), "default_pg", None)
 
 
@@ -97,7 +109,9 @@ def newest_group() -> tuple[Any, dict[int, int]] | None:
 
 
 def live_groups() -> list[tuple[Any, dict[int, int]]]:
-    """All groups that this rank is in, in the order of their creation, with torch's {global rank: rank in the group}."""
+    """All groups that this rank is in, in the order of their creation, with torch's {global rank:
+    rank in the group}.
+    """
     world = getattr(c10d(), "_world", None)
     ranks = getattr(world, "pg_group_ranks", None) or {}
     # Where this rank is not a member, torch keeps the last such group's ranks under a placeholder.
@@ -115,6 +129,7 @@ def group_name(pg: Any) -> str:
 
 
 def backend_name() -> str:
+    """Of the default group, as torch's table has it."""
     configs = getattr(getattr(c10d(), "_world", None), "pg_backend_config", None) or {}
     return str(configs.get(default_group(), ""))
 
@@ -142,7 +157,9 @@ def own_rank() -> tuple[int, int]:
 
 
 def _as_torch_says(pg: Any, name: str, otherwise: Any, *arguments: Any) -> Any:
-    """A property or the answer of a method as torch's own class has it: a group of the job's own making may have other ones, which raise."""
+    """A property or the answer of a method as torch's own class has it: a group of the job's own
+    making may have other ones, which raise.
+    """
     found = getattr(getattr(c10d(), "ProcessGroup", None), name, None)
     try:
         return found.fget(pg) if isinstance(found, property) else found(pg, *arguments)  # type: ignore[misc]
@@ -164,7 +181,9 @@ def plain_tensor_types() -> frozenset[type]:
 
 
 def tensor_getters() -> tuple[Any, ...] | None:
-    """The plain types, what reads a tensor's shape and dtype, and what shows whether a function mode of the job is on."""
+    """The plain types, what reads a tensor's shape and dtype, and what shows whether a function
+    mode of the job is on.
+    """
     module = torch()
     kind, core = getattr(module, "Tensor", None), getattr(module, "_C", None)
     parameter = getattr(getattr(module, "nn", None), "Parameter", None)
@@ -198,6 +217,7 @@ def reduce_op_types() -> tuple[type, ...]:
 
 
 def dtype_name(dtype: Any) -> str:
+    """``float32`` of torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -221,6 +241,7 @@ def source_rank(work: Any) -> int | None:
 
 
 def work_class() -> Any:
+    """The class of handles; None without torch.distributed."""
     return getattr(c10d(), "Work", None)
 
 
@@ -231,7 +252,9 @@ def is_unlaunched(work: Any) -> bool:
 
 
 def store_classes() -> list[Any]:
-    """Concrete stores. Not `Store` itself: C++ looks up overrides of a Python subclass there and would recurse."""
+    """Concrete stores. Not `Store` itself: C++ looks up overrides of a Python subclass there and
+    would recurse.
+    """
     module = getattr(getattr(torch(), "_C", None), "_distributed_c10d", None)
     names = ("TCPStore", "FileStore", "HashStore", "PrefixStore")
     return [getattr(module, name) for name in names if hasattr(module, name)]
@@ -298,7 +321,9 @@ def mark_untraced(function: Callable[..., Any]) -> None:
 
 
 def teach_compiler(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]]) -> None:
-    """Give wrappers the functional stand-in that Dynamo has for the originals, if its table is made already."""
+    """Give wrappers the functional stand-in that Dynamo has for the originals, if its table is made
+    already.
+    """
     module = sys.modules.get("torch.distributed._functional_collectives")
     table = getattr(module, "traceable_collective_remaps", None)
     if isinstance(table, dict):
@@ -311,6 +336,7 @@ def teach_compiler(pairs: Iterable[tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def worker_server() -> Any:
+    """torch's own server for debugging; None where this torch has none."""
     module = getattr(getattr(torch(), "_C", None), "_distributed_c10d", None)
     return getattr(module, "_WorkerServer", None)
 
@@ -333,12 +359,16 @@ RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 
 def recorder_size_names() -> tuple[str, ...]:
-    """The variable of this torch; the old name prints a deprecation where the new one exists (2.9 and later)."""
+    """The variable of this torch; the old name prints a deprecation where the new one exists (2.9
+    and later).
+    """
     return RECORDER_SIZES[:1] if version_tuple() >= (2, 9) else RECORDER_SIZES
 
 
 def replace_everywhere(pairs: dict[int, tuple[Any, Any]], skip: Iterable[ModuleType]) -> None:
-    """Put wrappers where modules hold an original under some name (`from torch.distributed import all_reduce`)."""
+    """Put wrappers where modules hold an original under some name (`from torch.distributed import
+    all_reduce`).
+    """
     leave = {id(module) for module in skip}
     for module in list(sys.modules.values()):
         if (

@@ -1,11 +1,12 @@
 """Whose exception it is: the probe's own, or one that the job raised in the middle of it.
 
-Two ways lead there. A signal handler of the job may raise: its frames are then on the traceback. Or a thread of the job
-raises by PyThreadState_SetAsyncExc (time limits, cancellation), which leaves no frame: then the exception is of a type
-of the job's own, or a bare one without the words that the interpreter and its libraries always give.
+Two ways lead there. A signal handler of the job may raise: its frames are then on the traceback. Or
+a thread of the job raises by PyThreadState_SetAsyncExc (time limits, cancellation), which leaves no
+frame: then the exception is of a type of the job's own, or a bare one without the words that the
+interpreter and its libraries always give.
 
-What an audit hook of the job raises (a sandbox that forbids new files) is the probe's: it is the answer to what the probe
-asked for, and the job itself did nothing that its sandbox forbids.
+What an audit hook of the job raises (a sandbox that forbids new files) is the probe's: it is the
+answer to what the probe asked for, and the job itself did nothing that its sandbox forbids.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ _TOLD: tuple[type, ...] = (str, bytes, int, float, bool, type(None))
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether an exception was raised by the probe's own code (or C code or the standard library that it called).
+    """Whether an exception was raised by the probe's own code (or C code or the standard library
+    that it called).
 
-    A signal handler may call anything before it raises, so that every frame must be ours, not the last one alone.
+    A signal handler may call anything before it raises, so that every frame must be ours, not the
+    last one alone.
     """
     foreign = _first_foreign(error.__traceback__)
     if foreign is not None:
@@ -37,7 +40,9 @@ def is_ours(error: BaseException) -> bool:
 
 
 def _first_foreign(trace: TracebackType | None) -> FrameType | None:
-    """The outermost frame of a traceback that is not the probe's, nor the standard library's; None without one."""
+    """The outermost frame of a traceback that is not the probe's, nor the standard library's; None
+    without one.
+    """
     while trace is not None:
         if not _is_own(trace.tb_frame.f_code.co_filename):
             return trace.tb_frame
@@ -46,7 +51,8 @@ def _first_foreign(trace: TracebackType | None) -> FrameType | None:
 
 
 def _is_audit_hook(frame: FrameType) -> bool:
-    """Whether a frame was called as hooks of `sys.addaudithook` are, with an event's name and a tuple.
+    """Whether a frame was called as hooks of `sys.addaudithook` are, with an event's name and a
+    tuple.
 
     Handlers of signals get a number and a frame. A method has its object before them.
     """
@@ -59,7 +65,9 @@ def _is_audit_hook(frame: FrameType) -> bool:
 
 
 class suppress:
-    """`contextlib.suppress` for the probe's own exceptions alone: the job's go through, of whatever kind."""
+    """`contextlib.suppress` for the probe's own exceptions alone: the job's go through, of whatever
+    kind.
+    """
 
     def __init__(self, *kinds: type[BaseException]) -> None:
         self._kinds = kinds
@@ -91,13 +99,16 @@ def installed(filename: str) -> bool:
 
 
 def place(trace: TracebackType | None) -> str:
+    """``file:line`` of the innermost frame; "" without a trace."""
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 def said(error: BaseException) -> str:
-    """What an exception says, without running code of the job: its `__str__`, or that of what it carries."""
+    """What an exception says, without running code of the job: its `__str__`, or that of what it
+    carries.
+    """
     kind = type(error)
     name = str(kind.__name__)
     if type(kind.__str__) is not type(BaseException.__str__):  # written in Python

@@ -1,7 +1,8 @@
 """The functions that stand in for torch.distributed's: same name, signature, result and exceptions.
 
-What a recorded operation calls is part of it: the outermost one is the operation, on all members alike. Not recorded
-themselves, so that what they call is: send_object_list, recv_object_list, new_subgroups.
+What a recorded operation calls is part of it: the outermost one is the operation, on all members
+alike. Not recorded themselves, so that what they call is: send_object_list, recv_object_list,
+new_subgroups.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from time import time_ns
+from types import FrameType
 from typing import Any
 
 from . import flight, steps, torchnames
@@ -21,7 +23,7 @@ from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
 from .record_core import Thread
-from .recorder import Token, global_rank, local
+from .recorder import Recorder, Token, global_rank, local
 from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
 from .state import probe
 from .wrap_waits import coalescing
@@ -82,8 +84,8 @@ def _in_c(
 ) -> Function:
     """The same by the extension; `recorded` does it where a signature finds no room in the box.
 
-    A function of Python whose calls go to C at once: compilers, inspect and pickle, which look at the
-    job's functions, find one.
+    A function of Python whose calls go to C at once: compilers, inspect and pickle, which look at
+    the job's functions, find one.
     """
 
     @functools.wraps(function)
@@ -104,7 +106,9 @@ def _this_thread() -> Thread:
 def _came_back(
     token: Token, entry: GroupEntry, result: Any, asynchronous: bool, anybody: bool
 ) -> None:
-    """For the extension: a call returned something that must be followed, or inside a coalescing manager."""
+    """For the extension: a call returned something that must be followed, or inside a coalescing
+    manager.
+    """
     source = result if issubclass(type(result), int) else None
     if anybody and source is not None and probe.recorder is not None:
         probe.recorder.resolve_source(token, entry, source)
@@ -150,7 +154,9 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
 
 
 def batch(function: Function) -> Function:
-    """Record batch_isend_irecv: one record for each of its sends and receives, all of them entered at once."""
+    """Record batch_isend_irecv: one record for each of its sends and receives, all of them entered
+    at once.
+    """
 
     @functools.wraps(function)
     def batch_isend_irecv(p2p_op_list: Any, *args: Any, **kwargs: Any) -> Any:
@@ -160,18 +166,7 @@ def batch(function: Function) -> Function:
             return function(p2p_op_list, *args, **kwargs)
         tokens: list[Token] = []
         try:
-            for name, tensor, group, peer, group_peer in map(
-                torchnames.p2p_fields, _p2p_ops(p2p_op_list)
-            ):
-                described = _describe(
-                    P2P[name], (tensor, peer, group, 0, group_peer if peer is None else None), {}
-                )
-                if described is None:
-                    break
-                direction = fmt.SEND if "send" in name else fmt.RECV
-                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
-                if entered is not None:
-                    tokens.append(entered[0])
+            _enter_all(recorder, tokens, p2p_op_list, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         try:
@@ -184,13 +179,7 @@ def batch(function: Function) -> Function:
         finally:
             thread.depth = 0
         try:
-            handles = works if type(works) is list else []
-            if len(handles) == len(tokens):
-                for token, work in zip(tokens, handles, strict=True):
-                    returned((token,), work, True)
-            elif tokens:
-                # One handle for the whole batch, as NCCL's coalescing returns.
-                returned(tuple(tokens), handles[0] if handles else None, True)
+            _all_returned(tokens, works)
         except Exception as error:
             probe.fail(error)
         return works
@@ -198,8 +187,35 @@ def batch(function: Function) -> Function:
     return batch_isend_irecv
 
 
+def _enter_all(recorder: Recorder, tokens: list[Token], ops: Any, frame: FrameType) -> None:
+    """A record for each member of a batch, up to one that torch will refuse; tokens are added as
+    they come.
+    """
+    for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(ops)):
+        in_group = group_peer if peer is None else None
+        described = _describe(P2P[name], (tensor, peer, group, 0, in_group), {})
+        if described is None:
+            break
+        direction = fmt.SEND if "send" in name else fmt.RECV
+        entered = recorder.enter_directed(described, direction, frame)
+        if entered is not None:
+            tokens.append(entered[0])
+
+
+def _all_returned(tokens: list[Token], works: Any) -> None:
+    handles = works if type(works) is list else []
+    if len(handles) == len(tokens):
+        for token, work in zip(tokens, handles, strict=True):
+            returned((token,), work, True)
+    elif tokens:
+        # One handle for the whole batch, as NCCL's coalescing returns.
+        returned(tuple(tokens), handles[0] if handles else None, True)
+
+
 def set_up(function: Function, op: str) -> Function:
-    """Record init_process_group, new_group and the like, and monitored_barrier; learn of the groups that they made."""
+    """Record init_process_group, new_group and the like, and monitored_barrier; learn of the groups
+    that they made.
+    """
     beginning = op == "init_process_group"
 
     @functools.wraps(function)
@@ -210,14 +226,7 @@ def set_up(function: Function, op: str) -> Function:
             return function(*args, **kwargs)
         token = group = None
         try:
-            entry = recorder.groups.default
-            if beginning:
-                flight.set_recorder_size()
-                entry = recorder.groups.expected_world(_world_size(args, kwargs))
-            if op in NAMED:
-                described = _describe(NAMED[op], args, kwargs)
-                group = None if described is None else described[1]
-                entry = entry if group is None else recorder.groups.named(group)
+            entry, group = _group_set_up(recorder.groups, op, args, kwargs)
             if beginning or entry is not None:
                 token = recorder.enter_named(op, entry, _frame().f_back or _frame())
         except Exception as error:
@@ -234,17 +243,34 @@ def set_up(function: Function, op: str) -> Function:
         try:
             if token is not None and probe.recorder is recorder:
                 recorder.finish((token,))
-                if beginning:
-                    probe.joined(recorder)
-                    steps.watch()
-                _groups_changed(recorder.groups, op, group)
-                if op == "destroy_process_group" and recorder.groups.default is None:
-                    probe.finished()
+                _is_set_up(recorder, op, group)
         except Exception as error:
             probe.fail(error)
         return result
 
     return wrapper
+
+
+def _group_set_up(groups: Groups, op: str, args: Any, kwargs: Any) -> tuple[GroupEntry | None, Any]:
+    """The group that takes part in it, as the box knows it and as the call names it."""
+    entry = groups.default
+    if op == "init_process_group":
+        flight.set_recorder_size()
+        entry = groups.expected_world(_world_size(args, kwargs))
+    if op not in NAMED:
+        return entry, None
+    described = _describe(NAMED[op], args, kwargs)
+    group = None if described is None else described[1]
+    return entry if group is None else groups.named(group), group
+
+
+def _is_set_up(recorder: Recorder, op: str, group: Any) -> None:
+    if op == "init_process_group":
+        probe.joined(recorder)
+        steps.watch()
+    _groups_changed(recorder.groups, op, group)
+    if op == "destroy_process_group" and recorder.groups.default is None:
+        probe.finished()
 
 
 # --------------------------------------------------------------------------- small helpers
@@ -260,7 +286,9 @@ def _describe(describe: Describe, args: Any, kwargs: Any) -> Any:
 
 
 def _p2p_ops(ops: Any) -> list[Any]:
-    """The list's members if it is one that torch will take, else nothing: torch itself says what is wrong."""
+    """The list's members if it is one that torch will take, else nothing: torch itself says what is
+    wrong.
+    """
     module = torchnames.c10d()
     kind = getattr(module, "P2POp", ())
     return ops if type(ops) is list and all(type(op) is kind for op in ops) else []

@@ -19,7 +19,9 @@ _frame = sys._getframe
 
 
 def store_wait(function: Function, name: str) -> Function:
-    """Record a store's wait or get outside of other operations. A method: C++ knows overrides by name and `self`."""
+    """Record a store's wait or get outside of other operations. A method: C++ knows overrides by
+    name and `self`.
+    """
 
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = probe.recorder
@@ -107,7 +109,9 @@ def _like(wrapper: Function, function: Function, name: str) -> Function:
 
 
 def coalescing(function: Function) -> Function:
-    """Operations inside a coalescing manager run when it is left: until then they are started, not done."""
+    """Operations inside a coalescing manager run when it is left: until then they are started, not
+    done.
+    """
 
     @functools.wraps(function)
     def _coalescing_manager(*args: Any, **kwargs: Any) -> Any:
@@ -155,7 +159,9 @@ class _Coalesced:
 
 
 def _spelled(keys: Any) -> str:
-    """A store's keys, as far as a record has room; what can be gone through only once (a generator) is the job's."""
+    """A store's keys, as far as a record has room; what can be gone through only once (a generator)
+    is the job's.
+    """
     if type(keys) is str:
         return keys
     if type(keys) not in (list, tuple):

@@ -19,12 +19,12 @@ from ..model.frame import Frame
 from ..model.log_facts import (
     AnyFact,
     Ended,
-    Fact,
     GlooTimeout,
     JobLogs,
     LogFile,
     OomKill,
     PythonError,
+    Role,
     RuleText,
 )
 from ..model.operations import Operation
@@ -237,9 +237,10 @@ def _own_termination(facts: Sequence[AnyFact], ends: Sequence[ProcessEnd]) -> No
     if not order or order[0].code != -15:
         return
     next_at = order[1].at if len(order) > 1 else order[0].at + _NOTICED_S
-    lost = [f.at for f in facts if isinstance(f, PythonError) and f.role == "consequence"]
-    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
-    if own or not lost or not order[0].at - _NOTICED_S <= min(lost) < next_at:
+    lost = [error.at for error in _errors(facts, "consequence")]
+    if _errors(facts, "cause") or not lost:
+        return
+    if not order[0].at - _NOTICED_S <= min(lost) < next_at:
         return
     for fact in facts:
         if isinstance(fact, Ended) and fact.rank == order[0].rank:
@@ -250,26 +251,30 @@ def _left_first(
     facts: Sequence[AnyFact], ends: Sequence[ProcessEnd], boxes: Sequence[Contents]
 ) -> list[ProcessEnd]:
     """Ranks that ended with code 0 before any other, when the others then lost them."""
-    lost = [f for f in facts if isinstance(f, PythonError) and f.role == "consequence"]
-    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
-    if not lost or own or any(isinstance(f, Ended) and f.first for f in facts):
+    lost = _errors(facts, "consequence")
+    named = any(isinstance(f, Ended) and f.first for f in facts)
+    if not lost or _errors(facts, "cause") or named:
         return []
     spoke = {c.ops.rank for c in boxes if c.box.end_text}
     began = min(c.box.created_s for c in boxes)
     of_job = [e for e in ends if e.rank >= 0 and e.at >= began]
     failed = min((e.at for e in of_job if e.code), default=0.0)
     until = min(failed, min(f.at for f in lost) + _NOTICED_S)
-    left = [e for e in of_job if not e.code and e.rank not in spoke and e.at <= until]
-    return left if len(left) <= len(lost) else []
+    left = [e for e in of_job if not e.code and e.at <= until]
+    quiet = [e for e in left if e.rank not in spoke]
+    return quiet if len(quiet) <= len(lost) else []
+
+
+def _errors(facts: Sequence[AnyFact], role: Role) -> list[PythonError]:
+    return [f for f in facts if isinstance(f, PythonError) and f.role == role]
 
 
 def _mark_first(facts: Sequence[AnyFact]) -> None:
     """The parent sees ends in their order: the first that no launcher caused is the first."""
     ends = [f for f in facts if isinstance(f, Ended) and f.code not in (-15, -2)]
-    earliest: list[Fact] = sorted([*ends], key=lambda f: f.at)
+    if not ends:
+        return
+    first = min(ends, key=lambda f: f.at)
     # A consequence may be noted before: connections close a moment before their process has ended.
-    own = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
-    if earliest and not any(e.at < earliest[0].at for e in own):
-        first = earliest[0]
-        assert isinstance(first, Ended)
+    if not any(error.at < first.at for error in _errors(facts, "cause")):
         first.first = True

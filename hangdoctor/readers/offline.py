@@ -101,7 +101,7 @@ def _says_something(capture: JobCapture) -> bool:
 def _logs(
     files: list[Path], stacks: bool = False
 ) -> tuple[tuple[JobLogs, list[str]] | None, list[Path]]:
-    """(what is told by those of the files that are job logs, the other files)."""
+    """(what the job logs among the files say, the other files)."""
     dumps = [] if stacks else [f for f in files if pyspy_text.is_dump(f)]
     wanted = [f for f in files if f not in dumps and job_logs.is_log(f)]
     if not wanted:

@@ -211,17 +211,17 @@ def _select(
     """
     others = [p for p in processes if not is_launcher(_words(p.command))]
     known = {(p.node, p.pid) for p in others if not _is_worker(p)}
-    what = {id(p): _no_rank(p, known) for p in processes}
-    ranks = [p for p in processes if not what[id(p)]]
+    kinds = [(p, _no_rank(p, known)) for p in processes]
+    ranks = [p for p, kind in kinds if not kind]
     if not ranks:
         return processes, []
-    rest = [(p, what[id(p)]) for p in processes if what[id(p)]]
+    rest = [(p, kind) for p, kind in kinds if kind]
     scripts = Counter(_script(process) for process in ranks)
     [(common, number)] = scripts.most_common(1)
-    if common and number * 2 > len(ranks):
-        rest += [(p, "other programs") for p in ranks if _script(p) != common]
-        ranks = [p for p in ranks if _script(p) == common]
-    return ranks, rest
+    if not common or number * 2 <= len(ranks):
+        return ranks, rest
+    strange = [(p, "other programs") for p in ranks if _script(p) != common]
+    return [p for p in ranks if _script(p) == common], rest + strange
 
 
 def _no_rank(process: TextProcess, known: set[tuple[str, int]]) -> str:

@@ -61,7 +61,7 @@ class TextFile(Struct):
 
     processes: list[TextProcess] = []
     errors: list[str] = []
-    nameless: list[str] = []  # errors about a process of which nothing else is printed
+    nameless: list[str] = []  # errors about a process that nothing else is printed of
 
 
 def is_dump(path: Path) -> bool:

@@ -43,22 +43,33 @@ def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = 
     found = _boxes(folders, {r.pid for r in ranks}, notes)
     users = {r.pid: users_of(r.pid) for r in ranks if r.pid}
     everybody = frozenset().union(*users.values())
-    live: list[tuple[RankCapture, dict[str, str]]] = []
-    beside: list[tuple[RankCapture, Path]] = []
     boxed: list[tuple[RankCapture, blackbox.BlackBox]] = []
+    unboxed: list[RankCapture] = []
     for rank in ranks:
         # The owner of a rank that has ended is unknown; the other ranks of its job show it.
         box = _box_of(rank, found, users.get(rank.pid) or everybody)
-        if box is not None:
-            notes += _put(rank, box, first)
-            boxed.append((rank, box))
-            socket = recorder_beside.socket_of(Path(box.path), environs.get(rank.pid, {}))
-            if socket is not None and not rank.gone:
-                beside.append((rank, socket))
-        elif not first and not rank.gone and _answers(environs.get(rank.pid, {})):
-            live.append((rank, environs[rank.pid]))
-    notes += recorder_beside.ask(beside, first) + _ask(live, nccl_dump)
+        if box is None:
+            unboxed.append(rank)
+            continue
+        notes += _put(rank, box, first)
+        boxed.append((rank, box))
+    notes += recorder_beside.ask(_recorders_beside(boxed, environs), first)
+    if not first:
+        living = [(r, environs[r.pid]) for r in unboxed if r.pid in environs]
+        notes += _ask([(r, environ) for r, environ in living if _answers(environ)], nccl_dump)
     return notes + nccl_beside.attach(ranks, boxed, named, users, first)
+
+
+def _recorders_beside(
+    boxed: Sequence[tuple[RankCapture, blackbox.BlackBox]], environs: Mapping[int, dict[str, str]]
+) -> list[tuple[RankCapture, Path]]:
+    """The sockets at which torch's recorders of living ranks with a box answer."""
+    found: list[tuple[RankCapture, Path]] = []
+    for rank, box in boxed:
+        socket = recorder_beside.socket_of(Path(box.path), environs.get(rank.pid, {}))
+        if socket is not None and not rank.gone:
+            found.append((rank, socket))
+    return found
 
 
 def _environ(pid: int) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 It has a table of groups of like communicators, then sections whose titles name a communicator
 ("#<group>-<number> (<hash>) MISMATCH") and whose lines name counts and outlying ranks. A majority
-is told by its number only; where all other ranks of a communicator are named, the rest is the
+is known by its number only; where all other ranks of a communicator are named, the rest is the
 majority.
 """
 

@@ -50,7 +50,7 @@ class RankNow(Struct, array_like=True):
     busy: bool = False  # works outside any operation: processor time or I/O grows
     box: bool = False
     over: bool = False  # left its training, or its process is gone
-    finished: bool = False  # ... in good order
+    finished: bool = False  # ... cleanly
     # Of its time since the last look, how much it waited in operations; -1 where it is not known.
     waits: Percent = -1
     # T or t: its process is stopped, D: in uninterruptible I/O (/proc/PID/stat).

@@ -18,7 +18,7 @@ from ..text.ranges import format_hosts, format_ranks
 from ..transport.messages import RankNow
 from .rank_states import BY_NAME, STATES, SUSPECT, UNTIMED
 
-# Without progress for so long a rank stands; reports come every second and may be late.
+# A rank without progress for this long is at rest; reports come every second and may be late.
 STILL_S = 3.0
 _MAX_NODES = 6  # named in one line
 _ROOM = 40  # characters of ranks or nodes in a sentence
@@ -200,6 +200,9 @@ def look(rows: Sequence[RankRow], job: str, world_size: int) -> Picture:
     )
 
 
+_UNKNOWN = "; without black boxes it is not known whether they work or wait"
+
+
 def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = False) -> str:
     """What a person wants to know first; `blind`: none that moves or works has a black box that
     would tell more.
@@ -215,19 +218,22 @@ def sentence(standings: Sequence[Standing], counts: Counter[str], blind: bool = 
         return f"No rank moves: {_waiters(waits)}"
     if waits:
         return f"{_waiters(waits)}; {_go_on(counts['moving'] + counts['working'])}"
-    lost = sum(counts[s] for s in SUSPECT)
-    if lost:
-        standing = ", ".join(f"{counts[s]} {BY_NAME[s].short}" for s in SUSPECT if counts[s])
-        if lost == total:
-            return f"No rank makes progress: {standing}"
-        return f"{_go_on(total - lost, f' of {total} ranks', blind)}, {standing}"
-    if counts["finished"] + counts["unseen"] == total:
-        return "The job has ended" if counts["finished"] else "No rank has been seen yet"
+    if any(counts[s] for s in SUSPECT):
+        return _some_suspect(counts, blind)
     alive = total - counts["unseen"] - counts["finished"]
-    all_ = f"All {_go_on(alive, ' ranks', blind)}" if alive != 1 else _go_on(alive, " rank", blind)
-    return (
-        f"{all_}; without black boxes it is not known whether they work or wait" if blind else all_
-    )
+    if not alive:
+        return "The job has ended" if counts["finished"] else "No rank has been seen yet"
+    all_ = f"All {_go_on(alive, ' ranks', blind)}" if alive > 1 else _go_on(alive, " rank", blind)
+    return f"{all_}{_UNKNOWN if blind else ''}"
+
+
+def _some_suspect(counts: Counter[str], blind: bool) -> str:
+    """Where no rank waits, and some are dead, stopped or not heard of."""
+    total, lost = counts.total(), sum(counts[s] for s in SUSPECT)
+    states = ", ".join(f"{counts[s]} {BY_NAME[s].short}" for s in SUSPECT if counts[s])
+    if lost == total:
+        return f"No rank makes progress: {states}"
+    return f"{_go_on(total - lost, f' of {total} ranks', blind)}, {states}"
 
 
 def _go_on(number: int, of_what: str = "", blind: bool = False) -> str:

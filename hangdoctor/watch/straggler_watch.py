@@ -23,7 +23,7 @@ from ..transport.messages import RankNow
 class SlowSettings(Struct, frozen=True):
     """How long and how clearly a rank must be the slowest."""
 
-    window_s: float = 150.0  # 0: nobody is called slow
+    window_s: float = 150.0  # 0: no rank is called slow
     slices: int = 30
     share: float = 0.9  # of the slices
     stands_out: float = 15.0  # percent of the time

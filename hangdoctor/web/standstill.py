@@ -41,7 +41,7 @@ class Standstill(Struct, frozen=True):
 def standstill(
     rows: Sequence[RankRow], picture: Picture, wall: float, incidents: Sequence[Incident]
 ) -> Standstill:
-    """How the job stands at the time of day `wall`; `incidents` newest first."""
+    """How the job is at the time of day `wall`; `incidents` newest first."""
     seen = [r for r in rows if r.state != "unseen"]
     if seen and all(r.state in _OVER for r in seen):
         ended = _ended(seen, wall)

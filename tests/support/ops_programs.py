@@ -171,29 +171,29 @@ class Job:
     def _step(self, rank: _Rank) -> None:
         while rank.at < len(rank.calls):
             call = rank.calls[rank.at]
-            if call.op == "finish":
-                if rank.queue or rank.flying:
-                    return
-                rank.finished = True
-            elif call.op == "stuck":
+            if self._waits(rank, call):
                 return
+            if call.op == "finish":
+                rank.finished = True
             elif call.op == "compute":
-                if rank.queue and not self.ahead:
-                    return
                 rank.clock += call.seconds
-            elif call.op == "sync":
-                if rank.queue:
-                    return
-            elif call.op == "wait":
-                if rank.flying:
-                    return
             elif call.op == "kernel":
                 rank.queue.append((Operation("", 0, "kernel"), None))
-            else:
-                if rank.queue and not self.ahead:
-                    return
+            elif call.op not in ("sync", "wait"):
                 self._enter(rank, call)
             rank.at += 1
+
+    def _waits(self, rank: _Rank, call: Call) -> bool:
+        """Whether the rank cannot make this call yet, for what it has begun."""
+        queued, flying = bool(rank.queue), bool(rank.flying)
+        waits = {
+            "finish": queued or flying,
+            "stuck": True,
+            "sync": queued,
+            "wait": flying,
+            "kernel": False,
+        }
+        return waits.get(call.op, queued and not self.ahead)
 
     def _enter(self, rank: _Rank, call: Call) -> None:
         uid = self._uid(call.group, rank.rank)

@@ -127,7 +127,7 @@ def run_cases(count: int, cases: dict[str, list[str]], folder: Path, timeout: fl
     folder.mkdir(parents=True, exist_ok=True)
     plan = folder / "cases.json"
     plan.write_text(json.dumps(cases))
-    with ranks(count, [str(JOB), str(plan)], folder / "logs") as job:
+    with ranks(1, [str(JOB), str(plan), str(count)], folder / "logs") as job:
         job.wait(timeout)
 
 

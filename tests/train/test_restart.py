@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
-from hangdoctor.train.checkpoint import files  # noqa: E402
+from hangdoctor.train.checkpoint import files, universal  # noqa: E402
 from tests.support.ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
@@ -138,8 +138,13 @@ def test_folders_are_complete_and_latest_points_at_the_newest(saved) -> None:
     assert not list((saved / "dropout").glob("*.partial"))
 
 
+def loading(target: Path) -> list[str]:
+    """Flags that load a universal checkpoint."""
+    return ["--checkpoint.load", str(target), "--checkpoint.universal", "true"]
+
+
 def converted(source: Path) -> list[str]:
-    """Flags that load the universal form of `source`."""
+    """Flags that load the universal form of `source`, made by the command."""
     target = source.with_name(f"{source.name}_universal")
     command = [
         sys.executable,
@@ -151,7 +156,7 @@ def converted(source: Path) -> list[str]:
         str(target),
     ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
-    return ["--checkpoint.load", str(target), "--checkpoint.universal", "true"]
+    return loading(target)
 
 
 def test_another_topology_resumes_through_the_universal_format(saved) -> None:
@@ -170,10 +175,11 @@ def test_another_topology_resumes_through_the_universal_format(saved) -> None:
         "tp": [*MODEL, *tp, *load],
     }
     run_cases(2, first, folder)
-    again = {
-        name: [*MODEL, *tp, *converted(folder / name / "global_step5")]
-        for name in ("from_pp", "from_ulysses")
-    }
+    again = {}
+    for name in ("from_pp", "from_ulysses"):
+        target = folder / name / "universal"
+        universal.convert(folder / name / "global_step5", target)
+        again[name] = [*MODEL, *tp, *loading(target)]
     run_cases(2, again, folder)
     for name in [*first, *again]:
         got = metrics(folder, name)

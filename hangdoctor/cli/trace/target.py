@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -96,25 +96,29 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
             if boxes
             else _NO_BOX,
         )
-    best = max(
-        chosen,
-        key=lambda k: (
-            _runs(chosen[k]),
-            any(b.owner == os.geteuid() for b in chosen[k]),
-            _began(chosen[k]),
-        ),
-    )
-    others = [
-        name for name in chosen if name != best and _runs(chosen[name]) >= _runs(chosen[best])
-    ]
+    best = max(chosen, key=lambda name: _preference(chosen[name]))
+    others = {
+        name: of for name, of in chosen.items() if name != best and _runs(of) >= _runs(chosen[best])
+    }
     if others:
-        newest = sorted(others, key=lambda name: -_began(chosen[name]))
-        named = ", ".join(_in_brief(name, chosen[name]) for name in newest[:_NAMED])
-        named += f" and {len(newest) - _NAMED} more" if len(newest) > _NAMED else ""
-        whose = "your" if any(_began(chosen[o]) > _began(chosen[best]) for o in others) else "the"
-        which = f"using {whose} newest job, {_in_brief(best, chosen[best])}"
-        say(f"{which}; also here: {named} (choose with --job KEY)")
+        say(_choice(best, chosen[best], others))
     return [_traced(b) for b in sorted(chosen[best], key=lambda b: (b.rank, b.created_s))]
+
+
+def _preference(boxes: list[BlackBox]) -> tuple[bool, bool, float]:
+    """Of several jobs the one that runs, is one's own, and began last."""
+    return _runs(boxes), any(b.owner == os.geteuid() for b in boxes), _began(boxes)
+
+
+def _choice(best: str, boxes: list[BlackBox], others: Mapping[str, list[BlackBox]]) -> str:
+    """The line that says which job was taken, and which were not."""
+    newest = sorted(others, key=lambda name: -_began(others[name]))
+    named = ", ".join(_in_brief(name, others[name]) for name in newest[:_NAMED])
+    if len(newest) > _NAMED:
+        named += f" and {len(newest) - _NAMED} more"
+    whose = "your" if _began(others[newest[0]]) > _began(boxes) else "the"
+    which = f"using {whose} newest job, {_in_brief(best, boxes)}"
+    return f"{which}; also here: {named} (choose with --job KEY)"
 
 
 def _jobs_of_process(wanted: str, boxes: Sequence[BlackBox]) -> dict[str, list[BlackBox]]:

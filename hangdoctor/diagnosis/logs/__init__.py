@@ -69,7 +69,7 @@ def _judged(logs: JobLogs) -> tuple[Scene, First | None]:
 
 
 def decide(scene: Scene) -> First | None:
-    """What the logs name; None where they name nobody."""
+    """What the logs name; None where they name no rank."""
     node = lost_node(scene)
     if node is not None:
         return node
@@ -112,7 +112,7 @@ def _clues(scene: Scene, found: First) -> list[Clue]:
 
 
 def why_none(scene: Scene) -> LogRemaining:
-    """Why the logs name nobody, by how much it explains."""
+    """Why the logs name no rank, by how much it explains."""
     cancelled = scene.of(Cancelled)
     if cancelled and not _ended_before(scene, cancelled[-1]):
         return _cancelled(cancelled[-1])

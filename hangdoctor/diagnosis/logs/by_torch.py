@@ -41,7 +41,7 @@ def desync(scene: Scene) -> First | None:
     waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
     op = op_of(waits) if waits else Op("", facts[0].seq)
     story = NamedByTorch("horovod" if facts[0].by == "horovod" else "desync", op)
-    return _first(scene, "not_entered", ranks, story, Ground.LOG_DESYNC, list(facts), op)
+    return _first(scene, "not_entered", ranks, story, Ground.LOG_DESYNC, facts=list(facts), op=op)
 
 
 def all_joined(scene: Scene) -> First | None:
@@ -52,9 +52,7 @@ def all_joined(scene: Scene) -> First | None:
         return None
     op = Op("operation", facts[0].seq)
     story = AllWaited(op, ranks)
-    return _first(
-        scene, "in_communication", [], story, Ground.LOG_ALL_WAITED, facts=list(facts), op=None
-    )
+    return _first(scene, "in_communication", [], story, Ground.LOG_ALL_WAITED, facts=list(facts))
 
 
 def barrier(scene: Scene) -> First | None:
@@ -70,8 +68,8 @@ def barrier(scene: Scene) -> First | None:
         ranks,
         NamedByTorch("barrier", op),
         Ground.LOG_BARRIER,
-        list(facts),
-        op,
+        facts=list(facts),
+        op=op,
     )
 
 
@@ -120,7 +118,7 @@ def mismatch(scene: Scene) -> First | None:
     differs = usual if not pair else next(run for run in runs.values() if run != mine)
     story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair)
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
-    return _first(scene, "mismatch", named, story, ground, list(facts), story.theirs)
+    return _first(scene, "mismatch", named, story, ground, facts=list(facts), op=story.theirs)
 
 
 def store(scene: Scene) -> First | None:
@@ -129,7 +127,7 @@ def store(scene: Scene) -> First | None:
     if counts:
         least = min(counts, key=lambda f: f.joined)
         story = TooFewJoined(least.joined, least.expected, least.limit_s)
-        return _first(scene, "start_stall", [], story, Ground.LOG_JOINED, list(counts), None)
+        return _first(scene, "start_stall", [], story, Ground.LOG_JOINED, facts=list(counts))
     return _key_not_set(scene, [f for f in scene.of(StoreWait) if f.awaited >= 0])
 
 
@@ -144,7 +142,7 @@ def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:
     story = StoreHostGone(tuple(sorted(waiting)), gone)
     ground = Ground.LOG_STORE_HOST if gone or askers else Ground.LOG_KEY
     kind = "dead" if gone else "start_stall"
-    return _first(scene, kind, ranks, story, ground, list(waits), None)
+    return _first(scene, kind, ranks, story, ground, facts=list(waits))
 
 
 def peer(scene: Scene) -> First | None:
@@ -165,8 +163,7 @@ def peer(scene: Scene) -> First | None:
         ranks,
         PeerGone(first.peer, by, first.library),
         Ground.LOG_PEER,
-        list(early),
-        None,
+        facts=list(early),
     )
     found.finding.nodes = [first.peer]
     return found
@@ -182,8 +179,9 @@ def _first(
     ranks: list[int],
     story: object,
     ground: Ground,
+    *,
     facts: list[AnyFact],
-    op: Op | None,
+    op: Op | None = None,
 ) -> First:
     finding = Finding(
         kind=kind,  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """What failed first: a node, a device, a process, a rank's own exception, before the first wait
 that reached its limit.
 
-Whatever follows from another process's end names nobody: a closed connection, a watchdog's abort, a
+Whatever follows from another process's end names no rank: a closed connection, a watchdog's abort, a
 process that the launcher ended.
 """
 

@@ -288,7 +288,7 @@ def _(story: AllWaited, finding: Finding) -> str:
 
 
 def remaining(of: LogRemaining) -> str:
-    """Why the logs name nobody, and what would have decided it."""
+    """Why the logs name no rank, and what would have decided it."""
     if of.reason is Undecided.ENDED_CLEANLY:
         last = f", after iteration {of.iteration}" if of.iteration >= 0 else ""
         return f"The job ended cleanly{last}, as its log shows."

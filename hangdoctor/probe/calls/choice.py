@@ -1,4 +1,6 @@
-"""Which code is followed: decided once for each code object, by the import name of the module it belongs to."""
+"""Which code is followed: decided once for each code object, by the import name of the module it
+belongs to.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,7 @@ class Choice:
         self._own = own or OwnCode()
 
     def follows(self, module: str) -> bool:
+        """Whether calls of code of this module are written."""
         if _match(_OWN, module) > 0 > _match(_TRAINER, module):
             return False
         wanted = max((_match(name, module) for name in self._follow), default=-1)
@@ -45,7 +48,9 @@ def _match(name: str, module: str) -> int:
 
 
 def module_of(frame: FrameType | None, filename: str) -> str:
-    """The import name that a frame's code goes by; the program itself goes by its own name (train.py: `train`)."""
+    """The import name that a frame's code goes by; the program itself goes by its own name
+    (train.py: `train`).
+    """
     name = frame.f_globals.get("__name__") if frame is not None else None
     if name in MAIN:
         return program_name(frame.f_globals if frame is not None else {}, filename)
@@ -55,7 +60,9 @@ def module_of(frame: FrameType | None, filename: str) -> str:
 
 
 def not_imported(names: Iterable[str]) -> list[str]:
-    """Those of the chosen names that nothing in this process goes by, so far: a typing error, or a package that comes later."""
+    """Those of the chosen names that nothing in this process goes by, so far: a typing error, or a
+    package that comes later.
+    """
     main = sys.modules.get("__main__")
     own = program_name(vars(main), "") if main is not None else ""
     return [n for n in names if n != _EVERYTHING and n not in sys.modules and _match(n, own) < 0]

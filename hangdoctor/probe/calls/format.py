@@ -1,6 +1,8 @@
-"""The layout of a file of calls in bytes; `docs/tracing.md` says the same in words. Little-endian throughout.
+"""The layout of a file of calls in bytes; `docs/tracing.md` says the same in words. Little-endian
+throughout.
 
-Writers (`ring.py`, `_calls.c`) and the reader (`hangdoctor.readers.calls`) share nothing but this file.
+Writers (`ring.py`, `_calls.c`) and the reader (`hangdoctor.readers.calls`) share nothing but this
+file.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ NO_CODE = 0  # the code of what found its table full
 
 
 def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
-    """Where each region begins, how many entries it has and how long one is, for a file of this size."""
+    """Where each region begins, how many entries it has and how long one is, for a file of this
+    size.
+    """
     codes = HEADER_BYTES + THREADS * THREAD.size
     code_count = file_bytes // 32 // CODE.size
     texts = codes + code_count * CODE.size

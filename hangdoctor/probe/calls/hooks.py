@@ -1,7 +1,9 @@
-"""How the interpreter reports calls: sys.monitoring from Python 3.12 on, profile functions before; in C or in Python.
+"""How the interpreter reports calls: sys.monitoring from Python 3.12 on, profile functions before;
+in C or in Python.
 
-A hook is installed while tracing is on and leaves nothing behind when it is removed. One thing differs: before 3.12 the
-pure one reaches the main thread and threads that start later, not the other threads that exist already.
+A hook is installed while tracing is on and leaves nothing behind when it is removed. One thing
+differs: before 3.12 the pure one reaches the main thread and threads that start later, not the
+other threads that exist already.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def _attach(module: Any, ring: Ring, decide: Decide) -> None:
 
 
 class Monitoring:
-    """sys.monitoring: global, so that every thread is seen; code that is ignored is disabled and costs nothing more."""
+    """sys.monitoring: global, so that every thread is seen; code that is ignored is disabled and
+    costs nothing more.
+    """
 
     means, left_alone = fmt.MONITORING, 0
 
@@ -222,7 +226,9 @@ def _for_new_threads(function: Any, on: bool) -> None:
 
 
 class PythonProfile(_PythonWriter):
-    """`sys.setprofile` where there is no extension: each thread sets its own, so only some can be reached."""
+    """`sys.setprofile` where there is no extension: each thread sets its own, so only some can be
+    reached.
+    """
 
     variant, means = fmt.PYTHON, fmt.PROFILE
 
@@ -242,7 +248,9 @@ class PythonProfile(_PythonWriter):
         _in_main_thread(self._here)
 
     def adopt(self) -> None:
-        """Again in the main thread: a signal handler's exception that passed through has taken it out."""
+        """Again in the main thread: a signal handler's exception that passed through has taken it
+        out.
+        """
         _in_main_thread(self._here)
 
     def pause(self, flag: bool) -> None:
@@ -288,7 +296,9 @@ class PythonProfile(_PythonWriter):
             self._fail(error)
 
     def _leaves(self, frame: FrameType) -> bool:
-        """Whether the frame is at a return or yield of None; else it is left by an exception (Python does not say)."""
+        """Whether the frame is at a return or yield of None; else it is left by an exception
+        (Python does not say).
+        """
         at = frame.f_lasti
         if self._thrown and self._thrown.pop(id(frame), -1) == at:
             return False
@@ -324,7 +334,9 @@ _queued = False
 
 
 def _in_main_thread(function: Callable[[], None]) -> None:
-    """Run something in the main thread, between two of its instructions; at once if this is it. No signal is sent."""
+    """Run something in the main thread, between two of its instructions; at once if this is it. No
+    signal is sent.
+    """
     global _callback, _queued
     import threading
 

@@ -1,4 +1,6 @@
-"""Which code is the script's own: its module or package, and what lies beside it. What is followed where no name is given."""
+"""Which code is the script's own: its module or package, and what lies beside it. What is followed
+where no name is given.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,8 @@ class OwnCode:
 
 
 def offered(own: OwnCode, wanted: Iterable[str]) -> list[str]:
-    """Names that do match, for who misspelt one: the script's own, those below the same package, and all
-    top packages but the standard library.
+    """Names that do match, for who misspelt one: the script's own, those below the same package,
+    and all top packages but the standard library.
     """
     loaded = list(sys.modules)
     parents = {name.rpartition(".")[0] for name in wanted} - {""}
@@ -90,7 +92,9 @@ def offered(own: OwnCode, wanted: Iterable[str]) -> list[str]:
 
 
 def _package_of(main: ModuleType, name: str) -> str:
-    """``hangdoctor.train`` of ``python -m hangdoctor.train``, whose module is called by its __main__."""
+    """``hangdoctor.train`` of ``python -m hangdoctor.train``, whose module is called by its
+    __main__.
+    """
     if not getattr(main, "__spec__", None):
         return name
     name = name.removesuffix(".__main__")

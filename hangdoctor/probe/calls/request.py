@@ -1,8 +1,9 @@
 """The request that switches tracing in a running job: one small file in the job's run-time folder.
 
-Written by `hangdoctor trace` or by the node's agent, read by the probe of every rank that uses the folder. It names what
-to record and nothing else: a rank executes nothing that is in it. A `Request` is the one form that a wish for traces has
-on all of its way; whoever takes it from somebody else has it `checked`.
+Written by `hangdoctor trace` or by the node's agent, read by the probe of every rank that uses the
+folder. It names what to record and nothing else: a rank executes nothing that is in it. A `Request`
+is the one form that a wish for traces has on all of its way; whoever takes it from somebody else
+has it `checked`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def encode(request: Request) -> str:
 
 
 def decode(text: str) -> Request | None:
-    """A request from its JSON, or None where it is none; unknown fields are of a later version and are left out."""
+    """A request from its JSON, or None where it is none; unknown fields are of a later version and
+    are left out.
+    """
     try:
         return checked(_request(json.loads(text)))
     except (ValueError, RecursionError):
@@ -133,7 +136,8 @@ def concerns(request: Request, rank: int) -> bool:
 
 
 def is_rank_itself(environ: MutableMapping[str, str], argv: Sequence[str]) -> bool:
-    """Whether this process is a rank: not its launcher, and not a child that merely inherits its environment.
+    """Whether this process is a rank: not its launcher, and not a child that merely inherits its
+    environment.
 
     Leaves a mark in the environment for the children.
     """
@@ -160,7 +164,9 @@ def is_launcher(argv: Sequence[str]) -> bool:
 
 
 def read(folder: Path) -> Request | None:
-    """The request in a job's folder; None where there is none, a damaged one, or one that is not from this user or root."""
+    """The request in a job's folder; None where there is none, a damaged one, or one that is not
+    from this user or root.
+    """
     try:
         fd = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -1,4 +1,6 @@
-"""The writer of one file of calls: fixed size, mapped into the rank, readable by others whatever becomes of the rank."""
+"""The writer of one file of calls: fixed size, mapped into the rank, readable by others whatever
+becomes of the rank.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from . import format as fmt
 class Ring:
     """The file's tables, and `put`, the pure-Python writer of events.
 
-    All writing happens under the interpreter's lock; while the extension is attached, it writes the events instead.
+    All writing happens under the interpreter's lock; while the extension is attached, it writes the
+    events instead.
     """
 
     def __init__(self, box: Path, size: int, rank: int, world: int) -> None:
@@ -87,9 +90,11 @@ class Ring:
         )  # last: a reader never takes half a header for a whole one
 
     def header(self, place: tuple[int, str], value: Any) -> None:
+        """A value into the header."""
         struct.pack_into(place[1], self.map, place[0], value)
 
     def header_text(self, place: tuple[int, str], text: str) -> None:
+        """A text into the header, cut to the room that it has there."""
         room = struct.calcsize(place[1])
         self.header(place, text.encode("utf-8", "replace")[: room - 1])
 
@@ -119,7 +124,9 @@ class Ring:
         return at // fmt.TEXT_UNIT
 
     def code_id(self, file: str, name: str, line: int, module: str) -> int:
-        """The id of a place in the program; equal places share one, so that code made in a loop does not fill the table."""
+        """The id of a place in the program; equal places share one, so that code made in a loop
+        does not fill the table.
+        """
         key = (file, name, line)
         known = self._codes.get(key)
         if known is not None:
@@ -141,13 +148,16 @@ class Ring:
         return index
 
     def intern(self, code: CodeType, module: str) -> int:
+        """The number of a function in the table of names."""
         # co_qualname exists since Python 3.11
         name = getattr(code, "co_qualname", code.co_name)
         with self._making:
             return self.code_id(code.co_filename, name, code.co_firstlineno, module)
 
     def thread(self, tid: int = 0, name: str = "") -> int:
-        """Index of a thread (the current one without `tid`) in the table; when it is full the oldest entry passes on."""
+        """Index of a thread (the current one without `tid`) in the table; when it is full the
+        oldest entry passes on.
+        """
         if not tid:
             tid, name = _thread.get_native_id(), _name()
         known = self._threads.get(tid)
@@ -177,7 +187,9 @@ class Ring:
         self._serials = itertools.count(self.words[self._head])
 
     def put(self, code: int, thread: int, kind: int) -> None:
-        """Write one event: its two words, the thread's last, and the count at the end, which makes it valid."""
+        """Write one event: its two words, the thread's last, and the count at the end, which makes
+        it valid.
+        """
         words = self.words
         serial = next(
             self._serials
@@ -192,7 +204,9 @@ class Ring:
     # ----------------------------------------------------------------- end
 
     def note(self, text: str, state: int) -> None:
-        """Say once why nothing more is written; through the file, because the mapping may be what is broken."""
+        """Say once why nothing more is written; through the file, because the mapping may be what
+        is broken.
+        """
         raw = text.encode("utf-8", "replace")[:511]
         write_own(
             self.path,
@@ -201,12 +215,15 @@ class Ring:
         )
 
     def remove(self) -> None:
+        """Take the file away, unless this process is a fork of its writer."""
         if os.getpid() == self.pid:
             remove_own(self.path, self._file)
 
 
 def _name() -> str:
-    """The current thread's name: the job's own for it, else the kernel's (autograd's threads have only that)."""
+    """The current thread's name: the job's own for it, else the kernel's (autograd's threads have
+    only that).
+    """
     threading = sys.modules.get("threading")
     thread = getattr(threading, "_active", {}).get(_thread.get_ident())
     if thread is not None:

@@ -1,4 +1,5 @@
-"""Whether the request in a job's folder was made in this run of the job, or is left from one that ended badly.
+"""Whether the request in a job's folder was made in this run of the job, or is left from one that
+ended badly.
 
 A rank asks once, when it comes up. What is written later it has seen come, and obeys.
 """
@@ -20,7 +21,8 @@ _BEATS_S = 120.0  # a shared file system may show another node's heartbeat that 
 
 
 def began_before(folder: Path, made_s: float) -> bool:
-    """True where something of this run was there at that time: a rank with its box in the folder, or a launcher that restarts its ranks.
+    """True where something of this run was there at that time: a rank with its box in the folder,
+    or a launcher that restarts its ranks.
 
     Such a launcher (torchrun and similar ones) outlives the ranks that it restarts,
     and ends with its job.

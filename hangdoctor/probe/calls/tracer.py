@@ -1,4 +1,6 @@
-"""Call tracing of this process: on, off, waiting for an iteration; the first internal error switches it off for good."""
+"""Call tracing of this process: on, off, waiting for an iteration; the first internal error
+switches it off for good.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ class Tracer:
             self.obey(request, iteration)
 
     def tick(self) -> None:
-        """Once a second: the clocks side by side, threads that were made since, packages that were imported since."""
+        """Once a second: the clocks side by side, threads that were made since, packages that were
+        imported since.
+        """
         try:
             if self.ring is not None and not self.broken:
                 self.ring.anchor()
@@ -136,7 +140,9 @@ class Tracer:
                 self._guard.release()
 
     def _tell_followed(self, ring: Ring, names: tuple[str, ...]) -> None:
-        """The names as given; without any, those of the script's own code, as far as it is imported."""
+        """The names as given; without any, those of the script's own code, as far as it is
+        imported.
+        """
         self._followed = names
         ring.header_text(fmt.H_FOLLOW, _listed(names or self._own.names()))
 
@@ -181,7 +187,9 @@ class Tracer:
         ring.header(fmt.H_STATE, fmt.TRACING)
 
     def _write_open_frames(self, ring: Ring) -> None:
-        """What each thread is in already, outermost first; threads of C++ only from their next call on."""
+        """What each thread is in already, outermost first; threads of C++ only from their next call
+        on.
+        """
         known = list(threading._active.items())  # type: ignore[attr-defined]
         tids = {ident: (thread.native_id, thread.name) for ident, thread in known}
         # The frame of this function is among them. It must hold none when it ends: a circle would keep what the job's
@@ -266,11 +274,13 @@ class Tracer:
     # ----------------------------------------------------------------- forks
 
     def before_fork(self) -> None:
+        """Nothing is written while memory is copied."""
         self._forks += 1
         if self.hook is not None:
             self.hook.pause(True)
 
     def after_fork_in_parent(self) -> None:
+        """Goes on with the last of the forks."""
         self._forks -= 1
         if self.hook is not None and self._forks == 0:
             self.hook.pause(False)

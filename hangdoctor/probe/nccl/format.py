@@ -1,4 +1,6 @@
-"""Layout of the file that the plugin writes (docs/blackbox.md, "NCCL's own events"); `_nccl.c` has the same in C."""
+"""Layout of the file that the plugin writes (docs/blackbox.md, "NCCL's own events"); `_nccl.c` has
+the same in C.
+"""
 
 from __future__ import annotations
 

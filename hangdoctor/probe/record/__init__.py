@@ -1,1 +1,3 @@
-"""The C extension of the black box's hot path, where a compiler was there when hangdoctor was installed."""
+"""The C extension of the black box's hot path, where a compiler was there when hangdoctor was
+installed.
+"""

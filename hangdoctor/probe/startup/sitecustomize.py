@@ -1,8 +1,10 @@
-"""Runs at the start of every Python below `hangdoctor run`: installs the probe, then makes way for what it hides.
+"""Runs at the start of every Python below `hangdoctor run`: installs the probe, then makes way for
+what it hides.
 
-Python imports the first module of this name on its path. The probe is loaded from the package that this file lies in,
-so that the job's own environment needs no hangdoctor. Any Python may come by, from 2.7 on, so that nothing in this file
-is newer; the probe itself is for CPython 3.10 and later. Whatever happens here, the job starts, and without noise.
+Python imports the first module of this name on its path. The probe is loaded from the package that
+this file lies in, so that the job's own environment needs no hangdoctor. Any Python may come by,
+from 2.7 on, so that nothing in this file is newer; the probe itself is for CPython 3.10 and later.
+Whatever happens here, the job starts, and without noise.
 """
 
 import os

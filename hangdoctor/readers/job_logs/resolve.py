@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import calendar
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from .marks import Marks
 from .stamps import NO_YEAR
 
 _OWN_LAUNCHERS = ("spawn", "lightning")
+_MOST_LOCAL = 8  # ranks of a node, as nodes mostly are
 _FIRST_TIMES = 946_684_800.0 + 366 * 86_400.0  # the end of the year that stands for none
 
 
@@ -44,24 +45,38 @@ def resolve(
     known = _told_together(facts, of_files, origins)
     elastic = any(isinstance(f, Ended) and f.by == "torchelastic" for f in facts)
     for fact in facts:
-        if fact.rank < 0 and isinstance(fact, TimedOut | Counted | Told) and not _grouped(fact):
-            fact.rank = fact.group_rank
-        if fact.rank < 0 and fact.pid:
-            fact.rank = by_pid.get((fact.node, fact.pid), by_pid.get(("", fact.pid), -1))
-        if fact.rank < 0 and fact.local < 0 and fact.pid:
-            fact.local = _spawned(fact.pid, of_files)
-        if fact.rank < 0 and fact.local >= 0:
-            agent = origins[fact.file].agent
-            fact.rank = known.get((agent, fact.node, fact.local), -1)
-            if fact.rank < 0 and locals_are_ranks:
-                fact.rank = fact.local
-        if fact.rank < 0 and fact.task >= 0 and not elastic:
+        if fact.rank < 0:
+            fact.rank = _by_numbers(fact, by_pid)
+        if fact.rank < 0:
+            _by_local(fact, known, of_files, origins[fact.file].agent)
+        if fact.rank < 0 and locals_are_ranks:
+            fact.rank = fact.local
+        if fact.rank < 0 and not elastic:
             fact.rank = fact.task
         if fact.rank >= 0:
             fact.node = fact.node or homes.get(fact.rank, "")
             if fact.node:
                 homes.setdefault(fact.rank, fact.node)
     return homes
+
+
+def _by_local(
+    fact: AnyFact, known: Mapping[tuple[str, str, int], int], of_files: Sequence[Marks], agent: str
+) -> None:
+    """Its rank by its number among the processes of its launcher."""
+    if fact.local < 0 and fact.pid:
+        fact.local = _spawned(fact.pid, of_files)
+    if fact.local >= 0:
+        fact.rank = known.get((agent, fact.node, fact.local), -1)
+
+
+def _by_numbers(fact: AnyFact, by_pid: Mapping[tuple[str, int], int]) -> int:
+    """The rank by the number that it has in a group of the whole job, or by its process; -1 unknown."""
+    if isinstance(fact, TimedOut | Counted | Told) and not _grouped(fact) and fact.group_rank >= 0:
+        return fact.group_rank
+    if not fact.pid:
+        return -1
+    return by_pid.get((fact.node, fact.pid), by_pid.get(("", fact.pid), -1))
 
 
 def _grouped(fact: TimedOut | Counted | Told) -> bool:
@@ -121,14 +136,15 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
     """Whether nothing speaks of a second node, so that local ranks are ranks."""
     agents = {pid for marks in of_files for pid in marks.agents}
     nodes = {f.node for f in facts if f.node}
-    differs = any(f.rank != f.local for f in facts if f.rank >= 0 and f.local >= 0)
-    launched = [f for f in facts if isinstance(f, Ended) and f.local >= 0]
-    tees = any(f.local >= 0 for f in facts if not isinstance(f, Ended))
+    local = [f for f in facts if f.local >= 0]
+    differs = any(f.rank != f.local for f in local if f.rank >= 0)
     if differs or len(agents) > 1 or len(nodes) > 1:
         return False
-    highest = max((f.local for f in facts), default=-1)
-    if world > 0 and world <= 8 and highest < world:
+    highest = max((f.local for f in local), default=-1)
+    if 0 < world <= _MOST_LOCAL and highest < world:
         return True
+    launched = [f for f in local if isinstance(f, Ended)]
+    tees = len(launched) < len(local)
     # A prefix alone, [default3]:, says nothing of how many nodes there are: the launcher does.
     # mp.spawn and Lightning start the processes of one node themselves.
     counted = any(f.by in _OWN_LAUNCHERS for f in launched) or not (tees and world == 0)
@@ -137,19 +153,15 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
 
 def attempts(facts: list[AnyFact], of_files: Sequence[Marks]) -> int:
     """Number the attempts of launchers that started again in the same file; how many there are."""
-    for again_at in [f for f in facts if isinstance(f, Restarted)]:
-        for other in facts:
-            if other.file == again_at.file and other.line > again_at.line:
-                other.attempt += 1
+    restarts = [(f.file, f.line) for f in facts if isinstance(f, Restarted)]
+    said = {file for file, _ in restarts}
     for index, marks in enumerate(of_files):
         again = [sorted(set(lines)) for lines in marks.agents.values() if len(set(lines)) > 1]
-        restarts = {f.line for f in facts if isinstance(f, Restarted) and f.file == index}
-        if not again or restarts:
-            continue
-        for border in again[0][:-1]:
-            for fact in facts:
-                if fact.file == index and fact.line > border:
-                    fact.attempt += 1
+        if again and index not in said:
+            restarts += [(index, line) for line in again[0][:-1]]
+    for file, line in restarts:
+        for fact in facts:
+            fact.attempt += fact.file == file and fact.line > line
     return 1 + max((f.attempt for f in facts), default=0)
 
 

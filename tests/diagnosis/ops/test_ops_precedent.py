@@ -306,7 +306,9 @@ def test_of_two_pending_calls_the_one_is_wrong_that_no_other_pair_makes(case: st
     for rank in range(6):
         pair = [rank // 2 * 2, rank // 2 * 2 + 1]
         number = 5 if rank < 2 else 7
-        shapes = "[5]" if rank == 1 else "[6]" if "and" in others and rank > 3 else "[4]"
+        shapes = "[5]" if rank == 1 else "[4]"
+        if "and" in others and rank > 3:
+            shapes = "[6]"
         own = entered(pair, number, shapes=shapes, dtype="float32", **line)
         ranks.append(pending(rank, [own], [(number, number)], {6: 1, 2: number - 1}))
     of = evidence(ranks, earlier=ranks)

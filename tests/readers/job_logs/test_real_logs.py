@@ -55,7 +55,7 @@ def test_a_lost_node_is_named() -> None:
 )
 def test_a_job_that_fails_now(tmp_path: Path, kind: str, cause: tuple[str, list[int]]) -> None:
     log = tmp_path / "job.log"
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
     run += ["--master-port", str(free_port()), str(PROGRAM), kind, "1"]
     with log.open("w") as out:
         environ = os.environ | {"OMP_NUM_THREADS": "1", "LIMIT_S": "15"}

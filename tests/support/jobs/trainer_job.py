@@ -1,9 +1,16 @@
-"""One rank that trains several configurations in turn: start-up costs more than the trainings."""
+"""Ranks that train several configurations in turn: start-up costs more than the trainings.
+
+    trainer_job.py PLAN RANKS
+
+One process imports torch and DeepSpeed, and forks the ranks.
+"""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -52,10 +59,27 @@ class Observer(Callback):
         self.path.write_text(json.dumps(self.seen))
 
 
+def become_a_rank(count: int) -> None:
+    """Returns in each of the ranks. The parent ends with the last of them, or with the first that fails."""
+    gc.collect()
+    gc.freeze()  # or each rank copies every object of torch's when it collects
+    for rank in range(count):
+        if os.fork() == 0:
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count))
+            return
+    for _ in range(count):
+        _, status = os.wait()
+        if status:
+            os._exit(1)
+    os._exit(0)
+
+
 def main() -> None:
     plan = Path(sys.argv[1])
-    launch, limit = discover(), timedelta(seconds=60)
+    limit = timedelta(seconds=60)
     deepspeed = deepspeed_guards.prepare(False)
+    become_a_rank(int(sys.argv[2]))
+    launch = discover()
     launch.export()
     dist.init_process_group("gloo", rank=launch.rank, world_size=launch.world_size, timeout=limit)
     deepspeed_guards.set_group_timeout(60)
