@@ -76,13 +76,9 @@ def reserve(fd: int, size: int) -> None:
     """Have the memory of a file now: a page that cannot be had later would be a SIGBUS in the job.
 
         Raises:
-    <<<<<<< HEAD
-            OSError: no room, or the job's files may not become that large; asking for it then could be a SIGXFSZ. As much
-                again must be left: the job's own shared memory is on the same file system.
-    =======
             OSError: no room, or the job's files may not become that large; asking for it then could be
-            a SIGXFSZ.
-    >>>>>>> house
+            a SIGXFSZ. As much again must be left: the job's own shared memory is on the same file
+            system.
     """
     if _largest_file() < size:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
