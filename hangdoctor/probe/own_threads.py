@@ -75,8 +75,8 @@ def streams_taken(fd: int) -> Iterator[None]:
 def reserve(fd: int, size: int) -> None:
     """Have the memory of a file now: a page that cannot be had later would be a SIGBUS in the job.
 
-        Raises:
-            OSError: no room, or the job's files may not become that large; asking for it then could be
+    Raises:
+        OSError: no room, or the job's files may not become that large; asking for it then could be
             a SIGXFSZ. As much again must be left: the job's own shared memory is on the same file
             system.
     """
