@@ -29,7 +29,7 @@ from hangdoctor.errors import CollectorError
 from hangdoctor.logs import to_stderr
 from hangdoctor.probe.calls import request as requests
 from hangdoctor.probe.calls.request import Request
-from hangdoctor.readers import discover, job_words
+from hangdoctor.readers import discover, job_process, job_words
 from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.time_limit import OutOfTime
 from hangdoctor.transport import address, keys
@@ -111,7 +111,7 @@ class NodeAgent:
             return ours and (
                 not step or any(f.environ.get("SLURM_STEP_ID") == step for f in job.ranks)
             )
-        return job.is_named(self.options.job)
+        return job_process.is_meant(job, self.options.job)
 
     # ----------------------------------------------------------------- life
 

@@ -84,6 +84,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
         ["hangdoctor/diagnosis/wording/*.py", "hangdoctor/diagnosis/findings/*.py"],
         [
             "tests/diagnosis/test_wording.py",
+            "tests/diagnosis/test_wording_parts.py",
             "tests/diagnosis/test_every_sentence.py",
             "tests/diagnosis/test_calls_parting.py",
             "tests/diagnosis/test_unseen_ranks.py",

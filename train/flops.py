@@ -2,8 +2,9 @@
 utilization.
 
 Narayanan et al. 2021 (arXiv:2104.04473), equation 3: 96 B s l h^2 (1 + s/6h + V/16lh) with
-recomputation of the activations, 72 B s l h^2 (...) with the forward counted once;
-Megatron-DeepSpeed writes them as 24 c B s l h^2 (1 + s/6h + V/16lh), c = 4 or 3.
+recomputation of the activations, for an MLP of width 4h; its parts are written out here. The output
+projection lies outside of the layers and is not recomputed: without recomputation the formula is
+72 B s l h^2 (1 + s/6h + V/12lh).
 """
 
 from __future__ import annotations
@@ -11,22 +12,20 @@ from __future__ import annotations
 from .config import ModelConfig
 
 
-def step_flops(model: ModelConfig, vocab: int, samples: int, recompute: bool) -> float:
+def step_flops(model: ModelConfig, vocab: int, samples: int, *, ffn: int, recompute: bool) -> float:
     """FLOPs of forward and backward (and, with `recompute`, of the second forward) over `samples`
-    samples.
+    samples; `ffn` is the width of the MLP.
+
+    A product of a vector with an m x n matrix is 2mn operations; the backward pass is two forwards.
     """
-    h, layers, s = model.hidden_size, model.layers, model.seq_length
+    h, s = model.hidden_size, model.seq_length
+    projections = 8.0 * h * h  # query, key, value and output
+    attention = 4.0 * s * h  # scores, and the sum of values; whole, as if nothing were masked
+    mlp = 4.0 * h * ffn
+    layers = model.layers * (projections + attention + mlp)
+    logits = 2.0 * h * vocab
     passes = 4 if recompute else 3
-    return (
-        24.0
-        * passes
-        * samples
-        * s
-        * layers
-        * h
-        * h
-        * (1.0 + s / (6.0 * h) + vocab / (16.0 * layers * h))
-    )
+    return samples * s * (passes * layers + 3 * logits)
 
 
 def tflops(flops: float, seconds: float, devices: int) -> float:

@@ -69,14 +69,9 @@ def command(
     if not trace and (follow or ignore or from_iteration is not None):
         raise UsageError("--follow, --ignore and --from-iteration need --trace", "Add --trace.")
     environ = without_ours(os.environ)
+    asked = requests.Request(time.time_ns(), True, follow, ignore, from_iteration=from_iteration)
     if environ.get("HANGDOCTOR_DISABLE", "") in ("", "0"):
-        prepare(environ)
-        if trace:
-            asked = requests.Request(
-                time.time_ns(), True, follow, ignore, from_iteration=from_iteration
-            )
-            environ[requests.VARIABLE] = requests.encode(asked)
-        pass_on_by_open_mpi(environ, cmd)
+        environ = _prepared(environ, cmd, asked if trace else None)
     try:
         code = _run(program, cmd, environ, quiet)
     except OSError as error:
@@ -85,6 +80,22 @@ def command(
             "Is it an executable file for this machine?",
         ) from error
     run_command.end_as(code)
+
+
+def _prepared(
+    environ: dict[str, str], words: Sequence[str], asked: requests.Request | None
+) -> dict[str, str]:
+    """The environment with ours; as it was where that fails, whatever it is: CMD has to start."""
+    ours = dict(environ)
+    try:
+        prepare(ours)
+        if asked is not None:
+            ours[requests.VARIABLE] = requests.encode(asked)
+        pass_on_by_open_mpi(ours, words)
+    except Exception as error:
+        warn(f"the command runs without the probe: {error}")
+        return environ
+    return ours
 
 
 def _run(program: str, words: Sequence[str], environ: dict[str, str], quiet: bool) -> int:

@@ -27,6 +27,8 @@ _LEFT_ALONE = {
 }  # fmt: skip
 PASSED_ON = set(signal.valid_signals()) - _LEFT_ALONE
 _FROM_A_PROCESS = 0  # si_code of kill(2) and below; the terminal's and the kernel's are above
+_ANY_THAT_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_ORPHANS_S = 1.0  # between two searches for ended processes without another parent
 _ECHO_S = 0.1  # how long what goes to all may take to reach the second process
 
 
@@ -154,8 +156,10 @@ def _wait(child: int, witness: _Witness) -> int:
         found, status = os.waitpid(child, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
-        got = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
-        if got.si_signo == signal.SIGCHLD:
+        got = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, _ORPHANS_S)
+        if got is None and os.getpid() == 1:
+            _reap_orphans({child, witness.pid})
+        if got is None or got.si_signo == signal.SIGCHLD:
             continue
         # The terminal sends to the whole group; what is sent to all reached the witness as well.
         if got.si_code <= _FROM_A_PROCESS and not witness.got(got.si_signo):
@@ -163,13 +167,25 @@ def _wait(child: int, witness: _Witness) -> int:
                 os.kill(child, got.si_signo)
 
 
+def _reap_orphans(own: set[int]) -> None:
+    """As the first process of a container, take in those whose parents have ended: nothing else does.
+
+    Some time after their end, so that how ranks among them ended has been read.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, _ANY_THAT_ENDED)) is not None:
+            if ended.si_pid in own:
+                return
+            os.waitpid(ended.si_pid, os.WNOHANG)
+
+
 class _Witness:
     """A process that only notes signals: what reaches it as well was sent to all, and so to CMD."""
 
     def __init__(self) -> None:
         me = os.getpid()
-        self._pid, self._read, write = _fork()
-        if self._pid == 0:
+        self.pid, self._read, write = _fork()
+        if self.pid == 0:
             try:
                 os.close(self._read)
                 _die_with(me)
@@ -201,6 +217,6 @@ class _Witness:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
         os.close(self._read)

@@ -121,7 +121,7 @@ def _warn_of_room(where: Path) -> None:
     free = space.f_bavail * space.f_frsize
     if free < _ROOM:
         warn(
-            f"only {free / 1e6:.0f} MB are free in {where}, and each rank's black box takes 4 MB: ranks without space run without one. Set HANGDOCTOR_DIR to use another folder"
+            f"only {free / 1e6:.0f} MB are free in {where}, and each rank's black box takes up to 4 MB: ranks without space run without one. Set HANGDOCTOR_DIR to use another folder"
         )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
 from ..probe.calls.request import Request
+from ..text.plural import count
 from ..transport.messages import (
     Ack,
     Bye,
@@ -138,7 +139,7 @@ class Core:
             out.append(Send(peer, self.trace))
         if known is None or known.agent != hello.agent or known.left:
             what = "a collector" if hello.relay else "its agent"
-            line = f"{hello.node}: {what} has connected ({len(self.nodes)} nodes)"
+            line = f"{hello.node}: {what} has connected ({count(len(self.nodes), 'node')})"
             out += self._coming.say(line, now)
         return out
 

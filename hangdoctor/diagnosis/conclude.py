@@ -47,10 +47,12 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
 
 def _nodes(capture: JobCapture) -> list[str]:
     """All nodes of the job that are known by name, silent ones too."""
-    answered = {n.node for n in capture.nodes}
+    answered = {n.node for n in capture.nodes} | {r.node for r in capture.ranks()}
     silent = {s.node for s in capture.silent}
     logged = set(capture.logs.homes.values()) if capture.logs is not None else set()
-    return sorted((answered | silent | logged) - {""})
+    named = (answered | silent | logged) - {""}
+    # torchrun --standalone logs its node by that name, whatever the node calls itself.
+    return sorted(named - {"localhost"} or named)
 
 
 def _notes(capture: JobCapture, draft: Draft) -> list[str]:

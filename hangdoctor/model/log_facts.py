@@ -94,6 +94,7 @@ class Desync(Fact):
     ranks: list[int] = []
     seq: int = -1
     how: Literal["not_joined", "not_finished", "never"] = "not_joined"
+    by: str = ""  # whose report it is; "" torch's
 
 
 class Mismatch(Fact):

@@ -16,7 +16,7 @@ from . import torchnames
 from .folder import discard_socket, socket_name
 from .identity import process_name
 from .own_threads import signals_blocked, streams_taken
-from .whose_error import is_ours
+from .whose_error import is_ours, suppress
 
 RECORDS = "2000"
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
@@ -57,14 +57,16 @@ def start_worker_server(folder: Path, pid: int) -> str:
     try:
         discard_socket(path)  # of a dead process that had the same number
         _kept.append(_quietly(server, str(path)))
+        _never_destroy(_kept[-1])
         path.chmod(
             0o600
         )  # also in a folder that others may enter, under an umask that lets a group write
     except (OSError, RuntimeError, ValueError) as error:
         if not is_ours(error):
             raise
+        with suppress(OSError):  # one that is there may be for more users than its own
+            discard_socket(path)
         return f"no worker server: {error}"
-    _never_destroy(_kept[-1])
     return ""
 
 

@@ -126,7 +126,8 @@ def remove_if_empty(folder: Path) -> None:
     user named stays.
     """
     if not any(folder.glob(f"*{fmt.SUFFIX}")):
-        (folder / REQUEST).unlink(missing_ok=True)
+        with suppress(OSError):
+            (folder / REQUEST).unlink()
     user = f"hangdoctor-{os.getuid()}"
     if folder.name == user or any(place in folder.parents for place in places()):
         with suppress(OSError):

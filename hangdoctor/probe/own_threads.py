@@ -14,10 +14,12 @@ import mmap
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 _STACK = 1 << 20  # bytes; the job may have set a size that is enough for its own threads only
 _STREAMS = 3
+_FILES = 32  # that would fit where each takes its share: a box and a ring of sixteen ranks
 # A fault's signal goes to the thread that made it, whether it is blocked or not.
 _FAULTS = {
     getattr(signal, name)
@@ -73,13 +75,29 @@ def streams_taken(fd: int) -> Iterator[None]:
 def reserve(fd: int, size: int) -> None:
     """Have the memory of a file now: a page that cannot be had later would be a SIGBUS in the job.
 
-    Raises:
-        OSError: no room, or the job's files may not become that large; asking for it then could be
-        a SIGXFSZ.
+        Raises:
+            OSError: no room, or the job's files may not become that large; asking for it then could be
+            a SIGXFSZ. As much again must be left: the job's own shared memory is on the same file
+            system.
     """
     if _largest_file() < size:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    if free_bytes(os.fstatvfs(fd)) < 2 * size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.posix_fallocate(fd, 0, size)
+
+
+def free_bytes(space: os.statvfs_result) -> int:
+    """What this user may still write; very much where the file system does not say."""
+    return space.f_bavail * space.f_frsize if space.f_blocks else 1 << 62
+
+
+def share_of(folder: Path, usual: int, least: int) -> int:
+    """The size of a file of ours there: the usual one, less where that leaves the job little room.
+
+    Shared memory that fills up is a SIGBUS in whoever uses it, and all ranks of a node make their files at once.
+    """
+    return min(usual, max(least, free_bytes(os.statvfs(folder)) // _FILES))
 
 
 def _largest_file() -> float:

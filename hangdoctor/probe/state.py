@@ -18,13 +18,14 @@ from . import flight, folder, retention, signatures, stand_ins, torchnames
 from . import format as fmt
 from .box import BoxWriter
 from .identity import host, job_key, megabytes
-from .own_threads import start_thread
+from .own_threads import share_of, start_thread
 from .record_core import Holder, Thread
 from .recorder import Recorder, local
 from .whose_error import is_ours, place, said, suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
     from .calls.request import Request
@@ -98,9 +99,8 @@ class Probe(Holder):
         where, elsewhere = folder.take(folder.job_folder(os.environ), job_key(os.environ))
         for base in folder.places():
             retention.tidy(base, time.time_ns())
-        size = min(max(1.0, megabytes(os.environ, "HANGDOCTOR_BOX_MB", 4.0)), 1024.0)
         try:
-            box = BoxWriter(where, job_key(os.environ), int(size * (1 << 20)) & ~4095)
+            box = BoxWriter(where, job_key(os.environ), _box_bytes(where))
         except OSError:
             folder.remove_if_empty(where)
             raise
@@ -352,6 +352,13 @@ class Probe(Holder):
         self._watched, self._over = 0, False
         self._beats = self.tracer = self._heard = None
         local.thread = Thread()
+
+
+def _box_bytes(where: Path) -> int:
+    told = megabytes(os.environ, "HANGDOCTOR_BOX_MB", 0.0)
+    if told:
+        return int(min(max(1.0, told), 1024.0) * (1 << 20)) & ~4095
+    return share_of(where, fmt.DEFAULT_BYTES, 1 << 20) & ~4095
 
 
 def _error_at_end() -> BaseException | None:

@@ -11,6 +11,14 @@ from .discover import Job
 _MOST = 64  # processes one above the other
 
 
+def is_meant(job: Job, wanted: str) -> bool:
+    """Whether a job has this name, or the process of this number: its launcher may be older than
+    its ranks.
+    """
+    pid = number_in(wanted)
+    return job.is_named(wanted) or is_process_of(pid, [found.pid for found in job.ranks])
+
+
 def jobs_of(wanted: str, jobs: Sequence[Job]) -> list[Job]:
     """The jobs that the process of this number belongs to; none where it is no number, or no
     process of theirs. A shell that has started several jobs belongs to each of them.

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from ..text.durations import duration
 from .late_arrivals import LateArrivals
 
 _WIDTH, _ROOM = 1180, 900  # of the picture; of the plot
@@ -275,7 +276,7 @@ def _legend(limits: list[float], gaps: bool, top: float) -> list[str]:
 
 def _ms(value: float) -> str:
     """``0.03 ms``, ``30 ms``, ``3 s``"""
-    return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"
+    return duration(value / 1000) if value >= 1000 else f"{value:.3g} ms"
 
 
 def _span(pair: tuple[int, int]) -> str:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..text.durations import duration
 from ..text.plain import size_words
 from ..text.printable import cleaned
 from .late_arrivals import LateArrivals
@@ -47,12 +48,12 @@ def headline(found: LateArrivals) -> str:
     share = worst.held_up_ms / found.elapsed_ms
     where = f" (node {worst.node})" if worst.node else ""
     last = f"{worst.steps_last} of them" if worst.steps_last != 1 else "one of them"
-    told = f"Rank {worst.rank}{where} made the others wait most: {seconds(worst.held_up_ms)}, {share:.0%} of the time of {len(found.steps)} steps, and arrived last in {last}."
+    told = f"Rank {worst.rank}{where} made the others wait most: {_about(worst.held_up_ms)}, {percent(share)} of the time of {len(found.steps)} steps, and arrived last in {last}."
     following = max(
         (r for r in found.ranks if r is not worst), key=lambda r: r.held_up_ms, default=worst
     )
     if following is not worst and following.held_up_ms > 0.5 * worst.held_up_ms:
-        told += f" Rank {following.rank} is close: {seconds(following.held_up_ms)}, last in {following.steps_last}."
+        told += f" Rank {following.rank} is close: {_about(following.held_up_ms)}, last in {following.steps_last}."
     return told
 
 
@@ -83,7 +84,7 @@ def _ranks(found: LateArrivals) -> Table:
             seconds(r.held_up_ms),
             f"{r.steps_last} step{'' if r.steps_last == 1 else 's'}",
             seconds(r.waited_ms),
-            f"{r.communication:.0%}",
+            percent(r.communication),
             r.node,
         )
         for r in shown
@@ -103,7 +104,7 @@ def _steps(found: LateArrivals) -> Table:
             _or_dash(s.last),
             seconds(s.held_up_ms),
             seconds(s.waited_ms),
-            f"{s.communication:.0%}",
+            percent(s.communication),
         )
         for s in shown
     ]
@@ -144,6 +145,16 @@ def _or_dash(rank: int) -> str:
 
 def _title(what: str, shown: int, total: int) -> str:
     return what if shown == total else f"{what}, the worst {shown} of {total}"
+
+
+def _about(ms: float) -> str:
+    """In a sentence: ``41 s``, ``40 ms``."""
+    return duration(ms / 1000) if ms >= 1000 else f"{ms:.0f} ms"
+
+
+def percent(share: float) -> str:
+    """``61 %``."""
+    return f"{share:.0%}".replace("%", " %")
 
 
 def seconds(ms: float) -> str:

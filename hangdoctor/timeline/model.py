@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..model.calls import CallTrace
 from ..model.operations import Group, RankOps, spoken
+from ..text.group_words import group_words
 from ..text.ranges import format_ranks
 
 # (place of the rank in the list of ranks, place of the operation in its history)
@@ -98,15 +99,13 @@ class Timeline(Struct):
     ] = {}  # what was put into words already: there are many operations of few kinds
 
     def group_words(self, uid: str) -> str:
-        """``dp (ranks 0,2)``"""
+        """``DP group 0,2``, ``the whole job``; its uid where its members are unknown."""
         known: str | None = self.words.get(uid)
         if known is None:
             group = self.trace.groups.get(uid)
             name = spoken(group.name) if group is not None else ""
-            ranks = (
-                f"ranks {format_ranks(group.ranks)}" if group is not None and group.ranks else uid
-            )
-            known = self.words[uid] = f"{name} ({ranks})" if name else ranks
+            members = format_ranks(group.ranks) if group is not None else ""
+            known = self.words[uid] = group_words(name, members) or uid
         return known
 
     def correction(self, trace: RankTrace) -> Correction:

@@ -22,9 +22,10 @@ from ..model.operations import spoken
 from ..readers import blackbox, job_choice, job_words, proc, pyspy
 from ..readers.discover import Job
 from ..text.durations import duration
+from ..text.group_words import group_words
 from ..text.job_names import short_job
 from ..text.plural import count
-from ..text.ranges import number_in
+from ..text.ranges import format_ranks, number_in
 from ..transport.messages import RankNow
 from ..watch.arrival_lag import Pace, mark_behind, mark_lag, per_iteration, smoothed
 from ..watch.live_ranks import STILL_S, Picture, RankRow, age_s, look, row_of
@@ -188,7 +189,7 @@ def _operation_lines(pid: int) -> list[str]:
         ops = blackbox.read_box(boxes[-1].path, last=_OPERATIONS, owners={boxes[-1].owner}).ops
     except BadInput as error:
         return [str(error)]
-    names = {g.uid: spoken(g.name) or f"{len(g.ranks)} ranks" for g in ops.groups}
+    names = {g.uid: group_words(spoken(g.name), format_ranks(g.ranks)) for g in ops.groups}
     lines = ["last operations:"]
     for op in ops.operations[-_OPERATIONS:]:
         if op.left_s:
@@ -196,7 +197,9 @@ def _operation_lines(pid: int) -> list[str]:
         else:
             end = f"inside for {duration(time.time() - op.entered_s)}"
         site = f", at {op.site}" if op.site else ""
-        lines.append(f"  {op.op} #{op.seq} of {names.get(op.group, '?')}, {end}{site}")
+        lines.append(
+            f"  {op.op} #{op.seq} of {names.get(op.group) or 'an unknown group'}, {end}{site}"
+        )
     return lines
 
 

@@ -34,7 +34,7 @@ HELP = (
     "q        quit (also Ctrl-C)",
     "",
     "moving   made progress within 3 s        waiting  inside an operation for longer",
-    "outside  not in any recorded operation: the waiting ranks wait for it",
+    "outside  in no recorded operation: the waiting ranks wait for it",
     "working  computes, reads or writes outside of operations",
     "LAG      how much later than the others it enters operations, per iteration",
     "still    no progress (without a black box nothing more is known)",

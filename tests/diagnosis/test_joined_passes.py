@@ -15,6 +15,7 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.third_sample import pause_s
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture, SilentNode
 from hangdoctor.model.layout import Layout
+from hangdoctor.model.log_facts import JobLogs
 from hangdoctor.model.operations import Operation, RankOps, group_uid
 from hangdoctor.model.ras import RasCommunicator, RasProcess, RasReport
 from tests.support.captures import C10D, LOAD, MAIN, captured, sample, stack, still, thread, told
@@ -162,6 +163,13 @@ def test_who_is_the_cause(name: str) -> None:
     capture, status, causes = TABLE[name]
     found = diagnose(capture)
     assert (found.status, [(c.kind, c.ranks) for c in found.causes]) == (status, causes)
+
+
+def test_a_log_that_calls_the_node_localhost_names_no_second_node() -> None:
+    capture = job(*(recorded(r, WORLD, THERE) for r in ALL))
+    capture.logs = JobLogs(homes={0: "localhost"})
+    assert diagnose(capture).job.nodes == ["n1"]
+    assert diagnose(JobCapture("j", logs=capture.logs)).job.nodes == ["localhost"]
 
 
 def everything() -> str:

@@ -29,7 +29,7 @@ def test_one_sample_at_a_job_and_nothing_left(cluster: Cluster) -> None:
             shown + top.stderr
         )
         assert (
-            "Rank 3 (n2) is not in any recorded operation; 3 ranks have been waiting in all_reduce"
+            "Rank 3 (n2) is in no recorded operation; 3 ranks have been waiting in all_reduce"
             in shown
         ), shown
         wait_until(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import mmap
 import os
 import signal
-import sys
 import threading
+import types
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from hangdoctor.probe import own_threads, record_core
+from hangdoctor.probe import own_threads, record_core, state
+from hangdoctor.probe.calls import tracer
 
 
 def pure() -> ModuleType:
@@ -109,36 +111,81 @@ def test_a_thread_of_ours_takes_no_signals_and_has_a_stack_of_its_own() -> None:
     assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
-STREAMS = """
-import os, sys
-from hangdoctor.probe import own_threads
-spare = os.open("/dev/null", os.O_RDONLY)
-for closed in ((0,), (1, 2), (0, 1, 2), ()):
-    kept = {fd: os.dup(fd) for fd in closed}
-    for fd in closed:
-        os.close(fd)
-    with own_threads.streams_taken(spare):
-        made = os.open("/dev/null", os.O_RDONLY)
-    left = [fd for fd in closed if os.path.exists(f"/proc/self/fd/{fd}")]
-    os.close(made)
-    for fd, copy in kept.items():
-        os.dup2(copy, fd)
-        os.close(copy)
-    print(made > 2, left, len(os.listdir("/proc/self/fd")))
-"""
+def keeps_streams_free() -> None:
+    """Ends the process; a number other than 0 says which streams were closed."""
+    spare = os.open(os.devnull, os.O_RDONLY)
+    for code, closed in enumerate(((0,), (1, 2), (0, 1, 2), ()), 1):
+        kept = {fd: os.dup(fd) for fd in closed}
+        for fd in closed:
+            os.close(fd)
+        before = len(os.listdir("/proc/self/fd"))
+        with own_threads.streams_taken(spare):
+            made = os.open(os.devnull, os.O_RDONLY)
+        left = [fd for fd in closed if Path(f"/proc/self/fd/{fd}").exists()]
+        os.close(made)
+        if made <= 2 or left or len(os.listdir("/proc/self/fd")) != before:
+            os._exit(code)
+        for fd, copy in kept.items():
+            os.dup2(copy, fd)
+    os._exit(0)
 
 
 def test_a_descriptor_of_ours_has_no_number_of_a_stream() -> None:
-    import subprocess
+    pid = os.fork()
+    if pid == 0:
+        try:
+            keeps_streams_free()
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
-    root = str(Path(__file__).parents[2])
-    words = [sys.executable, "-S", "-c", STREAMS]
-    ended = subprocess.run(
-        words, env={"PYTHONPATH": root}, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
-    )
-    lines = ended.stdout.decode().splitlines()
-    assert len(set(lines)) == 1 and lines[0].startswith("True [] "), ended
-    assert len(lines) == 4, ended.stderr
+
+def space(monkeypatch: pytest.MonkeyPatch, free: int, blocks: int = 1000) -> None:
+    found = types.SimpleNamespace(f_bavail=free // 4096, f_frsize=4096, f_blocks=blocks)
+    monkeypatch.setattr(own_threads.os, "fstatvfs", lambda fd: found)
+    monkeypatch.setattr(own_threads.os, "statvfs", lambda path: found)
+
+
+def test_no_file_of_ours_takes_more_than_half_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container has 64 MB of shared memory, and the job's own share of it ends in SIGBUS."""
+    with (tmp_path / "file").open("wb") as file:
+        space(monkeypatch, 4 * 8192 - 1)
+        with pytest.raises(OSError, match="No space") as refused:
+            own_threads.reserve(file.fileno(), 2 * 8192)
+        assert refused.value.errno == errno.ENOSPC
+        assert os.fstat(file.fileno()).st_size == 0
+        for free, blocks in ((4 * 8192, 1000), (0, 0)):  # some file systems do not say
+            space(monkeypatch, free, blocks)
+            own_threads.reserve(file.fileno(), 2 * 8192)
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "asked", "ring_mb"),
+    [(1024, None, 16), (512, None, 16), (64, None, 2), (8, None, 1), (64, 20.0, 20)],
+)
+def test_where_little_is_free_a_ring_is_smaller_unless_its_size_was_asked_for(
+    free_mb: int, asked: float | None, ring_mb: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight ranks make theirs at once."""
+    monkeypatch.delenv(tracer.SIZE_VARIABLE, raising=False)
+    space(monkeypatch, free_mb << 20)
+    assert tracer.ring_bytes(Path("/anywhere"), asked) == int(ring_mb * (1 << 20))
+    monkeypatch.setenv(tracer.SIZE_VARIABLE, "3")
+    assert tracer.ring_bytes(Path("/anywhere"), asked) == int((asked or 3) * (1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("free_mb", "told", "box_mb"),
+    [(1024, "", 4), (128, "", 4), (64, "", 2), (8, "", 1), (8, "6", 6)],
+)
+def test_where_little_is_free_a_box_is_smaller_unless_its_size_was_asked_for(
+    free_mb: int, told: str, box_mb: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANGDOCTOR_BOX_MB", told)
+    space(monkeypatch, free_mb << 20)
+    assert state._box_bytes(Path("/anywhere")) == box_mb << 20
 
 
 def test_room_is_had_at_once_or_refused(tmp_path: Path) -> None:

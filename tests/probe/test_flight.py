@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -140,6 +141,19 @@ def test_a_level_that_is_higher_or_that_the_job_sets_meanwhile_stays(
     flight._kept.pop().listens.close()
     server.level.value, server.sets = 0, 1
     assert flight.start_worker_server(folder, PID) == "" and server.level.value == 1
+
+
+def test_one_that_cannot_be_made_private_is_not_reached_and_never_destroyed(
+    server: type[Server], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's destructor prints three lines at the end of the job."""
+
+    refused = functools.partial(os.chmod, folder / "nothing")  # raises, and has no frame
+    monkeypatch.setattr(flight.Path, "chmod", refused)
+    assert "No such file" in flight.start_worker_server(folder, PID)
+    [made] = flight._kept
+    assert sys.getrefcount(made) >= 4
+    assert not flight.socket_path(folder, PID).exists()
 
 
 def test_why_there_is_none_is_said_and_an_exception_of_the_jobs_is_the_jobs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import struct
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from hangdoctor.probe.calls import format as calls_fmt
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls import ring as calls_ring
 from hangdoctor.probe.calls.ring import Ring
+from hangdoctor.probe.calls.tracer import Tracer
 from hangdoctor.probe.group_table import GroupEntry, Groups
 from hangdoctor.probe.identity import start_ticks
 from hangdoctor.probe.record_core import Thread
@@ -391,6 +394,42 @@ def test_a_thread_has_the_jobs_name_for_it_or_the_kernels() -> None:
     _thread.start_new_thread(lambda: (say(), done.set()), ())
     assert done.wait(30)
     assert seen == ["loader-7", Path("/proc/self/comm").read_text().strip()]
+
+
+def test_what_functions_held_when_tracing_began_goes_when_they_return() -> None:
+    """Tensors, files: many jobs let the collector of circles run rarely or never."""
+
+    class Held:
+        pass
+
+    one = Tracer.__new__(Tracer)
+    one.ring = None
+    entered, over = threading.Event(), threading.Event()
+    refs: list[weakref.ref[Held]] = []
+
+    def elsewhere() -> None:
+        held = Held()
+        refs.append(weakref.ref(held))
+        entered.set()
+        assert over.wait(30)
+
+    def here() -> None:
+        held = Held()
+        refs.append(weakref.ref(held))
+        one._write_open_frames(types.SimpleNamespace(put=None))  # type: ignore[arg-type]
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    assert entered.wait(30)
+    gc.disable()
+    try:
+        here()
+        over.set()
+        thread.join(30)
+        assert [ref() for ref in refs] == [None, None]
+    finally:
+        gc.enable()
+        over.set()
 
 
 def test_a_place_keeps_its_number(ring: Ring) -> None:

@@ -167,6 +167,38 @@ def test_where_there_is_no_room_beside_the_command_it_runs_all_the_same(
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"started\n", b"")
 
 
+ORPHANS = """
+import os
+for _ in range(5):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.wait()
+def ended():
+    numbers = [n for n in os.listdir("/proc") if n.isdigit()]
+    stats = [open(f"/proc/{n}/stat").read() for n in numbers]
+    return sum(stat.rpartition(")")[2].split()[0] == "Z" for stat in stats)
+end = time.monotonic() + 10
+while ended() and time.monotonic() < end:
+    time.sleep(0.02)
+print("left:", ended())
+raise SystemExit(7)
+"""
+
+
+def test_as_the_first_process_of_a_container_it_takes_in_whom_others_leave(
+    environ: dict[str, str],
+) -> None:
+    """Nothing else would: they would fill the container's processes. `bash` as the first one does."""
+    words = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*words, "true"], capture_output=True, timeout=30).returncode:
+        pytest.skip("a process namespace is needed: run as root")
+    command = below(*python(f"import time\n{ORPHANS}"))
+    ended = subprocess.run([*words, *command], env=environ, capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stdout) == (7, b"left: 0\n"), ended.stderr
+
+
 def test_a_folder_that_cannot_be_reached_any_more_does_not_change_the_exit_code(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
@@ -196,6 +228,29 @@ def test_a_command_whose_environment_has_no_room_for_ours_starts_without(
     )
     assert (ended.returncode, ended.stdout) == (0, b"%d\n" % len(full)), ended.stderr
     assert b"without the probe" in ended.stderr and str(STARTUP).encode() not in ended.stdout
+
+
+def test_a_request_that_cannot_be_removed_is_no_reason_not_to_start(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "run" / "hangdoctor-trace.json").mkdir(parents=True)
+    words = [sys.executable, str(SCRIPTS / "run_verb.py"), "--", "sh", "-c", "echo started"]
+    ended = subprocess.run(words, env=environ, capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"started\n", b"")
+
+
+def test_an_error_of_ours_in_the_preparation_is_no_reason_not_to_start(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    code = (
+        "import os, sys; from hangdoctor.cli import run\n"
+        "def prepare(environ): environ['HALF'] = '1'; 1 / 0\n"
+        "run.prepare = prepare; run.command(prog_name='hangdoctor run')"
+    )
+    words = [sys.executable, "-c", code, "--", "sh", "-c", "echo started $HALF"]
+    ended = subprocess.run(words, env=environ, capture_output=True, timeout=30)
+    assert (ended.returncode, ended.stdout) == (0, b"started\n"), ended.stderr
+    assert b"the command runs without the probe: division by zero" in ended.stderr
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&- 2>&-", "<&- >&- 2>&-"])

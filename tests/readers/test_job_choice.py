@@ -114,11 +114,14 @@ def test_any_process_of_a_job_names_it() -> None:
             jobs = [job("b:1", 400_000.0), here]
             for pid in (top.pid, number, child):
                 assert job_choice.select_job(jobs, str(pid))[0] is here
+                assert job_process.is_meant(here, str(pid))
+                assert not job_process.is_meant(jobs[0], str(pid))
             with subprocess.Popen([sys.executable, "-c", sleep]) as stranger:
                 assert job_process.jobs_of(str(stranger.pid), jobs) == []
                 stranger.kill()
             assert job_process.jobs_of("1", jobs) == [], "the first process is above all"
             assert job_choice.select_job(jobs, "43673")[0] is here, "a name comes first"
+            assert job_process.is_meant(here, "43673") and job_process.is_meant(here, "")
             named = [Job(f"x:{number}", [rank(7, 0)], 1.0), here]
             assert job_choice.select_job(named, str(number))[0] is named[0]
         finally:

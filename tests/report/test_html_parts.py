@@ -77,6 +77,13 @@ def test_groups_have_one_name_in_sentences_tables_and_drawings() -> None:
     assert group_words("mine", "0-3") == "group 'mine' (0-3)"
 
 
+def test_ranks_of_an_ended_job_are_called_ended() -> None:
+    told = Diagnosis("failed", Job("j", 2, ["n"]), "Rank 0 failed first.")
+    told.ranks = [RankLine(r, "n", 1, "", r, "ended", "after barrier #1") for r in range(2)]
+    page = as_bytes(JobCapture("j", world_size=2, over=True), told, Path("/nowhere")).decode()
+    assert "2 gone: the process has ended" in page and "elsewhere" not in page.split("<script")[0]
+
+
 def test_no_layout_is_guessed_where_two_would_fit() -> None:
     replicas = Layout(dp=4, pp=2)
     assert (

@@ -92,11 +92,11 @@ def test_a_delay_is_counted_once_and_not_blamed_on_who_suffered_it() -> None:
     assert by_rank[0].waited_ms == pytest.approx(50, abs=0.01)
     assert found.held_up_ms[2][2] == pytest.approx(50, abs=0.01)
     groups = {g.group: g for g in found.groups}
-    assert groups["ranks 0-3"].waited_ms == pytest.approx(100, abs=0.01) and groups[
-        "ranks 2-3"
+    assert groups["group 0-3"].waited_ms == pytest.approx(100, abs=0.01) and groups[
+        "group 2-3"
     ].waited_ms == pytest.approx(50, abs=0.01)
-    assert groups["ranks 0-3"].bytes == 4 * 1024 and groups["ranks 0-3"].operations == 4
-    assert headline(found).startswith("Rank 2 (node n0) made the others wait most: 50.0 ms")
+    assert groups["group 0-3"].bytes == 4 * 1024 and groups["group 0-3"].operations == 4
+    assert headline(found).startswith("Rank 2 (node n0) made the others wait most: 50 ms")
     assert found.steps[2].waited_ms == pytest.approx(50, abs=0.01)
 
 
@@ -175,7 +175,7 @@ def test_a_job_that_hangs_at_its_end_says_so_before_the_ranking() -> None:
     assert found.hang == Hang(
         op="all_gather_object",
         seq=5,
-        group="ranks 0-3",
+        group="group 0-3",
         ranks=[0, 1, 2],
         missing=[3],
         unseen=[],
@@ -184,7 +184,7 @@ def test_a_job_that_hangs_at_its_end_says_so_before_the_ranking() -> None:
     lines = shown(found)
     assert (
         lines[0]
-        == "The job hangs at the end: ranks 0-2 have been in all_gather_object #5 of ranks 0-3 for 112 s; rank 3 never entered it."
+        == "The job hangs at the end: ranks 0-2 have been in all_gather_object #5 of group 0-3 for 112 s; rank 3 never entered it."
     )
     assert "The table is about the steps that finished before" in lines[1] and lines[2].startswith(
         "Rank 0 (node n0) made the others wait most"

@@ -274,6 +274,14 @@ def test_a_vocabulary_with_gaps_has_room_for_its_last_token(tmp_path) -> None:
     assert load_tokenizer(path).vocab_size == 10
 
 
+@pytest.mark.parametrize("text", ['{"a": 0, "<|endoftext|>": 1}', "[]", "no json", ""])
+def test_a_vocabulary_alone_is_refused_with_what_to_do(text, tmp_path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "gpt2-vocab.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"gpt2-vocab.json is no tokenizer.json .*save\("):
+        load_tokenizer(str(tmp_path / "gpt2-vocab.json"))
+
+
 def test_two_tokenizers_of_one_name_do_not_share_prepared_text(tmp_path, monkeypatch) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "text.py").write_text("hello world")

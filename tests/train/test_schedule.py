@@ -45,12 +45,14 @@ def test_flops_follow_the_published_formula() -> None:
     at 141 TFLOP/s on 1024.
     """
     model = ModelConfig(layers=96, hidden_size=12288, heads=96, seq_length=2048)
-    done = flops.step_flops(model, 51200, 1536, recompute=True)
+    done = flops.step_flops(model, 51200, 1536, ffn=4 * 12288, recompute=True)
     expected = (
         96 * 1536 * 2048 * 96 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (16 * 96 * 12288))
     )
     assert done == pytest.approx(expected)
-    assert flops.step_flops(model, 51200, 1536, recompute=False) == pytest.approx(expected * 3 / 4)
+    plain = 72 * 1536 * 2048 * 96 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (12 * 96 * 12288))
+    found = flops.step_flops(model, 51200, 1536, ffn=4 * 12288, recompute=False)
+    assert found == pytest.approx(plain)
     assert flops.utilization(312e12 * 10, 20.0, 1, 312.0) == pytest.approx(0.5)
 
 

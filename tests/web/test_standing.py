@@ -70,7 +70,7 @@ def test_who_is_not_there_blocks_those_who_wait() -> None:
     assert [(s.ranks, s.holds) for s in picture.standings] == [("5", 7), ("0-4,6-7", 0)]
     assert (
         picture.sentence
-        == "Rank 5 (n1) is not in any recorded operation; 7 ranks have been waiting in all_reduce for 12 s"
+        == "Rank 5 (n1) is in no recorded operation; 7 ranks have been waiting in all_reduce for 12 s"
     )
     assert (picture.counts, picture.iteration) == ({"waiting": 7, "outside": 1}, (4, 4))
 
@@ -229,7 +229,7 @@ def test_a_wait_in_no_recorded_operation_is_said_as_the_newest_capture_saw_it(
     view.look(now, wall)
     before = board_of(view, tmp_path / "none").look(0.0)
     assert before.picture.counts == {"outside": 3, "stopped": 1}
-    assert "3 not in any recorded operation" in before.picture.sentence
+    assert "3 in no recorded operation" in before.picture.sentence
     keep_hang(tmp_path, wall - 20)
     board = board_of(view, tmp_path)
     seen = board.look(0.0)

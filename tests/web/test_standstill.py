@@ -14,7 +14,7 @@ def test_a_pause_without_a_recorded_wait_is_a_hang_where_a_verdict_says_so() -> 
     """As in DistributedDataParallel's reduction, which black boxes do not have."""
     rows = [RankRow(r, "outside", "n0", 20.0, op="all_reduce", seq=9) for r in range(4)]
     picture = look(rows, "j", 4)
-    assert picture.sentence == "No rank makes progress: 4 not in any recorded operation"
+    assert picture.sentence == "No rank makes progress: 4 in no recorded operation"
     assert standstill(rows, picture, 1000.0, []) == Standstill()
     hang = Incident(id="now", job="j", at=990.0, reason="stall", state="saved", status="hang")
     before = Incident(id="before", job="j", at=900.0, reason="stall", state="saved", status="hang")

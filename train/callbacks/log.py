@@ -47,13 +47,17 @@ def throughput(config: Config, vocab: int, window: Window) -> dict[str, float]:
     """
     p, m = config.parallel, config.model
     devices = p.tp * p.pp * p.dp
-    done = flops.step_flops(m, vocab, window.samples, m.recompute)
+    done = flops.step_flops(
+        m, vocab, window.samples, ffn=config.ffn_hidden_size, recompute=m.recompute
+    )
     rates = {
         "samples_per_second": window.samples / window.seconds,
         "tflops": flops.tflops(done, window.seconds, devices),
     }
     if config.log.peak_tflops:
-        useful = flops.step_flops(m, vocab, window.samples, False)
+        useful = flops.step_flops(
+            m, vocab, window.samples, ffn=config.ffn_hidden_size, recompute=False
+        )
         rates["mfu"] = flops.utilization(useful, window.seconds, devices, config.log.peak_tflops)
     return rates
 

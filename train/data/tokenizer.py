@@ -49,7 +49,13 @@ class FileTokenizer:
             ) from error
         if not Path(path).is_file():
             raise ConfigError(f"--data.tokenizer: no file {path}; it is 'byte' or a tokenizer.json")
-        self._fast: Any = Fast.from_file(path)
+        try:
+            self._fast: Any = Fast.from_file(path)
+        except Exception as error:  # the library raises nothing narrower
+            raise ConfigError(
+                f"--data.tokenizer {path} is no tokenizer.json ({error}). Of a GPT-2 vocabulary and its merges "
+                "it is made by tokenizers.ByteLevelBPETokenizer(VOCAB, MERGES).save('tokenizer.json')"
+            ) from error
         self.vocab_size = max(self._fast.get_vocab().values()) + 1  # the numbers may have gaps
         ends = [self._fast.token_to_id(t) for t in ("<|endoftext|>", "</s>", "<eos>", "[SEP]")]
         known = [e for e in ends if e is not None]

@@ -82,9 +82,11 @@ class StoreHostGone(Struct, frozen=True):
 
 
 class NamedByTorch(Struct, frozen=True):
-    """torch's own check names who did not come: a desync report, monitored_barrier, a key."""
+    """A library's own check names who did not come: a desync report, monitored_barrier, a key,
+    Horovod's list of stalled operations.
+    """
 
-    by: Literal["desync", "barrier", "store"]
+    by: Literal["desync", "barrier", "store", "horovod"]
     op: Op
 
 

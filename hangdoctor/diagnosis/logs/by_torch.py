@@ -40,7 +40,7 @@ def desync(scene: Scene) -> First | None:
         return None
     waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
     op = op_of(waits) if waits else Op("", facts[0].seq)
-    story = NamedByTorch("desync", op)
+    story = NamedByTorch("horovod" if facts[0].by == "horovod" else "desync", op)
     return _first(scene, "not_entered", ranks, story, Ground.LOG_DESYNC, facts=list(facts), op=op)
 
 

@@ -29,7 +29,11 @@ from ..findings.named import End
 from .scene import Scene, ranks_named
 
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
-_PARENTS = ("spawn", "lightning")  # they end all others at once when they see the first end
+_PARENTS = (
+    "spawn",
+    "lightning",
+    "mpirun",
+)  # they end all others at once when they see the first end
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
 
 

@@ -35,6 +35,15 @@ def blame(scene: Scene, suspects: Iterable[int]) -> dict[int, Divergence]:
     return court.vote(sites=False, abstain=True)
 
 
+def confirmed(scene: Scene, ranks: Iterable[int]) -> set[int]:
+    """Ranks with pending operations alone that ranks with the same role, at the same place, agree
+    with.
+    """
+    some = [r for r in ranks if r in scene.ops and scene.ops[r].only_active]
+    court = _Court(scene, some)
+    return {r for r in some if court.agrees_in_step(r)}
+
+
 class _Court:
     """The suspects, their histories, and the votes on them."""
 
@@ -91,6 +100,11 @@ class _Court:
         if found and (len(self.ranks) == 1 or not _mutual(found)):
             return found
         return self._break_tie({**tied, **found})
+
+    def agrees_in_step(self, rank: int) -> bool:
+        """Whether some are in step with the rank, and none of them differs."""
+        against, total, _ = self._ask(rank, self._in_step(rank), sites=False)
+        return total > 0 and against == 0
 
     def _in_step(self, rank: int) -> list[int]:
         """Ranks of the same program that have something in common with it, and are no suspects."""

@@ -12,7 +12,7 @@ from .components import components, sinks
 from .deadlock import deadlock_findings
 from .ends import leaving_finding, teardown_finding
 from .evidence import Note, OpsEvidence, OpsVerdict, Remark
-from .inferred_position import likely_waits
+from .inferred_position import Held, where_held
 from .lone_culprit import Sink, find_alone
 from .mismatch import disagreement_finding, full_instance_finding
 from .movement import moved_ranks, straggler
@@ -79,19 +79,15 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
     ends = sort_ends(scene, graph, missed, guesses)
     if not ends.silent:
         return ends
-    present = {i.key: i.present for i in graph.instances}
-    idle: set[int] = set()
+    held: dict[int, Held] = {}
     for _ in range(_ROUNDS):
         new = [r for r in ends.silent if r not in guesses]
         if not new:
             break
-        for rank in new:
-            waits = likely_waits(scene, rank, missed.get(rank, []), present=present)
-            guesses[rank] = waits or set()
-            if waits is not None and not waits:
-                idle.add(rank)
+        held = where_held(scene, {*guesses, *new}, missed, graph)
+        guesses |= {rank: held[rank].ranks if rank in held else set() for rank in {*guesses, *new}}
         ends = sort_ends(scene, graph, missed, guesses)
-    ends.idle = idle
+    ends.idle = {rank for rank, where in held.items() if not where.ranks}
     return ends
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 from ...model.layout import Layout
-from ...model.operations import Group, RankOps
+from ...model.operations import Group, RankOps, group_uid
 from ..findings import GroupRef
 
 _AXES = ("tp", "dp", "pp")
@@ -26,6 +26,19 @@ def axis_of_name(name: str) -> str:
 
 
 Role = tuple[int | str, ...]
+
+
+def _in_steps(ranks: set[int], size: int, stride: int) -> list[list[int]]:
+    """The ranks as groups of one size and distance; [] where they do not come out even."""
+    left, found = set(ranks), []
+    while left:
+        first = min(left)
+        group = list(range(first, first + size * stride, stride))
+        if not left.issuperset(group):
+            return []
+        left.difference_update(group)
+        found.append(group)
+    return found
 
 
 class GroupTable:
@@ -66,6 +79,34 @@ class GroupTable:
                 members[uid] = group.ranks
             else:
                 unlisted.setdefault(uid, set()).add(rank_ops.rank)
+
+    def complete(self, known: Collection[int]) -> None:
+        """Add the groups that only ranks without records are in, so that none lists them.
+
+        Where each known rank is in one group of a kind, so are the others: those that no such group
+        holds form the missing ones, at the same distances.
+        """
+        unseen = set(range(self.world_size)).difference(known)
+        if not unseen or not known:
+            return
+        by_role: dict[Role, list[str]] = {}
+        for uid in list(self._members):
+            by_role.setdefault(self.role(uid), []).append(uid)
+        for role, uids in by_role.items():
+            size, stride = int(role[0]), int(role[1])
+            held = [r for uid in uids for r in self._members[uid]]
+            left = unseen.difference(held)
+            once = len(held) == len(set(held)) and len(held) + len(left) == self.world_size
+            if stride > 0 and left and once and len(left) % size == 0:
+                self._add(_in_steps(left, size, stride), self._groups[uids[0]].name)
+
+    def _add(self, found: list[list[int]], name: str) -> None:
+        for ranks in found:
+            uid = group_uid(ranks)
+            if uid not in self._members:
+                self._groups[uid] = Group(uid, ranks, name)
+                self._members[uid] = ranks
+        self._of_rank = self._ordinals = None
 
     def _infer(self, uid: str, known: set[int]) -> Sequence[int]:
         axis = axis_of_name(self._groups[uid].name)

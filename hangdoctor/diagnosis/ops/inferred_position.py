@@ -7,14 +7,71 @@ another rank is missing too, it may wait; if there is none, it waits for no rank
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec import Struct
+
 from ...model.operations import STORE, Operation
 from .group_members import Role
 from .keys import P2P_NAMES, Key, key_of
 from .roles import references
 from .scene import Scene
-from .waits import Instance
+from .waits import Instance, WaitGraph
 
+_MEETINGS = 64  # operations that silent ranks get past together
 _FAR = 4096  # calls between what a silent rank has passed and has not reached; beyond, no guess
+
+
+class Held(Struct):
+    """Ranks that a silent one may wait for, none where it waits for no rank; `key`: in what;
+    `come_to`: what it has come to, that operation included.
+    """
+
+    ranks: set[int]
+    key: Key | None = None
+    come_to: frozenset[Key] = frozenset()
+    end: Key | None = None  # the first operation that it has provably not reached
+    beyond: frozenset[Key] = frozenset()  # what follows that in its program
+
+
+def where_held(
+    scene: Scene, silent: Iterable[int], missed: dict[int, list[Instance]], graph: WaitGraph
+) -> dict[int, Held]:
+    """The likely waits of silent ranks; without those that cannot be known.
+
+    Where the ranks that one waits for are at the same operation, or past it, all get past it.
+    """
+    present = {i.key: set(i.present) for i in graph.instances}
+    found: dict[int, Held] = {}
+    asked = list(silent)
+    for _ in range(_MEETINGS):
+        for rank in asked:
+            held = likely_waits(scene, rank, missed.get(rank, []), present=present)
+            if held is not None:
+                found[rank] = held
+        asked = [rank for rank, held in found.items() if _all_there(held, found)]
+        if not asked:
+            break
+        for held in [found[rank] for rank in asked]:
+            if held.key is not None:
+                present.setdefault(held.key, set()).update(held.ranks)
+    return {rank: _at_its_end(rank, held, found) for rank, held in found.items()}
+
+
+def _at_its_end(rank: int, held: Held, found: dict[int, Held]) -> Held:
+    """A rank that waits for no rank up to an operation may wait there, for one that is stuck in an
+    earlier one.
+    """
+    if held.ranks or held.end is None:
+        return held
+    behind = {r for r, other in found.items() if r != rank and held.end in other.beyond}
+    return Held(behind, held.end) if behind else held
+
+
+def _all_there(held: Held, found: dict[int, Held]) -> bool:
+    """Whether all ranks that it waits for are silent and have come to the operation."""
+    there = (r in found and held.key in found[r].come_to for r in held.ranks)
+    return held.key is not None and bool(held.ranks) and all(there)
 
 
 def likely_waits(
@@ -22,21 +79,25 @@ def likely_waits(
     rank: int,
     missed: list[Instance],
     present: dict[Key, set[int]],
-) -> set[int] | None:
-    """Ranks that a silent one may wait for, empty where it waits for no rank, None where that
-    cannot
-    be known.
-    """
+) -> Held | None:
+    """Where a silent rank may wait; None where that cannot be known."""
     if not missed:
         return None
     ahead = {i.key for i in missed}
+    if any(ops.source == "flight_recorder" for ops in scene.ops.values()):
+        # its sends and receives are numbered from the oldest record of each pair of ranks
+        ahead = {key for key in ahead if key.transfer is None} or ahead
     for other in references(scene, rank, set()):
         if scene.ops[other].only_active:
-            return _as_neighbours(scene, rank, present)
+            waits = _as_neighbours(scene, rank, present)
+            return Held(waits) if waits is not None else None
         keys = _program_of(scene, rank, other)
         ends = [n for n, key in enumerate(keys) if key in ahead]
         if ends:
-            return _first_held(scene, rank, keys[: min(ends)][-_FAR:], present)
+            end = min(ends)
+            held = _first_held(scene, rank, keys[:end][-_FAR:], present)
+            held.end, held.beyond = keys[end], frozenset(keys[end + 1 :])
+            return held
     return None
 
 
@@ -55,7 +116,7 @@ def _as_neighbours(scene: Scene, rank: int, present: dict[Key, set[int]]) -> set
             if group is None or op.op in STORE:
                 continue
             key = key_of(_moved(op, group, rank - other), rank)
-            waits = _first_held(scene, rank, [key], present)
+            waits = _first_held(scene, rank, [key], present).ranks
             if waits:
                 return waits
     return None
@@ -104,21 +165,21 @@ def _moved(op: Operation, group: str, distance: int) -> Operation:
     return Operation(group, op.seq, op.op, peer=op.peer + distance)
 
 
-def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set[int]]) -> set[int]:
+def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set[int]]) -> Held:
     """Who else is missing at the first call that the rank has not provably passed."""
     begin = 0
     for n in range(len(keys) - 1, -1, -1):
         if _proven(scene, rank, keys[n]):
             begin = n + 1
             break
-    for key in keys[begin:]:
+    for n, key in enumerate(keys[begin:], begin + 1):
         here = present.get(key, set()) | {rank}
         missing = {r for r in scene.members(key, rank) if r not in here}
         missing = {r for r in missing if not _reached(scene, r, key)}
         if missing:
             known = {r for r in missing if scene.known(r)}
-            return known or missing
-    return set()
+            return Held(known or missing, key, frozenset(keys[:n]))
+    return Held(set(), come_to=frozenset(keys[:begin]))
 
 
 def _proven(scene: Scene, rank: int, key: Key) -> bool:

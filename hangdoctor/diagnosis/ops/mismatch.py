@@ -10,7 +10,7 @@ from ...model.operations import Operation
 from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Op, Why
-from .blame import blame
+from .blame import blame, confirmed
 from .facts import nodes_of, op_of, sample_of, waiters_of, where_of
 from .history import Divergence
 from .order import divergence_finding
@@ -113,6 +113,11 @@ def _of_two_sides(
     found = blame(scene, everyone)
     if found and len(found) < len(everyone):
         return Odd(sorted(found), Ground.SIGNATURE_ROLE, DecidedBy.ROLE)
+    # Two lines under one number: the sides are at two places of the program, not in two calls.
+    lines = {op.site for r in everyone if (op := scene.find(r, instance.key)) is not None}
+    sure = confirmed(scene, everyone) if len(lines) > 1 and "" not in lines else set()
+    if sure and set(everyone) - sure in map(set, classes):
+        return Odd(sorted(set(everyone) - sure), Ground.SIGNATURE_ROLE, DecidedBy.ROLE)
     strange = against_precedent(scene, instance, signatures)
     if strange and len(strange) < len(everyone):
         return Odd(strange, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT)

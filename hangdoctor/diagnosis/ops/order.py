@@ -113,7 +113,8 @@ def _story(scene: Scene, d: Divergence) -> f.Diverged:
 
 
 def _parted(scene: Scene, d: Divergence) -> Clue:
-    mine, theirs = _sides(scene, d)
+    # As the other rank made it, with its own peer: the sentence says it in this rank's terms.
+    mine, theirs = op_of(scene, d.mine, d.rank), op_of(scene, d.theirs, d.reference)
     fact = f.PartedAt(d.position, mine, theirs, d.reference, own=d.how == "own")
     return Clue("ops", (d.rank,), fact)
 

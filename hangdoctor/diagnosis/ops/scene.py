@@ -34,6 +34,7 @@ class Scene:
         self.world_size = world_size_of(evidence)
         self.layout: Layout | None = evidence.layout
         self.groups = GroupTable(evidence.ops.values(), self.world_size, evidence.layout)
+        self.groups.complete(evidence.ops.keys())
         self.programs = Programs(self.ops, self.groups)
         self.held = evidence.stopped | evidence.dead.keys()
         self.frontiers = self._find_frontiers()

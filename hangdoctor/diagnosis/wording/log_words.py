@@ -134,9 +134,18 @@ def _(story: StoreHostGone, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: NamedByTorch, finding: Finding) -> str:
-    by = {"desync": "torch's desync report", "barrier": "monitored_barrier", "store": "the store"}
-    what = terms.op(story.op) if story.op.name else f"operation #{story.op.seq}"
+    by = {
+        "desync": "torch's desync report",
+        "barrier": "monitored_barrier",
+        "store": "the store",
+        "horovod": "Horovod's list of stalled operations",
+    }
+    what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     return f"{_who(finding)} never joined {what} ({by[story.by]})"
+
+
+def _unnamed(seq: int) -> str:
+    return f"operation #{seq}" if seq >= 0 else "what the others wait in"
 
 
 @stories.tell.register

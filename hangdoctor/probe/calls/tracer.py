@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import CodeType, FrameType
 
 from .. import format as boxfmt
 from ..box import BoxWriter
 from ..identity import megabytes
+from ..own_threads import share_of
 from ..whose_error import is_ours, place
 from . import format as fmt
 from . import hooks
@@ -26,6 +28,14 @@ from .ring import Ring
 
 SIZE_VARIABLE = "HANGDOCTOR_CALLS_MB"
 PURE_VARIABLE = "HANGDOCTOR_CALLS_PURE"
+
+
+def ring_bytes(folder: Path, asked_mb: float | None) -> int:
+    """The size of a ring: as asked for; else the usual one, or a share of what is free."""
+    told = asked_mb or megabytes(os.environ, SIZE_VARIABLE, 0.0)
+    if told:
+        return int(told * (1 << 20))
+    return share_of(folder, fmt.DEFAULT_BYTES, fmt.MIN_BYTES)
 
 
 class Tracer:
@@ -146,10 +156,7 @@ class Tracer:
         return number
 
     def _make(self, request: Request) -> Ring:
-        told = request.size_mb or megabytes(
-            os.environ, SIZE_VARIABLE, fmt.DEFAULT_BYTES / (1 << 20)
-        )
-        size = int(told * (1 << 20))
+        size = ring_bytes(self._box.path.parent, request.size_mb)
         return Ring(self._box.path, size, self._number(boxfmt.H_RANK), self._number(boxfmt.H_WORLD))
 
     # ----------------------------------------------------------------- on and off
@@ -185,19 +192,28 @@ class Tracer:
         """
         known = list(threading._active.items())  # type: ignore[attr-defined]
         tids = {ident: (thread.native_id, thread.name) for ident, thread in known}
-        for ident, frame in sys._current_frames().items():
-            tid, name = tids.get(ident, (None, ""))
-            if tid is None:
-                continue
-            stack: list[FrameType] = []
-            at: FrameType | None = frame
-            while at is not None:
-                stack.append(at)
-                at = at.f_back
-            for at in reversed(stack):
-                id_ = self.decide(at.f_code, at)
-                if id_ >= 0:
-                    ring.put(id_, ring.thread(tid, name), fmt.OPEN)
+        # The frame of this function is among them. It must hold none when it ends: a circle would keep what the job's
+        # functions had (tensors, files) until the collector comes, which many jobs switch off.
+        frames = sys._current_frames()
+        try:
+            for ident, (tid, name) in tids.items():
+                if tid is not None and ident in frames:
+                    self._write_stack(ring, frames[ident], tid, name)
+        finally:
+            frames.clear()
+
+    def _write_stack(self, ring: Ring, innermost: FrameType, tid: int, name: str) -> None:
+        """The functions that one thread is in, outermost first."""
+        stack: list[FrameType] = []
+        at: FrameType | None = innermost
+        while at is not None:
+            stack.append(at)
+            at = at.f_back
+        while stack:
+            at = stack.pop()
+            id_ = self.decide(at.f_code, at)
+            if id_ >= 0:
+                ring.put(id_, ring.thread(tid, name), fmt.OPEN)
 
     def _off(self) -> None:
         hook, self.hook, self.waiting = self.hook, None, None

@@ -46,6 +46,10 @@ _RECORD = re.compile(
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
 # `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
 _PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
+# `2026-07-09T17:05:08Z 5a7d [rank=3] || `, `INFO:trainer:[rank 3] `: a logger's own
+_RANKED = re.compile(
+    r"(?:\[[^\[\]]{1,60}\] ?|[^\s\[(<:]{1,60}[\s:]{1,2}){1,8}?[\[(<][Rr](?:ank|ANK)[=_: ]{1,2}(\d{1,7})[\])>](?: ?\|\|?| ?[:-])? ?"
+)
 _ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
 _LONG = 400  # characters: no prefixes are longer
 _SAMPLE = 200  # lines that show a file's habits
@@ -78,6 +82,7 @@ class Habits(Struct):
     hosts: bool = False
     pipes: bool = False
     services: bool = False  # what stands before the pipe tells containers apart
+    ranked: bool = False  # a logger's own prefix with the rank in brackets
 
 
 def habits(lines: Iterable[str]) -> Habits:
@@ -85,11 +90,13 @@ def habits(lines: Iterable[str]) -> Habits:
     seen = tasks = 0
     hosts: Counter[str] = Counter()
     pipes: Counter[str] = Counter()
+    ranked = 0
     for line in lines:
         if not line.strip():
             continue
         seen += 1
         tasks += _TASK.match(line) is not None
+        ranked += _RANKED.match(line) is not None
         host = _HOST.match(line)
         if host is not None:
             hosts[host[1]] += 1
@@ -106,6 +113,7 @@ def habits(lines: Iterable[str]) -> Habits:
         hosts=2 * many > seen,
         pipes=2 * pipes.total() > seen,
         services=len(services) > 1,
+        ranked=2 * ranked > seen,
     )
 
 
@@ -152,6 +160,11 @@ def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
     if usual.pipes and not said.piped and (match := _PIPED.match(text)) is not None:
         said.piped = True
         said.node = match[1] if usual.services and not said.node else said.node
+        said.text = text[match.end() :]
+        return
+    if usual.ranked and said.rank < 0 and (match := _RANKED.match(text)) is not None:
+        said.rank = int(match[1])
+        said.at = said.at or clock.read(text.lstrip(" ["))[0]
         said.text = text[match.end() :]
         return
     head = text.lstrip()[:1]

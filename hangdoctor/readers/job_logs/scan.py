@@ -24,10 +24,11 @@ from ...model.log_facts import (
     ThreadStack,
     TimedOut,
 )
-from . import marks, source, tasks
+from . import launcher_tables, marks, source, tasks
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
+from .launcher_tables import LauncherTables
 from .prefix import Habits, Said, habits, records, strip
 from .rules import Rule, Rules, fact_of
 from .shipped import Line, Shipper, form_of
@@ -42,7 +43,7 @@ _LONGEST = 20_000  # characters of a line
 _TORN = 2  # lines that a broken one is joined with
 _MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
-_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS)
+_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS, *launcher_tables.BEGINS)
 
 
 class FileScan:
@@ -58,6 +59,7 @@ class FileScan:
         self._usual = Habits()
         self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
+        self._launchers = LauncherTables()
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
@@ -177,6 +179,10 @@ class FileScan:
         if ended is not None:
             self._keep(ended, said, text)
             self._attention = _ATTENTION
+        told = self._launchers.feed(said.text)
+        if told is not None:
+            self._keep(told, said, text)
+            self._attention = max(self._attention, _ATTENTION)
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._attention = _ATTENTION

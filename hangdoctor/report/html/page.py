@@ -36,7 +36,7 @@ _STATUS = {
     "slow": "Slow",
     "failed": "Failed",
     "healthy": "Healthy",
-    "unknown": "Could not tell",
+    "unknown": "Unknown",
 }
 _SOURCES = {
     "stack": "stacks",

@@ -22,7 +22,7 @@ STATES: dict[State, str] = {
     "wait": "waiting in a collective, send or recv",
     "move": "moving",
     "stop": "stopped",
-    "gone": "gone",
+    "gone": "gone: the process has ended",
     "miss": "missing: not captured",
     "other": "elsewhere, not in a collective",
 }
@@ -66,7 +66,7 @@ def _state(diagnosis: Diagnosis, line: RankLine | None, waits: bool) -> State:
     if line is None:
         return "miss"
     process, _, motion = line.state.partition(" ")
-    if process == "gone":
+    if process in ("gone", "ended"):
         return "gone"
     if process[:1] in ("T", "t"):
         return "stop"

@@ -2,6 +2,7 @@
 
 import { $, clip, say, sayFacts } from "./dom.js";
 import { SAYS } from "./model.js";
+import { calledOne } from "./overview.js";
 import { seconds } from "./times.js";
 
 export class Detail {
@@ -50,7 +51,7 @@ export class Detail {
   sentence(rank) {
     const told = this.model.rank(rank);
     const node = told.node ? ` on ${clip(told.node, 40)}` : "";
-    const cause = this.grid.culprits.has(rank) ? "culprit, " : "";
+    const cause = this.grid.culprits.has(rank) ? `${calledOne()}, ` : "";
     const words = [`Rank ${rank}${node}: ${cause}${SAYS[told.state]}`];
     const step = [told.iteration >= 0 && `iteration ${told.iteration}`, clip(told.phase, 40)];
     if (step.some(Boolean)) words.push(step.filter(Boolean).join(", "));

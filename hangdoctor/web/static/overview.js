@@ -52,17 +52,18 @@ function watchdog(status) {
   return status.warm ? "watching" : "learning the normal step time";
 }
 
-let culpritsOf = { key: "", found: new Set() };
+let culpritsOf = { key: "", found: new Set(), named: false };
 
 // The ranks that the newest verdict about this hang names; before there is one, those for which the
 // others wait. The same set until that changes.
 export function culprits(model) {
   const status = model.status;
   const newest = model.incidents.find((i) => i.id === status.incident);
+  const named = Boolean(newest && newest.ranks);
   let texts = [];
-  if (!status.ended) texts = newest && newest.ranks ? [newest.ranks] : blocking(model);
-  const key = `${model.size} ${texts.join()}`;
-  if (key !== culpritsOf.key) culpritsOf = { key, found: ranksIn(texts, model.size) };
+  if (!status.ended) texts = named ? [newest.ranks] : blocking(model);
+  const key = `${model.size} ${named} ${texts.join()}`;
+  if (key !== culpritsOf.key) culpritsOf = { key, found: ranksIn(texts, model.size), named };
   return culpritsOf.found;
 }
 
@@ -79,18 +80,30 @@ function ranksIn(texts, size) {
   return found;
 }
 
-export function legend(status, culprits) {
-  const place = $("legend");
-  const wanted = STATES.filter((s) => status.counts[s]);
+// As in the report: culprits first, and the others by their states. Before a verdict names them,
+// ranks that block the others are counted among their state, too.
+export function legend(model, culprits) {
+  const place = $("legend"), counts = { ...model.status.counts };
+  const named = culpritsOf.named ? culprits : [];
+  for (const rank of named) counts[STATES[model.columns.state[rank]]] -= 1;
+  const wanted = STATES.filter((s) => counts[s] > 0);
   if (place.dataset.of !== wanted.join()) {
     place.dataset.of = wanted.join();
-    place.replaceChildren(...wanted.map(legendItem), guilty);
+    place.replaceChildren(guilty, ...wanted.map(legendItem));
   }
   guilty.hidden = !culprits.size;
   say(guilty.children[1], `${culprits.size}`);
-  say(guilty.children[2], culprits.size === 1 ? "culprit" : "culprits");
-  wanted.forEach((state, i) => say(place.children[i].children[1], `${status.counts[state]}`));
+  say(guilty.children[2], called(culprits.size));
+  wanted.forEach((state, i) => say(place.children[i + 1].children[1], `${counts[state]}`));
 }
+
+function called(number) {
+  if (!culpritsOf.named) return number === 1 ? "blocks the others" : "block the others";
+  return number === 1 ? "culprit" : "culprits";
+}
+
+// What a rank that stands out is: the verdict's, or only in the way now.
+export function calledOne() { return called(1); }
 
 function legendItem(state) {
   const item = element("li");

@@ -33,7 +33,7 @@ function show() {
   figures(status);
   axis.tick();
   grid.culprits = culprits(model);
-  legend(status, grid.culprits);
+  legend(model, grid.culprits);
   for (const id of ["frame", "tip", "legend", "scale"]) $(id).hidden = !seen;
   if (seen) grid.draw();
   arranged(model, grid);

@@ -48,6 +48,8 @@ def verdict_on(folder: Path, kind: str, layout: Layout, seed: int) -> tuple[Diag
         ("wrong_peer", LARGE, 703),
         # no pending call of ranks with its role can be compared, but their counts can
         ("extra", SMALL, 707),
+        # two lines under one number: ranks at the other one's place agree with that
+        ("skipped", Layout(dp=4, pp=2, tp=2), 900),
     ],
 )
 def test_the_rank_that_differs_is_named_and_not_the_ring(
@@ -62,6 +64,14 @@ def test_the_send_to_another_rank_is_said(tmp_path: Path) -> None:
     said = "Rank 0 entered send #1 to rank 16 (schedule.py:61) where rank 1, which has the same role, entered send #1 to rank 8."
     assert verdict.summary.startswith(said)
     assert verdict.causes[0].difference == "peer"
+
+
+def test_ranks_without_a_dump_around_the_ring_are_passed_over(tmp_path: Path) -> None:
+    settings = Settings(only_active=True, silent=0.1)
+    case = simulate("wrong_peer", LARGE, 0, settings, in_memory=False)
+    case.write(tmp_path / "dumps")
+    verdict = diagnose(capture_of_folder(tmp_path / "dumps"))
+    assert [c.ranks for c in verdict.causes] == [case.truth.ranks]
 
 
 def pending(places: list[int], numbers: list[int], role: Role, **completed: int) -> Pending:

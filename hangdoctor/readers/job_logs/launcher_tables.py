@@ -1,0 +1,89 @@
+"""What launchers and libraries other than torch's say over several lines: mpirun, Hydra, Horovod.
+
+Process name: [[29973,1],0]        Open MPI; `[prterun-n1-812@1,0]` from version 5 on
+Exit code:    1
+
+=   RANK 3 PID 1234 RUNNING AT n1  MPICH's and Intel's Hydra
+=   KILLED BY SIGNAL: 9 (Killed)
+
+Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for
+2: [allreduce.grad_1, ...]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ...model.log_facts import AnyFact, Desync, Ended
+
+_PROCESS = re.compile(
+    r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
+)
+_CODE = re.compile(r"\b(?:Exit code|EXIT CODE): {1,12}(-?\d{1,5})")
+_RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT ([\w.-]{1,120})")
+_SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
+_MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
+_STALLED = re.compile(r"^\s*(\d{1,7}): \[\S")
+_NEAR = 4  # lines in which such a table goes on
+BEGINS = ("Process name: [", "RUNNING AT ", "Stalled ranks", "Stalled ops")
+
+
+class LauncherTables:
+    """Takes the lines of one file one after the other."""
+
+    def __init__(self) -> None:
+        self._ended: Ended | None = None
+        self._left = 0  # lines of the table that may follow
+        self._stalled = False
+
+    def feed(self, text: str) -> AnyFact | None:
+        """A fact, once its last line was read."""
+        if "issing ranks" in text and (match := _MISSING.search(text)) is not None:
+            return _late(int(n) for n in re.findall(r"\d{1,7}", match[1]))
+        if self._stalled:
+            match = _STALLED.match(text)
+            self._stalled = match is not None
+            return _late([int(match[1])]) if match is not None else None
+        self._stalled = text.rstrip().endswith("Stalled ranks:")
+        self._begin(text)
+        return self._end(text) if self._ended is not None else None
+
+    def _begin(self, text: str) -> None:
+        if "Process name: [" in text and (match := _PROCESS.search(text)) is not None:
+            self._ended = Ended(rank=int(match[1]), by="mpirun", first=True)
+            self._left = _NEAR
+        elif "RUNNING AT" in text and (match := _RUNNING.search(text)) is not None:
+            rank = int(match[1]) if match[1] else -1
+            self._ended = Ended(
+                rank=rank, pid=int(match[2]), node=match[3], by="mpirun", first=True
+            )
+            self._left = _NEAR
+
+    def _end(self, text: str) -> Ended | None:
+        """The end of the process, with its code; Hydra gives a signal as an exit code."""
+        self._left -= 1
+        if self._left < 0:
+            self._ended = None
+            return None
+        signal, code = _SIGNAL.search(text), _CODE.search(text)
+        if signal is None and code is None:
+            return None
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            told = int(code[1]) if code is not None else 0
+            number = _signal_of(told, hydra=bool(ended.pid))
+            if signal is not None:
+                number = int(signal[1] or signal[2])
+            ended.code = -number if number else told
+        return ended
+
+
+def _signal_of(code: int, hydra: bool) -> int:
+    if 128 < code <= 128 + 64:
+        return code - 128
+    return code if hydra and code in (4, 6, 7, 8, 9, 11, 15) else 0
+
+
+def _late(ranks: Iterable[int]) -> Desync:
+    return Desync(ranks=sorted(set(ranks)), how="not_joined", by="horovod")

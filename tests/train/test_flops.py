@@ -1,0 +1,46 @@
+"""The formula of a step's FLOPs against torch's own count of the trainer's layers."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("deepspeed")
+
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from hangdoctor.train import deepspeed_guards, flops  # noqa: E402
+from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.kernels.registry import choose  # noqa: E402
+from hangdoctor.train.model.context import ModelContext  # noqa: E402
+from hangdoctor.train.model.gpt import layer_specs, project_out  # noqa: E402
+from hangdoctor.train.random_state import RandomState  # noqa: E402
+from hangdoctor.train.topology import TensorGroup  # noqa: E402
+
+VOCAB, BATCH = 384, 2
+
+
+@pytest.mark.parametrize("ffn", [0, 96])
+def test_the_formula_is_what_torch_counts(ffn: int) -> None:
+    """Attention by way of ALiBi is made of products that torch counts."""
+    deepspeed_guards.prepare(False)
+    flags = "--model.layers 2 --model.hidden_size 64 --model.heads 4 --model.seq_length 32"
+    flags += f" --model.ffn_hidden_size {ffn} --model.position alibi --train.micro_batch {BATCH}"
+    config = load_config([*flags.split(), "--train.global_batch", str(BATCH)])
+    device = torch.device("cpu")
+    random = RandomState(1, 0, 0, 0, device)
+    context = ModelContext(
+        config, TensorGroup(), choose("reference", device), random, (VOCAB, VOCAB)
+    )
+    specs = layer_specs(context)
+    embedding, *layers = [specs[n].build() for n in (0, 2, 3)]
+    x = torch.randn(32, BATCH, 64, requires_grad=True)
+    with FlopCounterMode(display=False) as counted:
+        hidden = x
+        for layer in layers:
+            hidden = layer(hidden)
+        project_out(embedding, hidden, context).sum().backward()
+    width = ffn or 4 * 64
+    assert config.ffn_hidden_size == width
+    wanted = flops.step_flops(config.model, VOCAB, BATCH, ffn=width, recompute=False)
+    assert counted.get_total_flops() == pytest.approx(wanted)
