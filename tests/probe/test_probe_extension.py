@@ -16,7 +16,7 @@ from hangdoctor.readers.blackbox import Contents
 from tests.support import forked
 from tests.support.probe_ranks import SCRIPTS, environment, ranks
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(420)]
 
 built = pytest.mark.skipif(
     hot.native is None, reason="the extension was not built here: no C compiler"

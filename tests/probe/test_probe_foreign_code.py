@@ -15,7 +15,7 @@ from hangdoctor.readers.blackbox import find_boxes
 from tests.support import forked
 from tests.support.probe_ranks import SCRIPTS, STARTUP, environment
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(420)]
 
 MODES = ["function mode", "dispatch mode"]
 TENSORS = ["subclass", "fake tensors"]
