@@ -19,7 +19,7 @@ from hangdoctor.storage.incidents import Incident
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds
 from hangdoctor.watch.stall_watch import StallWatch
-from tests.support.ended_jobs import PROGRAM, TORCHRUN
+from tests.support.ended_jobs import PROGRAM, RANKS, TORCHRUN
 from tests.support.polling import incidents
 from tests.support.ports import free_port
 from tests.support.sidecar_stage import Job, Start
@@ -36,7 +36,7 @@ CRASHES = [
 
 
 def watched(job: Job, start: Start, kind: str, probed: bool, dismissed: bool = False) -> Incident:
-    """The incident that a sidecar keeps of a job of four ranks, the third of which ends by KIND.
+    """The incident that a sidecar keeps of a job of three ranks, the third of which ends by KIND.
 
     With `dismissed`, its agent gets SIGTERM as soon as the last rank has ended.
     """
@@ -54,7 +54,7 @@ def watched(job: Job, start: Start, kind: str, probed: bool, dismissed: bool = F
     run = ["-m", "hangdoctor", "run", "--quiet", "--", sys.executable] if probed else []
     torchrun = [*TORCHRUN, str(free_port()), "--rdzv_id", key, str(PROGRAM), kind, "2", "between"]
     start("job", *run, *torchrun, **environ)
-    wait_until(lambda: followed(sidecar.pid) == 4, "the agent follows all ranks", 100)
+    wait_until(lambda: followed(sidecar.pid) == RANKS, "the agent follows all ranks", 100)
     (job.logs / "go").touch()
     if dismissed:
         wait_until(lambda: followed(sidecar.pid) == 0, "all ranks have ended", 100)

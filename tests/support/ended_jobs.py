@@ -18,7 +18,8 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "jobs" / "ending_job.py"
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node", "3", "--master_port")
+RANKS = 3
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc_per_node", str(RANKS), "--master_port")
 
 
 @dataclass
