@@ -230,13 +230,6 @@ def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any]:
     return name, op.tensor, op.group, op.peer, getattr(op, "group_peer", None)
 
 
-def source_rank(work: Any) -> int | None:
-    """Group rank that a finished receive from anyone came from."""
-    with suppress(AttributeError, RuntimeError, TypeError, ValueError):
-        return int(work._source_rank())
-    return None
-
-
 # --------------------------------------------------------------------------- what is wrapped beside functions
 
 
