@@ -156,7 +156,7 @@ def test_the_sidecar_of_one_machine_captures_and_takes_its_agent_with_it(
         str(job.folder),
     )
     wait_until(
-        lambda: job.said("sidecar", "its agent has connected (1 nodes)") == 1, "its agent reports"
+        lambda: job.said("sidecar", "its agent has connected (1 node)") == 1, "its agent reports"
     )
     process.send_signal(signal.SIGUSR1)
     wait_until(lambda: job.said("sidecar", "saved in") == 1, "the capture is kept")

@@ -31,7 +31,7 @@ def test_it_says_which_jobs_are_here_and_takes_the_one_that_comes(job: Job, star
         str(job.folder),
     )
     wait_until(
-        lambda: job.said("sidecar", "its agent has connected (1 nodes)") == 1, "its agent reports"
+        lambda: job.said("sidecar", "its agent has connected (1 node)") == 1, "its agent reports"
     )
     said = (job.logs / "sidecar.log").read_text()
     [line] = [
@@ -78,7 +78,7 @@ def test_a_sidecar_that_never_found_a_rank_leaves_no_folder(job: Job, start: Sta
     watch = ("-m", "hangdoctor", "sidecar", "--local", "--folder", str(job.folder))
     process = start("sidecar", *watch, "--job", f"nosuch-{os.getpid()}")
     wait_until(
-        lambda: job.said("sidecar", "its agent has connected (1 nodes)") == 1, "its agent reports"
+        lambda: job.said("sidecar", "its agent has connected (1 node)") == 1, "its agent reports"
     )
     assert (job.folder / "keys").is_dir()
     process.send_signal(signal.SIGINT)
