@@ -59,10 +59,22 @@ def _branch(finding: Finding, op: Op | None, who: str = "") -> str:
     return _sentence(finding, text, op)
 
 
+def _to_another(mine: Op | None, theirs: Op | None) -> bool:
+    """Whether both are the same transfer, with another rank each."""
+    if mine is None or theirs is None or mine.peer is None or theirs.peer is None:
+        return False
+    return mine.name == theirs.name and mine.peer != theirs.peer
+
+
 @by_story.register
 def _(story: f.Diverged, finding: Finding) -> str:
-    if finding.kind == "p2p_unmatched":
+    one_call = story.how in ("skipped", "extra") and not story.before_records
+    if finding.kind == "p2p_unmatched" and not one_call:
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
+    if _to_another(story.mine, story.theirs):
+        who, line = terms.ranks(finding.ranks), line_of(story.mine)
+        chooses = f"See how {who} {terms.choose(finding.ranks, 'chooses', 'choose')} the other rank"
+        return _sentence(finding, f"{chooses} at {line}" if line else chooses, story.mine)
     if finding.kind == "mismatch" or story.how == "group":
         return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
     if finding.kind == "end_stall":
