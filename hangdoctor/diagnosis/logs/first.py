@@ -307,7 +307,8 @@ def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
 
 def _silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
-    ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0 and _exited(f)]
+    ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
+    ends = [f for f in ends if _exited(f) or _aborted_without_a_word(scene, f)]
     errors = scene.of(PythonError)
     if any(f.rank < 0 and f.role != "launcher" for f in errors):
         return None  # it may be that rank's word
@@ -332,6 +333,14 @@ def _silent_exit(scene: Scene) -> First | None:
 def _exited(fact: Ended) -> bool:
     """With an error code; code 0 counts where a parent saw in which order the ranks ended."""
     return fact.code > 0 or (fact.code == 0 and _was_seen(fact))
+
+
+def _aborted_without_a_word(scene: Scene, fact: Ended) -> bool:
+    """SIGABRT that is no watchdog's doing, as of C++ at the exit, and that no error explains."""
+    if fact.code != -6 or scene.first_wait < len(scene.facts):
+        return False
+    errors: list[PythonError | KnownError] = [*scene.of(PythonError), *scene.of(KnownError)]
+    return not any(f.role == "cause" for f in errors)
 
 
 def _was_first(scene: Scene, fact: Ended) -> bool:

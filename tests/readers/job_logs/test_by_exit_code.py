@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.read_logs import diagnosed, named
+from tests.support.written_logs import caught
 
 RAISED = """\
 Traceback (most recent call last):
@@ -65,6 +66,24 @@ def test_where_it_could_be_another_ones_no_rank_is_named(
 ) -> None:
     verdict = diagnosed(tmp_path, texts + table(*codes))
     assert [ranks for _, ranks in named(verdict)] == [[]]
+
+
+LOST = """\
+[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "/job/train.py", line 61, in train
+[rank{0}]:     dist.all_reduce(batch)
+[rank{0}]: RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1628
+"""
+
+
+def test_the_only_one_that_aborted_is_the_one_that_the_others_lost(tmp_path: Path) -> None:
+    """`sys.exit(3)` under gloo's threads: "terminate called without an active exception"."""
+    aborted = "terminate called without an active exception\n"
+    log = LOST.format(4) + LOST.format(7) + aborted + table(KILLED, -6, KILLED, KILLED)
+    verdict = diagnosed(tmp_path, log)
+    assert named(verdict) == [("dead", [5])] and "SIGABRT" in verdict.summary
+    waited = caught(5) + LOST.format(4) + table(KILLED, -6, KILLED, KILLED)
+    assert ("dead", [5]) not in named(diagnosed(tmp_path / "waited", waited))
 
 
 def test_another_local_ranks_exception_is_not_its_own(tmp_path: Path) -> None:
