@@ -36,15 +36,7 @@ PEERS = {
 def judge_peers(case: Case, folder: Path) -> list[Result]:
     """Both peers on one folder, as results beside ours; scored as any tool is (`tools.py`)."""
     mode = simulated.mode("dump files", case.settings.silent)
-    truth = cases.truth_of(
-        simulated.expected(case),
-        evidence=mode,
-        framework="simulated, NCCL",
-        fault=case.kind,
-        world_size=case.layout.world_size,
-        seed=case.seed,
-        place=case.name,
-    )
+    truth = cases.truth_of_simulated(case, mode)
     results = []
     for name, ask in PEERS.items():
         began = time.perf_counter()

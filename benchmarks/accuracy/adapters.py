@@ -18,7 +18,8 @@ from . import log_peers, peers
 from .tools import NOT_MEASURED, Answer, SaidCause
 
 
-def _of_dumps(found: peers.PeerResult) -> Answer:
+def of_dumps(found: peers.PeerResult) -> Answer:
+    """What an analyzer of dumps found, as an answer."""
     if found.status == "not measured":
         return Answer(NOT_MEASURED)
     return Answer(readings=found.readings)
@@ -26,12 +27,12 @@ def _of_dumps(found: peers.PeerResult) -> Answer:
 
 def torch(folder: Path) -> Answer:
     """torch's analyzer of Flight Recorder dumps."""
-    return _of_dumps(peers.torch_analyzer(folder)) if _dumps(folder) else Answer(NOT_MEASURED)
+    return of_dumps(peers.torch_analyzer(folder)) if _dumps(folder) else Answer(NOT_MEASURED)
 
 
 def nvrx(folder: Path) -> Answer:
     """nvidia-resiliency-ext's analyzer of Flight Recorder dumps."""
-    return _of_dumps(peers.nvrx_analyzer(folder)) if _dumps(folder) else Answer(NOT_MEASURED)
+    return of_dumps(peers.nvrx_analyzer(folder)) if _dumps(folder) else Answer(NOT_MEASURED)
 
 
 def torchelastic(folder: Path) -> Answer:

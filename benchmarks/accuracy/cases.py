@@ -89,6 +89,19 @@ def truth_of(expected: Expected, **known: object) -> Truth:
     )
 
 
+def truth_of_simulated(made: Case, evidence: str) -> Truth:
+    """The truth about a simulated case as this evidence shows it."""
+    return truth_of(
+        simulated.expected(made),
+        evidence=evidence,
+        framework="simulated, NCCL",
+        fault=made.kind,
+        world_size=made.layout.world_size,
+        seed=made.seed,
+        place=made.name,
+    )
+
+
 @contextlib.contextmanager
 def case(folder: Path, name: str) -> Iterator[Path]:
     """The folder for the evidence of a case; of one that fails nothing stays."""
@@ -143,16 +156,7 @@ def _write_simulated(folder: Path, cases: Iterable[Case], mode: str, only: Seque
         name = f"{mode}-{made.name}".replace(" ", "_").replace(":", "").replace(",", "")
         with case(folder, name.replace("%", "")) as evidence:
             made.write(evidence)
-            truth = truth_of(
-                simulated.expected(made),
-                evidence=mode,
-                framework="simulated, NCCL",
-                fault=made.kind,
-                world_size=made.layout.world_size,
-                seed=made.seed,
-                place=made.name,
-            )
-            finish(evidence, truth)
+            finish(evidence, truth_of_simulated(made, mode))
 
 
 def _chosen(faults: Iterable[str], only: Sequence[str]) -> list[str]:

@@ -13,8 +13,8 @@ nvrx    nvidia-resiliency-ext's `fr_attribution` (CollectiveAnalyzer) without a 
         its own `hanging ranks`.
 
 A peer is right if ANY of its readings is right, the kind of fault aside: a person who knew which to
-take would have been. It is wrong to name ranks of a healthy job. A peer that fails or runs out of
-time names no one. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks
+take would have been (`tools.score`, by way of `adapters.py`). A peer that fails or runs out of time
+names no one. nvidia-resiliency-ext is never installed here; `--install-nvrx FOLDER` unpacks
 it, without what it depends on, for this benchmark only.
 """
 
@@ -28,14 +28,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangdoctor.model.layout import Layout
 from hangdoctor.text.ranges import number_in
-
-from .simulate import KINDS, Case, Settings, simulate
 
 NVRX = "nvidia-resiliency-ext==0.6.0"
 NVRX_FOLDER = "HANGDOCTOR_NVRX"  # environment variable: where it was unpacked
@@ -51,20 +47,6 @@ class PeerResult:
     readings: list[list[int]] = field(default_factory=list)
     took_s: float = 0.0
     detail: str = ""
-
-    def right(self, acceptable: Sequence[Sequence[int]]) -> bool:
-        """Whether one of the readings is one of the acceptable sets of ranks; naming no rank is the
-        empty set.
-        """
-        wanted = {frozenset(ranks) for ranks in acceptable}
-        return self.status != "not measured" and any(
-            frozenset(r) in wanted for r in self.readings or [[]]
-        )
-
-    def victims(self, guilty: Sequence[int]) -> list[int]:
-        """Ranks that its most careful reading names though they merely wait."""
-        smallest = min(self.readings, key=len, default=[])
-        return sorted(set(smallest) - set(guilty))
 
 
 def torch_analyzer(folder: Path, timeout_s: float = 120.0) -> PeerResult:
@@ -169,38 +151,6 @@ def read_nvrx(output: str) -> list[list[int]]:
     return [rows[0], sorted({r for row in rows for r in row})] if rows else []
 
 
-def on_case(case: Case, timeout_s: float = 120.0) -> list[PeerResult]:
-    """Both analyzers on the dumps of one simulated case, which are pickles: torch's reads nothing
-    else.
-    """
-    with tempfile.TemporaryDirectory(prefix="dumps-") as folder:
-        case.write(Path(folder))
-        return [torch_analyzer(Path(folder), timeout_s), nvrx_analyzer(Path(folder), timeout_s)]
-
-
-def table(layout: Layout, seeds: int, settings: Settings) -> Iterator[str]:
-    """How often each analyzer names the right ranks, by kind of fault: lines of a Markdown table."""
-    yield "| fault | cases | torch | nvrx |"
-    yield "|---|---|---|---|"
-    total: Counter[str] = Counter()
-    for kind in KINDS:
-        right: Counter[str] = Counter()
-        for seed in range(seeds):
-            case = simulate(kind, layout, seed, settings, in_memory=False)
-            for result in on_case(case):
-                measured = result.status != "not measured"
-                right[result.peer] += result.right([case.truth.ranks, *case.truth.alternatives])
-                right[f"{result.peer} measured"] += measured
-        total += right
-        yield _row(kind, seeds, right)
-    yield _row("all", seeds * len(KINDS), total)
-
-
-def _row(name: str, cases: int, right: Counter[str]) -> str:
-    cells = [str(right[p]) if right[f"{p} measured"] else "not measured" for p in ("torch", "nvrx")]
-    return f"| {name} | {cases} | {' | '.join(cells)} |"
-
-
 def install_nvrx(target: Path) -> None:
     """Unpack the analyzer into a folder of its own.
 
@@ -234,24 +184,12 @@ def main() -> None:
         description="Run the peers on a folder of dumps, or unpack NVIDIA's."
     )
     parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument(
-        "--simulated",
-        type=int,
-        metavar="SEEDS",
-        help="number of simulated cases of each kind to score them on",
-    )
-    parser.add_argument(
-        "--silent", type=float, default=0.0, help="share of ranks without a dump in these"
-    )
     parser.add_argument("--install-nvrx", type=Path, metavar="FOLDER")
     parser.add_argument("--timeout", type=float, default=120.0)
     args = parser.parse_args()
     if args.install_nvrx:
         install_nvrx(args.install_nvrx)
         print(f"export {NVRX_FOLDER}={args.install_nvrx}")
-    if args.simulated:
-        for line in table(Layout(dp=2, pp=2, tp=2), args.simulated, Settings(silent=args.silent)):
-            print(line, flush=True)
     if args.folder:
         for result in (
             torch_analyzer(args.folder, args.timeout),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.accuracy.adapters import of_dumps
+from benchmarks.accuracy.cases import Truth
 from benchmarks.accuracy.peers import (
     PeerResult,
     _run,
@@ -14,7 +16,9 @@ from benchmarks.accuracy.peers import (
     read_torch,
     torch_analyzer,
 )
+from benchmarks.accuracy.score import Result
 from benchmarks.accuracy.simulate import simulate
+from benchmarks.accuracy.tools import Tool, score
 from hangdoctor.model.layout import Layout
 
 
@@ -48,14 +52,28 @@ def test_the_rows_of_the_table() -> None:
     assert read_nvrx("nothing") == []
 
 
+def scored(result: PeerResult, ranks: list[int], *alternatives: list[int]) -> Result:
+    truth = Truth(
+        "dump files",
+        "simulated",
+        "any",
+        8,
+        ranks,
+        [],
+        hang=bool(ranks),
+        alternatives=[*alternatives],
+    )
+    return score(Tool(result.peer, ""), of_dumps(result), truth)
+
+
 def test_any_right_reading_counts() -> None:
     result = PeerResult("torch", "ok", [[3, 4], [3]])
-    assert result.right([[3]]) and result.right([[1], [3, 4]]) and not result.right([[4]])
-    assert result.victims([3]) == [] and result.victims([4]) == [3]
-    assert PeerResult("torch", "timeout").right([[]]) and not PeerResult("torch", "timeout").right(
-        [[1]]
-    )
-    assert not PeerResult("nvrx", "not measured").right([[]])
+    assert scored(result, [3]).exact and scored(result, [1], [3, 4]).exact
+    assert not scored(result, [4]).exact
+    assert not scored(result, [3]).victim and scored(result, [4]).victim
+    none = PeerResult("torch", "timeout")
+    assert scored(none, []).exact and not scored(none, [1]).exact
+    assert not scored(PeerResult("nvrx", "not measured"), []).exact
 
 
 def test_an_analyzer_that_does_not_end_is_ended() -> None:
@@ -75,4 +93,4 @@ def test_torchs_analyzer_reads_simulated_dumps(tmp_path: Path) -> None:
     if result.status == "not measured":
         pytest.skip(result.detail)
     assert result.status == "ok", result.detail
-    assert result.right([case.truth.ranks])
+    assert scored(result, case.truth.ranks).exact
