@@ -208,7 +208,7 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
     seen = [r for r in named if not scene.lost(r)]
     if not seen:
         # Their hosts have enqueued so much that the record of where their devices are was
-        # overwritten: they may wait themselves, and of twelve simulated ones two were to blame.
+        # overwritten: they may wait themselves, and of thirteen simulated ones two were to blame.
         ends.notes.append(_note_on(Remark.BEYOND_RECORDS, named, missed))
         return []
     named = seen  # the others answered, and may wait themselves
