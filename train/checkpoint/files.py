@@ -115,11 +115,13 @@ def saved_in(folder: Path) -> list[Saved]:
 def candidates(folder: Path) -> list[Saved]:
     """What a training may go on from, the best first, torn ones included.
 
-    `latest` decides; where it is torn, one before it takes its place. A training that went back has
-    left what was saved between: those that are older than one with a lower number.
+    `latest` decides, whatever the clocks of the nodes that saved; where it is torn, one before it
+    takes its place. A training that went back has left what was saved between: those that are older
+    than one with a lower number.
     """
     saved, last = saved_in(folder), latest(folder)
-    return [s for s in saved if (last < 0 or s.iteration <= last) and not _is_left(s, saved)]
+    before = [s for s in saved if last < 0 or s.iteration <= last]
+    return [s for s in before if s.iteration == last or not _is_left(s, saved)]
 
 
 def _is_left(one: Saved, saved: list[Saved]) -> bool:
