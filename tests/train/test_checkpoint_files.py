@@ -74,7 +74,7 @@ def test_what_latest_names_is_taken_though_the_node_that_saved_it_has_a_late_clo
     for iteration, at in ((2, 1000.0), (4, 1600.0), (6, 1100.0)):
         monkeypatch.setattr(files.time, "time", lambda at=at: at)
         make(tmp_path, iteration)
-    assert [s.iteration for s in files.candidates(tmp_path)][0] == 6
+    assert next(s.iteration for s in files.candidates(tmp_path)) == 6
 
 
 def test_a_latest_whose_folder_is_gone_still_says_how_far_it_was(tmp_path) -> None:
