@@ -225,6 +225,22 @@ def test_which_job_is_shown() -> None:
         job_choice.select_job([], "a")
 
 
+def test_which_zombie_was_which_rank() -> None:
+    """Ranks 0, 2 and 3 of six live; the launcher has other dead children too."""
+    ranks = [found(10 + n, n, started=100.0 + n) for n in (0, 2, 3)]
+    gone = [1, 4, 5]
+    match = lost_ranks.match
+    assert match(gone, ranks, [(101.0, 7), (104.0, 8), (105.0, 9)]) == {1: 7, 4: 8, 5: 9}
+    older, later = (50.0, 5), (900.0, 6)
+    assert match(gone, ranks, [older, (101.0, 7)]) == {1: 7}
+    assert match(gone, ranks, [older, (101.0, 7), later]) == {1: 7}, "as many, and not they"
+    every = [older, (101.0, 7), (104.0, 8), (105.0, 9), later]
+    assert match(gone, ranks, every) == {1: 7, 4: 8, 5: 9}
+    assert match(gone, ranks, [(100.5, 6), (101.0, 7)]) == {}, "two, and one rank is missing"
+    assert match([1], ranks, [(99.0, 4)]) == {1: 4}, "started in another order"
+    assert match([1], ranks, []) == {}
+
+
 def test_which_ranks_are_expected_on_a_host() -> None:
     slurm = {"SLURM_GTIDS": "4,5,x,-1"}
     assert lost_ranks._expected([found(1, 4, environ=slurm, world_size=8)]) == {4, 5}
