@@ -33,8 +33,8 @@ from .model.context import ModelContext, padded_vocab
 from .model.layers import attention_flavour
 from .random_state import RandomState
 from .schedule import batch_size, learning_rate
-from .state import TrainState
 from .topology import Topology, build_topology
+from .train_state import TrainState
 from .validate import Machine, check
 
 

@@ -61,7 +61,7 @@ def command(
     diagnosis = diagnose(capture, lenient=True)
     saved = paths[0] if paths and bundle.is_bundle(Path(paths[0])) else ""
     if bundle_dir:
-        from ..report.terminal import plain
+        from ..report.terminal_report import plain
 
         saved = str(
             bundle.save(

@@ -238,7 +238,7 @@ def keep(
     capture: JobCapture, diagnosis: Diagnosis, wanted: object, seconds: float = _SAVE_S
 ) -> tuple[str, BundleError | None]:
     """(path of the bundle, "") or ("", what went wrong)."""
-    from ..report.terminal import plain
+    from ..report.terminal_report import plain
 
     path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
     try:

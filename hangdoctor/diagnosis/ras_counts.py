@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ..model.ras import RasCommunicator, RasCounts, RasReport
+from ..model.ras_report import RasCommunicator, RasCounts, RasReport
 from .case import Case
 
 REPEATED_S = 2.0  # between two snapshots that show what moved

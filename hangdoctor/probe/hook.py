@@ -59,7 +59,7 @@ def when_imported() -> None:
 def wrap_now() -> None:
     """Put all wrappers in place; an error leaves the job without them."""
     try:
-        from .state import probe
+        from .process_probe import probe
     except Exception as error:  # a package half copied, a Python without a module of its library
         if not is_ours(error):
             raise
@@ -72,7 +72,7 @@ def wrap_now() -> None:
 
 def _wrap() -> None:
     from . import call_outcomes, recorder, signatures, steps, torchnames, wrap, wrap_waits
-    from .state import probe
+    from .process_probe import probe
 
     module = torchnames.c10d()
     if module is None or getattr(module, "_hangdoctor_wrapped", False):

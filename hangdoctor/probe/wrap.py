@@ -22,10 +22,10 @@ from .call_forms import form_of
 from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
+from .process_probe import probe
 from .record_core import Thread
 from .recorder import Recorder, Token, global_rank, local
 from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
-from .state import probe
 from .wrap_waits import coalescing
 
 Function = Callable[..., Any]

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.ranks import ROOT, SMALL, free_port, ranks
+from tests.support.trainer_ranks import ROOT, SMALL, free_port, ranks
 
 torch = pytest.importorskip("torch")
 

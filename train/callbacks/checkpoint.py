@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..checkpoint.store import Store
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 class Checkpoint(Callback):

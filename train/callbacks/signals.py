@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 class Signals(Callback):

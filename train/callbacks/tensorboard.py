@@ -9,7 +9,7 @@ from typing import Any
 from ..config import Config
 from ..loop import Callback, Trainer
 from ..options import ConfigError
-from ..state import Step
+from ..train_state import Step
 from .log import Window, throughput
 
 

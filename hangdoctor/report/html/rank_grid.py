@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...model.layout import Layout
-from .ranks import Rank
+from .rank_details import Rank
 
 
 class Line(Struct):

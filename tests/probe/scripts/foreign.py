@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hangdoctor import probe
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import retention
-from hangdoctor.probe.state import probe as state
+from hangdoctor.probe.process_probe import probe as state
 from hangdoctor.readers.blackbox import read_box
 from tests.support.forked import each, leave
 

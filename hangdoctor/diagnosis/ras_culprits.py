@@ -7,7 +7,7 @@ communicator's own: they are the job's where the communicator spans the job.
 from __future__ import annotations
 
 from ..model.diagnosis import Where
-from ..model.ras import RasCommunicator, RasProcess, RasRank, RasReport
+from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
