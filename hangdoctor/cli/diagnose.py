@@ -65,10 +65,14 @@ def command(
 
         saved = str(
             bundle.save(
-                Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()
+                Path(bundle_dir),
+                capture,
+                diagnosis,
+                plain(diagnosis),
+                command=bundle.command_line(),
             )
         )
-    deliver(diagnosis, json_file, quiet, no_color, Shown(saved, full))
+    deliver(diagnosis, json_file, quiet, no_color, shown=Shown(saved, full))
     exit_with(diagnosis, exit_code)
 
 
@@ -93,7 +97,7 @@ def load_job(jobid: str, paths: list[Path]) -> JobCapture:
         capture.logs = JobLogs()
     job_logs.with_account(
         capture.logs, f"Slurm's account of job {jobid}", account.sentence(), account.facts(),
-        account.ended,
+        at=account.ended,
     )  # fmt: skip
     if not account.over:
         capture.notes.append(

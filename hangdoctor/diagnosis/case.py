@@ -64,7 +64,7 @@ def open_case(capture: JobCapture) -> Case:
         views,
         world,
         silent,
-        absent,
+        absent=absent,
         alive=alive,
         gone=[v for v in views if v.gone],
         waiting=[v for v in alive if v.waits and not v.stopped],

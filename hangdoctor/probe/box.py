@@ -130,9 +130,8 @@ class BoxWriter:
         at = begin + index * width
         # No check while it changes: a reader takes no entry that is half of one group and half of another.
         struct.pack_into("<I", self.map, at + fmt.GROUP_CHECK, 0)
-        fmt.GROUP.pack_into(
-            self.map, at, raw, size, *ids, instance, 0, int.from_bytes(raw[:4], "little")
-        )
+        entry = raw, size, *ids, instance, 0, int.from_bytes(raw[:4], "little")
+        fmt.GROUP.pack_into(self.map, at, *entry)
         if index == self._groups_used:
             self._groups_used = index + 1
             self.put(fmt.H_GROUPS_USED, self._groups_used)
@@ -148,9 +147,8 @@ class BoxWriter:
     def add_thread(self, index: int, tid: int, name: str) -> int:
         """Take one slot of the thread table; returns the index in `words` where it begins."""
         begin, _, width = self.regions["threads"]
-        fmt.THREAD.pack_into(
-            self.map, begin + index * width, tid, 0, 0, 0, name.encode("utf-8", "replace")[:31]
-        )
+        entry = tid, 0, 0, 0, name.encode("utf-8", "replace")[:31]
+        fmt.THREAD.pack_into(self.map, begin + index * width, *entry)
         return (begin + index * width) // 8
 
     def inline(self, record_byte: int, text: str) -> None:

@@ -101,6 +101,7 @@ def is_constant(op: Any) -> bool:
 
 
 def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
+    """By shape and dtype of the tensor, and the reduce operation."""
     if (
         type(tensor) in _plain and not _modes()
     ):  # spelled out: this is the one that trainings call most
@@ -111,6 +112,7 @@ def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = 
 def all_reduce_coalesced(
     tensors: Any, op: Any = None, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the tensors, dtype of the first, and the reduce operation."""
     return (
         ("all_reduce_coalesced", *_of_list(tensors), _reduce(op)),
         group,
@@ -128,30 +130,35 @@ def reduce(
     async_op: bool = False,
     group_dst: Any = None,
 ) -> Described:
+    """By shape and dtype of the tensor, and the reduce operation; root `dst`."""
     return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op is True
 
 
 def broadcast(
     tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None
 ) -> Described:
+    """By shape and dtype of the tensor; root `src`."""
     return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op is True
 
 
 def all_gather(
     tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shape and dtype of the input, without the shape where outputs are uneven."""
     return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op is True
 
 
 def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shape and dtype of the input."""
     return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op is True
 
 
 def all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the inputs and dtype of the first."""
     return (
         ("all_gather_coalesced", *_of_list(input_tensor_list), ""),
         group,
@@ -165,6 +172,7 @@ def gather(
     tensor: Any, gather_list: Any = None, dst: Any = None, group: Any = None, async_op: bool = False,
     group_dst: Any = None,
 ) -> Described:  # fmt: skip
+    """By shape and dtype of the input; root `dst`, 0 by default."""
     return (
         ("gather", *_of(tensor), ""),
         group,
@@ -178,6 +186,7 @@ def scatter(
     tensor: Any, scatter_list: Any = None, src: Any = None, group: Any = None, async_op: bool = False,
     group_src: Any = None,
 ) -> Described:  # fmt: skip
+    """By shape and dtype of the output, which every member has; root `src`, 0 by default."""
     # The output, which every member has; only the root has inputs.
     return (
         ("scatter", *_of(tensor), ""),
@@ -191,6 +200,7 @@ def scatter(
 def reduce_scatter(
     output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the inputs, dtype of the first, and the reduce operation."""
     return (
         ("reduce_scatter", *_of_list(input_list), _reduce(op)),
         group,
@@ -203,6 +213,7 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shape and dtype of the input, and the reduce operation."""
     return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op is True
 
 
@@ -210,6 +221,7 @@ def all_to_all_single(
     output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None,
     async_op: bool = False,
 ) -> Described:  # fmt: skip
+    """By shape and dtype of the input, without the shape where splits are given."""
     shape, dtype = _of(input)
     if _uneven(output_split_sizes) or _uneven(input_split_sizes):
         shape = ""  # members may differ rightly
@@ -219,6 +231,7 @@ def all_to_all_single(
 def all_to_all(
     output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the inputs where all are even, and their dtype."""
     shapes, dtype = _of_list(input_tensor_list)
     outputs, _ = _of_list(output_tensor_list)
     even = shapes == outputs and len(set(shapes[1] if shapes else ())) == 1
@@ -226,16 +239,19 @@ def all_to_all(
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Described:
+    """By its name alone."""
     return ("barrier", "", "", ""), group, None, None, async_op is True
 
 
 def monitored_barrier(
     group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
 ) -> Described:
+    """By its name alone."""
     return ("monitored_barrier", "", "", ""), group, None, None, False
 
 
 def all_gather_object(object_list: Any, obj: Any, group: Any = None) -> Described:
+    """By its name alone: objects may differ."""
     return ("all_gather_object", "", "", ""), group, None, None, False
 
 
@@ -246,12 +262,14 @@ def gather_object(
     group: Any = None,
     group_dst: Any = None,
 ) -> Described:
+    """By its name alone: objects may differ; root `dst`, 0 by default."""
     return ("gather_object", "", "", ""), group, _or_zero(dst, group_dst), group_dst, False
 
 
 def broadcast_object_list(
     object_list: Any, src: Any = None, group: Any = None, device: Any = None, group_src: Any = None
 ) -> Described:
+    """By its name alone: objects may differ; root `src`, 0 by default."""
     return ("broadcast_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
 
 
@@ -259,34 +277,40 @@ def scatter_object_list(
     scatter_object_output_list: Any, scatter_object_input_list: Any = None, src: Any = None, group: Any = None,
     group_src: Any = None,
 ) -> Described:  # fmt: skip
+    """By its name alone: objects may differ; root `src`, 0 by default."""
     return ("scatter_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
 
 
 def send(
     tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
 ) -> Described:
+    """By shape and dtype; the peer `dst` is in the place of the root."""
     return ("send", *_of(tensor), ""), group, dst, group_dst, False
 
 
 def recv(
     tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
 ) -> Described:
+    """By shape and dtype; the peer `src` is in the place of the root."""
     return ("recv", *_of(tensor), ""), group, src, group_src, False
 
 
 def isend(
     tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
 ) -> Described:
+    """As `send`, without waiting."""
     return ("send", *_of(tensor), ""), group, dst, group_dst, True
 
 
 def irecv(
     tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
 ) -> Described:
+    """As `recv`, without waiting."""
     return ("recv", *_of(tensor), ""), group, src, group_src, True
 
 
 def destroy_process_group(group: Any = None) -> Described:
+    """By its name alone."""
     return ("destroy_process_group", "", "", ""), group, None, None, False
 
 

@@ -47,7 +47,9 @@ def _collective(function: Function, describe: Describe) -> Function:
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         try:
-            entered = recorder.enter(thread, describe, args, kwargs, _frame().f_back or _frame())
+            entered = recorder.enter(
+                thread, describe, args, kwargs, frame=_frame().f_back or _frame()
+            )
         except Exception as error:
             probe.fail(error)
             entered = None
@@ -92,10 +94,10 @@ def _in_c(
     def like(*args: Any, **kwargs: Any) -> Any:
         return made(*args, **kwargs)  # of a copy, by whoever makes functions out of functions' code
 
+    functions = like, function, recorded
     helpers = _this_thread, _came_back, refused, global_rank
-    made: Function = hot.native.Function(
-        like, function, recorded, probe, describe, helpers, *form_of(describe, direction)
-    )
+    form = form_of(describe, direction)
+    made: Function = hot.native.Function(*functions, probe, describe, helpers, *form)
     return made
 
 

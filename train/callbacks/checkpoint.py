@@ -8,6 +8,8 @@ from ..train_state import Step
 
 
 class Checkpoint(Callback):
+    """Saves at each interval and at the end."""
+
     def __init__(self, store: Store) -> None:
         self.store = store
 

@@ -14,6 +14,12 @@ from .log import Window, throughput
 
 
 class Tensorboard(Callback):
+    """Writes the events of each step to a folder.
+
+    Raises:
+        ConfigError: the package tensorboard is missing.
+    """
+
     def __init__(self, folder: str, vocab: int) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter

@@ -233,7 +233,7 @@ def _first_death(scene: Scene) -> First | None:
     story = LoggedDeath(End(first.code, int(memory)), someone(first), memory)
     known = bool(ranks or nodes)
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
-    finding = Finding("dead", ranks, story, sure(ground), nodes)
+    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, [*alike, *kills], known)
 
 
@@ -301,7 +301,7 @@ def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
     nodes = scene.places(ranks, kills)
     story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(kills[0]), memory=True)
     ground = Ground.LOG_DEATH if ranks or nodes else Ground.LOG_DEATH_SOMEONE
-    finding = Finding("dead", ranks, story, sure(ground), nodes)
+    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, list(kills), bool(ranks or nodes))
 
 

@@ -63,7 +63,7 @@ def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
             continue
         differs_here = differing(own, _relative(scene, here))
         if differs_here and not differing(own, _relative(scene, following)):
-            return _left_out(scene, rank, other, mine, here)
+            return _left_out(scene, rank, other, mine, theirs=here)
     return on_its_way(scene, rank, mine, instance)
 
 
@@ -92,7 +92,7 @@ def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> 
         followed += any(_call(op) == _call(mine) for op in way)
     if followed < 2:
         return None
-    return _left_out(scene, rank, other, mine, here)
+    return _left_out(scene, rank, other, mine, theirs=here)
 
 
 def _call(op: Operation) -> tuple[str, str]:

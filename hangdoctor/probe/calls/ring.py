@@ -135,14 +135,8 @@ class Ring:
         index = len(self._codes)
         if index >= room:
             return fmt.NO_CODE
-        fmt.CODE.pack_into(
-            self.map,
-            begin + index * width,
-            self._text(file),
-            self._text(name),
-            line,
-            self._text(module),
-        )
+        entry = self._text(file), self._text(name), line, self._text(module)
+        fmt.CODE.pack_into(self.map, begin + index * width, *entry)
         self._codes[key] = index
         self.header(fmt.H_CODES_USED, index + 1)
         return index
@@ -173,9 +167,8 @@ class Ring:
         self._next_thread += 1
         head = self.words[self._head]
         raw = name.encode("utf-8", "replace")[:31]
-        fmt.THREAD.pack_into(
-            self.map, fmt.HEADER_BYTES + index * fmt.THREAD.size, tid, head, 0, 0, raw
-        )
+        entry = tid, head, 0, 0, raw
+        fmt.THREAD.pack_into(self.map, fmt.HEADER_BYTES + index * fmt.THREAD.size, *entry)
         self._threads[tid], self.owners[index] = index, tid
         self.header(fmt.H_THREADS_USED, min(self._next_thread, fmt.THREADS))
         return index

@@ -85,7 +85,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
         "command": _command(folder),
         "sources": _SOURCES,
         "wheres": [_where(c) for c in diagnosis.causes],
-        "data": _data(diagnosis, capture, layout, names, all_ranks),
+        "data": _data(diagnosis, capture, layout, names, all_ranks=all_ranks),
     }
     return _render(context).encode()
 
