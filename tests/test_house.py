@@ -105,21 +105,70 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "dump diagnose run agent collect sidecar top trace report preflight incidents clean completion demo".split()
     )
     assert flags_of("dump") == COMMON | {
-        "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
-        "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump", "--full",
-    }  # fmt: skip
+        "--local",
+        "--pid",
+        "--jobid",
+        "--hostfile",
+        "--pbs",
+        "--job",
+        "--user",
+        "--settle",
+        "--timeout",
+        "--native",
+        "--blocking",
+        "--python",
+        "--remote-shell",
+        "--bundle",
+        "--no-bundle",
+        "--nccl-dump",
+        "--full",
+    }
     assert flags_of("diagnose") == COMMON | {"--bundle", "--jobid", "--full"}
     assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration", "--quiet"}
     assert flags_of("agent") == {
-        "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
-    }  # fmt: skip
+        "--once",
+        "--folder",
+        "--collector",
+        "--via",
+        "--insecure",
+        "--jobid",
+        "--job",
+        "--node",
+        "--interval",
+        "--linger",
+        "--spool",
+    }
     watch = {
-        "--folder", "--job", "--bind", "--stall-after", "--slow-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once",
-        "--web", "--web-anywhere", "--web-host", "--metrics-ranks", "--metrics-token", "--metrics-open",
-    }  # fmt: skip
+        "--folder",
+        "--job",
+        "--bind",
+        "--stall-after",
+        "--slow-after",
+        "--settle",
+        "--capture-timeout",
+        "--config",
+        "--dry-run",
+        "--once",
+        "--web",
+        "--web-anywhere",
+        "--web-host",
+        "--metrics-ranks",
+        "--metrics-token",
+        "--metrics-open",
+    }
     assert flags_of("top") == {
-        "--jobid", "--collector", "--local", "--folder", "--token-file", "--job", "--once", "--json", "--interval", "--filter", "--no-color",
-    }  # fmt: skip
+        "--jobid",
+        "--collector",
+        "--local",
+        "--folder",
+        "--token-file",
+        "--job",
+        "--once",
+        "--json",
+        "--interval",
+        "--filter",
+        "--no-color",
+    }
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}

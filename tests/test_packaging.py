@@ -177,12 +177,13 @@ def test_each_installs_into_an_empty_environment_and_runs(
     )
     assert "8-rank" in run(program, "demo", "--help", env=environment()).stdout
     found = run(
-        str(python), "-c",
+        str(python),
+        "-c",
         "import hangdoctor; print(hangdoctor.__file__)\n"
         "from hangdoctor.probe.calls import hooks; from hangdoctor.probe import record_core\n"
         "print(hooks.extension() is not None, record_core.native is not None)",
         env=environment(),
-    ).stdout.split()  # fmt: skip
+    ).stdout.split()
     built = str(has_compiler() and prepare is None)
     assert found == [str(site / "hangdoctor" / "__init__.py"), built, built]
 

@@ -96,9 +96,12 @@ def load_job(jobid: str, paths: list[Path]) -> JobCapture:
     if capture.logs is None:
         capture.logs = JobLogs()
     job_logs.with_account(
-        capture.logs, f"Slurm's account of job {jobid}", account.sentence(), account.facts(),
+        capture.logs,
+        f"Slurm's account of job {jobid}",
+        account.sentence(),
+        account.facts(),
         at=account.ended,
-    )  # fmt: skip
+    )
     if not account.over:
         capture.notes.append(
             f"job {jobid} is {account.state.lower()}: hangdoctor dump --jobid {jobid} sees its processes"

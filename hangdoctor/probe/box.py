@@ -66,13 +66,24 @@ class BoxWriter:
         rank, world, local_rank = ranks_from(os.environ)
         wall, mono = time.time_ns(), time.monotonic_ns()
         for place, value in (
-            (fmt.H_VERSION, fmt.VERSION), (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES), (fmt.H_FILE_BYTES, size),
-            (fmt.H_PID, self.pid), (fmt.H_RANK, rank), (fmt.H_WORLD, world), (fmt.H_LOCAL_RANK, local_rank),
-            (fmt.H_STARTED_TICKS, start_ticks()), (fmt.H_BOOT_ID, boot_id()),
-            (fmt.H_CREATED_WALL, wall), (fmt.H_CREATED_MONO, mono), (fmt.H_BEAT_WALL, wall), (fmt.H_BEAT_MONO, mono),
-            (fmt.H_STATE, fmt.RUNNING), (fmt.H_ITERATION, -1), (fmt.H_MICRO_BATCH, -1),
+            (fmt.H_VERSION, fmt.VERSION),
+            (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES),
+            (fmt.H_FILE_BYTES, size),
+            (fmt.H_PID, self.pid),
+            (fmt.H_RANK, rank),
+            (fmt.H_WORLD, world),
+            (fmt.H_LOCAL_RANK, local_rank),
+            (fmt.H_STARTED_TICKS, start_ticks()),
+            (fmt.H_BOOT_ID, boot_id()),
+            (fmt.H_CREATED_WALL, wall),
+            (fmt.H_CREATED_MONO, mono),
+            (fmt.H_BEAT_WALL, wall),
+            (fmt.H_BEAT_MONO, mono),
+            (fmt.H_STATE, fmt.RUNNING),
+            (fmt.H_ITERATION, -1),
+            (fmt.H_MICRO_BATCH, -1),
             (fmt.H_STRINGS_USED, self._strings_used),
-        ):  # fmt: skip
+        ):
             self.put(place, value)
         for name in ("threads", "groups", "strings", "ring"):
             offset, how = getattr(fmt, f"H_{name.upper()}")

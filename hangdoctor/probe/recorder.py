@@ -17,8 +17,9 @@ from . import record_core as hot
 from . import torchnames
 from .box import BoxWriter
 from .group_table import GroupEntry, Groups
+from .odd_calls import describe_otherwise
 from .record_core import Core, Thread
-from .signatures import Describe, NotAnOperation, describe_otherwise, is_constant, render
+from .signatures import Describe, NotAnOperation, is_constant, render
 from .sites import Sites
 
 _HANDLES_MAX = 65536

@@ -11,11 +11,10 @@ of the job's modes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from . import torchnames
-from .whose_error import is_ours
 
 Described = tuple[tuple[Any, ...], Any, Any, Any, bool]
 Describe = Callable[..., Described]
@@ -102,10 +101,11 @@ def is_constant(op: Any) -> bool:
 
 def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
     """By shape and dtype of the tensor, and the reduce operation."""
-    if (
-        type(tensor) in _plain and not _modes()
-    ):  # spelled out: this is the one that trainings call most
-        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op is True  # fmt: skip
+    # Spelled out: this is the one that trainings call most.
+    if type(tensor) in _plain and not _modes():
+        reduction = _reduce_names.get(id(op)) or _reduce(op)
+        key = ("all_reduce", tensor.shape, tensor.dtype, reduction)
+        return key, group, None, None, async_op is True
     return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op is True
 
 
@@ -169,29 +169,37 @@ def all_gather_coalesced(
 
 
 def gather(
-    tensor: Any, gather_list: Any = None, dst: Any = None, group: Any = None, async_op: bool = False,
+    tensor: Any,
+    gather_list: Any = None,
+    dst: Any = None,
+    group: Any = None,
+    async_op: bool = False,
     group_dst: Any = None,
-) -> Described:  # fmt: skip
+) -> Described:
     """By shape and dtype of the input; root `dst`, 0 by default."""
     return (
         ("gather", *_of(tensor), ""),
         group,
-        _or_zero(dst, group_dst),
+        or_zero(dst, group_dst),
         group_dst,
         async_op is True,
     )
 
 
 def scatter(
-    tensor: Any, scatter_list: Any = None, src: Any = None, group: Any = None, async_op: bool = False,
+    tensor: Any,
+    scatter_list: Any = None,
+    src: Any = None,
+    group: Any = None,
+    async_op: bool = False,
     group_src: Any = None,
-) -> Described:  # fmt: skip
+) -> Described:
     """By shape and dtype of the output, which every member has; root `src`, 0 by default."""
     # The output, which every member has; only the root has inputs.
     return (
         ("scatter", *_of(tensor), ""),
         group,
-        _or_zero(src, group_src),
+        or_zero(src, group_src),
         group_src,
         async_op is True,
     )
@@ -218,9 +226,13 @@ def reduce_scatter_tensor(
 
 
 def all_to_all_single(
-    output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None,
+    output: Any,
+    input: Any,
+    output_split_sizes: Any = None,
+    input_split_sizes: Any = None,
+    group: Any = None,
     async_op: bool = False,
-) -> Described:  # fmt: skip
+) -> Described:
     """By shape and dtype of the input, without the shape where splits are given."""
     shape, dtype = _of(input)
     if _uneven(output_split_sizes) or _uneven(input_split_sizes):
@@ -263,22 +275,25 @@ def gather_object(
     group_dst: Any = None,
 ) -> Described:
     """By its name alone: objects may differ; root `dst`, 0 by default."""
-    return ("gather_object", "", "", ""), group, _or_zero(dst, group_dst), group_dst, False
+    return ("gather_object", "", "", ""), group, or_zero(dst, group_dst), group_dst, False
 
 
 def broadcast_object_list(
     object_list: Any, src: Any = None, group: Any = None, device: Any = None, group_src: Any = None
 ) -> Described:
     """By its name alone: objects may differ; root `src`, 0 by default."""
-    return ("broadcast_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
+    return ("broadcast_object_list", "", "", ""), group, or_zero(src, group_src), group_src, False
 
 
 def scatter_object_list(
-    scatter_object_output_list: Any, scatter_object_input_list: Any = None, src: Any = None, group: Any = None,
+    scatter_object_output_list: Any,
+    scatter_object_input_list: Any = None,
+    src: Any = None,
+    group: Any = None,
     group_src: Any = None,
-) -> Described:  # fmt: skip
+) -> Described:
     """By its name alone: objects may differ; root `src`, 0 by default."""
-    return ("scatter_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
+    return ("scatter_object_list", "", "", ""), group, or_zero(src, group_src), group_src, False
 
 
 def send(
@@ -314,74 +329,20 @@ def destroy_process_group(group: Any = None) -> Described:
     return ("destroy_process_group", "", "", ""), group, None, None, False
 
 
-def describe_known(
-    describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Described | None:
-    """Describe a call with parameters that this torch has and this file has not; None if it is not
-    a valid call.
-    """
-    code = describe.__code__
-    names = code.co_varnames[: code.co_argcount]
-    try:
-        return describe(*args[: len(names)], **{k: v for k, v in kwargs.items() if k in names})
-    except TypeError:
-        return None
-
-
-def describe_otherwise(
-    describe: Describe, args: Sequence[Any], kwargs: dict[str, Any], error: Exception
-) -> Described | None:
-    """What can be told of a call that `describe` fails on: without shapes at worst. None if torch
-    will refuse it as well.
-
-    Raises:
-        Exception: `error`, when it is the job's.
-    """
-    if not is_ours(error):
-        raise error
-    trace = error.__traceback__
-    if (
-        isinstance(error, TypeError) and trace is not None and trace.tb_next is None
-    ):  # at the call of `describe` itself
-        try:
-            return describe_known(describe, args, kwargs)
-        except Exception as second:
-            if not is_ours(second):
-                raise
-    return _bare(describe, args, kwargs)
-
-
-def _bare(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]) -> Described:
-    """The operation with its group and root, and nothing of its tensors."""
-    code = describe.__code__
-    names = code.co_varnames[: code.co_argcount]
-    given = dict(zip(names, args, strict=False)) | {
-        name: value for name, value in kwargs.items() if name in names
-    }
-    root = given.get("src", given.get("dst"))
-    group_root = given.get("group_src", given.get("group_dst"))
-    op = describe.__name__
-    if op in ("gather", "scatter"):
-        root = _or_zero(root, group_root)
-    asynchronous = op in ("isend", "irecv") or given.get("async_op") is True
-    return (_RECORDED.get(op, op), "", "", ""), given.get("group"), root, group_root, asynchronous
-
-
-_RECORDED = {"isend": "send", "irecv": "recv"}
-
-
-def _or_zero(root: Any, group_root: Any) -> Any:
+def or_zero(root: Any, group_root: Any) -> Any:
+    """The root of a call that names none: rank 0."""
     return 0 if root is None and group_root is None else root
 
 
 COLLECTIVES: dict[str, Describe] = {
     f.__name__: f
     for f in (
-        all_reduce, all_reduce_coalesced, reduce, broadcast, all_gather, all_gather_into_tensor, all_gather_coalesced,
-        gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all_single, all_to_all, barrier,
-        all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
+        *(all_reduce, all_reduce_coalesced, reduce, broadcast),
+        *(all_gather, all_gather_into_tensor, all_gather_coalesced, gather, scatter),
+        *(reduce_scatter, reduce_scatter_tensor, all_to_all_single, all_to_all, barrier),
+        *(all_gather_object, gather_object, broadcast_object_list, scatter_object_list),
     )
-}  # fmt: skip
+}
 # New names of the same operation; recorded under the one that most versions have. Older ones (_all_gather_base) call these,
 # and their deprecation blames the caller's line, which a frame of ours in between would hide.
 COLLECTIVES |= {

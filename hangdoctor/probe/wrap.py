@@ -22,10 +22,11 @@ from .call_forms import form_of
 from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
+from .odd_calls import describe_otherwise
 from .process_probe import probe
 from .record_core import Thread
 from .recorder import Recorder, Token, global_rank, local
-from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
+from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation
 from .wrap_waits import coalescing
 
 Function = Callable[..., Any]

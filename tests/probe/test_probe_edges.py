@@ -22,6 +22,7 @@ import pytest
 from hangdoctor.probe import (
     call_forms,
     identity,
+    odd_calls,
     process_probe,
     retention,
     signatures,
@@ -118,7 +119,7 @@ def test_an_exception_of_the_jobs_in_the_second_attempt_is_the_jobs() -> None:
     code = "try:\n    describe(1, 2)\nexcept TypeError as error:\n    kept = error"
     exec(compile(code, signatures.__file__, "exec"), space)
     with pytest.raises(ValueError, match="of the job's"):
-        signatures.describe_otherwise(describe, (1, 2), {}, space["kept"])
+        odd_calls.describe_otherwise(describe, (1, 2), {}, space["kept"])
 
 
 def test_what_is_counted_by_name_and_a_boot_without_a_number(

@@ -48,9 +48,9 @@ def _parted(scene: Scene, awaited: Unanswered, found: list[Unanswered]) -> Diver
     """What the awaited rank called, or where it is, in the place of what its like called."""
     rank, op = awaited.peer, awaited.op
     own = next((u for u in found if u.rank == rank), None)
-    like = own.like if own is not None else _corresponding(
-        scene, awaited.rank, awaited.like, op.group, peer=rank
-    )  # fmt: skip
+    like = own.like if own is not None else None
+    if own is None:
+        like = _corresponding(scene, awaited.rank, awaited.like, op.group, peer=rank)
     if like is None:
         return None
     peer = _corresponding(scene, rank, like, op.group, peer=awaited.rank)

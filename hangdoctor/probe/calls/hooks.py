@@ -103,9 +103,13 @@ class Monitoring:
         events = _monitoring.events
         source: Any = self._module or self._python
         local = {
-            events.PY_START: source.on_call, events.PY_RESUME: source.on_call, events.PY_THROW: source.on_throw,
-            events.PY_RETURN: source.on_return, events.PY_YIELD: source.on_return, events.PY_UNWIND: source.on_unwind,
-        }  # fmt: skip
+            events.PY_START: source.on_call,
+            events.PY_RESUME: source.on_call,
+            events.PY_THROW: source.on_throw,
+            events.PY_RETURN: source.on_return,
+            events.PY_YIELD: source.on_return,
+            events.PY_UNWIND: source.on_unwind,
+        }
         wanted = 0
         for event, callback in local.items():
             _monitoring.register_callback(self._tool, event, callback)

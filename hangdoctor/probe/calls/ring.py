@@ -75,11 +75,22 @@ class Ring:
     def _write_header(self, size: int, rank: int, world: int) -> None:
         wall, mono = time.time_ns(), time.monotonic_ns()
         for place, value in (
-            (fmt.H_VERSION, fmt.VERSION), (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES), (fmt.H_FILE_BYTES, size),
-            (fmt.H_PID, self.pid), (fmt.H_RANK, rank), (fmt.H_WORLD, world), (fmt.H_STARTED_TICKS, start_ticks()),
-            (fmt.H_BOOT_ID, boot_id()), (fmt.H_MADE_WALL, wall), (fmt.H_MADE_MONO, mono), (fmt.H_NOW_WALL, wall),
-            (fmt.H_NOW_MONO, mono), (fmt.H_STATE, fmt.STOPPED), (fmt.H_FROM_ITERATION, -1), (fmt.H_TEXTS_USED, self._texts_used),
-        ):  # fmt: skip
+            (fmt.H_VERSION, fmt.VERSION),
+            (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES),
+            (fmt.H_FILE_BYTES, size),
+            (fmt.H_PID, self.pid),
+            (fmt.H_RANK, rank),
+            (fmt.H_WORLD, world),
+            (fmt.H_STARTED_TICKS, start_ticks()),
+            (fmt.H_BOOT_ID, boot_id()),
+            (fmt.H_MADE_WALL, wall),
+            (fmt.H_MADE_MONO, mono),
+            (fmt.H_NOW_WALL, wall),
+            (fmt.H_NOW_MONO, mono),
+            (fmt.H_STATE, fmt.STOPPED),
+            (fmt.H_FROM_ITERATION, -1),
+            (fmt.H_TEXTS_USED, self._texts_used),
+        ):
             self.header(place, value)
         for name in ("threads", "codes", "texts", "ring"):
             offset, how = getattr(fmt, f"H_{name.upper()}")
