@@ -205,6 +205,8 @@ class RunConfig:
 
 @dataclass
 class Config:
+    """All settings of a run, by section."""
+
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -25,6 +25,8 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class Launch:
+    """This rank among its peers, and the address where they meet."""
+
     rank: int
     world_size: int
     local_rank: int

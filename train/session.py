@@ -33,8 +33,8 @@ from .model.context import ModelContext, padded_vocab
 from .model.layers import attention_flavour
 from .random_state import RandomState
 from .schedule import batch_size, learning_rate
-from .state import TrainState
 from .topology import Topology, build_topology
+from .train_state import TrainState
 from .validate import Machine, check
 
 
@@ -135,7 +135,7 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
     trainer = Trainer(config, engine, state, (rate, batch), callbacks=[*extra, *callbacks])
-    trainer.run(_batches(config, topology, state, 0, context.vocab[0]))
+    trainer.run(_batches(config, topology, state, 0, vocab=context.vocab[0]))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
     return trainer
@@ -182,7 +182,7 @@ def build_callbacks(
         callbacks.append(
             Evaluate(
                 topology.rank,
-                lambda: _batches(config, topology, fresh, 1, vocab),
+                lambda: _batches(config, topology, fresh, 1, vocab=vocab),
                 context.random,
                 record,
             )

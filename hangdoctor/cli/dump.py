@@ -158,7 +158,7 @@ def command(**flags: object) -> None:
         else keep(capture, diagnosis, flags["bundle_dir"], _save_s(options.timeout_s))
     )
     shown = Shown(saved, bool(flags["full"]))
-    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), shown)  # type: ignore[arg-type]
+    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), shown=shown)  # type: ignore[arg-type]
     if trouble is not None:
         raise trouble  # after the verdict, which matters more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))
@@ -238,7 +238,7 @@ def keep(
     capture: JobCapture, diagnosis: Diagnosis, wanted: object, seconds: float = _SAVE_S
 ) -> tuple[str, BundleError | None]:
     """(path of the bundle, "") or ("", what went wrong)."""
-    from ..report.terminal import plain
+    from ..report.terminal_report import plain
 
     path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
     try:
@@ -246,7 +246,7 @@ def keep(
             within(
                 seconds,
                 lambda: bundle.save(
-                    path, capture, diagnosis, plain(diagnosis), bundle.command_line()
+                    path, capture, diagnosis, plain(diagnosis), command=bundle.command_line()
                 ),
             )
         ), None

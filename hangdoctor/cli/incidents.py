@@ -168,7 +168,7 @@ def show(ctx: click.Context, id: str, json_file: str | None, no_color: bool, ful
         json_file,
         False,
         no_color,
-        Shown(str(path), full),
+        shown=Shown(str(path), full),
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..agents.ranks import Ranks
+from ..agents.node_ranks import Ranks
 from ..clock import SystemClock
 from ..errors import BadInput, CollectorError, UsageError
 from ..readers import job_choice

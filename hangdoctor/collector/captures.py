@@ -99,9 +99,7 @@ class Captures:
         said = Log(
             f"no rank has made progress for {duration(stall.age_s)} ({stall.why}): capturing"
         )
-        reason = capture_reason.stall(
-            f"no progress for {duration(stall.age_s)}, bound {duration(stall.bound_s)}"
-        )
+        reason = capture_reason.stall(_says(stall))
         early, id = self.early.held, self.early.id
         self.early.end()
         if early is not None:
@@ -123,8 +121,7 @@ class Captures:
             return []
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {duration(stall.age_s)}: {stall.why}")
-        passed = f"no progress for {duration(stall.age_s)}, bound {duration(stall.bound_s)}"
-        reason = capture_reason.stall(f"{passed}: {stall.why}")
+        reason = capture_reason.stall(f"{_says(stall)}: {stall.why}")
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 
@@ -206,3 +203,8 @@ class Captures:
             return [Log(f"{said}; pauses of this length count as normal from now on")]
         self.counters.incidents += bool(status)
         return []
+
+
+def _says(stall: Stall) -> str:
+    passed, limit = duration(stall.age_s), duration(stall.bound_s)
+    return f"no progress for {passed} (a stall in this job from {limit} on)"

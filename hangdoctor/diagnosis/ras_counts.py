@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ..model.ras import RasCommunicator, RasCounts, RasReport
+from ..model.ras_report import RasCommunicator, RasCounts, RasReport
 from .case import Case
 
 REPEATED_S = 2.0  # between two snapshots that show what moved
@@ -50,14 +50,18 @@ def read(case: Case) -> Counted | None:
     """Of a job of which only RAS is known: the ranks that are one operation behind in its only
     snapshot, or none where all counts are equal; None where it shows anything else.
     """
-    reports = latest(case)
-    communicators = [c for r in reports[:1] for c in r.communicators]
-    if not reports or reports[0].dead or reports[0].silent or any(c.missing for c in communicators):
+    report = next(iter(latest(case)), None)
+    if report is None or _names_faults(report):
         return None
-    size = max([reports[0].largest, *(c.size for c in communicators)])
-    gaps = [g for c in communicators for g in gaps_of(c)]
-    behind = tuple(sorted({r for g in gaps for r in g.behind}))
+    size = max([report.largest, *(c.size for c in report.communicators)])
+    gaps = [gap for communicator in report.communicators for gap in gaps_of(communicator)]
+    behind = tuple(sorted({rank for gap in gaps for rank in gap.behind}))
     return Counted(size, behind) if size or behind else None
+
+
+def _names_faults(report: RasReport) -> bool:
+    """Whether it names processes that are dead or silent, or ranks that are missing."""
+    return bool(report.dead or report.silent) or any(c.missing for c in report.communicators)
 
 
 def gaps_of(communicator: RasCommunicator) -> list[Gap]:

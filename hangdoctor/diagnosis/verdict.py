@@ -23,7 +23,7 @@ from . import (
     operations,
     outsiders,
     parting,
-    ras,
+    ras_culprits,
     straggling,
     waiting,
 )
@@ -49,7 +49,7 @@ PASSES: tuple[Pass, ...] = (
     # Both together.
     fusion.run,
     parting.run,
-    ras.run,
+    ras_culprits.run,
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,

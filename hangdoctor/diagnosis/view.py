@@ -168,7 +168,7 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     looks = looks or Looks()
     samples = capture.samples
     told = _last_with_stacks(samples)
-    view = RankView(capture.rank, capture.node, capture.pid, capture, Place(""))
+    view = RankView(capture.rank, capture.node, capture.pid, capture, place=Place(""))
     if capture.gone:
         return view
     if told is None:

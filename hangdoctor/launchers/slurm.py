@@ -52,7 +52,7 @@ class SlurmLauncher:
         options = msgspec.structs.replace(options, slurm_job=training.job, slurm_step=step)
         agent = gather.agent_command(gather.node_options(options, left), self.python)
         watch = Watch(Knocker(slurm_nodes.Addresses(nodes, self.env).find))
-        outcomes = self._ask(nodes, agent, deadline, progress, watch)
+        outcomes = self._ask(nodes, agent, deadline, progress, watch=watch)
         gathered = gather.sort_out(outcomes)
         progress(gather.summary(gathered, len(nodes)))
         if gathered.silent and len(gathered.silent) == len(nodes):

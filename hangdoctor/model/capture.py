@@ -15,7 +15,7 @@ from .gpu import Gpu
 from .layout import Layout
 from .log_facts import JobLogs
 from .operations import RankOps
-from .ras import RasReport
+from .ras_report import RasReport
 
 CAPTURE_SCHEMA = "hangdoctor.capture/1"
 

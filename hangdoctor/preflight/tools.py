@@ -37,7 +37,7 @@ _TARGET = "print(flush=True); import time; time.sleep(60)"
 _RANK = """
 import os, sys
 if getattr(sys.modules.get("hangdoctor.probe"), "_installed", False):
-    from hangdoctor.probe.state import probe
+    from hangdoctor.probe.process_probe import probe
     recorder = probe.begin()
     told = recorder.box.path if recorder is not None else "no space for a box"
     os.write(1, f"{told}\\n".encode())

@@ -84,7 +84,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     _own_termination(logs.facts, seen)
     for end in _left_first(logs.facts, ends_of_all, boxes):
         fact = Ended(code=0, by=BY, first=True, says="ended cleanly while the others went on")
-        _by(fact, end.rank, end.node, end.pid, end.at)
+        _by(fact, end.rank, end.node, end.pid, at=end.at)
         _add(logs, f"{end.node}: exit codes", fact)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
@@ -127,7 +127,7 @@ def _error(contents: Contents) -> PythonError | None:
         frames=frames,
         says=f"{kind}: {message}{_doing(contents)}",
     )
-    _by(error, contents.ops.rank, box.host, box.pid, box.ended_s)
+    _by(error, contents.ops.rank, box.host, box.pid, at=box.ended_s)
     rule = rules().known(f"{kind}: {message}")
     if rule is not None:
         error.rule, error.role = rule.id, rule.role
@@ -142,7 +142,7 @@ def _waits(error: PythonError) -> list[AnyFact]:
     if limit is None:
         return []
     fact = GlooTimeout(what=limit[2], limit_ms=float(limit[1]), says=error.says)
-    _by(fact, error.rank, error.node, error.pid, error.at)
+    _by(fact, error.rank, error.node, error.pid, at=error.at)
     return [fact]
 
 
@@ -216,7 +216,7 @@ def _facts(
     if end.out_of_memory:
         facts.append(OomKill(events=1, says=f"oom_kill in its control group{doing}"))
     for fact in facts:
-        _by(fact, end.rank, end.node, end.pid, end.at)
+        _by(fact, end.rank, end.node, end.pid, at=end.at)
     return facts
 
 

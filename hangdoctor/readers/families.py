@@ -199,7 +199,9 @@ def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family 
     world = number_in(environ.get("WORLD_SIZE", ""))
     world = world if size <= world < MAX_RANKS else size * (node + 1)
     ranks = list(range(node * size, (node + 1) * size))
-    return Family(_key(members, parent), parent, members, ranks, world, by_order=not told)
+    return Family(
+        _key(members, parent), parent, members, ranks, world_size=world, by_order=not told
+    )
 
 
 def _by_own_numbers(parent: int, members: list[Member], ranks: list[int]) -> Family:
@@ -225,7 +227,7 @@ def _member(pid: int) -> Member | None:
             fields = proc.stat_fields(pid)
             environ = process.environ()
             argv = [readable(word) for word in process.cmdline()]
-            return Member(pid, process.ppid(), int(fields[19]), argv, environ)
+            return Member(pid, process.ppid(), int(fields[19]), argv, environ=environ)
     except (psutil.Error, OSError, IndexError, ValueError):
         return None
 

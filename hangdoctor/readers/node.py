@@ -160,7 +160,7 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
     key = "pids:" + ",".join(map(str, pids))
     ranks, others = _without_launchers(pids, node, notes)
     for place, pid in enumerate(others, start=len(ranks)):
-        rank = _rank_by_pid(place, len(pids), pid, node, notes)
+        rank = _rank_by_pid(place, len(pids), pid, node, notes=notes)
         if rank is not None:
             ranks.append(rank)
     if not ranks:

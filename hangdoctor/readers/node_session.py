@@ -16,10 +16,10 @@ from msgspec import Struct, structs
 
 from ..errors import HangdoctorError
 from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
-from ..model.ras import RasReport
+from ..model.ras_report import RasReport
 from ..stacks.rank_thread import rank_thread
 from ..time_limit import OutOfTime, in_time, within
-from . import descendants, gpus, proc, pyspy, rank_operations, ras, turns
+from . import descendants, gpus, proc, pyspy, rank_operations, ras_reader, turns
 from .capture_options import CaptureOptions
 
 T = TypeVar("T")
@@ -247,7 +247,9 @@ class Session:
         """NCCL's RAS on this node; most jobs have none, and the connection is refused at once."""
         patience = min(_RAS_S, self.left(_RAS_SHARE))
         if patience > 0:
-            self.capture.ras = self._or_nothing(patience, lambda: ras.query(timeout_s=patience))
+            self.capture.ras = self._or_nothing(
+                patience, lambda: ras_reader.query(timeout_s=patience)
+            )
 
     def _or_nothing(self, seconds: float, work: Callable[[], RasReport]) -> RasReport | None:
         try:

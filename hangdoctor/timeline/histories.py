@@ -61,7 +61,7 @@ def from_capture(capture: JobCapture) -> Trace:
             "Start the job with: hangdoctor run -- CMD",
         )
     notes = [*capture.notes, *(f"{s.node} did not answer: {s.why}" for s in capture.silent)]
-    return Trace(_sorted(ranks), _groups(ranks), capture.job, capture.taken, notes)
+    return Trace(_sorted(ranks), _groups(ranks), capture.job, capture.taken, notes=notes)
 
 
 def from_boxes(folder: Path | None, job: str = "") -> Trace:
@@ -98,7 +98,7 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
             "Start the job with: hangdoctor run -- CMD. "
             "If HANGDOCTOR_DIR was set, pass that folder; or pass a bundle.",
         )
-    return Trace(_sorted(ranks), _groups(ranks), boxes[-1].job, 0.0, notes)
+    return Trace(_sorted(ranks), _groups(ranks), boxes[-1].job, 0.0, notes=notes)
 
 
 def _from_box(box: blackbox.BlackBox) -> RankTrace:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.agents.node_ranks import Ranks
 from hangdoctor.agents.patient_search import PatientSearch
-from hangdoctor.agents.ranks import Ranks
 from hangdoctor.agents.tracked_rank import Tracked
 from hangdoctor.clock import FakeClock
 from hangdoctor.probe.box import BoxWriter

@@ -182,7 +182,7 @@ def test_what_may_not_be_read_is_explained_once(tmp_path: Path) -> None:
     pyspy = "not permitted to read the process"
     from hangdoctor.diagnosis import diagnose
     from hangdoctor.model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
-    from hangdoctor.report.terminal import plain
+    from hangdoctor.report.terminal_report import plain
 
     samples = [ProcessSample(float(at), "S", stack_error=pyspy) for at in range(2)]
     note = f"stacks could not be read: {pyspy}; the verdict rests on /proc alone"

@@ -21,8 +21,8 @@ from hangdoctor.train.config import Config, load_config  # noqa: E402
 from hangdoctor.train.options import ConfigError  # noqa: E402
 from hangdoctor.train.random_state import RandomState  # noqa: E402
 from hangdoctor.train.schedule import LearningRate  # noqa: E402
-from hangdoctor.train.state import TrainState  # noqa: E402
 from hangdoctor.train.topology import TensorGroup, Topology  # noqa: E402
+from hangdoctor.train.train_state import TrainState  # noqa: E402
 
 
 def make(folder: Path, iteration: int) -> Path:

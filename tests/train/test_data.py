@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 
-from tests.support.ranks import ROOT
+from tests.support.trainer_ranks import ROOT
 
 torch = pytest.importorskip("torch")
 

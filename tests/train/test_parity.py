@@ -21,7 +21,7 @@ from hangdoctor.train.model.context import ModelContext  # noqa: E402
 from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
 from hangdoctor.train.random_state import RandomState  # noqa: E402
 from hangdoctor.train.topology import TensorGroup  # noqa: E402
-from tests.support.ranks import SMALL, metrics, observed, run_cases  # noqa: E402
+from tests.support.trainer_ranks import SMALL, metrics, observed, run_cases  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -9,7 +9,7 @@ from .. import faults, marks
 from ..data.loader import Batch
 from ..loop import Callback, Trainer
 from ..random_state import RandomState
-from ..state import Step
+from ..train_state import Step
 
 
 class Evaluate(Callback):

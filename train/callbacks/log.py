@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import flops
 from ..config import Config
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 class Metrics(Callback):

@@ -12,10 +12,12 @@ import torch
 import torch.distributed as dist
 
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 class Signals(Callback):
+    """Ends the training cleanly after a signal, or after as many steps as this run may do."""
+
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.received = 0

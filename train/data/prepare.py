@@ -170,7 +170,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         files = standard_library() if options.input == ["stdlib"] else _files(options.input)
         tokens = prepare(
-            documents(files, options.key), options.output, options.tokenizer, options.workers, True
+            documents(files, options.key),
+            options.output,
+            options.tokenizer,
+            options.workers,
+            progress=True,
         )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

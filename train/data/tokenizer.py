@@ -9,6 +9,8 @@ from ..options import ConfigError
 
 
 class Tokenizer(Protocol):
+    """What data preparation and generation ask of a tokenizer; `end` ends a document."""
+
     vocab_size: int
     end: int
 

@@ -116,6 +116,8 @@ class InputLayer(nn.Module):
 
 
 class FinalNorm(Norm):
+    """The norm behind the last layer; of a part of the sequence where that is split."""
+
     def __init__(self, context: ModelContext) -> None:
         super().__init__(context, partial=context.split_sequence)
 

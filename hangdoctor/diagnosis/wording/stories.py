@@ -166,8 +166,9 @@ def _(story: f.AllIn, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.HeldBehind, finding: Finding) -> str:
-    past = terms.are(story.past)
-    return f"{subject(finding)} {_is(finding)} stuck in {terms.op(story.op)}, which {past} past already"
+    past, have = terms.ranks(story.past), terms.choose(story.past, "has", "have")
+    stuck = f"{subject(finding)} {_is(finding)} stuck in {terms.op(story.op)}"
+    return f"{stuck}, which {past} {have} already completed"
 
 
 @tell.register
@@ -238,9 +239,7 @@ def _(story: f.LostProcesses, finding: Finding) -> str:
 def _(story: f.FewerByRas, finding: Finding) -> str:
     who = terms.capital(terms.ranks(finding.ranks)) + _communicator(story.communicator)
     if story.ahead:
-        return (
-            f"{who} {says_ras(story)} (NCCL RAS): the few ahead or the many behind made other calls"
-        )
+        return f"{who} {says_ras(story)} (NCCL RAS): one of the two sides made other calls"
     return f"{who} {says_ras(story)} (NCCL RAS): {choose(finding.ranks, 'it has', 'they have')} not reached the next one"
 
 
@@ -250,7 +249,8 @@ def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas) -> str:
         where = f" on {', '.join(story.hosts)}" if story.hosts else ""
         return f"NCCL RAS has lost the process{where}{_communicator(story.communicator)}"
     if isinstance(story, f.LostProcesses):
-        return f"NCCL RAS {'gave up' if story.dead else 'gets no answer from'} {_processes(story)}"
+        verb = "has given up on" if story.dead else "gets no answer from"
+        return f"NCCL RAS {verb} {_processes(story)}"
     launched = f"launched {story.launched} {story.op or 'operations'}"
     if not story.ahead:
         return f"{launched}, fewer than the others"

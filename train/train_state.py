@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TrainState:
+    """Counters of a run, as a checkpoint holds them."""
+
     iteration: int = 0  # iterations done
     consumed_samples: int = 0
     scheduled_samples: int = (

@@ -7,7 +7,7 @@ communicator's own: they are the job's where the communicator spans the job.
 from __future__ import annotations
 
 from ..model.diagnosis import Where
-from ..model.ras import RasCommunicator, RasProcess, RasRank, RasReport
+from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
@@ -114,7 +114,7 @@ def _lost_processes(report: RasReport, processes: list[RasProcess]) -> Finding:
 def _fewer(gap: Gap, ours: bool) -> Finding:
     name = "" if ours else gap.communicator.hash
     ahead = () if gap.few else tuple(gap.ahead)
-    story = FewerByRas(name, gap.op, gap.launched, ahead, gap.ahead_at)
+    story = FewerByRas(name, gap.op, gap.launched, ahead, ahead_at=gap.ahead_at)
     ground = Ground.RAS_FEWER if ours else Ground.RAS_FEWER_ELSEWHERE
     ranks = tuple(gap.behind)
     return Finding(
