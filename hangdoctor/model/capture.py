@@ -148,6 +148,11 @@ class JobCapture(Struct, omit_defaults=True):
         str, bytes
     ] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks
 
+    @property
+    def ended_meanwhile(self) -> bool:
+        """Whether its ranks were there when the capture began, and had ended before it was over."""
+        return self.over and self.origin == "live" and any(r.samples for r in self.ranks())
+
     def ranks(self) -> list[RankCapture]:
         """All captured ranks in order."""
         return sorted((r for n in self.nodes for r in n.ranks), key=lambda r: (r.rank, r.pid))
