@@ -66,7 +66,7 @@ _PAUSE_AT_MOST_S = (
     default="",
     metavar="KEY",
     shell_complete=complete.jobs_here,
-    help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
+    help="The job, if a host runs several, by its name, its script, or a process id (default: your newest).",
 )
 @click.option(
     "--user", default="", help="Only ranks of this user (default: you; as root all users)."

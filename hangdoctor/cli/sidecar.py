@@ -51,7 +51,7 @@ _LINGER_S = 60.0  # after the last rank: a launcher may start ranks again
     default="",
     metavar="KEY",
     shell_complete=complete.jobs_here,
-    help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
+    help="The job, if a host runs several, by its name, its script, or a process id (default: your newest).",
 )
 @watch_flags
 @click.option(
@@ -164,7 +164,12 @@ def _folder_name(flags: dict[str, object]) -> str:
         return f"slurm-{flags['jobid']}"
     if flags["pbs"]:
         return f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
-    return f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
+    return local_folder(str(flags["job"]))
+
+
+def local_folder(job: str) -> str:
+    """The name of the folder of a job on this host."""
+    return f"{short_job(job) or 'job'}-{os.uname().nodename}"
 
 
 def _commands(target: str, flags: dict[str, object], words: list[str]) -> list[Command]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import NoRanksFound
-from . import discover, families, job_process
+from . import discover, families, job_process, job_scripts
 from .discover import Job
 from .job_words import in_brief, listed, own_users
 from .jobnames import is_exactly
@@ -14,11 +14,12 @@ _SEARCH_S = 4.0  # milliseconds, where every process answers
 
 
 def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
-    """The job that `wanted` names (its key, a part of it, or one of its processes), otherwise the
-    one that is most likely meant; with a note where there was a choice.
+    """The job that `wanted` names (its key, a part of it, one of its processes, or its script),
+    otherwise the one that is most likely meant; with a note where there was a choice.
 
     Raises:
         NoRanksFound: there is none, or none of that name.
+        UsageError: it names the script of several.
     """
     if not jobs:
         raise NoRanksFound("no rank processes found on this host")
@@ -74,19 +75,28 @@ def all_here() -> list[Job]:
 
 
 def key_of(wanted: str, jobs: Sequence[Job]) -> str:
-    """The key of the job whose process `wanted` is, where it is no job's name; else `wanted`. What
-    looks for a job again and again needs a name: a process may end before its job.
+    """The key of the job whose process or script `wanted` is, where it is no job's name; else
+    `wanted`. What looks for a job again and again needs a name: a process may end before its job.
+
+    Raises:
+        UsageError: it names the script of several.
     """
     if not wanted or any(job.is_named(wanted) for job in jobs):
         return wanted
-    of = job_process.jobs_of(wanted, jobs)
+    of = job_process.jobs_of(wanted, jobs) or job_scripts.jobs_of(wanted, jobs)
     return preferred(of).key if of else wanted
 
 
 def named(jobs: Sequence[Job], wanted: str) -> list[Job]:
-    """The jobs that `wanted` names: exactly, by a part of the key, or by a process of the job."""
-    exact = [j for j in jobs if is_exactly(wanted, *j.names)]
-    return exact or [j for j in jobs if j.is_named(wanted)] or job_process.jobs_of(wanted, jobs)
+    """The jobs that `wanted` names: exactly, by a part of the key, by a process of the job, or by its
+    script.
+
+    Raises:
+        UsageError: it names the script of several.
+    """
+    found = [j for j in jobs if is_exactly(wanted, *j.names)]
+    found = found or [j for j in jobs if j.is_named(wanted)]
+    return found or job_process.jobs_of(wanted, jobs) or job_scripts.jobs_of(wanted, jobs)
 
 
 def _one_named(jobs: list[Job], wanted: str) -> Job:

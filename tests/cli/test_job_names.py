@@ -18,6 +18,7 @@ from tests.support.plain_ranks import PORT, SLEEPER, processes, ranks
 from tests.support.stage import hangdoctor
 
 RUN = f"livejob{PORT}"
+SCRIPT = f"scripted{PORT}.py"
 RANK = """
 import hangdoctor.probe, time
 hangdoctor.probe.install()
@@ -32,12 +33,14 @@ time.sleep(600)
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One rank of a torchrun with a run id, with a black box: its folder."""
-    folder = str(tmp_path_factory.mktemp("named") / "boxes")
+    place = tmp_path_factory.mktemp("named")
+    folder = str(place / "boxes")
+    (place / SCRIPT).write_text(RANK)
     [environ] = ranks(
         PORT + 60, 1, TORCHELASTIC_RUN_ID=RUN, HANGDOCTOR_DIR=folder, OMP_NUM_THREADS="1"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", RANK], env=os.environ | environ, stdout=subprocess.PIPE
+        [sys.executable, place / SCRIPT], env=os.environ | environ, stdout=subprocess.PIPE
     ) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"up\n"
@@ -49,13 +52,21 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "name",
-    [f"torchrun:{RUN}", RUN, f"{RUN}-127.0.0.1-{PORT + 60}", f"127.0.0.1:{PORT + 60}", RUN.upper()],
+    [
+        f"torchrun:{RUN}",
+        RUN,
+        f"{RUN}-127.0.0.1-{PORT + 60}",
+        f"127.0.0.1:{PORT + 60}",
+        RUN.upper(),
+        SCRIPT,
+    ],
     ids=[
         "key",
         "part",
         "folder",
         "address",
         "capitals",
+        "script",
     ],  # ports differ between the workers of one test run
 )
 def test_every_verb_takes_the_name_that_any_verb_prints(

@@ -25,7 +25,7 @@ _JOB = click.option(
     "--job",
     default="",
     metavar="KEY",
-    help="The job, if the folder has black boxes of several (default: the newest).",
+    help="The job, if the folder has black boxes of several: its name, script, or a process id (default: the newest).",
 )
 
 
