@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hangdoctor.cli.run import STARTUP
-from hangdoctor.diagnosis.calls import main_tid, open_calls, thread_events
+from hangdoctor.diagnosis.call_alignment import open_calls
+from hangdoctor.diagnosis.calls import main_tid, thread_events
 from hangdoctor.model.calls import CallTrace
 from hangdoctor.readers.blackbox import find_boxes
 from hangdoctor.readers.calls import calls_path, last_calls
