@@ -13,9 +13,9 @@ from .jobnames import is_exactly
 _SEARCH_S = 4.0  # milliseconds, where every process answers
 
 
-def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
+def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, str]:
     """The job that `wanted` names (its key, a part of it, one of its processes, or its script),
-    otherwise the one that is most likely meant; with a note where there was a choice.
+    otherwise the one that is most likely meant; where there was a choice, also which it was.
 
     Raises:
         NoRanksFound: there is none, or none of that name.
@@ -24,10 +24,7 @@ def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
     if not jobs:
         raise NoRanksFound("no rank processes found on this host")
     job = _one_named(jobs, wanted) if wanted else preferred(jobs)
-    notes = list(job.notes)
-    if len(jobs) > 1:
-        notes.append(f"captured job {choice(job, jobs, wanted)}")
-    return job, notes
+    return job, choice(job, jobs, wanted) if len(jobs) > 1 else ""
 
 
 def choice(job: Job, jobs: Sequence[Job], wanted: str) -> str:

@@ -127,11 +127,15 @@ def _find_job(
         jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
     if not jobs:
         _say_what_is_there(uid, node)
-    job, notes = job_choice.select_job(jobs, options.job)
+    job, chosen = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
     capture = NodeCapture(
-        node, job.key, notes=notes, layout=guess_layout(first.argv, first.environ, first.world_size)
+        node,
+        job.key,
+        notes=list(job.notes),
+        layout=guess_layout(first.argv, first.environ, first.world_size),
+        chosen=chosen,
     )
     if unread:
         # Whoever is missing may be among them: that is no sign of a rank that has ended.
