@@ -18,12 +18,12 @@ from ..launchers.slurm_job import clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from ..readers import job_choice, job_words
 from ..sidecar.wiring import collect
-from ..storage import leftovers
 from ..text.job_names import short_job
 from ..text.ranges import format_ranks
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import complete, pipes
+from .unused_folder import Use, unless_used
 from .watch_flags import watch_flags
 
 _LINGER_S = 60.0  # after the last rank: a launcher may start ranks again
@@ -71,19 +71,8 @@ def command(**flags: Any) -> None:
     if target == "here":
         flags["job"] = _job_here(str(flags["job"]))
     folder = _folder(flags)
-    new = not folder.exists()
-    with only_collector(folder):
-        seen = _watch(folder, target, flags)
-    if new and not seen and not any((folder / "incidents").glob("*/")):
-        _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    """What a collector that saw no rank leaves: only keys, and logs of nothing."""
-    try:
-        leftovers.remove_unused(folder)
-    except OSError as err:
-        pipes.say(f"hangdoctor: could not remove {folder}: {err}", err=True)
+    with unless_used(folder) as use, only_collector(folder):
+        _watch(folder, target, flags, use)
 
 
 def _target(flags: dict[str, object]) -> str:
@@ -101,8 +90,8 @@ def _target(flags: dict[str, object]) -> str:
     return named[0]
 
 
-def _watch(folder: Path, target: str, flags: dict[str, Any]) -> bool:
-    """Run agents and collector until the job ends; whether a rank was ever seen."""
+def _watch(folder: Path, target: str, flags: dict[str, Any], use: Use) -> None:
+    """Run agents and collector until the job ends; notes whether the folder is worth keeping."""
     keys.make(folder)
     words = ["--folder", str(folder), "--linger", f"{_LINGER_S:.0f}"]
     if flags["job"]:
@@ -118,12 +107,12 @@ def _watch(folder: Path, target: str, flags: dict[str, Any]) -> bool:
     try:
         nodes = [command.node for command in commands]
         more = {"insecure": False, "lonely": 10.0, "dismiss": True, "linger": _LINGER_S}
-        seen = collect(folder, {**flags, **more, "nodes": nodes})
+        use.kept = collect(folder, {**flags, **more, "nodes": nodes})
     finally:
         agents.stop()
     if agents.trouble:
+        use.kept = True
         raise LauncherError(agents.trouble, f"See the agents' logs in {folder / 'logs'}.")
-    return seen
 
 
 def _job_here(wanted: str) -> str:
