@@ -80,12 +80,11 @@ function ranksIn(texts, size) {
   return found;
 }
 
-// As in the report: culprits first, and the others by their states. Before a verdict names them,
-// ranks that block the others are counted among their state, too.
+// As in the report: culprits first, before a verdict those that block the others; the other ranks
+// by their states, so that the sum is that of all ranks.
 export function legend(model, culprits) {
   const place = $("legend"), counts = { ...model.status.counts };
-  const named = culpritsOf.named ? culprits : [];
-  for (const rank of named) counts[STATES[model.columns.state[rank]]] -= 1;
+  for (const rank of culprits) counts[STATES[model.columns.state[rank]]] -= 1;
   const wanted = STATES.filter((s) => counts[s] > 0);
   if (place.dataset.of !== wanted.join()) {
     place.dataset.of = wanted.join();
