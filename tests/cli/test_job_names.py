@@ -10,8 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from hangdoctor.cli import complete
+from hangdoctor.readers.box_folders import find_boxes
 from hangdoctor.readers.discover import Found, Job
 from hangdoctor.readers.jobnames import is_exactly, names_job
 from tests.support.plain_ranks import PORT, SLEEPER, processes, ranks
@@ -91,6 +94,18 @@ def test_every_verb_takes_the_name_that_any_verb_prints(
             in hangdoctor("trace", "status", "--job", name, *folder, cwd=tmp_path).stdout
         )
     hangdoctor("trace", "export", probed, "--job", name, "-o", "timeline", cwd=tmp_path)
+
+
+@pytest.mark.torch
+def test_the_shell_offers_the_script_of_a_job_and_its_name(
+    probed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_boxes(probed, live_only=True)
+    monkeypatch.setattr("hangdoctor.readers.box_folders.find_boxes", lambda **_: found)
+    context = click.Context(click.Command("dump"))
+    offered = complete.jobs_here(context, click.Option(["--job"]), "")
+    assert offered == [SCRIPT, f"{RUN}-127.0.0.1-{PORT + 60}"]
+    assert complete.jobs_here(context, click.Option(["--job"]), "scripted") == [SCRIPT]
 
 
 @pytest.mark.torch

@@ -25,6 +25,7 @@ _JOB = click.option(
     "--job",
     default="",
     metavar="KEY",
+    shell_complete=complete.jobs_here,
     help="The job, if the folder has black boxes of several: its name, script, or a process id (default: the newest).",
 )
 
