@@ -74,6 +74,10 @@ def test_a_hang_is_one_incident_on_top_of_the_page(browser: Any, quiet: LiveJob)
         assert [a.text for a in history[:1]] == ["Open the report"] and len(history) == 4
         listed = browser.find_elements("css selector", "#incidents li")
         assert len(listed) == 2 and "captured 3 times" in listed[0].text
+        wait_until(
+            lambda: n1.beat() and n2.beat() and "waiting since" in text(browser, "axis-summary"),
+            "the axis does not pass over it",
+        )
         legend = " ".join(text(browser, "legend").split())
         assert legend == "◆ 1 culprit 7 waiting in an operation" and can_capture(browser)
         [first, *_] = browser.find_elements("css selector", "#arrange option")
