@@ -200,20 +200,19 @@ JOBS = [
 
 
 def test_which_job_is_shown() -> None:
-    job, notes = job_choice.select_job(JOBS)
+    job, chosen = job_choice.select_job(JOBS)
     assert job.key == "a:10", "it has several ranks, b:1 runs alone"
-    [note] = notes
     age = r"[\d.]+ (s|min|h)"
     assert re.fullmatch(
-        rf"captured job a:10 \(of me, 2 ranks of train.py, pid 2, {age}\), the newest with several "
+        rf"a:10 \(of me, 2 ranks of train.py, pid 2, {age}\), the newest with several "
         rf"ranks \(choose another with --job KEY\); also on this host: b:1 \(of me, 1 rank of "
         rf"train.py, pid 1, {age}\), a:1 \(of x, 1 rank of train.py, pid 4, {age}\)",
-        note,
+        chosen,
     )
-    job, notes = job_choice.select_job(JOBS, "a:1")
-    assert job.key == "a:1" and ", named by --job; also on this host: " in notes[0]
+    job, chosen = job_choice.select_job(JOBS, "a:1")
+    assert job.key == "a:1" and ", named by --job; also on this host: " in chosen
     assert job_choice.select_job(JOBS, "10")[0].key == "a:10"
-    assert job_choice.select_job(JOBS[:1]) == (JOBS[0], [])
+    assert job_choice.select_job(JOBS[:1]) == (JOBS[0], "")
     alike = [Job("a", [found(1, 0)], 9.0), Job("a", [found(2, 0), found(3, 1)], 5.0)]
     assert job_choice.select_job(alike, "a")[0] is alike[1], (
         "a process that only borrows the name is alone"
