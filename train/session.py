@@ -72,7 +72,7 @@ def check_data(config: Config, rank: int) -> None:
     if d.path == "stdlib":
         d.path = prepared_standard_library(d.cache, d.tokenizer)
     for share in (0, 1) if config.evaluate.interval else (0,):
-        build_samples(d.path, d.split, share, config.model.seq_length, seed=config.train.seed)
+        build_samples(d, share, config.model.seq_length, config.train.seed)
 
 
 def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topology:
@@ -149,11 +149,11 @@ def _batches(
         return None
     samples = Within(
         build_samples(
-            config.data.path,
-            config.data.split,
+            config.data,
             share,
             config.model.seq_length,
-            seed=config.train.seed,
+            config.train.seed,
+            quiet=topology.rank > 0,
         ),
         vocab,
     )

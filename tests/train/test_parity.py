@@ -90,10 +90,8 @@ def expected(tmp_path_factory) -> dict[str, list[dict[str, float]]]:
     for name, flags in MODELS.items():
         config = load_config([*COMMON, *flags])
         weights = start_weights(config, tmp_path_factory.mktemp("start") / name)
-        prefix = prepared_standard_library("", "byte")
-        samples = build_samples(
-            prefix, config.data.split, 0, config.model.seq_length, config.train.seed
-        )
+        config.data.path = prepared_standard_library("", "byte")
+        samples = build_samples(config.data, 0, config.model.seq_length, config.train.seed)
         made[name] = reference.train(config.as_dict(), weights, samples)
     return made
 
