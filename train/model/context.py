@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..config import Config
 from ..kernels.registry import Kernels
 from ..random_state import RandomState
+from ..tensor_parallel.layers import Start
 from ..topology import TensorGroup
+from .position import Rotary
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,17 @@ class ModelContext:
             and self.config.train.precision == "fp32"
         )
         return plain and self.weights.size == 1
+
+    def start(self, name: str, std: float | None = None) -> Start:
+        """How the weight `name` begins; by `--model.init_std` where nothing else is said."""
+        m = self.config.model
+        return Start(self.config.train.seed, name, m.init_std if std is None else std)
+
+    @cached_property
+    def rotary(self) -> Rotary:
+        """The tables that all layers share."""
+        m = self.config.model
+        return Rotary(m.hidden_size // m.heads, m.rotary_base)
 
     @property
     def output_std(self) -> float:

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..random_state import normal
 from ..tensor_parallel.layers import VocabParallelEmbedding, mark_partial
 from ..tensor_parallel.mappings import (
     copy_to_tensor,
@@ -33,14 +32,8 @@ class WordEmbedding(VocabParallelEmbedding):
 
     def __init__(self, context: ModelContext) -> None:
         c = context.config
-        super().__init__(
-            context.vocab,
-            c.model.hidden_size,
-            context.weights,
-            seed=c.train.seed,
-            name="embedding",
-            std=c.model.init_std,
-        )
+        start = context.start("embedding.weight")
+        super().__init__(context.vocab, c.model.hidden_size, context.weights, start)
         self.context = context
         if c.parallel.ulysses:
             mark_partial(self)
@@ -80,13 +73,8 @@ class InputLayer(nn.Module):
         self.context, m = context, context.config.model
         self.position = None
         if m.position == "learned":
-            whole = normal(
-                context.config.train.seed,
-                "position.weight",
-                (m.seq_length, m.hidden_size),
-                m.init_std,
-            )
-            self.position = nn.Parameter(whole)
+            start = context.start("position.weight")
+            self.position = nn.Parameter(start.whole((m.seq_length, m.hidden_size)))
         self.norm = Norm(context, "layernorm") if m.embedding_norm else None
         if context.config.parallel.ulysses:
             for module in self.modules():
@@ -125,14 +113,8 @@ class OutputEmbedding(VocabParallelEmbedding):
 
     def __init__(self, context: ModelContext) -> None:
         c = context.config
-        super().__init__(
-            context.vocab,
-            c.model.hidden_size,
-            context.weights,
-            seed=c.train.seed,
-            name="output",
-            std=c.model.init_std,
-        )
+        start = context.start("output.weight")
+        super().__init__(context.vocab, c.model.hidden_size, context.weights, start)
         self.context = context
         if c.parallel.ulysses:
             mark_partial(self)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear, mark_partial
 from ..tensor_parallel.mappings import heads_for_sequence, sequence_for_heads
 from .context import ModelContext
-from .position import Rotary, alibi_bias, alibi_slopes
+from .position import alibi_bias, alibi_slopes
 
 
 class Norm(nn.Module):
@@ -46,15 +46,17 @@ class Attention(nn.Module):
         m, tp = context.config.model, context.weights
         self.context, self.dropout = context, m.attention_dropout
         self.width = m.hidden_size // m.heads
-        common = {"seed": context.config.train.seed, "sequence": context.gather_for_weights}
+        sequence = context.gather_for_weights
         # Rows are ordered head by head as (q, k, v): a slice of heads is a slice of rows on any tp.
+        start = context.start(f"{name}.qkv.weight")
         self.qkv = ColumnParallelLinear(
-            m.hidden_size, 3 * m.hidden_size, tp, name=f"{name}.qkv", std=m.init_std, **common
+            m.hidden_size, 3 * m.hidden_size, tp, start=start, sequence=sequence
         )
+        start = context.start(f"{name}.out.weight", context.output_std)
         self.out = RowParallelLinear(
-            m.hidden_size, m.hidden_size, tp, name=f"{name}.out", std=context.output_std, **common
+            m.hidden_size, m.hidden_size, tp, start=start, sequence=sequence
         )
-        self.rotary = Rotary(self.width, m.rotary_base) if m.position == "rope" else None
+        self.rotary = context.rotary if m.position == "rope" else None
         self.slopes = self._own_slopes(alibi_slopes(m.heads)) if m.position == "alibi" else None
 
     def _own_slopes(self, slopes: list[float]) -> torch.Tensor:
@@ -115,24 +117,14 @@ class MLP(nn.Module):
         c = context.config
         self.kernels, self.bias_in_product = context.kernels, context.bias_in_product
         self.exact = c.model.activation == "gelu"
-        common = {
-            "tp": context.weights,
-            "seed": c.train.seed,
-            "sequence": context.gather_for_weights,
-        }
+        tp, sequence = context.weights, context.gather_for_weights
+        start = context.start(f"{name}.up.weight")
         self.up = ColumnParallelLinear(
-            c.model.hidden_size,
-            c.ffn_hidden_size,
-            name=f"{name}.up",
-            std=c.model.init_std,
-            **common,
+            c.model.hidden_size, c.ffn_hidden_size, tp, start=start, sequence=sequence
         )
+        start = context.start(f"{name}.down.weight", context.output_std)
         self.down = RowParallelLinear(
-            c.ffn_hidden_size,
-            c.model.hidden_size,
-            name=f"{name}.down",
-            std=context.output_std,
-            **common,
+            c.ffn_hidden_size, c.model.hidden_size, tp, start=start, sequence=sequence
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
