@@ -145,6 +145,8 @@ class DataConfig:
     )
     split: str = option("949,50,1", "train, valid, test shares")
     tokenizer: str = option("byte", "byte, or a `tokenizers` JSON file")
+    vocab_file: str = option("", "vocabulary of GPT-2's BPE (gpt2-vocab.json); with merge_file")
+    merge_file: str = option("", "merges of GPT-2's BPE (gpt2-merges.txt); with vocab_file")
     workers: int = option(
         1, "data loader processes a loading rank; 0 loads in the rank", "processes", 0, high=64
     )
@@ -265,7 +267,27 @@ def load_config(argv: Sequence[str]) -> Config:
     for name in files:
         assign_mapping(config.sections(), _read_file(name), name)
     assign_arguments(config.sections(), rest)
+    d = config.data
+    d.tokenizer = bpe_name(d.tokenizer, d.vocab_file, d.merge_file)
     return config
+
+
+def bpe_name(tokenizer: str, vocab_file: str, merge_file: str) -> str:
+    """The tokenizer's name, which is VOCAB:MERGES where it comes in two files.
+
+    Raises:
+        ConfigError: one of them alone, or a tokenizer beside them.
+    """
+    if not vocab_file and not merge_file:
+        return tokenizer
+    both = f"{vocab_file}:{merge_file}"
+    if not (vocab_file and merge_file):
+        raise ConfigError("--data.vocab_file and --data.merge_file belong together: give both")
+    if tokenizer not in ("byte", both):
+        raise ConfigError(
+            f"--data.tokenizer {tokenizer} beside --data.vocab_file and --data.merge_file: give one of the two"
+        )
+    return both
 
 
 def _read_file(name: str) -> dict[str, Any]:
