@@ -60,7 +60,7 @@ class RandomState:
         self._set(state["default"])
         self._tensor = state["tensor_parallel"].clone()
 
-    def recompute(self, function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
+    def recompute(self, function: Callable[..., Any], *inputs: torch.Tensor | None) -> Any:
         """Activation checkpointing: run `function` now and again in the backward pass, with the
         same dropout.
 
@@ -68,7 +68,7 @@ class RandomState:
         """
         before, first = self._tensor, True
 
-        def run(*args: torch.Tensor) -> Any:
+        def run(*args: torch.Tensor | None) -> Any:
             nonlocal first
             if first:
                 first = False

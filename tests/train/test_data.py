@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,7 +324,7 @@ def test_gpt2_by_its_vocabulary_and_merges(tmp_path) -> None:
     text = "def two(one): return 'zwei ü'\n"
     tokens = tokenizer.encode(text)
     assert tokenizer.decode(tokens) == text and len(tokens) < len(text.encode())
-    assert tokenizer.end == 0 and tokenizer.vocab_size == len(json.loads(open(vocab).read()))
+    assert tokenizer.end == 0 and tokenizer.vocab_size == len(json.loads(Path(vocab).read_text()))
 
 
 def test_gpt2_prepared_by_its_two_files(tmp_path) -> None:

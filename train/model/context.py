@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+
 from ..config import Config
 from ..kernels.registry import Kernels
 from ..random_state import RandomState
@@ -25,6 +27,7 @@ class ModelContext:
     kernels: Kernels
     random: RandomState
     vocab: tuple[int, int]  # tokens that exist, rows of the embedding
+    end: int = -1  # the token that ends a document
 
     @property
     def weights(self) -> TensorGroup:
@@ -37,6 +40,23 @@ class ModelContext:
     def ulysses(self) -> TensorGroup:
         """The group that exchanges heads for sequence parts; of one rank without Ulysses."""
         return self.tensor if self.config.parallel.ulysses else TensorGroup()
+
+    @property
+    def needs_documents(self) -> bool:
+        """Whether the input layer must know where documents begin."""
+        data = self.config.data
+        return data.reset_attention_mask or data.reset_position_ids
+
+    @property
+    def layers_need_documents(self) -> bool:
+        """Whether the transformer layers must know it too."""
+        data, position = self.config.data, self.config.model.position
+        return data.reset_attention_mask or (data.reset_position_ids and position == "rope")
+
+    @property
+    def residual_type(self) -> torch.dtype | None:
+        """What the residual stream is kept in; None: as the weights."""
+        return torch.float32 if self.config.model.fp32_residual else None
 
     @property
     def split_sequence(self) -> bool:

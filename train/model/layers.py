@@ -9,9 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..kernels import bias_dropout_add
 from ..tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear, mark_partial
 from ..tensor_parallel.mappings import heads_for_sequence, sequence_for_heads
 from .context import ModelContext
+from .documents import Stream, causal, joined, parts, positions_in, same_document
 from .position import alibi_bias, alibi_slopes
 
 
@@ -29,10 +31,13 @@ class Norm(nn.Module):
             mark_partial(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalize the last dimension; shape of `x`."""
-        if self.bias is None:
-            return self.kernels.rms_norm(x, self.weight, self.eps)
-        return self.kernels.layer_norm(x, self.weight, self.bias, self.eps)
+        """Normalize the last dimension; shape of `x`, dtype of the weight."""
+        weight, bias = self.weight, self.bias
+        if x.dtype != weight.dtype:  # an fp32 residual stream: rounded after the normalization
+            weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
+        if bias is None:
+            return self.kernels.rms_norm(x, weight, self.eps).to(self.weight.dtype)
+        return self.kernels.layer_norm(x, weight, bias, self.eps).to(self.weight.dtype)
 
 
 class Attention(nn.Module):
@@ -63,35 +68,54 @@ class Attention(nn.Module):
         share = len(slopes) // self.context.tensor.size
         return torch.tensor(slopes[share * self.context.tensor.rank :][:share], dtype=torch.float32)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Causal self-attention: [sequence, batch, hidden] -> the same shape."""
+    def forward(self, x: torch.Tensor, documents: torch.Tensor | None = None) -> torch.Tensor:
+        """Causal self-attention: [sequence, batch, hidden] -> the same shape; of `documents`
+        [batch, sequence] where they are not to see each other.
+        """
         qkv = self.qkv(x)
         s, b, _ = qkv.shape
         q, k, v = qkv.view(s, b, -1, 3, self.width).unbind(dim=3)
-        group = self.context.ulysses
+        group, data = self.context.ulysses, self.context.config.data
         q, k, v = (heads_for_sequence(t, group) for t in (q, k, v))
         if self.rotary is not None:
-            q, k = self.rotary(q), self.rotary(k)
-        y = self._core(q, k, v) if self._needs_core else self._sdpa(q, k, v)
+            is_reset = documents is not None and data.reset_position_ids
+            positions = positions_in(documents) if is_reset else None
+            q, k = self.rotary(q, positions), self.rotary(k, positions)
+        y = self._attend(q, k, v, documents if data.reset_attention_mask else None)
         y = sequence_for_heads(y, group)
         return self.out(y.reshape(s, b, -1), self.context.bias_in_product)
+
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
+    ) -> torch.Tensor:
+        way = self._core if self._needs_core else self._sdpa
+        m = self.context.config.model
+        if m.recompute_attention and not m.recompute and torch.is_grad_enabled() and self.training:
+            return self.context.random.recompute(way, q, k, v, documents)
+        return way(q, k, v, documents)
 
     @property
     def _needs_core(self) -> bool:
         return self.context.config.model.attention == "core" or self.slopes is not None
 
-    def _sdpa(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _sdpa(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
+    ) -> torch.Tensor:
         """[s, b, heads, d] each -> [s, b, heads, d], by torch's fused attention."""
         q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))
+        mask = None if documents is None else causal(same_document(documents))
+        options = {"attn_mask": mask, "is_causal": mask is None}
         probability = self.dropout if self.training else 0.0
         if probability > 0:
             with self.context.random.tensor_parallel():
-                y = F.scaled_dot_product_attention(q, k, v, dropout_p=probability, is_causal=True)
+                y = F.scaled_dot_product_attention(q, k, v, dropout_p=probability, **options)
         else:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = F.scaled_dot_product_attention(q, k, v, **options)
         return y.permute(2, 0, 1, 3)
 
-    def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _core(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
+    ) -> torch.Tensor:
         """The same step by step; q and k are scaled before their product, so that fp16 scores do
         not overflow.
         """
@@ -102,6 +126,8 @@ class Attention(nn.Module):
             scores = scores + alibi_bias(
                 self.slopes, scores.shape[-1]
             )  # float32: bf16 cannot count to the last position
+        if documents is not None:
+            scores = scores.masked_fill(~same_document(documents), torch.finfo(scores.dtype).min)
         probabilities = self.context.kernels.softmax(scores, 1.0).to(v.dtype)
         if self.training and self.dropout > 0:
             with self.context.random.tensor_parallel():
@@ -155,17 +181,18 @@ class TransformerLayer(nn.Module):
             for module in self.modules():
                 mark_partial(module)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, stream: Stream) -> Stream:
         """One layer: [sequence, batch, hidden] -> the same; computed again in backward where that
-        was asked for.
+        was asked for. Documents go through as they are.
         """
+        x, documents = parts(stream)
         if self.context.config.model.recompute and self.training and torch.is_grad_enabled():
-            return self.context.random.recompute(self._block, x)
-        return self._block(x)
+            return joined(self.context.random.recompute(self._block, x, documents), documents)
+        return joined(self._block(x, documents), documents)
 
-    def _block(self, x: torch.Tensor) -> torch.Tensor:
+    def _block(self, x: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
         normed = self.norm(x)
-        attended = self.attention(normed)
+        attended = self.attention(normed, documents)
         if self.mlp_norm is None:
             both = self._add(attended, self.attention.out.bias, x)
             return self._add(self.mlp(normed), self.mlp.down.bias, both)
@@ -176,11 +203,11 @@ class TransformerLayer(nn.Module):
         self, branch: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:
         probability = self.context.config.model.hidden_dropout
-        add = (
-            self._add_dropped
-            if self.context.bias_in_product
-            else self.context.kernels.bias_dropout_add
-        )
+        add = self.context.kernels.bias_dropout_add
+        if self.context.bias_in_product:
+            add = self._add_dropped
+        elif branch.dtype != residual.dtype:  # torch adds what differs in dtype, the kernels do not
+            add = bias_dropout_add.reference
         if self.training and probability > 0 and self.context.split_sequence:
             with self.context.random.tensor_parallel():  # other ranks hold other tokens
                 return add(branch, bias, residual, probability, True)

@@ -29,9 +29,12 @@ class Rotary:
             self._tables[device] = (cos, sin)
         return cos[:length], sin[:length]
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [s, b, heads, d], s positions from 0."""
+    def __call__(self, x: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
+        """x: [s, b, heads, d]; `positions` [b, s], else from 0."""
         cos, sin = self._table(x.shape[0], x.device)
+        if positions is not None:
+            places = positions.t()
+            cos, sin = cos[places, 0], sin[places, 0]
         first, second = x.float().chunk(2, dim=-1)
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         return turned.to(x.dtype)
