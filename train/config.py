@@ -224,6 +224,11 @@ class EvaluateConfig:
 class RunConfig:
     """Other"""
 
+    compile: str = option(
+        "off",
+        "torch.compile of each transformer layer: by inductor, or aot_eager to look for faults",
+        choices=("off", "inductor", "aot_eager"),
+    )
     kernels: str = option(
         "auto", "which kernels to use", choices=("auto", "reference", "triton", "apex")
     )

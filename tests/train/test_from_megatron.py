@@ -179,6 +179,7 @@ def test_the_recipe_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     torch = pytest.importorskip("torch")
     pytest.importorskip("deepspeed")
     tokenizers = pytest.importorskip("tokenizers")
+    from hangdoctor.train import generate
     from hangdoctor.train.data.prepare import main, standard_library
 
     texts = [path.read_text("utf-8", "replace") for path in islice(standard_library(), 40)]
@@ -226,6 +227,11 @@ def test_the_recipe_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert "| peak memory (MB): " in done.stdout
     assert "validation loss at iteration 2 | lm loss value: " in done.stdout
     assert "test loss at iteration 3 | lm loss value: " in done.stdout
+    assert (
+        generate.main(["--checkpoint", str(tmp_path / "save" / "global_step3"), "--prompt", "def"])
+        == 0
+    )
+    assert capsys.readouterr().out.startswith("def")
     saved = tmp_path / "save" / "latest_checkpointed_iteration.txt"
     assert saved.read_text() == "3"
     assert yaml.safe_load((tmp_path / "gpt.yaml").read_text())["train"]["iterations"] == 1000

@@ -20,6 +20,7 @@ from hangdoctor.train.config import load_config  # noqa: E402
 from hangdoctor.train.data.indexed import write_documents  # noqa: E402
 from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
 from hangdoctor.train.data.samples import build_samples  # noqa: E402
+from hangdoctor.train.generate import generate, load_model  # noqa: E402
 from hangdoctor.train.kernels.registry import choose  # noqa: E402
 from hangdoctor.train.model.context import ModelContext, padded_vocab  # noqa: E402
 from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
@@ -120,6 +121,8 @@ def expected(tmp_path_factory) -> dict[str, list[dict[str, float]]]:
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("parity")
     cases = {name: flags_of(name) for name in CASES}
+    end = ["--evaluate.interval", str(ITERATIONS), "--evaluate.iterations", "1"]
+    cases["modern_2x2x1"] += [*end, "--checkpoint.dir", str(folder / "saved")]
     rng = np.random.default_rng(3)
     documents = [[*rng.integers(0, 256, n), 256] for n in rng.integers(3, 12, 500)]
     write_documents(str(folder / "packed"), documents, 257)
@@ -127,6 +130,25 @@ def trained(tmp_path_factory) -> Path:
     cases |= {name: [*packed, *flags.split()] for name, flags in PACKED.items()}
     run_cases(4, cases, folder, timeout=200)
     return folder
+
+
+def test_a_checkpoint_of_slices_and_stages_is_the_model_in_one_process(trained) -> None:
+    model, _ = load_model(trained / "saved" / f"global_step{ITERATIONS}")
+    config = model.context.config
+    config.data.path = prepared_standard_library("", "byte")
+    samples = build_samples(config.data, 1, config.model.seq_length, config.train.seed)
+    tokens = torch.from_numpy(np.stack([samples[i] for i in range(8)]))
+    logits = model(tokens[:, :-1]).detach()
+    loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    log = (trained / "logs" / "rank0.log").read_text()
+    said = log.partition(f"validation loss at iteration {ITERATIONS} | lm loss value: ")[2]
+    assert float(said.split()[0]) == pytest.approx(float(loss), rel=1e-5)
+    asked = [*range(65, 75)]
+    greedy = list(generate(model, asked, 12))
+    assert greedy == list(generate(model, asked, 12)) == list(generate(model, asked, 12, 1.0, 1))
+    assert greedy[0] == int(model(torch.tensor([asked]))[0, -1].argmax())
+    drawn = [list(generate(model, asked, 40, 1.5, seed=seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_documents_go_through_stages_and_slices(trained) -> None:

@@ -180,6 +180,9 @@ class TransformerLayer(nn.Module):
         if context.config.parallel.ulysses:
             for module in self.modules():
                 mark_partial(module)
+        backend = context.config.run.compile
+        if backend != "off":  # all layers share what the first one compiles: weights are its inputs
+            self._block = torch.compile(self._block, backend=backend, dynamic=False)
 
     def forward(self, stream: Stream) -> Stream:
         """One layer: [sequence, batch, hidden] -> the same; computed again in backward where that

@@ -51,7 +51,7 @@ def whole_context(config: Config, vocab: int, end: int, device: torch.device) ->
     p.sequence_parallel = p.ulysses = False
     random = RandomState(config.train.seed, 0, 0, 0, device=device)
     rows = padded_vocab(vocab, config.model.vocab_multiple, 1)
-    kernels = choose("reference", device)
+    kernels = choose("auto", device)
     return ModelContext(config, TensorGroup(), kernels, random, vocab=(vocab, rows), end=end)
 
 
