@@ -168,7 +168,7 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
         job = str(target["job"])
         if job:
             job = job_choice.key_of(job, job_choice.all_here())
-        yield LocalSource(Ranks(lambda found: found.is_named(job)), job)
+        yield LocalSource(Ranks(lambda jobs: [j for j in jobs if j.is_named(job)]), job)
 
 
 def _checked(text: str) -> str:
