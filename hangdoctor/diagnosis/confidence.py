@@ -138,6 +138,7 @@ class Ground(Enum):
     # NCCL RAS.
     RAS_LOST = (0.75, "RAS lost the process, and the communicator spans the job")
     RAS_LOST_ELSEWHERE = (0.50, "the same in a communicator whose numbering is not the job's")
+    RAS_ERROR = (0.70, "RAS reports an error of the rank's own")
     RAS_FEWER = (0.70, "RAS counts fewer launches, and the communicator spans the job")
     RAS_BEHIND = (0.40, "RAS counts fewer launches of most ranks: few are ahead")
     RAS_PROCESS = (0.70, "RAS lost a process, whose rank it does not know")

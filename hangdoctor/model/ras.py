@@ -87,6 +87,11 @@ def op_name(name: str) -> str:
     return _NAMES.get(name, re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower())
 
 
+def about_another(error: str) -> bool:
+    """Whether an error that a rank reports is about another process: text, or number 6 in JSON."""
+    return "remote" in error.lower() or error.endswith("async_error 6")
+
+
 def differences(ranks: list[RasRank]) -> list[RasCounts]:
     """Operations that the ranks of a communicator have launched unequally often, the most ranks
     first.
