@@ -75,7 +75,7 @@ def _sort(files: Sequence[Path]) -> _Sorted:
     dumps, rest = _parted(rest, flight_recorder.is_dump)
     answers, rest = _parted(rest, lambda f: ras.is_ras(_head(f)))
     traces, rest = _parted(rest, lambda f: fr_trace_text.is_fr_trace(_head(f, 1 << 16)))
-    alone, rest = _parted(rest, lambda f: stack_texts.is_faulthandler(_head(f)))
+    alone, rest = _parted(rest, lambda f: stack_texts.is_alone(_head(f)))
     logs, rest = _logs(rest)
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
