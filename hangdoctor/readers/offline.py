@@ -20,6 +20,7 @@ from . import (
     flight_recorder,
     fr_trace_text,
     job_logs,
+    logged_stacks,
     pyspy_ranks,
     pyspy_text,
     ras,
@@ -119,7 +120,9 @@ def _stacks_or_logs(
 ) -> JobCapture:
     """py-spy output; beside logs or other evidence it may be missing, and be something else."""
     if logs is not None and not rest:
-        return JobCapture(job="logs", origin="files")
+        ranks = logged_stacks.ranks_of(logs[0])
+        nodes = [NodeCapture("", "files", ranks)] if ranks else []
+        return JobCapture("logs", nodes, origin="files")
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
