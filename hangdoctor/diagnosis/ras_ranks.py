@@ -19,7 +19,7 @@ def spans_job(case: Case, report: RasReport, communicator: RasCommunicator) -> b
     if not communicator.size:
         return len(report.communicators) == 1
     sizes = [c.size for c in report.communicators]
-    return communicator.size == max([case.world_size, report.largest, *sizes])
+    return communicator.size == max([case.world_size, report.gpus, report.largest, *sizes])
 
 
 def in_job(

@@ -61,6 +61,7 @@ class RasReport(Struct):
     largest: int = (
         0  # communicator of its table, ranks; of those without fault nothing else is said
     )
+    gpus: int = 0  # of the whole job, by its summary; 0 where it has none
     at_s: float = 0.0  # when it was taken, seconds since the epoch; 0 where it is not known
     notes: list[str] = []
 

@@ -146,6 +146,41 @@ def test_a_usual_gap_in_a_smaller_communicator_speaks_of_no_rank(tmp_path: Path)
     assert not found.causes and "members of communicator 99a079b828ff1a99" in found.summary
 
 
+def test_the_largest_communicator_need_not_span_the_job(tmp_path: Path) -> None:
+    """The job has ten GPUs; in one of two members a number 1 is no rank of it."""
+    summary = """Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      2          5            1         10       10
+"""
+    lost = SUB.partition("#1-3")[0].replace("         8         8", "         2         2")
+    lost += """#1-3 (99a079b828ff1a99) INCOMPLETE
+  Missing communicator data from 1 rank
+  Rank 1 -- GPU 3 managed by process 4807 on node 10.1.0.2
+"""
+    found = of(tmp_path, summary + lost)
+    cause = one_cause(found)
+    assert cause.ranks == [] and cause.nodes == ["10.1.0.2"] and found.job.world_size == 10
+
+
+def test_lines_of_the_log_below_an_answer_are_read_too(tmp_path: Path) -> None:
+    """People paste both into one text."""
+    wait = (
+        "[rank{0}]:[E603 17:48:01.005271 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=1984, OpType=ALLREDUCE, NumelIn=8, "
+        "NumelOut=8, Timeout(ms)=600000) ran for 600068 milliseconds before timing out.\n"
+    )
+    error = '[rank2]: Traceback (most recent call last):\n[rank2]:   File "/app/t.py", line 5, in main\n[rank2]: ValueError: bad shard\n'
+    found = of(tmp_path, OK + "\n" + error + wait.format(1))
+    assert [(c.kind, c.ranks) for c in found.causes] == [("error", [2])]
+    (tmp_path / "two").mkdir()
+    alone = of(tmp_path / "two", OK + "\n" + wait.format(1))
+    assert alone.causes == [] and "rank 1" in alone.summary
+    assert "NCCL RAS reaches all 8 ranks" in alone.summary
+
+
 def test_its_process_names_the_rank_where_a_communicator_of_the_job_does(tmp_path: Path) -> None:
     world = """
 #0-0 (27a079b828ff1a75) MISMATCH
