@@ -38,7 +38,7 @@ from hangdoctor.transport.link import Line, take_place
 from hangdoctor.transport.spool import Spool
 
 from .capture_queue import CaptureQueue
-from .ranks import Ranks
+from .node_ranks import Ranks
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news

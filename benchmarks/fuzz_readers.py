@@ -169,10 +169,10 @@ def _read_pyspy_text(data: bytes) -> None:
 
 
 def _read_ras(data: bytes) -> None:
-    from hangdoctor.readers import ras
+    from hangdoctor.readers import ras_reader
 
-    ras.is_ras(data)
-    ras.parse(data)
+    ras_reader.is_ras(data)
+    ras_reader.parse(data)
 
 
 def _read_fr_trace(data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_READERS = "safe_pickle blackbox box_header box_tables box_folders flight_recorder flight_recorder_format flight_recorder_groups ras ras_text pyspy_text pyspy_ranks discover proc".split()
+_READERS = "safe_pickle blackbox box_header box_tables box_folders flight_recorder flight_recorder_format flight_recorder_groups ras_reader ras_text pyspy_text pyspy_ranks discover proc".split()
 _PROBE = "box call_forms flight folder format group_table identity retention signatures sites steps still_written whose_error".split()
 _PROBE += "ending own_threads record_core stand_ins".split()
 
@@ -23,7 +23,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {
             "tests/readers/test_box_folders.py",
             "tests/readers/test_box_tables.py",
             "tests/readers/test_flight_recorder.py",
-            "tests/readers/test_ras.py",
+            "tests/readers/test_ras_reader.py",
             "tests/readers/test_hostile_numbers.py",
             "tests/readers/test_hostile_owner.py",
             "tests/readers/test_proc.py",

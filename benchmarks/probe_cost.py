@@ -93,7 +93,7 @@ class _Rank:
 
         from hangdoctor import probe
         from hangdoctor.probe import record_core, signatures, wrap
-        from hangdoctor.probe.state import probe as state
+        from hangdoctor.probe.process_probe import probe as state
 
         torch.set_num_threads(1)
         torch.manual_seed(1)

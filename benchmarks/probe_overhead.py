@@ -61,7 +61,7 @@ def _rank(rank: int, port: int, folder: str, rounds: int, times: int, results: o
 
     from hangdoctor import probe
     from hangdoctor.probe import signatures, wrap
-    from hangdoctor.probe.state import probe as state
+    from hangdoctor.probe.process_probe import probe as state
 
     torch.set_num_threads(1)
     probe.install()

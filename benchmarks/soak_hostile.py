@@ -220,20 +220,26 @@ def _honest_hello(folder: Path) -> float:
 def _noise(chance: random.Random) -> list[bytes]:
     """One message that no agent sends."""
     report = msg.encode(msg.Report(1, 1, 0.0, [msg.RankNow(0, iteration=3)]))[1]
-    return chance.choice((
-        lambda: [chance.randbytes(chance.randrange(300))],
-        lambda: [msg.PROTOCOL, chance.randbytes(chance.randrange(2000))],
-        lambda: [b"hangdoctor/%d" % chance.randrange(2, 99), report],
-        lambda: [msg.PROTOCOL, report[: chance.randrange(len(report))]],
-        lambda: [msg.PROTOCOL, report],
-        lambda: msg.encode(msg.Hello(f"liar{chance.random()}"[:40], "honest", "slurm:9", 1 << 40)),
-        lambda: [msg.PROTOCOL, b"\x91" * 50_000],
-        lambda: [msg.PROTOCOL, b"\xdd\xff\xff\xff\xff" + bytes(100)],
-        lambda: msg.encode(msg.Captured(f"c-{chance.randrange(9)}", chance.randbytes(5000))),
-        lambda: msg.encode(msg.Relayed(1, 1, [msg.NodeNews("honest", ranks=[msg.RankNow(0, over=True)])])),
-        lambda: msg.encode(msg.Bye("as if I were honest")),
-        lambda: [msg.PROTOCOL] * chance.randrange(3, 50),
-        # Well made, and of somebody else: the first that says hello for a node stays its agent.
-        lambda: msg.encode(msg.Hello(f"liar{chance.getrandbits(32)}", "honest", _JOB, 1)),
-        lambda: msg.encode(msg.Report(1, 1, 0.0, [msg.RankNow(0, over=True)])),
-    ))()  # fmt: skip
+    return chance.choice(
+        (
+            lambda: [chance.randbytes(chance.randrange(300))],
+            lambda: [msg.PROTOCOL, chance.randbytes(chance.randrange(2000))],
+            lambda: [b"hangdoctor/%d" % chance.randrange(2, 99), report],
+            lambda: [msg.PROTOCOL, report[: chance.randrange(len(report))]],
+            lambda: [msg.PROTOCOL, report],
+            lambda: msg.encode(
+                msg.Hello(f"liar{chance.random()}"[:40], "honest", "slurm:9", 1 << 40)
+            ),
+            lambda: [msg.PROTOCOL, b"\x91" * 50_000],
+            lambda: [msg.PROTOCOL, b"\xdd\xff\xff\xff\xff" + bytes(100)],
+            lambda: msg.encode(msg.Captured(f"c-{chance.randrange(9)}", chance.randbytes(5000))),
+            lambda: msg.encode(
+                msg.Relayed(1, 1, [msg.NodeNews("honest", ranks=[msg.RankNow(0, over=True)])])
+            ),
+            lambda: msg.encode(msg.Bye("as if I were honest")),
+            lambda: [msg.PROTOCOL] * chance.randrange(3, 50),
+            # Well made, and of somebody else: the first that says hello for a node stays its agent.
+            lambda: msg.encode(msg.Hello(f"liar{chance.getrandbits(32)}", "honest", _JOB, 1)),
+            lambda: msg.encode(msg.Report(1, 1, 0.0, [msg.RankNow(0, over=True)])),
+        )
+    )()

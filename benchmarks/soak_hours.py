@@ -20,6 +20,7 @@ import psutil
 from msgspec import Struct
 
 from hangdoctor.clock import FakeClock
+from hangdoctor.collector.core import Core
 from hangdoctor.collector.instructions import (
     Conclude,
     Instruction,
@@ -28,7 +29,6 @@ from hangdoctor.collector.instructions import (
     Send,
     Settings,
 )
-from hangdoctor.collector.state import Core
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Learned, StallWatch
 from hangdoctor.watch.stall_watch import Settings as Bounds

@@ -1,1 +1,3 @@
+"""The version of all of hangdoctor."""
+
 __version__ = "0.2.0"

@@ -7,6 +7,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """What this project asks of a clock."""
+
     def wall(self) -> float:
         """Seconds since the epoch; may step."""
         ...
@@ -20,6 +22,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    """The clocks of this machine."""
+
     def wall(self) -> float:
         """See `Clock`."""
         return time.time()

@@ -33,10 +33,14 @@ class HangdoctorError(Exception):
 
 
 class UsageError(HangdoctorError):
+    """Flags or arguments that do not fit; exit code 2."""
+
     exit_code = 2
 
 
 class NoRanksFound(HangdoctorError):
+    """No process of this host, or of the nodes that were asked, looks like a rank."""
+
     default_help = (
         "Searched for processes with RANK and WORLD_SIZE (or SLURM_PROCID, OMPI_COMM_WORLD_RANK, "
         "PMI_RANK, PALS_RANKID) in their environment. Is the job on this host, and is it yours? For a Slurm job: hangdoctor dump --jobid J; "
@@ -45,42 +49,46 @@ class NoRanksFound(HangdoctorError):
 
 
 class LauncherError(HangdoctorError):
-    pass
+    """The scheduler or the remote shell could not be started, or refused."""
 
 
 class JobNotFound(LauncherError):
-    pass
+    """The scheduler does not know the job."""
 
 
 class JobNotRunning(LauncherError):
-    pass
+    """The scheduler knows the job, which has not started or has ended."""
 
 
 class NotPermitted(LauncherError):
-    pass
+    """The job is another user's, or the scheduler does not let this user into it."""
 
 
 class BadInput(HangdoctorError):
-    pass
+    """A file, or a part of one, that cannot be used: torn, foreign, or out of bounds."""
 
 
 class BundleError(HangdoctorError):
-    pass
+    """A bundle that cannot be written, or what should be one and cannot be read."""
 
 
 class WireError(HangdoctorError):
-    pass
+    """A node's report that did not arrive completely, or is not one."""
 
 
 class OtherProtocol(WireError):
+    """The other side speaks another version of the protocol."""
+
     default_help = "Use the same version of hangdoctor for the agents and the collector."
 
 
 class CollectorError(HangdoctorError):
-    pass
+    """The collector, or an agent, cannot start or continue."""
 
 
 class Cancelled(HangdoctorError):
+    """Ctrl-C, after cleaning up; exit code 130."""
+
     exit_code = 130
 
 

@@ -27,7 +27,7 @@ COLUMNS = {
     "positional": f"calls with {MANY} positional arguments or more",
     "nested": "conditional expressions inside another",
     "skip": "# fmt: skip",
-    "undocumented": "public functions without docstring",
+    "undocumented": "public functions and classes without docstring",
 }
 _LAYOUT = {
     tokenize.COMMENT,
@@ -39,6 +39,7 @@ _LAYOUT = {
     tokenize.ENDMARKER,
 }
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Module)
 _BRANCHES = (
     ast.If,
@@ -60,20 +61,36 @@ def figures(source: str) -> Counter[str]:
     """
     tree = ast.parse(source)
     functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     rows = source.splitlines()
     counts = Counter(_tokens_and_lines(source, _docstring_lines(tree)))
     counts["rows"] = len(rows)
     counts["wide"] = sum(len(row) > WIDE for row in rows)
     counts["functions"] = len(functions)
     counts["complex"] = sum(complexity(function) > COMPLEX for function in functions)
-    counts["positional"] = sum(len(call.args) >= MANY for call in calls)
+    counts["positional"] = len(long_calls(tree, MANY))
     counts["nested"] = sum(1 for _ in _nested_conditionals(tree))
     counts["skip"] = source.count("# fmt: " + "skip")
-    counts["undocumented"] = sum(
-        ast.get_docstring(function) is None for function in _public_functions(tree)
-    )
+    counts["undocumented"] = len(undocumented(tree))
     return counts
+
+
+def undocumented(tree: ast.Module) -> list[str]:
+    """Public functions, methods and classes without a docstring, as "name (line)"."""
+    return [
+        f"{node.name} (line {node.lineno})"
+        for node in _public(tree)
+        if ast.get_docstring(node) is None
+    ]
+
+
+def long_calls(tree: ast.AST, least: int) -> list[str]:
+    """Calls with this many positional arguments or more, as "name (line)"."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        f"{ast.unparse(call.func)} (line {call.lineno})"
+        for call in calls
+        if len(call.args) >= least
+    ]
 
 
 def complexity(function: ast.AST) -> int:
@@ -128,18 +145,24 @@ def _nested_conditionals(tree: ast.AST) -> Iterator[ast.IfExp]:
                 yield node
 
 
-def _public_functions(tree: ast.Module | ast.ClassDef) -> Iterator[ast.AST]:
-    """Functions and methods without `_` in front, those of private classes and inner functions left
-    out.
+def _public(tree: ast.Module | ast.ClassDef) -> Iterator[_Defined]:
+    """Functions, methods and classes without `_` in front; methods of private classes and inner
+    functions left out.
     """
     for node in tree.body:
-        name = getattr(node, "name", "_")
-        if name.startswith("_"):
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)) or node.name.startswith("_"):
             continue
-        if isinstance(node, _FUNCTIONS):
-            yield node
-        elif isinstance(node, ast.ClassDef):
-            yield from _public_functions(node)
+        yield node
+        if isinstance(node, ast.ClassDef):
+            yield from _public(node)
+
+
+def _is_python(file: Path) -> bool:
+    """Whether a file is Python: by its name, or by its first line where it has no suffix."""
+    if file.suffix or not file.is_file():
+        return file.suffix == ".py"
+    first = file.read_bytes()[:32].split(b"\n")[0]
+    return first.startswith(b"#!") and b"python" in first
 
 
 def packages(tree: Path) -> dict[str, list[Path]]:
@@ -148,7 +171,7 @@ def packages(tree: Path) -> dict[str, list[Path]]:
     """
     found: dict[str, list[Path]] = {}
     for top in ("hangdoctor", "agents", "train", "benchmarks", "scripts", "tests"):
-        for file in sorted((tree / top).rglob("*.py")):
+        for file in sorted(filter(_is_python, (tree / top).rglob("*"))):
             parts = file.relative_to(tree).parts
             if (tree / top / parts[1]).is_symlink():
                 continue  # hangdoctor/agents and hangdoctor/train, counted where they lie

@@ -61,7 +61,7 @@ def report_large(browser: Browser, here: Path) -> None:
     """1,024 ranks; simulated, since no machine of ours has them."""
     large = capture(Layout(dp=16, pp=8, tp=8))
     command = ["hangdoctor", "dump", "--jobid", "2180718"]
-    kept = bundle.save(here / "kept", large, diagnose(large), "", command)
+    kept = bundle.save(here / "kept", large, diagnose(large), "", command=command)
     hangdoctor("report", str(kept), "--html", str(here / "report.html"))
     shown = browser.open(here / "report.html", WIDTH, LARGE_HEIGHT)
     (IMAGES / "report-1024.png").write_bytes(shown.picture(LARGE_HEIGHT))

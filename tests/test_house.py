@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from scripts import house_figures
 from tests.support.stage import hangdoctor
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +20,51 @@ def test_files_that_are_run_first_are_there() -> None:
     names = re.findall(r'"(tests/.+\.py)"', (ROOT / "tests" / "conftest.py").read_text())
     assert len(names) > 9
     assert [name for name in names if not (ROOT / name).is_file()] == []
+
+
+def product() -> dict[str, ast.Module]:
+    """The parsed files of what users run, by their path in the repository."""
+    return {
+        str(file.relative_to(ROOT)): ast.parse(file.read_text())
+        for package, files in house_figures.packages(ROOT).items()
+        for file in files
+        if package not in ("benchmarks", "tests")
+    }
+
+
+def test_every_public_name_of_the_product_has_a_docstring() -> None:
+    trees = product()
+    assert len(trees) > 300
+    without = {file: house_figures.undocumented(tree) for file, tree in trees.items()}
+    without |= {file: ["the module"] for file, tree in trees.items() if not ast.get_docstring(tree)}
+    assert {file: names for file, names in without.items() if names} == {}
+
+
+# A struct's packer takes no keywords, and a tuple for it costs 0.2 microseconds at every operation.
+MAY_BE_LONG = {("hangdoctor/probe/recorder.py", "_pack_into")}
+
+
+def test_long_calls_of_the_product_name_their_arguments() -> None:
+    long = {
+        (file, call.partition(" ")[0])
+        for file, tree in product().items()
+        for call in house_figures.long_calls(tree, 7)
+    }
+    assert long == MAY_BE_LONG
+
+
+def test_a_missing_docstring_and_a_long_call_are_found() -> None:
+    source = """
+class Open:
+    def told(self): "Says it."
+    async def bare(self): f(1, 2, 3, 4, 5, 6, last=7)
+    def _own(self): ...
+class _Hidden:
+    def bare(self): f(1, 2, 3, 4, *rest, 6, 7)
+"""
+    tree = ast.parse(source)
+    assert house_figures.undocumented(tree) == ["Open (line 2)", "bare (line 4)"]
+    assert house_figures.long_calls(tree, 7) == ["f (line 7)"]
 
 
 def test_help_imports_no_verb_and_nothing_heavy(tmp_path: Path) -> None:
@@ -58,21 +105,70 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "dump diagnose run agent collect sidecar top trace report preflight incidents clean completion demo".split()
     )
     assert flags_of("dump") == COMMON | {
-        "--local", "--pid", "--jobid", "--hostfile", "--pbs", "--job", "--user", "--settle", "--timeout", "--native", "--blocking",
-        "--python", "--remote-shell", "--bundle", "--no-bundle", "--nccl-dump", "--full",
-    }  # fmt: skip
+        "--local",
+        "--pid",
+        "--jobid",
+        "--hostfile",
+        "--pbs",
+        "--job",
+        "--user",
+        "--settle",
+        "--timeout",
+        "--native",
+        "--blocking",
+        "--python",
+        "--remote-shell",
+        "--bundle",
+        "--no-bundle",
+        "--nccl-dump",
+        "--full",
+    }
     assert flags_of("diagnose") == COMMON | {"--bundle", "--jobid", "--full"}
     assert flags_of("run") == {"--trace", "--follow", "--ignore", "--from-iteration", "--quiet"}
     assert flags_of("agent") == {
-        "--once", "--folder", "--collector", "--via", "--insecure", "--jobid", "--job", "--node", "--interval", "--linger", "--spool",
-    }  # fmt: skip
+        "--once",
+        "--folder",
+        "--collector",
+        "--via",
+        "--insecure",
+        "--jobid",
+        "--job",
+        "--node",
+        "--interval",
+        "--linger",
+        "--spool",
+    }
     watch = {
-        "--folder", "--job", "--bind", "--stall-after", "--slow-after", "--settle", "--capture-timeout", "--config", "--dry-run", "--once",
-        "--web", "--web-anywhere", "--web-host", "--metrics-ranks", "--metrics-token", "--metrics-open",
-    }  # fmt: skip
+        "--folder",
+        "--job",
+        "--bind",
+        "--stall-after",
+        "--slow-after",
+        "--settle",
+        "--capture-timeout",
+        "--config",
+        "--dry-run",
+        "--once",
+        "--web",
+        "--web-anywhere",
+        "--web-host",
+        "--metrics-ranks",
+        "--metrics-token",
+        "--metrics-open",
+    }
     assert flags_of("top") == {
-        "--jobid", "--collector", "--local", "--folder", "--token-file", "--job", "--once", "--json", "--interval", "--filter", "--no-color",
-    }  # fmt: skip
+        "--jobid",
+        "--collector",
+        "--local",
+        "--folder",
+        "--token-file",
+        "--job",
+        "--once",
+        "--json",
+        "--interval",
+        "--filter",
+        "--no-color",
+    }
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}

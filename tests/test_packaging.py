@@ -24,7 +24,7 @@ LEFT_OUT = (".*", "build", "dist", "*.egg-info", "*.so", "state", "__pycache__")
 FRIGHTENING = re.compile(r"\b(error|failed|failure|traceback|warning|deprecat\w+)\b", re.IGNORECASE)
 NEEDED = (
     "MANIFEST.in README.md LICENSE SECURITY.md CHANGELOG.md Makefile pyproject.toml setup.py scripts/setup "
-    "scripts/run-tests agents/ranks.py train/configs/cpu_2x2x2.yaml hangdoctor/probe/calls/_calls.c "
+    "scripts/run-tests agents/node_ranks.py train/configs/cpu_2x2x2.yaml hangdoctor/probe/calls/_calls.c "
     "hangdoctor/stacks/place_rules.toml tests/conftest.py tests/data/pyspy/text.out docs/voice.md "
     "benchmarks/mutation.py examples/three_d.py"
 ).split()
@@ -104,7 +104,9 @@ def test_a_wheel_puts_one_package_into_site_packages(shelf: Path) -> None:
         names = file.namelist()
     info = f"hangdoctor-{__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"hangdoctor", info}
-    assert {"hangdoctor/agents/ranks.py", "hangdoctor/train/configs/cpu_2x2x2.yaml"} <= set(names)
+    assert {"hangdoctor/agents/node_ranks.py", "hangdoctor/train/configs/cpu_2x2x2.yaml"} <= set(
+        names
+    )
     assert any(name.startswith(f"{info}/") and name.endswith("LICENSE") for name in names)
     extensions = [name for name in names if name.endswith(".so")]
     assert len(extensions) == (3 if has_compiler() else 0)
@@ -175,12 +177,13 @@ def test_each_installs_into_an_empty_environment_and_runs(
     )
     assert "8-rank" in run(program, "demo", "--help", env=environment()).stdout
     found = run(
-        str(python), "-c",
+        str(python),
+        "-c",
         "import hangdoctor; print(hangdoctor.__file__)\n"
         "from hangdoctor.probe.calls import hooks; from hangdoctor.probe import record_core\n"
         "print(hooks.extension() is not None, record_core.native is not None)",
         env=environment(),
-    ).stdout.split()  # fmt: skip
+    ).stdout.split()
     built = str(has_compiler() and prepare is None)
     assert found == [str(site / "hangdoctor" / "__init__.py"), built, built]
 

@@ -20,9 +20,9 @@ from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import Ended
-from hangdoctor.preflight import terminal as preflight
+from hangdoctor.preflight import terminal_findings as preflight
 from hangdoctor.preflight.compare import Preflight
-from hangdoctor.report import html, terminal
+from hangdoctor.report import html, terminal_report
 from hangdoctor.storage import bundle
 from hangdoctor.text.plain import tame, visible
 from hangdoctor.text.printable import as_json, cleaned
@@ -108,9 +108,9 @@ def hostile_capture(folder: Path) -> tuple[JobCapture, Path]:
 
 def test_reports() -> None:
     diagnosis = filled(Diagnosis)
-    assert_tame(terminal.plain(diagnosis, EVIL))
+    assert_tame(terminal_report.plain(diagnosis, EVIL))
     out = io.StringIO()
-    terminal.render(
+    terminal_report.render(
         diagnosis, Console(file=out, force_terminal=True, color_system="256", width=160), EVIL
     )
     assert_tame(out.getvalue(), colours=True)
@@ -140,7 +140,7 @@ def test_files_of_a_report(tmp_path: Path) -> None:
     capture, folder = hostile_capture(tmp_path)
     diagnosis = diagnose(capture)
     for write in (
-        terminal.as_bytes,
+        terminal_report.as_bytes,
         stacks.folded,
         stacks.folded_by_rank,
         stacks.speedscope,

@@ -11,20 +11,15 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from .options import ConfigError, is_number
+from hangdoctor.probe.launch_variables import MPI, TORCH, Place, place_of
 
-# (rank, world size, local rank): the order of CONTRACT's "Environment"
-_NAMES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID"),
-)
+from .options import ConfigError, is_number
 
 
 @dataclass(frozen=True)
 class Launch:
+    """This rank among its peers, and the address where they meet."""
+
     rank: int
     world_size: int
     local_rank: int
@@ -69,19 +64,35 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
     Raises:
         ConfigError: several ranks on nodes that no one named a meeting place for.
     """
-    told = [names for names in _NAMES if names[0] in environ and names[1] in environ]
-    rank_name, size_name, local_name = told[0] if told else _NAMES[0]
-    rank, size = int(environ.get(rank_name, "0")), int(environ.get(size_name, "1"))
-    address = environ.get("MASTER_ADDR", "")
-    if not address and "SLURM_STEP_NODELIST" in environ:
-        address = _first_slurm_host(environ["SLURM_STEP_NODELIST"])
-    local = int(environ.get("LOCAL_RANK", environ.get(local_name, "0")))
+    place = place_of(environ, _number)
+    if place is None or place.size < 1:
+        place = Place(TORCH, [0, 1, -1, 1])
+    rank, size = place.rank, place.size
+    local = max(place.local_rank, 0) if "LOCAL_RANK" not in environ else int(environ["LOCAL_RANK"])
+    address = environ.get("MASTER_ADDR", "") or _first_host(environ, place)
     if not address and size > 1 and local != rank:
         raise ConfigError(
             f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0"
         )
     port = environ.get("MASTER_PORT") or (_free_port() if size == 1 else _port_of_job(environ))
     return Launch(rank, size, local, address or "127.0.0.1", port=int(port))
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "")
+    return int(text) if is_number(text) else -1
+
+
+def _first_host(environ: Mapping[str, str], place: Place) -> str:
+    """The host of rank 0: this one where all ranks run here, else as Slurm shows it; "" if unknown.
+
+    Below mpiexec it is the allocation's first: the step that mpiexec reaches its other nodes by has
+    these alone.
+    """
+    if place.local_size == place.size:
+        return "127.0.0.1"
+    name = "SLURM_JOB_NODELIST" if place.launcher in MPI else "SLURM_STEP_NODELIST"
+    return _first_slurm_host(environ[name]) if name in environ else ""
 
 
 def _port_of_job(environ: Mapping[str, str]) -> int:

@@ -12,7 +12,7 @@ from . import faults, marks
 from .config import Config
 from .data.loader import Batch
 from .schedule import BatchSize, LearningRate
-from .state import Step, TrainState
+from .train_state import Step, TrainState
 
 
 class Callback:

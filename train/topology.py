@@ -28,6 +28,8 @@ class TensorGroup:
 
 @dataclass(frozen=True)
 class Topology:
+    """Where this rank is in the layout, and its groups."""
+
     layout: Layout
     rank: int
     tensor: TensorGroup

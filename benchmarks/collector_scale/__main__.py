@@ -37,8 +37,8 @@ import zmq.asyncio
 
 from benchmarks.collector_scale.crowd import Crowd
 from benchmarks.progress import say
+from hangdoctor.collector.core import KEEP_LEAST
 from hangdoctor.collector.instructions import Settings
-from hangdoctor.collector.state import KEEP_LEAST
 from hangdoctor.model.capture import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid

@@ -36,10 +36,15 @@ def leave(case: Case, folder: Path) -> list[Path]:
             with (folder / f"out{n}").open("wb") as out:
                 started.append(
                     subprocess.Popen(
-                        command, env=environ, cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
-                        stderr=out, start_new_session=True,
+                        command,
+                        env=environ,
+                        cwd=folder,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=out,
+                        start_new_session=True,
                     )
-                )  # fmt: skip
+                )
         if case.end:
             _await(folder / "hung", started)
             _end(case, started)
@@ -76,10 +81,18 @@ def _commands(case: Case, folder: Path) -> list[tuple[list[str], dict[str, str]]
 def _environment(case: Case, folder: Path) -> dict[str, str]:
     mine = ("HANGDOCTOR_", "SLURM_", "TORCHELASTIC_")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(mine)}
-    return clean | case.environ | {
-        "HANGDOCTOR_DIR": str(folder / "boxes"), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
-        "HUNG": str(folder / "hung"), "HUNG_S": str(HUNG_S), "FIFO": str(folder / "fifo"),
-    }  # fmt: skip
+    return (
+        clean
+        | case.environ
+        | {
+            "HANGDOCTOR_DIR": str(folder / "boxes"),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+            "HUNG": str(folder / "hung"),
+            "HUNG_S": str(HUNG_S),
+            "FIFO": str(folder / "fifo"),
+        }
+    )
 
 
 def _place(folder: Path, number: int) -> dict[str, str]:
@@ -88,9 +101,12 @@ def _place(folder: Path, number: int) -> dict[str, str]:
 
 def _of_rank(case: Case, folder: Path, rank: int, port: str) -> dict[str, str]:
     return _place(folder, rank) | {
-        "RANK": str(rank), "WORLD_SIZE": str(case.world), "LOCAL_RANK": str(rank),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-    }  # fmt: skip
+        "RANK": str(rank),
+        "WORLD_SIZE": str(case.world),
+        "LOCAL_RANK": str(rank),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
 
 
 def _torchrun(case: Case, port: str, node: int = -1) -> list[str]:

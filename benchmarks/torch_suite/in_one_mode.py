@@ -43,7 +43,7 @@ def probe_here() -> str:
     """What the probe does in this process: "none", "records", "traces", "waits" for a group, or
     "switched off".
     """
-    state = sys.modules.get("hangdoctor.probe.state")
+    state = sys.modules.get("hangdoctor.probe.process_probe")
     if state is None:
         return "none"
     probe = state.probe

@@ -114,7 +114,7 @@ def _conclude(capture: JobCapture, full: bool) -> None:
         Path(tempfile.gettempdir(), bundle.default_path(capture.job, capture.taken).name),
     )
     shown = Shown(saved, full, ["", _without_boxes(capture)])
-    deliver(_of_an_ended_job(diagnosis), None, False, False, shown)
+    deliver(_of_an_ended_job(diagnosis), None, False, False, shown=shown)
     if trouble is not None:
         raise trouble
 

@@ -61,14 +61,18 @@ def command(
     diagnosis = diagnose(capture, lenient=True)
     saved = paths[0] if paths and bundle.is_bundle(Path(paths[0])) else ""
     if bundle_dir:
-        from ..report.terminal import plain
+        from ..report.terminal_report import plain
 
         saved = str(
             bundle.save(
-                Path(bundle_dir), capture, diagnosis, plain(diagnosis), bundle.command_line()
+                Path(bundle_dir),
+                capture,
+                diagnosis,
+                plain(diagnosis),
+                command=bundle.command_line(),
             )
         )
-    deliver(diagnosis, json_file, quiet, no_color, Shown(saved, full))
+    deliver(diagnosis, json_file, quiet, no_color, shown=Shown(saved, full))
     exit_with(diagnosis, exit_code)
 
 
@@ -92,9 +96,12 @@ def load_job(jobid: str, paths: list[Path]) -> JobCapture:
     if capture.logs is None:
         capture.logs = JobLogs()
     job_logs.with_account(
-        capture.logs, f"Slurm's account of job {jobid}", account.sentence(), account.facts(),
-        account.ended,
-    )  # fmt: skip
+        capture.logs,
+        f"Slurm's account of job {jobid}",
+        account.sentence(),
+        account.facts(),
+        at=account.ended,
+    )
     if not account.over:
         capture.notes.append(
             f"job {jobid} is {account.state.lower()}: hangdoctor dump --jobid {jobid} sees its processes"

@@ -66,7 +66,7 @@ _PAUSE_AT_MOST_S = (
     default="",
     metavar="KEY",
     shell_complete=complete.jobs_here,
-    help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
+    help="The job, if a host runs several, by its name, its script, or a process id (default: your newest).",
 )
 @click.option(
     "--user", default="", help="Only ranks of this user (default: you; as root all users)."
@@ -146,11 +146,7 @@ def command(**flags: object) -> None:
     )
     whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
     capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
-    chosen = [n for node in capture.nodes for n in node.notes if n.startswith("captured job ")]
-    if quiet:  # what the person chose needs no line
-        chosen = [] if options.job else chosen[:1]
-    for note in chosen:
-        pipes.say(f"hangdoctor: {note}", err=True)
+    _say_chosen(capture, quiet, bool(options.job))
     diagnosis = diagnose(capture, lenient=True)
     saved, trouble = (
         ("", None)
@@ -158,10 +154,23 @@ def command(**flags: object) -> None:
         else keep(capture, diagnosis, flags["bundle_dir"], _save_s(options.timeout_s))
     )
     shown = Shown(saved, bool(flags["full"]))
-    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), shown)  # type: ignore[arg-type]
+    deliver(diagnosis, flags["json_file"], quiet, bool(flags["no_color"]), shown=shown)  # type: ignore[arg-type]
     if trouble is not None:
         raise trouble  # after the verdict, which matters more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))
+
+
+def _say_chosen(capture: JobCapture, quiet: bool, named: bool) -> None:
+    """Print which of several jobs was taken on each node; with `quiet` once, and not what was named.
+    Whoever reads the bundle has no use for it.
+    """
+    chosen = [node.chosen for node in capture.nodes if node.chosen]
+    if quiet:
+        chosen = [] if named else chosen[:1]
+    for said in chosen:
+        pipes.say(f"hangdoctor: captured job {said}", err=True)
+    for node in capture.nodes:
+        node.chosen = ""
 
 
 def _look(
@@ -238,7 +247,7 @@ def keep(
     capture: JobCapture, diagnosis: Diagnosis, wanted: object, seconds: float = _SAVE_S
 ) -> tuple[str, BundleError | None]:
     """(path of the bundle, "") or ("", what went wrong)."""
-    from ..report.terminal import plain
+    from ..report.terminal_report import plain
 
     path = Path(str(wanted)) if wanted else bundle.default_path(capture.job, capture.taken)
     try:
@@ -246,7 +255,7 @@ def keep(
             within(
                 seconds,
                 lambda: bundle.save(
-                    path, capture, diagnosis, plain(diagnosis), bundle.command_line()
+                    path, capture, diagnosis, plain(diagnosis), command=bundle.command_line()
                 ),
             )
         ), None

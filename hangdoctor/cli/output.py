@@ -109,7 +109,7 @@ def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, shown: Shown) -> No
         return
     from rich.console import Console
 
-    from ..report.terminal import render
+    from ..report.terminal_report import render
 
     plain = no_color or bool(os.environ.get("NO_COLOR"))
     terminal = sys.stdout.isatty()

@@ -149,7 +149,7 @@ def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: boo
 def _show(found: Preflight, quiet: bool, no_color: bool) -> None:
     from rich.console import Console
 
-    from ..preflight.terminal import render
+    from ..preflight.terminal_findings import render
 
     plain = no_color or bool(os.environ.get("NO_COLOR"))
     shown = msgspec.structs.replace(

@@ -26,7 +26,7 @@ class Writer(Protocol):
 # flag -> (module of hangdoctor, its function, what --help says); imported when it is used.
 FORMATS: dict[str, tuple[str, str, str]] = {
     "text": (
-        "report.terminal",
+        "report.terminal_report",
         "as_bytes",
         "The report as printed in a terminal, without colours.",
     ),

@@ -21,10 +21,9 @@ from typing import Any
 _PDEATHSIG = 1
 # Those that stop and continue; and SIGPIPE and SIGXFSZ, which look the same whether the kernel or a
 # process sends them. A fault of our own ends us although its signal is blocked.
-_LEFT_ALONE = {
-    signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
-    signal.SIGCONT, signal.SIGPIPE, signal.SIGXFSZ,
-}  # fmt: skip
+_STOP_AND_GO = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT}
+_NOT_SENT = {signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ}
+_LEFT_ALONE = _STOP_AND_GO | _NOT_SENT
 PASSED_ON = set(signal.valid_signals()) - _LEFT_ALONE
 _FROM_A_PROCESS = 0  # si_code of kill(2) and below; the terminal's and the kernel's are above
 _ANY_THAT_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT

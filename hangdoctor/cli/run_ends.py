@@ -177,12 +177,17 @@ class EndsWatch:
     def _note(self, watched: _Watched, code: int, core: bool, now: float = 0.0) -> None:
         memory = code == -9 and watched.process.lacked_memory()
         end = ProcessEnd(
-            pid=watched.pid, node=host(), code=code, at=now or time.time(),
+            pid=watched.pid,
+            node=host(),
+            code=code,
+            at=now or time.time(),
             rank=-1 if self._launches(watched) else watched.rank,
-            world_size=max(0, watched.world), began=watched.process.began,
-            boxed=watched.pid in self._boxed(), core=core,
+            world_size=max(0, watched.world),
+            began=watched.process.began,
+            boxed=watched.pid in self._boxed(),
+            core=core,
             out_of_memory=memory,
-        )  # fmt: skip
+        )
         self.ends.append(end)
         if self._file < 0 and (end.rank >= 0 or end.boxed):
             self._open()

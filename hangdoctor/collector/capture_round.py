@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ..errors import WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.layout import Layout
+from ..readers.ended_nodes import joined
 from ..text.durations import duration
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
 from .capture_reason import CaptureReason
-from .ended_nodes import joined
 from .instructions import Node, Send
 
 LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them
@@ -116,7 +117,7 @@ class Round:
             over=after_end is not None,
             silent=silent,
             world_size=world,
-            layout=next((c.layout for c in captures.values() if c.layout), None),
+            layout=_layout_of(captures.values()),
             settle_s=self.settle_s,
             taken=wall,
             took_s=now - self.begun,
@@ -174,3 +175,8 @@ class Round:
         if name in self.silent_before:
             return f"no message from its agent for {duration(now - node.heard)}"
         return f"its agent did not answer within {duration(now - self.begun)}"
+
+
+def _layout_of(captures: Iterable[NodeCapture]) -> Layout | None:
+    """The layout that the first node shows that shows one."""
+    return next((capture.layout for capture in captures if capture.layout), None)

@@ -99,9 +99,7 @@ class Captures:
         said = Log(
             f"no rank has made progress for {duration(stall.age_s)} ({stall.why}): capturing"
         )
-        reason = capture_reason.stall(
-            f"no progress for {duration(stall.age_s)}, bound {duration(stall.bound_s)}"
-        )
+        reason = capture_reason.stall(_passed(stall))
         early, id = self.early.held, self.early.id
         self.early.end()
         if early is not None:
@@ -123,8 +121,7 @@ class Captures:
             return []
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {duration(stall.age_s)}: {stall.why}")
-        passed = f"no progress for {duration(stall.age_s)}, bound {duration(stall.bound_s)}"
-        reason = capture_reason.stall(f"{passed}: {stall.why}")
+        reason = capture_reason.stall(f"{_passed(stall)}: {stall.why}")
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 
@@ -206,3 +203,8 @@ class Captures:
             return [Log(f"{said}; pauses of this length count as normal from now on")]
         self.counters.incidents += bool(status)
         return []
+
+
+def _passed(stall: Stall) -> str:
+    """``no progress for 6.3 s (a stall from 6 s on)``."""
+    return f"no progress for {duration(stall.age_s)} (a stall from {duration(stall.bound_s)} on)"

@@ -66,30 +66,32 @@ def hearing(
 
     `ranks` is how many are known, `last_event` the job's last progress.
     """
-    silent: list[Node] = []
-    heard, fresh, world = 0, True, 0
-    told: set[str] = set()
-    for node in nodes:
-        if node.ranks:
-            told.add(node.name)
-        world = max(world, node.world_size)
-        if node.left or all(node.ranks.values()):
-            continue
-        quiet = now - node.heard
-        if quiet > (_SILENT_VIA_S if node.via else _SILENT_S):
-            silent.append(node)
-            continue
-        heard += 1
-        late = quiet > (_FRESH_VIA_S if node.via else _FRESH_S)
-        fresh = fresh and not late and node.heard >= last_event + _LOOK_S
-    arrived = bool(expected) and expected <= told
+    known = list(nodes)
+    working = [n for n in known if not n.left and not all(n.ranks.values())]
+    silent = [n for n in working if _is_silent(n, now)]
+    heard = [n for n in working if not _is_silent(n, now)]
+    arrived = _have_come(expected, known)
+    fresh = all(_is_fresh(n, now) and n.heard >= last_event + _LOOK_S for n in heard)
     return Hearing(
-        complete=arrived or ranks >= world,
+        complete=arrived or ranks >= max((n.world_size for n in known), default=0),
         arrived=arrived,
-        fresh=fresh and heard > len(silent),
+        fresh=fresh and len(heard) > len(silent),
         silent=alive(silent),
         nodes=tuple(n.name for n in silent),
     )
+
+
+def _have_come(expected: frozenset[str], nodes: list[Node]) -> bool:
+    """Whether each node that is expected, where that is known, has shown its ranks."""
+    return bool(expected) and expected <= {n.name for n in nodes if n.ranks}
+
+
+def _is_silent(node: Node, now: float) -> bool:
+    return now - node.heard > (_SILENT_VIA_S if node.via else _SILENT_S)
+
+
+def _is_fresh(node: Node, now: float) -> bool:
+    return now - node.heard <= (_FRESH_VIA_S if node.via else _FRESH_S)
 
 
 def alive(nodes: Iterable[Node]) -> frozenset[int]:

@@ -15,7 +15,7 @@ from ..transport.messages import RankNow
 from ..watch.job_history import History, Kept, Moment
 from ..watch.step_counter import StepCounter
 from . import history_file
-from .state import Core
+from .core import Core
 from .view import MAX_ROWS
 
 _SAMPLE_S = 1.0

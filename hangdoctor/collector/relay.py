@@ -29,8 +29,8 @@ from ..transport.messages import (
 from ..watch.live_ranks import LastWord
 from ..watch.stall_watch import Settings as Bounds
 from ..watch.stall_watch import StallWatch
+from .core import Core
 from .instructions import Instruction, Log, Node, Position, Send, Settings
-from .state import Core
 
 _RANKS = 4000  # in one message
 _NODES = 2000

@@ -22,12 +22,12 @@ from ..text.ranges import number_in
 from ..transport import address, keys
 from ..transport.messages import MAX_CAPTURE, MAX_SMALL, FromCollector, encode
 from ..watch.stall_watch import Learned
+from .core import Core
 from .gate import Gate
 from .handshake_limit import BUSY_S, PERIOD_S, Crowd
 from .instructions import Conclude, Instruction, Log, Position, Remember, Send
 from .operator_requests import TraceRequests
 from .relay import Relay
-from .state import Core
 from .uplink import Uplink
 
 _AGAIN_S = 5.0

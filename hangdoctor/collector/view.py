@@ -16,8 +16,8 @@ from ..transport.messages import RankNow
 from ..watch.arrival_lag import smoothed
 from ..watch.job_history import Kept
 from ..watch.live_ranks import LastWord, age_s
+from .core import Core, Counters
 from .instructions import Node
-from .state import Core, Counters
 
 MAX_ROWS = 131_072  # a peer that claims a larger world must not fill the memory
 

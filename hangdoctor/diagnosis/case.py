@@ -49,13 +49,9 @@ def open_case(capture: JobCapture) -> Case:
     """The capture as the passes read it."""
     views = view_job(capture)
     seen = {v.rank for v in views}
-    world = max(
-        capture.world_size, *(v.capture.world_size for v in views), max(seen, default=-1) + 1
-    )
-    silent: dict[int, str] = {}
-    for node in capture.silent:
-        unseen = [rank for rank in node.ranks if rank not in seen]
-        silent |= dict.fromkeys(unseen, _why_silent(node))
+    sizes = [v.capture.world_size for v in views]
+    world = max(capture.world_size, *sizes, max(seen, default=-1) + 1)
+    silent = _silent_ranks(capture, seen)
     logs_alone = not views and capture.logs is not None  # then no rank was looked for
     absent = [] if logs_alone else sorted(set(range(world)) - seen - silent.keys())
     alive = [v for v in views if not v.gone]
@@ -64,12 +60,21 @@ def open_case(capture: JobCapture) -> Case:
         views,
         world,
         silent,
-        absent,
+        absent=absent,
         alive=alive,
         gone=[v for v in views if v.gone],
         waiting=[v for v in alive if v.waits and not v.stopped],
         unread=[v for v in alive if v.unread],
     )
+
+
+def _silent_ranks(capture: JobCapture, seen: set[int]) -> dict[int, str]:
+    """Ranks of nodes that said nothing, unless another node has them, and why."""
+    silent: dict[int, str] = {}
+    for node in capture.silent:
+        unseen = [rank for rank in node.ranks if rank not in seen]
+        silent |= dict.fromkeys(unseen, _why_silent(node))
+    return silent
 
 
 def nodes_of(views: Iterable[RankView]) -> list[str]:

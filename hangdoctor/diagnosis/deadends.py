@@ -66,10 +66,12 @@ def _apart(case: Case, instance: Instance, views: Views) -> Finding:
     here = [r for r in instance.present if r in views]
     there = [r for r in instance.absent if r in views]
     if len(here) == len(there):
-        both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, Ground.RING_BY_STACKS)
+        both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, ground=Ground.RING_BY_STACKS)
         return _finding(case, both, views)
     few, many = sorted((here, there), key=len)
-    return _finding(case, Odd("order", few, many, Apart.SMALLER_SIDE, Ground.FEW_ELSEWHERE), views)
+    return _finding(
+        case, Odd("order", few, many, Apart.SMALLER_SIDE, ground=Ground.FEW_ELSEWHERE), views
+    )
 
 
 def _full(case: Case, instance: Instance, views: Views) -> Finding:
@@ -92,7 +94,9 @@ def _different_roots(case: Case, roots: dict[int, int], views: Views) -> Finding
     (usual, most), (_, second) = Counter(roots.values()).most_common(2)
     undecided = most == second
     odd = [r for r in sorted(roots) if undecided or roots[r] != usual]
-    finding = _finding(case, Odd("mismatch", odd, sorted(roots), Apart.ROOTS, Ground.ROOTS), views)
+    finding = _finding(
+        case, Odd("mismatch", odd, sorted(roots), Apart.ROOTS, ground=Ground.ROOTS), views
+    )
     op = op_of([views[odd[0]]])
     finding.story = f.InOther(Apart.ROOTS, op, roots=tuple(sorted(roots.items())))
     return finding
@@ -117,7 +121,7 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding:
     ring = sorted(end.ranks)
     p2p = all(views[r].place.kind == "p2p" for r in ring)
     kind: Kind = "p2p_unmatched" if p2p else "order"
-    finding = _finding(case, Odd(kind, ring, [], Apart.RING, Ground.RING_BY_STACKS), views)
+    finding = _finding(case, Odd(kind, ring, [], Apart.RING, ground=Ground.RING_BY_STACKS), views)
     names = {views[r].place.op: None for r in ring}
     finding.story = f.InOther(Apart.RING, f.Op(" and ".join(names)))
     return finding
@@ -130,7 +134,9 @@ def _other_group(case: Case, end: End, views: Views) -> Odd | None:
         seen = [r for r in instance.absent if r in views]
         strange = [r for r in seen if stackgraph.operation_of(views[r]) == here]
         if strange and len(strange) < len(instance.present):
-            return Odd("mismatch", strange, instance.present, Apart.OTHER_GROUP, Ground.OTHER_GROUP)
+            return Odd(
+                "mismatch", strange, instance.present, Apart.OTHER_GROUP, ground=Ground.OTHER_GROUP
+            )
     return None
 
 
@@ -147,7 +153,7 @@ def _other_way(case: Case, end: End, views: Views) -> Odd | None:
         odd = [r for r in strange if r in end.ranks]
         if odd:
             others = [r for r in instance.present if r not in odd]
-            return Odd("order", odd, others, Apart.OTHER_LINES, Ground.OTHER_LINES)
+            return Odd("order", odd, others, Apart.OTHER_LINES, ground=Ground.OTHER_LINES)
     return None
 
 
@@ -199,10 +205,10 @@ def _smaller_side(instance: Instance, ahead: list[int]) -> Odd:
     kind: Kind = "p2p_unmatched" if isinstance(instance.key, Transfer) else "order"
     present = sorted(instance.present)
     if len(present) < len(ahead):
-        return Odd("order", present, ahead, Apart.MOST_HAVE_LEFT, Ground.ORDER_OF_LINES)
+        return Odd("order", present, ahead, Apart.MOST_HAVE_LEFT, ground=Ground.ORDER_OF_LINES)
     if len(present) == len(ahead) and kind == "order":
-        return Odd(kind, ahead, [], Apart.EITHER, Ground.ONE_SIDE_OF_TWO, present)
-    return Odd(kind, ahead, present, Apart.PAST, Ground.ORDER_OF_LINES)
+        return Odd(kind, ahead, [], Apart.EITHER, ground=Ground.ONE_SIDE_OF_TWO, or_else=present)
+    return Odd(kind, ahead, present, Apart.PAST, ground=Ground.ORDER_OF_LINES)
 
 
 def is_ahead(case: Case, view: RankView, other: RankView, views: Views) -> bool:
@@ -246,7 +252,9 @@ def _minority(case: Case, end: End, views: Views) -> Odd | None:
     for instance in sorted(end.instances, key=lambda i: -len(i.present)):
         absent = [r for r in instance.absent if r in end.ranks]
         if absent and 2 * len(absent) < len(instance.present):
-            return Odd("order", absent, instance.present, Apart.SMALLER_SIDE, Ground.FEW_OF_MEMBERS)
+            return Odd(
+                "order", absent, instance.present, Apart.SMALLER_SIDE, ground=Ground.FEW_OF_MEMBERS
+            )
     return None
 
 

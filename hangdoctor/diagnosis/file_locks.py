@@ -61,7 +61,7 @@ def _locked_out(case: Case) -> list[LockedOut]:
             continue
         owner, child = owners.get((view.node, holder.pid), (None, 0))
         if owner is not view:  # its own lock, or that of its own child, is its own fault
-            found.append(LockedOut(view, path, holder, owner, child))
+            found.append(LockedOut(view, path, holder, owner, child=child))
     return found
 
 

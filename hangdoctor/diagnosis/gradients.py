@@ -4,6 +4,8 @@ black box records.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import structs
 
 from ..stacks.place_rules import GRADIENTS
@@ -13,6 +15,7 @@ from .draft import Draft
 from .findings import Against, Apart, Finding, InOther, NeverReached, Why
 from .ops.evidence import Note, Remark
 from .recorders import box_shows_nothing, by_recorder
+from .view import RankView
 
 
 def mark(case: Case, findings: list[Finding]) -> list[Finding]:
@@ -32,26 +35,33 @@ def run(case: Case, draft: Draft) -> None:
     if case.capture.over:
         for finding in draft.ops.findings:
             _turn(finding)
-    unseen = {
-        v.rank: v
-        for v in case.waiting
-        if v.capture.ops is not None and box_shows_nothing(v.capture.ops)
-    }
-    kept: list[Finding] = []
-    dropped: list[Finding] = []
-    for one in draft.ops.findings:
-        doubtful = one.kind in ("not_entered", "order") and set(one.ranks) <= unseen.keys()
-        (dropped if doubtful else kept).append(one)
+    unseen = _unrecorded_waits(case)
+    findings = draft.ops.findings
+    dropped = [one for one in findings if _is_doubtful(one, unseen)]
     if not dropped:
         return
-    draft.ops.findings = kept
-    if not kept:
+    draft.ops.findings = [one for one in findings if not _is_doubtful(one, unseen)]
+    if not draft.ops.findings:
         draft.waits = []  # as the stacks show them
     for finding in dropped:
         _count(draft, finding)
     place = next(iter(unseen.values())).place
     note = Note(Remark.UNRECORDED_WAIT, tuple(sorted(unseen)), op=place.op, frame=place.frame)
     draft.notes.append(note)
+
+
+def _unrecorded_waits(case: Case) -> dict[int, RankView]:
+    """Ranks that wait by their stacks, while their black boxes show no open operation."""
+    records = {v.rank: (v, v.capture.ops) for v in case.waiting}
+    return {
+        rank: view
+        for rank, (view, ops) in records.items()
+        if ops is not None and box_shows_nothing(ops)
+    }
+
+
+def _is_doubtful(finding: Finding, unseen: Mapping[int, RankView]) -> bool:
+    return finding.kind in ("not_entered", "order") and set(finding.ranks) <= unseen.keys()
 
 
 def _turn(finding: Finding) -> None:

@@ -113,17 +113,29 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     """At the end of a job: the few that are still inside while the others leave, or the few that
     left too soon.
     """
-    free = [v for v in case.alive if v.rank not in blamed]
-    leaving = [v for v in free if v.place.kind == "end"]
+    leaving, inside = _leaving_and_inside(case, blamed)
     ended = case.gone if left_early(case) else []
     if not leaving and not ended:
         return []
-    inside = [v for v in free if v.place.kind != "end" and not v.unread]
-    outside = [v for v in inside if not v.waits]
-    if case.unread and not outside:
+    if case.unread and all(v.waits for v in inside):
         return []  # who is still inside may be among those whose stacks were not read
-    if not inside and not ended:
-        return _all_leave(case, leaving, blamed)
+    if inside or ended:
+        return _some_leave(case, leaving, ended, inside)
+    return _all_leave(case, leaving, blamed)
+
+
+def _leaving_and_inside(case: Case, blamed: set[int]) -> tuple[list[RankView], list[RankView]]:
+    """Ranks in teardown, and those that are known to be elsewhere."""
+    free = [v for v in case.alive if v.rank not in blamed]
+    leaving = [v for v in free if v.place.kind == "end"]
+    return leaving, [v for v in free if v.place.kind != "end" and not v.unread]
+
+
+def _some_leave(
+    case: Case, leaving: list[RankView], ended: list[RankView], inside: list[RankView]
+) -> list[Finding]:
+    """The smaller side: those that left too soon, or those that are still inside."""
+    outside = [v for v in inside if not v.waits]
     if not outside and len(leaving) + len(ended) < len(inside):
         return [_end_finding(case, leaving, inside, left=True)]
     # Who is not in a communication blocks those who are.

@@ -26,6 +26,11 @@ def _parting(case: Case, finding: Finding, others: tuple[int, ...]) -> tuple[Fra
     # Each against one of the other side: of thousands of ranks, all pairs would be too many.
     found = [_difference(mine[0], path) for path in theirs]
     found += [_difference(path, theirs[0]) for path in mine[1:]]
+    return _same_in_all(found)
+
+
+def _same_in_all(found: list[tuple[Frame, Frame] | None]) -> tuple[Frame, Frame] | None:
+    """The difference that all pairs show, where it is at a line of the user's."""
     first = found[0]
     if first is None or not is_users(first[0]):
         return None

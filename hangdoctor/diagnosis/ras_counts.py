@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ..model.ras import RasCommunicator, RasCounts, RasReport
+from ..model.ras_report import RasCommunicator, RasCounts, RasReport
 from .case import Case
 from .ras_ranks import in_job
 
@@ -56,22 +56,22 @@ def read(case: Case) -> Counted | None:
     """Of a job of which only RAS is known: the ranks that are one operation behind, or none where
     all counts are equal; None where it lost processes or shows nothing.
     """
-    reports = latest(case)
-    communicators = [c for r in reports[:1] for c in r.communicators]
-    if not reports or reports[0].dead or reports[0].silent or any(c.missing for c in communicators):
+    report = next(iter(latest(case)), None)
+    if report is None or _names_faults(report):
         return None
-    size = max([reports[0].largest, *(c.size for c in communicators)])
+    communicators = report.communicators
+    size = max([report.largest, *(c.size for c in communicators)])
     gaps = [g for c in communicators for g in gaps_of(c)]
     if not (size or gaps):
         return None
-    named = [(g, *in_job(case, reports[0], g.communicator, g.behind)) for g in gaps]
+    named = [(g, *in_job(case, report, g.communicator, g.behind)) for g in gaps]
     errors = [r.error for c in communicators for r in c.ranks if r.error]
     return Counted(
         size,
         tuple(sorted({rank for _, ranks, _ in named for rank in ranks})),
         tuple(sorted({g.communicator.hash for g, _, unknown in named if unknown is not None})),
         moved=any(_before(case, gap) not in (None, gap.launched) for gap in gaps),
-        timeouts=reports[0].timeouts,
+        timeouts=report.timeouts,
         states=tuple(_states(communicators)),
         error=errors[0] if errors else "",
     )
@@ -85,6 +85,11 @@ def _states(communicators: list[RasCommunicator]) -> list[tuple[int, str]]:
         if "MISMATCH" in communicator.problems and not communicator.differences:
             found += [(r.rank, r.state) for r in named]
     return sorted(found)
+
+
+def _names_faults(report: RasReport) -> bool:
+    """Whether it names processes that are dead or silent, or ranks that are missing."""
+    return bool(report.dead or report.silent) or any(c.missing for c in report.communicators)
 
 
 def gaps_of(communicator: RasCommunicator) -> list[Gap]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..model.ras import RasCommunicator, RasProcess, RasReport
+from ..model.ras_report import RasCommunicator, RasProcess, RasReport
 from .case import Case
 from .findings import OwnNumbers
 

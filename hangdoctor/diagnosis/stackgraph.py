@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..model.capture import Frame
 from ..model.layout import Layout
-from ..stacks.place_rules import GRADIENTS
+from ..stacks.place_rules import GRADIENTS, Place
 from .case import Case
 from .ops.components import components, sinks
 from .position import counts, steps
@@ -128,14 +128,10 @@ def members_of(case: Case, view: RankView) -> list[int]:
     place, world = view.place, case.world_size
     if place.kind == "p2p":
         return sorted({view.rank, place.peer}) if 0 <= place.peer < world else []
-    of_lifecycle = place.kind in ("start", "end")
-    if place.op == "store wait" or not (of_lifecycle or place.kind == "collective"):
+    if place.op == "store wait" or place.kind not in ("start", "end", "collective"):
         return []
-    if place.group == "world" or (of_lifecycle and not place.group):
-        return list(range(world))
     layout = case.capture.layout
-    if layout is None and place.op == GRADIENTS:
-        # DistributedDataParallel alone: it reduces over all ranks.
+    if _of_whole_job(place, layout):
         return list(range(world))
     if layout is None or layout.world_size != world:
         return []
@@ -143,6 +139,15 @@ def members_of(case: Case, view: RankView) -> list[int]:
     if axis:
         return layout.group(axis, view.rank)
     return _only_choice(layout, view.rank) if place.group == "sub" else []
+
+
+def _of_whole_job(place: Place, layout: Layout | None) -> bool:
+    if place.group == "world":
+        return True
+    if place.kind in ("start", "end") and not place.group:
+        return True
+    # DistributedDataParallel alone: it reduces over all ranks.
+    return layout is None and place.op == GRADIENTS
 
 
 def axis_of(view: RankView) -> str:

@@ -12,6 +12,7 @@ from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
     calls,
+    ended_meanwhile,
     faults,
     file_locks,
     fusion,
@@ -23,7 +24,7 @@ from . import (
     operations,
     outsiders,
     parting,
-    ras,
+    ras_culprits,
     straggling,
     waiting,
 )
@@ -49,10 +50,11 @@ PASSES: tuple[Pass, ...] = (
     # Both together.
     fusion.run,
     parting.run,
-    ras.run,
+    ras_culprits.run,
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
+    ended_meanwhile.run,
     health.run,
     straggling.run,
     calls.run,

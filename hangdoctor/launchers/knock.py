@@ -150,5 +150,5 @@ class Knocker:
         with self._lock:
             before = self._doors[node]
             since = before.since if before.presence == found else begin
-            self._doors[node] = Door(found, since, now, address, now - begin)
+            self._doors[node] = Door(found, since, now, address, took_s=now - begin)
             self._busy.discard(node)

@@ -22,6 +22,8 @@ _MAX_LINE = 64 << 10
 
 
 class Line(Struct, frozen=True):
+    """One line of the command, without its line end."""
+
     text: str
     is_output: bool  # else of standard error
 

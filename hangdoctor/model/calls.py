@@ -26,6 +26,8 @@ class Function(Struct, frozen=True, omit_defaults=True):
 
 
 class CallThread(Struct, frozen=True, omit_defaults=True):
+    """A thread of the rank, by the kernel's number and Python's name."""
+
     tid: int
     name: str = ""
 

@@ -55,18 +55,24 @@ class Where(Struct):
 
 
 class Evidence(Struct):
+    """What one source says of these ranks, in a sentence."""
+
     source: Source
     ranks: list[int]
     says: str
 
 
 class Alternative(Struct):
+    """A cause that was considered, and the reason against it."""
+
     kind: Kind
     ranks: list[int]
     why_not: str
 
 
 class Cause(Struct):
+    """One culprit, or the smallest set of ranks that the evidence singles out."""
+
     kind: Kind
     ranks: list[int]
     nodes: list[str]
@@ -80,18 +86,24 @@ class Cause(Struct):
 
 
 class WaitOn(Struct):
+    """The operation that ranks wait in; None where the evidence does not show it."""
+
     group: str | None
     op: str | None
     seq: int | None = None
 
 
 class Wait(Struct):
+    """Ranks that wait in one operation, and the ranks that they wait for."""
+
     ranks: list[int]
     on: WaitOn
     for_: list[int] = field(name="for", default_factory=list)
 
 
 class StackFrame(Struct):
+    """One Python frame."""
+
     name: str
     file: str
     line: int
@@ -106,6 +118,8 @@ class StackGroup(Struct):
 
 
 class Missing(Struct):
+    """Evidence that could not be had: of which ranks or node, what, and why."""
+
     ranks: list[int]
     node: str | None
     what: str
@@ -113,6 +127,8 @@ class Missing(Struct):
 
 
 class Job(Struct):
+    """The job as the evidence shows it."""
+
     id: str
     world_size: int
     nodes: list[str]
@@ -120,6 +136,8 @@ class Job(Struct):
 
 
 class Took(Struct):
+    """Seconds that capture and diagnosis took."""
+
     capture_s: float = 0.0
     diagnose_s: float = 0.0
 

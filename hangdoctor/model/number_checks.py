@@ -12,7 +12,7 @@ from .capture import JobCapture, NodeCapture, RankCapture
 from .layout import Layout
 from .log_facts import Ended, JobLogs, OomKill, PythonError
 from .operations import RankOps
-from .ras import RasReport
+from .ras_report import RasReport
 
 
 def check_job(capture: JobCapture) -> None:

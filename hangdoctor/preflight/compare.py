@@ -20,6 +20,8 @@ _LOOSE = frozenset({"kernel"})  # may differ without harm more often than not: w
 
 
 class Finding(Struct):
+    """What one check says of these nodes, which all have the same reading."""
+
     check: str
     verdict: Verdict
     nodes: list[str]
@@ -50,7 +52,7 @@ def conclude(
     `silent`: node -> why it did not answer; `skews`: node -> seconds its clock is ahead of ours.
     """
     findings = [
-        Finding("reached", "fail", [n], why, "Leave the node out of the job, or repair it.")
+        Finding("reached", "fail", [n], why, advice="Leave the node out of the job, or repair it.")
         for n, why in silent.items()
     ]
     findings += _joined(readings)
@@ -76,7 +78,9 @@ def _joined(readings: Mapping[str, NodeReadings]) -> list[Finding]:
     findings = []
     for (name, verdict, advice), said in found.items():
         nodes = [n for some in said.values() for n in some]
-        findings.append(Finding(name, cast(Verdict, verdict), nodes, _spell(said, verdict), advice))
+        findings.append(
+            Finding(name, cast(Verdict, verdict), nodes, _spell(said, verdict), advice=advice)
+        )
     return findings
 
 
@@ -116,7 +120,7 @@ def _differs(name: str, nodes_of: Mapping[str, list[str]], nodes: Iterable[str])
         "warn" if name in _LOOSE else "fail",
         others,
         said,
-        "All ranks of a job must have the same version: install it on all nodes.",
+        advice="All ranks of a job must have the same version: install it on all nodes.",
     )
 
 
@@ -132,7 +136,7 @@ def _clocks(skews: Mapping[str, float]) -> Finding:
             "warn",
             [first, last],
             f"{last} is {spread:.1f} s ahead of {first}",
-            "Run there: chronyc tracking, or ntpq -p.",
+            advice="Run there: chronyc tracking, or ntpq -p.",
         )
     return Finding(
         "same clock",

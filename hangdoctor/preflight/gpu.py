@@ -18,6 +18,8 @@ _PATIENCE_S = 10.0  # a driver in trouble does not answer at all
 
 
 class Gpu(Struct):
+    """One GPU, as nvidia-smi lists it."""
+
     index: int
     name: str
     driver: str
@@ -26,6 +28,8 @@ class Gpu(Struct):
 
 
 class Gpus(Struct):
+    """All GPUs of a node."""
+
     rows: list[Gpu] = []
 
     def facts(self) -> dict[str, str]:

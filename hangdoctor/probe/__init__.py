@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more impo
     from typing import Any
 
 _installed = False
-_state: Any = None  # hangdoctor.probe.state.probe, loaded when there is something to record
+_state: Any = None  # hangdoctor.probe.process_probe.probe, loaded when there is something to record
 
 
 def install() -> bool:
@@ -40,7 +40,7 @@ def install() -> bool:
 
         hook.when_imported()
         if os.environ.get("HANGDOCTOR_TRACE"):
-            from .state import probe
+            from .process_probe import probe
 
             probe.trace_from_start()
     return True
@@ -50,7 +50,7 @@ def _load() -> Any:
     """The probe's state, or None while it is not installed."""
     global _state
     if _state is None and _installed:
-        from .state import probe
+        from .process_probe import probe
 
         _state = probe
     return _state

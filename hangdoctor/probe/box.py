@@ -66,13 +66,24 @@ class BoxWriter:
         rank, world, local_rank = ranks_from(os.environ)
         wall, mono = time.time_ns(), time.monotonic_ns()
         for place, value in (
-            (fmt.H_VERSION, fmt.VERSION), (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES), (fmt.H_FILE_BYTES, size),
-            (fmt.H_PID, self.pid), (fmt.H_RANK, rank), (fmt.H_WORLD, world), (fmt.H_LOCAL_RANK, local_rank),
-            (fmt.H_STARTED_TICKS, start_ticks()), (fmt.H_BOOT_ID, boot_id()),
-            (fmt.H_CREATED_WALL, wall), (fmt.H_CREATED_MONO, mono), (fmt.H_BEAT_WALL, wall), (fmt.H_BEAT_MONO, mono),
-            (fmt.H_STATE, fmt.RUNNING), (fmt.H_ITERATION, -1), (fmt.H_MICRO_BATCH, -1),
+            (fmt.H_VERSION, fmt.VERSION),
+            (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES),
+            (fmt.H_FILE_BYTES, size),
+            (fmt.H_PID, self.pid),
+            (fmt.H_RANK, rank),
+            (fmt.H_WORLD, world),
+            (fmt.H_LOCAL_RANK, local_rank),
+            (fmt.H_STARTED_TICKS, start_ticks()),
+            (fmt.H_BOOT_ID, boot_id()),
+            (fmt.H_CREATED_WALL, wall),
+            (fmt.H_CREATED_MONO, mono),
+            (fmt.H_BEAT_WALL, wall),
+            (fmt.H_BEAT_MONO, mono),
+            (fmt.H_STATE, fmt.RUNNING),
+            (fmt.H_ITERATION, -1),
+            (fmt.H_MICRO_BATCH, -1),
             (fmt.H_STRINGS_USED, self._strings_used),
-        ):  # fmt: skip
+        ):
             self.put(place, value)
         for name in ("threads", "groups", "strings", "ring"):
             offset, how = getattr(fmt, f"H_{name.upper()}")
@@ -130,9 +141,8 @@ class BoxWriter:
         at = begin + index * width
         # No check while it changes: a reader takes no entry that is half of one group and half of another.
         struct.pack_into("<I", self.map, at + fmt.GROUP_CHECK, 0)
-        fmt.GROUP.pack_into(
-            self.map, at, raw, size, *ids, instance, 0, int.from_bytes(raw[:4], "little")
-        )
+        entry = raw, size, *ids, instance, 0, int.from_bytes(raw[:4], "little")
+        fmt.GROUP.pack_into(self.map, at, *entry)
         if index == self._groups_used:
             self._groups_used = index + 1
             self.put(fmt.H_GROUPS_USED, self._groups_used)
@@ -148,9 +158,8 @@ class BoxWriter:
     def add_thread(self, index: int, tid: int, name: str) -> int:
         """Take one slot of the thread table; returns the index in `words` where it begins."""
         begin, _, width = self.regions["threads"]
-        fmt.THREAD.pack_into(
-            self.map, begin + index * width, tid, 0, 0, 0, name.encode("utf-8", "replace")[:31]
-        )
+        entry = tid, 0, 0, 0, name.encode("utf-8", "replace")[:31]
+        fmt.THREAD.pack_into(self.map, begin + index * width, *entry)
         return (begin + index * width) // 8
 
     def inline(self, record_byte: int, text: str) -> None:

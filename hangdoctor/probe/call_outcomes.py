@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import torchnames
+from .process_probe import probe
 from .recorder import Token, local
-from .state import probe
 
 _bases = type.__dict__["__mro__"].__get__
 _attributes = type.__dict__["__dict__"].__get__

@@ -135,7 +135,7 @@ class Groups(Directory):
         instance = self._instances.get(key, 0)
         self._instances[key] = instance + 1
         self._note_timeout(pg)
-        return self._entry(members, ascending, instance, torchnames.group_name(pg), ranks)
+        return self._entry(members, ascending, instance, torchnames.group_name(pg), ranks=ranks)
 
     def _note_timeout(self, pg: Any) -> None:
         """The shortest of all: a watcher must look before it ends the job."""
@@ -153,7 +153,9 @@ class Groups(Directory):
         ranks: object = None,
     ) -> GroupEntry:
         uid = uid_of(self._hash(ascending), instance)
-        index = self._box.add_group(uid, len(members), members_text(ascending), name, instance)
+        index = self._box.add_group(
+            uid, len(members), members_text(ascending), name, instance=instance
+        )
         return GroupEntry(index, members, uid, ranks)
 
     def _hash(self, ascending: Sequence[int]) -> blake2b:

@@ -59,7 +59,7 @@ def when_imported() -> None:
 def wrap_now() -> None:
     """Put all wrappers in place; an error leaves the job without them."""
     try:
-        from .state import probe
+        from .process_probe import probe
     except Exception as error:  # a package half copied, a Python without a module of its library
         if not is_ours(error):
             raise
@@ -71,8 +71,17 @@ def wrap_now() -> None:
 
 
 def _wrap() -> None:
-    from . import call_outcomes, recorder, signatures, steps, torchnames, wrap, wrap_waits
-    from .state import probe
+    from . import (
+        call_outcomes,
+        odd_calls,
+        recorder,
+        signatures,
+        steps,
+        torchnames,
+        wrap,
+        wrap_waits,
+    )
+    from .process_probe import probe
 
     module = torchnames.c10d()
     if module is None or getattr(module, "_hangdoctor_wrapped", False):
@@ -94,7 +103,8 @@ def _wrap() -> None:
     if late:
         torchnames.replace_everywhere(pairs, skip=[sys.modules[__name__]])
         torchnames.teach_compiler(pairs.values())
-    torchnames.skip_when_compiling(_codes(wrap, wrap_waits, call_outcomes, recorder, signatures))
+    called = wrap, wrap_waits, call_outcomes, recorder, signatures, odd_calls
+    torchnames.skip_when_compiling(_codes(*called))
     probe.watch_end()
     if torchnames.default_group() is not None:
         probe.begin()

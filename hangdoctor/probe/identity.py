@@ -9,22 +9,16 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from .launch_variables import place_of
+
 _FIRST_NAMESPACE = (
     0xEFFFFFFC  # of processes, outside of containers (include/linux/proc_ns.h, PROC_PID_INIT_INO)
 )
-# In the order of precedence: what the launcher says before what the scheduler says.
-_RANK_VARIABLES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID"),
-)
 
 
-def _number(text: str | None) -> int:
+def _number(environ: Mapping[str, str], name: str) -> int:
     try:
-        number = int(text or "")
+        number = int(environ.get(name, ""))
     except ValueError:
         return -1
     return number if number < 1 << 31 else -1
@@ -43,10 +37,8 @@ def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
 
 def ranks_from(environ: Mapping[str, str]) -> tuple[int, int, int]:
     """Rank, world size and local rank; -1 if unknown."""
-    for rank, world, local in _RANK_VARIABLES:
-        if _number(environ.get(rank)) >= 0:
-            return _number(environ[rank]), _number(environ.get(world)), _number(environ.get(local))
-    return -1, -1, -1
+    place = place_of(environ, _number)
+    return (place.rank, place.size, place.local_rank) if place else (-1, -1, -1)
 
 
 def job_key(environ: Mapping[str, str]) -> str:

@@ -17,8 +17,9 @@ from . import record_core as hot
 from . import torchnames
 from .box import BoxWriter
 from .group_table import GroupEntry, Groups
+from .odd_calls import describe_otherwise
 from .record_core import Core, Thread
-from .signatures import Describe, NotAnOperation, describe_otherwise, is_constant, render
+from .signatures import Describe, NotAnOperation, is_constant, render
 from .sites import Sites
 
 _HANDLES_MAX = 65536
@@ -27,6 +28,8 @@ _TRIES = (
 )
 _STEPS_WORD, _STEP_SINCE_WORD = fmt.H_STEPS[0] // 8, fmt.H_STEP_SINCE[0] // 8
 _pack_into = fmt.RECORD.pack_into
+_LOW = 0xFFFFFFFF
+_NOT_LEFT = (0, 0)  # when it left, and how
 
 Token = tuple[int, int]  # word where the record begins, its serial number
 
@@ -129,10 +132,10 @@ class Recorder(Core):
             self.enlist(thread)
         at, serial = self._slot()
         self.words[at + fmt.UID_WORD] = uid
-        _pack_into(
-            self._map, at * 8, serial, seq, time_ns(), group, signature, site, thread.index, peer, self.iteration,
-            flags, uid & 0xFFFFFFFF, 0, 0, serial & 0xFFFFFFFF,
-        )  # fmt: skip
+        what = serial, seq, time_ns(), group, signature, site
+        who = thread.index, peer, self.iteration
+        state = flags, uid & _LOW, *_NOT_LEFT, serial & _LOW
+        _pack_into(self._map, at * 8, *what, *who, *state)
         if inline:
             self.box.inline(at * 8, inline)
         self.words[thread.word + 1] = serial
@@ -172,7 +175,7 @@ class Recorder(Core):
             return *self.write(
                 entry, seq, 0, site, peer=peer, flags=flags, inline=render(key)
             ), entry
-        # What follows is `write`, spelled out: a call less at every operation.
+        # What follows is `write`, spelled out: a call and three tuples less at every operation.
         if thread.recorder is not self:
             self.enlist(thread)
         serial = self.next_serial()
@@ -182,7 +185,7 @@ class Recorder(Core):
         uid = self.words[at + 15] = entry.uid_word
         _pack_into(
             self._map, at * 8, serial, seq, time_ns(), entry.index, signature, site, thread.index, peer,
-            self.iteration, 1 if async_op else 0, uid & 0xFFFFFFFF, 0, 0, serial & 0xFFFFFFFF,
+            self.iteration, 1 if async_op else 0, uid & _LOW, 0, 0, serial & _LOW,
         )  # fmt: skip
         self.words[thread.word + 1] = serial
         return at, serial, entry
@@ -207,8 +210,8 @@ class Recorder(Core):
             site = self.sites.find(frame)
         flags = direction | (fmt.ASYNC if async_op else 0)
         if signature < 0:
-            token = self.write(entry, seq, 0, site, peer=peer, flags=flags | fmt.INLINE_SIGNATURE,
-                               inline=render(key))  # fmt: skip
+            flags |= fmt.INLINE_SIGNATURE
+            token = self.write(entry, seq, 0, site, peer=peer, flags=flags, inline=render(key))
         else:
             token = self.write(entry, seq, signature, site, peer=peer, flags=flags)
         return token, entry
@@ -238,10 +241,10 @@ class Recorder(Core):
         at, serial = self._slot()
         now = time_ns()
         self.words[at + fmt.UID_WORD] = 0
-        _pack_into(
-            self._map, at * 8, serial, number & 0xFFFFFFFFFFFFFFFF, now, fmt.NO_GROUP, text, 0, thread.index, kind,
-            self.iteration, fmt.MARK, 0, now, 0, serial & 0xFFFFFFFF,
-        )  # fmt: skip
+        what = serial, number & 0xFFFFFFFFFFFFFFFF, now, fmt.NO_GROUP, text, 0
+        who = thread.index, kind, self.iteration
+        state = fmt.MARK, 0, now, 0, serial & _LOW
+        _pack_into(self._map, at * 8, *what, *who, *state)
 
     def step(self) -> None:
         """An optimizer has made a step."""

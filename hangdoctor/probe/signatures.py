@@ -11,11 +11,10 @@ of the job's modes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from . import torchnames
-from .whose_error import is_ours
 
 Described = tuple[tuple[Any, ...], Any, Any, Any, bool]
 Describe = Callable[..., Described]
@@ -101,16 +100,19 @@ def is_constant(op: Any) -> bool:
 
 
 def all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> Described:
-    if (
-        type(tensor) in _plain and not _modes()
-    ):  # spelled out: this is the one that trainings call most
-        return ("all_reduce", tensor.shape, tensor.dtype, _reduce_names.get(id(op)) or _reduce(op)), group, None, None, async_op is True  # fmt: skip
+    """By shape and dtype of the tensor, and the reduce operation."""
+    # Spelled out: this is the one that trainings call most.
+    if type(tensor) in _plain and not _modes():
+        reduction = _reduce_names.get(id(op)) or _reduce(op)
+        key = ("all_reduce", tensor.shape, tensor.dtype, reduction)
+        return key, group, None, None, async_op is True
     return ("all_reduce", *_of(tensor), _reduce(op)), group, None, None, async_op is True
 
 
 def all_reduce_coalesced(
     tensors: Any, op: Any = None, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the tensors, dtype of the first, and the reduce operation."""
     return (
         ("all_reduce_coalesced", *_of_list(tensors), _reduce(op)),
         group,
@@ -128,30 +130,35 @@ def reduce(
     async_op: bool = False,
     group_dst: Any = None,
 ) -> Described:
+    """By shape and dtype of the tensor, and the reduce operation; root `dst`."""
     return ("reduce", *_of(tensor), _reduce(op)), group, dst, group_dst, async_op is True
 
 
 def broadcast(
     tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None
 ) -> Described:
+    """By shape and dtype of the tensor; root `src`."""
     return ("broadcast", *_of(tensor), ""), group, src, group_src, async_op is True
 
 
 def all_gather(
     tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shape and dtype of the input, without the shape where outputs are uneven."""
     return ("all_gather", *_of_even(tensor_list, tensor), ""), group, None, None, async_op is True
 
 
 def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shape and dtype of the input."""
     return ("all_gather_into_tensor", *_of(input_tensor), ""), group, None, None, async_op is True
 
 
 def all_gather_coalesced(
     output_tensor_lists: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the inputs and dtype of the first."""
     return (
         ("all_gather_coalesced", *_of_list(input_tensor_list), ""),
         group,
@@ -162,27 +169,37 @@ def all_gather_coalesced(
 
 
 def gather(
-    tensor: Any, gather_list: Any = None, dst: Any = None, group: Any = None, async_op: bool = False,
+    tensor: Any,
+    gather_list: Any = None,
+    dst: Any = None,
+    group: Any = None,
+    async_op: bool = False,
     group_dst: Any = None,
-) -> Described:  # fmt: skip
+) -> Described:
+    """By shape and dtype of the input; root `dst`, 0 by default."""
     return (
         ("gather", *_of(tensor), ""),
         group,
-        _or_zero(dst, group_dst),
+        or_zero(dst, group_dst),
         group_dst,
         async_op is True,
     )
 
 
 def scatter(
-    tensor: Any, scatter_list: Any = None, src: Any = None, group: Any = None, async_op: bool = False,
+    tensor: Any,
+    scatter_list: Any = None,
+    src: Any = None,
+    group: Any = None,
+    async_op: bool = False,
     group_src: Any = None,
-) -> Described:  # fmt: skip
+) -> Described:
+    """By shape and dtype of the output, which every member has; root `src`, 0 by default."""
     # The output, which every member has; only the root has inputs.
     return (
         ("scatter", *_of(tensor), ""),
         group,
-        _or_zero(src, group_src),
+        or_zero(src, group_src),
         group_src,
         async_op is True,
     )
@@ -191,6 +208,7 @@ def scatter(
 def reduce_scatter(
     output: Any, input_list: Any, op: Any = None, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the inputs, dtype of the first, and the reduce operation."""
     return (
         ("reduce_scatter", *_of_list(input_list), _reduce(op)),
         group,
@@ -203,13 +221,19 @@ def reduce_scatter(
 def reduce_scatter_tensor(
     output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shape and dtype of the input, and the reduce operation."""
     return ("reduce_scatter_tensor", *_of(input), _reduce(op)), group, None, None, async_op is True
 
 
 def all_to_all_single(
-    output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None,
+    output: Any,
+    input: Any,
+    output_split_sizes: Any = None,
+    input_split_sizes: Any = None,
+    group: Any = None,
     async_op: bool = False,
-) -> Described:  # fmt: skip
+) -> Described:
+    """By shape and dtype of the input, without the shape where splits are given."""
     shape, dtype = _of(input)
     if _uneven(output_split_sizes) or _uneven(input_split_sizes):
         shape = ""  # members may differ rightly
@@ -219,6 +243,7 @@ def all_to_all_single(
 def all_to_all(
     output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
 ) -> Described:
+    """By shapes of the inputs where all are even, and their dtype."""
     shapes, dtype = _of_list(input_tensor_list)
     outputs, _ = _of_list(output_tensor_list)
     even = shapes == outputs and len(set(shapes[1] if shapes else ())) == 1
@@ -226,16 +251,19 @@ def all_to_all(
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Described:
+    """By its name alone."""
     return ("barrier", "", "", ""), group, None, None, async_op is True
 
 
 def monitored_barrier(
     group: Any = None, timeout: Any = None, wait_all_ranks: bool = False
 ) -> Described:
+    """By its name alone."""
     return ("monitored_barrier", "", "", ""), group, None, None, False
 
 
 def all_gather_object(object_list: Any, obj: Any, group: Any = None) -> Described:
+    """By its name alone: objects may differ."""
     return ("all_gather_object", "", "", ""), group, None, None, False
 
 
@@ -246,118 +274,75 @@ def gather_object(
     group: Any = None,
     group_dst: Any = None,
 ) -> Described:
-    return ("gather_object", "", "", ""), group, _or_zero(dst, group_dst), group_dst, False
+    """By its name alone: objects may differ; root `dst`, 0 by default."""
+    return ("gather_object", "", "", ""), group, or_zero(dst, group_dst), group_dst, False
 
 
 def broadcast_object_list(
     object_list: Any, src: Any = None, group: Any = None, device: Any = None, group_src: Any = None
 ) -> Described:
-    return ("broadcast_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
+    """By its name alone: objects may differ; root `src`, 0 by default."""
+    return ("broadcast_object_list", "", "", ""), group, or_zero(src, group_src), group_src, False
 
 
 def scatter_object_list(
-    scatter_object_output_list: Any, scatter_object_input_list: Any = None, src: Any = None, group: Any = None,
+    scatter_object_output_list: Any,
+    scatter_object_input_list: Any = None,
+    src: Any = None,
+    group: Any = None,
     group_src: Any = None,
-) -> Described:  # fmt: skip
-    return ("scatter_object_list", "", "", ""), group, _or_zero(src, group_src), group_src, False
+) -> Described:
+    """By its name alone: objects may differ; root `src`, 0 by default."""
+    return ("scatter_object_list", "", "", ""), group, or_zero(src, group_src), group_src, False
 
 
 def send(
     tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
 ) -> Described:
+    """By shape and dtype; the peer `dst` is in the place of the root."""
     return ("send", *_of(tensor), ""), group, dst, group_dst, False
 
 
 def recv(
     tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
 ) -> Described:
+    """By shape and dtype; the peer `src` is in the place of the root."""
     return ("recv", *_of(tensor), ""), group, src, group_src, False
 
 
 def isend(
     tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
 ) -> Described:
+    """As `send`, without waiting."""
     return ("send", *_of(tensor), ""), group, dst, group_dst, True
 
 
 def irecv(
     tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
 ) -> Described:
+    """As `recv`, without waiting."""
     return ("recv", *_of(tensor), ""), group, src, group_src, True
 
 
 def destroy_process_group(group: Any = None) -> Described:
+    """By its name alone."""
     return ("destroy_process_group", "", "", ""), group, None, None, False
 
 
-def describe_known(
-    describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]
-) -> Described | None:
-    """Describe a call with parameters that this torch has and this file has not; None if it is not
-    a valid call.
-    """
-    code = describe.__code__
-    names = code.co_varnames[: code.co_argcount]
-    try:
-        return describe(*args[: len(names)], **{k: v for k, v in kwargs.items() if k in names})
-    except TypeError:
-        return None
-
-
-def describe_otherwise(
-    describe: Describe, args: Sequence[Any], kwargs: dict[str, Any], error: Exception
-) -> Described | None:
-    """What can be told of a call that `describe` fails on: without shapes at worst. None if torch
-    will refuse it as well.
-
-    Raises:
-        Exception: `error`, when it is the job's.
-    """
-    if not is_ours(error):
-        raise error
-    trace = error.__traceback__
-    if (
-        isinstance(error, TypeError) and trace is not None and trace.tb_next is None
-    ):  # at the call of `describe` itself
-        try:
-            return describe_known(describe, args, kwargs)
-        except Exception as second:
-            if not is_ours(second):
-                raise
-    return _bare(describe, args, kwargs)
-
-
-def _bare(describe: Describe, args: Sequence[Any], kwargs: dict[str, Any]) -> Described:
-    """The operation with its group and root, and nothing of its tensors."""
-    code = describe.__code__
-    names = code.co_varnames[: code.co_argcount]
-    given = dict(zip(names, args, strict=False)) | {
-        name: value for name, value in kwargs.items() if name in names
-    }
-    root = given.get("src", given.get("dst"))
-    group_root = given.get("group_src", given.get("group_dst"))
-    op = describe.__name__
-    if op in ("gather", "scatter"):
-        root = _or_zero(root, group_root)
-    asynchronous = op in ("isend", "irecv") or given.get("async_op") is True
-    return (_RECORDED.get(op, op), "", "", ""), given.get("group"), root, group_root, asynchronous
-
-
-_RECORDED = {"isend": "send", "irecv": "recv"}
-
-
-def _or_zero(root: Any, group_root: Any) -> Any:
+def or_zero(root: Any, group_root: Any) -> Any:
+    """The root of a call that names none: rank 0."""
     return 0 if root is None and group_root is None else root
 
 
 COLLECTIVES: dict[str, Describe] = {
     f.__name__: f
     for f in (
-        all_reduce, all_reduce_coalesced, reduce, broadcast, all_gather, all_gather_into_tensor, all_gather_coalesced,
-        gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all_single, all_to_all, barrier,
-        all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
+        *(all_reduce, all_reduce_coalesced, reduce, broadcast),
+        *(all_gather, all_gather_into_tensor, all_gather_coalesced, gather, scatter),
+        *(reduce_scatter, reduce_scatter_tensor, all_to_all_single, all_to_all, barrier),
+        *(all_gather_object, gather_object, broadcast_object_list, scatter_object_list),
     )
-}  # fmt: skip
+}
 # New names of the same operation; recorded under the one that most versions have. Older ones (_all_gather_base) call these,
 # and their deprecation blames the caller's line, which a frame of ours in between would hide.
 COLLECTIVES |= {

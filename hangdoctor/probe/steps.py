@@ -8,7 +8,7 @@ them after each step.
 from __future__ import annotations
 
 from . import torchnames
-from .state import probe
+from .process_probe import probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

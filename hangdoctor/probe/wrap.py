@@ -22,10 +22,11 @@ from .call_forms import form_of
 from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
+from .odd_calls import describe_otherwise
+from .process_probe import probe
 from .record_core import Thread
 from .recorder import Recorder, Token, global_rank, local
-from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, describe_otherwise
-from .state import probe
+from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation
 from .wrap_waits import coalescing
 
 Function = Callable[..., Any]
@@ -47,7 +48,9 @@ def _collective(function: Function, describe: Describe) -> Function:
         if recorder is None or thread.depth:
             return function(*args, **kwargs)
         try:
-            entered = recorder.enter(thread, describe, args, kwargs, _frame().f_back or _frame())
+            entered = recorder.enter(
+                thread, describe, args, kwargs, frame=_frame().f_back or _frame()
+            )
         except Exception as error:
             probe.fail(error)
             entered = None
@@ -92,10 +95,10 @@ def _in_c(
     def like(*args: Any, **kwargs: Any) -> Any:
         return made(*args, **kwargs)  # of a copy, by whoever makes functions out of functions' code
 
+    functions = like, function, recorded
     helpers = _this_thread, _came_back, refused, global_rank
-    made: Function = hot.native.Function(
-        like, function, recorded, probe, describe, helpers, *form_of(describe, direction)
-    )
+    form = form_of(describe, direction)
+    made: Function = hot.native.Function(*functions, probe, describe, helpers, *form)
     return made
 
 

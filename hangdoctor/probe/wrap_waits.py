@@ -11,8 +11,8 @@ from . import format as fmt
 from . import record_core as hot
 from . import torchnames
 from .call_outcomes import finish, refused
+from .process_probe import probe
 from .recorder import local
-from .state import probe
 
 Function = Callable[..., Any]
 _frame = sys._getframe

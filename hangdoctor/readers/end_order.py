@@ -13,7 +13,7 @@ from ..model.process_end import ProcessEnd
 from .blackbox import Contents
 
 _BY_LAUNCHER = (-15, -9)
-_ASKED = (-15, -2)  # to end, by the launcher or a person
+_ASKED = (-15, -2, 143, 130)  # to end, by the launcher or a person: unhandled, or by a handler
 _GRACE_S = 3.0  # between SIGTERM and SIGKILL, at least
 _NOTICED_S = 1.0  # after which `run` has seen an end, at most
 

@@ -98,7 +98,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
             says = f"left its program while the others went on; ended by signal {-end.code} later"
         fact = Ended(code=0, by=BY, first=True, left=end.code != 0, says=says)
         at = left_at(end, by_process.get((end.node, end.pid)))
-        _by(fact, end.rank, end.node, end.pid, at)
+        _by(fact, end.rank, end.node, end.pid, at=at)
         _add(logs, f"{end.node}: exit codes", fact)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
@@ -143,7 +143,7 @@ def _error(contents: Contents) -> PythonError | None:
         frames=frames,
         says=f"{kind}: {message}{_doing(contents)}",
     )
-    _by(error, contents.ops.rank, box.host, box.pid, box.ended_s)
+    _by(error, contents.ops.rank, box.host, box.pid, at=box.ended_s)
     rule = rules().known(f"{kind}: {message}")
     if rule is not None:
         error.rule, error.role = rule.id, rule.role
@@ -163,7 +163,7 @@ def _told(error: PythonError) -> list[AnyFact]:
             facts += [fact for fact in found if fact is not None]
     for fact in facts:
         fact.says = error.says
-        _by(fact, error.rank, error.node, error.pid, error.at)
+        _by(fact, error.rank, error.node, error.pid, at=error.at)
     return facts
 
 
@@ -241,5 +241,5 @@ def _facts(
         facts.append(OomKill(events=1, says=f"oom_kill in its control group{doing}"))
     at = left_at(end, contents) if left else end.at
     for fact in facts:
-        _by(fact, end.rank, end.node, end.pid, at)
+        _by(fact, end.rank, end.node, end.pid, at=at)
     return facts

@@ -73,8 +73,9 @@ def with_families(
     parents = {pids[place]: parent for place, parent in found.items()}
     for parent, children in by_starter(parents).items():
         family = _family(parent, sorted(children)[:_MOST])
-        if family is not None:
-            jobs = [j for j in jobs if j is not single.get(parent)] + [_job(family)]
+        job = _job(family) if family is not None else None
+        if job is not None:
+            jobs = [j for j in jobs if j is not single.get(parent)] + [job]
     return sorted(jobs, key=lambda job: -job.started)
 
 
@@ -123,10 +124,15 @@ def job_below(parent: int) -> Job | None:
     return _job(family) if family is not None else None
 
 
-def _job(family: Family) -> Job:
+def _job(family: Family) -> Job | None:
+    """The job of a family; None where all of them have ended meanwhile."""
     ranks = []
     for place, (rank, member) in enumerate(zip(family.ranks, family.members, strict=True)):
-        process = psutil.Process(member.pid)
+        try:
+            process = psutil.Process(member.pid)
+            started, user = process.create_time(), readable(process.username())
+        except psutil.Error:
+            continue
         ranks.append(
             Found(
                 member.pid,
@@ -136,12 +142,14 @@ def _job(family: Family) -> Job:
                 local_rank=place,
                 local_world_size=len(family.members),
                 job=family.key,
-                started=process.create_time(),
-                user=readable(process.username()),
+                started=started,
+                user=user,
                 argv=member.argv,
                 environ=member.environ,
             )
         )
+    if not ranks:
+        return None
     notes = []
     if family.by_order:
         notes.append(
@@ -199,7 +207,9 @@ def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family 
     world = number_in(environ.get("WORLD_SIZE", ""))
     world = world if size <= world < MAX_RANKS else size * (node + 1)
     ranks = list(range(node * size, (node + 1) * size))
-    return Family(_key(members, parent), parent, members, ranks, world, by_order=not told)
+    return Family(
+        _key(members, parent), parent, members, ranks, world_size=world, by_order=not told
+    )
 
 
 def _by_own_numbers(parent: int, members: list[Member], ranks: list[int]) -> Family:
@@ -225,7 +235,7 @@ def _member(pid: int) -> Member | None:
             fields = proc.stat_fields(pid)
             environ = process.environ()
             argv = [readable(word) for word in process.cmdline()]
-            return Member(pid, process.ppid(), int(fields[19]), argv, environ)
+            return Member(pid, process.ppid(), int(fields[19]), argv, environ=environ)
     except (psutil.Error, OSError, IndexError, ValueError):
         return None
 

@@ -176,7 +176,7 @@ def _table(path: str | Path, data: bytes, place: tuple[int, str], width: int, mo
 
 
 def _communicators(path: str | Path, data: bytes) -> dict[tuple[int, int], Communicator]:
-    table = _table(path, data, fmt.H_COMMS, fmt.COMM.size, _MAX_COMMS)
+    table = _table(path, data, fmt.H_COMMS, fmt.COMM.size, most=_MAX_COMMS)
     found: dict[tuple[int, int], Communicator] = {}
     for index, row in enumerate(fmt.COMM.iter_unpack(table)):
         hashed, ranks, _, rank, state, generation, _, _, name = row
@@ -186,7 +186,7 @@ def _communicators(path: str | Path, data: bytes) -> dict[tuple[int, int], Commu
             raise BadInput(f"{path} is damaged: a communicator has rank {rank} of {ranks}")
         text = visible(name.split(b"\0")[0].decode("utf-8", "replace"))
         live = state == fmt.LIVE
-        found[index, generation] = Communicator(f"{hashed:016x}", ranks, rank, live, text)
+        found[index, generation] = Communicator(f"{hashed:016x}", ranks, rank, live, name=text)
     return found
 
 
@@ -195,8 +195,8 @@ def _records(
 ) -> tuple[list[Record], int]:
     """Records that are the same in both snapshots as far as they do not change; how many are not."""
     most = _MAX_BYTES // fmt.RECORD.size
-    before = _table(path, first, fmt.H_RING, fmt.RECORD.size, most)
-    now = _table(path, second, fmt.H_RING, fmt.RECORD.size, most)
+    before = _table(path, first, fmt.H_RING, fmt.RECORD.size, most=most)
+    now = _table(path, second, fmt.H_RING, fmt.RECORD.size, most=most)
     slots = len(now) // fmt.RECORD.size
     newest = _number(second, fmt.H_NEXT)
     since = 0 if last is None else newest - last

@@ -24,7 +24,7 @@ from . import (
     logged_stacks,
     pyspy_ranks,
     pyspy_text,
-    ras,
+    ras_reader,
     stack_texts,
 )
 from .blackbox import Contents
@@ -80,7 +80,7 @@ def _sort(files: Sequence[Path]) -> _Sorted:
     boxes, rest = _parted(files, lambda f: f.suffix == SUFFIX)
     ends, rest = _parted(rest, lambda f: f.suffix == ENDS_SUFFIX)
     dumps, rest = _parted(rest, flight_recorder.is_dump)
-    answers, rest = _parted(rest, lambda f: ras.is_ras(_head(f)))
+    answers, rest = _parted(rest, lambda f: ras_reader.is_ras(_head(f)))
     traces, rest = _parted(rest, lambda f: fr_trace_text.is_fr_trace(_head(f, 1 << 16)))
     alone, rest = _parted(rest, lambda f: stack_texts.is_alone(_head(f)))
     both = [f for f in answers if _OF_A_LOG.search(_head(f, _PASTED))]
@@ -295,7 +295,7 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
 def _add_ras(capture: JobCapture, files: list[Path]) -> None:
     for path in files:
         try:
-            report = ras.read_file(path)
+            report = ras_reader.read_file(path)
         except BadInput as error:
             capture.notes.append(f"skipped: {error}")
             continue

@@ -65,7 +65,7 @@ def follow(pid: int) -> Followed:
         OSError: there is no such process, or this system has no pidfd.
     """
     group = memory_group(pid)
-    return Followed(pid, os.pidfd_open(pid), time.time(), group, kills_in(group))
+    return Followed(pid, os.pidfd_open(pid), time.time(), group, kills=kills_in(group))
 
 
 class ExitWatch:

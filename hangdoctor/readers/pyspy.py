@@ -49,6 +49,8 @@ _dying: list[subprocess.Popen[bytes]] = []
 
 
 class StackResult(msgspec.Struct):
+    """What py-spy gave of one process, or why it gave nothing; `took_s` in seconds."""
+
     threads: list[ThreadSample]
     error: str = ""
     raw: str = ""

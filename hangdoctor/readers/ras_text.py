@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ..model.ras import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+from ..model.ras_report import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
 from ..text.ranges import MAX_RANKS
 
 _VERSION = re.compile(r"^NCCL version (\S+)")

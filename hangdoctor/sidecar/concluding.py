@@ -98,7 +98,7 @@ class Concluder:
             self.captured(one.capture.took_s, time.monotonic() - begin)
 
     def _deal_with(self, one: Conclude, begin: float) -> str:
-        from ..report.terminal import plain
+        from ..report.terminal_report import plain
 
         diagnosis = diagnose(one.capture, lenient=True)
         if diagnosis.status == "healthy" and one.reason.trigger is Trigger.STALL:

@@ -9,12 +9,12 @@ import resource
 from pathlib import Path
 from typing import Any
 
+from ..collector.core import Core
 from ..collector.instructions import Conclude, farewell
 from ..collector.instructions import Settings as CoreSettings
 from ..collector.progress_log import ProgressLog
 from ..collector.relay import Relay
 from ..collector.server import CollectorOptions, Server, session_name
-from ..collector.state import Core
 from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
 from ..logs import to_stderr

@@ -102,6 +102,8 @@ class Place(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
+    """One rule of `place_rules.toml`; what is None in it holds for every frame."""
+
     kind: PlaceKind
     function: re.Pattern[str] | None
     file: re.Pattern[str] | None
@@ -291,7 +293,7 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
         return _framed(Place(rule.kind, op), python)
     inner, caller = python[: i + 2], _caller(python, i)
     frame = next((f for f in python[i:] if is_users(f)), caller)
-    return Place(rule.kind, op, _group(rule, inner), _peer(op, inner), frame, caller)
+    return Place(rule.kind, op, _group(rule, inner), _peer(op, inner), frame=frame, caller=caller)
 
 
 def _framed(place: Place, python: list[Frame]) -> Place:

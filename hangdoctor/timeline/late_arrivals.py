@@ -44,6 +44,8 @@ class StepShare(Struct):
 
 
 class RankShare(Struct):
+    """One rank over all steps; times in milliseconds, `communication` a share of 1."""
+
     rank: int
     node: str
     held_up_ms: float  # how long it made others wait, over all steps
@@ -53,6 +55,8 @@ class RankShare(Struct):
 
 
 class GroupShare(Struct):
+    """One group over all steps."""
+
     group: str
     operations: int
     waited_ms: float  # summed over members

@@ -88,6 +88,8 @@ class Lane(Struct):
 
 
 class Timeline(Struct):
+    """All ranks on one clock, with their operations joined across ranks."""
+
     trace: Trace
     lanes: list[Lane]
     instances: list[OperationInstance]

@@ -50,6 +50,8 @@ Edge = tuple[int, Slice | None]  # when, and what begins; None: the innermost en
 
 
 class Track(Struct):
+    """A row of the timeline: a thread of the rank, or a kind of event."""
+
     name: str
     slices: list[Slice] = []
     thread: bool = False

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from ..errors import HangdoctorError
 from .feeds import LiveRanks, Source
+from .raw_terminal import Terminal
 from .screen import Mode, chosen, screen
-from .terminal import Terminal
 
 _KEYS_S = 0.25
 _FAR = 10**9  # rows: farther than any list is long

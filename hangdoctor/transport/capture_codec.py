@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -33,6 +33,7 @@ _NO_LISTS = bytes(set(range(256)) - set(_LISTS))
 
 _NO_HEAD = RankOps(0)
 _P = TypeVar("_P", bound=Process)
+_T = TypeVar("_T")
 Runs = list[tuple[int, int, int]]  # first, step, count
 
 
@@ -70,25 +71,45 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[_Packed] = msgspec.msgpack.Decoder(_Packed)
 
 
-class _Table:
+class _Table(Generic[_T]):
     """Numbers things as they come."""
 
     def __init__(self) -> None:
         self.known: dict[object, int] = {}
-        self.things: list[object] = []
+        self.things: list[_T] = []
 
-    def number(self, key: object, thing: object) -> int:
+    def number(self, key: object, thing: _T) -> int:
         found = self.known.setdefault(key, len(self.things))
         if found == len(self.things):
             self.things.append(thing)
         return found
 
 
+def _signature(o: Operation) -> Signature:
+    return Signature(
+        group=o.group,
+        op=o.op,
+        state=o.state,
+        reduce_op=o.reduce_op,
+        root=o.root,
+        peer=o.peer,
+        shapes=o.shapes,
+        dtype=o.dtype,
+        site=o.site,
+        asynchronous=o.asynchronous,
+        waited=o.waited,
+        failed=o.failed,
+        detail=o.detail,
+    )
+
+
 class _Packer:
     def __init__(self) -> None:
-        self.frames, self.stacks, self.words, self.groups, self.signatures = (
-            _Table() for _ in range(5)
-        )
+        self.frames: _Table[Frame] = _Table()
+        self.stacks: _Table[list[int]] = _Table()
+        self.words: _Table[list[str]] = _Table()
+        self.groups: _Table[Group] = _Table()
+        self.signatures: _Table[Signature] = _Table()
         self.members: dict[str, Runs] = {}
 
     def process(self, process: Process) -> list[int]:
@@ -121,8 +142,7 @@ class _Packer:
         )
         seq = at = 0
         for o in ops.operations:
-            signature = Signature(group=o.group, op=o.op, state=o.state, reduce_op=o.reduce_op, root=o.root, peer=o.peer, shapes=o.shapes, dtype=o.dtype, site=o.site, asynchronous=o.asynchronous,
-                                   waited=o.waited, failed=o.failed, detail=o.detail)  # fmt: skip
+            signature = _signature(o)
             packed.signatures.append(self.signatures.number(signature, signature))
             packed.seqs.append(o.seq - seq)
             packed.threads.append(o.thread)
@@ -159,8 +179,18 @@ def pack_capture(capture: NodeCapture) -> bytes:
     ops = [packer.ops(r.ops) for r in capture.ranks]
     before = [packer.before(r) for r in capture.ranks]
     bare = structs.replace(capture, ranks=[_bare_rank(r) for r in capture.ranks])
-    tables = (packer.frames.things, packer.stacks.things, packer.words.things, packer.groups.things)
-    packed = _Packed(bare, *tables, packer.members, packer.signatures.things, threads, ops, before)  # type: ignore[arg-type]
+    packed = _Packed(
+        bare,
+        frames=packer.frames.things,
+        stacks=packer.stacks.things,
+        words=packer.words.things,
+        groups=packer.groups.things,
+        members=packer.members,
+        signatures=packer.signatures.things,
+        threads=threads,
+        ops=ops,
+        before=before,
+    )
     return zlib.compress(_encoder.encode(packed), 6)
 
 

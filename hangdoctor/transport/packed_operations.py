@@ -7,7 +7,7 @@ its newest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import overload
 
@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..model.operations import Operation, OpState, RankOps, Records
 
 _MOST = 1 << 62
+_copy: Callable[[Operation], Operation] = Operation.__copy__  # type: ignore[attr-defined]
 
 
 class Signature(Struct, array_like=True, frozen=True, gc=False):
@@ -70,11 +71,32 @@ def check(columns: Columns, signatures: Sequence[Signature]) -> None:
             raise OverflowError
 
 
+def _blank(s: Signature) -> Operation:
+    """An operation of this signature, without its number, thread and times."""
+    return Operation(
+        s.group,
+        0,
+        s.op,
+        s.state,
+        reduce_op=s.reduce_op,
+        root=s.root,
+        peer=s.peer,
+        shapes=s.shapes,
+        dtype=s.dtype,
+        site=s.site,
+        asynchronous=s.asynchronous,
+        waited=s.waited,
+        failed=s.failed,
+        detail=s.detail,
+    )
+
+
 def unpack(
     columns: Columns, signatures: Sequence[Signature], numbers: dict[int, int]
 ) -> list[Operation]:
     """All operations; equal numbers are one object, which `numbers` keeps."""
     one = numbers.setdefault
+    like: dict[int, Operation] = {}  # one operation of each signature: to copy it is the fastest
     seqs, entered = accumulate(columns.seqs), accumulate(columns.times[::2])
     rows = zip(
         columns.signatures,
@@ -87,13 +109,15 @@ def unpack(
     )
     found = []
     for place, seq, thread, iteration, at, until in rows:
-        s = signatures[place]
-        left = (at + until - 1) / 1e6 if until else 0.0
-        found.append(
-            Operation(s.group, one(seq, seq), s.op, s.state, s.reduce_op, s.root, s.peer, s.shapes, s.dtype, s.site,
-                      one(thread, thread), at / 1e6, left, s.asynchronous, s.waited, one(iteration, iteration), s.failed,
-                      s.detail)
-        )  # fmt: skip
+        if place not in like:
+            like[place] = _blank(signatures[place])
+        operation = _copy(like[place])
+        operation.seq = one(seq, seq)
+        operation.thread = one(thread, thread)
+        operation.iteration = one(iteration, iteration)
+        operation.entered_s = at / 1e6
+        operation.left_s = (at + until - 1) / 1e6 if until else 0.0
+        found.append(operation)
     return found
 
 

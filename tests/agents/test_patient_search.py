@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.agents.node_ranks import Ranks
 from hangdoctor.agents.patient_search import PatientSearch
-from hangdoctor.agents.ranks import Ranks
 from hangdoctor.agents.tracked_rank import Tracked
 from hangdoctor.clock import FakeClock
 from hangdoctor.probe.box import BoxWriter
@@ -144,7 +144,7 @@ class LockedProc:
 def test_a_process_whose_proc_does_not_answer(processes: list[int]) -> None:
     """The rank beside it is found; it is found itself once it answers."""
     locked = LockedProc(processes[1])
-    host = PatientSearch(locked, seconds=1.0)
+    host = PatientSearch(locked, seconds=4.0)
 
     def found() -> list[int]:
         jobs, _ = host.jobs()

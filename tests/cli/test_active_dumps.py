@@ -107,7 +107,7 @@ def test_of_two_ranks_without_a_dump_neither_is_blamed_alone(tmp_path: Path) -> 
     assert (found.status, found.causes) == ("unknown", [])
     assert found.summary == (
         "Could not tell: ranks 0-1 wait for ranks 2-3, which have no dump, and the other dumps keep "
-        "no completed operations, so which of them waits for another does not show. Find the dumps "
+        "no completed operations, so it is unknown which of them waits for another. Find the dumps "
         "of ranks 2-3."
     )
     assert [(w.ranks, w.for_) for w in found.waits] == [([0], [2]), ([1], [3])]

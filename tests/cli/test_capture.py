@@ -210,11 +210,33 @@ def test_without_the_right_to_read_it_says_what_to_do(tmp_path: Path) -> None:
     with processes(tmp_path, [(ranks(PORT + 7, 2)[0], SLEEPER)]) as pids:
         tmp_path.chmod(0o777)
         done = subprocess.run(
-            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m", "hangdoctor", "dump",
-             "--pid", str(pids[0]), "--settle", "0.2", "--json", "-", "--no-bundle"],
-            cwd="/", capture_output=True, text=True, timeout=60,
-            env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": os.environ["PATH"], "HOME": "/nonexistent"},
-        )  # fmt: skip
+            [
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                sys.executable,
+                "-m",
+                "hangdoctor",
+                "dump",
+                "--pid",
+                str(pids[0]),
+                "--settle",
+                "0.2",
+                "--json",
+                "-",
+                "--no-bundle",
+            ],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={
+                "PYTHONPATH": str(Path(__file__).parents[2]),
+                "PATH": os.environ["PATH"],
+                "HOME": "/nonexistent",
+            },
+        )
     if "Permission denied" in done.stderr and not done.stdout:
         pytest.skip("the interpreter of this checkout is not readable for other users")
     verdict = json.loads(done.stdout)

@@ -53,8 +53,11 @@ class Home:
         """A run with one rank: killed that long ago, or alive."""
         folder = self.shared / name
         environ = os.environ | {
-            "HANGDOCTOR_DIR": str(folder), "PYTHONPATH": str(ROOT), "RANK": "0", "WORLD_SIZE": "1",
-        }  # fmt: skip
+            "HANGDOCTOR_DIR": str(folder),
+            "PYTHONPATH": str(ROOT),
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+        }
         rank = subprocess.Popen([sys.executable, "-c", RANK], env=environ, stdout=subprocess.PIPE)
         assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
         if age_s is not None:
@@ -119,8 +122,11 @@ def test_boxes_of_ended_runs_go_and_those_of_living_and_fresh_ones_stay(home: Ho
     try:
         said = home.clean("--dry-run").stdout
         assert sorted(p.name for p in home.shared.iterdir()) == [
-            "not-ours", "run-alive", "run-fresh", "run-old",
-        ]  # fmt: skip
+            "not-ours",
+            "run-alive",
+            "run-fresh",
+            "run-old",
+        ]
         [going] = [line for line in said.splitlines() if line.startswith("remove")]
         assert "run-old" in going and " MB " in going and "1 of 3 would be removed" in said
         home.clean()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,8 @@ CRASHES = [
     ("segfault", 2, "backward", "dead", "SIGSEGV"),
     ("exit", 0, "inside", "dead", "exit code 3"),
     ("abort", 2, "between", "dead", "SIGABRT"),
-    ("leave", 2, "between", "dead", "exit code 0, while the others went on"),
+    # Now and then a thread of gloo's aborts the process while it leaves.
+    ("leave", 2, "between", "dead", "exit code 0, while the others went on|SIGABRT"),
     ("interrupt", 2, "between", "error", "KeyboardInterrupt"),
 ]
 # The same ends at other moments.
@@ -52,7 +54,7 @@ def test_the_rank_that_failed_first_is_named_and_no_other(
     found = ended.diagnosis()
     assert [(c.kind, c.ranks) for c in found.causes] == [(cause, [rank])], found
     assert found.status == "failed" and not found.waits
-    assert says in found.summary
+    assert re.search(says, found.summary)
     last = ended.stderr.splitlines()[-1]
     assert last.startswith(f"hangdoctor: {found.summary}") and str(ended.boxes) in last
 
@@ -144,8 +146,11 @@ def test_what_is_sent_to_run_reaches_the_command_once(tmp_path: Path, end: signa
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "hangdoctor", "run", "--", sys.executable, "-c", code],
-        env=environment(tmp_path), text=True, stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        env=environment(tmp_path),
+        text=True,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "ready\n"
@@ -166,8 +171,10 @@ def test_an_end_by_a_signal_is_the_commands(tmp_path: Path) -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     ended = subprocess.run(
         [sys.executable, "-m", "hangdoctor", "run", "--", sys.executable, "-c", code],
-        env=environment(tmp_path), capture_output=True, timeout=60,
-    )  # fmt: skip
+        env=environment(tmp_path),
+        capture_output=True,
+        timeout=60,
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, b"", b"")
 
 
@@ -176,9 +183,12 @@ def test_one_folder_for_each_rank_is_joined(tmp_path: Path) -> None:
     started = []
     for rank in range(3):
         env = environment(tmp_path) | {
-            "HANGDOCTOR_DIR": str(base / f"run-{rank}"), "RANK": str(rank), "WORLD_SIZE": "3",
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-        }  # fmt: skip
+            "HANGDOCTOR_DIR": str(base / f"run-{rank}"),
+            "RANK": str(rank),
+            "WORLD_SIZE": "3",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
         words = [sys.executable, "-m", "hangdoctor", "run", "--", sys.executable, str(PROGRAM)]
         started.append(
             subprocess.Popen(

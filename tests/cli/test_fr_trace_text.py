@@ -79,8 +79,10 @@ def test_the_first_rank_may_be_the_one_that_differs(tmp_path: Path) -> None:
         for rank in (1, 2, 3)
     )
     text = HEAD.format(missing="{9}", expected="{0, 1, 2, 3}")
-    text = text.replace("Not all ranks joining collective, sequence number: 81",
-                        "Collective sequence number: 81 has errors")  # fmt: skip
+    text = text.replace(
+        "Not all ranks joining collective, sequence number: 81",
+        "Collective sequence number: 81 has errors",
+    )
     text = text.replace("missing ranks: {9}\n", "").replace("[[4, 8]]", "[[9, 8]]")
     text = text.replace("collective stack", f"error msg: {errors}\ncollective stack")
     found = of(tmp_path, text)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hangdoctor import probe
-from hangdoctor.agents.ranks import Ranks
+from hangdoctor.agents.node_ranks import Ranks
 from hangdoctor.clock import SystemClock
 from hangdoctor.top.feeds import LocalSource, settled
 from tests.support.plain_ranks import dump, processes, ranks

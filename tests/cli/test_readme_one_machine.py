@@ -70,8 +70,12 @@ class Machine:
         with (self.folder / f"{words[0]}.log").open("wb") as log:
             self.processes[words[0]] = subprocess.Popen(
                 [sys.executable, "-m", "hangdoctor", *words],
-                cwd=self.folder, env=self.environ, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                cwd=self.folder,
+                env=self.environ,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         return self.processes[words[0]]
 
     def log(self, verb: str) -> str:

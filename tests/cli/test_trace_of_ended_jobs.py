@@ -32,10 +32,14 @@ def rank(tmp_path: Path) -> Iterator[Rank]:
 
     def start(number: int) -> subprocess.Popen[bytes]:
         environ = os.environ | {
-            "HANGDOCTOR_DIR": str(tmp_path / "boxes" / str(number)), "PYTHONPATH": str(ROOT),
-            "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1",
+            "HANGDOCTOR_DIR": str(tmp_path / "boxes" / str(number)),
+            "PYTHONPATH": str(ROOT),
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": "1",
             "TORCHELASTIC_RUN_ID": RUN.format(number),
-        }  # fmt: skip
+        }
         process = subprocess.Popen([sys.executable, "-c", RANK], env=environ, stdout=-1)
         started.append(process)
         assert process.stdout is not None and process.stdout.readline() == b"up\n"

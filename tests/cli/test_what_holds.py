@@ -32,7 +32,7 @@ CASES = [
     (
         "blocked_read",
         r"blocked in read on \S*fifo\.read",
-        r"fifo\.read delivers nothing.*fuser -v /",
+        r"Nothing comes from .*fifo\.read.*fuser -v /",
     ),
     (
         "locked_file",
@@ -48,7 +48,7 @@ CASES = [
     (
         "full_queue",
         r"it waits to put into a full queue",
-        r"no other Python thread that could take from the queue",
+        r"no other Python thread to take from it",
     ),
     (
         "empty_queue",

@@ -8,8 +8,8 @@ import zlib
 import msgspec
 import pytest
 
+from hangdoctor.collector.core import Core, Settings
 from hangdoctor.collector.instructions import Conclude, Instruction, Log, Position, Remember, Send
-from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import OtherProtocol, WireError
 from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.model.operations import Group, Operation, RankOps

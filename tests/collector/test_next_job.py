@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.collector.core import Core, Settings
 from hangdoctor.collector.instructions import Log
-from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import CollectorError
 from hangdoctor.transport import messages as msg
 from hangdoctor.transport.folder_lock import has_collector, only_collector

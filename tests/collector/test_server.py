@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import zmq.asyncio
 
+from hangdoctor.collector.core import Core
 from hangdoctor.collector.instructions import Conclude, Instruction, Position, Settings
 from hangdoctor.collector.server import CollectorOptions, Server
-from hangdoctor.collector.state import Core
 from hangdoctor.transport import address
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Learned, StallWatch

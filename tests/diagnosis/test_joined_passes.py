@@ -17,7 +17,7 @@ from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.log_facts import JobLogs
 from hangdoctor.model.operations import Operation, RankOps, group_uid
-from hangdoctor.model.ras import RasCommunicator, RasProcess, RasReport
+from hangdoctor.model.ras_report import RasCommunicator, RasProcess, RasReport
 from tests.support.captures import C10D, LOAD, MAIN, captured, sample, stack, still, thread, told
 from tests.support.ops_records import done, entered, rank_ops
 

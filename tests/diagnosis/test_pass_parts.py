@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.diagnosis import calls, faults, gpus, operations, position, ras, straggling
+from hangdoctor.diagnosis import calls, faults, gpus, operations, position, ras_culprits, straggling
 from hangdoctor.diagnosis import findings as f
 from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.draft import Draft
@@ -15,7 +15,7 @@ from hangdoctor.diagnosis.wording import gpu_words
 from hangdoctor.model.calls import CallThread, CallTrace
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, SilentNode
 from hangdoctor.model.gpu import Gpu
-from hangdoctor.model.ras import RasCommunicator, RasProcess, RasReport
+from hangdoctor.model.ras_report import RasCommunicator, RasProcess, RasReport
 from tests.support.captures import LOAD, WAIT, still
 
 
@@ -105,12 +105,12 @@ def test_a_rank_that_ras_names_makes_a_hang_of_what_the_operations_do_not_show(
     case = open_case(JobCapture("j", [], [], 2))
     named = Finding("busy", [1], f.NeverReached(None), 0.5)
     for ops, status in ((OpsVerdict("unknown"), "hang"), (None, None)):
-        monkeypatch.setattr(ras, "find", lambda case: [named])
+        monkeypatch.setattr(ras_culprits, "find", lambda case: [named])
         draft = Draft(ops=ops)
-        ras.run(case, draft)
+        ras_culprits.run(case, draft)
         assert (draft.findings, draft.status) == ([named], status)
     draft = Draft(ops=OpsVerdict("hang"))
-    ras.run(case, draft)
+    ras_culprits.run(case, draft)
     assert draft.findings == []
 
 

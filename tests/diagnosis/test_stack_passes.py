@@ -23,7 +23,7 @@ from hangdoctor.model.capture import (
     SilentNode,
 )
 from hangdoctor.model.layout import Layout
-from hangdoctor.model.ras import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport
+from hangdoctor.model.ras_report import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport
 from tests.support.captures import (
     C10D,
     LOAD,

@@ -32,7 +32,7 @@ from tests.support.stage import hangdoctor
             "torch.nn.parallel.distributed torch.optim",
             "torch.nn.functional torch.nn",
         ),
-        ("*", "torch", "json threading train", "torch.nn hangdoctor.probe.state"),
+        ("*", "torch", "json threading train", "torch.nn hangdoctor.probe.process_probe"),
         ("json", "json", "", "json json.decoder"),
     ],
 )
@@ -106,7 +106,7 @@ def test_while_it_is_off_nothing_is_installed(tmp_path: Path) -> None:
         "import sys, threading, time\n"
         "import hangdoctor.probe as p\n"
         "assert p.phase('forward') is not None\n"
-        "from hangdoctor.probe.state import probe\n"
+        "from hangdoctor.probe.process_probe import probe\n"
         "box = probe.recorder.box\n"
         "probe._show_life(probe.recorder)\n"
         "beat = box.words[10]\n"
@@ -193,7 +193,7 @@ def test_ranks_that_learn_later_that_they_are_ranks_begin_when_they_join(tmp_pat
     """As torch.multiprocessing starts them: RANK is set by the program itself."""
     code = (
         "import os; os.environ.update(RANK='1', WORLD_SIZE='2')\n"
-        "from hangdoctor.probe.state import probe\n"
+        "from hangdoctor.probe.process_probe import probe\n"
         "assert probe.tracer is None\n"
         "probe.joined(probe.begin())\n"
         "print(probe.tracer.ring.path.exists(), probe.tracer.hook is not None)"
@@ -211,7 +211,7 @@ def test_ranks_that_learn_later_that_they_are_ranks_begin_when_they_join(tmp_pat
 
 def test_without_room_the_job_goes_on_and_says_so(tmp_path: Path) -> None:
     code = (
-        "import os; from hangdoctor.probe.state import probe\n"
+        "import os; from hangdoctor.probe.process_probe import probe\n"
         "recorder = probe.begin()\n"
         "recorder.box.path.with_suffix('.calls').mkdir()  # in the way\n"
         "probe._trace_as_told(recorder)\n"

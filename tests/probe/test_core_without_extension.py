@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hangdoctor.probe import own_threads, record_core, state
+from hangdoctor.probe import own_threads, process_probe, record_core
 from hangdoctor.probe.calls import tracer
 
 
@@ -185,7 +185,7 @@ def test_where_little_is_free_a_box_is_smaller_unless_its_size_was_asked_for(
 ) -> None:
     monkeypatch.setenv("HANGDOCTOR_BOX_MB", told)
     space(monkeypatch, free_mb << 20)
-    assert state._box_bytes(Path("/anywhere")) == box_mb << 20
+    assert process_probe._box_bytes(Path("/anywhere")) == box_mb << 20
 
 
 def test_room_is_had_at_once_or_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ os.environ["HANGDOCTOR_TRACE"] = os.environ["TRACE_LATER"]
 dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(1))
 dist.barrier()
-ours = sys.modules.get("hangdoctor.probe.state")
+ours = sys.modules.get("hangdoctor.probe.process_probe")
 on = ours is not None and ours.probe.recorder is not None
 traced = "hangdoctor.probe.calls.tracer" in sys.modules
 dist.destroy_process_group()
@@ -47,7 +47,7 @@ sys.addaudithook(sandbox)
 dist.init_process_group("gloo")
 x = torch.ones(1)
 dist.all_reduce(x)
-from hangdoctor.probe.state import probe
+from hangdoctor.probe.process_probe import probe
 dist.destroy_process_group()
 print(json.dumps([x.item(), probe.recorder is not None]))
 """

@@ -22,9 +22,10 @@ import pytest
 from hangdoctor.probe import (
     call_forms,
     identity,
+    odd_calls,
+    process_probe,
     retention,
     signatures,
-    state,
     steps,
     still_written,
     torchnames,
@@ -39,9 +40,9 @@ from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.calls.tracer import Tracer
 from hangdoctor.probe.group_table import GroupEntry, Groups
 from hangdoctor.probe.identity import start_ticks
+from hangdoctor.probe.process_probe import probe
 from hangdoctor.probe.record_core import Thread
 from hangdoctor.probe.recorder import Recorder, local
-from hangdoctor.probe.state import probe
 from hangdoctor.probe.still_written import has_writer
 
 MIB = 1 << 20
@@ -118,7 +119,7 @@ def test_an_exception_of_the_jobs_in_the_second_attempt_is_the_jobs() -> None:
     code = "try:\n    describe(1, 2)\nexcept TypeError as error:\n    kept = error"
     exec(compile(code, signatures.__file__, "exec"), space)
     with pytest.raises(ValueError, match="of the job's"):
-        signatures.describe_otherwise(describe, (1, 2), {}, space["kept"])
+        odd_calls.describe_otherwise(describe, (1, 2), {}, space["kept"])
 
 
 def test_what_is_counted_by_name_and_a_boot_without_a_number(
@@ -145,8 +146,8 @@ def test_a_heartbeat_that_meets_a_stand_in_of_the_jobs_says_nothing_and_goes_on(
     box: BoxWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A test of the job's may forbid `open` for a while; no code of the job waits for our thread."""
-    monkeypatch.setattr(state, "_BEAT_S", 0.001)
-    one, beats = state.Probe(), state.Beats()
+    monkeypatch.setattr(process_probe, "_BEAT_S", 0.001)
+    one, beats = process_probe.Probe(), process_probe.Beats()
     heard = 0
 
     def lstat(path: object) -> None:
@@ -169,8 +170,8 @@ def test_while_the_job_has_stand_ins_for_system_calls_nothing_is_begun(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(state.Probe, "_make", lambda self: made.append("box"))
-    one = state.Probe()
+    monkeypatch.setattr(process_probe.Probe, "_make", lambda self: made.append("box"))
+    one = process_probe.Probe()
     for stand_in in (lambda *_: 3, mock.MagicMock()):
         with mock.patch(name, stand_in):
             assert one.begin() is None and made == []
@@ -194,17 +195,19 @@ def test_joining_a_group_with_stand_ins_leaves_files_alone(
     box: BoxWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     touched: list[str] = []
-    for owner, what in ((folders, "prune"), (state.flight, "start_worker_server")):
+    for owner, what in ((folders, "prune"), (process_probe.flight, "start_worker_server")):
         monkeypatch.setattr(owner, what, lambda *_, what=what: touched.append(what) or "")
-    monkeypatch.setattr(state.Probe, "_show_life", lambda self, recorder: touched.append("life"))
+    monkeypatch.setattr(
+        process_probe.Probe, "_show_life", lambda self, recorder: touched.append("life")
+    )
     monkeypatch.setattr(signatures, "learn_torch", lambda: None)
     monkeypatch.setattr(torchnames, "own_rank", lambda: (0, 1))
     learned = types.SimpleNamespace(box=box, learn_world=lambda: touched.append("world"))
     with mock.patch("os.open", lambda *_: 3):
-        state.Probe().joined(learned)  # type: ignore[arg-type]
+        process_probe.Probe().joined(learned)  # type: ignore[arg-type]
     assert touched == ["world", "life"]
     touched.clear()
-    state.Probe().joined(learned)  # type: ignore[arg-type]
+    process_probe.Probe().joined(learned)  # type: ignore[arg-type]
     assert touched == ["world", "prune", "life", "start_worker_server"]
 
 

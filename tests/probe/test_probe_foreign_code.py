@@ -120,7 +120,7 @@ def test_whose_exception_it_is() -> None:
         "def f():\n    with suppress(OSError):\n        os.unlink('/no/such/file')\n    return 'on'"
     )
     space: dict[str, Any] = {"suppress": suppress, "os": os}
-    exec(compile(ours, str(STARTUP.with_name("state.py")), "exec"), space)
+    exec(compile(ours, str(STARTUP.with_name("process_probe.py")), "exec"), space)
     assert space["f"]() == "on"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hangdoctor.probe import call_forms, identity, signatures, sites, whose_error
+from hangdoctor.probe import call_forms, identity, odd_calls, signatures, sites, whose_error
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import format as calls_fmt
@@ -439,20 +439,20 @@ def test_modes_of_the_job_are_left_while_a_tensor_is_looked_at(
 
 
 def test_a_call_with_parameters_of_a_later_torch(plain: None) -> None:
-    known = signatures.describe_known(signatures.broadcast, (A, 3), {"group": 7, "new": 1})
+    known = odd_calls.describe_known(signatures.broadcast, (A, 3), {"group": 7, "new": 1})
     assert known == (("broadcast", (4,), F32, ""), 7, 3, None, False)
-    assert signatures.describe_known(signatures.barrier, (1, 2, 3, 4, 5), {}) == (
+    assert odd_calls.describe_known(signatures.barrier, (1, 2, 3, 4, 5), {}) == (
         ("barrier", "", "", ""),
         1,
         None,
         None,
         False,
     )
-    assert signatures.describe_known(signatures.broadcast, (), {}) is None
+    assert odd_calls.describe_known(signatures.broadcast, (), {}) is None
 
 
 def test_a_call_that_cannot_be_described_keeps_its_group_and_root() -> None:
-    bare = signatures._bare
+    bare = odd_calls._bare
     assert bare(signatures.broadcast, (A, 3, 7), {}) == (
         ("broadcast", "", "", ""),
         7,

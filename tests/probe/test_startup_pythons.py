@@ -147,7 +147,7 @@ def test_a_probe_that_cannot_be_loaded_leaves_no_trace(trouble: str, tmp_path: P
     if trouble == "half copied":
         (package / "probe" / "hook.py").write_text("from .torchnames import")
     else:
-        (package / "probe" / "state.py").write_text("raise RuntimeError('no')")
+        (package / "probe" / "process_probe.py").write_text("raise RuntimeError('no')")
     code = (
         "import sys; kinds = [type(f).__module__ for f in sys.meta_path]\n"
         "print([n for n in [*sys.modules, *kinds] if n.split('.')[0] == 'hangdoctor'])"

@@ -25,7 +25,7 @@ from hangdoctor.readers import (
 from hangdoctor.readers import (
     pyspy,
     pyspy_text,
-    ras,
+    ras_reader,
     safe_pickle,
 )
 from hangdoctor.text import ranges
@@ -204,7 +204,7 @@ def test_any_tree_is_no_traceback(tree: Any) -> None:
     for read, told in (
         (pyspy.parse_json, data),
         (pyspy.parse_json, threads.encode()),
-        (ras.parse, answer),
+        (ras_reader.parse, answer),
     ):
         try:
             read(told)

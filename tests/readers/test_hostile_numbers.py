@@ -34,7 +34,7 @@ from hangdoctor.readers import (
     pyspy_ranks,
     pyspy_text,
     rank_environment,
-    ras,
+    ras_reader,
     safe_pickle,
 )
 from hangdoctor.readers import (
@@ -309,7 +309,7 @@ def test_numbers_without_end_in_texts() -> None:
     assert (
         preflight_gpu.parse(f"{LONG}, GPU, 1, 2, 3\n0, H100, 550, {LONG}, \u00b2\n")[0].used_mb == 0
     )
-    report = ras.parse(
+    report = ras_reader.parse(
         f"Job summary\n#0-0 (ab) MISMATCH\nRank {LONG} has launched -- GPU 1 managed by process 2 on node n\n".encode()
     )
     assert report.communicators[0].ranks == []
@@ -372,7 +372,9 @@ def test_long_lines_of_stacks_take_no_time(line: str) -> None:
 def test_long_lines_elsewhere_take_no_time() -> None:
     rank = "Rank 1 has" + " -- GPU 1 managed by process 1 on node n has" * 2000 + "\n"
     confined(
-        lambda: ras.parse(b"Job summary\n#0-0 (ab) MISMATCH\n" + (rank * 20).encode()) and "",
+        lambda: (
+            ras_reader.parse(b"Job summary\n#0-0 (ab) MISMATCH\n" + (rank * 20).encode()) and ""
+        ),
         seconds=3,
     )
     confined(

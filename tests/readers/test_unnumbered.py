@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hangdoctor.agents.ranks import Ranks
+from hangdoctor.agents.node_ranks import Ranks
 from hangdoctor.errors import NoRanksFound
 from hangdoctor.model.capture import NodeCapture
 from hangdoctor.readers import box_folders, families

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hangdoctor.collector.core import Core
 from hangdoctor.collector.instructions import Conclude, Send, Settings
-from hangdoctor.collector.state import Core
 from hangdoctor.storage.incidents import Incident
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from hangdoctor.agents.node_agent import pass_trace_on
+from hangdoctor.collector.core import Core, Settings
 from hangdoctor.collector.instructions import Position, Send
 from hangdoctor.collector.operator_requests import TRACE_FILE, TraceRequests, put_trace
-from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import BadInput, CollectorError, WireError
 from hangdoctor.probe.calls.request import Request
 from hangdoctor.transport import address

@@ -7,9 +7,9 @@ import signal
 import msgspec
 import pytest
 
+from hangdoctor.collector.core import Core
 from hangdoctor.collector.instructions import Conclude, Instruction, Position, Send, Settings
 from hangdoctor.collector.relay import Relay
-from hangdoctor.collector.state import Core
 from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.storage import bundle
 from hangdoctor.storage.incidents import Incidents

@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import signal
 
+from hangdoctor.collector.core import Core
 from hangdoctor.collector.instructions import Log, Settings
-from hangdoctor.collector.state import Core
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Settings as Bounds
 from hangdoctor.watch.stall_watch import StallWatch

@@ -116,9 +116,13 @@ class Acting:
 @contextlib.contextmanager
 def acting(folder: Path, act: str, arguments: str = "()") -> Iterator[Acting]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder), act, arguments], cwd=ROOT, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", PROGRAM, str(folder), act, arguments],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         yield Acting(process, folder)

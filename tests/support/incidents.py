@@ -18,8 +18,14 @@ def keep(folder: Path, ago_s: float, seq: int = 12) -> str:
     """An incident in the index, as a capture so long ago would have left it; its id."""
     taken = time.time() - ago_s
     cause = Cause(
-        kind="not_entered", ranks=[5], nodes=["n2"], confidence=0.9, summary=SAYS, where=Where(op="all_reduce", seq=seq), advice=ADVICE
-    )  # fmt: skip
+        kind="not_entered",
+        ranks=[5],
+        nodes=["n2"],
+        confidence=0.9,
+        summary=SAYS,
+        where=Where(op="all_reduce", seq=seq),
+        advice=ADVICE,
+    )
     job = Job(id="run-7", world_size=8, nodes=["n1", "n2"], layout=Layout(dp=2, pp=2, tp=2))
     told = Diagnosis(status="hang", job=job, summary=SAYS, causes=[cause])
     capture = JobCapture(job="run-7", world_size=8, taken=taken)

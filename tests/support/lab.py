@@ -63,9 +63,13 @@ class Cluster:
         self.ssh = shutil.which("sshd", path="/usr/sbin:/usr/bin:/sbin") is not None
         # Ends the cluster when its standard input does: at the end of the tests, or of the test program.
         self.guard = subprocess.Popen(
-            ["sh", "-c", f"cat >/dev/null; exec {LAB}/cluster-down"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, env=self.env, start_new_session=True,
-        )  # fmt: skip
+            ["sh", "-c", f"cat >/dev/null; exec {LAB}/cluster-down"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self.env,
+            start_new_session=True,
+        )
 
     def up(self) -> None:
         env = self.env | {"CLUSTER_SSH": "1" if self.ssh else "0", "CLUSTER_USER": "tester:4242"}
@@ -93,9 +97,14 @@ class Cluster:
         """One action of cluster-node, such as ("exec", "login", "squeue")."""
         env = self.env | more.pop("env", {})
         done = subprocess.run(
-            [LAB / "cluster-node", action, *args], env=env, capture_output=True, text=True, timeout=90,
-            stdin=subprocess.DEVNULL, **more,
-        )  # fmt: skip
+            [LAB / "cluster-node", action, *args],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            stdin=subprocess.DEVNULL,
+            **more,
+        )
         assert not check or done.returncode == 0, f"{action} {args}: {done.stdout}\n{done.stderr}"
         return done
 
@@ -270,5 +279,9 @@ class LabJob:
 
     def states(self, nodes: int = NODES) -> dict[int, str]:
         """{pid: state} of all ranks."""
-        return {p: s for n in range(1, nodes + 1) for p, s in self.cluster.processes(f"n{n}", f"{JOB} {self.control}").items()
-                if "python" in Path(f"/proc/{p}/exe").readlink().name}  # fmt: skip
+        return {
+            p: s
+            for n in range(1, nodes + 1)
+            for p, s in self.cluster.processes(f"n{n}", f"{JOB} {self.control}").items()
+            if "python" in Path(f"/proc/{p}/exe").readlink().name
+        }

@@ -71,6 +71,22 @@ def _record(serial: int, row: Row) -> tuple[int, ...]:
     size = (row.elements, row.elements * 4)
     kind = (row.kind, row.op, row.datatype, 2)
     return (
-        serial, row.number, row.number - 1, *times, *size, 0, 1, row.peer, *kind, row.flags,
-        started, ended, 0, 0, 0, 0, 0, serial,
-    )  # fmt: skip
+        serial,
+        row.number,
+        row.number - 1,
+        *times,
+        *size,
+        0,
+        1,
+        row.peer,
+        *kind,
+        row.flags,
+        started,
+        ended,
+        0,
+        0,
+        0,
+        0,
+        0,
+        serial,
+    )

@@ -63,8 +63,15 @@ def waiting(rank: int, idle_s: float = 50.0) -> msg.RankNow:
 
 def moving(rank: int, iteration: int) -> msg.RankNow:
     return msg.RankNow(
-        rank, pid=100 + rank, idle_s=0.1, iteration=iteration, phase="forward", op="all_reduce", seq=iteration, box=True
-    )  # fmt: skip
+        rank,
+        pid=100 + rank,
+        idle_s=0.1,
+        iteration=iteration,
+        phase="forward",
+        op="all_reduce",
+        seq=iteration,
+        box=True,
+    )
 
 
 def outside(rank: int, idle_s: float = 50.0) -> msg.RankNow:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from hangdoctor.collector.core import Core
 from hangdoctor.collector.instructions import Conclude, Instruction, Send, Settings
-from hangdoctor.collector.state import Core
 from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.transport import capture_codec
 from hangdoctor.transport import messages as msg

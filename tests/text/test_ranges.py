@@ -11,7 +11,7 @@ from hangdoctor.model import number_checks as checks
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import RankOps
-from hangdoctor.model.ras import RasCommunicator, RasReport
+from hangdoctor.model.ras_report import RasCommunicator, RasReport
 from hangdoctor.text import ranges
 from hangdoctor.text.ranges import MAX_HOSTS, MAX_RANKS
 

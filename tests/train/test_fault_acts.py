@@ -43,17 +43,34 @@ def pipe_ends(pid: int, way: int) -> list[str]:
 FIFO = "(here / 'fifo',)"
 # act -> its arguments, and the call that it is seen in
 BLOCKING = {
-    "sleep": ("()", "sleep"), "read_pipe": ("()", "read_pipe"), "write_pipe": ("()", "write_pipe"),
-    "read_fifo": (FIFO, "read_fifo"), "open_fifo": (FIFO, "open_fifo"), "write_fifo": (FIFO, "write_fifo"),
-    "lock_file_twice": ("(here / 'lock',)", "lock_file_twice"), "put_into_full_queue": ("()", "put"),
-    "lock_twice": ("()", "lock_twice"), "lock_of_a_thread": ("()", "lock_of_a_thread"),
-    "fork_with_lock": ("()", "fork_with_lock"), "dead_child": ("()", "dead_child"),
-    "stopped_child": ("()", "stopped_child"), "endless_command": ("()", "endless_command"),
-}  # fmt: skip
+    "sleep": ("()", "sleep"),
+    "read_pipe": ("()", "read_pipe"),
+    "write_pipe": ("()", "write_pipe"),
+    "read_fifo": (FIFO, "read_fifo"),
+    "open_fifo": (FIFO, "open_fifo"),
+    "write_fifo": (FIFO, "write_fifo"),
+    "lock_file_twice": ("(here / 'lock',)", "lock_file_twice"),
+    "put_into_full_queue": ("()", "put"),
+    "lock_twice": ("()", "lock_twice"),
+    "lock_of_a_thread": ("()", "lock_of_a_thread"),
+    "fork_with_lock": ("()", "fork_with_lock"),
+    "dead_child": ("()", "dead_child"),
+    "stopped_child": ("()", "stopped_child"),
+    "endless_command": ("()", "endless_command"),
+}
 ALONE = {
-    "delay", "spin", "hold_gil", "enter_state_d", "endless_thread", "stop", "end_by", "kill", "exit_at_once",
-    "segfault", "use_up_memory",
-}  # fmt: skip
+    "delay",
+    "spin",
+    "hold_gil",
+    "enter_state_d",
+    "endless_thread",
+    "stop",
+    "end_by",
+    "kill",
+    "exit_at_once",
+    "segfault",
+    "use_up_memory",
+}
 
 
 def test_every_act_is_tested_here() -> None:

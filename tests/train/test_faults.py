@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.ranks import ROOT, SMALL, free_port, ranks
+from tests.support.trainer_ranks import ROOT, SMALL, free_port, ranks
 
 torch = pytest.importorskip("torch")
 
@@ -60,9 +60,23 @@ def test_every_kind_has_an_act_and_a_cause() -> None:
     assert set(KINDS) == set(ACTS) | set(COLLECTIVE_ACTS)
     causes = {k.cause for k in KINDS.values()}
     assert causes >= {
-        "not_entered", "stopped", "io_wait", "data_wait", "checkpoint_wait", "dead", "mismatch", "order", "p2p_unmatched",
-        "interpreter_lock", "busy", "device_wait", "in_communication", "start_stall", "end_stall", "slow",
-    }  # fmt: skip
+        "not_entered",
+        "stopped",
+        "io_wait",
+        "data_wait",
+        "checkpoint_wait",
+        "dead",
+        "mismatch",
+        "order",
+        "p2p_unmatched",
+        "interpreter_lock",
+        "busy",
+        "device_wait",
+        "in_communication",
+        "start_stall",
+        "end_stall",
+        "slow",
+    }
 
 
 def test_acts_leave_the_process_in_the_state_that_they_name() -> None:

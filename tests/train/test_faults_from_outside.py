@@ -45,8 +45,11 @@ def test_a_silent_file_system_holds_whoever_looks_into_it(tmp_path: Path) -> Non
     code = "import os, sys; print('up', flush=True); os.listdir(sys.argv[1])"
     with stuck(tmp_path / "silent") as folder:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", code, str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)

@@ -14,7 +14,7 @@ from hangdoctor.train.config import Config, help_text, load_config
 from hangdoctor.train.launch import discover
 from hangdoctor.train.options import ConfigError
 from hangdoctor.train.validate import Machine, check
-from tests.support.ranks import ROOT
+from tests.support.trainer_ranks import ROOT
 
 
 def complaint(*flags: str, world: int = 1, gpu: bool = False) -> str:

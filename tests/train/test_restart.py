@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
 from hangdoctor.train.checkpoint import files, universal  # noqa: E402
-from tests.support.ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
+from tests.support.trainer_ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

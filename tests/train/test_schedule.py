@@ -14,7 +14,7 @@ from hangdoctor.train.callbacks.log import Log, Window, log_line, timers_line  #
 from hangdoctor.train.config import Config, ModelConfig, TrainConfig  # noqa: E402
 from hangdoctor.train.model.context import padded_vocab  # noqa: E402
 from hangdoctor.train.schedule import BatchSize, LearningRate, batch_size  # noqa: E402
-from hangdoctor.train.state import Step, TrainState  # noqa: E402
+from hangdoctor.train.train_state import Step, TrainState  # noqa: E402
 
 
 def test_learning_rate_warms_up_and_decays_by_samples() -> None:

@@ -13,7 +13,7 @@ import sys
 import psutil
 import pytest
 
-from tests.support.ranks import ROOT, SMALL, metrics, ranks
+from tests.support.trainer_ranks import ROOT, SMALL, metrics, ranks
 
 pytest.importorskip("deepspeed")
 

@@ -10,8 +10,8 @@ import pytest
 
 from hangdoctor.clock import FakeClock
 from hangdoctor.collector import history_file
+from hangdoctor.collector.core import Core, Settings
 from hangdoctor.collector.progress_log import ProgressLog
-from hangdoctor.collector.state import Core, Settings
 from hangdoctor.errors import CollectorError
 from hangdoctor.transport.messages import Hello, RankNow, Report, encode
 from hangdoctor.watch.job_history import SPANS, History, Kept, KeptRing, Moment

@@ -8,8 +8,8 @@ import random
 import struct
 from pathlib import Path
 
+from hangdoctor.collector.core import Core, Settings
 from hangdoctor.collector.instructions import Conclude, Instruction, Send
-from hangdoctor.collector.state import Core, Settings
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.probe import format as fmt

@@ -172,10 +172,20 @@ def tell_hostile_names(page: Any, live: LiveJob) -> None:
         socket.send_multipart(msg.encode(msg.Hello("hostile", "evil", (HOSTILE * 4)[:400], 8)))
         assert socket.poll(20_000)
         ranks = [
-            msg.RankNow(4, idle_s=50.0, op=HOSTILE, phase=(HOSTILE * 9)[:400], inside=True, box=True, seq=7),
-            msg.RankNow(5, idle_s=60.0, op="x" * 400, phase="\x1b[31m\x00\u202e" + "y" * 300, box=True, iteration=1 << 61),
-            msg.RankNow(6, over=True), msg.RankNow(7, idle_s=9.0, busy=True, op="constructor", phase="__proto__", box=True),
-        ]  # fmt: skip
+            msg.RankNow(
+                4, idle_s=50.0, op=HOSTILE, phase=(HOSTILE * 9)[:400], inside=True, box=True, seq=7
+            ),
+            msg.RankNow(
+                5,
+                idle_s=60.0,
+                op="x" * 400,
+                phase="\x1b[31m\x00\u202e" + "y" * 300,
+                box=True,
+                iteration=1 << 61,
+            ),
+            msg.RankNow(6, over=True),
+            msg.RankNow(7, idle_s=9.0, busy=True, op="constructor", phase="__proto__", box=True),
+        ]
         socket.send_multipart(msg.encode(msg.Report(1, 1, 0.0, ranks)))
         table = soon(page, "standing", lambda t: "<img src=x" in t and "xxxx" in t)
         assert "onerror" in table and "</script>" not in page.find_element(

@@ -17,15 +17,15 @@ import pytest
 from rich.console import Console
 
 from hangdoctor.clock import FakeClock
-from hangdoctor.collector.state import Core, Settings
+from hangdoctor.collector.core import Core, Settings
 from hangdoctor.collector.view import MAX_ROWS, View
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, RankLine
 from hangdoctor.storage.incidents import Incidents
 from hangdoctor.storage.unrecorded_waits import as_text, from_text
 from hangdoctor.top.feeds import LiveRanks, settled
+from hangdoctor.top.raw_terminal import split_keys
 from hangdoctor.top.screen import Mode, screen
-from hangdoctor.top.terminal import split_keys
 from hangdoctor.transport.messages import Hello, RankNow, Report, encode
 from hangdoctor.watch.live_ranks import RankRow, look, row_of, state_of
 from hangdoctor.watch.rank_states import STATES

@@ -220,9 +220,17 @@ def test_a_real_job_is_recorded_and_a_restart_keeps_it(browser: Any, tmp_path: P
         path = live.folder / FILE
         assert path.stat().st_mode & 0o777 == 0o600 and path.stat().st_size < 64 << 10
         live.start(
-            "collector", "-m", "hangdoctor", "collect", "--folder", str(live.folder), "--bind",
-            "tcp://127.0.0.1:*", "--web", "127.0.0.1:0",
-        )  # fmt: skip
+            "collector",
+            "-m",
+            "hangdoctor",
+            "collect",
+            "--folder",
+            str(live.folder),
+            "--bind",
+            "tcp://127.0.0.1:*",
+            "--web",
+            "127.0.0.1:0",
+        )
         wait_until((live.folder / "web.json").exists, "the page is there")
         live.read_address()
         old = [i for i, share in enumerate(before["watched"]) if share]

@@ -192,10 +192,14 @@ def test_a_job_that_is_not_here_is_said_and_which_are(live: LiveJob, tmp_path: P
 def test_ranks_without_black_boxes_are_shown_from_proc(tmp_path: Path) -> None:
     code = "import time; print('up', flush=True); time.sleep(600)"
     ranks = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE,
-                         env=os.environ | {"RANK": str(r), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": f"bare-{os.getpid()}"})
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            env=os.environ
+            | {"RANK": str(r), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": f"bare-{os.getpid()}"},
+        )
         for r in range(2)
-    ]  # fmt: skip
+    ]
     try:
         assert all(r.stdout is not None and r.stdout.readline() for r in ranks)
         told = json.loads(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..checkpoint.store import Store
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 class Checkpoint(Callback):
+    """Saves at each interval and at the end."""
+
     def __init__(self, store: Store) -> None:
         self.store = store
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 class Metrics(Callback):
@@ -29,6 +29,7 @@ class Metrics(Callback):
             "loss_scale": step.loss_scale,
             "skipped": step.skipped,
             "seconds": step.seconds,
+            **{name.replace(" ", "_"): value for name, value in step.extra.items()},
         }
         self.file.write(json.dumps(line) + "\n")
         self.file.flush()

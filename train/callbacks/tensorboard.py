@@ -9,11 +9,17 @@ from typing import Any
 from ..config import Config
 from ..loop import Callback, Trainer
 from ..options import ConfigError
-from ..state import Step
+from ..train_state import Step
 from .log import Window, throughput
 
 
 class Tensorboard(Callback):
+    """Writes the events of each step to a folder.
+
+    Raises:
+        ConfigError: the package tensorboard is missing.
+    """
+
     def __init__(self, folder: str, vocab: int) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -38,6 +44,9 @@ class Tensorboard(Callback):
             "iteration-time/iteration-time": step.seconds,
             "throughput/tflops": throughput(config, self.vocab, window)["tflops"],
         }
+        for name, value in step.extra.items():
+            title = name.replace(" ", "-")
+            values[f"{title}/{title}"] = value
         for name, value in values.items():
             self.add(trainer, name, value)
         if trainer.state.iteration % config.log.interval == 0:

@@ -14,8 +14,8 @@ from ..config import Config
 from ..options import ConfigError
 from ..random_state import RandomState
 from ..schedule import LearningRate
-from ..state import TrainState
 from ..topology import Topology
+from ..train_state import TrainState
 from . import files
 from .compare import check_same_training
 from .settings import kept_settings

@@ -108,6 +108,8 @@ _FORM = re.compile(r"^([a-z_]+)@(\d+):(\d+)(?::([a-z_]+))?$")
 
 @dataclass(frozen=True)
 class Fault:
+    """A fault by its coordinate: which kind, in which rank, iteration and place of the step."""
+
     kind: str
     rank: int
     iteration: int

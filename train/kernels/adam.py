@@ -62,14 +62,14 @@ def fused_step(
         g.contiguous(),
         m,
         v,
-        n,
-        group["lr"],
-        b1,
-        b2,
-        group["eps"],
-        group["weight_decay"],
-        1 - b1**step,
-        1 - b2**step,
+        n=n,
+        lr=group["lr"],
+        b1=b1,
+        b2=b2,
+        eps=group["eps"],
+        decay=group["weight_decay"],
+        correction1=1 - b1**step,
+        correction2=1 - b2**step,
         block=BLOCK,
     )
 
@@ -95,9 +95,8 @@ class AdamW(torch.optim.Optimizer):
                     state["step"] = torch.tensor(0.0)
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
                 state["step"] += 1
-                self._step(
-                    p, p.grad, state["exp_avg"], state["exp_avg_sq"], int(state["step"]), group
-                )
+                moments = state["exp_avg"], state["exp_avg_sq"]
+                self._step(p, p.grad, *moments, step=int(state["step"]), group=group)
 
 
 def reference(groups: Any, **options: Any) -> torch.optim.Optimizer:

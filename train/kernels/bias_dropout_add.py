@@ -56,7 +56,16 @@ class _BiasDropoutAdd(torch.autograd.Function):
         # still has to do, twice a layer.
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if p > 0 else x
         _forward[grid(x.numel())](
-            x, bias, residual, out, x.numel(), bias.numel(), p, seed, drops=p > 0, block=BLOCK
+            x,
+            bias,
+            residual,
+            out,
+            n=x.numel(),
+            h=bias.numel(),
+            p=p,
+            seed=seed,
+            drops=p > 0,
+            block=BLOCK,
         )
         ctx.p, ctx.seed, ctx.bias = p, seed if p > 0 else None, (bias.numel(), bias.dtype)
         return out
@@ -69,7 +78,8 @@ class _BiasDropoutAdd(torch.autograd.Function):
         if ctx.p > 0:
             grad = grad.contiguous()
             branch = torch.empty_like(grad)
-            _backward[grid(grad.numel())](grad, branch, grad.numel(), ctx.p, ctx.seed, block=BLOCK)
+            n = grad.numel()
+            _backward[grid(n)](grad, branch, n, ctx.p, seed=ctx.seed, block=BLOCK)
         return branch, branch.reshape(-1, h).float().sum(0).to(dtype), grad, None
 
 

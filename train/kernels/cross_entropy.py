@@ -74,7 +74,16 @@ class _FusedCrossEntropy(torch.autograd.Function):
         peak, total, picked = (
             torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(3)
         )
-        _forward[(rows,)](logits, target, peak, total, picked, columns, first, block=_BLOCK)
+        _forward[(rows,)](
+            logits,
+            target,
+            peak,
+            total,
+            picked=picked,
+            columns=columns,
+            first=first,
+            block=_BLOCK,
+        )
         if tp.size > 1:
             own = peak.clone()
             all_reduce(peak, tp, dist.ReduceOp.MAX)
@@ -92,7 +101,14 @@ class _FusedCrossEntropy(torch.autograd.Function):
         out = torch.empty_like(logits)
         scale = grad.contiguous().float().view(-1)
         _backward[(target.numel(),)](
-            logits, target, scale, normalizer, out, columns, ctx.first, block=_BLOCK
+            logits,
+            target,
+            scale,
+            normalizer,
+            out=out,
+            columns=columns,
+            first=ctx.first,
+            block=_BLOCK,
         )
         return out, None, None
 

@@ -44,17 +44,23 @@ def _by_waits(draft: Draft, scene: Scene, finding: Finding) -> None:
         return
     waits = [w for w in scene.of(TimedOut) if w.rank >= 0 and op_name(w.op) == finding.where.op]
     blamed = set(finding.ranks)
-    places = {_place(w) for w in waits if w.rank not in blamed}
-    own = [w for w in waits if w.rank in blamed and _place(w) in places]
+    own = _beside_the_others(waits, blamed)
     if own:
         ranks = tuple(ranks_named(own))
         _contradict(draft, finding, ranks, LogContradicts(finding.kind, ranks, _op(own[0])))
         return
     waiting = [r for r in ranks_named([*waits, *scene.of(GlooTimeout)]) if r not in blamed]
-    if waiting and (finding.waiters is None or set(waiting) <= set(finding.waiters.ranks)):
+    known = finding.waiters is None or set(waiting) <= set(finding.waiters.ranks)
+    if waiting and known:
         op = _op(waits[0]) if waits else Op("")
         fact = LogAgrees(finding.kind, tuple(finding.ranks), op, tuple(waiting))
         finding.add_clues([Clue("log", tuple(waiting), fact)])
+
+
+def _beside_the_others(waits: list[TimedOut], blamed: set[int]) -> list[TimedOut]:
+    """Waits of blamed ranks in the very operation in which others timed out."""
+    places = {_place(w) for w in waits if w.rank not in blamed}
+    return [w for w in waits if w.rank in blamed and _place(w) in places]
 
 
 def _place(wait: TimedOut) -> tuple[str, int, str]:

@@ -42,7 +42,9 @@ def desync(scene: Scene) -> First | None:
     waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
     op = op_of(waits) if waits else Op("", facts[0].seq)
     story = NamedByTorch("horovod" if facts[0].by == "horovod" else "desync", op)
-    return _first(scene, "not_entered", ranks, story, Ground.LOG_DESYNC, facts=list(facts), op=op)
+    return _first(
+        scene, "not_entered", ranks, story, ground=Ground.LOG_DESYNC, facts=list(facts), op=op
+    )
 
 
 def all_joined(scene: Scene) -> First | None:
@@ -53,7 +55,9 @@ def all_joined(scene: Scene) -> First | None:
         return None
     op = Op("operation", facts[0].seq)
     story = AllWaited(op, ranks)
-    return _first(scene, "in_communication", [], story, Ground.LOG_ALL_WAITED, facts=list(facts))
+    return _first(
+        scene, "in_communication", [], story, ground=Ground.LOG_ALL_WAITED, facts=list(facts)
+    )
 
 
 def barrier(scene: Scene) -> First | None:
@@ -68,7 +72,7 @@ def barrier(scene: Scene) -> First | None:
         "not_entered",
         ranks,
         NamedByTorch("barrier", op),
-        Ground.LOG_BARRIER,
+        ground=Ground.LOG_BARRIER,
         facts=list(facts),
         op=op,
     )
@@ -117,9 +121,11 @@ def mismatch(scene: Scene) -> First | None:
     named = sorted(runs) if pair else odd
     mine = runs[odd[0] if odd else named[0]]
     differs = usual if not pair else next(run for run in runs.values() if run != mine)
-    story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair)
+    story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair=pair)
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
-    return _first(scene, "mismatch", named, story, ground, facts=list(facts), op=story.theirs)
+    return _first(
+        scene, "mismatch", named, story, ground=ground, facts=list(facts), op=story.theirs
+    )
 
 
 def store(scene: Scene) -> First | None:
@@ -129,7 +135,7 @@ def store(scene: Scene) -> First | None:
         story = _joined(counts)
         ranks = _never_started(scene, story)
         ground = Ground.LOG_NEVER_STARTED if ranks else Ground.LOG_JOINED
-        return _first(scene, "start_stall", ranks, story, ground, facts=list(counts))
+        return _first(scene, "start_stall", ranks, story, ground=ground, facts=list(counts))
     return _key_not_set(scene, [f for f in scene.of(StoreWait) if f.awaited >= 0])
 
 
@@ -157,7 +163,7 @@ def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:
     story = StoreHostGone(tuple(sorted(waiting)), gone)
     ground = Ground.LOG_STORE_HOST if gone or askers else Ground.LOG_KEY
     kind = "dead" if gone else "start_stall"
-    return _first(scene, kind, ranks, story, ground, facts=list(waits))
+    return _first(scene, kind, ranks, story, ground=ground, facts=list(waits))
 
 
 def peer(scene: Scene) -> First | None:
@@ -177,7 +183,7 @@ def peer(scene: Scene) -> First | None:
         "unreachable",
         ranks,
         PeerGone(first.peer, by, first.library),
-        Ground.LOG_PEER,
+        ground=Ground.LOG_PEER,
         facts=list(early),
     )
     found.finding.nodes = [first.peer]

@@ -120,10 +120,10 @@ def _mismatch(scene: Scene, group: Group) -> First | None:
         Op(op_name(theirs.op), theirs.seq),
         _size(mine),
         _size(theirs),
-        pair,
+        pair=pair,
     )
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
-    return _first(scene, group, "mismatch", ranks, story, ground)
+    return _first(scene, group, "mismatch", ranks, story=story, ground=ground)
 
 
 def _signature(wait: TimedOut) -> tuple[str, int, int]:
@@ -157,7 +157,7 @@ def _behind(scene: Scene, group: Group) -> First | None:
         return None
     op = op_of(w for w in group.waits.values() if w.rank not in behind)
     story = FewerCalls(op, max(known[r] for r in behind))
-    return _first(scene, group, "not_entered", behind, story, Ground.LOG_COUNTERS)
+    return _first(scene, group, "not_entered", behind, story=story, ground=Ground.LOG_COUNTERS)
 
 
 def _waits_earlier(group: Group, rank: int) -> bool:
@@ -183,7 +183,7 @@ def _apart(scene: Scene, group: Group) -> First | None:
         _size(theirs),
         pair=True,
     )
-    return _first(scene, group, "order", sorted((one, other)), story, Ground.LOG_APART)
+    return _first(scene, group, "order", sorted((one, other)), story=story, ground=Ground.LOG_APART)
 
 
 def _outside(scene: Scene, group: Group) -> First | None:
@@ -201,7 +201,7 @@ def _outside(scene: Scene, group: Group) -> First | None:
         return None  # more likely their logs are missing
     story = DidNotTimeOut(op_of(group.waits.values()), heard)
     ground = Ground.LOG_NOT_WAITING if heard else Ground.LOG_NEVER_HEARD
-    return _first(scene, group, "not_entered", idle, story, ground)
+    return _first(scene, group, "not_entered", idle, story=story, ground=ground)
 
 
 def _has_enqueued(group: Group, rank: int) -> bool:
@@ -256,7 +256,9 @@ def everyone_waits(scene: Scene) -> First | None:
         if len(signatures) == 1 and len(counters) <= 1:
             ranks = tuple(sorted(group.waits))
             story = AllWaited(op_of(group.waits.values()), ranks)
-            found = _first(scene, group, "in_communication", [], story, Ground.LOG_ALL_WAITED)
+            found = _first(
+                scene, group, "in_communication", [], story=story, ground=Ground.LOG_ALL_WAITED
+            )
             found.finding.waiters = None
             return found
     return None

@@ -233,7 +233,7 @@ def _first_death(scene: Scene) -> First | None:
     story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
     known = bool(ranks or nodes)
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
-    finding = Finding("dead", ranks, story, sure(ground), nodes)
+    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, [*alike, *kills], known)
 
 
@@ -303,20 +303,13 @@ def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
     nodes = scene.places(ranks, kills)
     story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(kills[0]), memory=True)
     ground = Ground.LOG_DEATH if ranks or nodes else Ground.LOG_DEATH_SOMEONE
-    finding = Finding("dead", ranks, story, sure(ground), nodes)
+    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, list(kills), bool(ranks or nodes))
 
 
 def _silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
-    ends = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
-    ends = [f for f in ends if _exited(f) or _aborted_without_a_word(scene, f)]
-    errors = scene.of(PythonError)
-    if any(f.rank < 0 and f.role != "launcher" for f in errors):
-        return None  # it may be that rank's word
-    spoke = {f.rank for f in errors}
-    candidates = [f for f in ends or _first_of_srun(scene) if f.rank not in spoke]
-    quiet = [f for f in candidates if not _after_first_wait(scene, f)]
+    quiet = _ends_without_a_word(scene)
     if not quiet or not _was_first(scene, quiet[0]):
         return None
     first = quiet[0]
@@ -330,6 +323,23 @@ def _silent_exit(scene: Scene) -> First | None:
         nodes=scene.nodes(ranks),
     )
     return First(finding, [first], True)
+
+
+def _ends_without_a_word(scene: Scene) -> list[Ended]:
+    """First ends with an error code, of ranks that printed no error, before the first wait."""
+    errors = scene.of(PythonError)
+    if any(f.rank < 0 and f.role != "launcher" for f in errors):
+        return []  # it may be that rank's word
+    spoke = {f.rank for f in errors}
+    silent = [f for f in _bad_ends(scene) if f.rank not in spoke]
+    return [f for f in silent if not _after_first_wait(scene, f)]
+
+
+def _bad_ends(scene: Scene) -> list[Ended]:
+    """The first ends that show a failure; what srun says where no node saw one."""
+    firsts = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
+    bad = [f for f in firsts if _exited(f) or _aborted_without_a_word(scene, f)]
+    return bad or _first_of_srun(scene)
 
 
 def _exited(fact: Ended) -> bool:

@@ -166,11 +166,15 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     if ends.silent and not causes:
         causes.extend(_behind_silence(scene, ends))
     elif ends.idle and all(c.kind not in _OF_THE_PROGRAM for c in causes):
-        missed = {r: i for r, i in ends.silent.items() if r in ends.idle}
-        idle = [r for r in needed(missed, ends.idle) if not scene.lost(r)]
-        if idle:
-            causes.append(silence_finding(scene, idle, ends.silent))
+        causes.extend(_idle_ranks(scene, ends))
     return sorted(causes, key=lambda c: -c.confidence)
+
+
+def _idle_ranks(scene: Scene, ends: Ends) -> list[Finding]:
+    """Of the silent ranks those that do nothing, where others are blamed already."""
+    missed = {r: i for r, i in ends.silent.items() if r in ends.idle}
+    idle = [r for r in needed(missed, ends.idle) if not scene.lost(r)]
+    return [silence_finding(scene, idle, ends.silent)] if idle else []
 
 
 def _culprits(scene: Scene, ends: Ends) -> list[Sink]:

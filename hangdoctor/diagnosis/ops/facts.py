@@ -67,6 +67,18 @@ def where_of(
     """Place of a finding: the operation that does not finish, and the frame of the first culprit
     that has one.
     """
+    where = _where_ranks_are(scene, ranks)
+    sample = op or (instance.sample if instance else None)
+    if sample is not None:
+        where.group = scene.groups.name(sample.group)
+        where.group_ranks = _members(scene, instance, sample, ranks)
+        where.op, where.seq = sample.op, sample.seq
+        if where.iteration is None and sample.iteration >= 0:
+            where.iteration = sample.iteration
+    return where
+
+
+def _where_ranks_are(scene: Scene, ranks: list[int]) -> Where:
     where = Where()
     frames = [scene.evidence.places[r] for r in ranks if r in scene.evidence.places]
     if frames:
@@ -75,13 +87,6 @@ def where_of(
     if own is not None:
         where.iteration = own.iteration if own.iteration >= 0 else None
         where.phase = own.phase or None
-    sample = op or (instance.sample if instance else None)
-    if sample is not None:
-        where.group = scene.groups.name(sample.group)
-        where.group_ranks = _members(scene, instance, sample, ranks)
-        where.op, where.seq = sample.op, sample.seq
-        if where.iteration is None and sample.iteration >= 0:
-            where.iteration = sample.iteration
     return where
 
 

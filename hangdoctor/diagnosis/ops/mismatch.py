@@ -113,15 +113,20 @@ def _of_two_sides(
     found = blame(scene, everyone)
     if found and len(found) < len(everyone):
         return Odd(sorted(found), Ground.SIGNATURE_ROLE, DecidedBy.ROLE)
-    # Two lines under one number: the sides are at two places of the program, not in two calls.
-    lines = {op.site for r in everyone if (op := scene.find(r, instance.key)) is not None}
-    sure = confirmed(scene, everyone) if len(lines) > 1 and "" not in lines else set()
+    sure = confirmed(scene, everyone) if _at_two_lines(scene, instance, everyone) else set()
     if sure and set(everyone) - sure in map(set, classes):
         return Odd(sorted(set(everyone) - sure), Ground.SIGNATURE_ROLE, DecidedBy.ROLE)
     strange = against_precedent(scene, instance, signatures)
     if strange and len(strange) < len(everyone):
         return Odd(strange, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT)
     return Odd(everyone, Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
+
+
+def _at_two_lines(scene: Scene, instance: Instance, ranks: list[int]) -> bool:
+    """Two lines under one number: the sides are at two places of the program, not in two calls."""
+    records = [scene.find(rank, instance.key) for rank in ranks]
+    lines = {op.site for op in records if op is not None}
+    return len(lines) > 1 and "" not in lines
 
 
 def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> Finding:

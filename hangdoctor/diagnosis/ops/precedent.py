@@ -63,7 +63,7 @@ def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
             continue
         differs_here = differing(own, _relative(scene, here))
         if differs_here and not differing(own, _relative(scene, following)):
-            return _left_out(scene, rank, other, mine, here)
+            return _left_out(scene, rank, other, mine, theirs=here)
     return on_its_way(scene, rank, mine, instance)
 
 
@@ -72,6 +72,9 @@ def _left_out(
 ) -> Divergence:
     position = len(scene.ops[rank].operations) - 1
     return Divergence(rank, other, "skipped", mine, theirs=theirs, position=position)
+
+
+Call = tuple[str, str]  # operation and line
 
 
 def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> Divergence | None:
@@ -85,17 +88,19 @@ def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> 
     if here is None or not here.site or _call(here) == _call(mine):
         return None
     calls = [o for o in scene.ops[other].operations if o.op not in STORE and o.state == "done"]
-    places = [i for i, op in enumerate(calls) if _call(op) == _call(here)]
-    followed = 0
-    for place, until in pairwise([*places, len(calls)]):
-        way = calls[place + 1 : until][:_WAY]
-        followed += any(_call(op) == _call(mine) for op in way)
-    if followed < 2:
+    if _times_followed([_call(o) for o in calls], _call(here), _call(mine)) < 2:
         return None
-    return _left_out(scene, rank, other, mine, here)
+    return _left_out(scene, rank, other, mine, theirs=here)
 
 
-def _call(op: Operation) -> tuple[str, str]:
+def _times_followed(calls: list[Call], here: Call, later: Call) -> int:
+    """After how many calls `here` the call `later` comes soon, and before `here` comes again."""
+    places = [i for i, call in enumerate(calls) if call == here]
+    ways = [calls[i + 1 : until][:_WAY] for i, until in pairwise([*places, len(calls)])]
+    return sum(later in way for way in ways)
+
+
+def _call(op: Operation) -> Call:
     return (op.op, op.site)
 
 
@@ -140,15 +145,14 @@ def _of_last_iteration(
     """The call of the same place in the iteration before."""
     if here.op in P2P_NAMES or here.iteration < 1:
         return []
-    ops = scene.ops[rank]
+    ops, last = scene.ops[rank], here.iteration - 1
     mine = [o for o in ops.operations if o.group == here.group and o.op not in P2P_NAMES]
-    if ops.overwritten and not (mine and mine[0].iteration < here.iteration - 1):
+    reach_back = bool(mine) and mine[0].iteration < last
+    if ops.overwritten and not reach_back:
         return []  # the records may begin within the iteration before
-    now = [o for o in mine if o.iteration == here.iteration and o.seq <= here.seq]
-    before = [o for o in mine if o.iteration == here.iteration - 1]
-    if not now or len(before) < len(now):
-        return []
-    return [_relative(scene, before[len(now) - 1])]
+    now = sum(o.iteration == here.iteration and o.seq <= here.seq for o in mine)
+    before = [o for o in mine if o.iteration == last]
+    return [_relative(scene, before[now - 1])] if 0 < now <= len(before) else []
 
 
 def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:

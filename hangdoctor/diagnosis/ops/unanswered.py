@@ -48,12 +48,12 @@ def _parted(scene: Scene, awaited: Unanswered, found: list[Unanswered]) -> Diver
     """What the awaited rank called, or where it is, in the place of what its like called."""
     rank, op = awaited.peer, awaited.op
     own = next((u for u in found if u.rank == rank), None)
-    like = own.like if own is not None else _corresponding(
-        scene, awaited.rank, awaited.like, op.group, rank
-    )  # fmt: skip
+    like = own.like if own is not None else None
+    if own is None:
+        like = _corresponding(scene, awaited.rank, awaited.like, op.group, peer=rank)
     if like is None:
         return None
-    peer = _corresponding(scene, rank, like, op.group, awaited.rank)
+    peer = _corresponding(scene, rank, like, op.group, peer=awaited.rank)
     mine = own.op if own is not None else next(iter(scene.frontier(rank).active), None)
     if peer is None or mine is None:
         return None
@@ -75,10 +75,10 @@ def _ahead_of_its_like(scene: Scene, rank: int) -> Iterator[int]:
         for like in in_step_first(scene, rank):
             if _common_place(scene, rank, like) < 0:
                 continue
-            theirs = _corresponding(scene, rank, like, op.group, peer)
+            theirs = _corresponding(scene, rank, like, op.group, peer=peer)
             if theirs is None or theirs == peer or theirs not in scene.ops:
                 continue
-            if not _has_at(scene, like, place, op.op, theirs):
+            if not _has_at(scene, like, place, op.op, peer=theirs):
                 continue
             awaits = _counterpart(scene, theirs, like, op)
             if awaits >= 0 and _common_place(scene, peer, theirs) >= 0:
@@ -136,11 +136,11 @@ def _past_it(scene: Scene, rank: int, op: Operation) -> int | None:
     for like in in_step_first(scene, rank):
         if _common_place(scene, rank, like) < 0 or not _is_past(scene, like, place):
             continue
-        peer = _corresponding(scene, rank, like, op.group, op.peer)
+        peer = _corresponding(scene, rank, like, op.group, peer=op.peer)
         if peer is None or peer == op.peer or peer not in scene.ops:
             continue
         common = _common_place(scene, op.peer, peer)
-        if common >= 0 and not _called_before(scene, op.peer, rank, op, common):
+        if common >= 0 and not _called_before(scene, op.peer, rank, op, place=common):
             return like
     return None
 

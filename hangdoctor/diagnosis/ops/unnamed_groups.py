@@ -24,17 +24,21 @@ def take_out(evidence: OpsEvidence) -> tuple[OpsEvidence, dict[int, Operation]]:
         hidden = _unnamed(ops) - listed
         if not hidden:
             continue
-        rest[rank] = structs.replace(
-            ops,
-            operations=[op for op in ops.operations if op.group not in hidden],
-            groups=[group for group in ops.groups if group.uid not in hidden],
-        )
+        rest[rank] = _without(ops, hidden)
         waited = _waits_in([op for op in ops.operations if op.group in hidden])
         if waited is not None:
             waits[rank] = waited
     if not rest:
         return evidence, {}
     return structs.replace(evidence, ops=evidence.ops | rest), waits
+
+
+def _without(ops: RankOps, hidden: set[str]) -> RankOps:
+    return structs.replace(
+        ops,
+        operations=[op for op in ops.operations if op.group not in hidden],
+        groups=[group for group in ops.groups if group.uid not in hidden],
+    )
 
 
 def _waits_in(operations: list[Operation]) -> Operation | None:

@@ -15,6 +15,7 @@ from . import log_words as log_words
 from . import stories, terms
 from .advice import advice
 from .clues import evidence
+from .held import holding
 from .reasons import alternative
 
 LONGEST = 200  # characters of a sentence
@@ -39,7 +40,7 @@ def cause(finding: Finding) -> Cause:
 def summary(finding: Finding) -> str:
     """The sentence: what fits into `LONGEST` characters, the most important first."""
     head, doubt = stories.head(finding), _doubt(finding)
-    place, held = _place(finding), _held(finding)
+    place, held = _place(finding), holding(finding.holding)
     long, short = _waiting(finding, full=True), _waiting(finding, full=False)
     choices = [
         (place, held, long),
@@ -71,42 +72,21 @@ def _place(finding: Finding) -> str:
     return " ".join(p for p in (subject, doing, at) if p)
 
 
-def _held(finding: Finding) -> str:
-    holding = finding.holding
-    if isinstance(holding, f.Debugger):
-        return f"{holding.tool} waits for a command there"
-    if isinstance(holding, f.TypedInput):
-        return "it waits for typed input"
-    if isinstance(holding, f.ChildEnded):
-        return f"its child {holding.pid} is dead ({terms.end(holding.end)})"
-    if isinstance(holding, f.ChildStopped):
-        by = f" by process {holding.tracer}" if holding.tracer else ""
-        return f"its child {holding.pid} is stopped{by}"
-    if isinstance(holding, f.AtWorker):
-        return f"its worker {holding.pid} is in {terms.frame(holding.frame)}"
-    if isinstance(holding, f.OnQueue):
-        return f"it waits to {'put into a full' if holding.full else 'take from an empty'} queue"
-    if isinstance(holding, f.OnChild):
-        at = f", which is in {terms.frame(holding.frame)}" if holding.frame is not None else ""
-        blocked = f", which is blocked in {holding.call}" if holding.call and not at else ""
-        if holding.unread:
-            at, blocked = ", which is blocked writing into a pipe", ""
-        command = terms.command(holding.command)
-        return f"it waits for its child {holding.pid} ({command}){at}{blocked}"
-    return ""
-
-
 def _waiting(finding: Finding, full: bool) -> str:
     """``Ranks 0-3 have been waiting for 41 s.``; in full also where, if the head does not say it."""
     waiters = finding.waiters
     if waiters is None or isinstance(finding.story, f.InOther | f.PeerElsewhere):
         return ""
-    if set(waiters.ranks) <= set(finding.ranks) and not isinstance(finding.story, f.AllIn):
-        return ""
     if isinstance(finding.story, f.AllIn):
         return f"No progress for {terms.duration(waiters.seconds)}." if waiters.seconds >= 1 else ""
     waiting = tuple(r for r in waiters.ranks if r not in finding.ranks)
-    where = "" if not full or _names(finding.story, waiters.op) else f" in {terms.op(waiters.op)}"
+    if not waiting:
+        return ""
+    where = f" in {terms.op(waiters.op)}" if full and not _names(finding.story, waiters.op) else ""
+    return _since(waiters, waiting, where)
+
+
+def _since(waiters: f.Waiters, waiting: tuple[int, ...], where: str) -> str:
     if waiters.seconds >= 1:
         have = terms.choose(waiting, "has", "have")
         since = terms.duration(waiters.seconds)

@@ -67,17 +67,25 @@ def elsewhere(finding: Finding, home: Home | None) -> str:
     if finding.kind == "data_wait":
         return _loader(finding, at)
     if finding.kind == "checkpoint_wait":
-        return (
-            f"See which file it writes{here}: ls -l /proc/{pid}/fd. Does its file system answer? timeout 5 df FOLDER."
-            if pid
-            else ""
-        )
+        return _writing(here, pid)
     if finding.kind == "io_wait":
         return f"Its file system or device does not answer. See which mount it is{here}: timeout 5 df; dmesg -T | tail."
     if finding.kind == "slow":
         return "It moved between the two samples. Capture again with a larger --settle to see whether it is slow or stuck."
+    if pid:
+        return _in_python(finding, at)
+    return f"Look at {at}." if at else ""
+
+
+def _writing(here: str, pid: int) -> str:
     if not pid:
-        return f"Look at {at}." if at else ""
+        return ""
+    return f"See which file it writes{here}: ls -l /proc/{pid}/fd. Does its file system answer? timeout 5 df FOLDER."
+
+
+def _in_python(finding: Finding, at: str) -> str:
+    """For a process that is known, by what its frame does."""
+    here, pid = on_node(finding), pid_of(finding)
     if finding.kind == "busy":
         return f"See where it spends its time{here}: py-spy top --pid {pid}. To see whether it is only slow, capture again with a larger --settle."
     if at and finding.doing is not None and terms.doing(finding.doing) == "sleeping":

@@ -72,15 +72,24 @@ def _(story: f.Diverged, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched" and not one_call:
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
     if _to_another(story.mine, story.theirs):
-        who, line = terms.ranks(finding.ranks), line_of(story.mine)
-        chooses = f"See how {who} {terms.choose(finding.ranks, 'chooses', 'choose')} the other rank"
-        return _sentence(finding, f"{chooses} at {line}" if line else chooses, story.mine)
+        return _chosen_peer(finding, story.mine)
     if finding.kind == "mismatch" or story.how == "group":
         return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
     if finding.kind == "end_stall":
         return _ends_apart(finding, story.mine or story.theirs)
     if story.before_records:
         return f"The records start too late to show the call. Keep more of them: {_LARGER}."
+    return _two_ways(story, finding)
+
+
+def _chosen_peer(finding: Finding, mine: Op | None) -> str:
+    who, line = terms.ranks(finding.ranks), line_of(mine)
+    chooses = f"See how {who} {terms.choose(finding.ranks, 'chooses', 'choose')} the other rank"
+    return _sentence(finding, f"{chooses} at {line}" if line else chooses, mine)
+
+
+def _two_ways(story: f.Diverged, finding: Finding) -> str:
+    """Where to look for the branch at which the rank and the others parted."""
     who, mine, theirs = terms.ranks(finding.ranks), line_of(story.mine), line_of(story.theirs)
     if story.how == "skipped" and theirs:
         text = f"See why {who} passed {theirs} without the call (a branch, a swallowed exception)"

@@ -39,7 +39,7 @@ def _(story: f.LockedBy, finding: Finding) -> str:
 @tell.register
 def _(story: f.LockRing, finding: Finding) -> str:
     files = ", ".join(_name(path) for path in story.paths)
-    return f"{subject(finding)} wait for file locks that they hold of one another: {files}"
+    return f"{subject(finding)} wait for each other's file locks: {files}"
 
 
 @by_story.register

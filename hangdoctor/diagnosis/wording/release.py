@@ -130,9 +130,9 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
             why = "opened it a second time, or a process that it started keeps it"
             return f"The rank itself holds the lock on {path}: it {why}. See both{here}: {see}."
         return f"{path} is locked by another process. Find it{here}: {see}. The lock ends with that process."
-    what = "reads nothing" if holding.writes else "delivers nothing"
+    what = "No process reads what is written to" if holding.writes else "Nothing comes from"
     see = f"timeout 5 ls -l {shlex.quote(path)}; timeout 5 fuser -v {shlex.quote(path)}"
-    return f"{path} {what}. See what it is and which process has it open{here}: {see}."
+    return f"{what} {path}. See what it is and which process has it open{here}: {see}."
 
 
 @release.register
@@ -151,9 +151,10 @@ def _(holding: f.OnLock, finding: Finding) -> str:
 def _(holding: f.OnQueue, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     state = f"The queue{at} is {'full' if holding.full else 'empty'}"
-    do = "take from" if holding.full else "put into"
     if not holding.threads:
-        why = "the one that should has ended (an exception in it?) or was never started"
-        return f"{state}, and it has no other Python thread that could {do} the queue: {why}."
+        do = "take from" if holding.full else "put into"
+        why = "that thread has ended (after an exception?) or was never started"
+        return f"{state}, and the rank has no other Python thread to {do} it: {why}."
     threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:3])
-    return f"{state}. See why none of its other threads does; they could {do} the queue: {threads}."
+    does = "takes from" if holding.full else "puts into"
+    return f"{state}. See why no other thread of the rank {does} it: {threads}."

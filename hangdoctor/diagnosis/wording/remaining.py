@@ -106,7 +106,7 @@ def several_unseen(of: Note) -> str:
     wait = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')} for {unseen}"
     return (
         f"Could not tell: {wait}, which {has} no dump, and the other dumps keep no completed "
-        f"operations, so which of them waits for another does not show. Find the dumps of {unseen}."
+        f"operations, so it is unknown which of them waits for another. Find the dumps of {unseen}."
     )
 
 
@@ -133,7 +133,7 @@ def note(of: Note) -> str:
     texts = {
         Remark.NO_RECORDS: "No rank has operation records: black boxes or Flight Recorder dumps would show which ranks wait for which.",
         Remark.IN_PASSING: (
-            "Several operations that all their members had entered were unfinished at once: the job was probably moving. A second capture some seconds later would show it."
+            "Several operations were unfinished although all members had entered them: the job was probably making progress. A second capture some seconds later would show it."
         ),
         Remark.ONE_CAPTURE: "No rank waits for another, and there is only one capture: a second one would show whether they move.",
         Remark.SOME_MOVED: "Some ranks moved and the others wait for them: a later capture would show whether that is a hang.",
@@ -149,14 +149,14 @@ def note(of: Note) -> str:
             f"{terms.capital(who)} {terms.choose(of.ranks, 'waits', 'wait')} in operations of groups without a record of their members (rank {min(of.ranks, default=0)}: {of.op} #{of.number}), so it is unknown which ranks they wait for. See their stacks."
         ),
         Remark.STACKS_DISAGREE: (
-            f"Stacks and operations disagree: by stacks {who} {terms.choose(of.ranks, 'is', 'are')} outside{at}, by operations {blamed} is the cause; the verdict follows the operations."
+            f"Stacks and operations disagree: by their stacks {terms.are(of.ranks)} not in the operation{at.replace(' in ', ' but in ', 1)}, by operations {blamed} is the cause; the verdict follows the operations."
         ),
         Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the more certain one.",
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: several_unseen(of),
         Remark.BEYOND_RECORDS: beyond_records(of),
         Remark.PASS_FAILED: (
-            f"A step of the diagnosis failed by an error in hangdoctor{at} ({of.op}): the verdict is without it. Please report it with the bundle."
+            f"A step of the diagnosis failed by an error in hangdoctor{at} ({of.op}): the verdict does not include it. Please report it with the bundle."
         ),
         Remark.GPU_STANDS_OUT: gpu_words.stands_out(of),
         Remark.GPU_ERROR: gpu_words.error(of),

@@ -167,8 +167,9 @@ def _(story: f.AllIn, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.HeldBehind, finding: Finding) -> str:
-    past = terms.are(story.past)
-    return f"{subject(finding)} {_is(finding)} stuck in {terms.op(story.op)}, which {past} past already"
+    past, have = terms.ranks(story.past), terms.choose(story.past, "has", "have")
+    stuck = f"{subject(finding)} {_is(finding)} stuck in {terms.op(story.op)}"
+    return f"{stuck}, which {past} {have} already completed"
 
 
 @tell.register
@@ -252,9 +253,7 @@ def _(story: f.LostProcesses, finding: Finding) -> str:
 def _(story: f.FewerByRas, finding: Finding) -> str:
     who = terms.capital(_member(finding, story.members))
     if story.ahead:
-        return (
-            f"{who} {says_ras(story)} (NCCL RAS): the few ahead or the many behind made other calls"
-        )
+        return f"{who} {says_ras(story)} (NCCL RAS): one of the two sides made other calls"
     return f"{who} {says_ras(story)} (NCCL RAS): {choose(_numbers(finding, story.members), 'it has', 'they have')} not reached the next one"
 
 
@@ -269,7 +268,7 @@ def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas | f.ErrorByRas)
         of = f" of communicator {story.members.communicator}" if story.members else ""
         return f"NCCL RAS has lost the process{where}{of}"
     if isinstance(story, f.LostProcesses):
-        verb = "gave up" if story.dead else "gets no answer from"
+        verb = "has given up on" if story.dead else "gets no answer from"
         return f"NCCL RAS {verb} {_processes(story.processes)}"
     if isinstance(story, f.ErrorByRas):
         return f"NCCL reports {_error(story.error)}"

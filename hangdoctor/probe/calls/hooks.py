@@ -32,14 +32,27 @@ _monitoring: Any = getattr(sys, "monitoring", None)
 
 
 class Hook(Protocol):
+    """One way to have calls reported; `variant` and `means` are numbers of `format`."""
+
     variant: int
     means: int
     left_alone: int  # threads with another profiler in them
 
-    def install(self) -> None: ...
-    def adopt(self) -> None: ...
-    def pause(self, flag: bool) -> None: ...
-    def remove(self) -> None: ...
+    def install(self) -> None:
+        """Begin to report, in every thread that can be reached.
+
+        Raises:
+            RuntimeError: other tools hold what it needs.
+        """
+
+    def adopt(self) -> None:
+        """Reach threads that have come since, as far as this way needs it."""
+
+    def pause(self, flag: bool) -> None:
+        """Report nothing while `flag` is true; costs less than `remove` and `install`."""
+
+    def remove(self) -> None:
+        """End reporting and leave nothing behind."""
 
 
 def extension() -> Any:
@@ -63,7 +76,8 @@ def choose(ring: Ring, decide: Decide, fail: Fail, pure: bool) -> Hook:
 
 def _attach(module: Any, ring: Ring, decide: Decide) -> None:
     begin, slots, _ = ring.regions["ring"]
-    module.attach(ring.map, begin, slots, fmt.HEADER_BYTES, fmt.H_HEAD[0], decide, ring.thread)
+    places = begin, slots, fmt.HEADER_BYTES, fmt.H_HEAD[0]
+    module.attach(ring.map, *places, decide, ring.thread)
 
 
 class Monitoring:
@@ -89,9 +103,13 @@ class Monitoring:
         events = _monitoring.events
         source: Any = self._module or self._python
         local = {
-            events.PY_START: source.on_call, events.PY_RESUME: source.on_call, events.PY_THROW: source.on_throw,
-            events.PY_RETURN: source.on_return, events.PY_YIELD: source.on_return, events.PY_UNWIND: source.on_unwind,
-        }  # fmt: skip
+            events.PY_START: source.on_call,
+            events.PY_RESUME: source.on_call,
+            events.PY_THROW: source.on_throw,
+            events.PY_RETURN: source.on_return,
+            events.PY_YIELD: source.on_return,
+            events.PY_UNWIND: source.on_unwind,
+        }
         wanted = 0
         for event, callback in local.items():
             _monitoring.register_callback(self._tool, event, callback)
@@ -102,15 +120,18 @@ class Monitoring:
         _monitoring.set_events(self._tool, wanted)
 
     def adopt(self) -> None:
+        """Nothing to do: sys.monitoring sees every thread."""
         return None
 
     def pause(self, flag: bool) -> None:
+        """See `Hook`."""
         if self._module is not None:
             self._module.pause(flag)
         elif self._python is not None:
             self._python.paused = flag
 
     def remove(self) -> None:
+        """See `Hook`; gives the tool id back."""
         if self._tool >= 0:
             _monitoring.set_events(self._tool, 0)
             for name in ("PY_START", "PY_RESUME", "PY_THROW", "PY_RETURN", "PY_YIELD", "PY_UNWIND"):
@@ -201,6 +222,7 @@ class Profile:
         self.left_alone = 0
 
     def install(self) -> None:
+        """See `Hook`."""
         _attach(self._module, self._ring, self._decide)
         _for_new_threads(self._module.join, True)
         self.adopt()
@@ -210,9 +232,11 @@ class Profile:
         self.left_alone = self._module.adopt()[1]
 
     def pause(self, flag: bool) -> None:
+        """See `Hook`."""
         self._module.pause(flag)
 
     def remove(self) -> None:
+        """See `Hook`; also out of the threads that others made."""
         _for_new_threads(self._module.join, False)
         self._module.release()
         self._module.detach()
@@ -243,6 +267,7 @@ class PythonProfile(_PythonWriter):
         )  # one object: methods are made anew each time they are asked for
 
     def install(self) -> None:
+        """In the main thread, and in threads that start from now on."""
         self._on = True
         _for_new_threads(self._function, True)
         _in_main_thread(self._here)
@@ -254,9 +279,11 @@ class PythonProfile(_PythonWriter):
         _in_main_thread(self._here)
 
     def pause(self, flag: bool) -> None:
+        """See `Hook`."""
         self.paused = flag
 
     def remove(self) -> None:
+        """Out of the main thread now; other threads drop it at their next call."""
         self._on = False
         _for_new_threads(self._function, False)
         _in_main_thread(self._here)
@@ -271,6 +298,7 @@ class PythonProfile(_PythonWriter):
         self.left_alone = int(now is not None and now is not self._function)
 
     def on_event(self, frame: FrameType, event: str, arg: Any) -> None:
+        """The profile function itself, as `sys.setprofile` calls it."""
         if self.paused:
             return
         try:

@@ -75,11 +75,22 @@ class Ring:
     def _write_header(self, size: int, rank: int, world: int) -> None:
         wall, mono = time.time_ns(), time.monotonic_ns()
         for place, value in (
-            (fmt.H_VERSION, fmt.VERSION), (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES), (fmt.H_FILE_BYTES, size),
-            (fmt.H_PID, self.pid), (fmt.H_RANK, rank), (fmt.H_WORLD, world), (fmt.H_STARTED_TICKS, start_ticks()),
-            (fmt.H_BOOT_ID, boot_id()), (fmt.H_MADE_WALL, wall), (fmt.H_MADE_MONO, mono), (fmt.H_NOW_WALL, wall),
-            (fmt.H_NOW_MONO, mono), (fmt.H_STATE, fmt.STOPPED), (fmt.H_FROM_ITERATION, -1), (fmt.H_TEXTS_USED, self._texts_used),
-        ):  # fmt: skip
+            (fmt.H_VERSION, fmt.VERSION),
+            (fmt.H_HEADER_BYTES, fmt.HEADER_BYTES),
+            (fmt.H_FILE_BYTES, size),
+            (fmt.H_PID, self.pid),
+            (fmt.H_RANK, rank),
+            (fmt.H_WORLD, world),
+            (fmt.H_STARTED_TICKS, start_ticks()),
+            (fmt.H_BOOT_ID, boot_id()),
+            (fmt.H_MADE_WALL, wall),
+            (fmt.H_MADE_MONO, mono),
+            (fmt.H_NOW_WALL, wall),
+            (fmt.H_NOW_MONO, mono),
+            (fmt.H_STATE, fmt.STOPPED),
+            (fmt.H_FROM_ITERATION, -1),
+            (fmt.H_TEXTS_USED, self._texts_used),
+        ):
             self.header(place, value)
         for name in ("threads", "codes", "texts", "ring"):
             offset, how = getattr(fmt, f"H_{name.upper()}")
@@ -135,14 +146,8 @@ class Ring:
         index = len(self._codes)
         if index >= room:
             return fmt.NO_CODE
-        fmt.CODE.pack_into(
-            self.map,
-            begin + index * width,
-            self._text(file),
-            self._text(name),
-            line,
-            self._text(module),
-        )
+        entry = self._text(file), self._text(name), line, self._text(module)
+        fmt.CODE.pack_into(self.map, begin + index * width, *entry)
         self._codes[key] = index
         self.header(fmt.H_CODES_USED, index + 1)
         return index
@@ -173,9 +178,8 @@ class Ring:
         self._next_thread += 1
         head = self.words[self._head]
         raw = name.encode("utf-8", "replace")[:31]
-        fmt.THREAD.pack_into(
-            self.map, fmt.HEADER_BYTES + index * fmt.THREAD.size, tid, head, 0, 0, raw
-        )
+        entry = tid, head, 0, 0, raw
+        fmt.THREAD.pack_into(self.map, fmt.HEADER_BYTES + index * fmt.THREAD.size, *entry)
         self._threads[tid], self.owners[index] = index, tid
         self.header(fmt.H_THREADS_USED, min(self._next_thread, fmt.THREADS))
         return index

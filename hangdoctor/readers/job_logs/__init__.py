@@ -57,7 +57,7 @@ def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
     for path in paths:
         name = readable(str(path.relative_to(common)) if common is not None else path.name)
         try:
-            scan, file = _read_one(path, name, table, facts, len(files))
+            scan, file = _read_one(path, name, table, facts, index=len(files))
         except (OSError, BadInput) as error:
             notes.append(f"skipped: {error}")
             continue
@@ -85,7 +85,7 @@ def _read_one(
     path: Path, name: str, table: Rules, facts: Facts, index: int
 ) -> tuple[FileScan, LogFile]:
     said, attempt = _of_name(path)
-    scan = FileScan(table, facts, index, said, attempt)
+    scan = FileScan(table, facts, index, said, attempt=attempt)
     if path == STDIN:
         return scan, scan.run("standard input", sys.stdin.buffer)
     stream: IO[bytes]

@@ -13,11 +13,13 @@ _BAR = re.compile(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \[")
 # Megatron, DeepSpeed, torchtitan, Lightning, Hugging Face, and what people print themselves.
 _PROGRESS = (
     re.compile(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
-    re.compile(r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b"),
+    re.compile(
+        r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b"
+    ),
     re.compile(r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})(?:\s?/\s?(\d{1,12})|\s?[:|,])"),
     _BAR,
     re.compile(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
-)  # fmt: skip
+)
 _WORLD = re.compile(
     r"\b(?:dist_world_size|world[_ ]size|WORLD_SIZE|nranks|DP_SIZE_TOTAL)['\"]?\s?[:=]?\s{0,3}(\d{1,7})\b"
 )

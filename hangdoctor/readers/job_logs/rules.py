@@ -31,8 +31,9 @@ ENVIRONMENT = "HANGDOCTOR_LOG_RULES"
 _FORM = "Its form is described at the top of log_rules.toml."
 # On nearly every line of a failure: always searched for.
 COMMON = (
-    "rror", "xception", "ailed", "ailure", "imeout", "imed out", "signal", "exit", "raceback", "recent call", "NCCL WARN",
-)  # fmt: skip
+    *("rror", "xception", "ailed", "ailure", "imeout", "imed out", "signal", "exit"),
+    *("raceback", "recent call", "NCCL WARN"),
+)
 # Short texts that most of the other anchors contain; an anchor without any of them becomes one itself.
 _BROAD = (*COMMON, "Kill", "collective #")
 _SIGNALS = {s.name: s.value for s in signal.Signals}
@@ -186,10 +187,14 @@ def _rule(entry: dict[str, Any]) -> Rule:
     fixed = dict(entry.get("set", {}))
     if kind is not KnownError:
         return Rule(
-            kind, anchors, pattern, fixed,
-            wraps=bool(entry.get("wraps", False)), beside=bool(entry.get("beside", False)),
+            kind,
+            anchors,
+            pattern,
+            fixed,
+            wraps=bool(entry.get("wraps", False)),
+            beside=bool(entry.get("beside", False)),
             negative=tuple(entry.get("negative", ())),
-        )  # fmt: skip
+        )
     return _error_rule(entry, anchors, pattern, fixed)
 
 
@@ -211,7 +216,13 @@ def _error_rule(
         between=bool(entry.get("between", False)),
     )
     return Rule(
-        KnownError, anchors, pattern, fixed,
-        wraps=bool(entry.get("wraps", False)), beside=bool(entry.get("beside", False)),
-        id=name, role=role, text=text,
-    )  # fmt: skip
+        KnownError,
+        anchors,
+        pattern,
+        fixed,
+        wraps=bool(entry.get("wraps", False)),
+        beside=bool(entry.get("beside", False)),
+        id=name,
+        role=role,
+        text=text,
+    )

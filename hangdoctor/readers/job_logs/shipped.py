@@ -34,13 +34,15 @@ _LOKI = re.compile(r"(20\d\d-\d\d-\d\d[T ][\d:.]{8,20}\S{0,6}) \{(\w+=\"[^}]{0,2
 _LABEL = re.compile(r'(\w+)="([^"]{0,200})"')
 
 _TEXTS = (
-    "log", "MESSAGE", "message", "msg", "textPayload", "line", "text", "body", "@message", "event", "_raw",
-)  # fmt: skip
+    *("log", "MESSAGE", "message", "msg", "textPayload", "line", "text", "body"),
+    *("@message", "event", "_raw"),
+)
 _HOLDERS = ("jsonPayload", "_source", "result", "record", "log")
 _ERRORS = ("exc_info", "exception", "traceback", "stack_trace", "exc_text", "stack")
 _TIMES = (
-    "time", "@timestamp", "timestamp", "ts", "asctime", "__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP",
-)  # fmt: skip
+    *("time", "@timestamp", "timestamp", "ts", "asctime"),
+    *("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP"),
+)
 _DOCKERS = {"log", "stream", "time", "attrs"}  # other shippers strip the end of a line
 _NODES = ("pod_name", "pod", "_HOSTNAME", "hostname", "host", "node", "HOSTNAME")
 _NODE_HOLDERS = ("kubernetes", "resource", "labels", "jsonPayload", "_source", "result")

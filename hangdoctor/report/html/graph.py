@@ -38,12 +38,16 @@ class WaitBox(Struct):
 
 
 class Edge(Struct):
+    """An arrow between two boxes, an SVG path, with what is said of it."""
+
     path: str
     says: str
     waiters: int
 
 
 class Graph(Struct):
+    """The drawing of who waits for which ranks; sizes in pixels."""
+
     boxes: list[WaitBox]
     edges: list[Edge]
     width: int

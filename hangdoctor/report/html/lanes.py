@@ -36,17 +36,23 @@ Key = tuple[str, ...] | tuple[str, int, int]
 
 
 class Cell(Struct, frozen=True):
+    """How far ranks have come in one operation of the group."""
+
     mark: Mark
     says: str = ""  # where it differs from what most members do: its own operation
 
 
 class LaneRow(Struct):
+    """Members whose cells are all alike; `cause` is an index, -1 without one."""
+
     ranks: list[int]
     cells: tuple[Cell, ...]
     cause: int
 
 
 class Lane(Struct):
+    """The last operations of one group, a column each, and how far its members have come."""
+
     title: str
     columns: list[tuple[int, str]]  # number and operation
     rows: list[LaneRow]
@@ -74,7 +80,7 @@ def build(
             if alike:
                 alike[-1].alike += 1
             continue
-        alike.append(_lane(key, fronts[key], ops, names, blamed))
+        alike.append(_lane(key, fronts[key], ops, names, blamed=blamed))
         lanes.append(alike[-1])
     return lanes, left_out
 

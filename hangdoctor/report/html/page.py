@@ -24,7 +24,7 @@ from ...text.job_names import short_job
 from ...text.plain import visible
 from ...text.plural import choose
 from ...text.ranges import format_hosts, format_ranks
-from . import chat, graph, lanes, ranks, raw, stacktree
+from . import chat, graph, lanes, rank_details, raw, stacktree
 from .group_names import GroupNames, layout_of
 from .rank_grid import arrangements
 from .safe_text import cut, cut_list, embed, keep_lines, plural
@@ -59,7 +59,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
     if layout is None:
         layout = layout_of(names.all_members(), diagnosis.job.world_size)
         names = GroupNames(ops.values(), diagnosis.job.world_size, layout)
-    all_ranks = ranks.all_ranks(diagnosis)
+    all_ranks = rank_details.all_ranks(diagnosis)
     found, left_out = lanes.build(diagnosis, ops, names)
     packed = raw.pack(folder)
     context = {
@@ -85,7 +85,7 @@ def as_bytes(capture: JobCapture, diagnosis: Diagnosis, folder: Path) -> bytes:
         "command": _command(folder),
         "sources": _SOURCES,
         "wheres": [_where(c) for c in diagnosis.causes],
-        "data": _data(diagnosis, capture, layout, names, all_ranks),
+        "data": _data(diagnosis, capture, layout, names, all_ranks=all_ranks),
     }
     return _render(context).encode()
 
@@ -140,11 +140,11 @@ def _data(
     capture: JobCapture,
     layout: Layout | None,
     names: GroupNames,
-    all_ranks: list[ranks.Rank],
+    all_ranks: list[rank_details.Rank],
 ) -> Markup:
     """What the script needs, as JSON."""
-    frames = ranks.Frames()
-    data = ranks.details(all_ranks, capture, layout, names, frames=frames)
+    frames = rank_details.Frames()
+    data = rank_details.details(all_ranks, capture, layout, names, frames=frames)
     data["tree"], data["cut"] = stacktree.rows(diagnosis.stacks, frames)
     data["own"] = [
         [format_ranks(g.ranks), [frames.frame(f.name, f.file, f.line) for f in g.frames], g.thread]
@@ -199,11 +199,11 @@ def _where(cause: Cause) -> list[tuple[str, str]]:
     return [(label, text) for label, text in said if text]
 
 
-def _counts(all_ranks: list[ranks.Rank]) -> list[tuple[str, str, int]]:
+def _counts(all_ranks: list[rank_details.Rank]) -> list[tuple[str, str, int]]:
     """(class, words, number) of each state that some rank is in; culprits first."""
     blamed = sum(r.cause >= 0 for r in all_ranks)
     found = [("cause", choose(blamed, "culprit", "culprits"), blamed)] if blamed else []
-    for state, words in ranks.STATES.items():
+    for state, words in rank_details.STATES.items():
         number = sum(r.state == state and r.cause < 0 for r in all_ranks)
         if number:
             found.append((state, words, number))

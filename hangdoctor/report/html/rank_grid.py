@@ -5,21 +5,27 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...model.layout import Layout
-from .ranks import Rank
+from .rank_details import Rank
 
 
 class Line(Struct):
+    """One row of squares."""
+
     label: str
     ranks: list[Rank]
 
 
 class Block(Struct):
+    """Rows that belong together: a replica, a node."""
+
     label: str
     columns: list[str]  # labels over the columns; none over a node's ranks
     lines: list[Line]
 
 
 class Arrangement(Struct):
+    """One way to lay all ranks out."""
+
     name: str  # layout, node or number
     title: str
     blocks: list[Block]

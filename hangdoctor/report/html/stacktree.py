@@ -10,7 +10,7 @@ from typing import Any
 from ...model.diagnosis import StackGroup
 from ...text.ranges import format_ranks
 from ..tree import Node, build, lines
-from .ranks import Frames
+from .rank_details import Frames
 
 _NODES = 4000  # beyond these a page could not be drawn
 

@@ -232,9 +232,12 @@ RHYTHMS = {
     "the first is cut": ("cabcab", [0, 1, 1, 1, 2, 2], True, False),
     "the first is another one": ("cabcab", [0, 1, 1, 1, 2, 2], False, True),
     "calls before the first iteration are counted with none": (
-        "xabcabcab", [-1, 0, 0, 0, 1, 1, 1, 2, 2], False, False,
+        "xabcabcab",
+        [-1, 0, 0, 0, 1, 1, 1, 2, 2],
+        False,
+        False,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", RHYTHMS)
@@ -262,49 +265,76 @@ def column(*pending: tuple[int, int, tuple[str], bool], **completed: int) -> Pen
 
 SHIFTS = {
     "one record less before the same call": (
-        column((10, 2, W, False), world=1, tp=8), column((11, 2, W, False), world=1, tp=9), Shift(0, 0, -1),
+        column((10, 2, W, False), world=1, tp=8),
+        column((11, 2, W, False), world=1, tp=9),
+        Shift(0, 0, -1),
     ),
     "two more": (
-        column((13, 2, W, False), world=1, tp=11), column((11, 2, W, False), world=1, tp=9), Shift(0, 0, 2),
+        column((13, 2, W, False), world=1, tp=11),
+        column((11, 2, W, False), world=1, tp=9),
+        Shift(0, 0, 2),
     ),
     "the same place": (
-        column((11, 2, W, False), world=1, tp=8), column((11, 2, W, False), world=1, tp=9), None,
+        column((11, 2, W, False), world=1, tp=8),
+        column((11, 2, W, False), world=1, tp=9),
+        None,
     ),
     "all counts agree: records of other groups": (
-        column((16, 2, W, False), world=1, tp=9), column((11, 2, W, False), world=1, tp=9), None,
+        column((16, 2, W, False), world=1, tp=9),
+        column((11, 2, W, False), world=1, tp=9),
+        None,
     ),
     "one of two counts agrees": (
-        column((12, 2, W, False), world=1, tp=9, dp=3), column((11, 2, W, False), world=1, tp=9, dp=2), Shift(0, 0, 1),
+        column((12, 2, W, False), world=1, tp=9, dp=3),
+        column((11, 2, W, False), world=1, tp=9, dp=2),
+        Shift(0, 0, 1),
     ),
     "counted up to what is pending before it": (
         column((9, 9, T, False), (11, 2, W, False), world=1, tp=8),
-        column((8, 8, T, False), (10, 2, W, False), world=1, tp=7), Shift(1, 1, 1),
+        column((8, 8, T, False), (10, 2, W, False), world=1, tp=7),
+        Shift(1, 1, 1),
     ),
     "the pending one before it makes up for it": (
-        column((9, 9, T, False), (12, 2, W, False), world=1, tp=8), column((10, 2, W, False), world=1, tp=9), None,
+        column((9, 9, T, False), (12, 2, W, False), world=1, tp=8),
+        column((10, 2, W, False), world=1, tp=9),
+        None,
     ),
     "what is pending after it does not count": (
-        column((10, 2, W, False), (11, 9, T, False), world=1, tp=8), column((12, 2, W, False), world=1, tp=8), None,
+        column((10, 2, W, False), (11, 9, T, False), world=1, tp=8),
+        column((12, 2, W, False), world=1, tp=8),
+        None,
     ),
     "a message more before it": (
-        column((8, 5, W, True), (10, 2, W, False), world=1), column((7, 4, W, True), (9, 2, W, False), world=1), Shift(1, 1, 1),
+        column((8, 5, W, True), (10, 2, W, False), world=1),
+        column((7, 4, W, True), (9, 2, W, False), world=1),
+        Shift(1, 1, 1),
     ),
     "messages alike before it": (
-        column((8, 5, W, True), (12, 2, W, False), world=1), column((8, 5, W, True), (9, 2, W, False), world=1), None,
+        column((8, 5, W, True), (12, 2, W, False), world=1),
+        column((8, 5, W, True), (9, 2, W, False), world=1),
+        None,
     ),
     "messages alike, one of them before and one after it": (
-        column((8, 5, W, True), (12, 2, W, False), world=1), column((9, 2, W, False), (10, 6, W, True), world=1), None,
+        column((8, 5, W, True), (12, 2, W, False), world=1),
+        column((9, 2, W, False), (10, 6, W, True), world=1),
+        None,
     ),
     "messages have numbers of their own": (
-        column((8, 2, W, True), world=1), column((9, 2, W, False), world=1), None,
+        column((8, 2, W, True), world=1),
+        column((9, 2, W, False), world=1),
+        None,
     ),
     "no call in common": (
-        column((8, 7, T, False), (10, 2, W, False), world=1, tp=6), column((9, 3, W, False), world=2, tp=9), None,
+        column((8, 7, T, False), (10, 2, W, False), world=1, tp=6),
+        column((9, 3, W, False), world=2, tp=9),
+        None,
     ),
     "the second call is the common one": (
-        column((8, 7, T, False), (10, 2, W, False), world=1, tp=6), column((11, 2, W, False), world=1, tp=9), Shift(1, 0, -1),
+        column((8, 7, T, False), (10, 2, W, False), world=1, tp=6),
+        column((11, 2, W, False), world=1, tp=9),
+        Shift(1, 0, -1),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SHIFTS)

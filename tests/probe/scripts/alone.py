@@ -57,7 +57,7 @@ elif what == "fork":
     print("parent", own_box()[0].ops.phase, len(os.listdir(os.environ["HANGDOCTOR_DIR"])))
 elif what in ("closed", "foreign", "overflow"):
     dist.init_process_group("gloo")
-    from hangdoctor.probe.state import probe as state
+    from hangdoctor.probe.process_probe import probe as state
 
     recorder = state.recorder
     if what == "closed":

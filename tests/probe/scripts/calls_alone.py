@@ -25,8 +25,15 @@ def recorded(path):
         [e.kind, trace.functions[e.function].name, trace.threads[e.thread].name]
         for e in trace.events
     ]
-    return {"state": trace.state, "python": trace.python, "written": trace.written, "torn": trace.torn,
-            "note": trace.note, "events": events, "lines": {f.name: f.line for f in trace.functions}}  # fmt: skip
+    return {
+        "state": trace.state,
+        "python": trace.python,
+        "written": trace.written,
+        "torn": trace.torn,
+        "note": trace.note,
+        "events": events,
+        "lines": {f.name: f.line for f in trace.functions},
+    }
 
 
 def outer(n):

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from hangdoctor.probe.state import probe
+from hangdoctor.probe.process_probe import probe
 
 recorder = probe.begin()
 

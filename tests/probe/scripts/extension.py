@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 from hangdoctor.probe import record_core as hot
-from hangdoctor.probe.state import probe
+from hangdoctor.probe.process_probe import probe
 from tests.support.forked import each, leave
 
 

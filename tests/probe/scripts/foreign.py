@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hangdoctor import probe
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import retention
-from hangdoctor.probe.state import probe as state
+from hangdoctor.probe.process_probe import probe as state
 from hangdoctor.readers.blackbox import read_box
 from tests.support.forked import each, leave
 
@@ -168,13 +168,26 @@ elif what == "odd arguments":
     print(tried(dist.all_to_all_single, torch.zeros(2), two, np.array([2]), np.array([2])))
     print(tried(dist.all_to_all_single, torch.zeros(2), two, torch.tensor([2]), torch.tensor([2])))
     for function, args in (
-        (dist.all_reduce, (odd,)), (dist.all_reduce, (two, odd)), (dist.all_reduce, (nested,)), (dist.broadcast, (two, odd)),
-        (dist.broadcast, (two, torch.tensor(0))), (dist.broadcast, (two, np.int64(0))), (dist.all_gather, (odd, two)),
-        (dist.all_gather, (OddList([two]), two)), (dist.reduce_scatter, (two, odd)), (dist.scatter, (two, OddList([two]), 0)),
-        (dist.all_to_all, (odd, odd)), (dist.send, (two, odd)), (dist.irecv, (odd, 0)), (dist.batch_isend_irecv, (odd,)),
-        (dist.batch_isend_irecv, ([odd],)), (dist.all_gather_object, (odd, 1)), (dist.gather, (two, None, odd)),
-        (dist.monitored_barrier, (None, odd)), (dist.all_to_all_single, (torch.zeros(2), two, odd, odd)),
-    ):  # fmt: skip
+        (dist.all_reduce, (odd,)),
+        (dist.all_reduce, (two, odd)),
+        (dist.all_reduce, (nested,)),
+        (dist.broadcast, (two, odd)),
+        (dist.broadcast, (two, torch.tensor(0))),
+        (dist.broadcast, (two, np.int64(0))),
+        (dist.all_gather, (odd, two)),
+        (dist.all_gather, (OddList([two]), two)),
+        (dist.reduce_scatter, (two, odd)),
+        (dist.scatter, (two, OddList([two]), 0)),
+        (dist.all_to_all, (odd, odd)),
+        (dist.send, (two, odd)),
+        (dist.irecv, (odd, 0)),
+        (dist.batch_isend_irecv, (odd,)),
+        (dist.batch_isend_irecv, ([odd],)),
+        (dist.all_gather_object, (odd, 1)),
+        (dist.gather, (two, None, odd)),
+        (dist.monitored_barrier, (None, odd)),
+        (dist.all_to_all_single, (torch.zeros(2), two, odd, odd)),
+    ):
         print(function.__name__, tried(function, *args), heard)
         heard.clear()
     print(tried(dist.all_reduce, two, async_op=odd), tried(dist.barrier, async_op=odd), heard)

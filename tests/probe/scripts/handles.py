@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from hangdoctor.probe import folder as folders
-from hangdoctor.probe.state import probe as state
+from hangdoctor.probe.process_probe import probe as state
 from hangdoctor.readers.blackbox import read_box
 from tests.support.forked import each, leave
 

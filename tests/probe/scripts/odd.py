@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hangdoctor import probe
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import torchnames
-from hangdoctor.probe.state import probe as state
+from hangdoctor.probe.process_probe import probe as state
 from hangdoctor.readers.blackbox import read_box
 
 what = sys.argv[1]

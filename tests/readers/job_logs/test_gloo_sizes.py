@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hangdoctor.report.terminal import plain
+from hangdoctor.report.terminal_report import plain
 from tests.support.read_logs import diagnosed
 
 LOG = """\

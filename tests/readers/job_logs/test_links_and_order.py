@@ -31,9 +31,10 @@ def test_a_refused_connection_accuses_nobody(tmp_path: Path) -> None:
         assert (cause.kind, cause.ranks) == ("start_stall", [])
         assert cause.nodes == (["10.0.0.7"] if peer else [])
     verdict = diagnosed(
-        tmp_path, said.format("") + "\n[rank0]: Traceback (most recent call last):\n"
-        '[rank0]:   File "/job/data.py", line 4, in load\n[rank0]: ValueError: bad\n'
-    )  # fmt: skip
+        tmp_path,
+        said.format("") + "\n[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/job/data.py", line 4, in load\n[rank0]: ValueError: bad\n',
+    )
     assert named(verdict) == [("error", [0])], "an error of its own explains why it refuses"
 
 

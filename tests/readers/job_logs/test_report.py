@@ -8,7 +8,7 @@ from pathlib import Path
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.report.html import as_bytes
-from hangdoctor.report.terminal import plain
+from hangdoctor.report.terminal_report import plain
 from hangdoctor.storage import bundle
 from tests.support.read_logs import DATA
 from tests.support.stage import hangdoctor

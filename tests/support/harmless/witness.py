@@ -118,7 +118,7 @@ def probe():
     """What the probe does here: "none", "waits", "records", "traces", or the note with which it
     switched itself off.
     """
-    state = sys.modules.get("hangdoctor.probe.state")
+    state = sys.modules.get("hangdoctor.probe.process_probe")
     if state is None:
         return "none"
     it = state.probe

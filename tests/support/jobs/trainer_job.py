@@ -23,8 +23,8 @@ from hangdoctor.train import deepspeed_guards, session
 from hangdoctor.train.config import load_config
 from hangdoctor.train.launch import discover
 from hangdoctor.train.loop import Callback, Trainer
-from hangdoctor.train.state import Step
 from hangdoctor.train.topology import build_topology
+from hangdoctor.train.train_state import Step
 from hangdoctor.train.validate import Machine, check
 
 

@@ -20,8 +20,13 @@ for number in (USR1, signal.SIGTERM, USR2):
 witness.note("blocked")
 
 # A child has the mask of its parent, and no more.
-print(subprocess.run([sys.executable, "-c", "import signal; print(sorted(signal.pthread_sigmask(0, [])))"],
-                     capture_output=True, text=True).stdout)  # fmt: skip
+print(
+    subprocess.run(
+        [sys.executable, "-c", "import signal; print(sorted(signal.pthread_sigmask(0, [])))"],
+        capture_output=True,
+        text=True,
+    ).stdout
+)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {USR1, USR2, signal.SIGTERM})
 
 # Handlers run in the main thread, in order, and interrupt what sleeps.

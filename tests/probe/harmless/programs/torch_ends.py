@@ -182,9 +182,23 @@ def deep():
 
 
 WAYS = [
-    returns, fails, exits, leaves, terminated, interrupted, executes, forks, few_descriptors, gives_up_rights, small_stacks,
-    waits_for_signals, loops, strict, without_exit_handlers, deep,
-]  # fmt: skip
+    returns,
+    fails,
+    exits,
+    leaves,
+    terminated,
+    interrupted,
+    executes,
+    forks,
+    few_descriptors,
+    gives_up_rights,
+    small_stacks,
+    waits_for_signals,
+    loops,
+    strict,
+    without_exit_handlers,
+    deep,
+]
 LIMITS = {
     "file size": (resource.RLIMIT_FSIZE, 1 << 20),
     "core": (resource.RLIMIT_CORE, 0),

@@ -154,9 +154,13 @@ def frozen_clocks():
     join()
     real = {id(f): n for n, f in vars(time).items() if isinstance(f, types.BuiltinFunctionType)}
     fakes = {
-        "time": lambda: 0.0, "time_ns": lambda: 0, "monotonic": lambda: 0.0, "monotonic_ns": lambda: 0,
-        "perf_counter": lambda: 0.0, "perf_counter_ns": lambda: 0,
-    }  # fmt: skip
+        "time": lambda: 0.0,
+        "time_ns": lambda: 0,
+        "monotonic": lambda: 0.0,
+        "monotonic_ns": lambda: 0,
+        "perf_counter": lambda: 0.0,
+        "perf_counter_ns": lambda: 0,
+    }
     changed = []
     for module in list(sys.modules.values()):
         for name, value in list(vars(module).items() if hasattr(module, "__dict__") else ()):
@@ -313,7 +317,18 @@ def run(way):
 
 
 for each in (
-    another_root, closes_all_descriptors, little_memory, locks_its_memory, no_more_threads, undumpable, keeps_all_garbage,
-    frozen_clocks, odd_modules, many_threads, forks_in_threads, ends_with_threads_at_work, raises_in_handlers,
-):  # fmt: skip
+    another_root,
+    closes_all_descriptors,
+    little_memory,
+    locks_its_memory,
+    no_more_threads,
+    undumpable,
+    keeps_all_garbage,
+    frozen_clocks,
+    odd_modules,
+    many_threads,
+    forks_in_threads,
+    ends_with_threads_at_work,
+    raises_in_handlers,
+):
     run(each)

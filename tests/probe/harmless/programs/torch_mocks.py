@@ -116,9 +116,11 @@ dist.Backend.register_backend(
 )
 dist.init_process_group("mine", store=dist.HashStore(), rank=0, world_size=1)
 for call in (
-    lambda: dist.all_reduce(t), lambda: dist.all_reduce(t, async_op=True).wait(), lambda: dist.broadcast(t, 0),
+    lambda: dist.all_reduce(t),
+    lambda: dist.all_reduce(t, async_op=True).wait(),
+    lambda: dist.broadcast(t, 0),
     lambda: dist.all_reduce(t, async_op=True).is_completed(),
-):  # fmt: skip
+):
     try:
         print(call(), t)
     except Exception as error:

@@ -96,13 +96,27 @@ except TypeError as error:
 
 # Wrong calls: torch's own words, without a trace of anything else.
 for wrong in (
-    lambda: dist.all_reduce(), lambda: dist.all_reduce([1]), lambda: dist.all_reduce(t, group="x"), lambda: dist.broadcast(t, 9),
-    lambda: dist.broadcast(t, src=0, nonsense=1), lambda: dist.send(t, 0), lambda: dist.all_gather([t], t, t, t, t),
-    lambda: dist.new_group([5]), lambda: dist.all_to_all_single(t, t, [1], [2]), lambda: dist.init_process_group("gloo"),
-    lambda: dist.batch_isend_irecv([]), lambda: dist.batch_isend_irecv(3), lambda: dist.P2POp(print, t, 0), lambda: dist.barrier(7),
-    lambda: dist.reduce_scatter(t, 3), lambda: dist.all_gather_object(None, 1), lambda: dist.destroy_process_group("no"),
-    lambda: dist.scatter_object_list([], [1]), lambda: dist.monitored_barrier(t), lambda: dist.gather(t, [t, t]),
-):  # fmt: skip
+    lambda: dist.all_reduce(),
+    lambda: dist.all_reduce([1]),
+    lambda: dist.all_reduce(t, group="x"),
+    lambda: dist.broadcast(t, 9),
+    lambda: dist.broadcast(t, src=0, nonsense=1),
+    lambda: dist.send(t, 0),
+    lambda: dist.all_gather([t], t, t, t, t),
+    lambda: dist.new_group([5]),
+    lambda: dist.all_to_all_single(t, t, [1], [2]),
+    lambda: dist.init_process_group("gloo"),
+    lambda: dist.batch_isend_irecv([]),
+    lambda: dist.batch_isend_irecv(3),
+    lambda: dist.P2POp(print, t, 0),
+    lambda: dist.barrier(7),
+    lambda: dist.reduce_scatter(t, 3),
+    lambda: dist.all_gather_object(None, 1),
+    lambda: dist.destroy_process_group("no"),
+    lambda: dist.scatter_object_list([], [1]),
+    lambda: dist.monitored_barrier(t),
+    lambda: dist.gather(t, [t, t]),
+):
     try:
         print(wrong())
     except Exception as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.agents.ranks import Ranks
+from hangdoctor.agents.node_ranks import Ranks
 from hangdoctor.agents.tracked_rank import Tracked
 from hangdoctor.clock import FakeClock
 from hangdoctor.probe import format as fmt

@@ -41,6 +41,8 @@ class RasCounts(Struct):
 
 
 class RasCommunicator(Struct):
+    """One communicator, by the hash that NCCL prints."""
+
     hash: str
     size: int = 0  # 0 if unknown
     ranks: list[RasRank] = []  # those that are named

@@ -22,7 +22,7 @@ import msgspec
 from hangdoctor.errors import BadInput, HangdoctorError
 from hangdoctor.files import read_regular
 
-from ..model.ras import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
+from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
 from .ras_text import parse_text, size_of
 
 __all__ = ["NoRas", "RasReport", "parse", "query", "read_file"]

@@ -17,7 +17,7 @@ from hangdoctor.model.diagnosis import (
     StackFrame,
     StackGroup,
 )
-from hangdoctor.report import terminal
+from hangdoctor.report import terminal_report
 from hangdoctor.text.durations import duration
 from hangdoctor.text.job_names import short_job
 
@@ -73,7 +73,7 @@ def hung(ranks: int) -> Diagnosis:
 def shown(diagnosis: Diagnosis, width: int, rows: int, is_terminal: bool = True) -> list[str]:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=is_terminal, color_system=None)
-    terminal.render(diagnosis, console, BUNDLE, rows=rows)
+    terminal_report.render(diagnosis, console, BUNDLE, rows=rows)
     return out.getvalue().splitlines()
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.errors import BadInput
-from hangdoctor.model.ras import RasCounts, RasProcess
-from hangdoctor.readers import ras
+from hangdoctor.model.ras_report import RasCounts, RasProcess
+from hangdoctor.readers import ras_reader
 
 DATA = Path(__file__).parents[1] / "data" / "ras"
 JSON, TEXT = "missing-2.29.json", "dead-2.28.txt"
@@ -67,34 +67,34 @@ def server(request: pytest.FixtureRequest) -> Iterator[FakeRasServer]:
 
 
 def test_json_is_asked_for_and_read(server: FakeRasServer) -> None:
-    report = ras.query(port=server.port, timeout_s=10)
+    report = ras_reader.query(port=server.port, timeout_s=10)
     assert server.heard == ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT json", "VERBOSE STATUS"]
     assert (report.form, report.version, report.notes) == ("json", "2.29.1", [])
 
 
 @pytest.mark.parametrize("server", [{"json": False, "protocol": 1}], indirect=True)
 def test_text_is_read_from_an_older_nccl(server: FakeRasServer) -> None:
-    report = ras.query(port=server.port, timeout_s=10)
+    report = ras_reader.query(port=server.port, timeout_s=10)
     assert report.form == "text" and report.communicators[0].hash == "cf264af53edbe986"
     assert report.notes == ["RAS speaks protocol 1, this reader needs 2"]
 
 
 @pytest.mark.parametrize("server", [{"answers": False}], indirect=True)
 def test_silence_ends_at_the_deadline(server: FakeRasServer) -> None:
-    with pytest.raises(ras.NoRas, match=r"within 0\.3 s"):
-        ras.query(port=server.port, timeout_s=0.3)
+    with pytest.raises(ras_reader.NoRas, match=r"within 0\.3 s"):
+        ras_reader.query(port=server.port, timeout_s=0.3)
 
 
 def test_no_server_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(ras.NoRas, match="refused") as e:
-        ras.query(port=port, timeout_s=1)
+    with pytest.raises(ras_reader.NoRas, match="refused") as e:
+        ras_reader.query(port=port, timeout_s=1)
     assert "NCCL_RAS_ENABLE" in e.value.help
 
 
 def test_json_counts_missing_and_errors() -> None:
-    report = ras.read_file(DATA / JSON)
+    report = ras_reader.read_file(DATA / JSON)
     comm, other = report.communicators
     assert comm.ranks[1].launched["all_reduce"] == 16 and comm.ranks[1].process == RasProcess(
         "10.1.0.6", 101, "1"
@@ -112,7 +112,7 @@ def test_json_counts_missing_and_errors() -> None:
 
 
 def test_text_of_2_24_counts_all_operations_together() -> None:
-    (comm,) = ras.read_file(DATA / "mismatch-2.24.txt").communicators
+    (comm,) = ras_reader.read_file(DATA / "mismatch-2.24.txt").communicators
     assert comm.size == 8 and comm.problems == ["MISMATCH"]
     assert comm.differences == [
         RasCounts("", 6650, 6, [0, 1, 4, 5, 6, 7]),
@@ -122,7 +122,7 @@ def test_text_of_2_24_counts_all_operations_together() -> None:
 
 
 def test_verbose_text_names_dead_missing_and_outliers() -> None:
-    report = ras.read_file(DATA / TEXT)
+    report = ras_reader.read_file(DATA / TEXT)
     (comm,) = report.communicators
     assert report.dead == [RasProcess("10.1.0.9", 3487984, "5")]
     assert report.silent == [RasProcess("10.1.0.9", 3487985, "6")]
@@ -142,15 +142,17 @@ def test_verbose_text_names_dead_missing_and_outliers() -> None:
 )
 def test_what_is_no_ras_output(data: bytes) -> None:
     with pytest.raises(BadInput):
-        ras.parse(data)
+        ras_reader.parse(data)
 
 
 def test_answers_are_known_by_their_first_bytes() -> None:
-    assert all(ras.is_ras((DATA / name).read_bytes()) for name in (JSON, TEXT, "mismatch-2.24.txt"))
+    assert all(
+        ras_reader.is_ras((DATA / name).read_bytes()) for name in (JSON, TEXT, "mismatch-2.24.txt")
+    )
     assert (
-        not ras.is_ras(b'{"version": "2.10"}')
-        and not ras.is_ras(b"Process 7: python")
-        and not ras.is_ras(b"")
+        not ras_reader.is_ras(b'{"version": "2.10"}')
+        and not ras_reader.is_ras(b"Process 7: python")
+        and not ras_reader.is_ras(b"")
     )
 
 
@@ -183,7 +185,7 @@ def json_of(**rank: object) -> bytes:
     ],
 )
 def test_states_of_a_rank(status: dict[str, object], state: str, error: str) -> None:
-    report = ras.parse(json_of(status=status))
+    report = ras_reader.parse(json_of(status=status))
     [comm] = report.communicators
     [rank] = comm.ranks
     assert (rank.rank, rank.process, rank.launched) == (
@@ -208,7 +210,7 @@ def test_missing_ranks_are_counted_once() -> None:
         {"status": 3},
     ]
     comm = {"hash": "1", "size": -5, "missing_ranks": rows, "ranks": None}
-    report = ras.parse(json.dumps({"communicators": [comm, comm]}).encode())
+    report = ras_reader.parse(json.dumps({"communicators": [comm, comm]}).encode())
     assert [r.state for r in report.communicators[0].missing] == [
         "dead",
         "unresponsive",
@@ -223,7 +225,7 @@ def test_missing_ranks_are_counted_once() -> None:
 
 
 def test_numbers_that_fit_no_field_are_zero() -> None:
-    report = ras.parse(
+    report = ras_reader.parse(
         json_of(pid=1 << 63, rank="1", host=["x"], collective_counts={"AllReduce": (1 << 63) - 1})
     )
     [rank] = report.communicators[0].ranks
@@ -232,7 +234,10 @@ def test_numbers_that_fit_no_field_are_zero() -> None:
         RasProcess("", 0, "3"),
         {"all_reduce": (1 << 63) - 1},
     )
-    assert len(ras.parse(json_of(host="x" * 2000)).communicators[0].ranks[0].process.host) == 1000
+    assert (
+        len(ras_reader.parse(json_of(host="x" * 2000)).communicators[0].ranks[0].process.host)
+        == 1000
+    )
 
 
 class Peer:
@@ -263,19 +268,19 @@ class Peer:
 def test_what_listens_may_be_something_else() -> None:
     with (
         Peer(b"220 mail\n") as port,
-        pytest.raises(ras.NoRas, match="does not speak NCCL RAS; it answered '220 mail'"),
+        pytest.raises(ras_reader.NoRas, match="does not speak NCCL RAS; it answered '220 mail'"),
     ):
-        ras.query(port=port, timeout_s=10)
-    with Peer(b"") as port, pytest.raises(ras.NoRas, match="closed the connection"):
-        ras.query(port=port, timeout_s=10)
-    with Peer(b"x" * 5000) as port, pytest.raises(ras.NoRas, match="its answer did not end"):
-        ras.query(port=port, timeout_s=10)
+        ras_reader.query(port=port, timeout_s=10)
+    with Peer(b"") as port, pytest.raises(ras_reader.NoRas, match="closed the connection"):
+        ras_reader.query(port=port, timeout_s=10)
+    with Peer(b"x" * 5000) as port, pytest.raises(ras_reader.NoRas, match="its answer did not end"):
+        ras_reader.query(port=port, timeout_s=10)
 
 
 def test_what_it_does_not_take_is_noted() -> None:
     said = (DATA / JSON).read_bytes()
     with Peer(b"SERVER PROTOCOL 2\n", b"ERROR\n", b"ERROR\n", said) as port:
-        assert ras.query(port=port, timeout_s=10).notes == [
+        assert ras_reader.query(port=port, timeout_s=10).notes == [
             "RAS did not accept the timeout",
             "RAS was asked for text but answered in json",
         ]
@@ -304,7 +309,7 @@ Rank 1 reported invalid usage -- GPU 1 managed by process 6 on node h1
 
 
 def test_lines_of_text_belong_to_the_section_above() -> None:
-    one, other = ras.parse(TEXT_RULES.encode()).communicators
+    one, other = ras_reader.parse(TEXT_RULES.encode()).communicators
     assert [(c.op, c.launched, c.number, c.ranks) for c in one.differences] == [
         ("", 9, 3, [0]),
         ("", 0, 1, [2]),
@@ -323,48 +328,54 @@ def test_lines_of_text_belong_to_the_section_above() -> None:
 
 def test_lines_of_a_section_without_a_state_leave_the_rank_as_it_was() -> None:
     text = "Job summary\n#0-0 (ab) MISMATCH\nRank 1 -- GPU 1 managed by process 5 on node h1\n"
-    [comm] = ras.parse(text.encode()).communicators
+    [comm] = ras_reader.parse(text.encode()).communicators
     assert [(r.rank, r.state) for r in comm.ranks] == [(1, "running")]
 
 
 def test_processes_without_a_number_are_no_dead_ones() -> None:
     text = "Job summary\nDEAD\nProcess 0 on node h1 managing GPU 1\n#0-0 (ab) INCOMPLETE\nRank 1 -- GPU 1 managed by process 0 on node h1\n"
     text += "Rank 2 --  managed by process 7 on node h1\nRank 3 -- CPU 1 managed by process 7 on node h1\nRank 4 -- GPU 1 on node h1\n"
-    [comm] = ras.parse(text.encode()).communicators
+    [comm] = ras_reader.parse(text.encode()).communicators
     assert [(r.rank, r.state) for r in comm.missing] == [(1, "missing")]
 
 
 def test_a_rank_before_any_title_of_counts_is_not_counted() -> None:
     text = "Job summary\n#0-0 (ab) MISMATCH\nRank 1 has launched 7 operations -- GPU 1 managed by process 5 on node h1\n"
-    [comm] = ras.parse(text.encode()).communicators
+    [comm] = ras_reader.parse(text.encode()).communicators
     assert comm.differences == [] and comm.ranks[0].launched == {}
 
 
 def test_sizes_that_a_communicator_can_have() -> None:
     from hangdoctor.text.ranges import MAX_RANKS
 
-    assert [ras.size_of(n) for n in (-1, 0, 1, MAX_RANKS, MAX_RANKS + 1)] == [0, 0, 1, MAX_RANKS, 0]
+    assert [ras_reader.size_of(n) for n in (-1, 0, 1, MAX_RANKS, MAX_RANKS + 1)] == [
+        0,
+        0,
+        1,
+        MAX_RANKS,
+        0,
+    ]
 
 
 def test_the_time_for_all_of_it_is_the_limit() -> None:
     report = b"Job summary\n" + b"x\n" * 10
     with Peer(b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", report) as port:
         assert (
-            ras.query(port=port, timeout_s=0.9).form == "text"
+            ras_reader.query(port=port, timeout_s=0.9).form == "text"
         )  # less than a second is no reason not to ask
     line = b"SERVER PROTOCOL 2" + b" " * 4078
     with Peer(line + b"2\n", b"OK\n", b"OK\n", (DATA / JSON).read_bytes()) as port:
-        assert ras.query(port=port, timeout_s=10).form == "json", (
+        assert ras_reader.query(port=port, timeout_s=10).form == "json", (
             "a line of 4,096 characters is read"
         )
 
 
 def test_what_answers_without_end_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ras, "MAX_BYTES", 1 << 17)
+    monkeypatch.setattr(ras_reader, "MAX_BYTES", 1 << 17)
     with Peer(
         b"SERVER PROTOCOL 2\n", b"OK\n", b"ERROR\n", b"Job summary\n" + b"x\n" * (1 << 17)
     ) as port:
-        assert ras.query(port=port, timeout_s=10).form == "text"
+        assert ras_reader.query(port=port, timeout_s=10).form == "text"
     ours, theirs = socket.socketpair()
     with ours, theirs:
 
@@ -374,7 +385,7 @@ def test_what_answers_without_end_is_read_up_to_a_limit(monkeypatch: pytest.Monk
 
         sender = threading.Thread(target=send, daemon=True)
         sender.start()
-        got = ras._rest(ours, ras.time.monotonic() + 10)
+        got = ras_reader._rest(ours, ras_reader.time.monotonic() + 10)
         assert 1 << 17 <= len(got) < 3 << 16
         ours.settimeout(10)
         while ours.recv(1 << 16):
@@ -390,18 +401,22 @@ def test_a_process_is_named_once() -> None:
     rows = [
         {"hash": name, "size": 2, "missing_ranks": [gone, gone, mute, mute, also]} for name in "ab"
     ]
-    report = ras.parse(json.dumps({"nccl_version": "2.29", "communicators": rows}).encode())
+    report = ras_reader.parse(json.dumps({"nccl_version": "2.29", "communicators": rows}).encode())
     assert [p.pid for p in report.dead] == [7] and [p.pid for p in report.silent] == [8]
     line = "  Process {} on node n1 managing GPU 0\n"
     sections = ("INCOMPLETE", "7 8 8"), ("DEAD", "7 7"), ("TIMEOUT", "8 9")
     text = "".join(f"{name}\n{''.join(map(line.format, pids.split()))}" for name, pids in sections)
-    report = ras.parse(f"Job summary\n{text}".encode())
+    report = ras_reader.parse(f"Job summary\n{text}".encode())
     assert [p.pid for p in report.dead] == [7] and [p.pid for p in report.silent] == [8, 9]
 
 
 def test_what_looks_like_an_answer_of_ras() -> None:
     both = b'{"nccl_version": "2.29", "communicators": []}'
-    assert ras.is_ras(both) and ras.is_ras(b"\n" + both) and ras.is_ras(b"x\nJob summary\n")
+    assert (
+        ras_reader.is_ras(both)
+        and ras_reader.is_ras(b"\n" + both)
+        and ras_reader.is_ras(b"x\nJob summary\n")
+    )
     for other in (
         b'{"nccl_version": "2.29"}',
         b'{"communicators": []}',
@@ -409,17 +424,17 @@ def test_what_looks_like_an_answer_of_ras() -> None:
         b"",
         b"{",
     ):
-        assert not ras.is_ras(other), other
+        assert not ras_reader.is_ras(other), other
 
 
 def test_counts_that_are_no_table_are_passed_over() -> None:
     row = {"rank": 0, "collective_counts": [["AllReduce", 3]], "status": None}
     answer = {"nccl_version": "2.29", "communicators": [{"hash": "1", "size": 2, "ranks": [row]}]}
-    [comm] = ras.parse(json.dumps(answer).encode()).communicators
+    [comm] = ras_reader.parse(json.dumps(answer).encode()).communicators
     assert [(r.rank, r.launched) for r in comm.ranks] == [(0, {})]
 
 
 def test_the_missing_ranks_of_an_older_nccl() -> None:
     text = "Job summary\n#0-0 (ab) INCOMPLETE\n  The missing ranks: 3, 5\n"
-    [comm] = ras.parse(text.encode()).communicators
+    [comm] = ras_reader.parse(text.encode()).communicators
     assert [(r.rank, r.state) for r in comm.missing] == [(3, "missing"), (5, "missing")]

@@ -7,7 +7,7 @@ communicator's own: they are the job's where the communicator spans the job.
 from __future__ import annotations
 
 from ..model.diagnosis import Where
-from ..model.ras import RasCommunicator, RasProcess, RasRank, RasReport, about_another
+from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport, about_another
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
@@ -138,7 +138,7 @@ def _fewer(case: Case, report: RasReport, gap: Gap) -> Finding:
     if not gap.few:
         others, unknown = in_job(case, report, gap.communicator, gap.ahead)
         ahead = tuple(others if unknown is None else unknown.ranks)
-    story = FewerByRas(members, gap.op, gap.launched, ahead, gap.ahead_at)
+    story = FewerByRas(members, gap.op, gap.launched, ahead, ahead_at=gap.ahead_at)
     ground = Ground.RAS_FEWER if members is None else Ground.RAS_FEWER_ELSEWHERE
     ranks = tuple(found)
     processes = members.processes if members is not None else ()

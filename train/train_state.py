@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TrainState:
+    """Counters of a run, as a checkpoint holds them."""
+
     iteration: int = 0  # iterations done
     consumed_samples: int = 0
     scheduled_samples: int = (
@@ -34,4 +36,5 @@ class Step:
     loss_scale: float = 1.0
     skipped: bool = False
     seconds: float = 0.0
+    extra: dict[str, float] = field(default_factory=dict)  # what --log.* asks for beside the usual
     timers: dict[str, float] = field(default_factory=dict)

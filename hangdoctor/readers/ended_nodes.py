@@ -15,18 +15,29 @@ def joined(nodes: Iterable[NodeCapture]) -> JobLogs | None:
     """
     captures = list(nodes)
     told = [c.ended for c in captures if c.ended is not None]
-    if not told or any(not r.gone for c in captures for r in c.ranks):
+    ranks = [rank for capture in captures for rank in capture.ranks]
+    if not told or not all(rank.gone for rank in ranks):
         return None
     logs = JobLogs(world_size=max(t.world_size for t in told))
     for one in told:
-        for fact in one.facts:
-            fact.file += len(logs.files)
-        logs.files += one.files
-        logs.facts += one.facts
-        logs.homes |= one.homes
-        logs.rules |= one.rules
+        _append(logs, one)
     logs.facts.sort(key=lambda f: f.at)
+    _keep_earliest(logs)
+    return logs
+
+
+def _keep_earliest(logs: JobLogs) -> None:
+    """Of the ends that were first on their node, the earliest is the first of the job."""
     first = [f for f in logs.facts if isinstance(f, Ended) and f.first]
     for later in first[1:]:
         later.first = False
-    return logs
+
+
+def _append(logs: JobLogs, more: JobLogs) -> None:
+    """A fact names its file by number: those of `more` come behind the files that are there."""
+    for fact in more.facts:
+        fact.file += len(logs.files)
+    logs.files += more.files
+    logs.facts += more.facts
+    logs.homes |= more.homes
+    logs.rules |= more.rules
