@@ -1,6 +1,7 @@
 """Who started us: rank, world size and where to meet, whatever the launcher calls them.
 
-torchrun and deepspeed set torch's own names; srun, Open MPI, MPICH/Hydra and Cray PALS have theirs.
+torchrun and deepspeed set torch's own names; the other launchers have theirs
+(`hangdoctor.probe.launch_variables`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,9 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from .options import ConfigError, is_number
+from hangdoctor.probe.launch_variables import launched
 
-# (rank, world size, local rank): the order of CONTRACT's "Environment"
-_NAMES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID"),
-)
+from .options import ConfigError, is_number
 
 
 @dataclass(frozen=True)
@@ -69,15 +63,19 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
     """The launch from the environment; alone, if unknown otherwise.
 
     Raises:
-        ConfigError: several ranks on nodes that no one named a meeting place for.
+        ConfigError: a rank without a world size, or several ranks on nodes that no one named a
+            meeting place for.
     """
-    told = [names for names in _NAMES if names[0] in environ and names[1] in environ]
-    rank_name, size_name, local_name = told[0] if told else _NAMES[0]
-    rank, size = int(environ.get(rank_name, "0")), int(environ.get(size_name, "1"))
+    found = launched(environ)
+    rank, size = (found.rank, max(1, found.world_size)) if found is not None else (0, 1)
+    if rank >= size:
+        raise ConfigError(f"rank {rank} does not fit a world size of {size}: set WORLD_SIZE")
     address = environ.get("MASTER_ADDR", "")
     if not address and "SLURM_STEP_NODELIST" in environ:
         address = _first_slurm_host(environ["SLURM_STEP_NODELIST"])
-    local = int(environ.get("LOCAL_RANK", environ.get(local_name, "0")))
+    local = max(0, found.local_rank) if found is not None else 0
+    if is_number(environ.get("LOCAL_RANK", "")):
+        local = int(environ["LOCAL_RANK"])
     if not address and size > 1 and local != rank:
         raise ConfigError(
             f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0"

@@ -9,25 +9,11 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from .launch_variables import launched
+
 _FIRST_NAMESPACE = (
     0xEFFFFFFC  # of processes, outside of containers (include/linux/proc_ns.h, PROC_PID_INIT_INO)
 )
-# In the order of precedence: what the launcher says before what the scheduler says.
-_RANK_VARIABLES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("PALS_RANKID", "PALS_NRANKS", "PALS_LOCAL_RANKID"),
-)
-
-
-def _number(text: str | None) -> int:
-    try:
-        number = int(text or "")
-    except ValueError:
-        return -1
-    return number if number < 1 << 31 else -1
 
 
 def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
@@ -43,10 +29,8 @@ def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
 
 def ranks_from(environ: Mapping[str, str]) -> tuple[int, int, int]:
     """Rank, world size and local rank; -1 if unknown."""
-    for rank, world, local in _RANK_VARIABLES:
-        if _number(environ.get(rank)) >= 0:
-            return _number(environ[rank]), _number(environ.get(world)), _number(environ.get(local))
-    return -1, -1, -1
+    found = launched(environ)
+    return (-1, -1, -1) if found is None else found[:3]
 
 
 def job_key(environ: Mapping[str, str]) -> str:

@@ -6,21 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..text.ranges import MAX_RANKS, number_in
+from ..probe.launch_variables import LAUNCHERS, launched
+from ..text.ranges import MAX_RANKS
 
-# (rank, world size, local rank, local world size), in the order in which they are believed.
-_VARIABLES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
-    (
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
-)
 _LAUNCHERS = re.compile(
     r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|hydra_pmi_proxy|deepspeed|"
     r"accelerate|hangdoctor|pdsh|ssh|nohup|timeout|tee|py-spy)$"
@@ -30,32 +18,21 @@ _LAUNCHER_MODULES = re.compile(
     r"hangdoctor(?!\.train\b)\S*)$"
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
-_NAMES = tuple(f"{names[0]}=".encode() for names in _VARIABLES)
+_NAMES = tuple(f"{launcher.rank}=".encode() for launcher in LAUNCHERS)
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
     """(rank, world size, local rank, local world size) as the environment shows; None without a
     rank.
 
-    World size is 0, the local ones -1 and 0, where they are not told.
+    World size is 0, the local ones -1 and 0, where they are not named. Numbers from `MAX_RANKS` on
+    are no ranks: anyone's program may use these names for something else.
     """
-    for rank, world, local, local_world in _VARIABLES:
-        number = _number(environ, rank, -1)
-        if number < 0:
-            continue
-        size = _number(environ, world, 0)
-        if rank == "SLURM_PROCID":
-            size = _number(environ, "SLURM_STEP_NUM_TASKS", size)
-        return number, size, _number(environ, local, -1), _number(environ, local_world, 0)
-    return None
-
-
-def _number(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number below `MAX_RANKS`. Anyone's program may use these names for something else: a date,
-    a score.
-    """
-    number = number_in(environ.get(name, "").strip())
-    return number if 0 <= number < MAX_RANKS else otherwise
+    found = launched(environ, below=MAX_RANKS)
+    if found is None:
+        return None
+    rank, world_size, local_rank, local_world_size = found
+    return rank, max(0, world_size), local_rank, max(0, local_world_size)
 
 
 def is_launcher(argv: list[str]) -> bool:

@@ -12,28 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.mpi import ALONE, clean_environ
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 SMALL = "--parallel.tp 2 --train.iterations 2 --train.global_batch 2 --model.layers 1 --model.hidden_size 32 --model.seq_length 32 --data.workers 0".split()
-# A launcher's ranks do not inherit what the test was started by.
-CLEAN = {
-    k: v
-    for k, v in os.environ.items()
-    if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK") and not k.startswith(("SLURM", "PMI"))
-}
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 
 def trained(command: list[str], **environ: str) -> str:
     env = (
-        CLEAN
+        clean_environ()
+        | ALONE
         | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATH": f"{BIN}:{os.environ['PATH']}"}
         | environ
     )
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=150)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "2 ranks = tp 2 x pp 1 x dp 1" in done.stdout
     return next(line for line in done.stdout.splitlines() if "iteration        2/       2" in line)
