@@ -154,6 +154,7 @@ def _batches(
             share,
             config.model.seq_length,
             seed=config.train.seed,
+            cache=config.data.cache,
         ),
         vocab,
     )

@@ -9,24 +9,20 @@ the next number and gets what it would have got.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from ..options import ConfigError
 from .indexed import IndexedDataset
-
-
-@dataclass(frozen=True)
-class _Epoch:
-    order: np.ndarray  # sequences, in the order of this epoch
-    ends: np.ndarray  # tokens up to the end of each
-    shuffle: np.ndarray  # sample in the epoch -> place in the token stream
+from .sample_orders import STORED_FROM, Order, OrderStore
 
 
 class Samples:
     """`samples[i]`: int64 [seq_length + 1]; i has no end.
+
+    `cache`: the folder for stored orders of samples; none are stored without it.
 
     Raises:
         ConfigError: the documents do not hold one whole sample.
@@ -35,12 +31,18 @@ class Samples:
     _KEPT = 2  # epochs in memory: loaders that prefetch across a boundary need both
 
     def __init__(
-        self, dataset: IndexedDataset, documents: range, seq_length: int, seed: int
+        self,
+        dataset: IndexedDataset,
+        documents: range,
+        seq_length: int,
+        seed: int,
+        *,
+        cache: Path | None = None,
     ) -> None:
         self.dataset, self.seq_length, self.seed = dataset, seq_length, seed
         first = int(dataset.documents[documents.start])
         last = int(dataset.documents[documents.stop]) if len(documents) else first
-        self._sequences = np.arange(first, last)
+        self._sequences = range(first, last)
         tokens = int(dataset.lengths[first:last].sum(dtype=np.int64))
         self.per_epoch = (tokens - 1) // seq_length
         if self.per_epoch < 1:
@@ -48,17 +50,28 @@ class Samples:
                 f"{dataset.prefix}: documents {documents.start} to {documents.stop} have {tokens} tokens, and one sample "
                 f"needs --model.seq_length + 1 = {seq_length + 1}: use more text or another --data.split"
             )
-        self._epochs: OrderedDict[int, _Epoch] = OrderedDict()
+        self._epochs: OrderedDict[int, Order] = OrderedDict()
+        self._store: OrderStore | None = None
+        if cache is not None and last - first >= STORED_FROM:
+            what = f"{dataset.identity} sequences {first}-{last} length {seq_length} seed {seed}"
+            self._store = OrderStore(cache, what)
 
-    def _epoch(self, number: int) -> _Epoch:
+    def _epoch(self, number: int) -> Order:
         if number not in self._epochs:
-            rng = np.random.default_rng((self.seed, number))
-            order = rng.permutation(self._sequences)
-            ends = np.cumsum(self.dataset.lengths[order], dtype=np.int64)
-            self._epochs[number] = _Epoch(order, ends, rng.permutation(self.per_epoch))
+            if self._store is None:
+                self._epochs[number] = self._draw(number)
+            else:
+                self._epochs[number] = self._store.order(number, lambda: self._draw(number))
             while len(self._epochs) > self._KEPT:
                 self._epochs.popitem(last=False)
         return self._epochs[number]
+
+    def _draw(self, number: int) -> Order:
+        rng = np.random.default_rng((self.seed, number))
+        small = np.int32 if self._sequences.stop < 1 << 31 else np.int64
+        order = rng.permutation(np.arange(self._sequences.start, self._sequences.stop, dtype=small))
+        ends = np.cumsum(self.dataset.lengths[order], dtype=np.int64)
+        return Order(order, ends, rng.permutation(self.per_epoch))
 
     def __getitem__(self, i: int) -> np.ndarray:
         epoch = self._epoch(i // self.per_epoch)
@@ -67,7 +80,7 @@ class Samples:
         at = int(np.searchsorted(epoch.ends, start, side="right"))
         pieces: list[np.ndarray] = []
         while wanted:
-            tokens = self.dataset[int(epoch.order[at])]
+            tokens = self.dataset[int(epoch.sequences[at])]
             skip = len(tokens) - (int(epoch.ends[at]) - start)
             piece = tokens[skip : skip + wanted]
             pieces.append(piece)
@@ -165,12 +178,19 @@ def parse_blend(path: str) -> list[tuple[float, str]]:
     return pairs
 
 
-def build_samples(path: str, split: str, which: int, seq_length: int, seed: int) -> Samples | Blend:
-    """The samples of one share (0 train, 1 valid, 2 test) of a data set or a blend."""
+def build_samples(
+    path: str, split: str, which: int, seq_length: int, seed: int, *, cache: str = ""
+) -> Samples | Blend:
+    """The samples of one share (0 train, 1 valid, 2 test) of a data set or a blend.
+
+    Orders of large data sets are stored below `cache`, or beside the data where it is empty.
+    """
     parts, weights = [], []
     for j, (weight, prefix) in enumerate(parse_blend(path)):
         dataset = IndexedDataset(prefix)
         documents = split_documents(len(dataset.documents) - 1, split)[which]
-        parts.append(Samples(dataset, documents, seq_length, seed + 7919 * j + 104_729 * which))
+        own_seed = seed + 7919 * j + 104_729 * which
+        folder = (Path(cache) if cache else Path(prefix).parent) / "sample-orders"
+        parts.append(Samples(dataset, documents, seq_length, own_seed, cache=folder))
         weights.append(weight)
     return parts[0] if len(parts) == 1 else Blend(parts, weights)
