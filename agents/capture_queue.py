@@ -115,6 +115,7 @@ def _captured(options: CaptureOptions, node: str, keep_ops: int, remains: Remain
         if left is None:
             raise
         return pack_capture(left)
+    capture.chosen = ""
     add_codes(capture.ranks, remains)
     for rank in capture.ranks:
         if rank.ops is not None:

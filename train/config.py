@@ -79,6 +79,10 @@ class ModelConfig:
     recompute: bool = option(
         False, "activation checkpointing: recompute each transformer layer in the backward pass"
     )
+    recompute_attention: bool = option(
+        False, "recompute scores and probabilities of attention alone in the backward pass"
+    )
+    fp32_residual: bool = option(False, "keep the residual stream in fp32 under bf16 and fp16")
 
 
 @dataclass
@@ -95,6 +99,12 @@ class TrainConfig:
     )
     exit_after: int = option(
         0, "leave after this many iterations of this run, saving; 0 never", "", 0
+    )
+    exit_minutes: float = option(
+        0.0, "leave after this many minutes of this run, saving; 0 never", "minutes", 0, high=1e6
+    )
+    kill_switch: str = option(
+        "", "file whose appearance ends the training, saving; none starts while it is there"
     )
     precision: str = option("fp32", "fp16 needs a GPU", choices=("fp32", "bf16", "fp16"))
     seed: int = option(1234, "seed of weights, dropout and data order", "", 0, high=2**31 - 1)
@@ -145,8 +155,19 @@ class DataConfig:
     )
     split: str = option("949,50,1", "train, valid, test shares")
     tokenizer: str = option("byte", "byte, or a `tokenizers` JSON file")
+    vocab_file: str = option("", "vocabulary of GPT-2's BPE (gpt2-vocab.json); with merge_file")
+    merge_file: str = option("", "merges of GPT-2's BPE (gpt2-merges.txt); with vocab_file")
     workers: int = option(
         1, "data loader processes a loading rank; 0 loads in the rank", "processes", 0, high=64
+    )
+    reset_position_ids: bool = option(
+        False, "positions start anew after each end of a document within a sample"
+    )
+    reset_attention_mask: bool = option(
+        False, "tokens of a sample do not see those of another document"
+    )
+    eod_mask_loss: bool = option(
+        False, "no loss for what follows an end of a document: the next document's first token"
     )
     cache: str = option("", "folder for prepared text and sample orders; empty: next to the data")
 
@@ -180,6 +201,11 @@ class LogConfig:
     metrics: str = option(
         "", "file of JSON lines, one an iteration, with every number unrounded; empty writes none"
     )
+    num_zeros: bool = option(False, "how many gradients are zero, in log, metrics and tensorboard")
+    params_norm: bool = option(False, "norm of all weights, in log, metrics and tensorboard")
+    memory: bool = option(
+        False, "peak memory of rank 0 in log, metrics and tensorboard: its GPU's, else its own"
+    )
     peak_tflops: float = option(
         0.0, "peak of one device for the MFU; 0 leaves it out", "TFLOP/s", 0
     )
@@ -191,12 +217,18 @@ class EvaluateConfig:
 
     interval: int = option(0, "iterations between two evaluations; 0 never", "iterations", 0)
     iterations: int = option(10, "global batches an evaluation", "", 1)
+    test: bool = option(False, "at the end, the loss on the test share of data.split")
 
 
 @dataclass
 class RunConfig:
     """Other"""
 
+    compile: str = option(
+        "off",
+        "torch.compile of each transformer layer: by inductor, or aot_eager to look for faults",
+        choices=("off", "inductor", "aot_eager"),
+    )
     kernels: str = option(
         "auto", "which kernels to use", choices=("auto", "reference", "triton", "apex")
     )
@@ -267,7 +299,27 @@ def load_config(argv: Sequence[str]) -> Config:
     for name in files:
         assign_mapping(config.sections(), _read_file(name), name)
     assign_arguments(config.sections(), rest)
+    d = config.data
+    d.tokenizer = bpe_name(d.tokenizer, d.vocab_file, d.merge_file)
     return config
+
+
+def bpe_name(tokenizer: str, vocab_file: str, merge_file: str) -> str:
+    """The tokenizer's name, which is VOCAB:MERGES where it comes in two files.
+
+    Raises:
+        ConfigError: one of them alone, or a tokenizer beside them.
+    """
+    if not vocab_file and not merge_file:
+        return tokenizer
+    both = f"{vocab_file}:{merge_file}"
+    if not (vocab_file and merge_file):
+        raise ConfigError("--data.vocab_file and --data.merge_file belong together: give both")
+    if tokenizer not in ("byte", both):
+        raise ConfigError(
+            f"--data.tokenizer {tokenizer} beside --data.vocab_file and --data.merge_file: give one of the two"
+        )
+    return both
 
 
 def _read_file(name: str) -> dict[str, Any]:

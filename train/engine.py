@@ -16,10 +16,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import deepspeed_guards, faults, marks
+from . import deepspeed_guards, faults, marks, sizes
 from .checkpoint.universal import universal_info
 from .config import Config
 from .model.context import ModelContext
+from .model.documents import joined, parts
 from .model.gpt import Loss, layer_specs
 from .topology import Topology
 
@@ -141,8 +142,7 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
     own_part = [p for p in engine.module.parameters() if getattr(p, "sequence_partial", False)]
     if config.split_sequence:
         extra["ReduceTiedGrads"] = lambda self: reduce_partial_gradients(self, own_part, topology)
-    if not deepspeed_guards.own_clipping_unneeded(config):
-        extra["OptimizerStep"] = lambda self: clip_gradients(self, config.train.clip_grad)
+    extra["OptimizerStep"] = partial(_before_the_optimizer, config=config)
     if not engine.zero_optimization() and config.train.precision == "fp32":
         # The engine's own walks all names of all modules, milliseconds a step.
         engine.zero_grad = lambda: engine.optimizer.zero_grad(set_to_none=True)
@@ -155,6 +155,13 @@ def _instrument(engine: Any, config: Config, topology: Topology) -> None:
         kind: _wrapped(method, *_INSTRUCTIONS[kind.__name__], extra.get(kind.__name__))
         for kind, method in methods.items()
     }
+
+
+def _before_the_optimizer(engine: Any, config: Config) -> None:
+    if config.log.num_zeros:
+        engine.zeros = sizes.zeros(engine, gradient)
+    if not deepspeed_guards.own_clipping_unneeded(config):
+        clip_gradients(engine, config.train.clip_grad)
 
 
 def _nothing(engine: Any) -> None:
@@ -189,8 +196,9 @@ def _wrapped(
 def _stand_in(engine: Any, name: str, options: dict[str, Any]) -> None:
     """An activation that was not received: the rank goes on with zeros of its shape."""
     if name == "forward-recv":
-        missing = torch.zeros_like(engine.pipe_recv_buf).requires_grad_()
-        engine.pipe_buffers["inputs"][options["buffer_id"]] = missing
+        hidden, documents = parts(engine.pipe_recv_buf)
+        missing = torch.zeros_like(hidden).requires_grad_()
+        engine.pipe_buffers["inputs"][options["buffer_id"]] = joined(missing, documents)
 
 
 def _fault_context(engine: Any, place: str) -> dict[str, Any]:

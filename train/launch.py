@@ -1,7 +1,6 @@
 """Who started us: rank, world size and where to meet, whatever the launcher calls them.
 
-torchrun and deepspeed set torch's own names; the other launchers have theirs
-(`hangdoctor.probe.launch_variables`).
+torchrun and deepspeed set torch's own names; srun, Open MPI, MPICH/Hydra and Cray PALS have theirs.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
-from hangdoctor.probe.launch_variables import launched
+from hangdoctor.probe.launch_variables import MPI, TORCH, Place, place_of
 
 from .options import ConfigError, is_number
 
@@ -63,25 +62,37 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
     """The launch from the environment; alone, if unknown otherwise.
 
     Raises:
-        ConfigError: a rank without a world size, or several ranks on nodes that no one named a
-            meeting place for.
+        ConfigError: several ranks on nodes that no one named a meeting place for.
     """
-    found = launched(environ)
-    rank, size = (found.rank, max(1, found.world_size)) if found is not None else (0, 1)
-    if rank >= size:
-        raise ConfigError(f"rank {rank} does not fit a world size of {size}: set WORLD_SIZE")
-    address = environ.get("MASTER_ADDR", "")
-    if not address and "SLURM_STEP_NODELIST" in environ:
-        address = _first_slurm_host(environ["SLURM_STEP_NODELIST"])
-    local = max(0, found.local_rank) if found is not None else 0
-    if is_number(environ.get("LOCAL_RANK", "")):
-        local = int(environ["LOCAL_RANK"])
+    place = place_of(environ, _number)
+    if place is None or place.size < 1:
+        place = Place(TORCH, [0, 1, -1, 1])
+    rank, size = place.rank, place.size
+    local = max(place.local_rank, 0) if "LOCAL_RANK" not in environ else int(environ["LOCAL_RANK"])
+    address = environ.get("MASTER_ADDR", "") or _first_host(environ, place)
     if not address and size > 1 and local != rank:
         raise ConfigError(
             f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0"
         )
     port = environ.get("MASTER_PORT") or (_free_port() if size == 1 else _port_of_job(environ))
     return Launch(rank, size, local, address or "127.0.0.1", port=int(port))
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ.get(name, "")
+    return int(text) if is_number(text) else -1
+
+
+def _first_host(environ: Mapping[str, str], place: Place) -> str:
+    """The host of rank 0: this one where all ranks run here, else as Slurm shows it; "" if unknown.
+
+    Below mpiexec it is the allocation's first: the step that mpiexec reaches its other nodes by has
+    these alone.
+    """
+    if place.local_size == place.size:
+        return "127.0.0.1"
+    name = "SLURM_JOB_NODELIST" if place.launcher in MPI else "SLURM_STEP_NODELIST"
+    return _first_slurm_host(environ[name]) if name in environ else ""
 
 
 def _port_of_job(environ: Mapping[str, str]) -> int:

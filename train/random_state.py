@@ -1,25 +1,17 @@
-"""Random numbers: weights that do not depend on the topology, dropout that differs where it must.
+"""Random numbers while training: dropout that differs where it must.
 
-Weights: each parameter has its own generator, seeded by its name, so every topology starts from the
-same model and a rank makes only its slice's parent. Dropout: inside tensor parallel regions each
-rank draws its own numbers (it holds other heads, other tokens); outside all draw the same ones.
+Inside tensor parallel regions each rank draws its own numbers (it holds other heads, other tokens);
+outside all draw the same ones. Weights at the start are drawn in `train/initial.py`.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
-
-
-def normal(seed: int, name: str, shape: tuple[int, ...], std: float) -> torch.Tensor:
-    """The whole float32 weight `name`: normal(0, std), the same on every rank and topology."""
-    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()) + (seed << 32))
-    return torch.empty(shape, dtype=torch.float32).normal_(0.0, std, generator=generator)
 
 
 class RandomState:
@@ -68,7 +60,7 @@ class RandomState:
         self._set(state["default"])
         self._tensor = state["tensor_parallel"].clone()
 
-    def recompute(self, function: Callable[..., Any], *inputs: torch.Tensor) -> Any:
+    def recompute(self, function: Callable[..., Any], *inputs: torch.Tensor | None) -> Any:
         """Activation checkpointing: run `function` now and again in the backward pass, with the
         same dropout.
 
@@ -76,7 +68,7 @@ class RandomState:
         """
         before, first = self._tensor, True
 
-        def run(*args: torch.Tensor) -> Any:
+        def run(*args: torch.Tensor | None) -> Any:
             nonlocal first
             if first:
                 first = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from .callbacks.evaluate import Evaluate
 from .callbacks.log import Log
 from .callbacks.metrics import Metrics
 from .callbacks.signals import Signals
+from .callbacks.sizes import Sizes
 from .callbacks.tensorboard import Tensorboard
 from .checkpoint.store import Store
 from .config import Config
@@ -46,6 +48,13 @@ def run(config: Config, launch: Launch) -> int:
     """
     has_gpu = torch.cuda.is_available()
     check(config, Machine(launch.world_size, has_gpu))
+    switch = config.train.kill_switch
+    if switch and Path(switch).exists():
+        if launch.rank == 0:
+            print(
+                f"stopped: {switch} is there (--train.kill_switch): remove it to train", flush=True
+            )
+        return 0
     check_data(config, launch.rank)
     faults.arm(parse_faults(config.run.fault, launch.world_size, has_gpu), launch.rank)
     deepspeed = deepspeed_guards.prepare(has_gpu)
@@ -71,8 +80,14 @@ def check_data(config: Config, rank: int) -> None:
         return  # a stage in the middle loads nothing
     if d.path == "stdlib":
         d.path = prepared_standard_library(d.cache, d.tokenizer)
-    for share in (0, 1) if config.evaluate.interval else (0,):
-        build_samples(d.path, d.split, share, config.model.seq_length, seed=config.train.seed)
+    for share in shares(config):
+        build_samples(d, share, config.model.seq_length, config.train.seed)
+
+
+def shares(config: Config) -> list[int]:
+    """What is read: train (0), valid (1), test (2)."""
+    e = config.evaluate
+    return [0, *([1] if e.interval else []), *([2] if e.test else [])]
 
 
 def join(config: Config, launch: Launch, has_gpu: bool, deepspeed: Any) -> Topology:
@@ -106,7 +121,7 @@ def leave(topology: Topology) -> None:
     dist.destroy_process_group()
 
 
-def build_context(config: Config, topology: Topology, tokens: int) -> ModelContext:
+def build_context(config: Config, topology: Topology, tokens: int, end: int = -1) -> ModelContext:
     """What all layers of this rank share: groups, kernels, vocabulary and random state."""
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
@@ -117,6 +132,7 @@ def build_context(config: Config, topology: Topology, tokens: int) -> ModelConte
         choose(config.run.kernels, topology.device),
         random,
         vocab=(tokens, rows),
+        end=end,
     )
 
 
@@ -125,7 +141,7 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     tokenizer = load_tokenizer(config.data.tokenizer)
     if config.data.path == "stdlib":
         config.data.path = prepared_standard_library(config.data.cache, config.data.tokenizer)
-    context = build_context(config, topology, tokenizer.vocab_size)
+    context = build_context(config, topology, tokenizer.vocab_size, tokenizer.end)
     if topology.rank == 0:
         print(summary(config, context), flush=True)
     batch = batch_size(config.train)
@@ -135,34 +151,38 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
     trainer = Trainer(config, engine, state, (rate, batch), callbacks=[*extra, *callbacks])
-    trainer.run(_batches(config, topology, state, 0, vocab=context.vocab[0]))
+    trainer.run(_batches(config, topology, state, 0, context))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
     return trainer
 
 
 def _batches(
-    config: Config, topology: Topology, state: TrainState, share: int, vocab: int
+    config: Config, topology: Topology, state: TrainState, share: int, context: ModelContext
 ) -> Iterator[Batch] | None:
-    """The rank's micro-batches of train (0) or valid (1), from where the state stands."""
+    """The rank's micro-batches of train (0), valid (1) or test (2), from where the state is."""
     if not topology.feeds_data:
         return None
     samples = Within(
         build_samples(
-            config.data.path,
-            config.data.split,
+            config.data,
             share,
             config.model.seq_length,
-            seed=config.train.seed,
-            cache=config.data.cache,
+            config.train.seed,
+            quiet=topology.rank > 0,
         ),
-        vocab,
+        context.vocab[0],
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
     order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
     return rank_batches(
-        samples, order, topology, config.data.workers, seq_length=config.model.seq_length
+        samples,
+        order,
+        topology,
+        config.data.workers,
+        seq_length=config.model.seq_length,
+        masked=context.end if config.data.eod_mask_loss else -1,
     )
 
 
@@ -170,27 +190,24 @@ def build_callbacks(
     config: Config, topology: Topology, context: ModelContext, store: Store
 ) -> list[Callback]:
     """The callbacks of this rank, in the order in which they run."""
-    callbacks: list[Callback] = [Log(topology.rank, context.vocab[1])]
+    callbacks: list[Callback] = [Sizes(topology.device), Log(topology.rank, context.vocab[1])]
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))
     record: Callable[[Trainer, str, float], None] | None = None
+    after: list[Callback] = []
     if config.log.tensorboard and topology.rank == 0:
         tensorboard = Tensorboard(config.log.tensorboard, context.vocab[1])
-        callbacks.append(tensorboard)
+        after.append(tensorboard)  # it closes last: the end has a loss to record
         record = tensorboard.add
-    if config.evaluate.interval:
-        fresh, vocab = TrainState(), context.vocab[0]
-        callbacks.append(
-            Evaluate(
-                topology.rank,
-                lambda: _batches(config, topology, fresh, 1, vocab=vocab),
-                context.random,
-                record,
-            )
-        )
+    if config.evaluate.interval or config.evaluate.test:
+
+        def beginning(share: int) -> Iterator[Batch] | None:
+            return _batches(config, topology, TrainState(), share, context)
+
+        callbacks.append(Evaluate(topology.rank, beginning, context.random, record))
     if config.checkpoint.dir:
         callbacks.append(Checkpoint(store))
-    return [*callbacks, Signals(topology.device)]
+    return [*callbacks, *after, Signals(topology.device, topology.rank)]
 
 
 def summary(config: Config, context: ModelContext) -> str:

@@ -36,4 +36,5 @@ class Step:
     loss_scale: float = 1.0
     skipped: bool = False
     seconds: float = 0.0
+    extra: dict[str, float] = field(default_factory=dict)  # what --log.* asks for beside the usual
     timers: dict[str, float] = field(default_factory=dict)

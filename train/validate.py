@@ -83,6 +83,14 @@ def _model(config: Config, _: Machine) -> Iterator[str]:
         yield f"--model.position rope needs an even head width, it is {m.hidden_size} / {m.heads} = {m.hidden_size // m.heads}"
     if m.hidden_dropout >= 1 or m.attention_dropout >= 1:
         yield "--model.hidden_dropout and --model.attention_dropout must be below 1: nothing would be left"
+    d = config.data
+    if m.position == "alibi" and d.reset_position_ids and not d.reset_attention_mask:
+        yield (
+            "--data.reset_position_ids with --model.position alibi needs --data.reset_attention_mask: "
+            "ALiBi knows distances alone, and those between documents would be wrong"
+        )
+    if m.recompute and m.recompute_attention:
+        yield "--model.recompute and --model.recompute_attention: the first includes the second, choose one"
     if m.attention == "sdpa" and m.position == "alibi":
         yield "--model.attention sdpa has no ALiBi bias here: use --model.attention core or auto"
 
@@ -171,6 +179,8 @@ def _data(config: Config, _: Machine) -> Iterator[str]:
         yield f"--data.split takes three shares 'TRAIN,VALID,TEST', got '{config.data.split}'"
     elif config.evaluate.interval and not numbers[1]:
         yield f"--evaluate.interval {config.evaluate.interval} needs validation data, and --data.split '{config.data.split}' gives none"
+    elif config.evaluate.test and not numbers[2]:
+        yield f"--evaluate.test true needs test data, and --data.split '{config.data.split}' gives none"
 
 
 def _checkpoint(config: Config, _: Machine) -> Iterator[str]:

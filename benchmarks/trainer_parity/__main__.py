@@ -114,14 +114,9 @@ def reference_run(work: Path, flags: list[str]) -> list[dict[str, float]]:
     config = load_config(flags)
     vocab = 257
     weights = reference.load_weights(folder / "global_step1", config.model.layers, vocab)
-    path = (
-        config.data.path
-        if config.data.path != "stdlib"
-        else prepared_standard_library(config.data.cache, "byte")
-    )
-    samples = build_samples(
-        path, config.data.split, 0, config.model.seq_length, seed=config.train.seed
-    )
+    if config.data.path == "stdlib":
+        config.data.path = prepared_standard_library(config.data.cache, "byte")
+    samples = build_samples(config.data, 0, config.model.seq_length, config.train.seed)
     return reference.train(config.as_dict(), weights, samples)
 
 

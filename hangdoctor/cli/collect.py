@@ -12,6 +12,7 @@ from ..sidecar.wiring import choose_folder, collect, relay
 from ..transport import address
 from ..transport.folder_lock import only_collector
 from .shared_flags import seconds
+from .unused_folder import unless_used
 from .watch_flags import watch_flags
 
 __all__ = ["choose_folder", "command"]
@@ -63,7 +64,7 @@ def command(folder: str | None, job: str, parent: str, name: str, **flags: Any) 
                 "--name needs --parent",
                 "Add --parent auto, or the address of the parent collector.",
             )
-        with only_collector(place):
+        with unless_used(place, begins=True), only_collector(place):
             collect(place, flags)
         return
     if flags["config"] or flags["once"] or flags["web"]:

@@ -29,16 +29,22 @@ def job_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
 
 def jobs_here(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Jobs on this host that have black boxes and run."""
+    """Jobs on this host that have black boxes and run: their names, and scripts that one of them
+    runs.
+    """
     from ..readers.box_folders import find_boxes
+    from ..readers.job_words import script_of_process
     from ..text.job_names import short_job
 
     try:
-        names = {short_job(box.job) for box in find_boxes(live_only=True)}
+        pids = {short_job(box.job): box.pid for box in find_boxes(live_only=True)}
     except OSError:
         return []
+    runs = [script_of_process(pid) for pid in pids.values()]
+    scripts = [name for name in runs if runs.count(name) == 1 and name.endswith(".py")]
     # A part of a name is enough for --job, and shells take a colon for the end of a word.
-    return _fitting(sorted(name.rpartition(":")[2] for name in names), incomplete)
+    names = sorted(name.rpartition(":")[2] for name in pids)
+    return _fitting([*sorted(scripts), *names], incomplete)
 
 
 def collectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -66,7 +66,7 @@ _PAUSE_AT_MOST_S = (
     default="",
     metavar="KEY",
     shell_complete=complete.jobs_here,
-    help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
+    help="The job, if a host runs several, by its name, its script, or a process id (default: your newest).",
 )
 @click.option(
     "--user", default="", help="Only ranks of this user (default: you; as root all users)."
@@ -146,11 +146,7 @@ def command(**flags: object) -> None:
     )
     whole_s = options.timeout_s if timeout_given else 2 * options.timeout_s + _PAUSE_AT_MOST_S
     capture = _look(launcher, options, progress_to_stderr(quiet), 0.0 if settle_given else whole_s)
-    chosen = [n for node in capture.nodes for n in node.notes if n.startswith("captured job ")]
-    if quiet:  # what the person chose needs no line
-        chosen = [] if options.job else chosen[:1]
-    for note in chosen:
-        pipes.say(f"hangdoctor: {note}", err=True)
+    _say_chosen(capture, quiet, bool(options.job))
     diagnosis = diagnose(capture, lenient=True)
     saved, trouble = (
         ("", None)
@@ -162,6 +158,19 @@ def command(**flags: object) -> None:
     if trouble is not None:
         raise trouble  # after the verdict, which matters more than the bundle
     exit_with(diagnosis, bool(flags["exit_code"]))
+
+
+def _say_chosen(capture: JobCapture, quiet: bool, named: bool) -> None:
+    """Print which of several jobs was taken on each node; with `quiet` once, and not what was named.
+    Whoever reads the bundle has no use for it.
+    """
+    chosen = [node.chosen for node in capture.nodes if node.chosen]
+    if quiet:
+        chosen = [] if named else chosen[:1]
+    for said in chosen:
+        pipes.say(f"hangdoctor: captured job {said}", err=True)
+    for node in capture.nodes:
+        node.chosen = ""
 
 
 def _look(

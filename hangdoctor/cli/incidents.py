@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..diagnosis import diagnose
 from ..errors import UsageError
+from ..readers import job_choice
 from ..sidecar.wiring import choose_folder
 from ..storage import bundle
 from ..storage.incidents import Incident, Incidents
@@ -19,6 +20,7 @@ from ..text import printable
 from ..transport import address
 from . import complete, pipes
 from .output import Shown, deliver, full_flag
+from .sidecar import local_folder
 
 _JOBS = 6  # named in one line
 _WIDEST = 60  # characters of a column: a longer value pushes its own line alone
@@ -78,7 +80,7 @@ def _open(ctx: click.Context, changes: bool = False) -> Incidents:
     """Raises UsageError: no folder is given, and there is none or the sub-verb removes something (`changes`)."""
     named = ctx.ensure_object(Named)
     if named.folder or named.job:
-        return Incidents(choose_folder(named.folder, named.job), create=False)
+        return Incidents(choose_folder(named.folder, _folder_name(named.job)), create=False)
     # A collector writes the index while it runs, so its time shows which job is the newest.
     kept = sorted(
         address.job_folder("-").parent.glob("*/incidents/index.sqlite"),
@@ -104,6 +106,19 @@ def _open(ctx: click.Context, changes: bool = False) -> Incidents:
         err=True,
     )
     return Incidents(kept[0].parents[1], create=False)
+
+
+def _folder_name(job: str) -> str:
+    """The name of a job's folder, where a job that runs here was named as other verbs take it.
+
+    Raises:
+        UsageError: it names the script of several.
+    """
+    if not job or address.job_folder(job).exists():
+        return job
+    here = job_choice.named(job_choice.all_here(), job)
+    name = local_folder(job_choice.preferred(here).key) if here else job
+    return name if address.job_folder(name).exists() else job
 
 
 @command.command("list")

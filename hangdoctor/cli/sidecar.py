@@ -18,12 +18,12 @@ from ..launchers.slurm_job import clean_environment, parse_job
 from ..launchers.ssh import read_hostfile
 from ..readers import job_choice, job_words
 from ..sidecar.wiring import collect
-from ..storage import leftovers
 from ..text.job_names import short_job
 from ..text.ranges import format_ranks
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import complete, pipes
+from .unused_folder import Use, unless_used
 from .watch_flags import watch_flags
 
 _LINGER_S = 60.0  # after the last rank: a launcher may start ranks again
@@ -51,7 +51,7 @@ _LINGER_S = 60.0  # after the last rank: a launcher may start ranks again
     default="",
     metavar="KEY",
     shell_complete=complete.jobs_here,
-    help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
+    help="The job, if a host runs several, by its name, its script, or a process id (default: your newest).",
 )
 @watch_flags
 @click.option(
@@ -71,19 +71,8 @@ def command(**flags: Any) -> None:
     if target == "here":
         flags["job"] = _job_here(str(flags["job"]))
     folder = _folder(flags)
-    new = not folder.exists()
-    with only_collector(folder):
-        seen = _watch(folder, target, flags)
-    if new and not seen and not any((folder / "incidents").glob("*/")):
-        _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    """What a collector that saw no rank leaves: only keys, and logs of nothing."""
-    try:
-        leftovers.remove_unused(folder)
-    except OSError as err:
-        pipes.say(f"hangdoctor: could not remove {folder}: {err}", err=True)
+    with unless_used(folder) as use, only_collector(folder):
+        _watch(folder, target, flags, use)
 
 
 def _target(flags: dict[str, object]) -> str:
@@ -101,8 +90,8 @@ def _target(flags: dict[str, object]) -> str:
     return named[0]
 
 
-def _watch(folder: Path, target: str, flags: dict[str, Any]) -> bool:
-    """Run agents and collector until the job ends; whether a rank was ever seen."""
+def _watch(folder: Path, target: str, flags: dict[str, Any], use: Use) -> None:
+    """Run agents and collector until the job ends; notes whether the folder is worth keeping."""
     keys.make(folder)
     words = ["--folder", str(folder), "--linger", f"{_LINGER_S:.0f}"]
     if flags["job"]:
@@ -118,12 +107,12 @@ def _watch(folder: Path, target: str, flags: dict[str, Any]) -> bool:
     try:
         nodes = [command.node for command in commands]
         more = {"insecure": False, "lonely": 10.0, "dismiss": True, "linger": _LINGER_S}
-        seen = collect(folder, {**flags, **more, "nodes": nodes})
+        use.kept = collect(folder, {**flags, **more, "nodes": nodes})
     finally:
         agents.stop()
     if agents.trouble:
+        use.kept = True
         raise LauncherError(agents.trouble, f"See the agents' logs in {folder / 'logs'}.")
-    return seen
 
 
 def _job_here(wanted: str) -> str:
@@ -164,7 +153,12 @@ def _folder_name(flags: dict[str, object]) -> str:
         return f"slurm-{flags['jobid']}"
     if flags["pbs"]:
         return f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
-    return f"{short_job(str(flags['job'])) or 'job'}-{os.uname().nodename}"
+    return local_folder(str(flags["job"]))
+
+
+def local_folder(job: str) -> str:
+    """The name of the folder of a job on this host."""
+    return f"{short_job(job) or 'job'}-{os.uname().nodename}"
 
 
 def _commands(target: str, flags: dict[str, object], words: list[str]) -> list[Command]:

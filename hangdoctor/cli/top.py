@@ -18,7 +18,7 @@ import msgspec
 from ..agents.node_ranks import Ranks
 from ..clock import SystemClock
 from ..errors import BadInput, CollectorError, UsageError
-from ..readers import job_choice
+from ..readers import job_choice, job_process
 from ..text.printable import as_json
 from ..top.feeds import LocalSource, RemoteSource, Source, settled
 from ..transport import address
@@ -69,7 +69,7 @@ _SETTLED_S = (
     default="",
     metavar="KEY",
     shell_complete=complete.jobs_here,
-    help="With --local: the job, if there are several, by its name or a process id of it (default: your newest).",
+    help="With --local: the job, if there are several, by its name, its script, or a process id (default: your newest).",
 )
 @click.option(
     "--once",
@@ -168,7 +168,7 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
         job = str(target["job"])
         if job:
             job = job_choice.key_of(job, job_choice.all_here())
-        yield LocalSource(Ranks(lambda found: found.is_named(job)), job)
+        yield LocalSource(Ranks(lambda found: job_process.is_meant(found, job)), job)
 
 
 def _checked(text: str) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from ..errors import WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..model.layout import Layout
+from ..readers.ended_nodes import joined
 from ..text.durations import duration
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
 from .capture_reason import CaptureReason
-from .ended_nodes import joined
 from .instructions import Node, Send
 
 LARGE = 4096  # ranks; to write more of them out as JSON takes longer than to diagnose them

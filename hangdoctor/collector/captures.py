@@ -99,7 +99,7 @@ class Captures:
         said = Log(
             f"no rank has made progress for {duration(stall.age_s)} ({stall.why}): capturing"
         )
-        reason = capture_reason.stall(_says(stall))
+        reason = capture_reason.stall(_passed(stall))
         early, id = self.early.held, self.early.id
         self.early.end()
         if early is not None:
@@ -121,7 +121,7 @@ class Captures:
             return []
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {duration(stall.age_s)}: {stall.why}")
-        reason = capture_reason.stall(f"{_says(stall)}: {stall.why}")
+        reason = capture_reason.stall(f"{_passed(stall)}: {stall.why}")
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 
@@ -205,6 +205,6 @@ class Captures:
         return []
 
 
-def _says(stall: Stall) -> str:
-    passed, limit = duration(stall.age_s), duration(stall.bound_s)
-    return f"no progress for {passed} (a stall in this job from {limit} on)"
+def _passed(stall: Stall) -> str:
+    """``no progress for 6.3 s (a stall from 6 s on)``."""
+    return f"no progress for {duration(stall.age_s)} (a stall from {duration(stall.bound_s)} on)"

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from difflib import Match, SequenceMatcher
 
 from msgspec.structs import replace
 
-from ..model.calls import CallTrace, Event, Function
+from ..model.calls import CallTrace, Event
 from ..model.diagnosis import CallsOf, CallsParting
 from ..text.repeats import folded
+from .call_alignment import Parting, Step, Steps, last_met, last_place, open_calls, part
 from .case import Case
 from .draft import Draft
 from .findings import Clue, Finding, Quoted
@@ -21,12 +21,8 @@ from .wording import calls as wording
 from .wording.terms import long_frame
 
 _SHOWN = 6  # calls after the parting that are shown of each rank
-# Events in a row that make two histories the same one: the longest of these that is found.
-_ENOUGH = (8, 4, 2)
+_ENDS = {"return": "ran", "exception": "failed"}  # of a call that was seen to begin
 _TOGETHER_S = 1.0  # between the beginnings of two traces that were asked for at once
-_RESUMED = 4  # events in a row after which two ranks count as together again
-Step = tuple[str, Function]  # what happened ("call", "return", "exception") to which function
-Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -70,8 +66,10 @@ def _peer(case: Case, culprit: RankView, blamed: set[int]) -> RankView | None:
 def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     """Where the histories of two ranks part."""
     theirs, others, since = _in_both(culprit, peer)
-    a, b = part(theirs, others)
-    common = 0
+    found = _parting(culprit, theirs, peer, others)
+    if found is None:
+        return _unaligned(culprit, theirs, peer, others)
+    a, b, common = found.a, found.b, 0
     while common < min(a, b) and theirs[a - 1 - common][0] == others[b - 1 - common][0]:
         common += 1
     of_culprit = _shown(culprit, _since(theirs, a, common))
@@ -79,6 +77,39 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
     alike = wording.step(*theirs[a - 1][0]) if common else ""
     says = wording.parting(of_culprit, of_peer, alike, since)
     return CallsParting(says, of_culprit, of_peer, common, alike=alike, since=since)
+
+
+def _parting(
+    culprit: RankView, theirs: Steps, peer: RankView | None, others: Steps
+) -> Parting | None:
+    """Where the two part; None where nothing shows which rounds of a loop belong together."""
+    if peer is None:
+        return Parting(0, 0)
+    met = last_met(theirs, culprit.capture.ops, others, peer.capture.ops)
+    found = part(theirs, others, met)
+    if found.sure:
+        return found
+    mine_s = _age_s(culprit, theirs[found.a - 1][1])
+    theirs_s = _age_s(peer, others[found.b - 1][1])
+    round_s = max(_round_s(theirs, found.a - 1), _round_s(others, found.b - 1))
+    apart = round_s > 0 and abs(mine_s - theirs_s) > max(_TOGETHER_S, round_s / 2)
+    return None if apart else found
+
+
+def _round_s(steps: Steps, place: int) -> float:
+    """Seconds between a step and the same step before it; 0 where it is the first."""
+    step, event = steps[place]
+    before = last_place([s for s, _ in steps[:place]], step)
+    return (event.at_ns - steps[before][1].at_ns) / 1e9 if before is not None else 0.0
+
+
+def _unaligned(
+    culprit: RankView, theirs: Steps, peer: RankView | None, others: Steps
+) -> CallsParting:
+    """The last steps of both, without a word on what they did together."""
+    mine = _shown(culprit, theirs[-_SHOWN:])
+    of_peer = _shown(peer, others[-_SHOWN:]) if peer is not None else None
+    return CallsParting(wording.unaligned(mine, of_peer), mine, of_peer)
 
 
 def _in_both(culprit: RankView, peer: RankView | None) -> tuple[Steps, Steps, str]:
@@ -115,97 +146,6 @@ def _since(steps: Steps, parted: int, common: int) -> Steps:
     return steps[parted:] if common else steps[-_SHOWN:]
 
 
-def part(a: Steps, b: Steps) -> tuple[int, int]:
-    """The places in two histories after which they differ for good; (0, 0) where they have nothing
-    in common.
-
-    Both ranks are at the end inside some of the same calls. What they did since they entered the
-    innermost one that they share is compared from its beginning, because the rounds of a loop
-    around it cannot be distinguished. Where they share none, of all stretches that are the same in
-    both the one that happened at the same time is taken.
-    """
-    shared = _shared_call(a, b)
-    if shared is None:
-        return _same_time(a, b)
-    i, j = shared[0] + 1, shared[1] + 1
-    blocks = [m for m in _matches(a[i:], b[j:]) if _resumes(m)]
-    if not blocks:
-        return i, j
-    last = blocks[-1]
-    return i + last.a + last.size, j + last.b + last.size
-
-
-def _matches(a: Steps, b: Steps) -> list[Match]:
-    """The stretches that are the same in both, in order.
-
-    Of equal rounds the last ones are taken: of two histories the ends belong together, where one
-    reaches back further.
-    """
-    back_a, back_b = [s for s, _ in reversed(a)], [s for s, _ in reversed(b)]
-    found = SequenceMatcher(None, back_a, back_b, autojunk=False).get_matching_blocks()
-    blocks = [Match(len(a) - m.a - m.size, len(b) - m.b - m.size, m.size) for m in found if m.size]
-    return blocks[::-1]
-
-
-def _resumes(block: Match) -> bool:
-    """Whether both ranks do the same again there: long enough, or from the very beginning."""
-    return block.size >= _RESUMED or (block.size > 0 and not block.a and not block.b)
-
-
-def _shared_call(a: Steps, b: Steps) -> tuple[int, int] | None:
-    """The innermost call that both histories are still in, as places of the two; the calls around
-    it agree too.
-    """
-    mine, theirs = _open_places(a), _open_places(b)
-    for x in range(len(mine) - 1, -1, -1):
-        for y in range(len(theirs) - 1, -1, -1):
-            outermost = x == 0 or y == 0
-            around = outermost or a[mine[x - 1]][0] == b[theirs[y - 1]][0]
-            if around and a[mine[x]][0] == b[theirs[y]][0]:
-                return mine[x], theirs[y]
-    return None
-
-
-def _open_places(steps: Steps) -> list[int]:
-    """Places of the calls in a history that have not returned."""
-    opened = open_calls([event for _, event in steps])
-    return [place for place, (_, event) in enumerate(steps) if event in opened]
-
-
-def _same_time(a: Steps, b: Steps) -> tuple[int, int]:
-    """The ends, nearest in time, of a stretch that is the same in both; (0, 0) where none is long
-    enough.
-    """
-    ends = _common_stretches(a, b)
-    for enough in _ENOUGH:
-        long = [
-            (abs(a[i - 1][1].at_ns - b[j - 1][1].at_ns), -run, i, j)
-            for run, i, j in ends
-            if run >= enough
-        ]
-        if long:
-            _, _, i, j = min(long)
-            return i, j
-    return 0, 0
-
-
-def _common_stretches(a: Steps, b: Steps) -> list[tuple[int, int, int]]:
-    """(length, end in `a`, end in `b`) of all stretches of steps that are the same in both."""
-    found: list[tuple[int, int, int]] = []
-    before = [0] * (len(b) + 1)
-    for i in range(1, len(a) + 1):
-        row = [0] * (len(b) + 1)
-        for j in range(1, len(b) + 1):
-            if a[i - 1][0] != b[j - 1][0]:
-                continue
-            row[j] = before[j - 1] + 1
-            at_end = i == len(a) or j == len(b)
-            if at_end or a[i][0] != b[j][0]:
-                found.append((row[j], i, j))
-        before = row
-    return found
-
-
 def thread_events(trace: CallTrace, tid: int) -> list[Event]:
     """The events of one thread since tracing was switched on last."""
     events: list[Event] = []
@@ -215,29 +155,6 @@ def thread_events(trace: CallTrace, tid: int) -> list[Event]:
         elif trace.threads[event.thread].tid == tid:
             events.append(event)
     return events
-
-
-def open_calls(events: Sequence[Event]) -> list[Event]:
-    """Calls that have not returned, outermost first: where the thread is, as far as it was
-    recorded.
-    """
-    stack: list[Event] = []
-    for event in events:
-        if event.kind in ("call", "open"):
-            stack.append(event)
-            continue
-        place = _last_place([inside.function for inside in stack], event.function)
-        if place is not None:
-            del stack[place:]
-    return stack
-
-
-def _last_place(things: Sequence[object], wanted: object) -> int | None:
-    """The place of the last of `things` that equals `wanted`."""
-    for place in range(len(things) - 1, -1, -1):
-        if things[place] == wanted:
-            return place
-    return None
 
 
 def main_tid(trace: CallTrace) -> int:
@@ -278,12 +195,14 @@ def _shown(view: RankView, steps: Steps) -> CallsOf:
 
 
 def _briefly(steps: Sequence[Step]) -> list[Step]:
-    """Calls that have come back are one step each, without what they called."""
+    """Calls that have come back, or were left by an exception, are one step each, without what they
+    called.
+    """
     brief: list[Step] = []
     for kind, function in steps:
-        begun = _last_place(brief, ("call", function)) if kind == "return" else None
+        begun = last_place(brief, ("call", function)) if kind in _ENDS else None
         if begun is not None:
-            brief[begun:] = [("ran", function)]
+            brief[begun:] = [(_ENDS[kind], function)]
         else:
             brief.append((kind, function))
     return brief

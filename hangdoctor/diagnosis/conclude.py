@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
 from . import wording
@@ -11,8 +13,8 @@ from .health import why_healthy, why_unknown
 from .position import group_by_operation
 from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
-from .view import RankView
-from .wording import log_words, remaining
+from .view import Looks, RankView, view_rank
+from .wording import ended, log_words, remaining
 from .wording.ended import last_place
 from .wording.terms import long_frame
 
@@ -37,7 +39,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         waits=draft.waits or _waits(case, blamed),
         stacks=group_stacks(case.views),
         missing=_missing(case),
-        ranks=[_line(v, capture.over) for v in case.views],
+        ranks=_lines(case),
         notes=_notes(capture, draft),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
@@ -63,6 +65,8 @@ def _notes(capture: JobCapture, draft: Draft) -> list[str]:
 
 
 def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
+    if draft.ended is not None:
+        return ended.meanwhile(draft.ended, causes[0].summary if causes else "")
     if causes:
         return causes[0].summary
     if draft.remaining is not None:
@@ -102,12 +106,26 @@ def _without_stack(case: Case) -> list[Missing]:
     return [Missing(ranks, node, "stack", why) for (node, why), ranks in found.items()]
 
 
-def _line(view: RankView, over: bool) -> RankLine:
+def _lines(case: Case) -> list[RankLine]:
+    """The table of ranks; of those that ended during the capture, where they were before."""
+    capture = case.capture
+    before: dict[int, RankView] = {}
+    if capture.ended_meanwhile:
+        looks = Looks()
+        alive = [structs.replace(rank, gone=False) for rank in capture.ranks()]
+        before = {rank.rank: view_rank(rank, looks) for rank in alive}
+    return [_line(v, capture.over, before.get(v.rank)) for v in case.views]
+
+
+def _line(view: RankView, over: bool, before: RankView | None) -> RankLine:
     capture = view.capture
     state = _state(view)
     place = "" if capture.gone else _where(view)
     if over and not capture.samples:
-        state, place = "ended", last_place(capture.ops)
+        last = last_place(capture.ops)
+        if before is not None and not last and before.place.frame is not None:
+            last = f"was in {_where(before)}"
+        state, place = "ended", last
     return RankLine(
         view.rank,
         view.node,

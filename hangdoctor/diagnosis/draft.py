@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..model.diagnosis import CallsParting, Status, Wait
 from .case import Case
-from .findings import Finding
+from .findings import EndedMeanwhile, Finding
 from .findings.log_stories import Event, LogRemaining
 from .ops import OpsVerdict
 from .ops.evidence import Note
@@ -33,6 +33,7 @@ class Draft(Struct):
     notes: list[Note] = []
     calls: CallsParting | None = None
     remaining: LogRemaining | None = None  # why job logs name no rank, where they are all there is
+    ended: EndedMeanwhile | None = None  # the job ended while it was captured
     chain: list[Event] = []  # what happened, by the job's logs
 
     @property

@@ -12,6 +12,7 @@ from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
     calls,
+    ended_meanwhile,
     faults,
     file_locks,
     fusion,
@@ -53,6 +54,7 @@ PASSES: tuple[Pass, ...] = (
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
+    ended_meanwhile.run,
     health.run,
     straggling.run,
     calls.run,

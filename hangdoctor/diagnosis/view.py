@@ -216,12 +216,16 @@ def view_job(capture: JobCapture) -> list[RankView]:
     """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps
     its living process.
 
-    After the end of the job none lives: that one has ended is no sign of anything.
+    After the end of the job none lives: that one has ended is no sign of anything. Where that came
+    during the capture, the samples are left out.
     """
     by_rank: dict[int, RankCapture] = {}
+    meanwhile = capture.ended_meanwhile
     for rank in capture.ranks():
         if capture.over:
             rank = structs.replace(rank, gone=False)
+        if meanwhile:  # what its samples show was true before the end, and hides the end
+            rank = structs.replace(rank, samples=[])
         known = by_rank.get(rank.rank)
         if known is None or known.gone:
             by_rank[rank.rank] = rank

@@ -17,6 +17,7 @@ import msgspec
 
 from ..errors import HangdoctorError, LauncherError, NoRanksFound, WireError
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts, format_ranks
 from ..transport.capture_codec import unpack_capture
@@ -198,6 +199,9 @@ def join(
         behind = ranks_behind(order, reported, silent_nodes, world)
     nodes = list(captures.values()) + _emptied(gathered, behind, world, notes)
     silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in silent_nodes]
+    logs = joined(nodes) if not silent else None
+    for node in nodes:
+        node.ended = None
     return JobCapture(
         job=job or _most_common_job(captures.values()),
         nodes=nodes,
@@ -206,6 +210,8 @@ def join(
         layout=next((c.layout for c in captures.values() if c.layout), None),
         settle_s=options.settle_s,
         notes=notes,
+        logs=logs,
+        over=logs is not None,
     )
 
 

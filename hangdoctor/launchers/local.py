@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..clock import SystemClock
 from ..model.capture import JobCapture
+from ..readers.ended_meanwhile import starts_again
+from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions, capture_node
 from .base import Progress
 
@@ -21,7 +23,12 @@ class LocalLauncher:
         begin, taken = clock.monotonic(), clock.wall()
         progress("capturing the ranks of this host")
         node = capture_node(options)
+        if node.ended is not None and starts_again(node):
+            progress("the ranks ended and were started again; capturing the new ones")
+            node = capture_node(options)
         world = max((r.world_size for r in node.ranks), default=0)
+        logs = joined([node])
+        node.ended = None
         return JobCapture(
             job=node.job,
             nodes=[node],
@@ -30,4 +37,6 @@ class LocalLauncher:
             settle_s=options.settle_s,
             taken=taken,
             took_s=clock.monotonic() - begin,
+            logs=logs,
+            over=logs is not None,
         )

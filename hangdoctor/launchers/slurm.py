@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..clock import SystemClock
-from ..errors import JobNotRunning
+from ..errors import JobNotRunning, NoRanksFound
 from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts
@@ -58,7 +58,11 @@ class SlurmLauncher:
         if gathered.silent and len(gathered.silent) == len(nodes):
             self._refuse(list(gathered.silent.values()))
         whys = self._whys(gathered, options.timeout_s)
-        capture = gather.join(gathered, nodes, whys, options)
+        try:
+            capture = gather.join(gathered, nodes, whys, options)
+        except NoRanksFound:
+            self._refuse_ended()
+            raise
         if not gathered.captures and step:
             capture.job = f"slurm:{training.job}.{step}"
         capture.notes += training.notes
@@ -147,14 +151,19 @@ class SlurmLauncher:
 
     def _refuse(self, silent: Sequence[Outcome]) -> None:
         """Raise where all nodes say the same: it is not the nodes, then."""
+        self._refuse_ended()
+        error = refusal(self._job.number, silent)
+        if error is not None:
+            raise error
+
+    def _refuse_ended(self) -> None:
+        """Raise where the job has ended since it was asked for."""
         job = self._job.number
         if self._job.has_ended():
             raise JobNotRunning(
-                f"job {job} ended while it was being captured", f"See: sacct -j {job}"
+                f"job {job} ended while it was being captured",
+                f"How it ended: hangdoctor diagnose --jobid {job}",
             )
-        error = refusal(job, silent)
-        if error is not None:
-            raise error
 
     def _whys(self, gathered: gather.Gathered, waited_s: float) -> dict[str, str]:
         """Why each silent node is silent, with its state in Slurm."""

@@ -111,6 +111,9 @@ class NodeCapture(Struct, omit_defaults=True):
     ras: RasReport | None = None  # what NCCL's RAS answered on this node
     gpus: list[Gpu] = []  # all of the node, those of other jobs too
     raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
+    # Which of several jobs was taken: for the person who started the capture. It names the jobs of
+    # others, and is not kept.
+    chosen: str = ""
     ended: JobLogs | None = None  # how its ranks ended, where none of them runs any more
 
 
@@ -147,6 +150,11 @@ class JobCapture(Struct, omit_defaults=True):
     packed: dict[
         str, bytes
     ] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks
+
+    @property
+    def ended_meanwhile(self) -> bool:
+        """Whether its ranks were there when the capture began, and had ended before it was over."""
+        return self.over and self.origin == "live" and any(r.samples for r in self.ranks())
 
     def ranks(self) -> list[RankCapture]:
         """All captured ranks in order."""

@@ -115,12 +115,12 @@ def check_probe() -> Check:
             written = _killed_rank(folder)
             if not written:
                 return _not_loaded()
-            header = read_header(Path(written))
+            read_header(Path(written))
     except (OSError, BadInput) as error:
         reading = f"no black box can be written and read in {base}: {error}"
         cure = f"df -h {base}; or set HANGDOCTOR_DIR to another private folder of this host."
         return Check("probe", "fail", reading, cure)
-    reading = f"the black box of process {header.pid}, which was killed, can be read ({base})"
+    reading = f"the black box of a test process that was killed can be read ({base})"
     return Check("probe", "ok", f"{reading}; {_torch()}")
 
 

@@ -9,11 +9,19 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from .launch_variables import launched
+from .launch_variables import place_of
 
 _FIRST_NAMESPACE = (
     0xEFFFFFFC  # of processes, outside of containers (include/linux/proc_ns.h, PROC_PID_INIT_INO)
 )
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    try:
+        number = int(environ.get(name, ""))
+    except ValueError:
+        return -1
+    return number if number < 1 << 31 else -1
 
 
 def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
@@ -29,8 +37,8 @@ def megabytes(environ: Mapping[str, str], name: str, usual: float) -> float:
 
 def ranks_from(environ: Mapping[str, str]) -> tuple[int, int, int]:
     """Rank, world size and local rank; -1 if unknown."""
-    found = launched(environ)
-    return (-1, -1, -1) if found is None else found[:3]
+    place = place_of(environ, _number)
+    return (place.rank, place.size, place.local_rank) if place else (-1, -1, -1)
 
 
 def job_key(environ: Mapping[str, str]) -> str:

@@ -73,8 +73,9 @@ def with_families(
     parents = {pids[place]: parent for place, parent in found.items()}
     for parent, children in by_starter(parents).items():
         family = _family(parent, sorted(children)[:_MOST])
-        if family is not None:
-            jobs = [j for j in jobs if j is not single.get(parent)] + [_job(family)]
+        job = _job(family) if family is not None else None
+        if job is not None:
+            jobs = [j for j in jobs if j is not single.get(parent)] + [job]
     return sorted(jobs, key=lambda job: -job.started)
 
 
@@ -123,10 +124,15 @@ def job_below(parent: int) -> Job | None:
     return _job(family) if family is not None else None
 
 
-def _job(family: Family) -> Job:
+def _job(family: Family) -> Job | None:
+    """The job of a family; None where all of them have ended meanwhile."""
     ranks = []
     for place, (rank, member) in enumerate(zip(family.ranks, family.members, strict=True)):
-        process = psutil.Process(member.pid)
+        try:
+            process = psutil.Process(member.pid)
+            started, user = process.create_time(), readable(process.username())
+        except psutil.Error:
+            continue
         ranks.append(
             Found(
                 member.pid,
@@ -136,12 +142,14 @@ def _job(family: Family) -> Job:
                 local_rank=place,
                 local_world_size=len(family.members),
                 job=family.key,
-                started=process.create_time(),
-                user=readable(process.username()),
+                started=started,
+                user=user,
                 argv=member.argv,
                 environ=member.environ,
             )
         )
+    if not ranks:
+        return None
     notes = []
     if family.by_order:
         notes.append(

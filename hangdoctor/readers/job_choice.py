@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import NoRanksFound
-from . import discover, families, job_process
+from . import discover, families, job_process, job_scripts
 from .discover import Job
 from .job_words import in_brief, listed, own_users
 from .jobnames import is_exactly
@@ -13,20 +13,18 @@ from .jobnames import is_exactly
 _SEARCH_S = 4.0  # milliseconds, where every process answers
 
 
-def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, list[str]]:
-    """The job that `wanted` names (its key, a part of it, or one of its processes), otherwise the
-    one that is most likely meant; with a note where there was a choice.
+def select_job(jobs: list[Job], wanted: str = "") -> tuple[Job, str]:
+    """The job that `wanted` names (its key, a part of it, one of its processes, or its script),
+    otherwise the one that is most likely meant; where there was a choice, also which it was.
 
     Raises:
         NoRanksFound: there is none, or none of that name.
+        UsageError: it names the script of several.
     """
     if not jobs:
         raise NoRanksFound("no rank processes found on this host")
     job = _one_named(jobs, wanted) if wanted else preferred(jobs)
-    notes = list(job.notes)
-    if len(jobs) > 1:
-        notes.append(f"captured job {choice(job, jobs, wanted)}")
-    return job, notes
+    return job, choice(job, jobs, wanted) if len(jobs) > 1 else ""
 
 
 def choice(job: Job, jobs: Sequence[Job], wanted: str) -> str:
@@ -74,19 +72,28 @@ def all_here() -> list[Job]:
 
 
 def key_of(wanted: str, jobs: Sequence[Job]) -> str:
-    """The key of the job whose process `wanted` is, where it is no job's name; else `wanted`. What
-    looks for a job again and again needs a name: a process may end before its job.
+    """The key of the job whose process or script `wanted` is, where it is no job's name; else
+    `wanted`. What looks for a job again and again needs a name: a process may end before its job.
+
+    Raises:
+        UsageError: it names the script of several.
     """
     if not wanted or any(job.is_named(wanted) for job in jobs):
         return wanted
-    of = job_process.jobs_of(wanted, jobs)
+    of = job_process.jobs_of(wanted, jobs) or job_scripts.jobs_of(wanted, jobs)
     return preferred(of).key if of else wanted
 
 
 def named(jobs: Sequence[Job], wanted: str) -> list[Job]:
-    """The jobs that `wanted` names: exactly, by a part of the key, or by a process of the job."""
-    exact = [j for j in jobs if is_exactly(wanted, *j.names)]
-    return exact or [j for j in jobs if j.is_named(wanted)] or job_process.jobs_of(wanted, jobs)
+    """The jobs that `wanted` names: exactly, by a part of the key, by a process of the job, or by its
+    script.
+
+    Raises:
+        UsageError: it names the script of several.
+    """
+    found = [j for j in jobs if is_exactly(wanted, *j.names)]
+    found = found or [j for j in jobs if j.is_named(wanted)]
+    return found or job_process.jobs_of(wanted, jobs) or job_scripts.jobs_of(wanted, jobs)
 
 
 def _one_named(jobs: list[Job], wanted: str) -> Job:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..text.ranges import number_in
-from . import proc
+from . import job_scripts, proc
 from .discover import Job
 
 _MOST = 64  # processes one above the other
 
 
 def is_meant(job: Job, wanted: str) -> bool:
-    """Whether a job has this name, or the process of this number: its launcher may be older than
-    its ranks.
+    """Whether a job has this name, the process of this number (its launcher may be older than its
+    ranks), or this script.
     """
-    pid = number_in(wanted)
-    return job.is_named(wanted) or is_process_of(pid, [found.pid for found in job.ranks])
+    pids = [found.pid for found in job.ranks]
+    named = job.is_named(wanted) or is_process_of(number_in(wanted), pids)
+    return named or job_scripts.runs(job, wanted)
 
 
 def jobs_of(wanted: str, jobs: Sequence[Job]) -> list[Job]:

@@ -53,12 +53,25 @@ def script_of(found: Found) -> str:
     """The script or the module that a rank runs: ``train.py``, ``pkg.train``; the program's name
     where the command line shows neither.
     """
-    argv, pid = found.argv, found.ppid
+    return _script(found.argv, found.ppid)
+
+
+def script_of_process(pid: int) -> str:
+    """The same of a process; "" where its command line may not be read."""
+    argv, above = _starter(pid)
+    return _script(argv, above) if argv else ""
+
+
+def _script(own: Sequence[str], pid: int) -> str:
+    """By its command line; of a process of multiprocessing, by that of the one that started it,
+    `pid`.
+    """
+    argv = own
     for _ in range(_STARTERS):
         if not _is_of_multiprocessing(argv) or pid <= 1:
             break
         argv, pid = _starter(pid)
-    return visible(_named_in(argv) or _program(argv or found.argv))[:_LONGEST_NAME]
+    return visible(_named_in(argv) or _program(argv or own))[:_LONGEST_NAME]
 
 
 def _program(argv: Sequence[str]) -> str:

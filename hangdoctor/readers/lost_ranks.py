@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import psutil
 
@@ -12,6 +13,7 @@ from . import proc
 from .discover import Found, Job
 
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
+_APART_S = 5.0  # a launcher starts one rank after another in less
 _LOOPBACK = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
 
 
@@ -22,11 +24,8 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
     gone = absent(job)
     if not gone:
         return []
-    zombies = _zombies({f.ppid for f in job.ranks if f.ppid > 1})
+    matched = match(gone, job.ranks, _zombies({f.ppid for f in job.ranks if f.ppid > 1}))
     world = max(f.world_size for f in job.ranks)
-    # A zombie keeps no environment. Launchers start ranks in order, so where the numbers agree the
-    # order shows which is which.
-    matched = dict(zip(gone, zombies, strict=True)) if len(zombies) == len(gone) else {}
     lost = []
     for rank in gone:
         pid = matched.get(rank, 0)
@@ -35,6 +34,28 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
             RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code)
         )
     return lost
+
+
+def match(
+    gone: Sequence[int], ranks: Sequence[Found], zombies: Sequence[tuple[float, int]]
+) -> dict[int, int]:
+    """{rank: pid} of the ranks that are `gone`, by `zombies`: (started, pid) of each, oldest first.
+
+    A zombie keeps no environment. Launchers start ranks in order, so those count that started
+    between a rank's neighbours, as many as are missing there. A launcher that starts them in
+    another order has as many zombies as ranks are missing, and they are taken in turn.
+    """
+    known = sorted((f.rank, f.started) for f in ranks)
+    first, last = (-1, known[0][1] - _APART_S), (MAX_RANKS, known[-1][1] + _APART_S)
+    matched: dict[int, int] = {}
+    for (below, since), (above, until) in pairwise([first, *known, last]):
+        between = [r for r in gone if below < r < above]
+        pids = [pid for began, pid in zombies if since <= began <= until]
+        if between and len(pids) == len(between):
+            matched.update(zip(between, pids, strict=True))
+    if not matched and len(zombies) == len(gone):
+        return {rank: pid for rank, (_, pid) in zip(gone, zombies, strict=True)}
+    return matched
 
 
 def absent(job: Job) -> list[int]:
@@ -82,7 +103,8 @@ def _started_with(found: Found, go_round: bool) -> Iterable[int]:
     return ()
 
 
-def _zombies(parents: set[int]) -> list[int]:
+def _zombies(parents: set[int]) -> list[tuple[float, int]]:
+    """(started, pid) of the children that ended and were not waited for, oldest first."""
     found: list[tuple[float, int]] = []
     for process in psutil.process_iter():
         try:
@@ -90,4 +112,4 @@ def _zombies(parents: set[int]) -> list[int]:
                 found.append((process.create_time(), process.pid))
         except psutil.Error:
             continue
-    return [pid for _, pid in sorted(found)]
+    return sorted(found)

@@ -33,6 +33,7 @@ from . import (
     waiting_agents,
 )
 from .capture_options import CaptureOptions
+from .ended_meanwhile import Leaving
 from .node_session import FIRST, LAST, Session
 
 __all__ = ["CaptureOptions", "capture_node"]
@@ -61,6 +62,21 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
             f"the processes of {node} could not be listed within {patience:.0f} s"
         ) from None
     session = Session(options, begin, capture)
+    leaving = Leaving(ranks)
+    try:
+        _capture(session, ranks)
+        session.note_ends(leaving)
+    finally:
+        leaving.close()
+    session.take_gpus(ranks)
+    capture.notes += _ptrace_note(ranks)
+    capture.took_s = round(time.monotonic() - begin, 4)
+    return capture
+
+
+def _capture(session: Session, ranks: list[RankCapture]) -> None:
+    """Both samples of all ranks, and what else each of them gives."""
+    capture = session.capture
     session.ask_gpus(ranks)
     session.sample(ranks, FIRST)
     session.attach_boxes(first=True)
@@ -74,10 +90,6 @@ def capture_node(options: CaptureOptions, node: str = "") -> NodeCapture:
     session.attach_boxes()
     capture.layout = rank_operations.told_layout(capture.ranks) or capture.layout
     session.close(ranks)
-    session.take_gpus(ranks)
-    capture.notes += _ptrace_note(ranks)
-    capture.took_s = round(time.monotonic() - begin, 4)
-    return capture
 
 
 def _find(
@@ -115,11 +127,15 @@ def _find_job(
         jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
     if not jobs:
         _say_what_is_there(uid, node)
-    job, notes = job_choice.select_job(jobs, options.job)
+    job, chosen = job_choice.select_job(jobs, options.job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
     capture = NodeCapture(
-        node, job.key, notes=notes, layout=guess_layout(first.argv, first.environ, first.world_size)
+        node,
+        job.key,
+        notes=list(job.notes),
+        layout=guess_layout(first.argv, first.environ, first.world_size),
+        chosen=chosen,
     )
     if unread:
         # Whoever is missing may be among them: that is no sign of a rank that has ended.

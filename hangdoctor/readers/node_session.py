@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct, structs
@@ -19,8 +20,9 @@ from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras_report import RasReport
 from ..stacks.rank_thread import rank_thread
 from ..time_limit import OutOfTime, in_time, within
-from . import descendants, gpus, proc, pyspy, rank_operations, ras_reader, turns
+from . import blackbox, descendants, gpus, proc, pyspy, rank_operations, ras_reader, turns
 from .capture_options import CaptureOptions
+from .ended_meanwhile import Leaving
 
 T = TypeVar("T")
 
@@ -30,6 +32,7 @@ _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their f
 _HANGS_S = 2.5  # without an answer: then they are not asked for a second time
 _RUNS = 0.2  # of its time: the reader of the boxes works, and waits for no file system
 _RAS_S = 3.0
+_ENDS_S = 3.0  # for the black boxes of ranks that have ended
 _GPUS_S = 4.0  # for nvidia-smi; mostly less than the time between the samples
 _MAX_CHILDREN = 16  # of one rank whose stacks are read; the state of all is kept
 _WAITS_FOR_CHILDREN = frozenset({"data", "queue", "child"})
@@ -46,7 +49,7 @@ class Share(Struct, frozen=True):
 # A reader that hangs in one step must leave time for those behind it.
 FIRST, CHILDREN, LAST = Share(0.4, 0.5), Share(0.2, 0.3), Share(0.55, 0.7)
 _BOXES_SHARE, _FAMILY_SHARE, _RAS_SHARE, _SETTLE_SHARE, _CLOSE_SHARE = 0.4, 0.2, 0.2, 0.4, 0.8
-_GPUS_SHARE = 0.3
+_GPUS_SHARE, _OTHERS_SHARE = 0.3, 0.5
 
 
 class End(Struct, frozen=True):
@@ -68,6 +71,7 @@ class Session:
         self.capture = capture
         self.round = 0
         self.boxes_hang = False
+        self.folders: set[Path] = set()  # of the ranks' black boxes
         self.gpus: gpus.Asked | None = None
         # Never all ranks of a node at once, and half of its processors at most.
         limit = min(turns.processors() // 2, len(capture.ranks) - 1, _WORKERS)
@@ -214,6 +218,18 @@ class Session:
                 why = f"not read: {self.too_late}"
                 process.samples.append(ProcessSample(0.0, stack_error=why, unread=True))
 
+    def note_ends(self, leaving: Leaving) -> None:
+        """How ranks ended that did not live to the end of the capture; last of all."""
+        if not any(rank.gone for rank in leaving.ranks):
+            return
+        leaving.wait_for_others(self.left(_OTHERS_SHARE))
+        self.close(leaving.ranks)
+        folders = set() if self.boxes_hang else {*self.folders, *blackbox.default_folders()}
+        try:
+            within(_ENDS_S, lambda: leaving.note(self.capture, folders))
+        except OutOfTime:
+            self.note("how the ranks ended was not read: the folder of their boxes did not answer")
+
     # ----------------------------------------------------------------- the rest
 
     def attach_boxes(self, first: bool = False) -> None:
@@ -226,7 +242,10 @@ class Session:
         patience = min(_BOXES_S, self.left(_BOXES_SHARE))
         try:
             notes = within(
-                patience, lambda: rank_operations.attach(copies, first=first, nccl_dump=dump)
+                patience,
+                lambda: rank_operations.attach(
+                    copies, first=first, nccl_dump=dump, known=self.folders
+                ),
             )
         except OutOfTime as late:
             # On a busy machine they are asked for again at the end.

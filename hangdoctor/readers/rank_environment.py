@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..probe.launch_variables import LAUNCHERS, launched
-from ..text.ranges import MAX_RANKS
+from ..probe.launch_variables import RANK_NAMES, place_of
+from ..text.ranges import MAX_RANKS, number_in
 
 _LAUNCHERS = re.compile(
     r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|hydra_pmi_proxy|deepspeed|"
@@ -18,21 +18,27 @@ _LAUNCHER_MODULES = re.compile(
     r"hangdoctor(?!\.train\b)\S*)$"
 )
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
-_NAMES = tuple(f"{launcher.rank}=".encode() for launcher in LAUNCHERS)
+_NAMES = tuple(f"{name}=".encode() for name in RANK_NAMES)
 
 
 def rank_of(environ: Mapping[str, str]) -> tuple[int, int, int, int] | None:
     """(rank, world size, local rank, local world size) as the environment shows; None without a
     rank.
 
-    World size is 0, the local ones -1 and 0, where they are not named. Numbers from `MAX_RANKS` on
-    are no ranks: anyone's program may use these names for something else.
+    World size is 0, the local ones -1 and 0, where they are not told.
     """
-    found = launched(environ, below=MAX_RANKS)
-    if found is None:
+    place = place_of(environ, _number)
+    if place is None:
         return None
-    rank, world_size, local_rank, local_world_size = found
-    return rank, max(0, world_size), local_rank, max(0, local_world_size)
+    return place.rank, max(place.size, 0), place.local_rank, max(place.local_size, 0)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    """A number below `MAX_RANKS`. Anyone's program may use these names for something else: a date,
+    a score.
+    """
+    number = number_in(environ.get(name, "").strip())
+    return number if 0 <= number < MAX_RANKS else -1
 
 
 def is_launcher(argv: list[str]) -> bool:

@@ -29,16 +29,25 @@ _SOCKET = "TORCH_WORKER_SERVER_SOCKET"
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 
 
-def attach(ranks: Sequence[RankCapture], first: bool = False, nccl_dump: bool = False) -> list[str]:
+def attach(
+    ranks: Sequence[RankCapture],
+    first: bool = False,
+    nccl_dump: bool = False,
+    known: set[Path] | None = None,
+) -> list[str]:
     """Read the operations of `ranks` (dead ones too) into their captures; what could not be read,
     as notes.
 
     With `nccl_dump` ranks that have nothing else are asked to write a dump, through NCCL's debug
-    pipe.
+    pipe. `known`: folders of their boxes; gets those that living ranks name, who may have ended at
+    the next call.
     """
     environs = {r.pid: _environ(r.pid) for r in ranks if r.pid and not r.gone}
     named = {pid: e["HANGDOCTOR_DIR"] for pid, e in environs.items() if e.get("HANGDOCTOR_DIR")}
     folders = {blackbox.named_folder(folder, pid) for pid, folder in named.items()}
+    if known is not None:
+        known |= folders
+        folders = set(known)
     notes: list[str] = []
     found = _boxes(folders, {r.pid for r in ranks}, notes)
     users = {r.pid: users_of(r.pid) for r in ranks if r.pid}

@@ -54,9 +54,8 @@ class _Thread:
         self._calls = calls
         self._edges: list[Edge] = []
         self._open: list[int] = []
-        self._lost: list[
-            int
-        ] = []  # functions that were left without having been entered, the innermost first
+        self._slices: list[Slice] = []  # of these
+        self._lost: list[Slice] = []  # left without having been entered, the innermost first
         self._first = self._last = -1
 
     def add(self, event: Event, at: int) -> None:
@@ -64,25 +63,28 @@ class _Thread:
         self._first = at if self._first < 0 else self._first
         if event.kind in ("call", "open"):
             self._open.append(event.function)
-            self._edges.append((at, self._slice(event.function, at)))
+            self._slices.append(self._slice(event.function, at))
+            self._edges.append((at, self._slices[-1]))
             return
         if event.function in self._open:
             while self._open.pop() != event.function:  # a return that was not recorded
+                self._slices.pop()
                 self._edges.append((at, None))
+            _say_how(self._slices.pop(), event)
             self._edges.append((at, None))
         elif not self._open:
-            self._lost.append(event.function)
+            self._lost.append(self._slice(event.function, self._first))
+            _say_how(self._lost[-1], event)
             self._edges.append((at, None))
 
     def close(self, at: int) -> None:
         self._last = max(at, self._last)
         self._edges += [(self._last, None)] * len(self._open)
         self._open.clear()
+        self._slices.clear()
 
     def edges(self) -> list[Edge]:
-        before: list[Edge] = [
-            (self._first, self._slice(function, self._first)) for function in reversed(self._lost)
-        ]
+        before: list[Edge] = [(self._first, slice) for slice in reversed(self._lost)]
         return before + self._edges
 
     def _slice(self, number: int, at: int) -> Slice:
@@ -95,3 +97,9 @@ class _Thread:
             facts={"module": function.module} if function.module else {},
             site=(function.name, function.file, function.line),
         )
+
+
+def _say_how(slice: Slice, event: Event) -> None:
+    """A call that was left by an exception is no call that returned."""
+    if event.kind == "exception":
+        slice.facts["left by"] = "an exception"

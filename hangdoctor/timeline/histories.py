@@ -10,7 +10,7 @@ from msgspec import structs
 from ..errors import BadInput, NoRanksFound
 from ..model.capture import JobCapture
 from ..model.operations import Group, RankOps
-from ..readers import blackbox, calls
+from ..readers import blackbox, boxes_of_job, calls
 from ..storage import bundle
 from .model import RankTrace, Trace
 
@@ -69,10 +69,11 @@ def from_boxes(folder: Path | None, job: str = "") -> Trace:
 
     Raises:
         NoRanksFound: no box that can be read.
+        UsageError: `job` is the script of several.
     """
     where = f"in {folder}" if folder else "in the folders of this user"
     here = [b for b in blackbox.find_boxes(folder) if b.rank >= 0]
-    boxes = [b for of in blackbox.jobs_named(job, here).values() for b in of]
+    boxes = [b for of in boxes_of_job.named(job, here).values() for b in of]
     if here and not boxes:
         raise NoRanksFound(
             f"no job '{job}' {where}",

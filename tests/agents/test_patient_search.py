@@ -144,7 +144,7 @@ class LockedProc:
 def test_a_process_whose_proc_does_not_answer(processes: list[int]) -> None:
     """The rank beside it is found; it is found itself once it answers."""
     locked = LockedProc(processes[1])
-    host = PatientSearch(locked, seconds=1.0)
+    host = PatientSearch(locked, seconds=4.0)
 
     def found() -> list[int]:
         jobs, _ = host.jobs()

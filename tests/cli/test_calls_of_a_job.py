@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hangdoctor.cli.run import STARTUP
-from hangdoctor.diagnosis.calls import main_tid, open_calls, thread_events
+from hangdoctor.diagnosis.call_alignment import open_calls
+from hangdoctor.diagnosis.calls import main_tid, thread_events
 from hangdoctor.model.calls import CallTrace
 from hangdoctor.readers.blackbox import find_boxes
 from hangdoctor.readers.calls import calls_path, last_calls
@@ -136,7 +137,7 @@ def test_a_rank_that_holds_the_interpreters_lock_is_read(stage: Stage) -> None:
     stage.play("gil_held", 2)
     assert inside(stage, 2)[-1] == "gil_held" and inside(stage, 6)[-1] == "step"
     said = control(stage, "tail", "--rank", "2", "--no-wait")
-    assert " s ago; in " in said and "> gil_held (jobs/stage.py:" in said.splitlines()[-1]
+    assert "> gil_held (jobs/stage.py:" in said.splitlines()[-1]
     stage.release(2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,8 @@ CRASHES = [
     ("segfault", 2, "backward", "dead", "SIGSEGV"),
     ("exit", 0, "inside", "dead", "exit code 3"),
     ("abort", 2, "between", "dead", "SIGABRT"),
-    ("leave", 2, "between", "dead", "exit code 0, while the others went on"),
+    # Now and then a thread of gloo's aborts the process while it leaves.
+    ("leave", 2, "between", "dead", "exit code 0, while the others went on|SIGABRT"),
     ("interrupt", 2, "between", "error", "KeyboardInterrupt"),
 ]
 # The same ends at other moments.
@@ -52,7 +54,7 @@ def test_the_rank_that_failed_first_is_named_and_no_other(
     found = ended.diagnosis()
     assert [(c.kind, c.ranks) for c in found.causes] == [(cause, [rank])], found
     assert found.status == "failed" and not found.waits
-    assert says in found.summary
+    assert re.search(says, found.summary)
     last = ended.stderr.splitlines()[-1]
     assert last.startswith(f"hangdoctor: {found.summary}") and str(ended.boxes) in last
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
+from hangdoctor.cli.sidecar import local_folder
 from hangdoctor.collector.instructions import Counters, farewell
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
 from hangdoctor.storage.incidents import Incidents
+from hangdoctor.text.plain import safe_name
+from tests.support.plain_ranks import PORT, processes, ranks
 from tests.support.stage import hangdoctor
 
 
@@ -96,3 +100,15 @@ def test_the_last_line_of_a_collector_is_what_is_not_zero() -> None:
         farewell(told, 3)
         == "stopped: 1 incident, 2 false alarms, 812 reports, 1 malformed message, 3 unknown keys refused"
     )
+
+
+def test_the_script_of_a_running_job_names_its_folder(tmp_path: Path) -> None:
+    script = tmp_path / f"pipe{PORT}.py"
+    script.write_text("import sys, time; open(sys.argv[2], 'w').close(); time.sleep(600)")
+    port = PORT + 70
+    name = safe_name(local_folder(f"127.0.0.1:{port}"))
+    keep(tmp_path / ".hangdoctor" / "jobs" / name, [1], 1e9)
+    [environ] = ranks(port, 1)
+    with processes(tmp_path, [(environ, "")], command=[sys.executable, str(script)]):
+        assert "Rank 1" in run(tmp_path, "list", "--job", script.name).stdout
+    assert script.name in run(tmp_path, "list", "--job", script.name, code=1).stderr

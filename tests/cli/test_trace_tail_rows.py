@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from hangdoctor.cli.trace.tail_rows import Fold, Row, Rows
+from hangdoctor.cli.trace.tail_rows import Fold, Row, Rows, where_words
 from hangdoctor.model.calls import CallThread, CallTrace, Event, Function
 
 
@@ -64,3 +64,19 @@ def test_depth_and_sign_of_calls() -> None:
     said = [row.says for row in made.of(trace, trace.events)]
     assert said == ["= f (a/b.py:1)", "  > g (a/b.py:2)", "  < g (a/b.py:2)", "! f (a/b.py:1)"]
     assert made.stacks == {7: []}
+
+
+def test_a_quiet_rank_is_said_to_be_in_one_call_and_what_it_does_there() -> None:
+    """It may work: nothing says that it hangs."""
+    said = where_words(["main (a.py:1)", "step (a.py:9)"], 5.1, "computing")
+    assert said == (
+        "no followed call began or ended for 5.1 s; it is in main (a.py:1) > step (a.py:9), computing"
+    )
+    assert where_words([], 41.0, "sleeping").endswith(
+        "it is in code that is not followed, sleeping"
+    )
+    assert (
+        where_words(["main (a.py:1)"], 0.2, "computing") == "last call 0.2 s ago; in main (a.py:1)"
+    )
+    assert where_words(["f", "g"], 60.0, "") == "last call 60 s ago; in f > g", "it has ended"
+    assert where_words([], -1.0, "computing") == "no calls recorded"

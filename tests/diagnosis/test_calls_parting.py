@@ -9,25 +9,35 @@ from hangdoctor.diagnosis.view import view_rank
 from hangdoctor.model.calls import CallThread, CallTrace, Event, Function
 from hangdoctor.model.capture import RankCapture
 from hangdoctor.model.diagnosis import CallsParting
+from hangdoctor.model.operations import Operation, RankOps
 
 _KINDS = {">": "call", "<": "return", "!": "exception", "=": "open", "-": "begin"}
 
 
-def history(rank: int, text: str, late_s: float = 0.0, began_s: float = 1000.0) -> RankCapture:
-    """A rank whose main thread did `>f <f`: one step a millisecond, `late_s` after the others by
-    its clock.
+def history(
+    rank: int, text: str, late_s: float = 0.0, began_s: float = 1000.0, step_s: float = 0.001
+) -> RankCapture:
+    """A rank whose main thread did `>f <f`: one step each `step_s`, `late_s` after the others by
+    its clock. `#5` is the beginning of its all_reduce #5.
     """
+    ops = RankOps(rank, operations=[])
     trace = CallTrace(
         rank, 100 + rank, "tracing", base_ns=int((began_s + late_s) * 1e9), read_s=1010 + late_s
     )
     trace.threads = [CallThread(100 + rank, "MainThread")]
     for n, word in enumerate(text.split()):
+        if word[0] == "#":
+            at_s = began_s + late_s + (n - 0.5) * step_s
+            ops.operations.append(Operation("g", int(word[1:]), "all_reduce", entered_s=at_s))
+            continue
         function = Function(word[1:], "/app/train.py", len(word))
         if function not in trace.functions:
             trace.functions.append(function)
         kind = _KINDS[word[0]]
-        trace.events.append(Event(n * 1_000_000, kind, trace.functions.index(function), 0))  # type: ignore[arg-type]
-    return RankCapture(pid=100 + rank, rank=rank, calls=trace)
+        trace.events.append(
+            Event(round(n * step_s * 1e9), kind, trace.functions.index(function), 0)
+        )  # type: ignore[arg-type]
+    return RankCapture(pid=100 + rank, rank=rank, calls=trace, ops=ops)
 
 
 def parting(culprit: str, peer: str, late_s: float = 0.0) -> CallsParting:
@@ -73,7 +83,7 @@ ROUND = ">step >load <load >forward >layer <layer <forward >reduce >sync <sync <
         (
             "=main >step >load !load >recover",
             "=main >step >load <load >reduce",
-            "left by an exception load; called recover",
+            "left load; called recover",
             "returned from load; called reduce",
         ),
         # In the same place: nothing parts them.
@@ -176,3 +186,71 @@ def test_repeated_steps_are_said_once() -> None:
     found = parting("=main >step " + ">poll <poll " * 40 + ">poll", "=main >step >reduce")
     assert said(found.culprit.calls).startswith("ran poll") and len(found.culprit.calls) == 2
     assert found.culprit.calls[0].endswith(" x 40")
+
+
+FLAT = ">load <load >forward <forward >reduce <reduce "
+STUCK, WAITS = FLAT * 9 + ">load >stuck", FLAT * 9 + ">load <load >forward <forward >reduce"
+
+
+@pytest.mark.parametrize("open_main", ["", "=main "])
+@pytest.mark.parametrize("late_s", [0.0, 0.018, 3600.0], ids=["", "rounds", "hour"])
+@pytest.mark.parametrize(("mine", "theirs"), [(50, 50), (50, 30), (30, 50), (47, 29), (12, 15)])
+def test_traces_that_begin_in_different_places_of_a_round(
+    open_main: str, late_s: float, mine: int, theirs: int
+) -> None:
+    """The peer waits in the reduce of the round in which the culprit is stuck."""
+    words = (
+        open_main + " ".join(STUCK.split()[-mine:]),
+        open_main + " ".join(WAITS.split()[-theirs:]),
+    )
+    found = parting(*words, late_s)
+    assert found.peer is not None and found.alike.startswith("called load")
+    assert said(found.culprit.calls) == "called stuck"
+    assert said(found.peer.calls) == "returned from load; ran forward; called reduce"
+
+
+def rounds(first: int, last: int) -> str:
+    return " ".join(f">load <load >reduce #{n} <reduce" for n in range(first, last + 1))
+
+
+@pytest.mark.parametrize("late_s", [0.0, 3600.0])
+def test_the_last_operation_that_both_entered_shows_which_rounds_belong_together(
+    late_s: float,
+) -> None:
+    """The peer did not wait for it, and is two rounds further on."""
+    found = parting(f"=main {rounds(3, 7)} >load >stuck", f"=main {rounds(1, 9)} >load", late_s)
+    assert said(found.culprit.calls) == "called stuck" and found.peer is not None
+    assert said(found.peer.calls).startswith("returned from load; ran reduce; ran load; ran reduce")
+
+
+@pytest.mark.parametrize(
+    ("field", "values"), [("site", ["a (x.py:1)", "a (x.py:2)"]), ("iteration", [7, 8])]
+)
+def test_an_operation_of_another_line_or_iteration_shows_nothing(
+    field: str, values: list[object]
+) -> None:
+    """The culprit has skipped one: its number 7 is the others' number 8."""
+    mine = history(3, f"=main {rounds(1, 7)} >load >stuck")
+    theirs = history(2, f"=main {rounds(1, 8)} >load <load >reduce")
+    assert mine.ops is not None and theirs.ops is not None
+    for ops, shift in ((mine.ops, 1), (theirs.ops, 0)):
+        for one in ops.operations:
+            setattr(one, field, values[(one.seq + shift) % 2])
+    found = compare(view_rank(mine), view_rank(theirs))
+    assert said(found.culprit.calls) == "called stuck" and found.peer is not None
+    assert said(found.peer.calls) == "returned from load; called reduce"
+
+
+def test_rounds_that_the_times_keep_apart_are_not_laid_beside_each_other() -> None:
+    """It takes 40 s for a round, and the two parted three minutes from each other."""
+    mine = history(3, STUCK, step_s=7.0, began_s=500.0)
+    theirs = history(2, f"{WAITS} <reduce {FLAT * 4}", step_s=7.0, began_s=500.0)
+    found = compare(view_rank(mine), view_rank(theirs))
+    assert "do not show which rounds belong together; rank 3 last called stuck" in found.says
+    assert not found.common and "same until" not in found.says and found.peer is not None
+
+
+def test_a_call_that_was_left_by_an_exception_says_so() -> None:
+    found = parting("=main >step >read >parse !parse !read >recover", "=main >step >reduce")
+    assert said(found.culprit.calls) == "ran read; called recover"
+    assert found.culprit.calls[0].endswith(", which raised an exception")

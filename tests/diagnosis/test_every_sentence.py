@@ -15,6 +15,7 @@ from hangdoctor.diagnosis.findings import (
     Clue,
     Doing,
     End,
+    EndedMeanwhile,
     Finding,
     GroupRef,
     Home,
@@ -25,7 +26,7 @@ from hangdoctor.diagnosis.findings import (
 from hangdoctor.diagnosis.findings.log_stories import LogAgrees, LogContradicts
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
-from hangdoctor.diagnosis.wording import differences, remaining, terms
+from hangdoctor.diagnosis.wording import differences, ended, remaining, terms
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.diagnosis import Kind
 from hangdoctor.model.gpu import Gpu, Xid
@@ -194,6 +195,15 @@ TERMS: list[str] = [
 HEALTHY = (Reason.ALL_MOVED, Reason.MOST_MOVED, Reason.ALL_STIRRED)
 
 
+ENDS = [
+    ((End(0), (0, 1, 2)),),
+    ((End(3), (2,)), (End(-15), (0, 1))),
+    ((End(), (0, 1)), (End(1), (2,))),
+    ((End(), (0, 1, 2)),),
+    tuple((End(code), (code,)) for code in range(6)),
+]
+
+
 def left() -> list[str]:
     """Why no cause is named, and the notes."""
     lines = []
@@ -206,6 +216,8 @@ def left() -> list[str]:
             lines.append(f"{reason.name}: {told(Remaining(reason, (1, 2), (3,), STEP, whys, 4))}")
     lines.append(remaining.unknown(Remaining(Reason.NOT_CAPTURED)))
     lines.append(remaining.healthy(Remaining(Reason.ALL_MOVED, number=1)))
+    lines += [f"EndedMeanwhile: {ended.meanwhile(EndedMeanwhile(ends))}" for ends in ENDS]
+    lines.append(ended.meanwhile(EndedMeanwhile(ENDS[1], named=True), "Rank 2 is dead."))
     for remark in Remark:
         notes = (
             Note(remark, (1, 2), 3, "all_reduce", LOAD, (4,)),

@@ -13,7 +13,8 @@ import pytest
 from hangdoctor.errors import LauncherError, NoRanksFound, WireError
 from hangdoctor.launchers import gather
 from hangdoctor.launchers.remote import Command, Outcome, query, run_all
-from hangdoctor.model.capture import NodeCapture, RankCapture
+from hangdoctor.model.capture import NodeCapture, ProcessSample, RankCapture
+from hangdoctor.model.log_facts import JobLogs
 from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
 from hangdoctor.transport.stdout_frame import NodeReply, pack, unpack
@@ -239,6 +240,23 @@ def test_a_node_that_answers_without_its_ranks_has_lost_them() -> None:
         (3, "n2", True),
     ]
     assert capture.silent == []
+
+
+def over(node: str, rank: int) -> Outcome:
+    """The answer of a node whose rank ended while it was captured."""
+    ended = RankCapture(pid=rank + 1, rank=rank, node=node, world_size=2, gone=True, exit_code=0)
+    ended.samples = [ProcessSample(0.0)]
+    capture = NodeCapture(node, "slurm:7.0", [ended], ended=JobLogs())
+    return Outcome(node, pack(NodeReply(node, pack_capture(capture))), "", 0)
+
+
+def test_a_job_that_ended_on_all_nodes_meanwhile_is_over() -> None:
+    whole = joined([over("n1", 0), over("n2", 1)], ["n1", "n2"])
+    assert whole.over and whole.ended_meanwhile
+    half = joined([over("n1", 0), Outcome("n2")], ["n1", "n2"])
+    assert not half.over and half.silent
+    one = joined([over("n1", 0), Outcome("n2", reply("n2", [1], 2), code=0)], ["n1", "n2"])
+    assert not one.over and [r.gone for r in one.ranks()] == [True, False]
 
 
 def test_a_node_outside_the_job_is_a_note() -> None:

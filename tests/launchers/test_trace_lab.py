@@ -77,11 +77,7 @@ def tail_from_the_login_node(cluster: Cluster, traced: LabJob) -> None:
     when no one reads it.
     """
     shown = trace(cluster, "tail", "--jobid", traced.id, "--rank", "3", "-n", "5", "--no-wait")
-    assert (
-        "> stay_away (" in shown
-        and "hangdoctor: rank 3: last call" in shown
-        and "Traceback" not in shown
-    )
+    assert "> stay_away (" in shown and "hangdoctor: rank 3: " in shown and "Traceback" not in shown
     words = ["trace", "tail", "--jobid", traced.id, "--rank"]
     refused = cluster.node(
         "exec", "login", sys.executable, "-m", "hangdoctor", *words, "9", check=False

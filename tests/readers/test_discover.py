@@ -200,20 +200,19 @@ JOBS = [
 
 
 def test_which_job_is_shown() -> None:
-    job, notes = job_choice.select_job(JOBS)
+    job, chosen = job_choice.select_job(JOBS)
     assert job.key == "a:10", "it has several ranks, b:1 runs alone"
-    [note] = notes
     age = r"[\d.]+ (s|min|h)"
     assert re.fullmatch(
-        rf"captured job a:10 \(of me, 2 ranks of train.py, pid 2, {age}\), the newest with several "
+        rf"a:10 \(of me, 2 ranks of train.py, pid 2, {age}\), the newest with several "
         rf"ranks \(choose another with --job KEY\); also on this host: b:1 \(of me, 1 rank of "
         rf"train.py, pid 1, {age}\), a:1 \(of x, 1 rank of train.py, pid 4, {age}\)",
-        note,
+        chosen,
     )
-    job, notes = job_choice.select_job(JOBS, "a:1")
-    assert job.key == "a:1" and ", named by --job; also on this host: " in notes[0]
+    job, chosen = job_choice.select_job(JOBS, "a:1")
+    assert job.key == "a:1" and ", named by --job; also on this host: " in chosen
     assert job_choice.select_job(JOBS, "10")[0].key == "a:10"
-    assert job_choice.select_job(JOBS[:1]) == (JOBS[0], [])
+    assert job_choice.select_job(JOBS[:1]) == (JOBS[0], "")
     alike = [Job("a", [found(1, 0)], 9.0), Job("a", [found(2, 0), found(3, 1)], 5.0)]
     assert job_choice.select_job(alike, "a")[0] is alike[1], (
         "a process that only borrows the name is alone"
@@ -223,6 +222,22 @@ def test_which_job_is_shown() -> None:
     assert error.value.help.startswith("Running here: b:1 (of me, 1 rank of train.py, pid 1,")
     with pytest.raises(NoRanksFound, match="no rank processes found"):
         job_choice.select_job([], "a")
+
+
+def test_which_zombie_was_which_rank() -> None:
+    """Ranks 0, 2 and 3 of six live; the launcher has other dead children too."""
+    ranks = [found(10 + n, n, started=100.0 + n) for n in (0, 2, 3)]
+    gone = [1, 4, 5]
+    match = lost_ranks.match
+    assert match(gone, ranks, [(101.0, 7), (104.0, 8), (105.0, 9)]) == {1: 7, 4: 8, 5: 9}
+    older, later = (50.0, 5), (900.0, 6)
+    assert match(gone, ranks, [older, (101.0, 7)]) == {1: 7}
+    assert match(gone, ranks, [older, (101.0, 7), later]) == {1: 7}, "as many, and not they"
+    every = [older, (101.0, 7), (104.0, 8), (105.0, 9), later]
+    assert match(gone, ranks, every) == {1: 7, 4: 8, 5: 9}
+    assert match(gone, ranks, [(100.5, 6), (101.0, 7)]) == {}, "two, and one rank is missing"
+    assert match([1], ranks, [(99.0, 4)]) == {1: 4}, "started in another order"
+    assert match([1], ranks, []) == {}
 
 
 def test_which_ranks_are_expected_on_a_host() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from hangdoctor.errors import NoRanksFound, UsageError
 from hangdoctor.readers import job_choice, job_process, job_words
 from hangdoctor.readers.discover import Found, Job
 from tests.support.stage import wait_until
@@ -126,3 +127,34 @@ def test_any_process_of_a_job_names_it() -> None:
             assert job_choice.select_job(named, str(number))[0] is named[0]
         finally:
             os.killpg(top.pid, 9)
+
+
+def test_the_script_of_one_job_names_it() -> None:
+    pipe = job("torchrun:a", 1.0, argv=["python", "-u", "/home/me/pipe.py", "--steps", "3"])
+    module = job("torchrun:b", 2.0, argv=["python", "-m", "pkg.train"])
+    here = [pipe, module]
+    for wanted in ("pipe.py", "pipe", "/home/me/pipe.py"):
+        assert job_choice.select_job(here, wanted)[0] is pipe
+        assert job_choice.named(here, wanted) == [pipe]
+        assert job_choice.key_of(wanted, here) == "torchrun:a"
+        assert job_process.is_meant(pipe, wanted) and not job_process.is_meant(module, wanted)
+    for wanted in ("pkg.train", "train", "train.py"):
+        assert job_choice.select_job(here, wanted)[0] is module
+    with pytest.raises(NoRanksFound, match=r"no job 'pip\.py'"):
+        job_choice.select_job(here, "pip.py")
+    assert job_choice.key_of("later.py", here) == "later.py", "it may not have begun"
+
+
+def test_a_name_comes_before_a_script_and_a_script_of_several_names_none() -> None:
+    first, second = job("torchrun:a", 1.0), job("torchrun:b", 2.0)
+    named = job("torchrun:a.py", 3.0, argv=["python", "other.py"])
+    assert job_choice.named([first, named], "a.py") == [named]
+    asks = (
+        lambda: job_choice.select_job([first, second], "a.py"),
+        lambda: job_choice.named([first, second], "a.py"),
+        lambda: job_choice.key_of("a.py", [first, second]),
+    )
+    for ask in asks:
+        with pytest.raises(UsageError, match=r"2 jobs run a\.py: a .*, b .*") as said:
+            ask()
+        assert "--job KEY" in said.value.help

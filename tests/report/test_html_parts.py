@@ -231,6 +231,9 @@ def test_calls_of_one_rank_alone_and_of_none(tmp_path: Path) -> None:
         and "no further call" in shown
         and "No other traced rank" in shown
     )
+    diagnosis.calls.peer = CallsOf(1, ["called b"])
+    apart = as_bytes(capture, diagnosis, folder).decode()
+    assert "It slept.</div>" in apart[apart.index('<section id="calls"') :], "why not compared"
     assert "Still in, without a call for 31 s" in shown and "&lt;lambda&gt; (a.py:2)" in shown
 
 

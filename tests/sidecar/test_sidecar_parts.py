@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hangdoctor.errors import BadInput, BundleError, CollectorError, UsageError
+from hangdoctor.cli.unused_folder import unless_used
+from hangdoctor.errors import BadInput, BundleError, CollectorError, LauncherError, UsageError
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job, RankLine
 from hangdoctor.sidecar import actions
@@ -25,6 +26,7 @@ from hangdoctor.storage import bundle
 from hangdoctor.storage.incidents import Incident, Incidents
 from hangdoctor.transport import address, keys
 from hangdoctor.transport.spool import Spool
+from tests.support.stage import hangdoctor
 
 
 def diagnosis(summary: str = "Rank 3 is stopped.", confidence: float = 0.9) -> Diagnosis:
@@ -372,3 +374,28 @@ def test_wrong_configurations_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=words):
             config(tmp_path, text)
+
+
+def test_a_port_that_is_taken_leaves_no_folder(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        web = ("--web", f"127.0.0.1:{other.getsockname()[1]}")
+        sidecar = ("sidecar", "--local", "--job", "not-there", "--folder", str(tmp_path / "a"))
+        for verb in (sidecar, ("collect", "--folder", str(tmp_path / "b"))):
+            refused = hangdoctor(*verb, *web, cwd=tmp_path, code=1).stderr
+            assert "cannot listen on" in refused and "Choose another port" in refused
+            assert "Traceback" not in refused
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_there_or_has_something_to_show_stays(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    (old / "keys").mkdir(parents=True)
+    with pytest.raises(CollectorError), unless_used(old):
+        raise CollectorError("port taken")
+    with pytest.raises(LauncherError), unless_used(new) as use:
+        (new / "logs").mkdir(parents=True)
+        use.kept = True
+        raise LauncherError("see the agents' logs")
+    assert old.is_dir() and new.is_dir()

@@ -1,32 +1,57 @@
-"""`mpiexec` as tests start it: by itself on this host, as any user, with as many ranks as they want."""
+"""The `mpiexec` programs of this machine: Debian's MPICH (scripts/setup-slurm), and Open MPI, the
+system's or the one that scripts/setup-frameworks puts beside .venv.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from pathlib import Path
 
-# Hydra: no scheduler and no ssh. Open MPI 4 and 5 (PRTE): the same, as root too, beyond the processors.
-ALONE = {
-    "HYDRA_BOOTSTRAP": "fork",
-    "HYDRA_RMK": "user",
+ROOT = Path(__file__).parents[2]
+_BESIDE = ROOT / ".frameworks" / "openmpi" / "bin"
+# Open MPI refuses root, and more ranks than cores, unless it is asked.
+AS_ANYONE = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_ras": "^slurm",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_ras": "^slurm",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
 }
-_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM", "PMI", "OMPI_", "PALS")
+# As a batch script has it on one node of a real cluster (Slurm 22.05, `sbatch -N1 -n2`).
+ALLOCATION = {
+    "SLURM_JOB_ID": "77",
+    "SLURM_JOBID": "77",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_NNODES": "1",
+    "SLURM_NTASKS": "2",
+    "SLURM_NPROCS": "2",
+    "SLURM_TASKS_PER_NODE": "2",
+    "SLURM_JOB_NODELIST": os.uname().nodename,
+    "SLURM_NODELIST": os.uname().nodename,
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_GTIDS": "0",
+}
 
 
-def clean_environ() -> dict[str, str]:
-    """This environment without what the test itself was started by."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(_LAUNCHERS)}
+def kinds() -> dict[str, list[str]]:
+    """{"hydra" or "openmpi": the command that starts ranks on this machine alone}, as far as it is
+    there.
+    """
+    found: dict[str, list[str]] = {}
+    for name in ("mpiexec.hydra", "mpiexec.openmpi", "mpiexec", str(_BESIDE / "mpiexec")):
+        path = shutil.which(name)
+        kind = _kind(path) if path else ""
+        if path and kind and kind not in found:
+            # Within the variables of an allocation Hydra would ask srun for its nodes.
+            found[kind] = [path, *(["-launcher", "fork"] if kind == "hydra" else [])]
+    return found
 
 
-def programs() -> list[str]:
-    """Each mpiexec of this machine once: Hydra's, Open MPI's."""
-    found = [shutil.which(name) for name in ("mpiexec.hydra", "mpiexec.openmpi", "mpiexec")]
-    return list({os.path.realpath(path): path for path in found if path is not None}.values())
+def _kind(path: str) -> str:
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30).stdout
+    if "HYDRA" in told:
+        return "hydra"
+    return "openmpi" if "Open MPI" in told or "OpenRTE" in told else ""

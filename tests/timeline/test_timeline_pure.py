@@ -421,6 +421,8 @@ def test_calls_nest_and_those_that_never_returned_stay_open() -> None:
         ("load", 1, 4, 5),
         ("helper", 1, 6, None),
     ]
+    raised = [s.facts.get("left by") for s in tracks["calls, MainThread"]]
+    assert raised == [None, None, None, "an exception", None]
     assert [(s.name, s.depth, s.end) for s in tracks["calls, Loader"]] == [
         ("main", 0, -1),
         ("load", 1, -1),

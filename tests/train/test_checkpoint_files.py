@@ -119,7 +119,9 @@ def test_prune_removes_what_a_killed_save_left(tmp_path) -> None:
     make(tmp_path, 1)
     (tmp_path / "global_step2.partial").mkdir()
     files.prune(tmp_path, 0)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["global_step1", "latest"]
+    names = ["global_step1", "latest", "latest_checkpointed_iteration.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    assert (tmp_path / names[2]).read_text() == "1", "as Megatron writes it"
 
 
 class FakeEngine:

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.support.trainer_ranks import ROOT
 torch = pytest.importorskip("torch")
 
 from hangdoctor.train import session  # noqa: E402
-from hangdoctor.train.config import Config, load_config  # noqa: E402
+from hangdoctor.train.config import Config, DataConfig, load_config  # noqa: E402
 from hangdoctor.train.data.indexed import IndexedDataset, IndexedWriter, write_documents  # noqa: E402
 from hangdoctor.train.data.loader import MicroBatches, token_batches  # noqa: E402
 from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
@@ -167,7 +168,7 @@ def test_splits_do_not_overlap() -> None:
 
 def test_a_blend_that_is_none_is_refused(tmp_path) -> None:
     with pytest.raises(ConfigError, match="WEIGHT PREFIX"):
-        build_samples("0.5 a 0.5", "1,0,0", 0, 8, 1)
+        build_samples(DataConfig(path="0.5 a 0.5", split="1,0,0"), 0, 8, 1)
 
 
 def keys(order: MicroBatches, count: int) -> list[list[tuple[int, int]]]:
@@ -278,7 +279,9 @@ def test_a_vocabulary_with_gaps_has_room_for_its_last_token(tmp_path) -> None:
 def test_a_vocabulary_alone_is_refused_with_what_to_do(text, tmp_path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "gpt2-vocab.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"gpt2-vocab.json is no tokenizer.json .*save\("):
+    with pytest.raises(
+        ConfigError, match=r"gpt2-vocab.json is no tokenizer.json .*--data.merge_file"
+    ):
         load_tokenizer(str(tmp_path / "gpt2-vocab.json"))
 
 
@@ -297,3 +300,63 @@ def test_two_tokenizers_of_one_name_do_not_share_prepared_text(tmp_path, monkeyp
             IndexedDataset(prepared_standard_library(str(tmp_path / "cache"), path))[0].tolist()
         )
     assert found == [[2, 3, 1], [3, 2, 1]]
+
+
+def gpt2_files(folder) -> tuple[str, str]:
+    """A vocabulary and merges as GPT-2's are written, of a small text."""
+    tokenizers = pytest.importorskip("tokenizers")
+    trainer = tokenizers.ByteLevelBPETokenizer()
+    trainer.train_from_iterator(
+        ["def one(two):\n    return two + 1\n"] * 20,
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        show_progress=False,
+    )
+    folder.mkdir(exist_ok=True)
+    vocab, merges = trainer.save_model(str(folder), "gpt2")
+    return vocab, merges
+
+
+def test_gpt2_by_its_vocabulary_and_merges(tmp_path) -> None:
+    vocab, merges = gpt2_files(tmp_path)
+    flags = ["--data.vocab_file", vocab, "--data.merge_file", merges]
+    tokenizer = load_tokenizer(load_config(flags).data.tokenizer)
+    text = "def two(one): return 'zwei ü'\n"
+    tokens = tokenizer.encode(text)
+    assert tokenizer.decode(tokens) == text and len(tokens) < len(text.encode())
+    assert tokenizer.end == 0 and tokenizer.vocab_size == len(json.loads(Path(vocab).read_text()))
+
+
+def test_gpt2_prepared_by_its_two_files(tmp_path) -> None:
+    from hangdoctor.train.data.prepare import main
+
+    vocab, merges = gpt2_files(tmp_path)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "def two"}) + "\n")
+    words = f"--input {tmp_path}/a.jsonl --output {tmp_path}/d --workers 1".split()
+    assert main([*words, "--vocab-file", vocab, "--merge-file", merges]) == 0
+    tokenizer = load_tokenizer(f"{vocab}:{merges}")
+    assert IndexedDataset(str(tmp_path / "d"))[0].tolist() == [*tokenizer.encode("def two"), 0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--data.vocab_file v.json", "belong together"),
+        ("--data.merge_file m.txt", "belong together"),
+        ("--data.vocab_file v --data.merge_file m --data.tokenizer t.json", "give one of the two"),
+    ],
+)
+def test_half_a_tokenizer_is_refused(flags, says) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_config(flags.split())
+
+
+def test_files_that_are_no_bpe_are_refused(tmp_path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "v.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"--data.merge_file: no file"):
+        load_tokenizer(f"{tmp_path}/v.json:{tmp_path}/m.txt")
+    (tmp_path / "m.txt").write_text("no merges\n")
+    (tmp_path / "v.json").write_text("[1]")
+    with pytest.raises(ConfigError, match="are no BPE"):
+        load_tokenizer(f"{tmp_path}/v.json:{tmp_path}/m.txt")

@@ -6,19 +6,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+from torch.nn import functional as F  # noqa: E402
+
 pytest.importorskip("deepspeed")
 
 from benchmarks.trainer_parity import reference  # noqa: E402
 from hangdoctor.train import deepspeed_guards  # noqa: E402
 from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.data.indexed import write_documents  # noqa: E402
 from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
 from hangdoctor.train.data.samples import build_samples  # noqa: E402
+from hangdoctor.train.generate import generate, load_model  # noqa: E402
 from hangdoctor.train.kernels.registry import choose  # noqa: E402
-from hangdoctor.train.model.context import ModelContext  # noqa: E402
+from hangdoctor.train.model.context import ModelContext, padded_vocab  # noqa: E402
 from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
+from hangdoctor.train.model.whole import WholeModel, whole_context  # noqa: E402
 from hangdoctor.train.random_state import RandomState  # noqa: E402
 from hangdoctor.train.topology import TensorGroup  # noqa: E402
 from tests.support.trainer_ranks import SMALL, metrics, observed, run_cases  # noqa: E402
@@ -36,6 +42,10 @@ COMMON = [
     "4",
     "--optimizer.lr",
     "5e-3",
+    "--log.num_zeros",
+    "true",
+    "--log.params_norm",
+    "true",
 ]
 # Models that the reference follows; a case is a model, sizes and the rest.
 MODELS = {
@@ -59,6 +69,17 @@ CASES = {
     "deep_1x4x1_evaluated": "--parallel.pp 4 --evaluate.interval 2 --evaluate.iterations 1",
     "gpt_2x1x2_reference_kernels": "--parallel.tp 2 --kernels reference",
 }
+# Documents of 3 to 12 tokens that do not see each other: the reference knows none, so that these are
+# held against each other, and the first loss against the model in one process.
+PACKED = {
+    "packed_2x2x1_sequence": "--parallel.tp 2 --parallel.pp 2 --parallel.sequence_parallel true",
+    "packed_2x1x2_ulysses": "--parallel.tp 2 --parallel.ulysses true",
+    "packed_1x4x1_recompute": "--parallel.pp 4 --model.recompute true",
+}
+PACKED_FLAGS = (
+    "--model.layers 4 --model.position rope --data.reset_position_ids true --data.reset_attention_mask true"
+    " --data.eod_mask_loss true"
+).split()
 
 
 def flags_of(name: str) -> list[str]:
@@ -90,10 +111,8 @@ def expected(tmp_path_factory) -> dict[str, list[dict[str, float]]]:
     for name, flags in MODELS.items():
         config = load_config([*COMMON, *flags])
         weights = start_weights(config, tmp_path_factory.mktemp("start") / name)
-        prefix = prepared_standard_library("", "byte")
-        samples = build_samples(
-            prefix, config.data.split, 0, config.model.seq_length, config.train.seed
-        )
+        config.data.path = prepared_standard_library("", "byte")
+        samples = build_samples(config.data, 0, config.model.seq_length, config.train.seed)
         made[name] = reference.train(config.as_dict(), weights, samples)
     return made
 
@@ -101,8 +120,52 @@ def expected(tmp_path_factory) -> dict[str, list[dict[str, float]]]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("parity")
-    run_cases(4, {name: flags_of(name) for name in CASES}, folder, timeout=200)
+    cases = {name: flags_of(name) for name in CASES}
+    end = ["--evaluate.interval", str(ITERATIONS), "--evaluate.iterations", "1"]
+    cases["modern_2x2x1"] += [*end, "--checkpoint.dir", str(folder / "saved")]
+    rng = np.random.default_rng(3)
+    documents = [[*rng.integers(0, 256, n), 256] for n in rng.integers(3, 12, 500)]
+    write_documents(str(folder / "packed"), documents, 257)
+    packed = [*COMMON, *PACKED_FLAGS, "--data.path", str(folder / "packed")]
+    cases |= {name: [*packed, *flags.split()] for name, flags in PACKED.items()}
+    run_cases(4, cases, folder, timeout=200)
     return folder
+
+
+def test_a_checkpoint_of_slices_and_stages_is_the_model_in_one_process(trained) -> None:
+    model, _ = load_model(trained / "saved" / f"global_step{ITERATIONS}")
+    config = model.context.config
+    config.data.path = prepared_standard_library("", "byte")
+    samples = build_samples(config.data, 1, config.model.seq_length, config.train.seed)
+    tokens = torch.from_numpy(np.stack([samples[i] for i in range(8)]))
+    logits = model(tokens[:, :-1]).detach()
+    loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    log = (trained / "logs" / "rank0.log").read_text()
+    said = log.partition(f"validation loss at iteration {ITERATIONS} | lm loss value: ")[2]
+    assert float(said.split()[0]) == pytest.approx(float(loss), rel=1e-5)
+    asked = [*range(65, 75)]
+    greedy = list(generate(model, asked, 12))
+    assert greedy == list(generate(model, asked, 12)) == list(generate(model, asked, 12, 1.0, 1))
+    assert greedy[0] == int(model(torch.tensor([asked]))[0, -1].argmax())
+    drawn = [list(generate(model, asked, 40, 1.5, seed=seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_documents_go_through_stages_and_slices(trained) -> None:
+    config = load_config([*COMMON, *PACKED_FLAGS, "--data.path", str(trained / "packed")])
+    model = WholeModel(whole_context(config, 257, 256, torch.device("cpu")))
+    samples = build_samples(config.data, 0, config.model.seq_length, config.train.seed)
+    tokens = torch.from_numpy(np.stack([samples[i] for i in range(4)]))
+    read, labels = tokens[:, :-1], tokens[:, 1:]
+    losses = F.cross_entropy(model(read).flatten(0, 1), labels.flatten(), reduction="none")
+    kept = (read != 256).float()
+    # Each micro-batch of one sample is a mean of its own.
+    first = (losses.view_as(kept) * kept).sum(1) / kept.sum(1)
+    found = {name: [line["loss"] for line in metrics(trained, name)] for name in PACKED}
+    for losses_of_one in found.values():
+        assert losses_of_one[0] == pytest.approx(float(first.detach().mean()), rel=1e-5)
+        assert losses_of_one == pytest.approx(found["packed_1x4x1_recompute"], rel=1e-5)
+        assert losses_of_one[-1] < losses_of_one[0]
 
 
 @pytest.mark.parametrize("name", list(CASES))
@@ -116,6 +179,26 @@ def test_loss_and_gradient_norm_are_those_of_the_reference(name, trained, expect
         assert abs(g["loss"] - w["loss"]) <= limit * max(1.0, w["loss"])
         assert abs(g["grad_norm"] - w["grad_norm"]) <= limit * max(1.0, w["grad_norm"])
     assert want[-1]["loss"] < want[0]["loss"] - 0.05  # the comparison is of a model that learns
+
+
+def test_zeros_and_the_norm_of_all_weights_are_those_of_the_whole_model(trained) -> None:
+    """Every weight counts once, whatever holds it twice; zeros are the rows of the padding, which
+    depends on tp: no token has them.
+    """
+    norms = {}
+    for name in CASES:
+        model, sizes = name.split("_")[:2]
+        if model != "gpt":
+            continue
+        rows = padded_vocab(257, 128, int(sizes[0]))
+        lines = metrics(trained, name)
+        padding = (rows - 257) * 32
+        for line in lines:  # a gradient or two may come out as zero by chance
+            assert padding <= line["num_zeros"] <= padding + 5, name
+        norms[name] = (rows, [line["params_norm"] for line in lines])
+    for rows, found in norms.values():
+        first = next(n for r, n in norms.values() if r == rows)
+        assert found == pytest.approx(first, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if "2x2x1" in n and not n.startswith("modern")])

@@ -65,16 +65,29 @@ def test_a_hang_is_one_incident_on_top_of_the_page(browser: Any, quiet: LiveJob)
             lambda: n1.beat() and n2.beat() and text(browser, "sentence") == SAYS, "the verdict"
         )
         assert text(browser, "pill") == "HANG" and text(browser, "since").startswith("since ")
-        assert "UTC" in text(browser, "since") and ADVICE in text(browser, "do")
+        since, _, captured = text(browser, "since").partition(" · ")
+        assert "UTC (" in since and ADVICE in text(browser, "do")
+        assert captured.startswith("verdict of ") and captured.endswith(" of then")
+        heads = browser.find_elements("css selector", "#standing th")
+        assert [head.text for head in heads if head.is_displayed()][-1] == "blocks"
         history = browser.find_elements("css selector", "#history a")
         assert [a.text for a in history[:1]] == ["Open the report"] and len(history) == 4
         listed = browser.find_elements("css selector", "#incidents li")
         assert len(listed) == 2 and "captured 3 times" in listed[0].text
+        wait_until(
+            lambda: n1.beat() and n2.beat() and "waiting since" in text(browser, "axis-summary"),
+            "the axis does not pass over it",
+        )
         legend = " ".join(text(browser, "legend").split())
         assert legend == "◆ 1 culprit 7 waiting in an operation" and can_capture(browser)
         [first, *_] = browser.find_elements("css selector", "#arrange option")
         assert first.get_attribute("value") == "layout"
         filtered(browser)
+        n1.report([waiting(r, 30.0) for r in range(4)])
+        n2.report([waiting(r, 30.0) for r in range(4, 8)])
+        wait_until(
+            lambda: n1.beat() and n2.beat() and not heads[-1].is_displayed(), "no rank is to blame"
+        )
         n1.report([waiting(r, 0.0) for r in range(4)])
         n2.report([waiting(r, 0.0) for r in range(4, 8)])
         wait_until(lambda: n1.beat() and n2.beat() and text(browser, "pill") != "HANG", "they move")

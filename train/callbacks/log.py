@@ -75,6 +75,7 @@ def log_line(trainer: Trainer, step: Step, window: Window, rates: dict[str, floa
         f"lm loss: {window.mean_loss:.6E}",
         f"loss scale: {step.loss_scale:.1f}",
         f"grad norm: {step.grad_norm:.3f}",
+        *extras(step),
         f"number of skipped iterations: {window.skipped:3d}",
         f"number of nan iterations: {window.nan:3d}",
         f"samples per second: {rates['samples_per_second']:.3f}",
@@ -83,6 +84,16 @@ def log_line(trainer: Trainer, step: Step, window: Window, rates: dict[str, floa
     if "mfu" in rates:
         parts.append(f"MFU: {100 * rates['mfu']:.1f}%")
     return " | ".join(parts) + " |"
+
+
+def extras(step: Step) -> list[str]:
+    """What the step has beside the usual, in Megatron's words."""
+    forms = {
+        "num zeros": "num zeros: {:.1f}",
+        "params norm": "params norm: {:.3f}",
+        "memory MB": "peak memory (MB): {:.0f}",
+    }
+    return [form.format(step.extra[name]) for name, form in forms.items() if name in step.extra]
 
 
 def timers_line(timers: dict[str, float], iterations: int) -> str:

@@ -29,6 +29,7 @@ class Metrics(Callback):
             "loss_scale": step.loss_scale,
             "skipped": step.skipped,
             "seconds": step.seconds,
+            **{name.replace(" ", "_"): value for name, value in step.extra.items()},
         }
         self.file.write(json.dumps(line) + "\n")
         self.file.flush()

@@ -1,10 +1,12 @@
-"""SIGTERM and SIGUSR1 (a scheduler's warning) on any rank, or enough iterations: all ranks leave
-together.
+"""SIGTERM and SIGUSR1 (a scheduler's warning) on any rank, enough iterations or minutes, or the file
+that ends a training: all ranks leave together.
 """
 
 from __future__ import annotations
 
 import signal
+import time
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,16 +18,20 @@ from ..train_state import Step
 
 
 class Signals(Callback):
-    """Ends the training cleanly after a signal, or after as many steps as this run may do."""
+    """Ends the training cleanly after a signal, or after as many steps as this run may do.
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    `rank` 0 alone looks for the file: a thousand ranks would ask a shared file system.
+    """
+
+    def __init__(self, device: torch.device, rank: int) -> None:
+        self.device, self.rank = device, rank
         self.received = 0
         self._before: dict[int, Any] = {}
         self._steps = 0
 
     def on_start(self, trainer: Trainer) -> None:
-        """Take SIGTERM and SIGUSR1 over."""
+        """Take SIGTERM and SIGUSR1 over; the minutes count from here."""
+        self._start = time.monotonic()
         for number in (signal.SIGTERM, signal.SIGUSR1):
             self._before[number] = signal.signal(number, self._receive)
 
@@ -42,10 +48,24 @@ class Signals(Callback):
             trainer.stop = f"{limit} iterations of this run are done"
         if trainer.state.iteration % trainer.config.train.signal_interval:
             return
-        worst = torch.tensor([float(self.received)], device=self.device)
-        dist.all_reduce(worst, op=dist.ReduceOp.MAX)  # a signal may reach one rank only
-        if worst.item():
-            trainer.stop = f"{signal.Signals(int(worst.item())).name} received"
+        self._ask_all(trainer)
+
+    def _ask_all(self, trainer: Trainer) -> None:
+        """What one rank has seen counts for all: a signal may reach one rank only, clocks differ."""
+        t = trainer.config.train
+        minutes = (time.monotonic() - self._start) / 60
+        too_late = bool(t.exit_minutes) and minutes >= t.exit_minutes
+        killed = self.rank == 0 and bool(t.kill_switch) and Path(t.kill_switch).exists()
+        seen = [float(self.received), float(too_late), float(killed)]
+        worst = torch.tensor(seen, device=self.device)
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+        number, too_late, killed = (int(value) for value in worst.tolist())
+        if killed:
+            trainer.stop = f"{t.kill_switch} is there (--train.kill_switch)"
+        if too_late:
+            trainer.stop = f"{t.exit_minutes:g} minutes of this run are over"
+        if number:
+            trainer.stop = f"{signal.Signals(number).name} received"
 
     def on_end(self, trainer: Trainer) -> None:
         """Give the signals back to who had them."""

@@ -44,6 +44,9 @@ class Tensorboard(Callback):
             "iteration-time/iteration-time": step.seconds,
             "throughput/tflops": throughput(config, self.vocab, window)["tflops"],
         }
+        for name, value in step.extra.items():
+            title = name.replace(" ", "-")
+            values[f"{title}/{title}"] = value
         for name, value in values.items():
             self.add(trainer, name, value)
         if trainer.state.iteration % config.log.interval == 0:

@@ -1,5 +1,5 @@
 """What is on disk: `global_stepN` folders, each with a `complete.json` that lists its files, and
-`latest`.
+`latest`; beside it `latest_checkpointed_iteration.txt`, which is written for others and never read.
 
 A save goes to `global_stepN.partial`. Every rank leaves a marker with the sizes of its files there;
 when all markers are in, rank 0 writes `complete.json` and renames the folder. A folder without it,
@@ -19,6 +19,7 @@ from typing import Any
 
 MANIFEST = "complete.json"
 PARTIAL = ".partial"
+MEGATRON_LATEST = "latest_checkpointed_iteration.txt"
 _STEP = re.compile(r"^global_step(\d+)$")
 
 
@@ -75,6 +76,9 @@ def commit(folder: Path, meta: dict[str, Any]) -> Path:
     folder.rename(final)
     sync_folder(final.parent)
     write_durably(final.parent / "latest", final.name)
+    match = _STEP.match(final.name)
+    if match:  # where Megatron's tools, and scripts written for it, look
+        write_durably(final.parent / MEGATRON_LATEST, match[1])
     return final
 
 

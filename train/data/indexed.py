@@ -31,8 +31,6 @@ def smallest_dtype(vocab_size: int) -> type:
 class IndexedDataset:
     """Read-only, memory-mapped: `dataset[i]` is sequence i as an array of tokens.
 
-    `identity` changes when the files are written anew.
-
     Raises:
         ConfigError: a file is missing, is not of this format, or the two do not belong together.
     """
@@ -57,8 +55,6 @@ class IndexedDataset:
                 f"{idx}: version {version}, dtype code {code}; known are version 1 and codes {sorted(DTYPES)}"
             )
         self.dtype = np.dtype(DTYPES[code])
-        status = idx.stat()
-        self.identity = f"{idx.name} of {status.st_size} bytes, {status.st_mtime_ns}"
         self._read(idx, binary, sequences, documents)
 
     def _read(self, idx: Path, binary: Path, sequences: int, documents: int) -> None:

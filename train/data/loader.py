@@ -94,13 +94,18 @@ def _end_workers(batches: Any) -> None:
 class ShardedBatches:
     """Iterator of (tokens, (labels, mask)) on one rank.
 
-    The first rank of a tensor group loads and broadcasts; `source` is None on the others.
+    The first rank of a tensor group loads and broadcasts; `source` is None on the others. What
+    follows the token `masked` counts for no loss.
     """
 
     def __init__(
-        self, source: Iterator[torch.Tensor] | None, topology: Topology, shape: tuple[int, int]
+        self,
+        source: Iterator[torch.Tensor] | None,
+        topology: Topology,
+        shape: tuple[int, int],
+        masked: int,
     ) -> None:
-        self.source, self.topology, self.shape = source, topology, shape
+        self.source, self.topology, self.shape, self.masked = source, topology, shape, masked
 
     def __iter__(self) -> ShardedBatches:
         return self
@@ -113,15 +118,21 @@ class ShardedBatches:
             tokens = torch.empty(self.shape, dtype=torch.int64, device=self.topology.device)
         if tp.size > 1 and not faults.point("batch", tensor=tokens, group=tp.group, ranks=tp.ranks):
             dist.broadcast(tokens, src=tp.ranks[0], group=tp.group)
-        labels = tokens[:, 1:].contiguous()
-        return tokens[:, :-1].contiguous(), (labels, torch.ones_like(labels, dtype=torch.float32))
+        read, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        return read, (labels, (read != self.masked).to(torch.float32))
 
 
 def rank_batches(
-    samples: Any, order: MicroBatches, topology: Topology, workers: int, seq_length: int
+    samples: Any,
+    order: MicroBatches,
+    topology: Topology,
+    workers: int,
+    *,
+    seq_length: int,
+    masked: int = -1,
 ) -> ShardedBatches | None:
     """The rank's iterator, or None on a stage in the middle."""
     if not topology.feeds_data:
         return None
     source = token_batches(samples, order, workers) if topology.tensor.rank == 0 else None
-    return ShardedBatches(source, topology, (order.micro, seq_length + 1))
+    return ShardedBatches(source, topology, (order.micro, seq_length + 1), masked)

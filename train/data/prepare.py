@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..config import bpe_name
 from ..options import ConfigError
 from .indexed import IndexedWriter, smallest_dtype
 from .tokenizer import Tokenizer, load_tokenizer
@@ -129,9 +130,10 @@ def _cache_name(tokenizer: str) -> str:
     """By content: most of these files are called tokenizer.json."""
     if tokenizer == "byte":
         return tokenizer
-    load_tokenizer(tokenizer)  # says what is wrong with the file
-    path = Path(tokenizer)
-    return f"{path.stem}-{zlib.crc32(path.read_bytes()):08x}"
+    load_tokenizer(tokenizer)  # says what is wrong with the files
+    paths = [Path(name) for name in tokenizer.split(":")] if ":" in tokenizer else [Path(tokenizer)]
+    content = b"".join(path.read_bytes() for path in paths)
+    return f"{paths[0].stem}-{zlib.crc32(content):08x}"
 
 
 def prepared_standard_library(cache: str, tokenizer: str) -> str:
@@ -160,6 +162,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--tokenizer", default="byte", help="byte, or a tokenizers JSON file (default: byte)"
     )
+    parser.add_argument("--vocab-file", default="", help="vocabulary of GPT-2's BPE")
+    parser.add_argument("--merge-file", default="", help="merges of GPT-2's BPE")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)"
     )
@@ -168,11 +172,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     try:
+        tokenizer = bpe_name(options.tokenizer, options.vocab_file, options.merge_file)
         files = standard_library() if options.input == ["stdlib"] else _files(options.input)
         tokens = prepare(
             documents(files, options.key),
             options.output,
-            options.tokenizer,
+            tokenizer,
             options.workers,
             progress=True,
         )

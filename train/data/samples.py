@@ -11,24 +11,26 @@ from __future__ import annotations
 from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ..config import DataConfig
 from ..options import ConfigError
 from .indexed import IndexedDataset
-from .sample_orders import STORED_FROM, Order, OrderStore
+from .orders import Order, OrderFolder, make_order
 
 
 class Samples:
-    """`samples[i]`: int64 [seq_length + 1]; i has no end.
-
-    `cache`: the folder for stored orders of samples; none are stored without it.
+    """`samples[i]`: int64 [seq_length + 1]; i has no end. Orders are in memory, but where `orders`
+    says and there is much to be ordered.
 
     Raises:
         ConfigError: the documents do not hold one whole sample.
     """
 
-    _KEPT = 2  # epochs in memory: loaders that prefetch across a boundary need both
+    _KEPT = 2  # epochs at hand: loaders that prefetch across a boundary need both
+    _STORED_FROM = 500_000  # numbers in an order: fewer are made in 0.1 s and take 8 MB
 
     def __init__(
         self,
@@ -36,51 +38,60 @@ class Samples:
         documents: range,
         seq_length: int,
         seed: int,
-        *,
-        cache: Path | None = None,
+        orders: OrderFolder | None = None,
     ) -> None:
         self.dataset, self.seq_length, self.seed = dataset, seq_length, seed
-        first = int(dataset.documents[documents.start])
-        last = int(dataset.documents[documents.stop]) if len(documents) else first
-        self._sequences = range(first, last)
-        tokens = int(dataset.lengths[first:last].sum(dtype=np.int64))
-        self.per_epoch = (tokens - 1) // seq_length
+        self._first = int(dataset.documents[documents.start])
+        last = int(dataset.documents[documents.stop]) if len(documents) else self._first
+        self._lengths = dataset.lengths[self._first : last]
+        self._tokens = int(self._lengths.sum(dtype=np.int64))
+        self.per_epoch = (self._tokens - 1) // seq_length
         if self.per_epoch < 1:
             raise ConfigError(
-                f"{dataset.prefix}: documents {documents.start} to {documents.stop} have {tokens} tokens, and one sample "
+                f"{dataset.prefix}: documents {documents.start} to {documents.stop} have {self._tokens} tokens, and one sample "
                 f"needs --model.seq_length + 1 = {seq_length + 1}: use more text or another --data.split"
             )
-        self._epochs: OrderedDict[int, Order] = OrderedDict()
-        self._store: OrderStore | None = None
-        if cache is not None and last - first >= STORED_FROM:
-            what = f"{dataset.identity} sequences {first}-{last} length {seq_length} seed {seed}"
-            self._store = OrderStore(cache, what)
+        is_large = len(self._lengths) + self.per_epoch >= self._STORED_FROM
+        self._stored = orders if is_large else None
+        self._orders: OrderedDict[int, Order] = OrderedDict()
 
-    def _epoch(self, number: int) -> Order:
-        if number not in self._epochs:
-            if self._store is None:
-                self._epochs[number] = self._draw(number)
-            else:
-                self._epochs[number] = self._store.order(number, lambda: self._draw(number))
-            while len(self._epochs) > self._KEPT:
-                self._epochs.popitem(last=False)
-        return self._epochs[number]
+    def order(self, number: int) -> Order:
+        """The order of epoch `number`."""
+        if number not in self._orders:
+            self._orders[number] = self._order(number)
+            while len(self._orders) > self._KEPT:
+                self._orders.popitem(last=False)
+        return self._orders[number]
 
-    def _draw(self, number: int) -> Order:
-        rng = np.random.default_rng((self.seed, number))
-        small = np.int32 if self._sequences.stop < 1 << 31 else np.int64
-        order = rng.permutation(np.arange(self._sequences.start, self._sequences.stop, dtype=small))
-        ends = np.cumsum(self.dataset.lengths[order], dtype=np.int64)
-        return Order(order, ends, rng.permutation(self.per_epoch))
+    def _order(self, number: int) -> Order:
+        def make() -> Order:
+            return make_order(self._lengths, self._first, (self.seed, number), self.per_epoch)
+
+        return make() if self._stored is None else self._stored.order(self._key(number), make)
+
+    def _key(self, number: int) -> dict[str, Any]:
+        """All that an order depends on; numpy may draw otherwise in another version."""
+        index = Path(f"{self.dataset.prefix}.idx").stat()
+        return {
+            "index": [index.st_size, index.st_mtime_ns],
+            "first": self._first,
+            "sequences": len(self._lengths),
+            "tokens": self._tokens,
+            "samples": self.per_epoch,
+            "seq_length": self.seq_length,
+            "seed": self.seed,
+            "epoch": number,
+            "numpy": np.__version__,
+        }
 
     def __getitem__(self, i: int) -> np.ndarray:
-        epoch = self._epoch(i // self.per_epoch)
-        start = int(epoch.shuffle[i % self.per_epoch]) * self.seq_length
+        epoch = self.order(i // self.per_epoch)
+        start = int(epoch.samples[i % self.per_epoch]) * self.seq_length
         wanted = self.seq_length + 1
         at = int(np.searchsorted(epoch.ends, start, side="right"))
         pieces: list[np.ndarray] = []
         while wanted:
-            tokens = self.dataset[int(epoch.sequences[at])]
+            tokens = self.dataset[int(epoch.documents[at])]
             skip = len(tokens) - (int(epoch.ends[at]) - start)
             piece = tokens[skip : skip + wanted]
             pieces.append(piece)
@@ -179,18 +190,18 @@ def parse_blend(path: str) -> list[tuple[float, str]]:
 
 
 def build_samples(
-    path: str, split: str, which: int, seq_length: int, seed: int, *, cache: str = ""
+    data: DataConfig, which: int, seq_length: int, seed: int, quiet: bool = False
 ) -> Samples | Blend:
     """The samples of one share (0 train, 1 valid, 2 test) of a data set or a blend.
 
-    Orders of large data sets are stored below `cache`, or beside the data where it is empty.
+    A `quiet` process does not say where orders cannot be stored.
     """
     parts, weights = [], []
-    for j, (weight, prefix) in enumerate(parse_blend(path)):
+    for j, (weight, prefix) in enumerate(parse_blend(data.path)):
         dataset = IndexedDataset(prefix)
-        documents = split_documents(len(dataset.documents) - 1, split)[which]
+        documents = split_documents(len(dataset.documents) - 1, data.split)[which]
+        orders = OrderFolder.beside(data.cache, prefix, quiet)
         own_seed = seed + 7919 * j + 104_729 * which
-        folder = (Path(cache) if cache else Path(prefix).parent) / "sample-orders"
-        parts.append(Samples(dataset, documents, seq_length, own_seed, cache=folder))
+        parts.append(Samples(dataset, documents, seq_length, own_seed, orders=orders))
         weights.append(weight)
     return parts[0] if len(parts) == 1 else Blend(parts, weights)

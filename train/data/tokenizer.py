@@ -37,27 +37,23 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A `tokenizers` JSON file.
+    """A `tokenizers` JSON file, or GPT-2's vocabulary and merges as VOCAB:MERGES.
 
     The end of a document is its <|endoftext|>, </s>, <eos> or [SEP], whichever it has.
     """
 
     def __init__(self, path: str) -> None:
         try:
-            from tokenizers import Tokenizer as Fast
+            import tokenizers
         except ImportError as error:
             raise ConfigError(
                 f"--data.tokenizer {path} needs the package tokenizers: pip install tokenizers"
             ) from error
-        if not Path(path).is_file():
-            raise ConfigError(f"--data.tokenizer: no file {path}; it is 'byte' or a tokenizer.json")
-        try:
-            self._fast: Any = Fast.from_file(path)
-        except Exception as error:  # the library raises nothing narrower
-            raise ConfigError(
-                f"--data.tokenizer {path} is no tokenizer.json ({error}). Of a GPT-2 vocabulary and its merges "
-                "it is made by tokenizers.ByteLevelBPETokenizer(VOCAB, MERGES).save('tokenizer.json')"
-            ) from error
+        vocab, _, merges = path.partition(":")
+        if merges and not Path(path).is_file():
+            self._fast: Any = _of_two(tokenizers, vocab, merges)
+        else:
+            self._fast = _of_one(tokenizers, path)
         self.vocab_size = max(self._fast.get_vocab().values()) + 1  # the numbers may have gaps
         ends = [self._fast.token_to_id(t) for t in ("<|endoftext|>", "</s>", "<eos>", "[SEP]")]
         known = [e for e in ends if e is not None]
@@ -74,6 +70,30 @@ class FileTokenizer:
     def decode(self, tokens: list[int]) -> str:
         """The text of token ids."""
         return str(self._fast.decode(tokens))
+
+
+def _of_one(tokenizers: Any, path: str) -> Any:
+    if not Path(path).is_file():
+        raise ConfigError(f"--data.tokenizer: no file {path}; it is 'byte' or a tokenizer.json")
+    try:
+        return tokenizers.Tokenizer.from_file(path)
+    except Exception as error:  # the library raises nothing narrower
+        raise ConfigError(
+            f"--data.tokenizer {path} is no tokenizer.json ({error}). A GPT-2 vocabulary and its "
+            "merges: --data.vocab_file VOCAB.json --data.merge_file MERGES.txt"
+        ) from error
+
+
+def _of_two(tokenizers: Any, vocab: str, merges: str) -> Any:
+    for flag, path in (("vocab", vocab), ("merge", merges)):
+        if not Path(path).is_file():
+            raise ConfigError(f"--data.{flag}_file: no file {path}")
+    try:
+        return tokenizers.ByteLevelBPETokenizer(vocab, merges)
+    except Exception as error:  # the library raises nothing narrower
+        raise ConfigError(
+            f"--data.vocab_file {vocab} and --data.merge_file {merges} are no BPE ({error})"
+        ) from error
 
 
 def load_tokenizer(name: str) -> Tokenizer:

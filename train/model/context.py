@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+
+import torch
 
 from ..config import Config
 from ..kernels.registry import Kernels
 from ..random_state import RandomState
+from ..tensor_parallel.layers import Start
 from ..topology import TensorGroup
+from .position import Rotary
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class ModelContext:
     kernels: Kernels
     random: RandomState
     vocab: tuple[int, int]  # tokens that exist, rows of the embedding
+    end: int = -1  # the token that ends a document
 
     @property
     def weights(self) -> TensorGroup:
@@ -34,6 +40,23 @@ class ModelContext:
     def ulysses(self) -> TensorGroup:
         """The group that exchanges heads for sequence parts; of one rank without Ulysses."""
         return self.tensor if self.config.parallel.ulysses else TensorGroup()
+
+    @property
+    def needs_documents(self) -> bool:
+        """Whether the input layer must know where documents begin."""
+        data = self.config.data
+        return data.reset_attention_mask or data.reset_position_ids
+
+    @property
+    def layers_need_documents(self) -> bool:
+        """Whether the transformer layers must know it too."""
+        data, position = self.config.data, self.config.model.position
+        return data.reset_attention_mask or (data.reset_position_ids and position == "rope")
+
+    @property
+    def residual_type(self) -> torch.dtype | None:
+        """What the residual stream is kept in; None: as the weights."""
+        return torch.float32 if self.config.model.fp32_residual else None
 
     @property
     def split_sequence(self) -> bool:
@@ -58,6 +81,17 @@ class ModelContext:
             and self.config.train.precision == "fp32"
         )
         return plain and self.weights.size == 1
+
+    def start(self, name: str, std: float | None = None) -> Start:
+        """How the weight `name` begins; by `--model.init_std` where nothing else is said."""
+        m = self.config.model
+        return Start(self.config.train.seed, name, m.init_std if std is None else std)
+
+    @cached_property
+    def rotary(self) -> Rotary:
+        """The tables that all layers share."""
+        m = self.config.model
+        return Rotary(m.hidden_size // m.heads, m.rotary_base)
 
     @property
     def output_std(self) -> float:

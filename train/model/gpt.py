@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..random_state import normal
 from ..tensor_parallel.layers import VocabParallelEmbedding, mark_partial
 from ..tensor_parallel.mappings import (
     copy_to_tensor,
@@ -23,6 +22,7 @@ from ..tensor_parallel.mappings import (
 )
 from ..topology import TensorGroup
 from .context import ModelContext
+from .documents import Stream, documents_of, joined, parts, positions_in
 from .layers import Norm, TransformerLayer
 
 TIED = "word_embedding"
@@ -33,25 +33,20 @@ class WordEmbedding(VocabParallelEmbedding):
 
     def __init__(self, context: ModelContext) -> None:
         c = context.config
-        super().__init__(
-            context.vocab,
-            c.model.hidden_size,
-            context.weights,
-            seed=c.train.seed,
-            name="embedding",
-            std=c.model.init_std,
-        )
+        start = context.start("embedding.weight")
+        super().__init__(context.vocab, c.model.hidden_size, context.weights, start)
         self.context = context
         if c.parallel.ulysses:
             mark_partial(self)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """[batch, sequence] of token ids -> [sequence, batch, hidden]; under sequence parallelism
-        this rank's part.
+    def forward(self, tokens: torch.Tensor) -> Stream:
+        """[batch, sequence] of token ids -> [sequence, batch, hidden], under Ulysses this rank's
+        part; with the documents where they are needed.
         """
+        documents = documents_of(tokens, self.context.end) if self.context.needs_documents else None
         if self.context.config.parallel.ulysses:
             tokens = split_sequence(tokens.t(), self.context.tensor).t()
-        return super().forward(tokens).transpose(0, 1).contiguous()
+        return joined(super().forward(tokens).transpose(0, 1).contiguous(), documents)
 
 
 def project_out(
@@ -80,30 +75,34 @@ class InputLayer(nn.Module):
         self.context, m = context, context.config.model
         self.position = None
         if m.position == "learned":
-            whole = normal(
-                context.config.train.seed,
-                "position.weight",
-                (m.seq_length, m.hidden_size),
-                m.init_std,
-            )
-            self.position = nn.Parameter(whole)
+            start = context.start("position.weight")
+            self.position = nn.Parameter(start.whole((m.seq_length, m.hidden_size)))
         self.norm = Norm(context, "layernorm") if m.embedding_norm else None
         if context.config.parallel.ulysses:
             for module in self.modules():
                 mark_partial(module)
 
-    def _positions(self, length: int) -> torch.Tensor:
+    def _positions(self, length: int, documents: torch.Tensor | None) -> torch.Tensor:
+        """[length, batch or 1, hidden]: the embedding of each position, of this rank's part."""
         group = self.context.ulysses
-        return self.position[length * group.rank : length * (group.rank + 1)].unsqueeze(1)
+        own = slice(length * group.rank, length * (group.rank + 1))
+        if documents is None or not self.context.config.data.reset_position_ids:
+            return self.position[own].unsqueeze(1)
+        return self.position[positions_in(documents)[:, own].t()]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, sequence] of token ids -> [sequence, batch, hidden], with positions and dropout."""
+    def forward(self, stream: Stream) -> Stream:
+        """[sequence, batch, hidden] -> the same, with positions and dropout; its part where the
+        sequence is split.
+        """
+        x, documents = parts(stream)
         if self.position is not None:
-            x = x + self._positions(x.shape[0])
+            x = x + self._positions(x.shape[0], documents)
         if self.norm is not None:
             x = self.norm(x)
-        x = self._drop(x)
-        return split_sequence(x, self.context.tensor) if self.context.gather_for_weights else x
+        x = self._drop(x).to(self.context.residual_type or x.dtype)
+        if self.context.gather_for_weights:
+            x = split_sequence(x, self.context.tensor)
+        return joined(x, documents if self.context.layers_need_documents else None)
 
     def _drop(self, x: torch.Tensor) -> torch.Tensor:
         probability = self.context.config.model.hidden_dropout
@@ -121,20 +120,18 @@ class FinalNorm(Norm):
     def __init__(self, context: ModelContext) -> None:
         super().__init__(context, partial=context.split_sequence)
 
+    def forward(self, stream: Stream) -> torch.Tensor:
+        """The last layers need no documents."""
+        return super().forward(parts(stream)[0])
+
 
 class OutputEmbedding(VocabParallelEmbedding):
     """The output projection where it is not tied."""
 
     def __init__(self, context: ModelContext) -> None:
         c = context.config
-        super().__init__(
-            context.vocab,
-            c.model.hidden_size,
-            context.weights,
-            seed=c.train.seed,
-            name="output",
-            std=c.model.init_std,
-        )
+        start = context.start("output.weight")
+        super().__init__(context.vocab, c.model.hidden_size, context.weights, start)
         self.context = context
         if c.parallel.ulysses:
             mark_partial(self)
@@ -159,10 +156,11 @@ class Loss:
     ) -> torch.Tensor:
         labels, mask = (t.t().contiguous() for t in batch)
         group: TensorGroup = self.context.ulysses
+        counted = mask.sum().clamp(min=1) / group.size  # a rank's part may have none
         if group.size > 1:
             labels, mask = split_sequence(labels, group), split_sequence(mask, group)
         losses = self.context.kernels.cross_entropy(logits, labels, self.context.weights)
-        return mean_over_ranks((losses * mask).sum() / mask.sum(), group)
+        return mean_over_ranks((losses * mask).sum() / counted, group)
 
 
 def layer_specs(context: ModelContext) -> list[Any]:

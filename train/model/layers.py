@@ -9,10 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..kernels import bias_dropout_add
 from ..tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear, mark_partial
 from ..tensor_parallel.mappings import heads_for_sequence, sequence_for_heads
 from .context import ModelContext
-from .position import Rotary, alibi_bias, alibi_slopes
+from .documents import Stream, causal, joined, parts, positions_in, same_document
+from .position import alibi_bias, alibi_slopes
 
 
 class Norm(nn.Module):
@@ -29,10 +31,13 @@ class Norm(nn.Module):
             mark_partial(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalize the last dimension; shape of `x`."""
-        if self.bias is None:
-            return self.kernels.rms_norm(x, self.weight, self.eps)
-        return self.kernels.layer_norm(x, self.weight, self.bias, self.eps)
+        """Normalize the last dimension; shape of `x`, dtype of the weight."""
+        weight, bias = self.weight, self.bias
+        if x.dtype != weight.dtype:  # an fp32 residual stream: rounded after the normalization
+            weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
+        if bias is None:
+            return self.kernels.rms_norm(x, weight, self.eps).to(self.weight.dtype)
+        return self.kernels.layer_norm(x, weight, bias, self.eps).to(self.weight.dtype)
 
 
 class Attention(nn.Module):
@@ -46,50 +51,71 @@ class Attention(nn.Module):
         m, tp = context.config.model, context.weights
         self.context, self.dropout = context, m.attention_dropout
         self.width = m.hidden_size // m.heads
-        common = {"seed": context.config.train.seed, "sequence": context.gather_for_weights}
+        sequence = context.gather_for_weights
         # Rows are ordered head by head as (q, k, v): a slice of heads is a slice of rows on any tp.
+        start = context.start(f"{name}.qkv.weight")
         self.qkv = ColumnParallelLinear(
-            m.hidden_size, 3 * m.hidden_size, tp, name=f"{name}.qkv", std=m.init_std, **common
+            m.hidden_size, 3 * m.hidden_size, tp, start=start, sequence=sequence
         )
+        start = context.start(f"{name}.out.weight", context.output_std)
         self.out = RowParallelLinear(
-            m.hidden_size, m.hidden_size, tp, name=f"{name}.out", std=context.output_std, **common
+            m.hidden_size, m.hidden_size, tp, start=start, sequence=sequence
         )
-        self.rotary = Rotary(self.width, m.rotary_base) if m.position == "rope" else None
+        self.rotary = context.rotary if m.position == "rope" else None
         self.slopes = self._own_slopes(alibi_slopes(m.heads)) if m.position == "alibi" else None
 
     def _own_slopes(self, slopes: list[float]) -> torch.Tensor:
         share = len(slopes) // self.context.tensor.size
         return torch.tensor(slopes[share * self.context.tensor.rank :][:share], dtype=torch.float32)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Causal self-attention: [sequence, batch, hidden] -> the same shape."""
+    def forward(self, x: torch.Tensor, documents: torch.Tensor | None = None) -> torch.Tensor:
+        """Causal self-attention: [sequence, batch, hidden] -> the same shape; of `documents`
+        [batch, sequence] where they are not to see each other.
+        """
         qkv = self.qkv(x)
         s, b, _ = qkv.shape
         q, k, v = qkv.view(s, b, -1, 3, self.width).unbind(dim=3)
-        group = self.context.ulysses
+        group, data = self.context.ulysses, self.context.config.data
         q, k, v = (heads_for_sequence(t, group) for t in (q, k, v))
         if self.rotary is not None:
-            q, k = self.rotary(q), self.rotary(k)
-        y = self._core(q, k, v) if self._needs_core else self._sdpa(q, k, v)
+            is_reset = documents is not None and data.reset_position_ids
+            positions = positions_in(documents) if is_reset else None
+            q, k = self.rotary(q, positions), self.rotary(k, positions)
+        y = self._attend(q, k, v, documents if data.reset_attention_mask else None)
         y = sequence_for_heads(y, group)
         return self.out(y.reshape(s, b, -1), self.context.bias_in_product)
+
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
+    ) -> torch.Tensor:
+        way = self._core if self._needs_core else self._sdpa
+        m = self.context.config.model
+        if m.recompute_attention and not m.recompute and torch.is_grad_enabled() and self.training:
+            return self.context.random.recompute(way, q, k, v, documents)
+        return way(q, k, v, documents)
 
     @property
     def _needs_core(self) -> bool:
         return self.context.config.model.attention == "core" or self.slopes is not None
 
-    def _sdpa(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _sdpa(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
+    ) -> torch.Tensor:
         """[s, b, heads, d] each -> [s, b, heads, d], by torch's fused attention."""
         q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))
+        mask = None if documents is None else causal(same_document(documents))
+        options = {"attn_mask": mask, "is_causal": mask is None}
         probability = self.dropout if self.training else 0.0
         if probability > 0:
             with self.context.random.tensor_parallel():
-                y = F.scaled_dot_product_attention(q, k, v, dropout_p=probability, is_causal=True)
+                y = F.scaled_dot_product_attention(q, k, v, dropout_p=probability, **options)
         else:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = F.scaled_dot_product_attention(q, k, v, **options)
         return y.permute(2, 0, 1, 3)
 
-    def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _core(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
+    ) -> torch.Tensor:
         """The same step by step; q and k are scaled before their product, so that fp16 scores do
         not overflow.
         """
@@ -100,6 +126,8 @@ class Attention(nn.Module):
             scores = scores + alibi_bias(
                 self.slopes, scores.shape[-1]
             )  # float32: bf16 cannot count to the last position
+        if documents is not None:
+            scores = scores.masked_fill(~same_document(documents), torch.finfo(scores.dtype).min)
         probabilities = self.context.kernels.softmax(scores, 1.0).to(v.dtype)
         if self.training and self.dropout > 0:
             with self.context.random.tensor_parallel():
@@ -115,24 +143,14 @@ class MLP(nn.Module):
         c = context.config
         self.kernels, self.bias_in_product = context.kernels, context.bias_in_product
         self.exact = c.model.activation == "gelu"
-        common = {
-            "tp": context.weights,
-            "seed": c.train.seed,
-            "sequence": context.gather_for_weights,
-        }
+        tp, sequence = context.weights, context.gather_for_weights
+        start = context.start(f"{name}.up.weight")
         self.up = ColumnParallelLinear(
-            c.model.hidden_size,
-            c.ffn_hidden_size,
-            name=f"{name}.up",
-            std=c.model.init_std,
-            **common,
+            c.model.hidden_size, c.ffn_hidden_size, tp, start=start, sequence=sequence
         )
+        start = context.start(f"{name}.down.weight", context.output_std)
         self.down = RowParallelLinear(
-            c.ffn_hidden_size,
-            c.model.hidden_size,
-            name=f"{name}.down",
-            std=context.output_std,
-            **common,
+            c.ffn_hidden_size, c.model.hidden_size, tp, start=start, sequence=sequence
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -162,18 +180,22 @@ class TransformerLayer(nn.Module):
         if context.config.parallel.ulysses:
             for module in self.modules():
                 mark_partial(module)
+        backend = context.config.run.compile
+        if backend != "off":  # all layers share what the first one compiles: weights are its inputs
+            self._block = torch.compile(self._block, backend=backend, dynamic=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, stream: Stream) -> Stream:
         """One layer: [sequence, batch, hidden] -> the same; computed again in backward where that
-        was asked for.
+        was asked for. Documents go through as they are.
         """
+        x, documents = parts(stream)
         if self.context.config.model.recompute and self.training and torch.is_grad_enabled():
-            return self.context.random.recompute(self._block, x)
-        return self._block(x)
+            return joined(self.context.random.recompute(self._block, x, documents), documents)
+        return joined(self._block(x, documents), documents)
 
-    def _block(self, x: torch.Tensor) -> torch.Tensor:
+    def _block(self, x: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
         normed = self.norm(x)
-        attended = self.attention(normed)
+        attended = self.attention(normed, documents)
         if self.mlp_norm is None:
             both = self._add(attended, self.attention.out.bias, x)
             return self._add(self.mlp(normed), self.mlp.down.bias, both)
@@ -184,11 +206,11 @@ class TransformerLayer(nn.Module):
         self, branch: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:
         probability = self.context.config.model.hidden_dropout
-        add = (
-            self._add_dropped
-            if self.context.bias_in_product
-            else self.context.kernels.bias_dropout_add
-        )
+        add = self.context.kernels.bias_dropout_add
+        if self.context.bias_in_product:
+            add = self._add_dropped
+        elif branch.dtype != residual.dtype:  # torch adds what differs in dtype, the kernels do not
+            add = bias_dropout_add.reference
         if self.training and probability > 0 and self.context.split_sequence:
             with self.context.random.tensor_parallel():  # other ranks hold other tokens
                 return add(branch, bias, residual, probability, True)

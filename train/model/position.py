@@ -16,25 +16,28 @@ class Rotary:
 
     def __init__(self, width: int, base: float) -> None:
         self.width, self.base = width, base
-        self._tables: dict[tuple[int, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tables: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def _table(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        key = (length, device)
-        if key not in self._tables:
+        """Cosines and sines [length, 1, 1, width / 2], cut from the longest made so far."""
+        cos, sin = self._tables.get(device, (None, None))
+        if cos is None or len(cos) < length:
             half = torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
-            angles = torch.outer(
-                torch.arange(length, dtype=torch.float64, device=device), self.base**-half
-            )
-            both = torch.cat((angles, angles), dim=-1)[:, None, None, :]
-            self._tables[key] = (both.cos().float(), both.sin().float())
-        return self._tables[key]
+            places = torch.arange(length, dtype=torch.float64, device=device)
+            angles = torch.outer(places, self.base**-half)[:, None, None, :]
+            cos, sin = angles.cos().float(), angles.sin().float()
+            self._tables[device] = (cos, sin)
+        return cos[:length], sin[:length]
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [s, b, heads, d], s positions from 0."""
+    def __call__(self, x: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
+        """x: [s, b, heads, d]; `positions` [b, s], else from 0."""
         cos, sin = self._table(x.shape[0], x.device)
-        wide = x.float()
-        first, second = wide.chunk(2, dim=-1)
-        return (wide * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)
+        if positions is not None:
+            places = positions.t()
+            cos, sin = cos[places, 0], sin[places, 0]
+        first, second = x.float().chunk(2, dim=-1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        return turned.to(x.dtype)
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -1,29 +1,58 @@
 """Linear and embedding layers whose weight is split over the tensor parallel ranks.
 
-Activations are [s, b, h]. Weights are cut from the whole, name-seeded weight, so that every
-topology starts from the same model.
+Activations are [s, b, h]. A rank draws its part of a weight alone, by seed, name and place, so that
+every layout starts from the same model (`train/initial.py`).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..random_state import normal
+from ..initial import normal
 from ..topology import TensorGroup
 from .mappings import copy_to_tensor, gather_sequence, reduce_from_tensor, reduce_scatter_sequence
 
 
-def split_parameter(whole: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parameter:
-    """This rank's slice of `whole` along `dim`, marked so that norms count every slice once."""
-    part = whole.chunk(tp.size, dim=dim)[tp.rank].clone() if tp.size > 1 else whole
+def split_parameter(part: torch.Tensor, dim: int, tp: TensorGroup) -> nn.Parameter:
+    """`part`, this rank's slice along `dim`, marked so that norms count every slice once."""
     parameter = nn.Parameter(part)
     parameter.tensor_model_parallel = tp.size > 1  # the name that DeepSpeed looks for
     parameter.partition_dim = (
         dim  # on one rank too: a universal checkpoint is cut along it when more ranks load it
     )
     return parameter
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a weight is at the start: normal(0, std), by seed and name."""
+
+    seed: int
+    name: str
+    std: float
+
+    def whole(self, shape: tuple[int, int]) -> torch.Tensor:
+        """All of a weight that no group splits."""
+        return normal(self.seed, self.name, range(shape[0]), shape[1], self.std)
+
+    def rows(self, shape: tuple[int, int], tp: TensorGroup) -> nn.Parameter:
+        """This rank's rows of a weight of `shape`."""
+        share = shape[0] // tp.size
+        own = range(share * tp.rank, share * (tp.rank + 1))
+        return split_parameter(normal(self.seed, self.name, own, shape[1], self.std), 0, tp)
+
+    def columns(self, shape: tuple[int, int], tp: TensorGroup) -> nn.Parameter:
+        """This rank's columns of a weight of `shape`: numbered down the columns, so that they too
+        are one piece.
+        """
+        share = shape[1] // tp.size
+        own = range(share * tp.rank, share * (tp.rank + 1))
+        turned = normal(self.seed, self.name, own, shape[0], self.std)
+        return split_parameter(turned.t().contiguous(), 1, tp)
 
 
 def mark_partial(module: nn.Module) -> None:
@@ -47,17 +76,13 @@ class ColumnParallelLinear(nn.Module):
         size_out: int,
         tp: TensorGroup,
         *,
-        seed: int,
-        name: str,
-        std: float,
+        start: Start,
         sequence: bool,
     ) -> None:
         super().__init__()
         self.tp, self.sequence = tp, sequence
-        self.weight = split_parameter(
-            normal(seed, f"{name}.weight", (size_out, size_in), std), 0, tp
-        )
-        self.bias = split_parameter(torch.zeros(size_out), 0, tp)
+        self.weight = start.rows((size_out, size_in), tp)
+        self.bias = split_parameter(torch.zeros(size_out // tp.size), 0, tp)
 
     def forward(self, x: torch.Tensor, skip_bias: bool = False) -> torch.Tensor:
         """[sequence, batch, in] -> [sequence, batch, this rank's part of out]; gathers a split
@@ -80,16 +105,12 @@ class RowParallelLinear(nn.Module):
         size_out: int,
         tp: TensorGroup,
         *,
-        seed: int,
-        name: str,
-        std: float,
+        start: Start,
         sequence: bool,
     ) -> None:
         super().__init__()
         self.tp, self.sequence = tp, sequence
-        self.weight = split_parameter(
-            normal(seed, f"{name}.weight", (size_out, size_in), std), 1, tp
-        )
+        self.weight = start.columns((size_out, size_in), tp)
         self.bias = nn.Parameter(torch.zeros(size_out))
         if sequence:
             mark_partial(self)
@@ -114,17 +135,12 @@ class VocabParallelEmbedding(nn.Module):
         vocab: tuple[int, int],
         hidden: int,
         tp: TensorGroup,
-        *,
-        seed: int,
-        name: str,
-        std: float,
+        start: Start,
     ) -> None:
         """`vocab`: (tokens that exist, rows with the padding)."""
         super().__init__()
         self.tp = tp
-        self.weight = split_parameter(
-            normal(seed, f"{name}.weight", (vocab[1], hidden), std), 0, tp
-        )
+        self.weight = start.rows((vocab[1], hidden), tp)
         self.first = self.weight.shape[0] * tp.rank
         self.real = max(0, min(self.weight.shape[0], vocab[0] - self.first))  # of this rank's rows
 

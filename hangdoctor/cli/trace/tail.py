@@ -8,16 +8,18 @@ from pathlib import Path
 
 import click
 
+from ...diagnosis.findings import Doing
+from ...diagnosis.wording import terms
 from ...errors import BadInput, NoRanksFound, UsageError
 from ...model.calls import CallTrace
+from ...readers import proc
 from ...readers.calls import CallsReader, calls_path
-from ...text.durations import duration
 from ...text.job_names import short_job
 from ...text.ranges import format_ranks
 from .. import pipes
 from ..output import progress_to_stderr
 from . import nodes as trace_nodes
-from .tail_rows import Fold, Rows
+from .tail_rows import Fold, Rows, where_words
 from .target import NEXT_TIME, Traced, TracedRank, again, find, jobid_flag, target_flags
 
 _POLL_S = 0.2
@@ -184,21 +186,24 @@ class _View:
 
 
 def _say_where(view: _View, traced: Traced) -> None:
-    """Print on stderr how long ago the last call was and what the rank is still in, as recorded."""
+    """Print on stderr since when nothing was recorded, what the rank is still in, and what it does."""
     view.say_rest()
-    now = again([traced])[0]
-    rows = view.rows
-    stack = rows.stacks.get(rows.main, [])
-    inside = f"; in {' > '.join(stack[-4:])}" if stack else ""
-    ago = (
-        f"last call {duration(max(0.0, time.time() - rows.last_s))} ago"
-        if rows.last_s
-        else "no calls recorded"
-    )
+    now, rows = again([traced])[0], view.rows
     state = {"live": "", "dead": " (the process has ended)"}.get(now.box.status, "")
-    off = (
-        ""
-        if now.trace is None or now.trace.state == "tracing"
-        else f" [tracing: {now.trace.state.replace('_', ' ')}]"
-    )
-    pipes.say(f"hangdoctor: rank {traced.box.rank}{state}: {ago}{inside}{off}", err=True)
+    off = ""
+    if now.trace is not None and now.trace.state != "tracing":
+        off = f" [tracing: {now.trace.state.replace('_', ' ')}]"
+    quiet_s = max(0.0, time.time() - rows.last_s) if rows.last_s else -1.0
+    lives = now.box.status == "live" and not off
+    doing = _doing(now.box.pid, rows.main) if lives else ""
+    said = where_words(rows.stacks.get(rows.main, []), quiet_s, doing)
+    pipes.say(f"hangdoctor: rank {traced.box.rank}{state}: {said}{off}", err=True)
+
+
+def _doing(pid: int, tid: int) -> str:
+    """What the thread does now, by /proc; "" where that cannot be read."""
+    thread = proc.sample_thread(pid, tid)
+    if thread is None:
+        return ""
+    blocked = thread.state != "R" and thread.syscall not in ("", "running")
+    return terms.doing(Doing("blocked", thread.syscall) if blocked else Doing("running"))

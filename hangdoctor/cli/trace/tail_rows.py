@@ -10,9 +10,12 @@ from msgspec import Struct
 from ...diagnosis.calls import main_tid
 from ...diagnosis.wording.terms import long_frame
 from ...model.calls import CallTrace, Event
+from ...text.durations import duration
 
 _SIGNS = {"call": ">", "return": "<", "exception": "!", "open": "=", "begin": "-"}
 _DEEPEST = 30
+_SHOWN = 4  # calls that a thread is in, the innermost
+_QUIET_S = 1.0
 _LONGEST = 12  # lines of one round
 _ROUNDS = 2  # that are shown; more are counted
 
@@ -68,6 +71,21 @@ class Rows:
 def _clock(trace: CallTrace, event: Event) -> str:
     at = trace.at_s(event)
     return time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1e6):06d}"
+
+
+def where_words(stack: Sequence[str], quiet_s: float, doing: str) -> str:
+    """Since when nothing was recorded (-1: nothing ever was), the calls that the thread is still in,
+    and what it does there; `doing` is "" where it runs no more.
+
+    A rank that works is quiet, too, while it is in one long call or in code that is not followed.
+    """
+    if quiet_s < 0:
+        return "no calls recorded"
+    inside = " > ".join(stack[-_SHOWN:])
+    if quiet_s < _QUIET_S or not doing:
+        return f"last call {duration(quiet_s)} ago" + (f"; in {inside}" if inside else "")
+    quiet = f"no followed call began or ended for {duration(quiet_s)}"
+    return f"{quiet}; it is in {inside or 'code that is not followed'}, {doing}"
 
 
 class Fold:

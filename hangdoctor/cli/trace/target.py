@@ -11,12 +11,10 @@ from msgspec import Struct
 
 from ...errors import BadInput, NoRanksFound
 from ...model.calls import CallTrace
-from ...readers import blackbox, discover, job_process, job_words
+from ...readers import blackbox, boxes_of_job
 from ...readers.blackbox import BlackBox
 from ...readers.calls import CallsReader, calls_path
-from ...readers.discover import Job
 from ...text.job_names import short_job
-from ...text.ranges import number_in
 from .. import complete
 from ..shared_flags import Command, Flag, together
 
@@ -52,7 +50,7 @@ def target_flags(command: Command) -> Command:
             default="",
             metavar="KEY",
             shell_complete=complete.jobs_here,
-            help="The job, if a host runs several, by its name or a process id of it (default: your newest).",
+            help="The job, if a host runs several, by its name, its script, or a process id (default: your newest).",
         ),
         click.option(
             "--folder",
@@ -79,6 +77,7 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
 
     Raises:
         NoRanksFound: no rank with the probe.
+        UsageError: `job` is the script of several.
     """
     found = {
         b.path: b
@@ -86,7 +85,7 @@ def find(folder: Path | None, job: str, say: Callable[[str], None]) -> list[Trac
         for b in blackbox.find_boxes(where)
     }
     boxes = [b for b in found.values() if b.status != "stale"]
-    jobs = blackbox.jobs_named(job, boxes) or _jobs_of_process(job, boxes)
+    jobs = boxes_of_job.named(job, boxes)
     chosen = {name: _present(of) for name, of in jobs.items()}
     if not chosen:
         where = f" in {folder}" if folder else " on this host"
@@ -113,30 +112,12 @@ def _preference(boxes: list[BlackBox]) -> tuple[bool, bool, float]:
 def _choice(best: str, boxes: list[BlackBox], others: Mapping[str, list[BlackBox]]) -> str:
     """The line that says which job was taken, and which were not."""
     newest = sorted(others, key=lambda name: -_began(others[name]))
-    named = ", ".join(_in_brief(name, others[name]) for name in newest[:_NAMED])
+    named = ", ".join(boxes_of_job.in_brief(name, others[name]) for name in newest[:_NAMED])
     if len(newest) > _NAMED:
         named += f" and {len(newest) - _NAMED} more"
     whose = "your" if _began(others[newest[0]]) > _began(boxes) else "the"
-    which = f"using {whose} newest job, {_in_brief(best, boxes)}"
+    which = f"using {whose} newest job, {boxes_of_job.in_brief(best, boxes)}"
     return f"{which}; also here: {named} (choose with --job KEY)"
-
-
-def _jobs_of_process(wanted: str, boxes: Sequence[BlackBox]) -> dict[str, list[BlackBox]]:
-    """The boxes of the jobs that the process of this number belongs to."""
-    live: dict[str, list[int]] = {}
-    for box in boxes:
-        if box.status == "live":
-            live.setdefault(box.job, []).append(box.pid)
-    pid = number_in(wanted)
-    meant = {name for name, pids in live.items() if job_process.is_process_of(pid, pids)}
-    return {name: [box for box in boxes if box.job == name] for name in meant}
-
-
-def _in_brief(name: str, boxes: Sequence[BlackBox]) -> str:
-    """A job as other verbs list it, from those of its processes that are there."""
-    live = [discover.candidate(box.pid, None) for box in boxes if box.status == "live"]
-    ranks = sorted((found for found in live if found is not None), key=lambda found: found.rank)
-    return job_words.in_brief(Job(name, ranks)) if ranks else f"{short_job(name)} (ended)"
 
 
 def _began(boxes: Sequence[BlackBox]) -> float:

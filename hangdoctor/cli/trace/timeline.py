@@ -25,7 +25,8 @@ _JOB = click.option(
     "--job",
     default="",
     metavar="KEY",
-    help="The job, if the folder has black boxes of several (default: the newest).",
+    shell_complete=complete.jobs_here,
+    help="The job, if the folder has black boxes of several: its name, script, or a process id (default: the newest).",
 )
 
 

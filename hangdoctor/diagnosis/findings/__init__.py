@@ -63,7 +63,7 @@ from .holdings import (
     OnQueue,
     TypedInput,
 )
-from .named import Act, Doing, End, GroupRef, Home, Op, Usual, Waiters
+from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, Usual, Waiters
 from .stories import (
     AllIn,
     Apart,
@@ -125,6 +125,7 @@ __all__ = [
     "End",
     "Ended",
     "EndedCleanly",
+    "EndedMeanwhile",
     "Fact",
     "FewerByRas",
     "Finding",

@@ -72,6 +72,13 @@ class End(Struct, frozen=True):
     oom_kills: int = 0  # of its cgroup
 
 
+class EndedMeanwhile(Struct, frozen=True):
+    """A job that ended while it was captured: alike ends together, in the order of ranks."""
+
+    ends: tuple[tuple[End, tuple[int, ...]], ...]
+    named: bool = False  # the cause is known
+
+
 class Usual(Struct, frozen=True):
     """Of the last `of` waits, `as_long` took as long as this one; of 0: the last two of each rank."""
 

@@ -7,17 +7,18 @@ from ...model.diagnosis import CallsOf
 from ...text.durations import duration
 from . import terms
 
-_WORDS = {
-    "call": "called",
-    "return": "returned from",
-    "exception": "left by an exception",
-    "ran": "ran",
+_FORMS = {
+    "call": "called {}",
+    "return": "returned from {}",
+    "exception": "left {} by an exception",
+    "ran": "ran {}",
+    "failed": "ran {}, which raised an exception",
 }
 
 
 def step(kind: str, function: Function) -> str:
     """``called load (app/train.py:4)``."""
-    return f"{_WORDS[kind]} {terms.long_frame(function)}"
+    return _FORMS[kind].format(terms.long_frame(function))
 
 
 def times(said: str, number: int) -> str:
@@ -44,3 +45,13 @@ def parting(culprit: CallsOf, peer: CallsOf | None, alike: str, since: str = "")
     theirs = peer.calls[0] if peer.calls else "made no further call"
     when = f"{since}, " if since else ""
     return f"{when}{both} did the same until both {alike}; then rank {culprit.rank} {own}, rank {peer.rank} {theirs}"
+
+
+def unaligned(culprit: CallsOf, peer: CallsOf | None) -> str:
+    """That the rounds of a loop cannot be laid beside each other."""
+    own = culprit.calls[-1] if culprit.calls else "recorded nothing"
+    who = f"ranks {culprit.rank} and {peer.rank}" if peer is not None else f"rank {culprit.rank}"
+    return (
+        f"{who} repeat the same calls, and their records do not show which rounds belong together; "
+        f"rank {culprit.rank} last {own}"
+    )

@@ -20,6 +20,7 @@ export function clip(text, room) {
 
 // Pairs of name and value in a <dl>.
 export function sayFacts(place, facts) {
+  while (place.children.length > facts.length) place.lastChild.remove();
   while (place.children.length < facts.length) {
     const box = element("div");
     box.append(element("dt"), element("dd"));

@@ -66,7 +66,8 @@ export function headline(model, again = false) {
   $("pill").hidden = !says.pill;
   $("pill").className = `pill ${says.look}`;
   say($("pill"), says.pill);
-  say($("since"), [says.since, status.capturing && capturing(status)].filter(Boolean).join(" · "));
+  const lines = [says.since, newest && capturedAt(newest), status.capturing && capturing(status)];
+  say($("since"), lines.filter(Boolean).join(" · "));
   say($("sentence"), clip(says.sentence, 600));
   $("explained").hidden = !says.explained;
   say($("explained"), says.explained);
@@ -75,6 +76,9 @@ export function headline(model, again = false) {
   history(says.group, again);
   document.title = title(status, newest ? `${says.pill}: ` : "");
 }
+
+// The times in the sentence do not go on: they are those of its capture.
+function capturedAt(one) { return `verdict of ${clock(one.at)}, with the durations of then`; }
 
 function capturing(status) {
   return `capturing: ${status.capture_answered} of ${status.capture_asked} nodes have answered`;

@@ -5,6 +5,7 @@ import { $, clip, element, say, sayFacts } from "./dom.js";
 import { CAUSE, GLYPHS, SAYS, STATES, rangesOf } from "./model.js";
 import { seconds } from "./times.js";
 
+const UNKNOWN = ""; // a figure that is left out
 const guilty = element("li");
 guilty.append(element("span", CAUSE, "swatch"), element("b"), element("span", "culprit"));
 paint(guilty.firstChild, "cause");
@@ -21,29 +22,29 @@ export function jobNames(status) {
 
 export function figures(status) {
   const silent = status.silent.join(", ");
-  sayFacts($("figures"), [
+  const facts = [
     ["iteration", iterations(status.iteration)],
-    ["per iteration", status.pace_s ? seconds(status.pace_s) : "–"],
+    ["per iteration", status.pace_s ? seconds(status.pace_s) : UNKNOWN],
     ["last progress", lastProgress(status)],
     ["watchdog", watchdog(status)],
     ["nodes", silent ? `${status.nodes}, no answer from ${silent}` : `${status.nodes}`],
-    ["captures", captures(status)],
-  ]);
+    ["last capture", lastCapture(status)],
+  ];
+  sayFacts($("figures"), facts.filter(([, value]) => value !== UNKNOWN));
 }
 
 function iterations([low, high]) {
-  if (low < 0) return "–";
+  if (low < 0) return UNKNOWN;
   return low === high ? `${low}` : `${low} to ${high}`;
 }
 
 function lastProgress(status) {
   if (status.counts.moving) return "now";
-  return status.idle_s ? `${seconds(status.idle_s)} ago` : "–";
+  return status.idle_s ? `${seconds(status.idle_s)} ago` : UNKNOWN;
 }
 
-function captures(status) {
-  if (!status.captures) return "none";
-  return `${status.captures}, the last took ${seconds(status.capture_s)}`;
+function lastCapture(status) {
+  return status.captures ? `took ${seconds(status.capture_s)}` : UNKNOWN;
 }
 
 function watchdog(status) {
@@ -80,12 +81,11 @@ function ranksIn(texts, size) {
   return found;
 }
 
-// As in the report: culprits first, and the others by their states. Before a verdict names them,
-// ranks that block the others are counted among their state, too.
+// As in the report: culprits first, before a verdict those that block the others; the other ranks
+// by their states, so that the sum is that of all ranks.
 export function legend(model, culprits) {
   const place = $("legend"), counts = { ...model.status.counts };
-  const named = culpritsOf.named ? culprits : [];
-  for (const rank of named) counts[STATES[model.columns.state[rank]]] -= 1;
+  for (const rank of culprits) counts[STATES[model.columns.state[rank]]] -= 1;
   const wanted = STATES.filter((s) => counts[s] > 0);
   if (place.dataset.of !== wanted.join()) {
     place.dataset.of = wanted.join();

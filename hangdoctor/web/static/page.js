@@ -31,7 +31,7 @@ function show() {
   say($("job"), jobNames(status));
   $("job").title = $("job").textContent;
   figures(status);
-  axis.tick();
+  axis.tick(status.hang_since);
   grid.culprits = culprits(model);
   legend(model, grid.culprits);
   for (const id of ["frame", "tip", "legend", "scale"]) $(id).hidden = !seen;

@@ -11,6 +11,7 @@ export function standings(model, culprits, pickRanks) {
   while (body.rows.length > rows.length) body.deleteRow(-1);
   while (body.rows.length < rows.length) addRow(body, pickRanks);
   rows.forEach((one, i) => sayRow(body.rows[i], one, one.holds || blamed(one, culprits)));
+  $("standing").classList.toggle("no-blocks", !rows.some((one) => one.holds));
   $("standing-more").hidden = !model.more;
   say($("standing-more"), `and ${model.more} more places`);
 }

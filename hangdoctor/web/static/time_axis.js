@@ -27,6 +27,7 @@ export class TimeAxis {
   constructor() {
     this.span = "1h";
     this.history = null;
+    this.waits = 0; // time of day since when ranks have been waiting, 0 where none is
     this.cursor = -1; // number of a bucket, -1: none is pointed at
     this.marked = ""; // what is said of the captures that are pointed at
     this.due = 0;
@@ -61,8 +62,9 @@ export class TimeAxis {
     this.ask();
   }
 
-  // Called each second while the page is connected.
-  tick() {
+  // Called each second while the page is connected, with since when ranks have been waiting.
+  tick(waits) {
+    this.waits = waits;
     if (performance.now() >= this.due && !document.hidden) this.ask();
   }
 
@@ -90,7 +92,7 @@ export class TimeAxis {
     const name = spanName(this.span, history);
     overlay.setAttribute("aria-label", `Progress in ${name}; arrow keys move in time`);
     overlay.setAttribute("aria-valuemax", `${history.watched.length - 1}`);
-    say($("axis-summary"), summary(history, name, this.unit));
+    say($("axis-summary"), summary(history, name, this.unit, this.waits));
     this.marks();
     this.point(this.cursor);
     this.table();

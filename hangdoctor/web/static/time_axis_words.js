@@ -80,9 +80,13 @@ function middle(numbers) {
 
 function count(number, one) { return `${number} ${one}${number === 1 ? "" : "s"}`; }
 
-export function summary(history, name, unit) {
+// `waits` is since when ranks have been waiting now, 0 where none is.
+export function summary(history, name, unit, waits) {
   const { begin: first, step_s } = history;
-  const stuck = (at) => history.stalls.some((one) => overlaps(one, at, at + step_s));
+  const stuck = (at) => {
+    const of_now = waits > 0 && at + step_s > waits;
+    return of_now || history.stalls.some((one) => overlaps(one, at, at + step_s));
+  };
   const usual = (value, i) => value !== null && history.watched[i] && !stuck(first + i * step_s);
   const known = unit.values.filter(usual);
   const words = [];
@@ -91,6 +95,9 @@ export function summary(history, name, unit) {
   const long = stalls.reduce((sum, one) => sum + one.end - Math.max(one.begin, begin), 0);
   const stalled = `${count(stalls.length, "stall")}, ${seconds(long)} in all`;
   words.push(stalls.length ? stalled : "no stall");
+  if (waits > 0 && !stalls.some((one) => one.goes_on)) {
+    words.push(`ranks have been waiting since ${clock(waits)}, which is not yet a stall`);
+  }
   words.push(captures.length ? count(captures.length, "capture") : "no capture");
   return `In ${name}: ${words.join("; ")}. Times are ${zone(history.at)}.`;
 }

@@ -1,0 +1,1 @@
+"""A Megatron user's command line, in this trainer's options."""
