@@ -16,7 +16,6 @@ from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs
 from ..model.operations import Operation, RankOps
 from .blackbox import Contents
 
-
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
 
 
