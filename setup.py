@@ -17,9 +17,8 @@ from setuptools.command.sdist import sdist
 LINKED = ("agents", "train")  # hangdoctor/NAME -> ../NAME
 MADE = re.compile(r"(^|/)__pycache__/|\.(so|py[co])$|^scripts/lab/state/")
 PACKAGES = ("calls", "record", "nccl")
-# Small rather than fast: between two operations of a training the caches turn over. NCCL's plugin is never unloaded:
-# its file and its handler for forks outlive the last communicator.
-OPTIONS = {"calls": ["-O3"], "record": ["-Os"], "nccl": ["-O2", "-fvisibility=hidden"]}
+# NCCL's plugin is never unloaded: its file and its handler for forks outlive the last communicator.
+OPTIONS = {"calls": ["-O3"], "record": ["-O2"], "nccl": ["-O2", "-fvisibility=hidden"]}
 LINKING = {"nccl": ["-Wl,-z,nodelete"]}
 NO_BUILD = ("egg_info", "dist_info", "sdist", "clean")
 WITHOUT = (

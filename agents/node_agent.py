@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -72,6 +72,7 @@ class NodeAgent:
         self.node = options.node or os.environ.get("SLURMD_NODENAME") or platform.node()
         place = options.spool or _spool_place(options, self.node)
         self.agent, self._lock, place = take_place(place)
+        self._meant = job_process.Meant(options.job)
         self.ranks = Ranks(self._wanted)
         self.interval_s = options.interval_s
         self.spool = Spool(place)
@@ -104,14 +105,15 @@ class NodeAgent:
         self._alone_since: float | None = None
         self._told_empty = False
 
-    def _wanted(self, job: discover.Job) -> bool:
+    def _wanted(self, jobs: Sequence[discover.Job]) -> list[discover.Job]:
         if self.options.slurm_job:
-            ours = any(f.environ.get("SLURM_JOB_ID") == self.options.slurm_job for f in job.ranks)
-            step = self.options.slurm_step
-            return ours and (
-                not step or any(f.environ.get("SLURM_STEP_ID") == step for f in job.ranks)
-            )
-        return job_process.is_meant(job, self.options.job)
+            return [job for job in jobs if self._is_of_slurm(job)]
+        return self._meant.among(jobs)
+
+    def _is_of_slurm(self, job: discover.Job) -> bool:
+        ours = any(f.environ.get("SLURM_JOB_ID") == self.options.slurm_job for f in job.ranks)
+        step = self.options.slurm_step
+        return ours and (not step or any(f.environ.get("SLURM_STEP_ID") == step for f in job.ranks))
 
     # ----------------------------------------------------------------- life
 

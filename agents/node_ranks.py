@@ -9,7 +9,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class Ranks:
 
     def __init__(
         self,
-        wanted: Callable[[discover.Job], bool],
+        wanted: Callable[[Sequence[discover.Job]], Sequence[discover.Job]],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         host: PatientSearch | None = None,
@@ -91,10 +91,10 @@ class Ranks:
     def _look_for_jobs(self) -> float:
         """Take the job that is wanted, if it is here; returns the seconds that the search has cost."""
         found, cost = self.host.jobs()
-        jobs = [j for j in found if self.wanted(j)]
+        jobs = self.wanted(found)
         if not jobs:
             found, more = self.host.unnumbered(found)
-            jobs, cost = [j for j in found if self.wanted(j)], cost + more
+            jobs, cost = self.wanted(found), cost + more
         if jobs:
             self.meant = job_choice.preferred(jobs)
             self._take(self.meant)

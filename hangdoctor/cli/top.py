@@ -168,7 +168,7 @@ def open_source(target: dict[str, object]) -> Iterator[Source]:
         job = str(target["job"])
         if job:
             job = job_choice.key_of(job, job_choice.all_here())
-        yield LocalSource(Ranks(lambda found: job_process.is_meant(found, job)), job)
+        yield LocalSource(Ranks(job_process.Meant(job).among), job)
 
 
 def _checked(text: str) -> str:

@@ -11,13 +11,40 @@ from .discover import Job
 _MOST = 64  # processes one above the other
 
 
-def is_meant(job: Job, wanted: str) -> bool:
-    """Whether a job has this name, the process of this number (its launcher may be older than its
-    ranks), or this script.
+class Meant:
+    """The jobs that a name, the number of a process or a script means, for one that asks again and
+    again.
+
+    Whether it is a name or a process is settled by the first answer: a name may be the number of another
+    job's process, and a number may be a later job's name. A process is the one that had the number
+    at the beginning; it may be a launcher that is older than its ranks.
     """
-    pids = [found.pid for found in job.ranks]
-    named = job.is_named(wanted) or is_process_of(number_in(wanted), pids)
-    return named or job_scripts.runs(job, wanted)
+
+    def __init__(self, wanted: str) -> None:
+        self._wanted = wanted
+        self._pid = number_in(wanted)
+        self._born = _born(self._pid)
+        self._is_name = self._is_process = False
+
+    def among(self, jobs: Sequence[Job]) -> list[Job]:
+        """Those of these jobs that are meant."""
+        if not self._is_process:
+            named = [job for job in jobs if job.is_named(self._wanted)]
+            self._is_name = self._is_name or bool(named)
+            if self._is_name:
+                return named
+        if self._pid < 0:
+            return [job for job in jobs if job_scripts.runs(job, self._wanted)]
+        if not self._born or _born(self._pid) != self._born:
+            return []
+        found = jobs_of(self._wanted, jobs)
+        self._is_process = self._is_process or bool(found)
+        return found
+
+
+def _born(pid: int) -> list[str]:
+    """When a process started, in ticks; [] where it is gone."""
+    return proc.stat_fields(pid)[19:20] if pid > 1 else []
 
 
 def jobs_of(wanted: str, jobs: Sequence[Job]) -> list[Job]:

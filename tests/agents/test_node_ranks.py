@@ -56,7 +56,7 @@ class Node:
         self.shift = 0.0
         self.box = BoxWriter(folder, "ranks-test", 1 << 20)
         self.ranks = Ranks(
-            lambda job: True, self.clock.monotonic, lambda: self.clock.wall() + self.shift
+            lambda jobs: jobs, self.clock.monotonic, lambda: self.clock.wall() + self.shift
         )
         found = Found(
             pid=pid,
@@ -170,7 +170,7 @@ def test_a_stack_that_cannot_be_read_is_tried_again_before_the_next_is_due() -> 
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
-            ranks = Ranks(lambda job: True, clock.monotonic)
+            ranks = Ranks(lambda jobs: jobs, clock.monotonic)
             found = Found(
                 pid=process.pid,
                 ppid=1,
@@ -217,7 +217,7 @@ def test_time_outs_are_read_from_the_box_and_the_environment_else_torchs_default
     )
     told.look()
     assert told.ranks.timeout_s == 120
-    assert Ranks(lambda job: True).timeout_s == 0
+    assert Ranks(lambda jobs: jobs).timeout_s == 0
 
 
 def test_a_clock_that_is_set_by_an_hour_is_no_progress_and_no_age(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def found_in(folder: Path, ranks: dict[int, subprocess.Popen[str]]) -> list[Rank
         Found(process.pid, 1, rank, 9, rank, 9, "j", 0.0, "me", [], environ)
         for rank, process in ranks.items()
     ]
-    late = Ranks(lambda job: True)
+    late = Ranks(lambda jobs: jobs)
     late._take(Job("j", found))
     try:
         return late.look()

@@ -56,7 +56,7 @@ def test_a_folder_of_boxes_that_does_not_answer(tmp_path: Path) -> None:
     """The rank beside it has its box in another folder, and is followed by it."""
     (tmp_path / "boxes").mkdir()
     box = BoxWriter(tmp_path / "boxes", "patient", 1 << 20)
-    ranks = Ranks(lambda job: False, FakeClock().monotonic)
+    ranks = Ranks(lambda jobs: [], FakeClock().monotonic)
     try:
         with stuck(tmp_path / "stuck") as folder:
             ranks.tracked[0] = tracked(0, os.getppid(), folder)
@@ -86,7 +86,7 @@ def test_a_box_whose_file_system_stops_answering(tmp_path: Path) -> None:
     (tmp_path / "boxes").mkdir()
     written = BoxWriter(tmp_path / "boxes", "patient", 1 << 20)
     box = HangingBox(str(written.path))
-    ranks = Ranks(lambda job: False, FakeClock().monotonic, host=PatientSearch(seconds=0.1))
+    ranks = Ranks(lambda jobs: [], FakeClock().monotonic, host=PatientSearch(seconds=0.1))
     ranks.tracked[0] = tracked(0, os.getpid(), tmp_path / "boxes")
     ranks.tracked[0].box = box
     try:

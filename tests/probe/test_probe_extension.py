@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ both = pytest.mark.parametrize(
 )
 
 
-WHATS = ["looks", "modes", "shapes", "threads", "handlers", "hook", "waits"]
+WHATS = ["looks", "modes", "shapes", "recent", "threads", "handlers", "hook", "waits"]
 Alone = Callable[[str, str], str]
 
 
@@ -107,6 +108,23 @@ def test_shapes_are_those_of_each_call(alone: Alone) -> None:
     assert said == alone("shapes", "1")
     assert "('[2, 3]', 'float32', 'sum', -1), ('[2, 3]', 'int64', 'max', -1)" in said
     assert "('[1, 2, 3, 4, 5, 6, 7]', 'float32', 'sum', -1)" in said
+
+
+@built
+def test_what_is_at_hand_of_earlier_calls_is_of_this_box(alone: Alone) -> None:
+    said = alone("recent", "0")
+    assert said == alone("recent", "1")
+    assert said.count("('[80]', '<lambda> (line7.py:2)')") == 4
+
+
+@built
+def test_a_clock_that_stands_in_for_the_c_librarys_is_asked(tmp_path: Path) -> None:
+    library = tmp_path / "clock.so"
+    source = SCRIPTS / "other_clock.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    env = environment(tmp_path, HANGDOCTOR_RECORD_PURE="0", LD_PRELOAD=str(library))
+    ended = forked.run(SCRIPTS / "extension.py", ["clock"], env)["clock"]
+    assert ended.stdout.split() == ["True", "True"], ended
 
 
 @both

@@ -100,6 +100,50 @@ def test_the_job_that_is_meant_where_none_is_named() -> None:
     assert job_choice.preferred([single, other, job("old", 1.0, user="eve")]) is other
 
 
+def _a_name_is_no_process(pid: int, of: Job) -> None:
+    """A job whose name is the number of another job's process, to one that asks again and again."""
+    named = Job(f"x:{pid}", [rank(7, 0)], 1.0)
+    assert job_choice.select_job([named, of], str(pid))[0] is named
+    meant = job_process.Meant(str(pid))
+    assert meant.among([of, named]) == [named]
+    assert meant.among([of]) == [], "it has ended"
+    meant = job_process.Meant(str(pid))
+    assert meant.among([of]) == [of]
+    assert meant.among([named, of]) == [of], "one of that name has come later"
+
+
+_SAME_NUMBER = """
+import subprocess
+from hangdoctor.readers.discover import Job
+from hangdoctor.readers.job_process import Meant
+from tests.readers.test_job_choice import rank
+
+def start():
+    with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+        last.write("699")
+    return subprocess.Popen(["sleep", "600"])
+
+first = start()
+job = Job("j", [rank(first.pid, 0)], 1.0)
+meant = Meant("700")
+before = meant.among([job])
+first.kill()
+first.wait()
+assert start().pid == first.pid
+print(len(before), len(meant.among([job])), len(Meant("700").among([job])))
+"""
+
+
+def test_another_process_under_the_same_number_is_not_meant() -> None:
+    """In a process namespace of its own, where the next number can be chosen."""
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    words = [*namespace, sys.executable, "-c", _SAME_NUMBER]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if ended.returncode and "unshare" in ended.stderr:
+        pytest.skip("process namespaces cannot be made here")
+    assert ended.stdout.split() == ["1", "0", "1"], ended.stderr
+
+
 def test_any_process_of_a_job_names_it() -> None:
     """A launcher, its rank and what the rank has started, as real processes."""
     sleep = "import time; print('up', flush=True); time.sleep(600)"
@@ -115,16 +159,15 @@ def test_any_process_of_a_job_names_it() -> None:
             jobs = [job("b:1", 400_000.0), here]
             for pid in (top.pid, number, child):
                 assert job_choice.select_job(jobs, str(pid))[0] is here
-                assert job_process.is_meant(here, str(pid))
-                assert not job_process.is_meant(jobs[0], str(pid))
+                assert job_process.Meant(str(pid)).among(jobs) == [here]
             with subprocess.Popen([sys.executable, "-c", sleep]) as stranger:
                 assert job_process.jobs_of(str(stranger.pid), jobs) == []
                 stranger.kill()
             assert job_process.jobs_of("1", jobs) == [], "the first process is above all"
             assert job_choice.select_job(jobs, "43673")[0] is here, "a name comes first"
-            assert job_process.is_meant(here, "43673") and job_process.is_meant(here, "")
-            named = [Job(f"x:{number}", [rank(7, 0)], 1.0), here]
-            assert job_choice.select_job(named, str(number))[0] is named[0]
+            assert job_process.Meant("43673").among(jobs) == [here]
+            assert job_process.Meant("").among(jobs) == jobs
+            _a_name_is_no_process(number, here)
         finally:
             os.killpg(top.pid, 9)
 
@@ -137,7 +180,7 @@ def test_the_script_of_one_job_names_it() -> None:
         assert job_choice.select_job(here, wanted)[0] is pipe
         assert job_choice.named(here, wanted) == [pipe]
         assert job_choice.key_of(wanted, here) == "torchrun:a"
-        assert job_process.is_meant(pipe, wanted) and not job_process.is_meant(module, wanted)
+        assert job_process.Meant(wanted).among(here) == [pipe]
     for wanted in ("pkg.train", "train", "train.py"):
         assert job_choice.select_job(here, wanted)[0] is module
     with pytest.raises(NoRanksFound, match=r"no job 'pip\.py'"):

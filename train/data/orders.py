@@ -27,7 +27,7 @@ _KEY = "key.json"
 
 @dataclass(frozen=True)
 class Order:
-    """Which samples an epoch has, and in which order."""
+    """In which order an epoch takes its sequences, and its samples from their tokens."""
 
     documents: np.ndarray  # sequences, in the order of this epoch
     ends: np.ndarray  # tokens up to the end of each

@@ -34,6 +34,15 @@
 #define WITH_FRAMES 0
 #endif
 
+/* The thread's state: where this interpreter shows it, read through one pointer instead of calls. */
+#if WITH_FRAMES && PY_VERSION_HEX < 0x030C0000
+#include <internal/pycore_runtime.h>
+#define current_state() ((PyThreadState *)_Py_atomic_load_relaxed(hot.current))
+#else
+#define current_state PyThreadState_Get
+#endif
+
+#define HOT __attribute__((always_inline)) static inline
 #define RARE __attribute__((cold, noinline)) /* kept away from the hot path: every line of it is a miss in a training */
 #define RECORD_WORDS 16
 #define NO_GROUP 0xFFFFFFFFu
@@ -58,6 +67,9 @@
 #define SIGNATURES 1024 /* powers of two */
 #define SITES 512
 #define CODES 512
+#define RECENT_SIGNATURES 16 /* powers of two */
+#define RECENT_SITES 32
+#define PAGE 4096
 #define PROBES 4
 
 typedef struct { /* byte for byte `format.RECORD`, with the group's uid at its end */
@@ -146,18 +158,35 @@ static PyTypeObject HolderType, EntryType, DirectoryType, ThreadType, CoreType, 
 /* Each thread's own `Thread`, not owned: its end clears this. No variable of the thread (`__thread`): where there is no memory
    for those of a library that was loaded late, the C library aborts the process at the first use. */
 static pthread_key_t own_key;
-static struct { /* what each operation needs, on two lines of cache; under the interpreter's lock */
-    Thread *last; /* of the thread that came last, likewise */
+/* What each operation needs, on one page, because between two operations of a training the translations of addresses are
+   forgotten too: a page more costs as much as a line of cache more. Under the interpreter's lock. */
+static struct {
+    Thread *last; /* of the thread that came last, not owned either */
     uint64_t last_state;
-    PyTypeObject *directory, *entry; /* subclasses that were seen: owned */
+    Holder *holder; /* the one that was set last, and its core */
+    Core *core;
+    Directory *groups; /* the one that was asked last, and its default group */
+    PyObject *standard;
+    PyTypeObject *entry; /* the subclass that was seen: owned */
     unsigned forks;
+    int (*clock)(clockid_t, struct timespec *);
+    /* The interpreter's, which each library reaches by a page of its own. */
+    PyObject *none, *yes, *no;
+#if WITH_FRAMES && PY_VERSION_HEX < 0x030C0000
+    _Py_atomic_address *current;
+#endif
     /* Of torch: how a plain tensor shows its shape, see `set_tensor`. */
     size_t handle; /* where a tensor's object has its C++ tensor; 0 until known */
     void *kind;    /* the C++ class of dense tensors */
     PyTypeObject *tensor, *parameter;
     /* Torch's own C functions, which run no code of the job; used once a tensor has shown that they tell the same (`compare`). */
     int32_t (*get_dim)(void *, int64_t *), (*get_sizes)(void *, int64_t **), (*get_dtype)(void *, int32_t *);
-} hot __attribute__((aligned(64)));
+    /* What was found last in the tables of `owner`. */
+    Core *owner;
+    signature_t signatures[RECENT_SIGNATURES] __attribute__((aligned(LINE)));
+    site_t sites[RECENT_SITES];
+} hot __attribute__((aligned(PAGE)));
+_Static_assert(sizeof hot <= PAGE, "one page");
 static struct {
     PyGetSetDescrObject *shape, *dtype, *address;
     PyObject *mode;
@@ -187,6 +216,8 @@ static void thread_dealloc(Thread *self)
 
 static void holder_dealloc(Holder *self)
 {
+    if (hot.holder == self)
+        hot.holder = NULL;
     Py_XDECREF(self->recorder);
     Py_XDECREF(self->tracer);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -200,6 +231,8 @@ static void entry_dealloc(Entry *self)
 
 static void directory_dealloc(Directory *self)
 {
+    if (hot.groups == self)
+        hot.groups = NULL;
     Py_XDECREF(self->by_id);
     Py_XDECREF(self->standard);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -207,6 +240,8 @@ static void directory_dealloc(Directory *self)
 
 static void core_dealloc(Core *self)
 {
+    if (hot.owner == self)
+        hot.owner = NULL;
     if (self->map.obj != NULL)
         PyBuffer_Release(&self->map);
     Py_XDECREF(self->groups);
@@ -225,11 +260,38 @@ static int holder_set_recorder(Holder *self, PyObject *recorder, void *Py_UNUSED
     PyObject *before = self->recorder;
     int has_ring = recorder != NULL && PyObject_TypeCheck(recorder, &CoreType) && ((Core *)recorder)->map.obj != NULL;
     self->core = has_ring ? (Core *)recorder : NULL;
+    hot.holder = self;
+    hot.core = self->core;
     self->recorder = Py_XNewRef(recorder);
     Py_XDECREF(before);
     return 0;
 }
 
+/* Whether anything is recorded, for which the holder's own page is not needed. */
+HOT Core *core_of(const Holder *holder)
+{
+    return LIKELY(holder == hot.holder) ? hot.core : holder->core;
+}
+
+static PyObject *directory_get_default(Directory *self, void *Py_UNUSED(closure))
+{
+    return Py_NewRef(self->standard != NULL ? self->standard : Py_None);
+}
+
+static int directory_set_default(Directory *self, PyObject *standard, void *Py_UNUSED(closure))
+{
+    PyObject *before = self->standard;
+    self->standard = Py_XNewRef(standard);
+    if (hot.groups == self)
+        hot.standard = standard;
+    Py_XDECREF(before);
+    return 0;
+}
+
+static PyGetSetDef directory_attributes[] = {
+    {"default", (getter)directory_get_default, (setter)directory_set_default, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 static PyGetSetDef holder_attributes[] = {
     {"recorder", (getter)holder_get_recorder, (setter)holder_set_recorder, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -246,7 +308,6 @@ static PyMemberDef entry_members[] = {
 };
 static PyMemberDef directory_members[] = {
     {"by_id", T_OBJECT, offsetof(Directory, by_id), 0, NULL},
-    {"default", T_OBJECT, offsetof(Directory, standard), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMemberDef thread_members[] = {
@@ -282,6 +343,7 @@ static PyObject *core_attach(Core *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "the ring does not fit its file");
         return NULL;
     }
+    hot.owner = NULL;
     self->tables = PyMem_Calloc(1, LINE + SIGNATURES * sizeof(signature_t) + (SITES + CODES) * sizeof(site_t));
     if (self->tables == NULL) {
         PyBuffer_Release(&self->map);
@@ -334,7 +396,7 @@ static PyObject *core_write_mark(Core *self, PyObject *const *args, Py_ssize_t n
 /* This thread's own, where it is known; borrowed. */
 static inline Thread *known_thread(void)
 {
-    uint64_t state = PyThreadState_GetID(PyThreadState_Get());
+    uint64_t state = current_state()->id;
     if (LIKELY(hot.last_state == state && hot.last != NULL))
         return hot.last;
     Thread *own = pthread_getspecific(own_key);
@@ -348,7 +410,7 @@ static inline Thread *known_thread(void)
 /* The recorder and this thread's slot where both are known and calls are not traced: the rest is Python's. */
 static Core *ready(Holder *self, Thread **thread)
 {
-    Core *core = self->core;
+    Core *core = core_of(self);
     if (core == NULL || (self->tracer != NULL && self->tracer != Py_None))
         return NULL;
     *thread = known_thread();
@@ -518,7 +580,7 @@ static uint32_t last_function;
 static inline uint64_t wall(void)
 {
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    hot.clock(CLOCK_REALTIME, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
@@ -604,7 +666,7 @@ static int bind(Function *self, const given_t *given, said_t *said)
             return 0;
     for (uint32_t places = self->absent; places != 0; places &= places - 1) {
         PyObject *value = said->at[__builtin_ctz(places)];
-        if (value != NULL && value != Py_None)
+        if (value != NULL && value != hot.none)
             return 0;
     }
     return 1;
@@ -613,13 +675,13 @@ static int bind(Function *self, const given_t *given, said_t *said)
 static inline PyObject *told(const said_t *said, int place)
 {
     PyObject *found = place < 0 ? NULL : said->at[place];
-    return found == Py_None ? NULL : found;
+    return found == hot.none ? NULL : found;
 }
 
 #define TENSOR_SEARCHED 64
 
 /* Shape and dtype without asking Python: of dense tensors, whose C++ class is the one that was compared. */
-static inline int look_inside(PyObject *tensor, signature_t *key)
+HOT int look_inside(PyObject *tensor, signature_t *key)
 {
     void **handle = (void **)((char *)tensor + hot.handle);
     int64_t ndim, *sizes;
@@ -717,27 +779,63 @@ static inline uint64_t mix(uint64_t h, uint64_t x)
     return h ^ h >> 29;
 }
 
-/* Where a signature is remembered, or would be: `*found` says which. */
-static signature_t *signature_place(Core *core, const signature_t *key, int *found)
+/* What is left of `dims` is 0. */
+HOT int same_signature(const signature_t *a, const signature_t *b)
+{
+    uint32_t differ = (a->call ^ b->call) | (a->ndim ^ b->ndim);
+    for (int i = 0; i < DIMENSIONS; i++)
+        differ |= a->dims[i] ^ b->dims[i];
+    return differ == 0 && a->dtype == b->dtype && a->reduce == b->reduce;
+}
+
+HOT uint64_t signature_hash(const signature_t *key)
 {
     uint64_t h = mix(mix(key->call, (uint64_t)(uintptr_t)key->dtype), (uint64_t)(uintptr_t)key->reduce);
-    for (uint32_t i = 0; i < key->ndim; i++)
-        h = mix(h, key->dims[i]);
+    for (int i = 0; i < DIMENSIONS; i += 2)
+        h = mix(h, (uint64_t)key->dims[i + 1] << 32 | key->dims[i]);
+    return h;
+}
+
+/* Where a signature is remembered, or would be: `*found` says which. */
+RARE static signature_t *signature_place(Core *core, const signature_t *key, uint64_t h, int *found)
+{
     signature_t *first = &core->signatures[h & (SIGNATURES - 1)];
+    *found = 0;
     for (int i = 0; i < PROBES; i++) {
         signature_t *place = &core->signatures[(h + (uint64_t)i) & (SIGNATURES - 1)];
-        if (place->call == 0) {
-            *found = 0;
+        if (place->call == 0)
             return place;
-        }
-        if (place->call == key->call && place->dtype == key->dtype && place->reduce == key->reduce &&
-            place->ndim == key->ndim && memcmp(place->dims, key->dims, key->ndim * sizeof *key->dims) == 0) {
+        if (same_signature(place, key)) {
             *found = 1;
             return place;
         }
     }
-    *found = 0;
     return first;
+}
+
+/* What is on the page belongs to another box. */
+RARE static void forget_recent(Core *core)
+{
+    memset(hot.signatures, 0, sizeof hot.signatures);
+    memset(hot.sites, 0, sizeof hot.sites);
+    hot.owner = core;
+}
+
+/* The id of a signature, 0 where it is not known. */
+HOT uint32_t find_signature(Core *core, const signature_t *key)
+{
+    uint64_t h = signature_hash(key);
+    int found;
+    if (!LIKELY(hot.owner == core))
+        forget_recent(core);
+    signature_t *recent = &hot.signatures[h % RECENT_SIGNATURES];
+    if (LIKELY(same_signature(recent, key)))
+        return recent->signature;
+    const signature_t *place = signature_place(core, key, h, &found);
+    if (!found)
+        return 0;
+    *recent = *place;
+    return place->signature;
 }
 
 /* (args, kwargs) as Python has them; 0, or -1 with an exception. */
@@ -795,7 +893,7 @@ RARE static int learn_signature(Core *core, Function *self, const given_t *given
     int remember = 0, found;
     int done = ask(core, self, given, bound ? key->reduce : NULL, said, &remember);
     if (done == 1 && bound && remember && said->signature > 0) {
-        signature_t *place = signature_place(core, key, &found);
+        signature_t *place = signature_place(core, key, signature_hash(key), &found);
         key->signature = (uint32_t)said->signature;
         *place = *key;
     }
@@ -805,22 +903,22 @@ RARE static int learn_signature(Core *core, Function *self, const given_t *given
 /* What the call is about: 1, 0 where it is no operation, -1 with an exception. */
 static inline int describe(Core *core, Function *self, const given_t *given, said_t *said)
 {
-    int bound = self->fast && bind(self, given, said), found = 0;
+    int bound = self->fast && bind(self, given, said);
     signature_t key = {.call = self->id};
     if (LIKELY(bound)) {
         key.reduce = told(said, self->reduce);
         PyObject *asynchronous = self->async_ < 0 ? NULL : said->at[self->async_];
-        bound = asynchronous == NULL || PyBool_Check(asynchronous);
+        bound = asynchronous == NULL || asynchronous == hot.no || asynchronous == hot.yes;
         if (bound && self->tensor >= 0)
             bound = look_at(said->at[self->tensor], &key);
         if (LIKELY(bound)) {
-            signature_t *place = signature_place(core, &key, &found);
-            if (LIKELY(found)) {
-                said->signature = place->signature;
+            uint32_t known = find_signature(core, &key);
+            if (LIKELY(known != 0)) {
+                said->signature = known;
                 said->group = told(said, self->group);
                 said->root = told(said, self->root);
                 said->group_root = told(said, self->group_root);
-                said->async_ = self->always_async || asynchronous == Py_True;
+                said->async_ = self->always_async || asynchronous == hot.yes;
                 return 1;
             }
         }
@@ -830,7 +928,7 @@ static inline int describe(Core *core, Function *self, const given_t *given, sai
 
 /* ------------------------------------------------------------------ where the call comes from */
 
-static inline site_t *site_place(site_t *table, size_t size, PyObject *code, int64_t at, int *found)
+static site_t *site_place(site_t *table, size_t size, PyObject *code, int64_t at, int *found)
 {
     uint64_t h = mix((uint64_t)(uintptr_t)code >> 4, (uint64_t)at);
     site_t *first = &table[h & (size - 1)];
@@ -892,7 +990,7 @@ typedef struct {
 
 static inline int innermost_spot(spot_t *spot)
 {
-    _PyInterpreterFrame *frame = innermost(PyThreadState_Get());
+    _PyInterpreterFrame *frame = innermost(current_state());
     if (frame == NULL || frame->owner > FRAME_OWNED_BY_FRAME_OBJECT)
         return 0;
     *spot = (spot_t){code_of(frame), (int64_t)(intptr_t)instruction_of(frame)};
@@ -901,7 +999,7 @@ static inline int innermost_spot(spot_t *spot)
 
 RARE static int walk(Core *core, spot_t *spot)
 {
-    for (_PyInterpreterFrame *frame = innermost(PyThreadState_Get()); frame != NULL; frame = frame->previous) {
+    for (_PyInterpreterFrame *frame = innermost(current_state()); frame != NULL; frame = frame->previous) {
         if (!is_real(frame))
             continue;
         int skipped = is_skipped(core, code_of(frame));
@@ -970,17 +1068,27 @@ RARE static int64_t search_site(Core *core)
     return learn_site(core, spot, seen);
 }
 
+/* A line that was not among the last ones. */
+RARE static int64_t recall_site(Core *core, spot_t spot, site_t *recent)
+{
+    int found;
+    const site_t *place = site_place(core->sites, SITES, spot.code, spot.at, &found);
+    if (!found)
+        return search_site(core);
+    *recent = *place;
+    return place->site;
+}
+
 /* Id of the call site: the innermost frame that is not skipped (of which none is in the table). -1 with an exception. */
 static inline int64_t find_site(Core *core)
 {
     spot_t spot;
-    int found = 0;
-    if (LIKELY(innermost_spot(&spot))) {
-        site_t *place = site_place(core->sites, SITES, spot.code, spot.at, &found);
-        if (LIKELY(found))
-            return place->site;
-    }
-    return search_site(core);
+    if (!LIKELY(innermost_spot(&spot) && hot.owner == core))
+        return search_site(core);
+    site_t *recent = &hot.sites[mix((uint64_t)(uintptr_t)spot.code >> 4, (uint64_t)spot.at) % RECENT_SITES];
+    if (LIKELY(recent->code == spot.code && recent->at == spot.at))
+        return recent->site;
+    return recall_site(core, spot, recent);
 }
 
 /* ------------------------------------------------------------------ groups and peers */
@@ -1006,16 +1114,26 @@ RARE static PyObject *entry_of(Directory *groups, PyObject *group)
     return found;
 }
 
+/* Another directory than the last time. */
+RARE static int learn_groups(Core *core)
+{
+    if (core->groups == NULL || !PyObject_TypeCheck(core->groups, &DirectoryType)) {
+        PyErr_SetString(PyExc_TypeError, "no Groups");
+        return -1;
+    }
+    hot.groups = (Directory *)core->groups;
+    hot.standard = hot.groups->standard;
+    return 0;
+}
+
 /* A new reference; NULL without an exception where this rank is no member. */
 static inline Entry *find_entry(Core *core, PyObject *group)
 {
-    Directory *groups = (Directory *)core->groups;
-    if (!is_a((PyObject *)groups, &DirectoryType, &hot.directory)) {
-        PyErr_SetString(PyExc_TypeError, "no Groups");
+    if (!LIKELY((PyObject *)hot.groups == core->groups && hot.groups != NULL) && learn_groups(core) < 0)
         return NULL;
-    }
-    PyObject *found = group == NULL ? groups->standard : entry_of(groups, group);
-    if (LIKELY(found != NULL && found != Py_None && is_a(found, &EntryType, &hot.entry)))
+    Directory *groups = hot.groups;
+    PyObject *found = group == NULL ? hot.standard : entry_of(groups, group);
+    if (LIKELY(found != NULL && found != hot.none && is_a(found, &EntryType, &hot.entry)))
         return (Entry *)Py_NewRef(found);
     return PyErr_Occurred() ? NULL : learn_entry(groups, group);
 }
@@ -1349,8 +1467,8 @@ RARE static int leave_handle(Function *self, entered_t *in, PyObject *result, in
 /* The operation returned: done, or a handle to follow. -1 with an exception of the job's. */
 static inline int leave(Function *self, entered_t *in, PyObject *result)
 {
-    int plain = result == Py_None || (self->direction && PyLong_CheckExact(result) && !in->anybody);
-    int coalesced = in->thread->coalesced != NULL && in->thread->coalesced != Py_None;
+    int plain = result == hot.none || (self->direction && PyLong_CheckExact(result) && !in->anybody);
+    int coalesced = in->thread->coalesced != NULL && in->thread->coalesced != hot.none;
     if (!LIKELY(plain && !coalesced && !(self->direction && in->async_)))
         return leave_handle(self, in, result, coalesced);
     if (in->record->serial == in->serial)
@@ -1365,10 +1483,11 @@ static inline PyObject *through(Function *self, PyObject *const *values, size_t 
 }
 
 /* The wrapped function, recorded. */
-static PyObject *function_vectorcall(PyObject *callable, PyObject *const *values, size_t n, PyObject *names)
+__attribute__((aligned(PAGE))) static PyObject *function_vectorcall(PyObject *callable, PyObject *const *values, size_t n,
+                                                                    PyObject *names)
 {
     Function *self = (Function *)callable;
-    entered_t in = {.core = self->probe->core};
+    entered_t in = {.core = core_of(self->probe)};
     if (in.core == NULL)
         return through(self, values, n, names); /* nothing is recorded now */
     PyObject *result = NULL;
@@ -1622,7 +1741,7 @@ static PyObject *method_vectorcall(PyObject *callable, PyObject *const *args, si
     Method *self = (Method *)callable;
     if (!LIKELY(PyVectorcall_NARGS(n) > 0 && Py_TYPE(args[0]) == self->kind))
         return PyObject_Vectorcall(self->recorded, args, n, names);
-    Core *core = self->probe->core;
+    Core *core = core_of(self->probe);
     if (LIKELY(core == NULL || core->outstanding == NULL || !PyDict_CheckExact(core->outstanding) ||
                PyDict_GET_SIZE(core->outstanding) == 0))
         return PyObject_Vectorcall(self->function, args, n, names);
@@ -1677,7 +1796,7 @@ TYPE(HolderType, "Holder", Holder, "Whether anything is recorded: its `recorder`
 TYPE(EntryType, "Entry", Entry, "One process group: its numbers.")
     .tp_members = entry_members, .tp_methods = entry_methods, .tp_dealloc = (destructor)entry_dealloc};
 TYPE(DirectoryType, "Directory", Directory, "The process groups of a rank.")
-    .tp_members = directory_members, .tp_dealloc = (destructor)directory_dealloc};
+    .tp_members = directory_members, .tp_getset = directory_attributes, .tp_dealloc = (destructor)directory_dealloc};
 TYPE(ThreadType, "Thread", Thread, "What is kept for each thread.")
     .tp_members = thread_members, .tp_dealloc = (destructor)thread_dealloc};
 TYPE(CoreType, "Core", Core, "The ring of one box.")
@@ -1724,6 +1843,21 @@ static PyTypeObject MethodType = {
     .tp_new = method_new,
     .tp_dealloc = (destructor)method_dealloc,
 };
+
+/* The clock of the kernel's own page, without the C library's way to it, unless something stands in for that. */
+static void find_clock(void)
+{
+    hot.clock = clock_gettime;
+#if defined(__GLIBC__) && defined(__x86_64__)
+    void *library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD), *kernel = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (library == NULL || kernel == NULL || dlsym(library, "clock_gettime") != (void *)clock_gettime)
+        return;
+    int (*found)(clockid_t, struct timespec *) = dlvsym(kernel, "__vdso_clock_gettime", "LINUX_2.6");
+    struct timespec now;
+    if (found != NULL && found(CLOCK_REALTIME, &now) == 0)
+        hot.clock = found;
+#endif
+}
 
 static void *symbol(void *library, const char *name)
 {
@@ -1781,6 +1915,15 @@ PyMODINIT_FUNC PyInit__record(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
+    find_clock();
+    hot.none = Py_None;
+    hot.yes = Py_True;
+    hot.no = Py_False;
+#if WITH_FRAMES && PY_VERSION_HEX < 0x030C0000
+    hot.current = &_PyRuntime.gilstate.tstate_current;
+    if (current_state() != PyThreadState_Get())
+        goto bad; /* another build of this version keeps it elsewhere */
+#endif
     FunctionType.tp_clear = PyFunction_Type.tp_clear; /* its cycles go through what the base has */
     FollowedType.tp_clear = _PyWeakref_RefType.tp_clear;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

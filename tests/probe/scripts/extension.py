@@ -11,18 +11,26 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
 import types
 import weakref
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 from hangdoctor.probe import record_core as hot
+from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.process_probe import probe
+from hangdoctor.probe.recorder import Recorder
+from hangdoctor.readers.blackbox import read_box
 from tests.support.forked import each, leave
+
+FAR = 4e9  # seconds: the year 2096
 
 
 def own_box():  # type: ignore[no-untyped-def]
@@ -109,6 +117,40 @@ def shapes() -> None:
             if o.op != "init_process_group"
         ]
     )
+
+
+def recent() -> None:
+    """More shapes and lines than the extension keeps at hand, in turns, and another box on the way."""
+    line = "\n" * 8 + "lambda tensor: reduce(tensor)"
+    space = {"reduce": dist.all_reduce}
+    lines = [eval(compile(line[number:], f"line{number}.py", "eval"), space) for number in range(8)]
+    tensors = [torch.zeros(size) for size in range(1, 81)]
+    mine = probe.recorder
+    for turn in range(3):
+        for tensor in tensors:
+            for call in lines:
+                call(tensor)
+        if turn == 1:
+            print(_in_another_box(tensors[::-1], lines[::-1]))
+            probe.recorder = mine
+    print([(o.shapes, o.site) for o in own_box().ops.operations if o.op == "all_reduce"])
+
+
+def _in_another_box(tensors: list[torch.Tensor], lines: list[Callable[[object], object]]) -> object:
+    """Texts and lines have other numbers there."""
+    with tempfile.TemporaryDirectory() as folder:
+        other = probe.recorder = Recorder(BoxWriter(Path(folder), "another"))
+        other.learn_world()
+        for tensor, call in zip(tensors, lines * 10, strict=True):
+            call(tensor)
+        return [(o.shapes, o.site) for o in read_box(other.box.path).ops.operations]
+
+
+def clock() -> None:
+    """What stands in for the C library's clock stands in for the extension's too."""
+    before = time.time()
+    dist.barrier()
+    print(before > FAR, before <= own_box().ops.operations[-1].entered_s <= time.time())
 
 
 def handlers() -> None:
@@ -225,5 +267,7 @@ assert (hot.native is None) == (os.environ.get("HANGDOCTOR_RECORD_PURE") == "1")
     "threads": threads,
     "hook": hook,
     "waits": waits,
+    "recent": recent,
+    "clock": clock,
 }[what]()
 leave()
