@@ -27,7 +27,7 @@ _KEY = "key.json"
 
 @dataclass(frozen=True)
 class Order:
-    """In which order an epoch takes its sequences, and its samples from their tokens."""
+    """One epoch: the documents one after another, and the samples that are cut from them."""
 
     documents: np.ndarray  # sequences, in the order of this epoch
     ends: np.ndarray  # tokens up to the end of each
