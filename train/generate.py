@@ -98,11 +98,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--checkpoint", required=True, type=Path, help="a global_stepN folder")
     parser.add_argument("--prompt", default="", help="text to go on from (default: none)")
-    parser.add_argument("--tokens", type=int, default=64, help="at most so many (default: 64)")
+    parser.add_argument("--tokens", type=int, default=64, help="the most to make (default: 64)")
     parser.add_argument(
         "--temperature", type=float, default=0.0, help="0: the likeliest each time (default: 0)"
     )
-    parser.add_argument("--top-k", type=int, default=0, help="draw among so many; 0: among all")
+    parser.add_argument(
+        "--top-k", type=int, default=0, help="draw among the N likeliest; 0: among all"
+    )
     parser.add_argument("--seed", type=int, default=1234, help="of the draws (default: 1234)")
     parser.add_argument(
         "--tokenizer", default="", help="where the tokenizer is now (default: where it was)"

@@ -151,7 +151,7 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
     trainer = Trainer(config, engine, state, (rate, batch), callbacks=[*extra, *callbacks])
-    trainer.run(_batches(config, topology, state, 0, context))
+    trainer.run(_batches(config, topology, state, 0, context=context))
     if topology.rank == 0 and trainer.stop:
         print(f"stopped: {trainer.stop}", flush=True)
     return trainer
@@ -202,7 +202,7 @@ def build_callbacks(
     if config.evaluate.interval or config.evaluate.test:
 
         def beginning(share: int) -> Iterator[Batch] | None:
-            return _batches(config, topology, TrainState(), share, context)
+            return _batches(config, topology, TrainState(), share, context=context)
 
         callbacks.append(Evaluate(topology.rank, beginning, context.random, record))
     if config.checkpoint.dir:

@@ -13,7 +13,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from hangdoctor.train.state import Step, TrainState  # noqa: E402
 
 from hangdoctor.train import __main__ as command  # noqa: E402
 from hangdoctor.train import sizes  # noqa: E402
@@ -21,6 +20,7 @@ from hangdoctor.train.callbacks.log import Window, log_line  # noqa: E402
 from hangdoctor.train.callbacks.signals import Signals  # noqa: E402
 from hangdoctor.train.callbacks.tensorboard import Tensorboard  # noqa: E402
 from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.train_state import Step, TrainState  # noqa: E402
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ import torch
 
 from .. import sizes
 from ..loop import Callback, Trainer
-from ..state import Step
+from ..train_state import Step
 
 
 class Sizes(Callback):

@@ -27,6 +27,8 @@ _KEY = "key.json"
 
 @dataclass(frozen=True)
 class Order:
+    """One epoch: the documents one after another, and the samples that are cut from them."""
+
     documents: np.ndarray  # sequences, in the order of this epoch
     ends: np.ndarray  # tokens up to the end of each
     samples: np.ndarray  # sample in the epoch -> place in the token stream

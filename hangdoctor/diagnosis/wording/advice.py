@@ -216,6 +216,12 @@ def _(story: f.LostProcesses, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.ErrorByRas, finding: Finding) -> str:
+    where = f"On {terms.host_names(finding.nodes)}: " if finding.nodes else ""
+    return f"{where}dmesg -T for Xid; the log of its process with NCCL_DEBUG=WARN says what failed."
+
+
+@by_story.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
     return "See what these ranks do instead: hangdoctor dump."
 
