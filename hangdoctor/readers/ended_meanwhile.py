@@ -15,6 +15,7 @@ from . import blackbox, discover, ended_ranks, proc
 from .blackbox import Contents
 from .process_exits import ExitWatch
 
+_FOLLOWED = 128  # ranks: each takes a descriptor
 _OTHERS_S = 3.0  # the ranks of a job that ends leave one after another
 _HEARD_S = 0.3
 _POLL_S = 0.05
@@ -28,7 +29,7 @@ class Leaving:
     def __init__(self, ranks: Sequence[RankCapture]) -> None:
         self.ranks = ranks
         self._watch = ExitWatch()
-        for rank in ranks:
+        for rank in ranks[:_FOLLOWED]:
             self._watch.follow(rank.pid)
 
     def close(self) -> None:
