@@ -138,6 +138,16 @@ def test_what_started_them_is_above_their_launchers(tmp_path: Path) -> None:
             run.wait(timeout=20)
 
 
+def test_rays_workers_are_the_ranks_and_not_what_directs_them() -> None:
+    titles = ["ray::TrainController", "ray::_Coordinator", "ray::RayTrainWorker.poll_status()"]
+    titles += ["ray::RayTrainWorker", "ray::RayTrainWorker.execute", "ray::IDLE"]
+    made = [families.Member(n, 1, n, [title], {}) for n, title in enumerate(titles)]
+    found = families.alike(made, {0, 1, 2, 3})
+    assert [member.pid for member in found] == [2, 3, 4]
+    plain = [families.Member(n, 1, n, [word], {}) for n, word in enumerate("abac")]
+    assert [member.pid for member in families.alike(plain, {0, 1})] == [0, 1, 2]
+
+
 def captured(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> NodeCapture:
     """What `dump --local` captures where nothing else runs: other tests do, on this host."""
     ours = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(recursive=True))]
