@@ -18,7 +18,7 @@ from msgspec import Struct
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
-from . import connections, proc
+from . import connections, proc, ray_ranks
 from .discover import Found, Job
 from .jobnames import job_key
 from .own_numbers import numbers
@@ -188,6 +188,9 @@ def _family(parent: int, children: list[int]) -> Family | None:
     own = _member(parent) if parent in connected and not by_ray else None
     if not linked or len(members) + (own is not None) < 2:
         return None
+    named = ray_ranks.find(parent, [m.pid for m in members]) if by_ray else None
+    if named is not None:
+        return _by_own_numbers(parent, members, *named)
     return _numbered(parent, own, members)
 
 
@@ -228,11 +231,16 @@ def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family 
     )
 
 
-def _by_own_numbers(parent: int, members: list[Member], ranks: list[int]) -> Family:
-    """A family whose members say their ranks; it may have more on other nodes."""
+def _by_own_numbers(
+    parent: int, members: list[Member], ranks: list[int], world: int = -1
+) -> Family:
+    """A family whose members say their ranks; it may have more on other nodes. `world`: the size
+    that goes with them, -1 where only a variable may say it.
+    """
     order = sorted(range(len(members)), key=lambda place: ranks[place])
     members = [members[place] for place in order]
-    world = number_in(members[-1].environ.get("WORLD_SIZE", ""))
+    if world < 0:
+        world = number_in(members[-1].environ.get("WORLD_SIZE", ""))
     least = max(*ranks, len(ranks) - 1) + 1
     world = world if least <= world < MAX_RANKS else least
     return Family(
