@@ -85,7 +85,7 @@ def test_an_agent_finds_those_that_join_long_after_they_were_started(
     (tmp_path / "wait").touch()
     _, name = begin(*RUN)
     wait_until(lambda: (tmp_path / "begun.1").exists(), "they run", 200)
-    ranks = Ranks(lambda job: job.is_named(name))
+    ranks = Ranks(lambda jobs: [job for job in jobs if job.is_named(name)])
     ranks.search()
     assert not ranks.tracked
     (tmp_path / "go").touch()
@@ -106,7 +106,7 @@ def test_an_agent_finds_those_that_only_their_connections_show(
 ) -> None:
     process, _ = begin()
     wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
-    ranks = Ranks(lambda job: job.key == f"parent:{process.pid}")
+    ranks = Ranks(lambda jobs: [job for job in jobs if job.key == f"parent:{process.pid}"])
     try:
         ranks.search()
         children = {c.pid for c in psutil.Process(process.pid).children()}
