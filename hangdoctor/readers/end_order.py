@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..model.log_facts import AnyFact, Ended, PythonError, Role
+from ..model.log_facts import AnyFact, Ended, GlooTimeout, PythonError, Role
 from ..model.process_end import ProcessEnd
 from .blackbox import Contents
 
 _BY_LAUNCHER = (-15, -9)
 _ASKED = (-15, -2, 143, 130)  # to end, by the launcher or a person: unhandled, or by a handler
+_FROM_OUTSIDE = ("KeyboardInterrupt", "SystemExit", "SignalException")
 _GRACE_S = 3.0  # between SIGTERM and SIGKILL, at least
 _NOTICED_S = 1.0  # after which `run` has seen an end, at most
 
@@ -88,6 +89,22 @@ def _quietly(end: ProcessEnd, at: float) -> bool:
 
 def _errors(facts: Sequence[AnyFact], role: Role) -> list[PythonError]:
     return [f for f in facts if isinstance(f, PythonError) and f.role == role]
+
+
+def date_by_last_operation(facts: Sequence[AnyFact], boxes: Iterable[Contents]) -> None:
+    """An exception of its own that a rank noted after others' waits had reached their limit was
+    raised before, if it had not come to their operation: a clean-up may last longer than the limit.
+    """
+    limits = [f for f in facts if isinstance(f, GlooTimeout)]
+    waited = {f.rank for f in limits}
+    first = min((f.at for f in limits), default=0.0)
+    last = {c.ops.rank: c.ops.operations[-1] for c in boxes if len(c.ops.operations)}
+    for error in _errors(facts, "cause"):
+        operation = last.get(error.rank)
+        if operation is None or error.rank in waited or error.error in _FROM_OUTSIDE:
+            continue
+        if 0 < operation.left_s < first < error.at and not operation.failed:
+            error.at = operation.left_s
 
 
 def mark_first(facts: Sequence[AnyFact]) -> None:

@@ -1,8 +1,9 @@
-"""Operations of a job that is over, as they were when its first wait reached gloo's limit.
+"""Operations of a job that is over, as they were when its first wait reached gloo's limit, or when
+the job was ended from outside.
 
-Afterwards the record no longer shows the hang: the operation that reached its limit has ended with
-an exception, and ranks of other groups that went on were ended in the middle of operations that were
-no waits.
+Afterwards the record no longer shows the hang: the operation that reached its limit, or that a
+handler of SIGTERM left, has ended with an exception, and ranks of other groups that went on were
+ended in the middle of operations that were no waits.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..model.log_facts import GlooTimeout, JobLogs
+from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs
 from ..model.operations import Operation, RankOps
 from .blackbox import Contents
 
+_BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
+
 
 def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
-    """Changes the boxes' operations; nothing where no wait reached its limit, or one is older than
-    its box.
+    """Changes the boxes' operations; nothing where no wait reached its limit or was left by a
+    handler.
     """
-    reached = {f.rank: f.at for f in ends.facts if isinstance(f, GlooTimeout) and f.at > 0}
+    reached = {f.rank: f.at for f in ends.facts if _ends_a_wait(f) and f.at > 0}
     if not reached:
         return
     first = min(reached.values())
@@ -30,6 +33,11 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
         changed = _reopened(ops, at) if at is not None else _without_later(ops, first)
         if changed is not None:
             ops.operations = changed
+
+
+def _ends_a_wait(fact: AnyFact) -> bool:
+    by_handler = isinstance(fact, Ended) and fact.code in _BY_HANDLER
+    return by_handler or isinstance(fact, GlooTimeout)
 
 
 def _reopened(ops: RankOps, at: float) -> list[Operation] | None:

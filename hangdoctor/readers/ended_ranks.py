@@ -32,6 +32,7 @@ from ..model.operations import Operation
 from ..model.process_end import ProcessEnd
 from .blackbox import Contents
 from .end_order import (
+    date_by_last_operation,
     has_left,
     left_at,
     left_first,
@@ -90,6 +91,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     if not logs.facts:
         return None
     own_interrupt(logs.facts)
+    date_by_last_operation(logs.facts, boxes)
     mark_first(logs.facts)
     own_termination(logs.facts, seen)
     for end in left_first(logs.facts, ends_of_all, by_process):

@@ -61,9 +61,9 @@ def left(rank: int, at: float = 0.0, end_text: str = "") -> Contents:
     return Contents(box, RankOps(rank=rank, world_size=3, source="blackbox"), [])
 
 
-def ended(rank: int, code: int, at: float) -> ProcessEnd:
+def ended(rank: int, code: int, at: float, boxed: bool = True) -> ProcessEnd:
     return ProcessEnd(
-        pid=100 + rank, node="n1", code=code, at=at, rank=rank, world_size=3, boxed=True
+        pid=100 + rank, node="n1", code=code, at=at, rank=rank, world_size=3, boxed=boxed
     )
 
 
@@ -218,3 +218,47 @@ def test_a_stopped_rank_that_is_in_the_operation_too() -> None:
     found = of_column(boxes, ends)
     assert [(c.kind, c.ranks) for c in found.causes] == [("stopped", [2])]
     assert "did not end at SIGTERM" in found.summary
+
+
+def test_exit_codes_of_a_handler_of_sigterm_are_ends_from_outside() -> None:
+    """Who sleeps in Python ends before those that wait in C: it did not fail first."""
+    boxes = [column(rank, 21, 1021.0, 0.0, [0, 1, 2, 3]) for rank in range(4)]
+    boxes[2] = column(2, 20, 1020.0, 1020.01, [0, 1, 2, 3])
+    for contents in boxes:
+        contents.box.ended_s = 1040.0 + 0.1 * (contents.ops.rank != 2)
+    ends = [ended(2, 143, 1040.05), *(ended(rank, 143, 1040.2) for rank in (0, 1, 3))]
+    found = of_column(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+
+
+def test_waits_that_a_handler_of_sigterm_ended_are_waits() -> None:
+    """The exception that the handler raises leaves the operation."""
+    boxes = [column(rank, 21, 1021.0, 1040.0, [0, 1, 2, 3]) for rank in range(4)]
+    boxes[2] = column(2, 20, 1020.0, 1020.01, [0, 1, 2, 3])
+    for contents in boxes:
+        contents.ops.operations[-1].failed = contents.ops.rank != 2
+        contents.box.ended_s = 1040.0
+    ends = [ended(2, 143, 1040.05), *(ended(rank, 143, 1040.2) for rank in (0, 1, 3))]
+    assert [(c.kind, c.ranks) for c in of_column(boxes, ends).causes] == [("not_entered", [2])]
+
+
+def test_an_exception_whose_clean_up_outlasts_the_others_limit() -> None:
+    """It is noted after their waits have reached it, and was raised before."""
+    boxes = [column(rank, 21, 1021.0, 1030.0, [0, 1, 2, 3]) for rank in range(4)]
+    boxes[2] = column(2, 20, 1020.0, 1020.01, [0, 1, 2, 3])
+    for contents in boxes:
+        culprit = contents.ops.rank == 2
+        contents.ops.operations[-1].failed = not culprit
+        contents.box.end_text = "ValueError\nshard 9 has no tokens" if culprit else LIMIT
+        contents.box.ended_s = 1036.0 if culprit else 1030.01
+    ends = [*(ended(rank, 1, 1037.0) for rank in (0, 1, 3)), ended(2, 1, 1037.2)]
+    found = of_column(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("error", [2])]
+    assert "ValueError" in found.summary
+
+
+def test_equal_exit_codes_at_one_moment_without_a_word_name_none() -> None:
+    ends = [ended(rank, 1, 1040.0 + rank / 10, boxed=False) for rank in range(3)]
+    assert verdict([], ends).causes == []
+    ends[1].at = ends[2].at = 1044.0
+    assert [c.ranks for c in verdict([], ends).causes] == [[0]]

@@ -313,6 +313,9 @@ def _silent_exit(scene: Scene) -> First | None:
     if not quiet or not _was_first(scene, quiet[0]):
         return None
     first = quiet[0]
+    silent = not scene.of(PythonError)
+    if silent and first.code > 0 and _was_seen(first) and len(quiet) > 1:
+        return None  # at one moment, and none has left a word
     together = first.by.startswith("slurm") or first.code == 0
     ranks = ranks_named(quiet) if together else [first.rank]
     finding = Finding(
