@@ -13,7 +13,7 @@ import pytest
 from hangdoctor.diagnosis.position import compare
 from hangdoctor.model.capture import Frame, ThreadSample
 from hangdoctor.model.layout import Layout, guess_layout
-from hangdoctor.stacks.place_rules import find_place
+from hangdoctor.stacks.place_search import find_place
 from hangdoctor.stacks.rank_thread import rank_thread
 from hangdoctor.stacks.user_code import is_users
 from hangdoctor.text.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
@@ -392,7 +392,7 @@ def test_a_users_own_rules_come_first(tmp_path: Path) -> None:
         '[[rule]]\nkind = "collective"\nfunction = "exchange_halos"\nfile = "ocean/mesh\\\\.py$"\nop = "="\ngroup = "world"\n'
     )
     code = (
-        "import json; from hangdoctor.stacks.place_rules import find_place; from hangdoctor.model.capture import Frame\n"
+        "import json; from hangdoctor.stacks.place_search import find_place; from hangdoctor.model.capture import Frame\n"
         "p = find_place([Frame('exchange_halos', '/app/ocean/mesh.py', 7), Frame('main', '/app/run.py', 3)])\n"
         "print(json.dumps([p.kind, p.op, p.group]))"
     )
