@@ -154,6 +154,7 @@ def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> No
 
 def join_logs(logs: JobLogs, ends: JobLogs) -> None:
     """Facts of the boxes into those of the logs, in the order of time."""
+    logs.of_boxes = [len(logs.files) + index for index in range(len(ends.files))]
     for fact in ends.facts:
         fact.file += len(logs.files)
         fact.attempt = max(0, logs.attempts - 1)

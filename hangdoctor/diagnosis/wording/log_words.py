@@ -230,7 +230,10 @@ def _(fact: LogAgrees) -> str:
         op = f" in {terms.op(fact.op)}" if fact.op is not None and fact.op.name else ""
         return f"The log agrees: {terms.ranks(fact.waiting)} timed out{op}, and {who} did not"
     is_are = choose(fact.ranks, "is", "are")
-    return f"The log agrees: by its lines, too, {who} {is_are} the cause ({fact.kind})"
+    cause = f"{who} {is_are} the cause ({fact.kind})"
+    if fact.source == "boxes":
+        return f"The black boxes agree: by them, too, {cause}"
+    return f"The log agrees: by its lines, too, {cause}"
 
 
 @clues.say.register
@@ -238,7 +241,10 @@ def _(fact: LogContradicts) -> str:
     who = terms.ranks(fact.ranks)
     if fact.op is not None:
         return f"The log contradicts: {who} timed out in {terms.op(fact.op)}"
-    return f"The log contradicts: by its lines {who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
+    cause = f"{who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
+    if fact.source == "boxes":
+        return f"The black boxes contradict: by them {cause}"
+    return f"The log contradicts: by its lines {cause}"
 
 
 @by_story.register

@@ -43,6 +43,8 @@ _LONGEST = 20_000  # characters of a line
 _TORN = 2  # lines that a broken one is joined with
 _MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
+# The verdict of `hangdoctor run` itself, in the job's output.
+_OWN = re.compile(r"^(?:\d{1,6}: )?hangdoctor: ")
 _BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS, *launcher_tables.BEGINS)
 
 
@@ -172,6 +174,8 @@ class FileScan:
 
     def _record(self, text: str, known: Said) -> None:
         said = strip(text, known, self._usual, self.clock)
+        if _OWN.match(said.text) is not None:
+            return
         if said.rank >= 0:
             self.heard.add(said.rank)
         if said.at > 0:
