@@ -186,8 +186,8 @@ class Quote(Struct, frozen=True):
     says: str
 
 
-Source = Literal["log", "boxes"]
-"""Who says so: the job's log, or its black boxes and exit codes."""
+Source = Literal["log", "boxes", "dumps"]
+"""Who says so: the job's log, its black boxes and exit codes, or the dumps of its recorders."""
 
 
 class LogAgrees(Struct, frozen=True):
