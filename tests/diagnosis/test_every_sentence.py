@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from hangdoctor.diagnosis import findings as f
 from hangdoctor.diagnosis import wording
 from hangdoctor.diagnosis.findings import (
@@ -145,6 +147,9 @@ FINDINGS: list[Finding] = [
     *(Finding("in_communication", list(range(8)), f.AllIn(REDUCE, tuple(range(8)), counted, sides), 0.8, nodes,
               waiters=Waiters(tuple(range(8)), REDUCE, seconds))
       for counted, sides, nodes, seconds in ((True, False, ["n1"], 41.0), (False, False, [], 1.0), (True, True, [], 0.9), (False, True, [], 0.0))),
+    two("in_communication", f.AllIn(replace(SEND, site="on (/a/p.py:9)"), (4, 5), True, True, other=replace(RECV, site="off (/a/p.py:13)"))),
+    two("in_communication", f.AllIn(replace(SEND, seq=-1, frame=LOAD), (4, 5), False, True, other=replace(RECV, seq=-1, frame=LOAD))),
+    one("in_communication", f.HeldBehind(REDUCE, (0,)), boxes_unread=True),
     one("in_communication", f.HeldBehind(REDUCE, (0,))), two("in_communication", f.HeldBehind(REDUCE, (0, 1))),
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
     one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),

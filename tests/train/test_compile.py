@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from hangdoctor.train.config import load_config  # noqa: E402
 from hangdoctor.train.model.whole import WholeModel, whole_context  # noqa: E402
 
-pytestmark = pytest.mark.timeout(600)  # dynamo alone takes most of a minute on a busy machine
+# Dynamo alone takes most of a minute on a busy machine.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 TOKENS = torch.arange(16).view(2, 8) % 10
 WORDS = "--model.layers 3 --model.hidden_size 32 --model.seq_length 8"
 
@@ -44,13 +45,11 @@ def test_all_layers_share_one_graph_without_a_break() -> None:
     assert not torch._dynamo.utils.counters["graph_break"]
 
 
-@pytest.mark.full
 def test_dropout_draws_the_same_numbers() -> None:
     """Changing the random state is outside of the graphs."""
     compared("--model.hidden_dropout 0.1 --model.attention_dropout 0.1", "aot_eager")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("flags", ["", "--model.position rope --model.recompute true"])
 def test_compiled_by_inductor(flags: str) -> None:
     compared(flags, "inductor")

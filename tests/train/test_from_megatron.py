@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.ranks import ROOT, metrics
 
 from hangdoctor.train import from_megatron
 from hangdoctor.train.config import Config, load_config
 from hangdoctor.train.megatron import aliases
 from hangdoctor.train.megatron.translate import flags_of, translate
 from hangdoctor.train.options import ConfigError, flags
+from tests.support.trainer_ranks import ROOT, metrics
 
 # "Nodes=4 DP=1 TP=4 PP=4" of BigScience's GPT-2 experiments, its shell variables filled in.
 RECIPE = """

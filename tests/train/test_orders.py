@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.ranks import ROOT
 
 from hangdoctor.train.config import DataConfig
 from hangdoctor.train.data.indexed import write_documents
 from hangdoctor.train.data.orders import Order, OrderFolder, make_order
 from hangdoctor.train.data.samples import Samples, build_samples
+from tests.support.trainer_ranks import ROOT
 
 LENGTHS = np.arange(3, 103, dtype=np.int32)
 KEY = {"sequences": 100, "tokens": int(LENGTHS.sum()), "samples": 50, "seed": 7}

@@ -223,6 +223,7 @@ class Finding(Struct):
     unrecorded: bool = False  # gradients are reduced where no record is made, and it may wait there
     gradients: bool = False  # DistributedDataParallel's reduction is one of the operations
     boxed: bool = False  # ranks of the job have black boxes
+    boxes_unread: bool = False  # they may have them, and there was no time to read them
     over: bool = False  # no rank runs any more
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None

@@ -107,6 +107,7 @@ class AllIn(Struct, frozen=True):
     members: tuple[int, ...]
     counted: bool  # operations were counted; else one may have made a call more or less
     sides: bool = False
+    other: Op | None = None  # of a send its recv, and the other way round
 
 
 class HeldBehind(Struct, frozen=True):

@@ -157,12 +157,20 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 def _(story: f.AllIn, finding: Finding) -> str:
     entered = f"entered {terms.op(story.op)}" if story.counted else f"are in {terms.op(story.op)}"
     if story.sides:
-        both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)})"
-        return f"{both} entered it and it does not finish: {_BLAMELESS}"
+        return _of_two_sides(story)
     text = (
         f"All members ({terms.ranks(story.members)}) {entered} and it does not finish: {_BLAMELESS}"
     )
     return text if story.counted else f"{text}, or a rank made one call too many or too few"
+
+
+def _of_two_sides(story: f.AllIn) -> str:
+    """A send and its recv: their tags are in no record."""
+    entered = "entered it" if story.counted else "are in it"
+    both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)}) {entered}"
+    differ = "tags that differ" if story.counted else "tags or sizes that differ"
+    text = f"{both} and it does not finish: {differ}, or {_BLAMELESS}"
+    return text if story.counted else f"{text}, or a send or recv too many"
 
 
 @tell.register
