@@ -14,9 +14,10 @@ from .files import Saved
 # Options that change shapes or what the weights mean; no override makes these fit.
 _MODEL = (
     "layers hidden_size heads ffn_hidden_size position rotary_base normalization activation parallel_block embedding_norm"
-    " tie_embeddings"
+    " tie_embeddings linear_bias"
 ).split()
-_BEFORE = {"activation": "gelu_tanh"}  # what checkpoints without the option were trained with
+# What checkpoints without the option were trained with.
+_BEFORE = {"activation": "gelu_tanh", "linear_bias": True}
 # Options whose change makes the resumed training another one: allowed with --checkpoint.override.
 _CHOSEN = (
     ("train", "seed"),

@@ -68,6 +68,8 @@ SWITCHES = {
     "embed-layernorm": ("model.embedding_norm", True),
     "override-lr-scheduler": ("checkpoint.override", True),
     "override-opt_param-scheduler": ("checkpoint.override", True),
+    "swiglu": ("model.activation", "swiglu"),
+    "disable-bias-linear": ("model.linear_bias", False),
     "no-bias-gelu-fusion": ("model.activation", "gelu"),
     "openai-gelu": ("model.activation", "gelu_tanh"),
 }

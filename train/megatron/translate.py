@@ -139,6 +139,13 @@ def _positions(args: Args, made: Translation) -> None:
         )
 
 
+def _swiglu_width(args: Args, made: Translation) -> None:
+    """Megatron's width where none is given: two thirds of 4 x hidden, in steps of 64."""
+    if "ffn-hidden-size" not in args and "hidden-size" in args:
+        hidden = _number("hidden-size", _one("hidden-size", args["hidden-size"]))
+        made.options["model.ffn_hidden_size"] = int(4 * hidden * 2 / 3 / 64) * 64
+
+
 def _position_type(args: Args, made: Translation) -> None:
     kinds = {"rope": "rope", "rotary": "rope", "alibi": "alibi"}
     made.options["model.position"] = kinds.get(args["position-embedding-type"][0], "learned")
@@ -207,6 +214,7 @@ def _recompute_how(args: Args, made: Translation) -> None:
 _RULES: tuple[tuple[tuple[str, ...], Callable[[Args, Translation], None]], ...] = (
     (("data-path",), _data_path),
     (("max-position-embeddings",), _positions),
+    (("swiglu",), _swiglu_width),
     (("position-embedding-type",), _position_type),
     (("normalization",), _normalization),
     (("zero-stage",), _zero_stage),
