@@ -44,6 +44,15 @@ def open_regular(
     return fd
 
 
+def is_empty(path: str | Path) -> bool:
+    """Whether it is a regular file without a byte in it."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as the others here
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0
+
+
 def is_of(uid: int, owners: Collection[int]) -> bool:
     """Whether a file of `uid` can be one of these users': root's can, since no one else has made
     it.

@@ -1,5 +1,5 @@
-"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--logs] [--seeds N]: measure, and
-write docs/ACCURACY.md.
+"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--logs] [--peers] [--seeds N]: measure,
+and write docs/ACCURACY.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ PEERS = {
 
 def judge_peers(case: Case, folder: Path) -> list[Result]:
     """Both peers on one folder, as results beside ours; scored as any tool is (`tools.py`)."""
-    mode = simulated.mode("dump files", case.settings.silent)
+    what = "active-only dumps" if case.settings.only_active else "dump files"
+    mode = simulated.mode(what, case.settings.silent)
     truth = cases.truth_of_simulated(case, mode)
     results = []
     for name, ask in PEERS.items():
@@ -93,14 +94,27 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         found.results += simulated.run_files(layouts, seeds, silent, say)
         found.results += simulated.run_files(layouts, seeds, silent, say, only_active=True)
         if not quick:
-            theirs = simulated.run_files(
-                PEER_LAYOUTS, seeds[:1], silent, lambda _: None, peers=judge_peers
-            )
-            found.results += [r for r in theirs if r.peer]
+            found.results += run_peers(seeds[:1], silent)
     run_meshes(found, quick, seeds)
     if not quick:
         say("simulated: 1,024 ranks from files, ours and torch's")
         found.sizes.append(measure_files())
+
+
+def run_peers(seeds: range, silent: float) -> list[Result]:
+    """What the peers say of full and of active-only dumps."""
+    results = []
+    for only_active in (False, True):
+        say(f"the peers, {silent:.0%} of the ranks silent, {only_active=}")
+        results += simulated.run_files(
+            PEER_LAYOUTS,
+            seeds,
+            silent,
+            lambda _: None,
+            peers=judge_peers,
+            only_active=only_active,
+        )
+    return [r for r in results if r.peer]
 
 
 def run_meshes(found: report.Findings, quick: bool, seeds: range) -> None:
@@ -142,9 +156,13 @@ def measure(args: argparse.Namespace) -> report.Findings:
     """Both parts, or the one that the flags name."""
     seeds = range(args.first, args.first + (1 if args.quick else args.seeds))
     chosen = {args.real, args.simulated, args.logs}
-    every = len(chosen) == 1 and not args.replay  # all of them, or none: then all
+    alone = args.replay or args.peers
+    every = len(chosen) == 1 and not alone  # all of them, or none: then all
     found = report.Findings()
     began = time.monotonic()
+    if args.peers:
+        for silent in (0.0, 0.1):
+            found.results += run_peers(seeds[:1], silent)
     if args.replay:
         from .real import replay
 
@@ -184,6 +202,9 @@ def main() -> None:
     parser.add_argument("--real", action="store_true", help="the real part only")
     parser.add_argument("--simulated", action="store_true", help="the simulated part only")
     parser.add_argument("--logs", action="store_true", help="the part with logs alone only")
+    parser.add_argument(
+        "--peers", action="store_true", help="other analyzers on the simulated dumps only"
+    )
     parser.add_argument(
         "--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)"
     )

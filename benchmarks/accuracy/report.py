@@ -200,6 +200,10 @@ def _worth(name: str, said: Sequence[Said]) -> list[str]:
     return [name, str(len(said)), percent(mean), percent(right)]
 
 
+_DUMPS = ("dump files", "active-only dumps")
+_COMMANDS = {"torch.distributed.flight_recorder": "torchfrtrace"}
+
+
 def _peers(results: list[Result]) -> Iterator[str]:
     peers = [r for r in results if r.peer]
     if not peers:
@@ -212,16 +216,16 @@ def _peers(results: list[Result]) -> Iterator[str]:
     for result in peers:
         by_name.setdefault(result.kind, []).append(result)
     rows = []
-    for silent in ("", ", 10% silent"):
+    kinds = [kind + silent for kind in _DUMPS for silent in ("", ", 10% silent")]
+    for kind in kinds:
         for name, every in by_name.items():
-            theirs = [r for r in every if r.mode == "dump files" + silent]
+            theirs = [r for r in every if r.mode == kind]
             if theirs:
-                rows.append(_peer_row(f"{name}{silent}", theirs))
-    yield from table(
-        ["analyzer", "folders", "exact culprits", "a victim named", "seconds a folder, median"],
-        rows,
-    )
+                rows.append([kind, *_peer_row(_COMMANDS.get(name, name), theirs)])
+    head = ["dumps", "analyzer", "folders", "exact culprits", "a victim named"]
+    yield from table([*head, "seconds a folder, median"], rows)
     yield "A peer is right if any reading of its output is right, and its kind of fault is not asked for (`benchmarks/accuracy/peers.py`)."
+    yield "`torchfrtrace` is torch's own, torch.distributed.flight_recorder.fr_trace. Dumps are those that NCCL's recorder writes, simulated."
     yield "hangdoctor's seconds are those of reading and diagnosing; a peer's include the start of its process. The machine did other work meanwhile."
     yield ""
 
@@ -240,6 +244,7 @@ def _log_peers(results: list[Result]) -> Iterator[str]:
             rows.append([name, "-", "not measured", "not measured"])
         else:
             rows.append(_log_row(name, theirs))
+    rows.append(["torchfrtrace", "-", "reads dumps alone", "reads dumps alone"])
     yield from table(["analyzer", "jobs", "exact culprits", "a victim named"], rows)
     yield "By the ranks that it names, its kind of fault not asked for (`benchmarks/accuracy/log_peers.py`)."
     yield ""

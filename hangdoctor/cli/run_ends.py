@@ -76,7 +76,8 @@ class EndsWatch:
                 folders.remove_own(self.path, os.fstat(self._file))
         if self._file >= 0:
             os.close(self._file)
-        self._sweep()
+        if not failed:  # else who left early, and where it was, is evidence
+            self._sweep()
         with contextlib.suppress(OSError):
             folders.remove_if_empty(self.folder)
         return failed

@@ -24,9 +24,11 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     boxed = any(
         v.capture.ops is not None and v.capture.ops.source == "blackbox" for v in case.views
     )
+    unread = any(node.boxes_unread for node in case.capture.nodes)
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over = boxed, case.capture.over
+        finding.boxes_unread = unread
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}

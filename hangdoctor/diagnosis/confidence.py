@@ -120,6 +120,8 @@ class Ground(Enum):
     LOG_DESYNC = (0.90, "torch's desync report names who did not join")
     LOG_BARRIER = (0.92, "monitored_barrier names who did not come")
     LOG_KEY = (0.85, "the store's key that was not set is this rank's")
+    LOG_STAYED = (0.80, "it alone did not end at SIGTERM, while others had waited for long")
+    LOG_NEVER_STARTED = (0.85, "as many ranks left no black box as did not come to the rendezvous")
     LOG_JOINED = (0.90, "the store counts how many processes came")
     LOG_COUNTERS = (0.88, "in the group that timed out it has enqueued fewer operations")
     LOG_AHEAD = (0.50, "few wait in an operation that most others have not enqueued")
@@ -138,6 +140,7 @@ class Ground(Enum):
     # NCCL RAS.
     RAS_LOST = (0.75, "RAS lost the process, and the communicator spans the job")
     RAS_LOST_ELSEWHERE = (0.50, "the same in a communicator whose numbering is not the job's")
+    RAS_ERROR = (0.70, "RAS reports an error of the rank's own")
     RAS_FEWER = (0.70, "RAS counts fewer launches, and the communicator spans the job")
     RAS_BEHIND = (0.40, "RAS counts fewer launches of most ranks: few are ahead")
     RAS_PROCESS = (0.70, "RAS lost a process, whose rank it does not know")

@@ -81,11 +81,14 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
         return _different_roots(case, roots, views)
     ranks = ranks_of(held)
     story = f.AllIn(op_of(held), ranks, counted=False)
+    sides = [held[:1], held[1:]] if isinstance(instance.key, Transfer) else [held]
+    if len(sides) == 2:
+        story = f.AllIn(op_of(sides[0]), ranks, counted=False, sides=True, other=op_of(sides[1]))
     finding = finding_on(
         case, "in_communication", held, story, confidence=sure(Ground.MEMBERS_IN_STACKS)
     )
     finding.where = where_held(case, held, held[0])
-    finding.clues = [in_op(held)]
+    finding.clues = [in_op(side) for side in sides]
     finding.against = [Against("order", ranks, Why.NOT_COUNTED)]
     return finding
 

@@ -26,6 +26,10 @@ class Reason(Enum):
     ALL_STIRRED = auto()
     NOT_CAPTURED = auto()
     RAS_GAP = auto()
+    RAS_MOVED = auto()
+    RAS_ERROR = auto()
+    RAS_STATES = auto()
+    RAS_TIMEOUTS = auto()
     RAS_EQUAL = auto()
     SOME_NOT_SEEN = auto()
     NO_STACKS = auto()
@@ -105,10 +109,24 @@ def why_unknown(case: Case) -> Remaining:
 def _nothing_captured(case: Case) -> Remaining:
     counted = ras_counts.read(case)
     if counted is not None:
-        reason = Reason.RAS_GAP if counted.behind else Reason.RAS_EQUAL
-        return Remaining(reason, counted.behind, number=counted.size)
+        return _by_ras(counted)
     whys = [f"{s.node}: {s.why}" if s.node else s.why for s in case.capture.silent]
     return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))
+
+
+def _by_ras(counted: ras_counts.Counted) -> Remaining:
+    """What RAS alone shows, where that decides nothing."""
+    if counted.error:
+        return Remaining(Reason.RAS_ERROR, whys=(counted.error,))
+    if counted.behind or counted.elsewhere:
+        reason = Reason.RAS_MOVED if counted.moved else Reason.RAS_GAP
+        return Remaining(reason, counted.behind, whys=counted.elsewhere)
+    if counted.states:
+        whys = tuple(f"rank {rank} {state}" for rank, state in counted.states)
+        return Remaining(Reason.RAS_STATES, whys=whys)
+    if counted.timeouts:
+        return Remaining(Reason.RAS_TIMEOUTS, number=counted.timeouts)
+    return Remaining(Reason.RAS_EQUAL, number=counted.size)
 
 
 def _by_motion(case: Case) -> Remaining:

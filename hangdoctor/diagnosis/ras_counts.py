@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..model.ras_report import RasCommunicator, RasCounts, RasReport
 from .case import Case
+from .ras_ranks import in_job
 
 REPEATED_S = 2.0  # between two snapshots that show what moved
 _LARGE = 1 << 30  # any number of ranks is few of so many
@@ -28,10 +29,15 @@ class Gap(Struct):
 
 
 class Counted(Struct):
-    """What a single snapshot shows where it decides nothing."""
+    """What the snapshots show where they decide nothing."""
 
     size: int  # ranks of the largest communicator
     behind: tuple[int, ...] = ()
+    elsewhere: tuple[str, ...] = ()  # communicators whose members behind have no known rank
+    moved: bool = False  # those behind have launched more since an earlier snapshot
+    timeouts: int = 0  # requests of RAS itself that were not answered
+    states: tuple[tuple[int, str], ...] = ()  # of ranks whose state is not that of the others
+    error: str = ""  # that ranks report about another process
 
 
 def latest(case: Case) -> list[RasReport]:
@@ -47,16 +53,38 @@ def newest(case: Case) -> list[RasReport]:
 
 
 def read(case: Case) -> Counted | None:
-    """Of a job of which only RAS is known: the ranks that are one operation behind in its only
-    snapshot, or none where all counts are equal; None where it shows anything else.
+    """Of a job of which only RAS is known: the ranks that are one operation behind, or none where
+    all counts are equal; None where it lost processes or shows nothing.
     """
     report = next(iter(latest(case)), None)
     if report is None or _names_faults(report):
         return None
-    size = max([report.largest, *(c.size for c in report.communicators)])
-    gaps = [gap for communicator in report.communicators for gap in gaps_of(communicator)]
-    behind = tuple(sorted({rank for gap in gaps for rank in gap.behind}))
-    return Counted(size, behind) if size or behind else None
+    communicators = report.communicators
+    size = max([report.largest, *(c.size for c in communicators)])
+    gaps = [g for c in communicators for g in gaps_of(c)]
+    if not (size or gaps):
+        return None
+    named = [(g, *in_job(case, report, g.communicator, g.behind)) for g in gaps]
+    errors = [r.error for c in communicators for r in c.ranks if r.error]
+    return Counted(
+        size,
+        tuple(sorted({rank for _, ranks, _ in named for rank in ranks})),
+        tuple(sorted({g.communicator.hash for g, _, unknown in named if unknown is not None})),
+        moved=any(_before(case, gap) not in (None, gap.launched) for gap in gaps),
+        timeouts=report.timeouts,
+        states=tuple(_states(communicators)),
+        error=errors[0] if errors else "",
+    )
+
+
+def _states(communicators: list[RasCommunicator]) -> list[tuple[int, str]]:
+    """The named ranks of communicators whose ranks differ in their state alone."""
+    found = []
+    for communicator in communicators:
+        named = [r for r in communicator.ranks if not r.launched and not r.error]
+        if "MISMATCH" in communicator.problems and not communicator.differences:
+            found += [(r.rank, r.state) for r in named]
+    return sorted(found)
 
 
 def _names_faults(report: RasReport) -> bool:

@@ -7,13 +7,14 @@ communicator's own: they are the job's where the communicator spans the job.
 from __future__ import annotations
 
 from ..model.diagnosis import Where
-from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport
+from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport, about_another
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import (
     Against,
     Clue,
+    ErrorByRas,
     FewerByRas,
     Finding,
     LostByRas,
@@ -23,6 +24,7 @@ from .findings import (
     Why,
 )
 from .ras_counts import Gap, all_equal, gaps_of, lasting, newest
+from .ras_ranks import in_job, told
 
 _LOST = frozenset({"missing", "dead", "unresponsive"})
 _BEYOND_HOSTS = frozenset({"in_communication", "device_wait"})
@@ -64,31 +66,51 @@ def find(case: Case) -> list[Finding]:
 
 def _of_report(case: Case, report: RasReport) -> list[Finding]:
     for communicator in sorted(report.communicators, key=lambda c: -c.size):
-        ours = communicator.size in (0, case.world_size) or not case.views
         gone = [r for r in communicator.missing if r.state in _LOST]
         if gone:
-            return [_lost(report, communicator, gone, ours)]
-        fewer = [_fewer(g, ours) for g in gaps_of(communicator) if lasting(case, g)]
-        if fewer and not (report.dead or report.silent):
-            return fewer
+            return [_lost(case, report, communicator, gone)]
+        failed = [r for r in communicator.ranks if r.error and not about_another(r.error)]
+        if failed:
+            return [_failed(case, report, communicator, failed)]
+        gaps = [gap for gap in gaps_of(communicator) if lasting(case, gap)]
+        if gaps and not (report.dead or report.silent):
+            return [_fewer(case, report, gap) for gap in gaps]
     processes = report.dead or report.silent
     return [_lost_processes(report, processes)] if processes else []
 
 
 def _lost(
-    report: RasReport, communicator: RasCommunicator, gone: list[RasRank], ours: bool
+    case: Case, report: RasReport, communicator: RasCommunicator, gone: list[RasRank]
 ) -> Finding:
-    ranks = sorted(r.rank for r in gone)
+    ranks, members = in_job(case, report, communicator, [r.rank for r in gone])
     hosts = sorted({r.process.host for r in gone if r.process.host})
     if not hosts:  # NCCL 2.24 names the processes apart from the ranks
         hosts = sorted({p.host for p in [*report.dead, *report.silent] if p.host})
-    story = LostByRas("" if ours else communicator.hash, tuple(hosts))
+    story = LostByRas(members, tuple(hosts))
     return Finding(
         kind="unreachable",
         ranks=ranks,
         story=story,
-        confidence=sure(Ground.RAS_LOST if ours else Ground.RAS_LOST_ELSEWHERE),
+        confidence=sure(Ground.RAS_LOST if members is None else Ground.RAS_LOST_ELSEWHERE),
         nodes=hosts,
+        where=Where(group=communicator.hash),
+        clues=[Clue("ras", tuple(ranks), RasSays(story))],
+    )
+
+
+def _failed(
+    case: Case, report: RasReport, communicator: RasCommunicator, failed: list[RasRank]
+) -> Finding:
+    """Ranks that report an error which is not about another process; the first kind of it."""
+    alike = [r for r in failed if r.error == failed[0].error]
+    ranks, members = in_job(case, report, communicator, [r.rank for r in alike])
+    story = ErrorByRas(members, failed[0].error)
+    return Finding(
+        kind="error",
+        ranks=ranks,
+        story=story,
+        confidence=sure(Ground.RAS_ERROR),
+        nodes=sorted({r.process.host for r in alike if r.process.host}),
         where=Where(group=communicator.hash),
         clues=[Clue("ras", tuple(ranks), RasSays(story))],
     )
@@ -99,8 +121,7 @@ def _lost_processes(report: RasReport, processes: list[RasProcess]) -> Finding:
     known = {(r.process.host, r.process.pid): r.rank for c in report.communicators for r in c.ranks}
     keys = [(p.host, p.pid) for p in processes]
     ranks = sorted({known[key] for key in keys if key in known})
-    told = tuple((p.host, p.pid, p.gpu) for p in processes)
-    story = LostProcesses(told, bool(report.dead))
+    story = LostProcesses(told(processes), bool(report.dead))
     return Finding(
         kind="unreachable",
         ranks=ranks,
@@ -111,17 +132,22 @@ def _lost_processes(report: RasReport, processes: list[RasProcess]) -> Finding:
     )
 
 
-def _fewer(gap: Gap, ours: bool) -> Finding:
-    name = "" if ours else gap.communicator.hash
-    ahead = () if gap.few else tuple(gap.ahead)
-    story = FewerByRas(name, gap.op, gap.launched, ahead, ahead_at=gap.ahead_at)
-    ground = Ground.RAS_FEWER if ours else Ground.RAS_FEWER_ELSEWHERE
-    ranks = tuple(gap.behind)
+def _fewer(case: Case, report: RasReport, gap: Gap) -> Finding:
+    found, members = in_job(case, report, gap.communicator, gap.behind)
+    ahead: tuple[int, ...] = ()
+    if not gap.few:
+        others, unknown = in_job(case, report, gap.communicator, gap.ahead)
+        ahead = tuple(others if unknown is None else unknown.ranks)
+    story = FewerByRas(members, gap.op, gap.launched, ahead, ahead_at=gap.ahead_at)
+    ground = Ground.RAS_FEWER if members is None else Ground.RAS_FEWER_ELSEWHERE
+    ranks = tuple(found)
+    processes = members.processes if members is not None else ()
     return Finding(
         kind="not_entered",
-        ranks=gap.behind,
+        ranks=found,
         story=story,
         confidence=sure(ground if gap.few else Ground.RAS_BEHIND),
+        nodes=sorted({host for host, _, _ in processes if host}),
         where=Where(group=gap.communicator.hash, op=gap.op or None),
         clues=[Clue("ras", ranks, RasSays(story))],
         against=[Against("in_communication", ranks, Why.LAUNCHED_UNEQUALLY)],

@@ -110,6 +110,7 @@ class NodeCapture(Struct, omit_defaults=True):
     pyspy_s: float = 0.0  # the share of the stack reader: seconds of wall time, both samples
     ras: RasReport | None = None  # what NCCL's RAS answered on this node
     gpus: list[Gpu] = []  # all of the node, those of other jobs too
+    boxes_unread: bool = False  # its ranks name a folder of black boxes that was not read in time
     raw: dict[str, str] = {}  # file name -> what a tool printed, kept for the bundle
     # Which of several jobs was taken: for the person who started the capture. It names the jobs of
     # others, and is not kept.

@@ -135,6 +135,8 @@ class Ended(Fact):
     code: int = 0
     by: str = ""  # who says so: torchelastic, deepspeed, slurm, shell
     first: bool = False  # torchelastic's "first observed failure", which is often a victim
+    left: bool = False  # its program had ended before, without an exception
+    stayed_s: float = 0.0  # it did not end at a SIGTERM, and was killed so long after it
 
 
 class OomKill(Fact):
@@ -260,3 +262,5 @@ class JobLogs(Struct, omit_defaults=True):
     heard: list[int] = []  # ranks that wrote a line with their number
     rules: dict[str, RuleText] = {}  # of the errors in `facts`
     attempts: int = 1
+    # Ranks without a black box and without an end, where others of the job have them.
+    unseen: list[int] = []

@@ -63,6 +63,7 @@ class RasReport(Struct):
     largest: int = (
         0  # communicator of its table, ranks; of those without fault nothing else is said
     )
+    gpus: int = 0  # of the whole job, by its summary; 0 where it has none
     at_s: float = 0.0  # when it was taken, seconds since the epoch; 0 where it is not known
     notes: list[str] = []
 
@@ -87,6 +88,11 @@ _NAMES = {
 def op_name(name: str) -> str:
     """NCCL's name of an operation -> torch.distributed's."""
     return _NAMES.get(name, re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower())
+
+
+def about_another(error: str) -> bool:
+    """Whether an error that a rank reports is about another process: text, or number 6 in JSON."""
+    return "remote" in error.lower() or error.endswith("async_error 6")
 
 
 def differences(ranks: list[RasRank]) -> list[RasCounts]:

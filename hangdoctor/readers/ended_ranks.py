@@ -7,7 +7,6 @@ together.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -18,25 +17,37 @@ from ..files import read_regular
 from ..model.frame import Frame
 from ..model.log_facts import (
     AnyFact,
+    BarrierMissed,
     Ended,
     GlooTimeout,
     JobLogs,
     LogFile,
+    Mismatch,
     OomKill,
     PythonError,
-    Role,
     RuleText,
+    StoreCount,
 )
 from ..model.operations import Operation
 from ..model.process_end import ProcessEnd
 from .blackbox import Contents
-from .job_logs.rules import rules
+from .end_order import (
+    date_by_last_operation,
+    has_left,
+    left_at,
+    left_first,
+    mark_first,
+    own_interrupt,
+    own_termination,
+)
+from .job_logs.rules import fact_of, rules
 from .job_logs.tracebacks import own_frame
 
 BY = "hangdoctor run"
 _MOST = 64 << 20  # bytes of one file of ends
-_TIMED_OUT = re.compile(r"Timed out waiting (\d{1,15})ms for (\w{1,20}) operation")
-_NOTICED_S = 1.0  # after which `run` has seen an end, at most
+_OF_OTHERS = (BarrierMissed, GlooTimeout, Mismatch, StoreCount)
+# Codes of a process whose program has left: its own, or a crash of C++ at the exit.
+_AT_EXIT = frozenset({*range(1, 256), -6, -11})
 
 
 def read_ends(path: Path) -> list[ProcessEnd]:
@@ -70,7 +81,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         error = _error(contents)
         if error is not None:
             said[contents.ops.rank] = error
-            for fact in (error, *_waits(error)):
+            for fact in (error, *_told(error)):
                 _add(logs, Path(contents.box.path).name, fact)
     seen = _of_ranks(ends_of_all, by_process)
     for end in seen:
@@ -79,17 +90,24 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
             _add(logs, f"{end.node}: exit codes", fact)
     if not logs.facts:
         return None
-    _own_interrupt(logs.facts)
-    _mark_first(logs.facts)
-    _own_termination(logs.facts, seen)
-    for end in _left_first(logs.facts, ends_of_all, boxes):
-        fact = Ended(code=0, by=BY, first=True, says="ended cleanly while the others went on")
-        _by(fact, end.rank, end.node, end.pid, at=end.at)
+    own_interrupt(logs.facts)
+    date_by_last_operation(logs.facts, boxes)
+    mark_first(logs.facts)
+    own_termination(logs.facts, seen)
+    for end in left_first(logs.facts, ends_of_all, by_process):
+        says = "ended cleanly while the others went on"
+        if end.code:
+            says = f"left its program while the others went on; ended by signal {-end.code} later"
+        fact = Ended(code=0, by=BY, first=True, left=end.code != 0, says=says)
+        at = left_at(end, by_process.get((end.node, end.pid)))
+        _by(fact, end.rank, end.node, end.pid, at=at)
         _add(logs, f"{end.node}: exit codes", fact)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
     logs.rules = _texts_of_rules(logs.facts)
+    known = {c.ops.rank for c in boxes} | {end.rank for end in seen}
+    logs.unseen = sorted(set(range(logs.world_size)) - known) if boxes else []
     return logs
 
 
@@ -136,14 +154,19 @@ def _error(contents: Contents) -> PythonError | None:
     return error
 
 
-def _waits(error: PythonError) -> list[AnyFact]:
-    """Where it is a wait that reached gloo's limit: the rank that did not come is another."""
-    limit = _TIMED_OUT.search(error.message)
-    if limit is None:
-        return []
-    fact = GlooTimeout(what=limit[2], limit_ms=float(limit[1]), says=error.says)
-    _by(fact, error.rank, error.node, error.pid, at=error.at)
-    return [fact]
+def _told(error: PythonError) -> list[AnyFact]:
+    """What its message tells of others, as a line of a log does: who did not come to a barrier, how
+    many came to the store, that a wait reached gloo's limit.
+    """
+    facts: list[AnyFact] = []
+    for rule in rules().of(error.message):
+        if issubclass(rule.fact, _OF_OTHERS):
+            found = (fact_of(rule, fields) for fields in rule.facts(error.message))
+            facts += [fact for fact in found if fact is not None]
+    for fact in facts:
+        fact.says = error.says
+        _by(fact, error.rank, error.node, error.pid, at=error.at)
+    return facts
 
 
 def _by(fact: AnyFact, rank: int, node: str, pid: int, at: float) -> None:
@@ -212,69 +235,13 @@ def _facts(
     if end.rank in said and end.code in (1, -2):
         return []  # the exception says more
     by = f"{BY}, memory" if end.out_of_memory else BY
-    facts: list[AnyFact] = [Ended(code=end.code, by=by, says=f"ended by {how}{core}{doing}")]
+    left = has_left(contents) and end.code in _AT_EXIT
+    after = " after it had left its program" if left and end.code < 0 else ""
+    says = f"ended by {how}{core}{after}{doing}"
+    facts: list[AnyFact] = [Ended(code=end.code, by=by, left=left, says=says)]
     if end.out_of_memory:
         facts.append(OomKill(events=1, says=f"oom_kill in its control group{doing}"))
+    at = left_at(end, contents) if left else end.at
     for fact in facts:
-        _by(fact, end.rank, end.node, end.pid, at=end.at)
+        _by(fact, end.rank, end.node, end.pid, at=at)
     return facts
-
-
-def _own_interrupt(facts: Iterable[AnyFact]) -> None:
-    """An interrupt of one rank alone is its own; that of several comes from outside."""
-    errors = [f for f in facts if isinstance(f, PythonError)]
-    interrupts = [e for e in errors if e.error == "KeyboardInterrupt"]
-    if len(interrupts) == 1 and len(errors) > 1:
-        interrupts[0].role = "cause"
-
-
-def _own_termination(facts: Sequence[AnyFact], ends: Sequence[ProcessEnd]) -> None:
-    """SIGTERM ends all ranks at once where a launcher or a person sends it, and a launcher sends it
-    when one has ended. A rank that it ended before any other, and that a neighbour lost before the
-    next one ended, was the first.
-    """
-    order = sorted((end for end in ends if end.code), key=lambda end: end.at)
-    if not order or order[0].code != -15:
-        return
-    next_at = order[1].at if len(order) > 1 else order[0].at + _NOTICED_S
-    lost = [error.at for error in _errors(facts, "consequence")]
-    if _errors(facts, "cause") or not lost:
-        return
-    if not order[0].at - _NOTICED_S <= min(lost) < next_at:
-        return
-    for fact in facts:
-        if isinstance(fact, Ended) and fact.rank == order[0].rank:
-            fact.first = True
-
-
-def _left_first(
-    facts: Sequence[AnyFact], ends: Sequence[ProcessEnd], boxes: Sequence[Contents]
-) -> list[ProcessEnd]:
-    """Ranks that ended with code 0 before any other, when the others then lost them."""
-    lost = _errors(facts, "consequence")
-    named = any(isinstance(f, Ended) and f.first for f in facts)
-    if not lost or _errors(facts, "cause") or named:
-        return []
-    spoke = {c.ops.rank for c in boxes if c.box.end_text}
-    began = min(c.box.created_s for c in boxes)
-    of_job = [e for e in ends if e.rank >= 0 and e.at >= began]
-    failed = min((e.at for e in of_job if e.code), default=0.0)
-    until = min(failed, min(f.at for f in lost) + _NOTICED_S)
-    left = [e for e in of_job if not e.code and e.at <= until]
-    quiet = [e for e in left if e.rank not in spoke]
-    return quiet if len(quiet) <= len(lost) else []
-
-
-def _errors(facts: Sequence[AnyFact], role: Role) -> list[PythonError]:
-    return [f for f in facts if isinstance(f, PythonError) and f.role == role]
-
-
-def _mark_first(facts: Sequence[AnyFact]) -> None:
-    """The parent sees ends in their order: the first that no launcher caused is the first."""
-    ends = [f for f in facts if isinstance(f, Ended) and f.code not in (-15, -2)]
-    if not ends:
-        return
-    first = min(ends, key=lambda f: f.at)
-    # A consequence may be noted before: connections close a moment before their process has ended.
-    if not any(error.at < first.at for error in _errors(facts, "cause")):
-        first.first = True

@@ -19,6 +19,7 @@ from ..errors import HangdoctorError
 from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
 from ..model.ras_report import RasReport
 from ..stacks.rank_thread import rank_thread
+from ..text.durations import duration
 from ..time_limit import OutOfTime, in_time, within
 from . import blackbox, descendants, gpus, proc, pyspy, rank_operations, ras_reader, turns
 from .capture_options import CaptureOptions
@@ -86,7 +87,7 @@ class Session:
     @property
     def too_late(self) -> str:
         """Why something was not read, in words."""
-        return f"the deadline of {self.options.timeout_s:g} s came first"
+        return f"the deadline of {duration(self.options.timeout_s)} came first"
 
     def note(self, text: str) -> None:
         """Add a note to the capture, once."""
@@ -254,7 +255,9 @@ class Session:
             self.note(
                 f"the black boxes could not be read within {patience:.1f} s: {why or self.too_late}"
             )
+            self.capture.boxes_unread = bool(self.folders)
             return
+        self.capture.boxes_unread = False
         for rank, copy in zip(self.capture.ranks, copies, strict=True):
             rank.pid, rank.calls = copy.pid, copy.calls
             rank.ops, rank.ops_before = copy.ops, copy.ops_before

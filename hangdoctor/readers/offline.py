@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -20,13 +21,19 @@ from . import (
     flight_recorder,
     fr_trace_text,
     job_logs,
+    logged_stacks,
     pyspy_ranks,
     pyspy_text,
     ras_reader,
     stack_texts,
 )
 from .blackbox import Contents
+from .ended_operations import as_at_the_limit
 from .rank_operations import told_layout
+
+# People paste lines of the job's log below an answer of RAS, which has no such lines itself.
+_OF_A_LOG = re.compile(rb"^\[?(?:rank|default)\d{1,7}\]|^\[E\d* |^Traceback \(most recent", re.M)
+_PASTED = 1 << 20  # bytes in which they are looked for
 
 
 class _Sorted(Struct):
@@ -75,8 +82,10 @@ def _sort(files: Sequence[Path]) -> _Sorted:
     dumps, rest = _parted(rest, flight_recorder.is_dump)
     answers, rest = _parted(rest, lambda f: ras_reader.is_ras(_head(f)))
     traces, rest = _parted(rest, lambda f: fr_trace_text.is_fr_trace(_head(f, 1 << 16)))
-    alone, rest = _parted(rest, lambda f: stack_texts.is_faulthandler(_head(f)))
-    logs, rest = _logs(rest)
+    alone, rest = _parted(rest, lambda f: stack_texts.is_alone(_head(f)))
+    both = [f for f in answers if _OF_A_LOG.search(_head(f, _PASTED))]
+    logs, rest = _logs(rest + both)
+    rest = [f for f in rest if f not in both]
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
     return _Sorted(
@@ -119,7 +128,9 @@ def _stacks_or_logs(
 ) -> JobCapture:
     """py-spy output; beside logs or other evidence it may be missing, and be something else."""
     if logs is not None and not rest:
-        return JobCapture(job="logs", origin="files")
+        ranks = logged_stacks.ranks_of(logs[0])
+        nodes = [NodeCapture("", "files", ranks)] if ranks else []
+        return JobCapture("logs", nodes, origin="files")
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
@@ -152,6 +163,7 @@ def join_logs(logs: JobLogs, ends: JobLogs) -> None:
     logs.homes = ends.homes | logs.homes
     logs.heard = sorted({*logs.heard, *(f.rank for f in ends.facts if f.rank >= 0)})
     logs.rules |= ends.rules
+    logs.unseen = [rank for rank in ends.unseen if rank not in logs.heard]
 
 
 def _head(path: Path, size: int = 4096) -> bytes:
@@ -175,6 +187,7 @@ def _add_ends(capture: JobCapture, boxes: list[Contents], ends: list[Path]) -> N
     running = any(c.box.status == "live" for c in boxes)
     capture.over = bool(boxes or found) and not running
     if capture.logs is not None:
+        as_at_the_limit(boxes, capture.logs)
         capture.world_size = max(capture.world_size, capture.logs.world_size)
 
 
@@ -288,5 +301,10 @@ def _add_ras(capture: JobCapture, files: list[Path]) -> None:
             continue
         capture.nodes.append(NodeCapture("", "ras", ras=report))
         capture.world_size = max(
-            [capture.world_size, report.largest, *(c.size for c in report.communicators)]
+            [
+                capture.world_size,
+                report.gpus,
+                report.largest,
+                *(c.size for c in report.communicators),
+            ]
         )

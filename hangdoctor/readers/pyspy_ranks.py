@@ -14,12 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import BadInput
+from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
 from . import process_states
 from .pyspy_text import TextFile, TextProcess, node_of
-from .pyspy_unread import has_stack, with_unread
+from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
 from .stack_texts import read_file
 
@@ -41,7 +42,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
     Raises:
         BadInput: none of the files holds the stack of a process.
     """
-    processes: list[TextProcess] = []
+    by_file: dict[Path, list[TextProcess]] = {}
     notes: list[str] = []
     nameless: dict[str, list[str]] = {}
     errors = 0
@@ -52,11 +53,14 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             notes.append(f"skipped: {error}")
             continue
         errors += len(found.errors)
-        processes += _once(found.processes)
+        by_file[path] = _once(found.processes)
         if found.nameless:
             nameless.setdefault(node_of(path), []).extend(found.nameless)
         notes += _notes_of(path, found)
     states = process_states.read_files(paths)
+    empty = [path for path in paths if path not in by_file and is_empty(path)]
+    processes = [process for some in by_file.values() for process in some]
+    processes += of_empty_files(empty, by_file)
     processes = with_unread(processes, nameless, states)
     if not processes:
         raise BadInput(

@@ -31,6 +31,7 @@ _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) \(([^)]*)\)(?::
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 # py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
 UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EPERM")
+NO_OUTPUT = "Error: Timed out, or py-spy was ended: its file is empty"
 _PID_LINE = re.compile(r"^=+ PID ([0-9]{1,18}) =+$")
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
 _NODE_FILE = re.compile(
@@ -86,7 +87,7 @@ def node_of(path: Path) -> str:
     return readable(match[1] if match else path.stem)
 
 
-def _without_pid(node: str, pid: int) -> str:
+def without_pid(node: str, pid: int) -> str:
     """The node's name without the process id that a person put into the file's name; "" where
     nothing else is in it.
     """
@@ -269,5 +270,5 @@ def read_file(path: Path) -> TextFile:
     if not found.processes and not found.errors:
         raise BadInput(f"{path} is not the output of py-spy dump")
     for process in found.processes:
-        process.node = _without_pid(node, process.pid) if process.node == node else process.node
+        process.node = without_pid(node, process.pid) if process.node == node else process.node
     return found

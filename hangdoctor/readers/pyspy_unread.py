@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from .pyspy_text import UNREADABLE, TextProcess
+from .pyspy_text import NO_OUTPUT, UNREADABLE, TextProcess, node_of, without_pid
 
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
 
@@ -36,19 +37,43 @@ def with_unread(
     return read + (failed if 2 * len(failed) <= len(read) else stuck)
 
 
+def of_empty_files(
+    empty: Sequence[Path], read: Mapping[Path, Sequence[TextProcess]]
+) -> list[TextProcess]:
+    """The processes whose files stayed empty, where all others are named by the one that they hold."""
+    alone = [(path, some[0]) for path, some in read.items() if len(some) == 1]
+    by_pid = [path for path, process in alone if process.pid and process.pid == _last_number(path)]
+    if len(by_pid) < 2 or len(by_pid) < len(read):
+        return []
+    like = _LOCAL_RANK.sub("", alone[0][1].command)  # the same program
+    found = []
+    for path in empty:
+        pid = _last_number(path)
+        found.append(TextProcess(pid, like, without_pid(node_of(path), pid), error=NO_OUTPUT))
+    return [process for process in found if process.pid]
+
+
+def _last_number(path: Path) -> int:
+    numbers = re.findall(r"[0-9]{1,18}", path.stem)
+    return int(numbers[-1]) if numbers else 0
+
+
 def _nameless(
     read: list[TextProcess], failed: list[TextProcess], nameless: Mapping[str, list[str]]
 ) -> list[TextProcess]:
-    """Of each node that has fewer processes than most, as many as it lacks and has errors for."""
+    """Of each node that has fewer processes than most, as many as it lacks and has errors for; of a
+    single node, one for each error.
+    """
     counts = Counter(p.node for p in [*read, *failed])
     if not counts:
         return []
-    usual = Counter(counts.values()).most_common(1)[0][0]
+    sizes = Counter(counts.values())
+    usual = max(sizes, key=lambda size: (sizes[size], size))
     found: list[TextProcess] = []
     for node, errors in sorted(nameless.items()):
-        lacking = min(usual - counts[node], len(errors)) if len(counts) > 1 else 0
+        lacking = min(usual - counts[node], len(errors)) if len(counts) > 1 else len(errors)
         there = [p for p in read if p.node == node]
-        free = _missing_local_ranks(there, usual)
+        free = _missing_local_ranks(there, max(usual, counts[node] + lacking))
         for n in range(max(0, lacking)):
             like = there[0].command if there else ""  # the same program, by another local rank
             command = _LOCAL_RANK.sub(f"--local_rank={free[n]}", like) if n < len(free) else like

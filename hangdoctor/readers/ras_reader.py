@@ -134,7 +134,8 @@ def read_file(path: Path) -> RasReport:
 # Any of its headings: people paste parts, and NCCL 2.24 writes how long it took behind the second.
 _TEXT = re.compile(
     rb"^(?:Job summary\s*$|Communicators\.\.\.|Group +Comms +Nodes +Ranks"
-    rb"|#[0-9]{1,9}-[0-9]{1,9} \([0-9a-f]+\) (?:INCOMPLETE|MISMATCH|ERROR|DEAD)\s*$)",
+    rb"|#[0-9]{1,9}-[0-9]{1,9} \([0-9a-f]+\) (?:INCOMPLETE|MISMATCH|ERROR|DEAD)\s*$"
+    rb"|  [0-9]{1,18} job process(?: is|es are) considered dead )",
     re.MULTILINE,
 )
 

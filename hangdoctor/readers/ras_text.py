@@ -17,6 +17,8 @@ _VERSION = re.compile(r"^NCCL version (\S+)")
 _GROUP_ROW = re.compile(
     r"^\s*([0-9]{1,18})\s+([0-9]{1,18})\s+[0-9]+\s+[0-9-]+\s+([0-9]{1,18})\s+[0-9]+\s+[\w,]+\s+[\w,]+\s*$"
 )
+_TOTALS = re.compile(r"^\(total\).*\(total\)$")
+_NUMBERS = re.compile(r"^\s*(?:[0-9]{1,18}\s+)+([0-9]{1,18})$")
 _TITLE = re.compile(r"^#([0-9]{1,18})-([0-9]{1,18}) \(([0-9a-f]+)\) ([A-Z]+)$")
 _PROCESS = re.compile(r"^Process ([0-9]{1,18}) on node (\S+) managing GPUs? (.+)$")
 _RANK = re.compile(r"^Rank ([0-9]{1,9})(?: has (?P<has>.+)| reported (?P<error>.+))?$")
@@ -42,6 +44,7 @@ class _Reader:
         self.known: dict[tuple[str, int], RasRank] = {}
         self.comm: RasCommunicator | None = None
         self.section = ""
+        self.totals = False  # the line before is the head of the job's totals
         self.op = ""
         self.counting = False
         self.bucket: RasCounts | None = None
@@ -50,7 +53,10 @@ class _Reader:
 
     def line(self, text: str) -> None:
         stripped = text.strip()
-        if match := _VERSION.match(stripped):
+        totals, self.totals = self.totals, _TOTALS.match(stripped) is not None
+        if totals and (match := _NUMBERS.match(stripped)):
+            self.report.gpus = size_of(int(match[1]))
+        elif match := _VERSION.match(stripped):
             self.report.version = match[1]
         elif match := _GROUP_ROW.match(text):
             self.sizes[int(match[1])] = size_of(int(match[3]))

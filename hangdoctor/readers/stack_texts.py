@@ -2,12 +2,17 @@
 
 faulthandler and gdb print the innermost frame first, pystack last. faulthandler names no process
 and prints its main thread last; in the other two the main thread has the number of the process.
+gdb's `py-bt` prints Python's frames in place of native ones. A file of pystack or gdb may have
+several processes, one after the other.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import read_regular
@@ -25,8 +30,11 @@ _PYSTACK_FRAME = re.compile(
     r'^ {4}\((?:Python|C)\) File "([^"]*)", line ([0-9]{1,9}), in (.*?)(?: \([^)]*\))?$'
 )
 _GDB_THREAD = re.compile(
-    r'^Thread [0-9]{1,9} \(.{0,64}\bLWP ([0-9]{1,18})\b[^"]{0,8}(?:"(.{0,64})")?'
+    r'^Thread ([0-9]{1,9}) \(.{0,64}\bLWP ([0-9]{1,18})\b[^"]{0,8}(?:"(.{0,64})")?'
 )
+_GDB_BYE = re.compile(r"^\[Inferior [0-9]{1,9} \(process ([0-9]{1,18})\) detached\]$")
+_PY_BT = "Traceback (most recent call first):"
+_PY_BT_FRAME = re.compile(r'^  File "([^"]*)", line ([0-9]{1,9}), in (.*)$')
 _GDB_FRAME = re.compile(r"^#[0-9]{1,6} +(?:0x[0-9a-f]{1,16} in )?([^\s(][^(]{0,400}?) \(")
 _GDB_PLACE = re.compile(r"\) (?:at (\S{1,400}?):([0-9]{1,9})|from (\S{1,400}))$")
 
@@ -40,6 +48,15 @@ def is_faulthandler(head: bytes) -> bool:
     return first.startswith("Timeout (") or _FAULT_THREAD.match(first) is not None
 
 
+def is_alone(head: bytes) -> bool:
+    """Whether a file is of stacks and nothing else: faulthandler's, or Python's frames as gdb prints
+    them, which are no traceback of an error.
+    """
+    text = head.decode("utf-8", "replace")
+    py_bt = _PY_BT in text and "(most recent call last)" not in text
+    return py_bt or is_faulthandler(head)
+
+
 def read_file(path: Path) -> TextFile:
     """The processes and errors of one file, of whichever of the tools.
 
@@ -50,55 +67,88 @@ def read_file(path: Path) -> TextFile:
         text = read_regular(path, MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    process = parse(text, node_of(path))
-    return TextFile([process]) if process is not None else read_pyspy(path)
+    processes = parse(text, node_of(path))
+    return TextFile(processes) if processes else read_pyspy(path)
 
 
-def parse(text: str, node: str) -> TextProcess | None:
-    """The one process of a text; None where it is of none of these tools."""
+def parse(text: str, node: str) -> list[TextProcess]:
+    """The processes of a text; none where it is of none of these tools."""
     faults: dict[int, ThreadSample] = {}
-    numbered: dict[int, ThreadSample] = {}
+    numbered: list[_Numbered] = []
     thread: ThreadSample | None = None
     for line in text.splitlines():
-        started = _thread(line)
-        if started is not None:
-            thread = started
-            known = faults if _FAULT_THREAD.match(line) else numbered
-            known.pop(thread.tid, None)  # dumped again: the last one holds
-            known[thread.tid] = thread
+        if (match := _FAULT_THREAD.match(line)) is not None:
+            thread = ThreadSample(tid=int(match[1], 16))
+            faults.pop(thread.tid, None)  # dumped again: the last one holds
+            faults[thread.tid] = thread
+        elif (started := _numbered(line)) is not None:
+            thread = started.thread
+            numbered.append(started)
+        elif line == _PY_BT and (thread is None or thread.frames):
+            thread = ThreadSample(tid=0)  # gdb was asked for one thread, and names none
+            numbered.append(_Numbered(thread, at=1))
+        elif (match := _GDB_BYE.match(line)) is not None:
+            if thread is not None and not thread.tid:
+                thread.tid = int(match[1])
+            thread = None
         elif thread is not None and (frame := _frame(line)) is not None:
             thread.frames.append(frame)
-    if numbered and _by_pystack(text):
-        for one in numbered.values():
-            one.frames.reverse()
-    return _process(numbered or faults, node, known_pid=bool(numbered))
+    if numbered:
+        return _by_number(numbered, node)
+    main_last = list(faults.values())
+    return [_process(main_last, main_last[-1], 0, node)] if main_last else []
 
 
-def _by_pystack(text: str) -> bool:
-    return re.search(r"^Traceback for thread ", text, re.M) is not None
+class _Numbered(Struct):
+    """A thread whose number in the system is printed, and its place: where that is not new, another
+    process begins.
+    """
+
+    thread: ThreadSample
+    at: int  # gdb's own number of it; pystack: 0
+    outermost_first: bool = False
 
 
-def _process(threads: dict[int, ThreadSample], node: str, known_pid: bool) -> TextProcess | None:
-    if not threads:
-        return None
-    main = threads[min(threads)] if known_pid else list(threads.values())[-1]
+def _by_number(threads: Sequence[_Numbered], node: str) -> list[TextProcess]:
+    """The processes of these threads in their order; of one that was dumped again, the last."""
+    found: dict[int, TextProcess] = {}
+    for one in _parted(threads):
+        for thread in one:
+            if thread.outermost_first:
+                thread.thread.frames.reverse()
+        main = min((t.thread for t in one), key=lambda t: t.tid)
+        found[main.tid] = _process([t.thread for t in one], main, main.tid, node)
+    return list(found.values())
+
+
+def _parted(threads: Sequence[_Numbered]) -> list[list[_Numbered]]:
+    """pystack prints the newest thread first, so that numbers fall; gdb's own numbers come once."""
+    parts: list[list[_Numbered]] = []
+    for thread in threads:
+        part = parts[-1] if parts else []
+        again = any(t.at == thread.at for t in part) if thread.at else False
+        rises = bool(part) and not thread.at and thread.thread.tid >= part[-1].thread.tid
+        if not part or again or rises:
+            parts.append([])
+        parts[-1].append(thread)
+    return parts
+
+
+def _process(threads: list[ThreadSample], main: ThreadSample, pid: int, node: str) -> TextProcess:
     main.name = "MainThread"
-    pid = main.tid if known_pid else 0
-    return TextProcess(pid, "", node, list(threads.values()))
+    return TextProcess(pid, "", node, threads)
 
 
-def _thread(line: str) -> ThreadSample | None:
-    if (match := _FAULT_THREAD.match(line)) is not None:
-        return ThreadSample(tid=int(match[1], 16))
+def _numbered(line: str) -> _Numbered | None:
     if (match := _PYSTACK_THREAD.match(line)) is not None:
-        return ThreadSample(tid=int(match[1]))
+        return _Numbered(ThreadSample(tid=int(match[1])), at=0, outermost_first=True)
     if (match := _GDB_THREAD.match(line)) is not None:
-        return ThreadSample(tid=int(match[1]), name=match[2] or "")
+        return _Numbered(ThreadSample(tid=int(match[2]), name=match[3] or ""), at=int(match[1]))
     return None
 
 
 def _frame(line: str) -> Frame | None:
-    found = _FAULT_FRAME.match(line) or _PYSTACK_FRAME.match(line)
+    found = _FAULT_FRAME.match(line) or _PYSTACK_FRAME.match(line) or _PY_BT_FRAME.match(line)
     if found is not None:
         return Frame(found[3][:MAX_NAME], found[1][:MAX_NAME], int(found[2]))
     native = _GDB_FRAME.match(line)

@@ -56,6 +56,32 @@ def test_a_node_with_one_process_fewer_and_an_error(tmp_path: Path) -> None:
     assert (cause.ranks, cause.nodes) == ([6], ["n2"])
 
 
+def test_of_two_nodes_the_one_with_an_error_has_fewer(tmp_path: Path) -> None:
+    """Whichever of them comes first."""
+    whole = "".join(process(700 + n, n) for n in range(4))
+    short = "".join(process(800 + n, n) for n in (0, 1, 3)) + "Error: Timed out\n"
+    [cause] = of(tmp_path, trace_n1_out=short, trace_n2_out=whole).causes
+    assert (cause.ranks, cause.nodes) == ([2], ["n1"])
+
+
+def test_an_error_without_a_process_on_a_single_node(tmp_path: Path) -> None:
+    text = "".join(process(700 + n, n) for n in (0, 1, 3)) + FAILED
+    [cause] = of(tmp_path, trace_n1_out=text).causes
+    assert cause.ranks == [2] and cause.kind != "in_communication"
+
+
+def test_a_file_that_stayed_empty_is_its_processes(tmp_path: Path) -> None:
+    files = {f"n1_{pid}_txt": process(pid) if pid != 702 else "" for pid in range(700, 704)}
+    [cause] = of(tmp_path, **files).causes
+    assert cause.ranks == [2] and "702" in cause.summary
+
+
+def test_an_empty_file_among_files_of_nodes_is_no_process(tmp_path: Path) -> None:
+    whole = "".join(process(700 + n, n) for n in range(4))
+    found = of(tmp_path, trace_n1_out=whole, trace_n2_out="")
+    assert [r for c in found.causes for r in c.ranks if r > 3] == []
+
+
 def test_errors_of_all_processes_are_the_users_rights(tmp_path: Path) -> None:
     heads = [f"Process {700 + n}: python pretrain_gpt.py\n{FAILED}" for n in range(3)]
     found = of(tmp_path, trace_n1_out="".join([*heads, process(703)]))

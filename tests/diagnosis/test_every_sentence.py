@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from hangdoctor.diagnosis import findings as f
 from hangdoctor.diagnosis import wording
 from hangdoctor.diagnosis.findings import (
@@ -54,6 +56,14 @@ def one(kind: Kind, story: f.Story, **facts: Any) -> Finding:
 
 def two(kind: Kind, story: f.Story, **facts: Any) -> Finding:
     return Finding(kind, [4, 5], story, 0.9, ["n2", "n3"], **facts)
+
+
+MEMBERS = f.OwnNumbers("ab", (2,), (("h1", 7791, "3"),))
+
+
+def unnumbered(kind: Kind, story: f.Story) -> Finding:
+    """Of members whose ranks in the job are not known."""
+    return Finding(kind, [], story, 0.5, ["h1"])
 
 
 def held(holding: f.Holding, **facts: Any) -> Finding:
@@ -137,6 +147,9 @@ FINDINGS: list[Finding] = [
     *(Finding("in_communication", list(range(8)), f.AllIn(REDUCE, tuple(range(8)), counted, sides), 0.8, nodes,
               waiters=Waiters(tuple(range(8)), REDUCE, seconds))
       for counted, sides, nodes, seconds in ((True, False, ["n1"], 41.0), (False, False, [], 1.0), (True, True, [], 0.9), (False, True, [], 0.0))),
+    two("in_communication", f.AllIn(replace(SEND, site="on (/a/p.py:9)"), (4, 5), True, True, other=replace(RECV, site="off (/a/p.py:13)"))),
+    two("in_communication", f.AllIn(replace(SEND, seq=-1, frame=LOAD), (4, 5), False, True, other=replace(RECV, seq=-1, frame=LOAD))),
+    one("in_communication", f.HeldBehind(REDUCE, (0,)), boxes_unread=True),
     one("in_communication", f.HeldBehind(REDUCE, (0,))), two("in_communication", f.HeldBehind(REDUCE, (0, 1))),
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
     one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),
@@ -148,8 +161,10 @@ FINDINGS: list[Finding] = [
     two("order", in_other(Apart.EITHER, others=(5,), their_op=None)), one("order", in_other(Apart.BEHIND, others=()), waiters=OTHERS),
     two("unreachable", f.NotSeen(("node n3 did not report", "x"))), Finding("unreachable", [5], f.NotSeen((), ("n7",)), 0.5),
     Finding("unreachable", [5], f.NotSeen(()), 0.5), Finding("unreachable", [4, 5], f.NotSeen(()), 0.5),
-    one("dead", f.LostByRas("", ())), two("dead", f.LostByRas("ab", ("h1", "h2"))), one("not_entered", f.FewerByRas("", "", 7)),
-    two("not_entered", f.FewerByRas("ab", "all_reduce", 7)), two("not_entered", f.FewerByRas("", "all_reduce", 7, (6,), 9)),
+    one("dead", f.LostByRas(None, ())), two("dead", f.LostByRas(None, ("h1", "h2"))), one("not_entered", f.FewerByRas(None, "", 7)),
+    two("not_entered", f.FewerByRas(None, "all_reduce", 7)), two("not_entered", f.FewerByRas(None, "all_reduce", 7, (6,), 9)),
+    unnumbered("unreachable", f.LostByRas(MEMBERS, ("h1",))), unnumbered("not_entered", f.FewerByRas(MEMBERS, "all_reduce", 7)),
+    unnumbered("error", f.ErrorByRas(MEMBERS, "invalid usage")), one("error", f.ErrorByRas(None, "async_error 1")),
     one("unreachable", f.LostProcesses((("h1", 7791, "3"),), True)), Finding("unreachable", [], f.LostProcesses(tuple(("", n, "") for n in range(5)), False), 0.7), one("not_entered", f.UnsetKey("'a'")), two("not_entered", f.UnsetKey("'a'")),
     one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)),
     one("mismatch", disagrees(fields=("op",), theirs=GATHER)), one("mismatch", disagrees(fields=("op",), theirs=Op("barrier"))),
@@ -170,7 +185,7 @@ FACTS: list[f.Fact] = [
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
     f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.LockWait("/data/l", 9), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
-    f.RasSays(f.LostByRas("ab", ("h",))), f.RasSays(f.FewerByRas("", "", 7)), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
+    f.RasSays(f.LostByRas(MEMBERS, ("h",))), f.RasSays(f.FewerByRas(None, "", 7)), f.RasSays(f.ErrorByRas(None, "invalid usage")), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
     f.GpuState(Gpu(3)), f.GpuState(Gpu(3, busy=4, memory_mb=70, memory_total_mb=80, clock_mhz=300, clock_max_mhz=1980, slowed=["hw_slowdown"])),
     f.GpuState(Gpu(3, uncorrected=1, link_errors=2, clock_mhz=300, xids=[Xid(79, says="GPU has fallen off the bus."), Xid(143)])),
     f.GpuStandsOut(0, 98, 100, 7), f.GpuStandsOut(97, 3, 3, 7),

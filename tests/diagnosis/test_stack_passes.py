@@ -346,10 +346,10 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     # ---- NCCL's RAS, stragglers
     "lost by RAS": (job(BLIND, ras=lost("dead")), "hang", [("unreachable", [3])]),
     "not lost by RAS": (job(BLIND, ras=lost("nocomm")), "unknown", []),
-    "lost in another communicator": (job(BLIND, ras=lost("missing", 2)), "hang", [("unreachable", [3])]),
+    "lost in another communicator": (job(BLIND, ras=lost("missing", 2)), "hang", [("unreachable", [])]),
     "RAS where stacks say who": (job([*ALL, still(3, LOAD)], ras=lost("dead")), "hang", [("not_entered", [3])]),
     "fewer by RAS": (job(BLIND, ras=fewer(4, *FEW)), "hang", [("not_entered", [3])]),
-    "fewer in another communicator": (job(BLIND, ras=fewer(3, *FEW)), "hang", [("not_entered", [3])]),
+    "fewer in another communicator": (job(BLIND, ras=fewer(3, *FEW)), "hang", [("not_entered", [])]),
     "half are fewer by RAS": (job(BLIND, ras=fewer(4, RasCounts("", 9, 2), RasCounts("", 8, 2, [2, 3]))), "hang", [("not_entered", [2, 3])]),
     "RAS alone, all equal": (job([], ras=ras(RasCommunicator("ab", 4))), "unknown", []),
     "RAS alone, one behind": (job([], ras=fewer(4, *FEW)), "unknown", []),

@@ -272,9 +272,9 @@ def test_who_has_ended_on_this_host() -> None:
                 time.sleep(0.01)
         mine = [found(os.getpid(), n, ppid=os.getpid()) for n in (0, 2)]
         with subprocess.Popen(["sleep", "600"]) as living:
-            zombies = lost_ranks._zombies({os.getpid()})
-            assert living.pid not in zombies and {c.pid for c in children} <= set(zombies)
+            zombies = {pid for _, pid in lost_ranks._zombies({os.getpid()})}
             living.kill()
+        assert living.pid not in zombies and {c.pid for c in children} <= zombies
         lost = lost_ranks.lost_ranks(Job("j", mine), "n1")
         assert [(r.rank, r.node, r.world_size, r.gone) for r in lost] == [
             (1, "n1", 4, True),

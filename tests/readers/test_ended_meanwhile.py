@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.launchers.local import LocalLauncher
+from hangdoctor.model.capture import NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
-from hangdoctor.readers import ended_meanwhile, families, proc
+from hangdoctor.readers import ended_meanwhile, families, proc, rank_operations
 from hangdoctor.readers.families import Family, Member
 from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.readers.node_session import Session
@@ -151,3 +153,23 @@ def test_a_family_whose_members_have_ended_is_no_job(job: Job) -> None:
     member = Member(gone, 1, started=1, argv=["python"], environ={})
     family = Family("key", 1, [member, member], [0, 1], world_size=2, by_order=True)
     assert families._job(family) is None
+
+
+def test_boxes_that_were_not_read_in_time_are_not_taken_for_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capture = NodeCapture("n1", ranks=[RankCapture(pid=1, rank=0)])
+    session = Session(CaptureOptions(timeout_s=0.5), time.monotonic(), capture)
+    released = threading.Event()
+
+    def slowly(ranks: object, known: set[Path], **_: object) -> list[str]:
+        known.add(Path("/dev/shm/boxes"))
+        released.wait(60)
+        return []
+
+    monkeypatch.setattr(rank_operations, "attach", slowly)
+    try:
+        session.attach_boxes()
+    finally:
+        released.set()
+    assert capture.boxes_unread and "the deadline of 0.5 s came first" in capture.notes[0]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from hangdoctor.model.capture import Frame
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import GlooTimeout, PythonError
+from hangdoctor.model.operations import Group, Operation, OpState, RankOps, group_uid
+from hangdoctor.model.process_end import ProcessEnd
 from hangdoctor.probe import wrap
 from hangdoctor.probe.whose_error import installed
 from hangdoctor.readers import ended_ranks
+from hangdoctor.readers.blackbox import Contents
+from hangdoctor.readers.box_header import BlackBox
+from hangdoctor.readers.ended_operations import as_at_the_limit
 from hangdoctor.readers.job_logs.tracebacks import own_frame
 
 SAID = "[/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete"
@@ -15,13 +22,13 @@ SAID = "[/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms fo
 def test_an_exception_at_gloos_limit_is_a_wait() -> None:
     """As logs have it: so that the rank which did not come is named, and not those that waited."""
     error = PythonError(error="RuntimeError", message=SAID, rank=1, node="n1", at=5.0)
-    [fact] = ended_ranks._waits(error)
+    [fact] = ended_ranks._told(error)
     assert isinstance(fact, GlooTimeout)
     assert (fact.rank, fact.node, fact.at, fact.limit_ms) == (1, "n1", 5.0, 6000.0)
 
 
 def test_other_exceptions_are_no_waits() -> None:
-    assert ended_ranks._waits(PythonError(error="ValueError", message="bad shard")) == []
+    assert ended_ranks._told(PythonError(error="ValueError", message="bad shard")) == []
 
 
 def test_the_probes_own_frames_are_not_the_users() -> None:
@@ -33,3 +40,225 @@ def test_the_probes_own_frames_are_not_the_users() -> None:
     ]
     assert own_frame(frames) == frames[0]
     assert installed(wrap.__file__) and not installed("/app/train.py")
+
+
+def left(rank: int, at: float = 0.0, end_text: str = "") -> Contents:
+    """A rank's box: `at` when it wrote how it ended, "" without an exception."""
+    box = BlackBox(
+        path=f"/boxes/n1-{100 + rank}.box",
+        pid=100 + rank,
+        rank=rank,
+        world_size=3,
+        host="n1",
+        job="j",
+        status="dead",
+        state="running",
+        created_s=1000.0,
+        heartbeat_s=1009.0,
+        ended_s=at,
+        end_text=end_text,
+    )
+    return Contents(box, RankOps(rank=rank, world_size=3, source="blackbox"), [])
+
+
+def ended(rank: int, code: int, at: float, boxed: bool = True) -> ProcessEnd:
+    return ProcessEnd(
+        pid=100 + rank, node="n1", code=code, at=at, rank=rank, world_size=3, boxed=boxed
+    )
+
+
+LOST = "RuntimeError\n[/x/pair.cc:538] Connection closed by peer [127.0.0.1]:4711"
+
+
+def verdict(boxes: list[Contents], ends: list[ProcessEnd]) -> Diagnosis:
+    capture = JobCapture("j", [NodeCapture("n1")], world_size=3)
+    capture.logs, capture.over = ended_ranks.facts_of(boxes, ends), True
+    return diagnose(capture)
+
+
+def test_a_rank_that_left_and_then_aborted_at_exit_says_both() -> None:
+    """gloo's threads may end a process whose program has left: no abort came first."""
+    boxes = [left(0, 1011.0, LOST), left(1, 1011.0, LOST), left(2, 1010.0)]
+    found = verdict(boxes, [ended(2, -6, 1012.0), ended(0, 1, 1011.5), ended(1, 1, 1011.6)])
+    assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [2])]
+    assert "left with sys.exit(0), or at the end of its program" in found.summary
+    assert "then aborted at exit" in found.summary
+
+
+def test_a_rank_that_left_and_was_ended_by_the_launcher() -> None:
+    boxes = [left(0, 1011.0, LOST), left(1, 1011.0, LOST), left(2, 1010.0)]
+    found = verdict(boxes, [ended(0, 1, 1011.5), ended(1, 1, 1011.6), ended(2, -15, 1012.0)])
+    assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [2])]
+    assert "left with sys.exit(0)" in found.summary and "SIGTERM" not in found.summary
+
+
+def test_an_exit_code_of_its_own_is_sys_exit() -> None:
+    boxes = [left(0, 1011.0, LOST), left(1, 1011.0, LOST), left(2, 1010.0)]
+    found = verdict(boxes, [ended(2, 3, 1010.2), ended(0, 1, 1011.5), ended(1, 1, 1011.6)])
+    assert "sys.exit(3)" in found.summary and "the log" not in found.summary
+
+
+def test_an_abort_in_the_program_is_an_abort() -> None:
+    boxes = [left(0, 1011.0, LOST), left(1, 1011.0, LOST), left(2)]
+    found = verdict(boxes, [ended(2, -6, 1010.2), ended(0, 1, 1011.5), ended(1, 1, 1011.6)])
+    assert "died first: killed by SIGABRT" in found.summary
+
+
+PAIRS = {0: [0, 2], 1: [1, 3], 2: [0, 2], 3: [1, 3]}
+LIMIT = "RuntimeError\n[/x/unbound_buffer.cc:78] Timed out waiting 9000ms for recv operation to complete"
+
+
+def column(
+    rank: int, seq: int, entered_s: float, left_s: float, members: list[int] | None = None
+) -> Contents:
+    """A rank that makes one all_reduce a second in its group of two; 0 where the last has not
+    ended.
+    """
+    members = members or PAIRS[rank]
+    group = Group(group_uid(members), members)
+    before = [
+        Operation(group.uid, n, "all_reduce", "done", entered_s=1000.0 + n, left_s=1000.01 + n)
+        for n in range(seq)
+    ]
+    state: OpState = "done" if left_s else "entered"
+    last = Operation(group.uid, seq, "all_reduce", state, entered_s=entered_s, left_s=left_s)
+    contents = left(rank)
+    contents.ops = RankOps(rank, 4, groups=[group], operations=[*before, last], heartbeat_s=1039.0)
+    return contents
+
+
+def hung_column(end_text: str = LIMIT) -> tuple[list[Contents], list[ProcessEnd]]:
+    """Rank 2 never comes to #21; ranks 1 and 3 go on until they are ended, one within a step."""
+    boxes = [column(0, 21, 1021.0, 1030.0), column(1, 39, 1039.0, 1039.01)]
+    boxes += [column(2, 20, 1020.0, 1020.01), column(3, 40, 1040.0, 0.0)]
+    boxes[0].ops.operations[-1].failed = True
+    boxes[0].box.end_text, boxes[0].box.ended_s = end_text, 1030.01
+    ends = [ended(0, 1, 1040.0), *(ended(rank, -15, 1040.1) for rank in (1, 2, 3))]
+    return boxes, ends
+
+
+def of_column(boxes: list[Contents], ends: list[ProcessEnd]) -> Diagnosis:
+    logs = ended_ranks.facts_of(boxes, ends)
+    assert logs is not None
+    as_at_the_limit(boxes, logs)
+    ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank, world_size=4, ops=c.ops) for c in boxes]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
+    capture.logs, capture.over = logs, True
+    return diagnose(capture)
+
+
+def test_who_did_not_come_where_other_groups_went_on() -> None:
+    """Only one column of the grid hangs, until its limit ends the job."""
+    found = of_column(*hung_column())
+    assert found.status == "hang"
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+    assert "never reached all_reduce #21" in found.summary
+
+
+def test_an_operation_that_failed_otherwise_is_no_wait() -> None:
+    found = of_column(*hung_column("ValueError\nbad shard"))
+    assert [(c.kind, c.ranks) for c in found.causes] == [("error", [0])]
+
+
+def test_a_rank_that_the_launcher_had_to_kill_did_not_die_first() -> None:
+    """SIGTERM ended the others; the one that stayed, stopped, was what they had waited for."""
+    boxes, _ = hung_column("")
+    boxes[0] = column(0, 21, 1021.0, 0.0)
+    boxes[3] = column(3, 40, 1040.0, 1040.01)
+    ends = [*(ended(rank, -15, 1040.1) for rank in (0, 1, 3)), ended(2, -9, 1070.2)]
+    found = of_column(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+    assert found.status == "hang"
+
+
+def test_a_rank_that_was_killed_after_anothers_exception_is_a_victim() -> None:
+    boxes = [left(0, 1010.0, "ValueError\nbad shard"), left(1), left(2)]
+    ends = [ended(0, 1, 1010.2), ended(1, -15, 1010.4), ended(2, -9, 1040.4)]
+    found = verdict(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("error", [0])]
+
+
+def test_two_ranks_that_crash_at_one_moment_are_both_named() -> None:
+    boxes = [left(0, 1011.0, LOST), left(1), left(2)]
+    ends = [ended(1, -11, 1010.0), ended(2, -11, 1010.3), ended(0, 1, 1011.2)]
+    assert [(c.kind, c.ranks) for c in verdict(boxes, ends).causes] == [("dead", [1, 2])]
+
+
+def test_what_an_exception_tells_of_others_is_read_as_in_a_log() -> None:
+    missed = "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 6000 ms"
+    boxes = [left(0, 1010.0, f"RuntimeError\n{missed}"), left(1, 1010.1, LOST), left(2)]
+    ends = [ended(0, 1, 1010.3), ended(1, 1, 1010.4), ended(2, -15, 1010.5)]
+    found = verdict(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+    assert "monitored_barrier" in found.summary
+
+
+STORE = "DistStoreError\nTimed out after 9 seconds waiting for clients. 2/3 clients joined."
+
+
+def test_a_rank_that_never_started_is_the_one_without_a_box() -> None:
+    boxes = [left(0, 1010.0, STORE), left(1, 1010.0, "DistStoreError\nwait timeout after 8000ms")]
+    found = verdict(boxes, [ended(0, 1, 1010.3), ended(1, 1, 1010.4)])
+    assert [(c.kind, c.ranks) for c in found.causes] == [("start_stall", [2])]
+    assert "Rank 2" in found.summary and "no black box" in found.summary
+
+
+def test_of_several_ranks_without_a_box_the_count_must_agree() -> None:
+    """Those of a second node may have their boxes there."""
+    boxes = [left(0, 1010.0, STORE.replace("2/3", "5/6"))]
+    boxes[0].ops.world_size = 6
+    found = verdict(boxes, [ended(0, 1, 1010.3)])
+    assert [(c.kind, c.ranks) for c in found.causes] == [("start_stall", [])]
+
+
+def test_a_stopped_rank_that_is_in_the_operation_too() -> None:
+    """All have entered it: who did not end at SIGTERM is what the others wait for."""
+    boxes = [column(rank, 21, 1021.0, 0.0, [0, 1, 2, 3]) for rank in range(4)]
+    ends = [*(ended(rank, -15, 1040.1) for rank in (0, 1, 3)), ended(2, -9, 1070.2)]
+    found = of_column(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("stopped", [2])]
+    assert "did not end at SIGTERM" in found.summary
+
+
+def test_exit_codes_of_a_handler_of_sigterm_are_ends_from_outside() -> None:
+    """Who sleeps in Python ends before those that wait in C: it did not fail first."""
+    boxes = [column(rank, 21, 1021.0, 0.0, [0, 1, 2, 3]) for rank in range(4)]
+    boxes[2] = column(2, 20, 1020.0, 1020.01, [0, 1, 2, 3])
+    for contents in boxes:
+        contents.box.ended_s = 1040.0 + 0.1 * (contents.ops.rank != 2)
+    ends = [ended(2, 143, 1040.05), *(ended(rank, 143, 1040.2) for rank in (0, 1, 3))]
+    found = of_column(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+
+
+def test_waits_that_a_handler_of_sigterm_ended_are_waits() -> None:
+    """The exception that the handler raises leaves the operation."""
+    boxes = [column(rank, 21, 1021.0, 1040.0, [0, 1, 2, 3]) for rank in range(4)]
+    boxes[2] = column(2, 20, 1020.0, 1020.01, [0, 1, 2, 3])
+    for contents in boxes:
+        contents.ops.operations[-1].failed = contents.ops.rank != 2
+        contents.box.ended_s = 1040.0
+    ends = [ended(2, 143, 1040.05), *(ended(rank, 143, 1040.2) for rank in (0, 1, 3))]
+    assert [(c.kind, c.ranks) for c in of_column(boxes, ends).causes] == [("not_entered", [2])]
+
+
+def test_an_exception_whose_clean_up_outlasts_the_others_limit() -> None:
+    """It is noted after their waits have reached it, and was raised before."""
+    boxes = [column(rank, 21, 1021.0, 1030.0, [0, 1, 2, 3]) for rank in range(4)]
+    boxes[2] = column(2, 20, 1020.0, 1020.01, [0, 1, 2, 3])
+    for contents in boxes:
+        culprit = contents.ops.rank == 2
+        contents.ops.operations[-1].failed = not culprit
+        contents.box.end_text = "ValueError\nshard 9 has no tokens" if culprit else LIMIT
+        contents.box.ended_s = 1036.0 if culprit else 1030.01
+    ends = [*(ended(rank, 1, 1037.0) for rank in (0, 1, 3)), ended(2, 1, 1037.2)]
+    found = of_column(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("error", [2])]
+    assert "ValueError" in found.summary
+
+
+def test_equal_exit_codes_at_one_moment_without_a_word_name_none() -> None:
+    ends = [ended(rank, 1, 1040.0 + rank / 10, boxed=False) for rank in range(3)]
+    assert verdict([], ends).causes == []
+    ends[1].at = ends[2].at = 1044.0
+    assert [c.ranks for c in verdict([], ends).causes] == [[0]]

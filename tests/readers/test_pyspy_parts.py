@@ -58,7 +58,7 @@ def test_nodes_of_files(name: str, node: str) -> None:
     ],
 )
 def test_the_process_in_a_files_name_is_no_part_of_the_node(node: str, rest: str) -> None:
-    assert pyspy_text._without_pid(node, 77) == rest
+    assert pyspy_text.without_pid(node, 77) == rest
 
 
 def stacks(*processes: tuple[int, str], frame: str = "f (a.py:1)") -> str:

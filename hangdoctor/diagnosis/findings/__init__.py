@@ -71,6 +71,7 @@ from .stories import (
     Died,
     Disagrees,
     Diverged,
+    ErrorByRas,
     FewerByRas,
     ForkedLock,
     GpuFailed,
@@ -91,6 +92,7 @@ from .stories import (
     NotJoined,
     NotSeen,
     OneOf,
+    OwnNumbers,
     PeerElsewhere,
     Ring,
     SlowByHistory,
@@ -126,6 +128,7 @@ __all__ = [
     "Ended",
     "EndedCleanly",
     "EndedMeanwhile",
+    "ErrorByRas",
     "Fact",
     "FewerByRas",
     "Finding",
@@ -166,6 +169,7 @@ __all__ = [
     "OnQueue",
     "OneOf",
     "Op",
+    "OwnNumbers",
     "Pace",
     "PartedAt",
     "PeerElsewhere",
@@ -219,6 +223,7 @@ class Finding(Struct):
     unrecorded: bool = False  # gradients are reduced where no record is made, and it may wait there
     gradients: bool = False  # DistributedDataParallel's reduction is one of the operations
     boxed: bool = False  # ranks of the job have black boxes
+    boxes_unread: bool = False  # they may have them, and there was no time to read them
     over: bool = False  # no rank runs any more
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None

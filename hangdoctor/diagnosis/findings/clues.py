@@ -13,6 +13,7 @@ from .holdings import ChildStopped
 from .log_stories import LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .stories import (
+    ErrorByRas,
     FewerByRas,
     ForkedLock,
     HoldsGil,
@@ -177,7 +178,7 @@ class EndedCleanly(Struct, frozen=True):
 class RasSays(Struct, frozen=True):
     """What NCCL RAS reported."""
 
-    story: LostByRas | LostProcesses | FewerByRas
+    story: LostByRas | LostProcesses | FewerByRas | ErrorByRas
 
 
 class RasSeesAll(Struct, frozen=True):

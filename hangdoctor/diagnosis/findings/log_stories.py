@@ -36,8 +36,7 @@ class LoggedDeath(Struct, frozen=True):
     end: End
     someone: Someone = Someone()
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
-    meaning: str = ""
-    advice: str = ""
+    left: bool = False  # its program had ended before, without an exception
 
 
 class NodeFailed(Struct, frozen=True):
@@ -72,6 +71,19 @@ class TooFewJoined(Struct, frozen=True):
     joined: int
     expected: int
     seconds: float
+
+
+class DidNotEnd(Struct, frozen=True):
+    """It did not end at a SIGTERM at which the others ended, and was killed later."""
+
+    seconds: float
+
+
+class TooManyJoined(Struct, frozen=True):
+    """More processes came to the rendezvous than the job has: some are of an earlier start."""
+
+    joined: int
+    expected: int
 
 
 class StoreHostGone(Struct, frozen=True):
@@ -128,6 +140,8 @@ LogStory = (
     | PeerGone
     | LinkBroken
     | TooFewJoined
+    | DidNotEnd
+    | TooManyJoined
     | StoreHostGone
     | NamedByTorch
     | FewerCalls
@@ -161,6 +175,7 @@ class LogRemaining(Struct, frozen=True):
     op: Op | None = None
     iteration: int = -1
     code: int = 0
+    ras: int = 0  # ranks that NCCL RAS reaches, all with equal counts
 
 
 class Quote(Struct, frozen=True):

@@ -107,6 +107,7 @@ class AllIn(Struct, frozen=True):
     members: tuple[int, ...]
     counted: bool  # operations were counted; else one may have made a call more or less
     sides: bool = False
+    other: Op | None = None  # of a send its recv, and the other way round
 
 
 class HeldBehind(Struct, frozen=True):
@@ -182,10 +183,18 @@ class NotSeen(Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-class LostByRas(Struct, frozen=True):
-    """NCCL RAS lost the process; `communicator` is "" where its ranks are the job's."""
+class OwnNumbers(Struct, frozen=True):
+    """Members of a communicator, where nothing says which of the job's ranks they are."""
 
-    communicator: str  # "" where its ranks are the job's
+    communicator: str
+    ranks: tuple[int, ...]
+    processes: tuple[tuple[str, int, str], ...] = ()  # host, process id, GPU
+
+
+class LostByRas(Struct, frozen=True):
+    """NCCL RAS lost the process; `members` is None where its ranks are the job's."""
+
+    members: OwnNumbers | None
     hosts: tuple[str, ...]
 
 
@@ -196,10 +205,17 @@ class LostProcesses(Struct, frozen=True):
     dead: bool  # given up by RAS, and not merely silent
 
 
+class ErrorByRas(Struct, frozen=True):
+    """NCCL RAS reports an error of the process's own."""
+
+    members: OwnNumbers | None
+    error: str
+
+
 class FewerByRas(Struct, frozen=True):
     """NCCL RAS counts fewer launches of `op`; `ahead`: few ranks, while most are behind."""
 
-    communicator: str
+    members: OwnNumbers | None
     op: str
     launched: int
     ahead: tuple[int, ...] = ()
@@ -309,6 +325,7 @@ Story = (
     | LostByRas
     | LostProcesses
     | FewerByRas
+    | ErrorByRas
     | GpuFailed
     | UnsetKey
     | Disagrees

@@ -7,6 +7,8 @@ report says what would have decided it.
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from ...model.log_facts import (
     AnyFact,
     Cancelled,
@@ -22,6 +24,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue
 from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..ras_counts import all_equal
 from . import by_torch, counters, over
 from .beside import CRASH, weigh
 from .chain import chain
@@ -37,8 +40,9 @@ def run(case: Case, draft: Draft) -> None:
     if logs is None:
         return
     scene, found = _judged(logs)
-    if case.capture.over and draft.findings:
-        found = over.settle(case, draft, scene, found)
+    if case.capture.over:
+        found = over.settle(case, draft, scene, found) if draft.findings else found
+        found = found or over.did_not_end(case, draft, scene)
     draft.chain = chain(scene, found)
     if found is not None:
         found.finding.clues += _clues(scene, found)
@@ -46,7 +50,7 @@ def run(case: Case, draft: Draft) -> None:
         weigh(draft, scene, found)
         return
     if found is None:
-        draft.remaining = why_none(scene)
+        draft.remaining = structs.replace(why_none(scene), ras=all_equal(case))
         clean = draft.remaining.reason is Undecided.ENDED_CLEANLY
         draft.status = "healthy" if clean and not case.views else draft.status or "unknown"
         return

@@ -25,6 +25,7 @@ from ..findings.log_stories import (
     PeerGone,
     StoreHostGone,
     TooFewJoined,
+    TooManyJoined,
 )
 from .first import First
 from .scene import Scene, op_name, op_of, ranks_named
@@ -131,10 +132,24 @@ def store(scene: Scene) -> First | None:
     """Who did not come to the rendezvous, by count or by the key that was not set."""
     counts = scene.of(StoreCount)
     if counts:
-        least = min(counts, key=lambda f: f.joined)
-        story = TooFewJoined(least.joined, least.expected, least.limit_s)
-        return _first(scene, "start_stall", [], story, ground=Ground.LOG_JOINED, facts=list(counts))
+        story = _joined(counts)
+        ranks = _never_started(scene, story)
+        ground = Ground.LOG_NEVER_STARTED if ranks else Ground.LOG_JOINED
+        return _first(scene, "start_stall", ranks, story, ground=ground, facts=list(counts))
     return _key_not_set(scene, [f for f in scene.of(StoreWait) if f.awaited >= 0])
+
+
+def _never_started(scene: Scene, story: TooFewJoined | TooManyJoined) -> list[int]:
+    """The ranks that left no black box where the others did, if they are as many as are missing."""
+    unseen = scene.logs.unseen
+    return unseen if len(unseen) == story.expected - story.joined else []
+
+
+def _joined(counts: list[StoreCount]) -> TooFewJoined | TooManyJoined:
+    least = min(counts, key=lambda f: f.joined)
+    if least.joined > least.expected:
+        return TooManyJoined(least.joined, least.expected)
+    return TooFewJoined(least.joined, least.expected, least.limit_s)
 
 
 def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:

@@ -230,7 +230,7 @@ def _first_death(scene: Scene) -> First | None:
     ranks = ranks_named(alike)
     nodes = scene.places(ranks, alike)
     memory = (bool(kills) and first.code == -9) or "memory" in first.by
-    story = LoggedDeath(End(first.code, int(memory)), someone(first), memory)
+    story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
     known = bool(ranks or nodes)
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
@@ -259,6 +259,8 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
     """Killed, and not by the launcher, nor in the abort after a time-out."""
     if _was_seen(fact) and fact.code in (-6, -15) and fact.first:
         return not _after_first_wait(scene, fact)
+    if _was_seen(fact) and not fact.first and "memory" not in fact.by:
+        return False  # another one had ended before
     if fact.code not in _FATAL or fact.pid in scene.told_to_end():
         return False
     if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
@@ -311,12 +313,15 @@ def _silent_exit(scene: Scene) -> First | None:
     if not quiet or not _was_first(scene, quiet[0]):
         return None
     first = quiet[0]
+    silent = not scene.of(PythonError)
+    if silent and first.code > 0 and _was_seen(first) and len(quiet) > 1:
+        return None  # at one moment, and none has left a word
     together = first.by.startswith("slurm") or first.code == 0
     ranks = ranks_named(quiet) if together else [first.rank]
     finding = Finding(
         kind="dead",
         ranks=ranks,
-        story=LoggedDeath(End(first.code)),
+        story=LoggedDeath(End(first.code), left=first.left),
         confidence=sure(Ground.LOG_EXIT),
         nodes=scene.nodes(ranks),
     )

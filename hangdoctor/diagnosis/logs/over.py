@@ -11,9 +11,12 @@ import signal
 from ...model.log_facts import Ended, PythonError
 from ...model.operations import RankOps
 from ..case import Case
+from ..confidence import Ground, sure
 from ..draft import Draft
+from ..findings import Finding
+from ..findings.log_stories import DidNotEnd
 from .first import First
-from .scene import Scene
+from .scene import Scene, ranks_named
 
 _CRASH = frozenset({"dead", "error", "unreachable"})
 _SHORTEST_S = 2.0  # a wait that says something
@@ -39,6 +42,27 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         draft.status = None
         draft.waits = []
     return found
+
+
+def did_not_end(case: Case, draft: Draft, scene: Scene) -> First | None:
+    """Ranks that did not end at a SIGTERM: where all have entered the operation that the others had
+    waited in for long, one that was stopped inside of it is what they waited for.
+    """
+    stayed = [f for f in scene.of(Ended) if f.stayed_s and f.rank >= 0]
+    ranks = ranks_named(stayed)
+    named = any(f.ranks and f.kind != "in_communication" for f in draft.findings)
+    few = 2 * len(ranks) <= len(scene.everyone)
+    if not ranks or named or not few or not _waited_long(case, scene):
+        return None
+    draft.findings = []
+    finding = Finding(
+        kind="stopped",
+        ranks=ranks,
+        story=DidNotEnd(min(f.stayed_s for f in stayed)),
+        confidence=sure(Ground.LOG_STAYED),
+        nodes=scene.nodes(ranks),
+    )
+    return First(finding, [*stayed], True)
 
 
 def _aborted(scene: Scene, found: First) -> bool:

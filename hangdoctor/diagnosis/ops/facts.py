@@ -27,6 +27,19 @@ def sample_of(scene: Scene, instance: Instance) -> Op:
     return op_of(scene, instance.sample, instance.waiters[0])
 
 
+def other_side(scene: Scene, instance: Instance) -> Op | None:
+    """The recv that answers a send, or the other way round, as its rank recorded it; None for a
+    collective.
+    """
+    transfer = instance.key.transfer
+    if transfer is None:
+        return None
+    first = instance.waiters[0]
+    rank = transfer.destination if first == transfer.source else transfer.source
+    found = _own_record(scene, instance, rank) if rank in scene.frontiers else None
+    return op_of(scene, found, rank) if found is not None else None
+
+
 def waited_s(scene: Scene, instance: Instance) -> float:
     """The longest that one of its waiters has been in it, in seconds by that rank's own clock; 0
     where nothing shows it.

@@ -11,7 +11,7 @@ from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Op, Why
 from .blame import blame, confirmed
-from .facts import nodes_of, op_of, sample_of, waiters_of, where_of
+from .facts import nodes_of, op_of, other_side, sample_of, waiters_of, where_of
 from .history import Divergence
 from .order import divergence_finding
 from .precedent import against_precedent, on_its_way, one_ahead
@@ -186,7 +186,13 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
     return Finding(
         kind="in_communication",
         ranks=members,
-        story=f.AllIn(op, tuple(members), counted=True, sides=instance.key.transfer is not None),
+        story=f.AllIn(
+            op,
+            tuple(members),
+            counted=True,
+            sides=instance.key.transfer is not None,
+            other=other_side(scene, instance),
+        ),
         confidence=sure(Ground.ALL_ENTERED_TWICE if two_captures else Ground.ALL_ENTERED_ONCE),
         nodes=nodes_of(scene, members),
         where=where_of(scene, instance, None, members),

@@ -11,6 +11,7 @@ from . import terms
 from .release import native_stack, on_node, open_at, pid_of, release, two_lines
 
 _COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000; before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)."
+_AGAIN = "To see which rank skipped a call, capture again: its black boxes were not read in time."
 _GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join())."
 _ONE_CALL_MORE = frozenset({f.Apart.BEHIND, f.Apart.SMALLER_SIDE, f.Apart.EITHER})
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
@@ -52,8 +53,10 @@ def _specific(finding: Finding) -> str:
 
 
 def count(finding: Finding) -> str:
-    """How to see next time which call was skipped; "" where black boxes are there."""
-    return "" if finding.boxed else _COUNT
+    """How to see which call was skipped; "" where black boxes are there."""
+    if finding.boxed:
+        return ""
+    return _AGAIN if finding.boxes_unread else _COUNT
 
 
 def _nodes(finding: Finding) -> str:
@@ -210,6 +213,12 @@ def _(story: f.LostProcesses, finding: Finding) -> str:
     host, pid, _ = story.processes[0]
     where = f"On {host}: " if host else ""
     return f"{where}ps -o pid,stat,wchan:30,cmd -p {pid}; dmesg -T for Xid and OOM."
+
+
+@by_story.register
+def _(story: f.ErrorByRas, finding: Finding) -> str:
+    where = f"On {terms.host_names(finding.nodes)}: " if finding.nodes else ""
+    return f"{where}dmesg -T for Xid; the log of its process with NCCL_DEBUG=WARN says what failed."
 
 
 @by_story.register

@@ -195,7 +195,17 @@ def _(story: f.NoneLeaves, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.AllIn, finding: Finding) -> str:
-    return _joined(_hardware(finding), "" if story.counted else count(finding))
+    compared = _compare(story)
+    return _joined(compared, _hardware(finding), "" if story.counted else count(finding))
+
+
+def _compare(story: f.AllIn) -> str:
+    """The two lines to compare; "" where they are not known."""
+    if story.other is None:
+        return ""
+    lines = [terms.place_of(op) for op in (story.op, story.other)]
+    what = "tags" if story.counted else "tags and sizes"
+    return f"Compare the {what} in {lines[0]} and {lines[1]}." if all(lines) else ""
 
 
 @by_story.register

@@ -8,6 +8,7 @@ from ...model.diagnosis import Happening
 from ..findings import Finding
 from ..findings.log_stories import (
     AllWaited,
+    DidNotEnd,
     DidNotTimeOut,
     Event,
     FailedFirst,
@@ -25,6 +26,7 @@ from ..findings.log_stories import (
     Someone,
     StoreHostGone,
     TooFewJoined,
+    TooManyJoined,
     Undecided,
 )
 from . import clues, stories, terms
@@ -76,6 +78,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     verb = choose(finding.ranks or 1, "died", "died")
     if story.memory:
         return f"{who} {verb} first: killed for lack of memory"
+    if story.left:
+        return f"{who} ended first, {_left(story.end.code, finding)}"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
     if story.end.code is not None and story.end.code > 0:
@@ -83,6 +87,16 @@ def _(story: LoggedDeath, finding: Finding) -> str:
             f"{who} ended first, with exit code {story.end.code}; its own words are not in the log"
         )
     return f"{who} {verb} first: {terms.end(story.end)}"
+
+
+def _left(code: int | None, finding: Finding) -> str:
+    """How a program ended by itself."""
+    if code is not None and code > 0:
+        return f"with exit code {code}: sys.exit({code}), and no exception"
+    who = choose(finding.ranks or 1, "it", "they")
+    aborted = f", then aborted at exit ({terms.signal_name(-code)})" if code else ""
+    left = "left with sys.exit(0), or at the end of its program"
+    return f"while the others went on: {who} {left}{aborted}"
 
 
 @stories.tell.register
@@ -116,9 +130,31 @@ def _(story: LinkBroken, finding: Finding) -> str:
 @stories.tell.register
 def _(story: TooFewJoined, finding: Finding) -> str:
     missing = story.expected - story.joined
+    if finding.ranks:
+        have = choose(finding.ranks, "it has", "they have")
+        return f"{subject(finding)} never came to the rendezvous{_within(story.seconds)}: {have} no black box, all others do"
     return (
-        f"{missing} of {terms.count(story.expected, 'process').replace('processs', 'processes')} did not come to the rendezvous "
-        f"within {terms.duration(story.seconds)}; the log does not show which"
+        f"{missing} of {terms.count(story.expected, 'process').replace('processs', 'processes')} did not come to the rendezvous"
+        f"{_within(story.seconds)}; the log does not show which"
+    )
+
+
+def _within(seconds: float) -> str:
+    return f" within {terms.duration(seconds)}" if seconds else ""
+
+
+@stories.tell.register
+def _(story: DidNotEnd, finding: Finding) -> str:
+    were = choose(finding.ranks, "was", "were")
+    how = "stopped (SIGSTOP, a debugger) or in uninterruptible I/O"
+    return f"{subject(finding)} did not end at SIGTERM as the others did, and {were} killed {terms.duration(story.seconds)} later: {how}"
+
+
+@stories.tell.register
+def _(story: TooManyJoined, finding: Finding) -> str:
+    return (
+        f"{story.joined} processes came to the rendezvous of a job of {story.expected}: "
+        "its store still has those of an earlier start"
     )
 
 
@@ -223,6 +259,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
+    if story.left:
+        return "Find the sys.exit, return or end of the loop that this rank took and the others did not; its last operation is in the evidence."
     if story.end.code == -7:
         return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
     if story.end.code == -11:
@@ -255,6 +293,17 @@ def _(story: PeerGone, finding: Finding) -> str:
 @by_story.register
 def _(story: LinkBroken, finding: Finding) -> str:
     return story.advice
+
+
+@by_story.register
+def _(story: DidNotEnd, finding: Finding) -> str:
+    where = terms.host_names(finding.nodes) or "its node"
+    return f"On {where}: dmesg -T for tasks blocked for more than 120 seconds, and the file systems that it uses."
+
+
+@by_story.register
+def _(story: TooManyJoined, finding: Finding) -> str:
+    return "Remove the store's file (init_method=file://...), or take another MASTER_PORT; end what an earlier start left."
 
 
 @by_story.register
@@ -292,7 +341,14 @@ def remaining(of: LogRemaining) -> str:
     if of.reason is Undecided.ENDED_CLEANLY:
         last = f", after iteration {of.iteration}" if of.iteration >= 0 else ""
         return f"The job ended cleanly{last}, as its log shows."
-    return f"Could not tell: {_reason(of)}."
+    beside = ""
+    if of.ras and of.reason in _WAITS:
+        beside = f". NCCL RAS reaches all {of.ras} ranks with equal counts: {_BEYOND}"
+    return f"Could not tell: {_reason(of)}{beside}."
+
+
+_BEYOND = "no process is missing, so it is probably the network, a link or a GPU"
+_WAITS = (Undecided.EQUAL_COUNTERS, Undecided.WAITERS_ONLY, Undecided.ONE_WAITER)
 
 
 def _reason(of: LogRemaining) -> str:

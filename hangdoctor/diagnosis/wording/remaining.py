@@ -13,6 +13,16 @@ from . import gpu_words, terms
 _WHYS = 4  # nodes whose reason for silence is in the sentence
 
 
+def _behind(of: Remaining) -> str:
+    """Ranks of the job, or the communicators in which some are behind."""
+    return terms.ranks(of.ranks) if of.ranks else f"members of communicator {_some(of.whys)}"
+
+
+def _some(whys: tuple[str, ...]) -> str:
+    more = len(whys) - _WHYS
+    return ", ".join(whys[:_WHYS]) + (f" and {more} more" if more > 0 else "")
+
+
 def healthy(of: Remaining | None) -> str:
     """Why the job is healthy; None: the operations show it."""
     if of is None:
@@ -33,8 +43,24 @@ def unknown(of: Remaining) -> str:
     texts = {
         Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
         Reason.RAS_GAP: (
-            f"NCCL RAS counts one operation fewer for {who}, which is usual in a healthy job. "
+            f"NCCL RAS counts one operation fewer for {_behind(of)}, which is usual in a healthy job. "
             "This is one snapshot; repeat it after 30 s: a rank whose count has not changed by then is stuck"
+        ),
+        Reason.RAS_MOVED: (
+            f"NCCL RAS counts fewer operations for {_behind(of)}, and more than in the snapshot before: "
+            "the job moves, or moved until then"
+        ),
+        Reason.RAS_ERROR: (
+            f"NCCL RAS lists errors of ranks about another process alone ({'; '.join(of.whys)}): "
+            "these ranks lost it; which one it was does not show. Read its log or capture stacks"
+        ),
+        Reason.RAS_STATES: (
+            f"NCCL RAS sees the ranks of a communicator in different states ({_some(of.whys)}): it is being "
+            "set up or taken down. Repeat it after 30 s: a rank that stays behind is stuck"
+        ),
+        Reason.RAS_TIMEOUTS: (
+            f"NCCL RAS lists no fault, but {of.number} of its requests timed out: some processes or nodes "
+            "answer late or not at all. Repeat it with ncclras -v -t 30; hangdoctor dump shows which"
         ),
         Reason.RAS_EQUAL: (
             f"NCCL RAS reaches all {terms.count(of.number, 'rank')}, with equal counts. "

@@ -4,6 +4,7 @@ story.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 from .. import findings as f
@@ -156,12 +157,20 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 def _(story: f.AllIn, finding: Finding) -> str:
     entered = f"entered {terms.op(story.op)}" if story.counted else f"are in {terms.op(story.op)}"
     if story.sides:
-        both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)})"
-        return f"{both} entered it and it does not finish: {_BLAMELESS}"
+        return _of_two_sides(story)
     text = (
         f"All members ({terms.ranks(story.members)}) {entered} and it does not finish: {_BLAMELESS}"
     )
     return text if story.counted else f"{text}, or a rank made one call too many or too few"
+
+
+def _of_two_sides(story: f.AllIn) -> str:
+    """A send and its recv: their tags are in no record."""
+    entered = "entered it" if story.counted else "are in it"
+    both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)}) {entered}"
+    differ = "tags that differ" if story.counted else "tags or sizes that differ"
+    text = f"{both} and it does not finish: {differ}, or {_BLAMELESS}"
+    return text if story.counted else f"{text}, or a send or recv too many"
 
 
 @tell.register
@@ -219,15 +228,28 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     return f"{terms.capital(terms.ranks(finding.ranks))} cannot be seen: {why}"
 
 
-def _communicator(name: str) -> str:
-    return f" of communicator {name} (its own numbering)" if name else ""
+def _member(finding: Finding, members: f.OwnNumbers | None) -> str:
+    """The job's ranks, else members of a communicator with their processes."""
+    if members is None:
+        return terms.ranks(finding.ranks)
+    of = f"{terms.ranks(members.ranks)} of communicator {members.communicator} (its own numbering"
+    return f"{of}; {_processes(members.processes)})" if members.processes else f"{of})"
 
 
 @tell.register
 def _(story: f.LostByRas, finding: Finding) -> str:
-    where = f" on {', '.join(story.hosts)}" if story.hosts else ""
-    lost = f"{terms.ranks(finding.ranks)}{_communicator(story.communicator)}{where}"
+    told = story.members is not None and story.members.processes
+    where = f" on {', '.join(story.hosts)}" if story.hosts and not told else ""
+    lost = f"{_member(finding, story.members)}{where}"
     return f"NCCL RAS has lost {lost}; the other ranks of the communicator wait"
+
+
+@tell.register
+def _(story: f.ErrorByRas, finding: Finding) -> str:
+    told = story.members is not None and story.members.processes
+    where = f" on {terms.host_names(finding.nodes)}" if finding.nodes and not told else ""
+    who = terms.capital(_member(finding, story.members))
+    return f"{who}{where} failed first: {says_ras(story)} (NCCL RAS)"
 
 
 @tell.register
@@ -237,20 +259,27 @@ def _(story: f.LostProcesses, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.FewerByRas, finding: Finding) -> str:
-    who = terms.capital(terms.ranks(finding.ranks)) + _communicator(story.communicator)
+    who = terms.capital(_member(finding, story.members))
     if story.ahead:
         return f"{who} {says_ras(story)} (NCCL RAS): one of the two sides made other calls"
-    return f"{who} {says_ras(story)} (NCCL RAS): {choose(finding.ranks, 'it has', 'they have')} not reached the next one"
+    return f"{who} {says_ras(story)} (NCCL RAS): {choose(_numbers(finding, story.members), 'it has', 'they have')} not reached the next one"
 
 
-def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas) -> str:
+def _numbers(finding: Finding, members: f.OwnNumbers | None) -> Sequence[int]:
+    return finding.ranks if members is None else members.ranks
+
+
+def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas | f.ErrorByRas) -> str:
     """What NCCL RAS reported, without the ranks."""
     if isinstance(story, f.LostByRas):
         where = f" on {', '.join(story.hosts)}" if story.hosts else ""
-        return f"NCCL RAS has lost the process{where}{_communicator(story.communicator)}"
+        of = f" of communicator {story.members.communicator}" if story.members else ""
+        return f"NCCL RAS has lost the process{where}{of}"
     if isinstance(story, f.LostProcesses):
         verb = "has given up on" if story.dead else "gets no answer from"
-        return f"NCCL RAS {verb} {_processes(story)}"
+        return f"NCCL RAS {verb} {_processes(story.processes)}"
+    if isinstance(story, f.ErrorByRas):
+        return f"NCCL reports {_error(story.error)}"
     launched = f"launched {story.launched} {story.op or 'operations'}"
     if not story.ahead:
         return f"{launched}, fewer than the others"
@@ -258,15 +287,30 @@ def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas) -> str:
     return f"{launched}; {ahead} with {story.ahead_at}"
 
 
+_NUMBERED = {
+    "1": "unhandled cuda error",
+    "2": "unhandled system error",
+    "3": "internal error",
+    "4": "invalid argument",
+    "5": "invalid usage",
+}
+
+
+def _error(text: str) -> str:
+    """NCCL's error; of a number, as JSON has it, what it means."""
+    meaning = _NUMBERED.get(text.rpartition("_error ")[2], "")
+    return f"{text} ({meaning})" if meaning else text
+
+
 _SHOWN = 3  # processes that a sentence names
 
 
-def _processes(story: f.LostProcesses) -> str:
+def _processes(processes: Sequence[tuple[str, int, str]]) -> str:
     named = [
         f"process {pid}" + (f" (GPU {gpu})" if gpu else "") + (f" on {host}" if host else "")
-        for host, pid, gpu in story.processes[:_SHOWN]
+        for host, pid, gpu in processes[:_SHOWN]
     ]
-    more = len(story.processes) - _SHOWN
+    more = len(processes) - _SHOWN
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 

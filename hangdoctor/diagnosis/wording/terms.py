@@ -127,6 +127,14 @@ def op(of: Op) -> str:
     return f"{name} of {where}" if where else name
 
 
+def place_of(of: Op) -> str:
+    """The user's line that made an operation: ``send_on (pipe.py:9)``; "" where it is not known."""
+    if of.frame is not None:
+        return frame(of.frame)
+    function, bracket, _ = of.site.rpartition(" (")
+    return f"{function} ({site(of.site)})" if bracket else ""
+
+
 def short_op(of: Op) -> str:
     """An operation where its group or its line was said before: ``all_reduce #12``,
     ``all_reduce``.

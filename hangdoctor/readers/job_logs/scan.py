@@ -87,6 +87,9 @@ class FileScan:
             self._line = before + block.data.count(b"\n")
         for rest in self._shipper.rest():
             self._take_line(rest)
+        for said, stack in self._stacks.last_stacks():
+            self._line = stack.line
+            self._keep(stack, said, "stack")
         for said, line, error in self._stacks.unfinished():
             self._line = line
             self._keep(error, said, "traceback without its last line")

@@ -74,6 +74,7 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: dict[Key, list[_Open]] = {}
         self._stacks: dict[Key, ThreadStack] = {}
+        self._who: dict[Key, Said] = {}  # of the stacks that have not ended
         self._recorded: set[Key] = set()
         self._last: dict[Key, str] = {}
         self._fatal: dict[Key, str] = {}
@@ -132,12 +133,13 @@ class Tracebacks:
         fatal = _FATAL.search(said.text)
         if fatal is not None:
             self._fatal[key] = fatal[1].strip()
-            return _BELONGS
+            return _NOTHING  # a rule may know it
         done = self._stacks.pop(key, None)
         match = _STACK.search(said.text)
         if match is not None:
-            reason = self._fatal.pop(key, "") if "urrent thread" in said.text else ""
+            reason = self._fatal.get(key, "")  # of all threads: the process ends with it
             self._stacks[key] = ThreadStack(thread=match[1], line=line, fatal=reason)
+            self._who[key] = said
         return Folded(belongs=match is not None, stack=done)
 
     def _ended(self, key: Key, said: Said, line: int) -> Folded:
@@ -159,6 +161,12 @@ class Tracebacks:
         )
         self._last[key] = match[1]
         return Folded(belongs=True, error=error)
+
+    def last_stacks(self) -> list[tuple[Said, ThreadStack]]:
+        """Stacks that the end of the file has ended, with who printed them."""
+        found = [(self._who[key], stack) for key, stack in self._stacks.items()]
+        self._stacks.clear()
+        return found
 
     def unfinished(self) -> list[tuple[Said, int, PythonError]]:
         """Tracebacks whose last line is not in the file, with who printed them and where."""

@@ -1,0 +1,57 @@
+"""Operations of a job that is over, as they were when its first wait reached gloo's limit, or when
+the job was ended from outside.
+
+Afterwards the record no longer shows the hang: the operation that reached its limit, or that a
+handler of SIGTERM left, has ended with an exception, and ranks of other groups that went on were
+ended in the middle of operations that were no waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs
+from ..model.operations import Operation, RankOps
+from .blackbox import Contents
+
+_BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
+
+
+def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
+    """Changes the boxes' operations; nothing where no wait reached its limit or was left by a
+    handler.
+    """
+    reached = {f.rank: f.at for f in ends.facts if _ends_a_wait(f) and f.at > 0}
+    if not reached:
+        return
+    first = min(reached.values())
+    for contents in boxes:
+        ops = contents.ops
+        at = reached.get(ops.rank)
+        changed = _reopened(ops, at) if at is not None else _without_later(ops, first)
+        if changed is not None:
+            ops.operations = changed
+
+
+def _ends_a_wait(fact: AnyFact) -> bool:
+    by_handler = isinstance(fact, Ended) and fact.code in _BY_HANDLER
+    return by_handler or isinstance(fact, GlooTimeout)
+
+
+def _reopened(ops: RankOps, at: float) -> list[Operation] | None:
+    """With the operation that reached the limit as one that has not ended."""
+    every = list(ops.operations)
+    if not every or not every[-1].failed or every[-1].left_s > at:
+        return None
+    last = structs.replace(every[-1], state="entered", left_s=0.0, failed=False)
+    return [*every[:-1], last]
+
+
+def _without_later(ops: RankOps, first: float) -> list[Operation] | None:
+    """Without what the rank was in when it was ended, and had entered after the first limit."""
+    unfinished = [o for o in ops.unfinished() if o.entered_s > first]
+    if not unfinished:
+        return None
+    return [o for o in ops.operations if o.state == "done" or o.entered_s <= first]

@@ -1,0 +1,78 @@
+"""Stacks that faulthandler printed into the job's log: of each rank its last one, and of a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.read_logs import diagnosed, named
+
+TORCH = "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+WAIT = [
+    ("all_reduce", TORCH, 2810),
+    ("sync", "/app/train.py", 44),
+    ("<module>", "/app/train.py", 75),
+]
+LOAD = [("read_shard", "/app/data.py", 17), ("main", "/app/train.py", 66), WAIT[-1]]
+IDLE = [
+    ("wait", "/usr/lib/python3.11/threading.py", 331),
+    ("_bootstrap", "/usr/lib/threading.py", 9),
+]
+Frames = list[tuple[str, str, int]]
+
+
+def thread(number: int, frames: Frames, current: bool = False) -> str:
+    head = (
+        f"{'Current thread' if current else 'Thread'} 0x{number:016x} (most recent call first):\n"
+    )
+    return head + "".join(f'  File "{f}", line {n} in {name}\n' for name, f, n in frames) + "\n"
+
+
+def dump(frames: Frames) -> str:
+    return "Timeout (0:05:00)!\n" + thread(0x7F11, IDLE) + thread(0x7F10, frames)
+
+
+def said_by(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+def test_the_rank_that_is_elsewhere_by_the_stacks_in_the_log(tmp_path: Path) -> None:
+    text = "".join(said_by(rank, dump(LOAD if rank == 2 else WAIT)) for rank in range(4))
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("not_entered", [2])]
+    assert "read_shard (data.py:17)" in verdict.summary
+
+
+def test_the_last_dump_of_a_rank_holds(tmp_path: Path) -> None:
+    text = said_by(0, dump(LOAD))
+    text += "".join(said_by(r, dump(LOAD if r == 1 else WAIT)) for r in (0, 1, 2))
+    assert named(diagnosed(tmp_path, text)) == [("not_entered", [1])]
+
+
+def test_stacks_of_ranks_that_failed_are_no_places_where_they_wait(tmp_path: Path) -> None:
+    text = "".join(said_by(rank, dump(LOAD if rank == 2 else WAIT)) for rank in range(4))
+    error = 'Traceback (most recent call last):\n  File "/app/train.py", line 5, in main\n'
+    text += said_by(3, f"{error}ValueError: bad shard\n")
+    assert named(diagnosed(tmp_path, text)) == [("error", [3])]
+
+
+@pytest.mark.parametrize(("reason", "word"), [("Segmentation fault", "segm"), ("Bus error", "bus")])
+def test_a_crash_that_faulthandler_reports_is_the_first_cause(
+    tmp_path: Path, reason: str, word: str
+) -> None:
+    text = said_by(1, f"Fatal Python error: {reason}\n\n" + thread(0x7F10, LOAD, current=True))
+    text += (
+        "[rank0]:[E1122 10:00:20.100000 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=4, NumelOut=4,"
+        " Timeout(ms)=600000) ran for 600001 milliseconds before timing out.\n"
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("dead", [1])] and word in verdict.summary
+
+
+def test_an_abort_that_a_watchdog_made_is_no_crash(tmp_path: Path) -> None:
+    text = "".join(
+        said_by(r, "Fatal Python error: Aborted\n\n" + thread(0x7F10, WAIT)) for r in range(3)
+    )
+    assert named(diagnosed(tmp_path, text)) == []
