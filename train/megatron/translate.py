@@ -168,6 +168,12 @@ def _load(args: Args, made: Translation) -> None:
         )
 
 
+def _save(args: Args, made: Translation) -> None:
+    if "load" not in args:
+        made.options["checkpoint.load"] = "none"
+        made.notes.append("--save without --load: each start is a new training, as Megatron's is")
+
+
 def _save_interval(args: Args, made: Translation) -> None:
     made.options["checkpoint.interval"] = _one("save-interval", args["save-interval"])
     if "save" not in args:
@@ -182,6 +188,8 @@ def _evaluate(args: Args, made: Translation) -> None:
         made.notes.append("no evaluation: --eval-iters is 0, or --split leaves nothing for it")
     else:
         made.options["evaluate.interval"] = _one("eval-interval", args["eval-interval"])
+        if len(shares) > 2 and float(shares[2]) > 0:
+            made.notes.append("no loss on the test share at the end: evaluate.test true has it")
 
 
 def _exit_interval(args: Args, made: Translation) -> None:
@@ -219,6 +227,7 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Args, Translation], None]], ...] 
     (("normalization",), _normalization),
     (("zero-stage",), _zero_stage),
     (("load",), _load),
+    (("save",), _save),
     (("save-interval",), _save_interval),
     (("eval-interval",), _evaluate),
     (("exit-interval",), _exit_interval),
