@@ -59,7 +59,8 @@ def translate(words: Sequence[str]) -> Translation:
         taken.update(names)
     unknown = [name for name in given if name not in taken]
     if unknown:
-        raise ConfigError("\n".join(_unknown(name) for name in unknown))
+        lines = [_unknown(name) for name in unknown]
+        raise ConfigError("\n".join([*lines, "Leave out what you can do without."]))
     _schedule(args, made)
     missing = [f"--{name}" for name in ("num-layers", "hidden-size") if name not in given]
     if missing:
@@ -108,7 +109,7 @@ def _unknown(name: str) -> str:
     known = [*rules, *(flag for table in tables for flag in table), *_SCHEDULE]
     near = difflib.get_close_matches(name, known, 1, 0.75)
     hint = f"; did you mean --{near[0]}?" if near else ""
-    return f"--{name}: no counterpart in this trainer{hint} Leave it out if you can do without."
+    return f"--{name}: no counterpart in this trainer{hint}"
 
 
 def _number(name: str, text: str) -> int:
