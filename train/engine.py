@@ -140,7 +140,8 @@ def start_from(module: torch.nn.Module, config: Config, context: ModelContext) -
         f"0.{name.removeprefix(tied)}" if name.startswith(tied) else name: parameter
         for name, parameter in module.named_parameters()
     }
-    whole = read_model(Path(config.model.weights), config)
+    numbers = {int(name.partition(".")[0]) for name in layers}
+    whole = read_model(Path(config.model.weights), config, numbers)
     fill_layers(layers, whole, context.weights, context.vocab[0])
 
 

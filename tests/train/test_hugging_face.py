@@ -152,6 +152,17 @@ def test_slices_of_tensor_parallel_ranks_are_of_one_model(tmp_path: Path) -> Non
         assert torch.equal(torch.cat(parts, dim)[:real], parameter[:real]), name
 
 
+def test_a_stage_takes_its_own_layers_alone(tmp_path: Path) -> None:
+    for shape in ("gpt2", "llama"):
+        made = model(SHAPES[shape])
+        write_model(made, tmp_path / shape)
+        weights = read_model(tmp_path / shape, made.context.config, {0, 1, 3})
+        numbers = {name.partition(".")[0] for name in weights}
+        assert "3" in numbers and "2" not in numbers
+        embedding = weights["0.weight"]
+        assert embedding.untyped_storage().nbytes() > 2 * embedding.nbytes, "mapped, not copied"
+
+
 def test_the_options_of_a_folder_are_yaml(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,8 +52,9 @@ def options_of(folder: Path) -> dict[str, Any]:
     return options
 
 
-def read_model(folder: Path, config: Config) -> Tensors:
+def read_model(folder: Path, config: Config, wanted: Container[int] | None = None) -> Tensors:
     """Whole weights by this trainer's names: "LAYER.parameter", layers as the pipeline counts them.
+    Of the transformer layers only those `wanted`: the others stay on disk.
 
     Raises:
         ConfigError: the configuration is of another model, or a tensor is missing.
@@ -64,8 +66,11 @@ def read_model(folder: Path, config: Config) -> Tensors:
         if ours != value and not (name == "seq_length" and shorter):
             raise ConfigError(f"--model.weights {folder}: its model.{name} is {value}, here {ours}")
     family, _ = family_of(folder)
+    every = range(m.layers + 2)
     try:
-        made: Tensors = family.taken(read_tensors(folder), config)
+        made: Tensors = family.taken(
+            read_tensors(folder), config, every if wanted is None else wanted
+        )
     except KeyError as error:
         raise ConfigError(f"{folder}: no tensor {error}") from error
     if "1.position" in made:

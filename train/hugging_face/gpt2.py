@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -111,12 +112,14 @@ def given(ours: Tensors, config: Config) -> Tensors:
     return made
 
 
-def taken(theirs: Tensors, config: Config) -> Tensors:
-    """Names and shapes here, from those there; published files leave the first word out."""
+def taken(theirs: Tensors, config: Config, wanted: Container[int]) -> Tensors:
+    """Names and shapes here, from those there; published files leave the first word out. Of the
+    transformer layers those whose pipeline numbers are `wanted`.
+    """
     found = {name.removeprefix("transformer."): tensor for name, tensor in theirs.items()}
     layers, heads = config.model.layers, config.model.heads
     made = {"0.weight": found["wte.weight"], "1.position": found["wpe.weight"]}
-    for i in range(layers):
+    for i in (n for n in range(layers) if n + 2 in wanted):
         here, there = f"{i + 2}", f"h.{i}"
         for kind in ("weight", "bias"):
             for name, (own, is_turned) in _LAYER.items():

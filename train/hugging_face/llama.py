@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -110,13 +111,14 @@ def given(ours: Tensors, config: Config) -> Tensors:
     return made
 
 
-def taken(theirs: Tensors, config: Config) -> Tensors:
-    """Names and shapes here, from those there. Keys and values that several heads share become one
-    for each head: the same numbers come out.
+def taken(theirs: Tensors, config: Config, wanted: Container[int]) -> Tensors:
+    """Names and shapes here, from those there; of the transformer layers those whose pipeline
+    numbers are `wanted`. Keys and values that several heads share become one for each head: the
+    same numbers come out.
     """
     layers, heads = config.model.layers, config.model.heads
     made = {"0.weight": theirs["model.embed_tokens.weight"]}
-    for i in range(layers):
+    for i in (n for n in range(layers) if n + 2 in wanted):
         here, there = f"{i + 2}", f"model.layers.{i}"
         for name, own in _LAYER.items():
             made[f"{here}.{own}.weight"] = theirs[f"{there}.{name}.weight"]

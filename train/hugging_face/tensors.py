@@ -79,8 +79,10 @@ def _tensor(data: torch.Tensor, entry: dict[str, Any]) -> torch.Tensor:
     kind, shape, (begin, end) = _TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
     if not 0 <= begin <= end <= len(data) or end - begin != math.prod(shape) * kind.itemsize:
         raise ValueError(f"bytes {begin} to {end} for {shape}")
-    # A file may put a tensor at any byte: a copy is aligned.
-    return data[begin:end].clone().view(kind).view(shape)
+    raw = data[begin:end]
+    if raw.storage_offset() % kind.itemsize:  # a file may put it at any byte: a copy is aligned
+        raw = raw.clone()
+    return raw.view(kind).view(shape)
 
 
 def write_safetensors(path: Path, tensors: Tensors) -> None:

@@ -190,6 +190,8 @@ class TransformerLayer(nn.Module):
         was asked for. Documents go through as they are.
         """
         x, documents = parts(stream)
+        if self.attention.rotary is not None:
+            self.attention.rotary.prepare(self.context.config.model.seq_length, x.device)
         if self.context.config.model.recompute and self.training and torch.is_grad_enabled():
             return joined(self.context.random.recompute(self._block, x, documents), documents)
         return joined(self._block(x, documents), documents)
