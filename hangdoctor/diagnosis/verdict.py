@@ -22,6 +22,7 @@ from . import (
     lifecycle,
     logs,
     operations,
+    other_records,
     outsiders,
     parting,
     ras_culprits,
@@ -49,6 +50,7 @@ PASSES: tuple[Pass, ...] = (
     operations.leave_out_unasked,
     # Both together.
     fusion.run,
+    other_records.run,
     parting.run,
     ras_culprits.run,
     gpus.run,

@@ -264,3 +264,4 @@ class JobLogs(Struct, omit_defaults=True):
     attempts: int = 1
     # Ranks without a black box and without an end, where others of the job have them.
     unseen: list[int] = []
+    of_boxes: list[int] = []  # files whose facts are from black boxes and exit codes

@@ -16,6 +16,7 @@ from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs
 from ..model.operations import Operation, RankOps
 from .blackbox import Contents
 
+_SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
 
 
@@ -29,8 +30,7 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
     first = min(reached.values())
     for contents in boxes:
         ops = contents.ops
-        at = reached.get(ops.rank)
-        changed = _reopened(ops, at) if at is not None else _without_later(ops, first)
+        changed = _reopened(ops, reached.get(ops.rank, 0.0), first) or _without_later(ops, first)
         if changed is not None:
             ops.operations = changed
 
@@ -40,10 +40,15 @@ def _ends_a_wait(fact: AnyFact) -> bool:
     return by_handler or isinstance(fact, GlooTimeout)
 
 
-def _reopened(ops: RankOps, at: float) -> list[Operation] | None:
-    """With the operation that reached the limit as one that has not ended."""
+def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
+    """With the operation that reached the limit as one that has not ended; or that the rank was in
+    at the first limit, and lost its peers in: `at` is 0 where it reached none itself.
+    """
     every = list(ops.operations)
-    if not every or not every[-1].failed or every[-1].left_s > at:
+    if not every or not every[-1].failed:
+        return None
+    lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
+    if every[-1].left_s > at and not lost_in_it:
         return None
     last = structs.replace(every[-1], state="entered", left_s=0.0, failed=False)
     return [*every[:-1], last]

@@ -107,6 +107,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
     logs.rules = _texts_of_rules(logs.facts)
     known = {c.ops.rank for c in boxes} | {end.rank for end in seen}
+    logs.of_boxes = list(range(len(logs.files)))
     logs.unseen = sorted(set(range(logs.world_size)) - known) if boxes else []
     return logs
 

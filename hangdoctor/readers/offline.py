@@ -154,6 +154,7 @@ def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> No
 
 def join_logs(logs: JobLogs, ends: JobLogs) -> None:
     """Facts of the boxes into those of the logs, in the order of time."""
+    logs.of_boxes = [len(logs.files) + index for index in range(len(ends.files))]
     for fact in ends.facts:
         fact.file += len(logs.files)
         fact.attempt = max(0, logs.attempts - 1)
@@ -208,8 +209,9 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[
             capture.silent.append(
                 SilentNode("", "no dump of these ranks was given", result.missing)
             )
-    known = {r.rank for r in node.ranks}
     read = _newest(boxes, capture.notes)
+    _put_beside(node, read)
+    known = {r.rank for r in node.ranks}
     for contents in read:
         if contents.ops.rank not in known:
             known.add(contents.ops.rank)
@@ -226,6 +228,19 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[
     capture.layout = told_layout(node.ranks)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
     return capture, read
+
+
+def _put_beside(node: NodeCapture, boxes: list[Contents]) -> None:
+    """The dumps beside the boxes of the same ranks, as a live capture has them. Where a box is
+    missing, the dumps stay alone: the two do not count alike.
+    """
+    by_rank = {c.ops.rank: c for c in boxes}
+    if not all(rank.rank in by_rank for rank in node.ranks):
+        return
+    for rank in node.ranks:
+        contents = by_rank[rank.rank]
+        rank.recorded, rank.ops = rank.ops, contents.ops
+        rank.pid, rank.node = contents.box.pid, contents.box.host
 
 
 def _add_traces(capture: JobCapture, traces: list[Path]) -> None:

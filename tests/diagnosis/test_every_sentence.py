@@ -191,6 +191,8 @@ FACTS: list[f.Fact] = [
     f.GpuStandsOut(0, 98, 100, 7), f.GpuStandsOut(97, 3, 3, 7),
     f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
     LogAgrees("dead", (5,)), LogAgrees("not_entered", (4, 5), REDUCE, (0, 1)), LogAgrees("not_entered", (5,), Op(""), (0,)),
+    LogAgrees("dead", (5,), source="boxes"), LogAgrees("dead", (5,), source="dumps"), LogAgrees("dead", (5,), Op(""), (0, 1), "boxes"),
+    LogContradicts("dead", (5,), source="boxes"), LogContradicts("dead", (5,), source="dumps"), LogContradicts("dead", (5,), Op("gloo"), "boxes"),
     LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
 ]  # fmt: skip
 

@@ -262,3 +262,16 @@ def test_equal_exit_codes_at_one_moment_without_a_word_name_none() -> None:
     assert verdict([], ends).causes == []
     ends[1].at = ends[2].at = 1044.0
     assert [c.ranks for c in verdict([], ends).causes] == [[0]]
+
+
+def test_an_operation_in_which_a_rank_lost_its_peers_after_their_limit_is_a_wait_too() -> None:
+    """One rank called another operation; of the others one notices that they have gone."""
+    boxes = [column(rank, 21, 1021.0, 1030.0, [0, 1, 2, 3]) for rank in range(4)]
+    for contents in boxes:
+        last = contents.ops.operations[-1]
+        last.failed, last.op = True, "barrier" if contents.ops.rank == 1 else "all_reduce"
+        contents.box.end_text, contents.box.ended_s = LIMIT, 1030.01
+    boxes[2].box.end_text, boxes[2].box.ended_s = LOST, 1030.3
+    boxes[2].ops.operations[-1].left_s = 1030.2
+    ends = [ended(rank, 1, 1031.0 + rank / 10) for rank in (2, 0, 1, 3)]
+    assert [(c.kind, c.ranks) for c in of_column(boxes, ends).causes] == [("mismatch", [1])]

@@ -186,6 +186,10 @@ class Quote(Struct, frozen=True):
     says: str
 
 
+Source = Literal["log", "boxes", "dumps"]
+"""Who says so: the job's log, its black boxes and exit codes, or the dumps of its recorders."""
+
+
 class LogAgrees(Struct, frozen=True):
     """Beside other evidence the logs name the same ranks; or, with `waiting`, those timed out in
     `op` and the ranks did not.
@@ -195,6 +199,7 @@ class LogAgrees(Struct, frozen=True):
     ranks: tuple[int, ...]
     op: Op | None = None
     waiting: tuple[int, ...] = ()
+    source: Source = "log"
 
 
 class LogContradicts(Struct, frozen=True):
@@ -205,6 +210,7 @@ class LogContradicts(Struct, frozen=True):
     kind: Kind
     ranks: tuple[int, ...]
     op: Op | None = None
+    source: Source = "log"
 
 
 class Event(Struct, frozen=True):

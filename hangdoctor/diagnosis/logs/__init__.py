@@ -25,7 +25,7 @@ from ..draft import Draft
 from ..findings import Clue
 from ..findings.log_stories import LogRemaining, Quote, Undecided
 from ..ras_counts import all_equal
-from . import by_torch, counters, over
+from . import by_torch, counters, over, two_sources
 from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
@@ -54,6 +54,7 @@ def run(case: Case, draft: Draft) -> None:
         clean = draft.remaining.reason is Undecided.ENDED_CLEANLY
         draft.status = "healthy" if clean and not case.views else draft.status or "unknown"
         return
+    two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding]
     draft.status = "failed" if found.finding.kind in CRASH else "hang"
 

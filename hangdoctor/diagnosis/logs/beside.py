@@ -7,7 +7,7 @@ from ...model.log_facts import GlooTimeout, TimedOut
 from ..confidence import Less, agreed, lowered
 from ..draft import Draft
 from ..findings import Against, Clue, Finding, Op, Why
-from ..findings.log_stories import LogAgrees, LogContradicts
+from ..findings.log_stories import LogAgrees, LogContradicts, Source
 from ..ops.evidence import Note, Remark
 from .first import First
 from .scene import Scene, op_name, ranks_named
@@ -27,9 +27,9 @@ def weigh(draft: Draft, scene: Scene, found: First | None) -> None:
     if found is None:
         return
     if found.finding.kind in CRASH and found.named:
-        _what_failed_first(draft, found.finding)
+        _what_failed_first(draft, found.finding, scene.source)
     else:
-        _by_name(draft, found.finding)
+        _by_name(draft, found.finding, scene.source)
 
 
 # ---------------------------------------------------------------------- who waited
@@ -47,13 +47,24 @@ def _by_waits(draft: Draft, scene: Scene, finding: Finding) -> None:
     own = _beside_the_others(waits, blamed)
     if own:
         ranks = tuple(ranks_named(own))
-        _contradict(draft, finding, ranks, LogContradicts(finding.kind, ranks, _op(own[0])))
+        _contradict(
+            draft, finding, ranks, LogContradicts(finding.kind, ranks, _op(own[0]), scene.source)
+        )
+        return
+    in_gloo = [f for f in scene.of(GlooTimeout) if f.rank in blamed]
+    if in_gloo:
+        ranks = tuple(ranks_named(in_gloo))
+        _contradict(
+            draft, finding, ranks, LogContradicts(finding.kind, ranks, Op("gloo"), scene.source)
+        )
         return
     waiting = [r for r in ranks_named([*waits, *scene.of(GlooTimeout)]) if r not in blamed]
     known = finding.waiters is None or set(waiting) <= set(finding.waiters.ranks)
     if waiting and known:
         op = _op(waits[0]) if waits else Op("")
-        fact = LogAgrees(finding.kind, tuple(finding.ranks), op, tuple(waiting))
+        fact = LogAgrees(
+            finding.kind, tuple(finding.ranks), op, tuple(waiting), source=scene.source
+        )
         finding.add_clues([Clue("log", tuple(waiting), fact)])
 
 
@@ -74,7 +85,7 @@ def _op(wait: TimedOut) -> Op:
 # ---------------------------------------------------------------------- who is named
 
 
-def _what_failed_first(draft: Draft, first: Finding) -> None:
+def _what_failed_first(draft: Draft, first: Finding, source: Source) -> None:
     """A failure of its own explains why a rank did not come, and comes before all others."""
     theirs = set(first.ranks)
     for finding in draft.findings:
@@ -82,12 +93,12 @@ def _what_failed_first(draft: Draft, first: Finding) -> None:
             if finding.kind in _AWAY | {"dead"}:
                 finding.kind, finding.story = first.kind, first.story
                 finding.frame = first.frame or finding.frame
-            _agree(finding, first)
+            _agree(finding, first, source)
             return
     draft.findings.insert(0, first)
 
 
-def _by_name(draft: Draft, first: Finding) -> None:
+def _by_name(draft: Draft, first: Finding, source: Source) -> None:
     """The logs' finding agrees with those of the same ranks; else it contradicts the surest."""
     if not first.ranks:
         same = [f for f in draft.findings if f.kind == first.kind]
@@ -96,9 +107,9 @@ def _by_name(draft: Draft, first: Finding) -> None:
         return
     alike = [f for f in draft.findings if _names_one_of(f, first)]
     for finding in alike:
-        _agree(finding, first)
+        _agree(finding, first, source)
     if not alike:
-        _of_others(draft, first)
+        _of_others(draft, first, source)
 
 
 def _names_one_of(finding: Finding, first: Finding) -> bool:
@@ -106,7 +117,7 @@ def _names_one_of(finding: Finding, first: Finding) -> bool:
     return finding.kind != "in_communication" and not set(finding.ranks).isdisjoint(first.ranks)
 
 
-def _of_others(draft: Draft, first: Finding) -> None:
+def _of_others(draft: Draft, first: Finding, source: Source) -> None:
     """The logs name ranks that no finding names: the surer of both stays."""
     other = _surest(draft)
     other.add_clues(first.clues)
@@ -116,11 +127,11 @@ def _of_others(draft: Draft, first: Finding) -> None:
         draft.findings = [first if f is other else f for f in draft.findings]
         draft.notes.append(Note(Remark.LOG_DISAGREES, tuple(other.ranks), blamed=ranks))
         return
-    _contradict(draft, other, ranks, LogContradicts(first.kind, ranks))
+    _contradict(draft, other, ranks, LogContradicts(first.kind, ranks, source=source))
 
 
-def _agree(finding: Finding, first: Finding) -> None:
-    fact = LogAgrees(first.kind, tuple(first.ranks))
+def _agree(finding: Finding, first: Finding, source: Source) -> None:
+    fact = LogAgrees(first.kind, tuple(first.ranks), source=source)
     finding.add_clues([Clue("log", tuple(first.ranks), fact), *first.clues])
     if set(first.ranks) == set(finding.ranks):
         finding.confidence = agreed(finding.confidence, first.confidence)

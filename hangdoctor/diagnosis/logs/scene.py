@@ -18,6 +18,7 @@ from ...model.log_facts import (
     TimedOut,
 )
 from ..findings import Op
+from ..findings.log_stories import Source
 
 T = TypeVar("T", bound=AnyFact)
 _NAMES = {
@@ -50,6 +51,13 @@ class Scene(Struct):
     everyone: list[int]  # ranks that are known to exist
     whole: bool  # `everyone` is the whole job
     homes: dict[int, str]
+
+    @property
+    def source(self) -> Source:
+        """Where all of it is from."""
+        own = set(self.logs.of_boxes)
+        boxed = bool(self.facts) and all(fact.file in own for fact in self.facts)
+        return "boxes" if boxed else "log"
 
     def of(self, kind: type[T]) -> list[T]:
         """All facts of a kind."""

@@ -48,6 +48,7 @@ class Remark(Enum):
     UNNAMED_GROUPS = auto()
     STACKS_DISAGREE = auto()
     LOG_DISAGREES = auto()
+    RECORDS_DISAGREE = auto()
     LOG_SAW_IT_WAIT = auto()
     SEVERAL_UNSEEN = auto()
     BEYOND_RECORDS = auto()

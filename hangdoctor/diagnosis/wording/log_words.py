@@ -223,22 +223,35 @@ def _(fact: Quote) -> str:
     return f"{fact.file}:{fact.line}: {terms.cut(fact.says, 200)}"
 
 
+_SOURCES = {"boxes": "The black boxes", "dumps": "The Flight Recorder dumps"}
+
+
 @clues.say.register
 def _(fact: LogAgrees) -> str:
     who = terms.ranks(fact.ranks)
     if fact.waiting:
         op = f" in {terms.op(fact.op)}" if fact.op is not None and fact.op.name else ""
-        return f"The log agrees: {terms.ranks(fact.waiting)} timed out{op}, and {who} did not"
+        agree = "The log agrees" if fact.source == "log" else f"{_SOURCES[fact.source]} agree"
+        return f"{agree}: {terms.ranks(fact.waiting)} timed out{op}, and {who} did not"
     is_are = choose(fact.ranks, "is", "are")
-    return f"The log agrees: by its lines, too, {who} {is_are} the cause ({fact.kind})"
+    cause = f"{who} {is_are} the cause ({fact.kind})"
+    if fact.source == "log":
+        return f"The log agrees: by its lines, too, {cause}"
+    return f"{_SOURCES[fact.source]} agree: by them, too, {cause}"
 
 
 @clues.say.register
 def _(fact: LogContradicts) -> str:
     who = terms.ranks(fact.ranks)
     if fact.op is not None:
-        return f"The log contradicts: {who} timed out in {terms.op(fact.op)}"
-    return f"The log contradicts: by its lines {who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
+        says = (
+            "The log contradicts" if fact.source == "log" else f"{_SOURCES[fact.source]} contradict"
+        )
+        return f"{says}: {who} timed out in {terms.op(fact.op)}"
+    cause = f"{who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
+    if fact.source == "log":
+        return f"The log contradicts: by its lines {cause}"
+    return f"{_SOURCES[fact.source]} contradict: by them {cause}"
 
 
 @by_story.register

@@ -152,6 +152,10 @@ def note(of: Note) -> str:
             f"Stacks and operations disagree: by their stacks {terms.are(of.ranks)} not in the operation{at.replace(' in ', ' but in ', 1)}, by operations {blamed} is the cause; the verdict follows the operations."
         ),
         Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the more certain one.",
+        Remark.RECORDS_DISAGREE: (
+            f"The black boxes and the Flight Recorder dumps contradict each other: one names {who}, the other {blamed}. "
+            "Are they of the same job and moment?"
+        ),
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: several_unseen(of),
         Remark.BEYOND_RECORDS: beyond_records(of),

@@ -43,6 +43,8 @@ _LONGEST = 20_000  # characters of a line
 _TORN = 2  # lines that a broken one is joined with
 _MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
+# The verdict of `hangdoctor run` itself, in the job's output.
+_OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS, *launcher_tables.BEGINS)
 
 
@@ -168,7 +170,8 @@ class FileScan:
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
             for record in records(piece[:_LONGEST]):
-                self._record(record, known)
+                if _OWN.match(record) is None:
+                    self._record(record, known)
 
     def _record(self, text: str, known: Said) -> None:
         said = strip(text, known, self._usual, self.clock)

@@ -76,3 +76,9 @@ def test_an_abort_that_a_watchdog_made_is_no_crash(tmp_path: Path) -> None:
         said_by(r, "Fatal Python error: Aborted\n\n" + thread(0x7F10, WAIT)) for r in range(3)
     )
     assert named(diagnosed(tmp_path, text)) == []
+
+
+def test_the_verdict_of_run_in_the_jobs_output_is_no_evidence(tmp_path: Path) -> None:
+    own = "hangdoctor: Rank 3 (n1, pid 7) failed first: FloatingPointError in hook (job.py:163).\n"
+    text = said_by(1, "ValueError: bad shard")
+    assert named(diagnosed(tmp_path, own + "0: " + own + text)) == [("error", [1])]

@@ -1,0 +1,175 @@
+"""A job's log and its black boxes together: the report says whether they agree."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs, LogFile, PythonError
+from hangdoctor.model.operations import Group, Operation, OpState, RankOps, group_uid
+from hangdoctor.readers.blackbox import Contents
+from hangdoctor.readers.box_header import BlackBox
+from hangdoctor.readers.offline import _put_beside, join_logs
+from tests.support.captures import LOAD, WAIT, still
+
+Source = Literal["blackbox", "flight_recorder"]
+
+
+def logs_of(*facts: AnyFact, name: str = "train.log") -> JobLogs:
+    return JobLogs(files=[LogFile(name, 9)], facts=list(facts), world_size=4)
+
+
+def error(rank: int, at: float, says: str = "ValueError: bad shard") -> PythonError:
+    return PythonError(rank=rank, at=at, error="ValueError", message="bad shard", says=says, line=7)
+
+
+def killed(rank: int, at: float, by: str = "hangdoctor run") -> Ended:
+    return Ended(rank=rank, at=at, code=-9, by=by, first=True, says="ended by signal 9")
+
+
+def both(log: JobLogs, boxes: JobLogs) -> Diagnosis:
+    join_logs(log, boxes)
+    capture = JobCapture("files", [NodeCapture("n1")], world_size=4)
+    capture.logs = log
+    return diagnose(capture)
+
+
+def test_a_box_that_names_the_same_rank_agrees() -> None:
+    boxes = logs_of(error(2, 10.0), name="n1-7.blackbox")
+    [cause] = both(logs_of(error(2, 10.0)), boxes).causes
+    assert cause.ranks == [2]
+    says = [e.says for e in cause.evidence]
+    assert any("The black boxes agree" in text for text in says), says
+
+
+def test_a_box_that_names_another_rank_contradicts() -> None:
+    boxes = logs_of(killed(1, 20.0), name="n1: exit codes")
+    found = both(logs_of(error(2, 10.0)), boxes)
+    [cause] = found.causes  # a process that was killed did not wait for another's exception
+    assert cause.ranks == [1]
+    says = [e.says for e in cause.evidence]
+    assert any("The log contradicts: by its lines rank 2" in text for text in says), says
+    assert any("one names rank 2, the other rank 1" in note for note in found.notes)
+    alone = JobCapture("files", [NodeCapture("n1")], world_size=4)
+    alone.logs = logs_of(killed(1, 20.0))
+    assert cause.confidence < diagnose(alone).causes[0].confidence
+
+
+def test_a_box_that_was_first_contradicts_the_log() -> None:
+    log = logs_of(killed(1, 200.0, by="torchelastic"))
+    found = both(log, logs_of(error(2, 10.0), name="n1-7.blackbox"))
+    [cause] = found.causes
+    says = [e.says for e in cause.evidence]
+    assert cause.ranks == [2]
+    assert any("The log contradicts: by its lines rank 1" in text for text in says), says
+
+
+def test_one_of_them_that_names_none_says_nothing() -> None:
+    lost = PythonError(rank=0, at=11.0, error="RuntimeError", role="consequence", says="closed")
+    found = both(logs_of(error(2, 10.0)), logs_of(lost, name="n1-7.blackbox"))
+    [cause] = found.causes
+    assert not any("black box" in e.says for e in cause.evidence) and not found.notes
+
+
+def gloo_wait(rank: int) -> GlooTimeout:
+    return GlooTimeout(rank=rank, at=600.0, what="recv", limit_ms=60000.0, says="Timed out")
+
+
+def beside_stacks(outside: int, waited: list[int]) -> Diagnosis:
+    """Four ranks of which one is elsewhere by its stack, and gloo's time-outs by the log."""
+    ranks = [still(r, LOAD if r == outside else WAIT) for r in range(4)]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
+    capture.logs = logs_of(*(gloo_wait(rank) for rank in waited))
+    return diagnose(capture)
+
+
+def test_a_rank_that_timed_out_in_gloo_itself_was_not_elsewhere() -> None:
+    found = beside_stacks(outside=1, waited=[0, 1, 3])
+    says = [e.says for c in found.causes for e in c.evidence]
+    assert not any("rank 1 did not" in text for text in says), says
+    assert any("contradicts" in text and "rank 1 timed out" in text for text in says), says
+    assert any("rank 1" in note for note in found.notes)
+
+
+def test_waits_in_gloo_of_all_others_support_the_stacks() -> None:
+    found = beside_stacks(outside=2, waited=[0, 1, 3])
+    [cause] = found.causes
+    assert any("The log agrees" in e.says and "rank 2 did not" in e.says for e in cause.evidence)
+
+
+# ---------------------------------------------------------------------- dumps beside boxes
+
+
+def at(rank: int, last: int, state: OpState, source: Source) -> RankOps:
+    """A rank of four whose last all_reduce is this one."""
+    world = Group(group_uid([0, 1, 2, 3]), [0, 1, 2, 3])
+    ops = [
+        Operation(world.uid, n, "all_reduce", "done", entered_s=float(n), left_s=n + 0.1)
+        for n in range(1, last)
+    ]
+    ops.append(Operation(world.uid, last, "all_reduce", state, entered_s=float(last)))
+    return RankOps(rank, 4, source=source, groups=[world], operations=ops)
+
+
+def beside_dumps(by_boxes: int, by_dumps: int) -> Diagnosis:
+    """Ranks with both records, in each of which one has not come."""
+    ranks = []
+    for rank in range(4):
+        box = (
+            at(rank, 7, "done", "blackbox")
+            if rank == by_boxes
+            else at(rank, 8, "entered", "blackbox")
+        )
+        dump = at(rank, 7, "done", "flight_recorder")
+        if rank != by_dumps:
+            dump = at(rank, 8, "entered", "flight_recorder")
+        ranks.append(RankCapture(pid=rank + 1, rank=rank, world_size=4, ops=box, recorded=dump))
+    capture = JobCapture("j", [NodeCapture("", ranks=ranks)], world_size=4, origin="files")
+    return diagnose(capture)
+
+
+def test_dumps_that_name_the_same_rank_agree() -> None:
+    [cause] = beside_dumps(2, 2).causes
+    assert cause.ranks == [2]
+    assert any("Flight Recorder dumps agree" in e.says for e in cause.evidence)
+
+
+def contents(rank: int) -> Contents:
+    box = BlackBox(
+        path="/boxes/n1-7.box",
+        pid=70 + rank,
+        rank=rank,
+        world_size=4,
+        host="n1",
+        job="j",
+        status="dead",
+        state="running",
+        created_s=1.0,
+        heartbeat_s=9.0,
+    )
+    return Contents(box, at(rank, 8, "entered", "blackbox"), [])
+
+
+def test_boxes_and_dumps_of_the_same_ranks_are_both_read() -> None:
+    """Not the dumps alone, nor some ranks by one and some by the other."""
+    dumps = [at(rank, 8, "entered", "flight_recorder") for rank in range(2)]
+    node = NodeCapture("", ranks=[RankCapture(pid=0, rank=ops.rank, ops=ops) for ops in dumps])
+    _put_beside(node, [contents(0)])
+    assert [r.ops.source for r in node.ranks if r.ops] == ["flight_recorder"] * 2
+    _put_beside(node, [contents(0), contents(1)])
+    sources = [(r.ops.source, r.recorded.source) for r in node.ranks if r.ops and r.recorded]
+    assert sources == [("blackbox", "flight_recorder")] * 2
+    assert [(r.pid, r.node) for r in node.ranks] == [(70, "n1"), (71, "n1")]
+
+
+def test_dumps_that_name_another_rank_contradict() -> None:
+    """Those are read in which a wait shows that the box of a rank does not have."""
+    found = beside_dumps(2, 1)
+    [cause] = found.causes
+    says = [e.says for e in cause.evidence]
+    assert cause.ranks == [1]
+    assert any("The black boxes contradict: by them rank 2" in text for text in says), says
+    assert any("one names rank 2, the other rank 1" in note for note in found.notes)
+    assert cause.confidence < beside_dumps(2, 2).causes[0].confidence
