@@ -37,7 +37,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     def sections(self) -> dict[str, Any]:
-        """Section name -> section; the bare flags (--kernels, --fault) are the section ""."""
+        """Section name -> section; the bare flags (--kernels, --compile, --fault) are the section ""."""
         named = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "run"}
         return {**named, "": self.run}
 
