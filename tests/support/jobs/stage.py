@@ -5,6 +5,7 @@ plays scenario n, says ``at.<n>.<rank>`` just before it gets to its place, and `
 it is through. SIGUSR1 ends a Python-level block; other blocks are released as each scenario says.
 """
 
+import array
 import contextlib
 import fcntl
 import itertools
@@ -15,6 +16,7 @@ import queue
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -200,12 +202,21 @@ def empty_queue(n):
         filler.join()
 
 
+def until_full(pipe):
+    """Polls, so that the rank is not at rest before the writer waits."""
+    room, waiting = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ), array.array("i", [0])
+    while waiting[0] < room:
+        time.sleep(0.02)
+        fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+
+
 def pipe_not_read(n):
     """Waits for a child that writes more into its pipe than fits, and does not read."""
     with subprocess.Popen(
         [sys.executable, "-c", 'import sys\nsys.stdout.write("x" * 200_000)'],
         stdout=subprocess.PIPE,
     ) as child:
+        until_full(child.stdout.fileno())
         child.wait()
 
 
