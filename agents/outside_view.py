@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hangdoctor.model.capture import ThreadSample
 from hangdoctor.readers import proc, pyspy
-from hangdoctor.stacks import place_rules
+from hangdoctor.stacks.place_search import find_place
 from hangdoctor.transport.messages import RankNow
 
 from .tracked_rank import Tracked
@@ -109,5 +109,5 @@ def _main_stack(pid: int) -> str:
 
 def _waits_for_device(thread: ThreadSample) -> bool:
     """Whether its stack is in a wait for communication or for the device, which uses the processor."""
-    place = place_rules.find_place(thread.frames, blocked=True)
+    place = find_place(thread.frames, blocked=True)
     return place is not None and (place.communicates or place.kind == "device")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_READERS = "safe_pickle blackbox box_header box_tables box_folders flight_recorder flight_recorder_format flight_recorder_groups ras_reader ras_text pyspy_text pyspy_ranks discover proc".split()
+_READERS = "safe_pickle blackbox box_header box_tables box_folders flight_recorder flight_recorder_format flight_recorder_entry flight_recorder_groups ras_reader ras_text pyspy_text pyspy_ranks discover proc".split()
 _PROBE = "box call_forms flight folder format group_table identity retention signatures sites steps still_written whose_error".split()
 _PROBE += "ending own_threads record_core stand_ins".split()
 

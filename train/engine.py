@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from .checkpoint.universal import universal_info
 from .config import Config
 from .model.context import ModelContext
 from .model.documents import joined, parts
-from .model.gpt import Loss, layer_specs
+from .model.gpt import TIED, Loss, layer_specs
 from .topology import Topology
 
 # instruction -> (probe phase, place of faults, name in Megatron's timers line)
@@ -104,6 +105,8 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
             activation_checkpoint_interval=0,
         )
         deepspeed_guards.repair_grid(module.mpu())
+        if config.model.weights:
+            start_from(module, config, context)
         module.universal_checkpoint_info = universal_info(
             module, context.tensor.size, context.vocab[0]
         )
@@ -122,6 +125,24 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
     engine.beside_the_step = partial(_beside_the_step, engine)
     _instrument(engine, config, topology)
     return engine
+
+
+def start_from(module: torch.nn.Module, config: Config, context: ModelContext) -> None:
+    """Put the weights of `--model.weights` into the layers that this rank has.
+
+    Raises:
+        ConfigError: they are of another model.
+    """
+    from .hugging_face.exchange import fill_layers, read_model
+
+    tied = f"tied_modules.{TIED}."
+    layers = {
+        f"0.{name.removeprefix(tied)}" if name.startswith(tied) else name: parameter
+        for name, parameter in module.named_parameters()
+    }
+    numbers = {int(name.partition(".")[0]) for name in layers}
+    whole = read_model(Path(config.model.weights), config, numbers)
+    fill_layers(layers, whole, context.weights, context.vocab[0])
 
 
 @contextmanager

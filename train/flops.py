@@ -21,7 +21,7 @@ def step_flops(model: ModelConfig, vocab: int, samples: int, *, ffn: int, recomp
     h, s = model.hidden_size, model.seq_length
     projections = 8.0 * h * h  # query, key, value and output
     attention = 4.0 * s * h  # scores, and the sum of values; whole, as if nothing were masked
-    mlp = 4.0 * h * ffn
+    mlp = 2.0 * h * ffn * (3 if model.activation == "swiglu" else 2)
     layers = model.layers * (projections + attention + mlp)
     logits = 2.0 * h * vocab
     passes = 4 if recompute else 3
@@ -44,7 +44,10 @@ def parameter_count(model: ModelConfig, ffn: int, vocab: int) -> int:
     """Parameters of the whole model, tied weights once, without padding rows if `vocab` has none."""
     h = model.hidden_size
     norm = 2 * h if model.normalization == "layernorm" else h
-    block = 4 * h * h + 4 * h + 2 * h * ffn + ffn + h + norm * (1 if model.parallel_block else 2)
+    up = 2 * ffn if model.activation == "swiglu" else ffn
+    biases = 4 * h + up + h if model.linear_bias else 0
+    norms = norm * (1 if model.parallel_block else 2)
+    block = 4 * h * h + h * up + ffn * h + biases + norms
     ends = vocab * h * (1 if model.tie_embeddings else 2) + norm
     positions = model.seq_length * h if model.position == "learned" else 0
     return model.layers * block + ends + positions + (2 * h if model.embedding_norm else 0)

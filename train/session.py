@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from .callbacks.checkpoint import Checkpoint
 from .callbacks.evaluate import Evaluate
 from .callbacks.log import Log
 from .callbacks.metrics import Metrics
-from .callbacks.signals import Signals
+from .callbacks.signals import Signals, is_there
 from .callbacks.sizes import Sizes
 from .callbacks.tensorboard import Tensorboard
 from .checkpoint.store import Store
@@ -49,7 +48,7 @@ def run(config: Config, launch: Launch) -> int:
     has_gpu = torch.cuda.is_available()
     check(config, Machine(launch.world_size, has_gpu))
     switch = config.train.kill_switch
-    if switch and Path(switch).exists():
+    if is_there(switch):
         if launch.rank == 0:
             print(
                 f"stopped: {switch} is there (--train.kill_switch): remove it to train", flush=True

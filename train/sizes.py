@@ -30,10 +30,10 @@ def counted_once(engine: Any, parameters: Iterable[Any]) -> Iterator[Any]:
 
 def params_norm(engine: Any) -> float:
     """The 2-norm of all weights, as the model computes with them."""
-    own = [p.detach().float() for p in counted_once(engine, engine.module.parameters())]
     total = torch.zeros((), dtype=torch.float64, device=engine.device)
-    if own:
-        total += torch.stack(torch._foreach_norm(own)).double().square().sum()
+    for parameter in counted_once(engine, engine.module.parameters()):
+        norm = torch.linalg.vector_norm(parameter.detach(), dtype=torch.float32)
+        total += norm.double().square()
     dist.all_reduce(total, group=engine.grid.get_model_parallel_group())
     return float(total.sqrt())
 
@@ -63,6 +63,6 @@ def _whole(engine: Any, gradient: Any) -> Iterator[tuple[Any, Any]]:
 def _own_share(optimizer: Any) -> Iterator[tuple[Any, Any]]:
     """Pieces of gradients as ZeRO-1 has them; what follows the last parameter's is padding."""
     for i, owned in enumerate(optimizer.params_in_partition):
-        pieces = optimizer.averaged_gradients[i] or []
+        pieces = optimizer.averaged_gradients.get(i) or []
         real = [g for g in pieces if not getattr(g, "_zero_padding", False)]
         yield from zip(owned, real, strict=False)

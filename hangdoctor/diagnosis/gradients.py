@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from ..stacks.place_rules import GRADIENTS
+from ..stacks.place_search import GRADIENTS
 from .case import Case
 from .confidence import Ground, sure
 from .draft import Draft

@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from ..model.capture import Frame
 from ..model.layout import Layout
-from ..stacks.place_rules import GRADIENTS, Place
+from ..stacks.place_rules import Place
+from ..stacks.place_search import GRADIENTS
 from .case import Case
 from .ops.components import components, sinks
 from .position import counts, steps

@@ -8,7 +8,8 @@ from typing import Literal
 from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
-from ..stacks.place_rules import Place, PlaceFinder, find_place, python_frames
+from ..stacks.place_rules import Place
+from ..stacks.place_search import PlaceFinder, find_place, python_frames
 from ..stacks.rank_thread import rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.

@@ -8,7 +8,8 @@ store, to their peers). Data-loader workers, which look alike otherwise, have no
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,7 @@ from msgspec import Struct
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
-from . import connections, proc
+from . import connections, proc, ray_ranks
 from .discover import Found, Job
 from .jobnames import job_key
 from .own_numbers import numbers
@@ -28,6 +29,7 @@ _MOST = 1024  # children of one parent that are looked at
 _INITS = frozenset(
     {"systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"}
 )
+_RAY = "ray::"  # begins the title of Ray's processes: the actor's class and what it is in
 _READERS = 16  # a process whose memory is locked holds one of them for good
 
 
@@ -181,12 +183,29 @@ def _family(parent: int, children: list[int]) -> Family | None:
     linked = [pid for pid in children if pid in connected]
     members = [m for pid in children if (m := _member(pid)) is not None]
     # One that has not come as far as the others is connected to none of them.
-    kinds = {_kind(m) for m in members if m.pid in connected}
-    members = [m for m in members if _kind(m) in kinds]
-    own = _member(parent) if parent in connected else None
+    members = alike(members, connected)
+    by_ray = any(_is_rays(m) for m in members)
+    own = _member(parent) if parent in connected and not by_ray else None
     if not linked or len(members) + (own is not None) < 2:
         return None
+    named = ray_ranks.find(parent, [m.pid for m in members]) if by_ray else None
+    if named is not None:
+        return _by_own_numbers(parent, members, *named)
     return _numbered(parent, own, members)
+
+
+def alike(members: list[Member], connected: set[int]) -> list[Member]:
+    """Those that were started like the ones that are connected. Of Ray's processes, all of which
+    are, those of the class with the most: the others direct them.
+    """
+    kinds = Counter(_kind(m) for m in members if m.pid in connected)
+    rays = Counter(_kind(m) for m in members if m.pid in connected and _is_rays(m))
+    meant = {max(rays, key=lambda kind: rays[kind])} if rays else kinds.keys()
+    return [m for m in members if _kind(m) in meant]
+
+
+def _is_rays(member: Member) -> bool:
+    return member.argv[:1] != [] and member.argv[0].startswith(_RAY)
 
 
 def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family | None:
@@ -212,11 +231,16 @@ def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family 
     )
 
 
-def _by_own_numbers(parent: int, members: list[Member], ranks: list[int]) -> Family:
-    """A family whose members say their ranks; it may have more on other nodes."""
+def _by_own_numbers(
+    parent: int, members: list[Member], ranks: list[int], world: int = -1
+) -> Family:
+    """A family whose members say their ranks; it may have more on other nodes. `world`: the size
+    that goes with them, -1 where only a variable may say it.
+    """
     order = sorted(range(len(members)), key=lambda place: ranks[place])
     members = [members[place] for place in order]
-    world = number_in(members[-1].environ.get("WORLD_SIZE", ""))
+    if world < 0:
+        world = number_in(members[-1].environ.get("WORLD_SIZE", ""))
     least = max(*ranks, len(ranks) - 1) + 1
     world = world if least <= world < MAX_RANKS else least
     return Family(
@@ -244,4 +268,6 @@ def _kind(member: Member) -> tuple[str, ...]:
     """What processes that were started alike have in common of their command lines."""
     if "--multiprocessing-fork" in member.argv:
         return ("--multiprocessing-fork",)
+    if _is_rays(member):
+        return (re.split(r"[.( ]", member.argv[0])[0],)
     return tuple(member.argv)

@@ -23,7 +23,8 @@ from hangdoctor.model.operations import WHOLE_JOB, Group, Operation, RankOps, sp
 from hangdoctor.text.ranges import MAX_RANKS
 
 from .flight_recorder_ages import older
-from .flight_recorder_format import Dump, Entry, parse
+from .flight_recorder_entry import Entry
+from .flight_recorder_format import Dump, parse
 from .flight_recorder_groups import WORLD, Membership
 from .safe_pickle import MAX_BYTES
 

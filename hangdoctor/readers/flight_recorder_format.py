@@ -17,70 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from hangdoctor.errors import BadInput
-from hangdoctor.model.operations import OpState
 
 from ..text.ranges import MAX_RANKS, number_in
 from . import safe_pickle
+from .flight_recorder_entry import Entry, entry_of, group_of, text_in, whole_number
 
 MAX_ENTRIES = 1_000_000
 _ENTRY_BYTES = 32  # of a file, that an entry takes at the least
-_MAX_SHAPES, _MAX_DIMENSIONS, _MAX_FRAMES = 2048, 64, 256  # of one entry that are read
-
-# The recorder's names -> torch.distributed's public ones, so that a dump and a black box agree.
-_PUBLIC = {
-    "_all_gather_base": "all_gather_into_tensor",
-    "all_gather_single": "all_gather_into_tensor",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
-    "reduce_scatter_single": "reduce_scatter_tensor",
-    "all_to_all_v_single": "all_to_all_single",
-    "all_reduce_barrier": "barrier",
-    "_broadcast_oop": "broadcast",
-    "_reduce_oop": "reduce",
-    "allreduce_coalesced": "all_reduce",
-    "ALLGATHER_coalesced": "all_gather_into_tensor",
-    "all_gather_into_tensor_coalesced": "all_gather_into_tensor",
-    "REDUCE_SCATTER_coalesced": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
-}
-_DTYPES = {
-    "Float": "float32",
-    "Double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Char": "int8",
-    "Byte": "uint8",
-    "Bool": "bool",
-}
-_P2P = re.compile(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
-# Frames of torch itself say nothing about where the job called it.
-_TORCH = re.compile(
-    r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py"
-)
-
-
-class Entry(Struct, gc=False):
-    """One record. `peer` is a rank within the group, -1 for a collective."""
-
-    group: str
-    seq: int
-    op: str
-    state: OpState
-    p2p: bool = False
-    p2p_seq: int = 0
-    peer: int = -1
-    shapes: str = ""
-    dtype: str = ""
-    site: str = ""
-    thread: int = 0
-    entered_ns: int = 0
-    left_ns: int = 0
-    # members of the group as the shape of an all_gather's output shows it, 0 where it does not
-    size: int = 0
-    coalesced: bool = False  # the end mark of a batch, which alone has the batch's state
-    record: int = 0  # place among all that the process has recorded
 
 
 class Dump(Struct):
@@ -152,7 +95,7 @@ def _dump(raw: dict[Any, Any], size: int) -> Dump:
     """Checked; `size` is that of the file: a pickle can name one thing any number of times, for two
     bytes each.
     """
-    version = _text(raw["version"])
+    version = text_in(raw["version"])
     if not re.match(r"^2(\.\d+)?$", version):
         raise BadInput(
             f"Flight Recorder dump of version {version[:20]}; only versions 2.x can be read"
@@ -167,12 +110,12 @@ def _dump(raw: dict[Any, Any], size: int) -> Dump:
     for row in rows:
         if not isinstance(row, dict):
             raise BadInput("damaged dump: an entry is not a record")
-        entry = _entry(row, names)
+        entry = entry_of(row, names)
         dump.entries.append(entry)
     if rows:
-        dump.backend = _text(rows[-1].get("profiling_name")).partition(":")[0]
+        dump.backend = text_in(rows[-1].get("profiling_name")).partition(":")[0]
         # Numbers start at 0, so that a later first one means that the ring has lost the beginning.
-        dump.overwritten = _number(rows[0].get("record_id", rows[0].get("id"))) > 0
+        dump.overwritten = whole_number(rows[0].get("record_id", rows[0].get("id"))) > 0
     seen = {e.group for e in dump.entries}
     status = raw.get("pg_status")
     dump.groups_seen = max(len(seen), len(status) if isinstance(status, dict) else 0)
@@ -193,8 +136,8 @@ def _read_status(dump: Dump, rows: list[Any] | tuple[Any, ...], status: dict[Any
     for number, name in names.items():
         of_group = status.get(number)
         if isinstance(of_group, dict):
-            dump.completed[name] = max(0, _number(of_group.get("last_completed_collective")))
-            enqueued[name] = _number(of_group.get("last_enqueued_collective"))
+            dump.completed[name] = max(0, whole_number(of_group.get("last_completed_collective")))
+            enqueued[name] = whole_number(of_group.get("last_enqueued_collective"))
     oldest: dict[str, int] = {}
     for e in dump.entries:
         if e.state != "done" and not e.p2p:
@@ -215,8 +158,8 @@ def _groups_by_number(
     `pg_status` and `pg_config` name the groups that the process has used, by its own numbers and by
     names that are numbers too, both in the order in which the groups were made. Entries have both.
     """
-    certain = {str(row.get("pg_id")): _group_of(row)[0] for row in rows}
-    numbers = sorted(status, key=_number)
+    certain = {str(row.get("pg_id")): group_of(row)[0] for row in rows}
+    numbers = sorted(status, key=whole_number)
     names = sorted(dump.members, key=creation_order)
     found = dict(zip(numbers, names, strict=False)) if len(names) == len(numbers) else {}
     if any(str(n) in certain and certain[str(n)] != name for n, name in found.items()):
@@ -232,12 +175,16 @@ def creation_order(name: str) -> tuple[int, int, str]:
 
 def _hidden_p2p(rows: list[Any] | tuple[Any, ...], status: dict[Any, Any]) -> dict[str, int]:
     """gloo's `op_id` and `last_enqueued_collective` count sends and recvs, which have no records."""
-    last = {_group_of(row)[0]: (str(row.get("pg_id")), _number(row.get("op_id"))) for row in rows}
+    last = {
+        group_of(row)[0]: (str(row.get("pg_id")), whole_number(row.get("op_id"))) for row in rows
+    }
     out: dict[str, int] = {}
     for group, (number, op_id) in last.items():
         of_group = status.get(number)
         enqueued = (
-            _number(of_group.get("last_enqueued_collective")) if isinstance(of_group, dict) else 0
+            whole_number(of_group.get("last_enqueued_collective"))
+            if isinstance(of_group, dict)
+            else 0
         )
         if enqueued > op_id > 0:
             out[group] = enqueued - op_id
@@ -261,9 +208,9 @@ def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, 
             members[key] = (
                 told[id(ranks)]
                 if id(ranks) in told
-                else told.setdefault(id(ranks), sorted({_number(r) for r in ranks}))
+                else told.setdefault(id(ranks), sorted({whole_number(r) for r in ranks}))
             )
-        names[key] = _text(value.get("desc"))
+        names[key] = text_in(value.get("desc"))
     _check_members(members, size)
     unnamed = members.pop("", [])
     names.pop("", None)
@@ -288,130 +235,3 @@ def _ranks(text: str) -> list[int]:
     changes.
     """
     return sorted({int(r) for r in re.findall(r"[0-9]{1,9}", text)})
-
-
-def _entry(row: dict[Any, Any], names: dict[str, str]) -> Entry:
-    group, description = _group_of(row)
-    if description and description not in ("undefined", names.get(group)):
-        names.setdefault(group, description)
-    backend, op, peer, coalesced = _name(_text(row.get("profiling_name")))
-    return Entry(
-        group=group,
-        seq=_number(row.get("collective_seq_id", row.get("seq_id"))),
-        op=op,
-        state=_state(row, backend),
-        p2p=peer >= 0 or row.get("is_p2p") is True,
-        p2p_seq=_number(row.get("p2p_seq_id")),
-        peer=peer,
-        shapes=_shapes(row.get("input_sizes")),
-        dtype=_dtypes(row.get("input_dtypes")),
-        site=_site(row.get("frames")),
-        thread=_number(row.get("thread_id")),
-        entered_ns=_number(row.get("time_created_ns")),
-        left_ns=_number(row.get("time_discovered_completed_ns")),
-        size=_size(row) if op in ("all_gather", "gather") else 0,
-        coalesced=coalesced,
-        record=_number(row.get("record_id", row.get("id"))),
-    )
-
-
-def public_name(name: str) -> str:
-    """torch.distributed's name for what the recorder calls an operation, without its backend."""
-    return _PUBLIC.get(name, name)
-
-
-@lru_cache(maxsize=4096)
-def _name(profiling_name: str) -> tuple[str, str, int, bool]:
-    """(backend, public name, peer within the group or -1, is the end of a batch)."""
-    backend, _, name = profiling_name.partition(":")
-    if match := _P2P.match(name):
-        return backend, match[1], int(match[3]), False
-    return backend, public_name(name), -1, name.endswith("coalesced")
-
-
-def _group_of(row: dict[Any, Any]) -> tuple[str, str]:
-    group = row.get("process_group")
-    if isinstance(group, list | tuple) and group:
-        return _text(group[0]), _text(group[1]) if len(group) > 1 else ""
-    if isinstance(group, str):
-        return group, ""
-    return str(_number(row.get("pg_id"))), ""
-
-
-def _state(row: dict[Any, Any], backend: str) -> OpState:
-    """gloo never leaves `scheduled`: there, `retired` says that it is done.
-
-    NCCL retires what timed out, too.
-    """
-    state = row.get("state")
-    if state == "completed" or (backend == "gloo" and row.get("retired") is True):
-        return "done"
-    return "started" if state == "started" else "entered"
-
-
-def _size(row: dict[Any, Any]) -> int:
-    """gloo lists an all_gather's outputs as one shape with the number of members in front."""
-    shapes = [row.get("input_sizes"), row.get("output_sizes")]
-    one, many = (s[0] if isinstance(s, list | tuple) and s else None for s in shapes)
-    if not isinstance(one, list | tuple) or not isinstance(many, list | tuple):
-        return 0
-    return _number(many[0]) if len(many) == len(one) + 1 else 0
-
-
-def _shapes(value: object) -> str:
-    """[[4, 8], [2]] -> "[4, 8],[2]"."""
-    if not isinstance(value, list | tuple):
-        return ""
-    return ",".join(
-        [_shape(shape) for shape in value[:_MAX_SHAPES] if isinstance(shape, list | tuple)]
-    )
-
-
-def _shape(shape: list[Any] | tuple[Any, ...]) -> str:
-    # Lists inside would be written out with all that is in them, which can be without end.
-    return str([_number(n) for n in shape[:_MAX_DIMENSIONS]])
-
-
-def _dtypes(value: object) -> str:
-    if not isinstance(value, list | tuple) or not value:
-        return ""
-    if len(value) == 1:
-        return _dtype(_text(value[0]))
-    return ",".join(dict.fromkeys(_dtype(_text(v)) for v in value[:_MAX_SHAPES]))
-
-
-def _dtype(name: str) -> str:
-    return _DTYPES.get(name, name)
-
-
-def _site(frames: object) -> str:
-    """The innermost frame that is not torch's own, as "function (file:line)"."""
-    if not isinstance(frames, list | tuple):
-        return ""
-    innermost = ""
-    for frame in frames[:_MAX_FRAMES]:
-        if isinstance(frame, dict):
-            file = _text(frame.get("filename"))
-            site = f"{_text(frame.get('name'))} ({file}:{_number(frame.get('line'))})"
-            if not _is_torch(file):
-                return site
-            innermost = innermost or site
-    return innermost
-
-
-@lru_cache(maxsize=4096)
-def _is_torch(file: str) -> bool:
-    return _TORCH.search(file) is not None
-
-
-def _text(value: object) -> str:
-    return value[:1000] if isinstance(value, str) else ""
-
-
-def _number(value: object) -> int:
-    """A whole number of at most 64 bits, 0 for what is none: a pickle has numbers of any size."""
-    if isinstance(value, str):
-        return number_in(value, 0)
-    if isinstance(value, int | float) and abs(value) < 2**63:
-        return int(value)
-    return 0

@@ -18,7 +18,7 @@ from ..files import read_regular
 from ..model.operations import Group, Operation, OpState, RankOps, group_uid
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS
-from .flight_recorder_format import public_name
+from .flight_recorder_entry import public_name
 
 _MAX_BYTES = 64 << 20
 _MOST_MEMBERS = 1 << 18  # of all blocks: each becomes a record

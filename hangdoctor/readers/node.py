@@ -100,13 +100,25 @@ def _find(
     try:
         return _find_job(options, node, seconds)
     except NoRanksFound as error:
-        name = options.job or (f"slurm-{options.slurm_job}" if options.slurm_job else "")
-        ended = blackbox.left_behind(name)
-        whose = "Ranks of it" if name else "Ranks of a job"
-        if ended:
-            read = f"{whose} that have ended left black boxes here. Read them: hangdoctor diagnose {ended[0]}."
-            error.help = f"{read} {error.help}" if name else f"{error.help} {read}"
+        error.help = _with_ended(error.help, options)
         raise
+
+
+def _with_ended(help: str, options: CaptureOptions) -> str:
+    """The help on a job that is not here, with the black boxes that it has left; with those of the
+    newest job where it is not known whose name that was, as of a script.
+    """
+    name = options.job or (f"slurm-{options.slurm_job}" if options.slurm_job else "")
+    own = blackbox.left_behind(name)
+    if own and name:
+        ended = "Ranks of it that have ended left black boxes here. Read them:"
+        return f"{ended} hangdoctor diagnose {own[0]}. {help}"
+    others = [] if options.slurm_job else own or blackbox.left_behind("")
+    if not others:
+        return help
+    return (
+        f"{help} Of the job that ended last, black boxes are here: hangdoctor diagnose {others[0]}."
+    )
 
 
 def _of_slurm(jobs: list[discover.Job], job: str, step: str) -> list[discover.Job]:

@@ -10,7 +10,7 @@ from ..probe.launch_variables import RANK_NAMES, place_of
 from ..text.ranges import MAX_RANKS, number_in
 
 _LAUNCHERS = re.compile(
-    r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|hydra_pmi_proxy|deepspeed|"
+    r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|prterun|hydra_pmi_proxy|deepspeed|"
     r"accelerate|hangdoctor|pdsh|ssh|nohup|timeout|tee|py-spy)$"
 )
 _LAUNCHER_MODULES = re.compile(

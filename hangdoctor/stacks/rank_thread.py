@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 
 from ..model.capture import Frame, ThreadSample
-from .place_rules import Place, find_place, python_frames
+from .place_rules import Place
+from .place_search import find_place, python_frames
 from .user_code import is_users
 
 _LOCK_CALLS = frozenset({"wait", "acquire", "_wait_for_tstate_lock"})

@@ -69,7 +69,7 @@ def test_children_of_a_rank_are_no_ranks(tmp_path: Path) -> None:
     assert [(r["rank"], r["pid"]) for r in verdict["ranks"]] == list(enumerate(pids))
 
 
-def test_the_newest_job_is_taken_and_the_report_says_so(tmp_path: Path) -> None:
+def test_the_newest_job_is_taken_and_the_person_hears_of_the_others(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir(), second.mkdir()
     name = f"twin-{os.getpid()}"
@@ -78,10 +78,12 @@ def test_the_newest_job_is_taken_and_the_report_says_so(tmp_path: Path) -> None:
         for i in (2, 3)
     )
     with processes(first, older), processes(second, newest):
-        either = dump(first, name, "--settle", "0")
+        words = ("dump", "--local", "--job", name, "--settle", "0", "--no-bundle", "--json", "-")
+        either = hangdoctor(*words, cwd=first)
         named = dump(first, f"{name}-2", "--settle", "0")
-    assert either["job"]["id"] == f"torchrun:{name}-3"
-    assert any(f"{name}-2 (2 ranks of " in note for note in either["notes"])
+    assert json.loads(either.stdout)["job"]["id"] == f"torchrun:{name}-3"
+    assert f"{name}-2 (2 ranks of " in either.stderr
+    assert f"{name}-2" not in either.stdout, "the report is about its own job"
     assert named["job"]["id"] == f"torchrun:{name}-2"
 
 

@@ -84,7 +84,7 @@ def test_real_output_of_pyspy_is_read(name: str) -> None:
     [rank] = capture.ranks()
     threads = {t.name: t for t in rank.samples[0].threads}
     assert set(threads) == {"MainThread", "Thread-1 (worker)"}
-    from hangdoctor.stacks.place_rules import python_frames
+    from hangdoctor.stacks.place_search import python_frames
 
     names = [f.name for f in python_frames(threads["MainThread"].frames)]
     assert names[-2:] == ["train", "<module>"] and "<lambda>" in names[0]

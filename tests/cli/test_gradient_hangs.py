@@ -55,7 +55,7 @@ def _in_top(folder: Path, job: str) -> list[str]:
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         patched.setenv("HANGDOCTOR_DIR", str(folder / "boxes"))
-        watched = Ranks(lambda found: found.is_named(job))
+        watched = Ranks(lambda jobs: [one for one in jobs if one.is_named(job)])
         source = LocalSource(watched, job)
         before = settled(source, SystemClock()).picture.sentence
         source.capture()

@@ -53,7 +53,7 @@ CASES = [
     (
         "empty_queue",
         r"it waits to take from an empty queue",
-        r"could put into the queue: filler at ",
+        r"no other thread of the rank puts into it: filler at ",
     ),
     (
         "pipe_not_read",

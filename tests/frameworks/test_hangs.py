@@ -24,7 +24,7 @@ def _cases() -> Iterator[object]:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("job", "with_run"), _cases())
 def test_who_hangs_it_is_named(job: HangJob, with_run: bool) -> None:
     missing = job.missing()

@@ -92,6 +92,7 @@ def test_a_rank_by_its_environment(environ: dict[str, str], told: object) -> Non
         ("torchrun --nproc 2 train.py", True),
         ("/usr/bin/srun python", True),
         ("mpiexec.hydra -n 2", True),
+        ("prterun -n 2", True),
         ("python torchrun x", True),
         ("/opt/bin/python3.11 -m torch.distributed.run x", True),
         ("python -m torch.distributed.launch x", True),

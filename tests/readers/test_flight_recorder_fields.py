@@ -15,6 +15,7 @@ from hangdoctor.model.layout import Layout
 from hangdoctor.readers import flight_recorder_format as fr_format
 from hangdoctor.readers import flight_recorder_groups as fr_groups
 from hangdoctor.readers.flight_recorder import _world_shown, convert, read_folder
+from hangdoctor.readers.flight_recorder_entry import Entry
 from hangdoctor.readers.flight_recorder_format import creation_order
 
 T0 = 1_780_000_000_000_000_000
@@ -33,14 +34,14 @@ def dump_of(*rows: dict[str, Any], **more: Any) -> bytes:
     ).encode()
 
 
-def entry(**fields: Any) -> fr_format.Entry:
+def entry(**fields: Any) -> Entry:
     [found] = fr_format.parse(dump_of(GLOO | fields)).entries
     return found
 
 
 def test_what_is_left_out_is_nothing() -> None:
     bare = entry()
-    assert bare == fr_format.Entry(
+    assert bare == Entry(
         "0",
         1,
         "all_reduce",
@@ -84,7 +85,7 @@ def test_what_is_left_out_is_nothing() -> None:
         groups_seen=0,
         hidden_p2p={},
     )
-    assert fr_format.Entry("g", 1, "x", "done") == fr_format.Entry(
+    assert Entry("g", 1, "x", "done") == Entry(
         "g",
         1,
         "x",

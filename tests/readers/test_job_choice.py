@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from hangdoctor.errors import NoRanksFound, UsageError
-from hangdoctor.readers import job_choice, job_process, job_words
+from hangdoctor.readers import job_choice, job_process, job_words, node
 from hangdoctor.readers.discover import Found, Job
+from hangdoctor.readers.node import CaptureOptions
 from tests.support.stage import wait_until
 
 
@@ -201,3 +202,18 @@ def test_a_name_comes_before_a_script_and_a_script_of_several_names_none() -> No
         with pytest.raises(UsageError, match=r"2 jobs run a\.py: a .*, b .*") as said:
             ask()
         assert "--job KEY" in said.value.help
+
+
+def test_what_an_ended_job_has_left_is_named_where_it_is_not_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = {"": [Path("/shm/last")], "mine": [Path("/shm/mine")]}
+    monkeypatch.setattr(node.blackbox, "left_behind", lambda name: left.get(name, []))
+    help_of = {
+        wanted: node._with_ended("Running here: x.", CaptureOptions(job=wanted))
+        for wanted in ("mine", "pipe.py", "")
+    }
+    assert help_of["mine"].endswith("hangdoctor diagnose /shm/mine. Running here: x.")
+    last = "of the job that ended last, black boxes are here: hangdoctor diagnose /shm/last."
+    assert all(help_of[name].lower().endswith(last) for name in ("pipe.py", ""))
+    assert node._with_ended("Help.", CaptureOptions(slurm_job="9")) == "Help."

@@ -85,7 +85,7 @@ def test_an_agent_finds_those_that_join_long_after_they_were_started(
     (tmp_path / "wait").touch()
     _, name = begin(*RUN)
     wait_until(lambda: (tmp_path / "begun.1").exists(), "they run", 200)
-    ranks = Ranks(lambda job: job.is_named(name))
+    ranks = Ranks(lambda jobs: [job for job in jobs if job.is_named(name)])
     ranks.search()
     assert not ranks.tracked
     (tmp_path / "go").touch()
@@ -106,7 +106,7 @@ def test_an_agent_finds_those_that_only_their_connections_show(
 ) -> None:
     process, _ = begin()
     wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
-    ranks = Ranks(lambda job: job.key == f"parent:{process.pid}")
+    ranks = Ranks(lambda jobs: [job for job in jobs if job.key == f"parent:{process.pid}"])
     try:
         ranks.search()
         children = {c.pid for c in psutil.Process(process.pid).children()}
@@ -136,6 +136,16 @@ def test_what_started_them_is_above_their_launchers(tmp_path: Path) -> None:
         for run in runs:
             os.killpg(run.pid, signal.SIGKILL)
             run.wait(timeout=20)
+
+
+def test_rays_workers_are_the_ranks_and_not_what_directs_them() -> None:
+    titles = ["ray::TrainController", "ray::_Coordinator", "ray::RayTrainWorker.poll_status()"]
+    titles += ["ray::RayTrainWorker", "ray::RayTrainWorker.execute", "ray::IDLE"]
+    made = [families.Member(n, 1, n, [title], {}) for n, title in enumerate(titles)]
+    found = families.alike(made, {0, 1, 2, 3})
+    assert [member.pid for member in found] == [2, 3, 4]
+    plain = [families.Member(n, 1, n, [word], {}) for n, word in enumerate("abac")]
+    assert [member.pid for member in families.alike(plain, {0, 1})] == [0, 1, 2]
 
 
 def captured(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> NodeCapture:

@@ -13,7 +13,7 @@ import pytest
 from hangdoctor.diagnosis.position import compare
 from hangdoctor.model.capture import Frame, ThreadSample
 from hangdoctor.model.layout import Layout, guess_layout
-from hangdoctor.stacks.place_rules import find_place
+from hangdoctor.stacks.place_search import find_place
 from hangdoctor.stacks.rank_thread import rank_thread
 from hangdoctor.stacks.user_code import is_users
 from hangdoctor.text.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
@@ -203,6 +203,35 @@ def test_the_thread_that_communicates_speaks_for_a_main_thread_that_waits(main: 
     assert rank_thread([busy, loop])[0] is busy
 
 
+RAY = "/v/site-packages/ray"
+RAY_GET = [f"get_objects {RAY}/_private/worker.py:1007", f"get {RAY}/_private/worker.py:3009"]
+RAY_GET += [f"wrapper {RAY}/_private/client_mode_hook.py:134"]
+IN_TRAIN = f"{RAY}/train/v2/_internal/execution"
+SYNC = [*RAY_GET, f"broadcast_from_rank_zero {IN_TRAIN}/collective_impl.py:53"]
+REPORT = [f"TrainContext._sync_checkpoint_dir_name_across_ranks {IN_TRAIN}/context.py:348"]
+REPORT += [f"TrainContext.report {IN_TRAIN}/context.py:474"]
+REPORT += [f"report {RAY}/train/v2/api/train_fn_utils.py:128", "train_loop /app/train.py:28"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind", "op"),
+    [
+        ([*SYNC, *REPORT], "collective", "report"),
+        (
+            [*SYNC, f"barrier {RAY}/train/collective/collectives.py:90", REPORT[-1]],
+            "collective",
+            "barrier",
+        ),
+        ([f"upload {RAY}/train/v2/_internal/util.py:3", *REPORT[1:]], "code", ""),
+        ([*RAY_GET, "train_loop /app/train.py:28"], "code", ""),
+    ],
+)
+def test_barriers_of_ray_train_are_its_actors(frames: list[str], kind: str, op: str) -> None:
+    place = find_place(stack(*frames))
+    assert (place.kind, place.op) == (kind, op)
+    assert place.frame is not None and place.frame.name == "train_loop"
+
+
 def test_a_thread_of_the_users_speaks_for_a_main_thread_without_a_line_of_theirs() -> None:
     main = ThreadSample(1, "MainThread", frames=stack("serve /v/site-packages/some/worker.py:3"))
     loop = ThreadSample(2, "Thread-1", frames=stack("load_batch /app/data.py:40"))
@@ -363,7 +392,7 @@ def test_a_users_own_rules_come_first(tmp_path: Path) -> None:
         '[[rule]]\nkind = "collective"\nfunction = "exchange_halos"\nfile = "ocean/mesh\\\\.py$"\nop = "="\ngroup = "world"\n'
     )
     code = (
-        "import json; from hangdoctor.stacks.place_rules import find_place; from hangdoctor.model.capture import Frame\n"
+        "import json; from hangdoctor.stacks.place_search import find_place; from hangdoctor.model.capture import Frame\n"
         "p = find_place([Frame('exchange_halos', '/app/ocean/mesh.py', 7), Frame('main', '/app/run.py', 3)])\n"
         "print(json.dumps([p.kind, p.op, p.group]))"
     )

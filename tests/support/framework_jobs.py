@@ -29,7 +29,7 @@ from tests.support.stage import hangdoctor, switches, wait_until
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "tests" / "frameworks" / "jobs"
-_HELPERS = ("come.py", "small_model.py")
+_HELPERS = ("come.py", "megatron_job.py", "ray_job.py", "small_model.py")
 _WORLD = 4
 _MODULES = {
     "ddp": "torch",
@@ -38,7 +38,7 @@ _MODULES = {
     "dtensor": "torch",
     "pipelining": "torch",
 }
-_START_S = 220.0
+_START_S = 600.0
 _CALM_S = 15.0  # ranks of MPI never are calm
 
 
@@ -138,7 +138,7 @@ def capture(job: HangJob, with_run: bool, saved: Path | None = None) -> dict[str
         words = [*namespace(), sys.executable, "-m", "tests.support.framework_jobs", job.name]
         words += [folder, *(["--run"] if with_run else [])]
         words += ["--saved", str(saved)] if saved else []
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=400)
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=800)
         if done.returncode:
             raise AssertionError(f"{job.name}: {done.stderr[-3000:]}\n{_logged(Path(folder))}")
         return dict(json.loads(done.stdout))

@@ -269,12 +269,28 @@ def test_the_same_training_is_accepted() -> None:
         ("--train.precision", "bf16", "fp32"),
         ("--model.vocab_multiple", "64", "128"),
         ("--parallel.partition", "uniform", "parameters"),
+        ("--data.eod_mask_loss", "True", "False"),
+        ("--data.reset_attention_mask", "True", "False"),
+        ("--model.linear_bias", "True", "False"),
     ],
 )
 def test_a_difference_is_refused_with_both_values(flag, old, new) -> None:
     message = refused([flag, old], [flag, new])
     assert old in message
     assert new in message
+
+
+def test_a_checkpoint_without_later_options_was_trained_as_they_are_by_default() -> None:
+    config = load_config([])
+    then = meta(config)
+    for section, name in (
+        ("data", "reset_position_ids"),
+        ("data", "reset_attention_mask"),
+        ("data", "eod_mask_loss"),
+        ("model", "linear_bias"),
+    ):
+        del then["config"][section][name]
+    check_same_training(files.Saved(Path("ckpt/global_step5"), 5, then), config, meta(config))
 
 
 def test_override_takes_the_new_learning_rate_but_no_other_shape() -> None:

@@ -39,8 +39,11 @@ def compared(flags: str, backend: str) -> None:
         assert torch.allclose(one, other, atol=1e-6)
 
 
-def test_all_layers_share_one_graph_without_a_break() -> None:
-    compared("--data.reset_attention_mask true", "aot_eager")
+@pytest.mark.parametrize(
+    "flags", ["--data.reset_attention_mask true", "--model.position rope --model.recompute true"]
+)
+def test_all_layers_share_one_graph_without_a_break(flags: str) -> None:
+    compared(flags, "aot_eager")
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]
 

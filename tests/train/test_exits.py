@@ -66,6 +66,10 @@ def test_the_file_ends_the_training_and_only_rank_0_looks(tmp_path: Path) -> Non
     assert after_a_step(made) == f"{switch} is there (--train.kill_switch)"
 
 
+def test_a_file_system_that_fails_ends_nothing(tmp_path: Path) -> None:
+    assert after_a_step(trainer("--train.kill_switch", f"{tmp_path}/{'x' * 300}")) == ""
+
+
 def test_a_signal_is_said_before_the_rest(tmp_path: Path) -> None:
     made = trainer("--train.kill_switch", str(tmp_path))
     signals = Signals(CPU, 0)

@@ -14,18 +14,20 @@ from hangdoctor.train.config import load_config  # noqa: E402
 from hangdoctor.train.kernels.registry import choose  # noqa: E402
 from hangdoctor.train.model.context import ModelContext  # noqa: E402
 from hangdoctor.train.model.gpt import layer_specs, project_out  # noqa: E402
+from hangdoctor.train.model.whole import WholeModel, whole_context  # noqa: E402
 from hangdoctor.train.random_state import RandomState  # noqa: E402
 from hangdoctor.train.topology import TensorGroup  # noqa: E402
 
 VOCAB, BATCH = 384, 2
 
 
-@pytest.mark.parametrize("ffn", [0, 96])
-def test_the_formula_is_what_torch_counts(ffn: int) -> None:
+@pytest.mark.parametrize(("ffn", "activation"), [(0, "gelu"), (96, "gelu"), (96, "swiglu")])
+def test_the_formula_is_what_torch_counts(ffn: int, activation: str) -> None:
     """Attention by way of ALiBi is made of products that torch counts."""
     deepspeed_guards.prepare(False)
     flags = "--model.layers 2 --model.hidden_size 64 --model.heads 4 --model.seq_length 32"
     flags += f" --model.ffn_hidden_size {ffn} --model.position alibi --train.micro_batch {BATCH}"
+    flags += f" --model.activation {activation}"
     config = load_config([*flags.split(), "--train.global_batch", str(BATCH)])
     device = torch.device("cpu")
     random = RandomState(1, 0, 0, 0, device)
@@ -44,3 +46,20 @@ def test_the_formula_is_what_torch_counts(ffn: int) -> None:
     assert config.ffn_hidden_size == width
     wanted = flops.step_flops(config.model, VOCAB, BATCH, ffn=width, recompute=False)
     assert counted.get_total_flops() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--model.normalization rmsnorm --model.parallel_block true --model.tie_embeddings false",
+        "--model.activation swiglu --model.linear_bias false --model.position rope",
+        "--model.activation swiglu --model.embedding_norm true",
+    ],
+)
+def test_parameters_are_counted_as_they_are_made(flags: str) -> None:
+    words = f"--model.layers 3 --model.hidden_size 32 --model.seq_length 16 {flags}"
+    config = load_config(words.split())
+    made = WholeModel(whole_context(config, VOCAB, 0, torch.device("cpu")))
+    counted = flops.parameter_count(config.model, config.ffn_hidden_size, VOCAB)
+    assert counted == sum(p.numel() for p in made.parameters())

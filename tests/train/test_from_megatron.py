@@ -144,6 +144,16 @@ def test_flags_without_effect_are_in_the_file(capsys: pytest.CaptureFixture[str]
     assert "# --recompute-method uniform: each layer recomputes itself" in text
 
 
+def test_a_folder_to_save_to_is_no_folder_to_load_from() -> None:
+    assert translate([*LEAST.split(), "--save", "s"]).options["checkpoint.load"] == "none"
+    assert "checkpoint.load" not in translate(f"{LEAST} --save s --load s".split()).options
+
+
+def test_swiglu_has_megatrons_width() -> None:
+    made = translate([*LEAST.split(), "--swiglu", "--hidden-size", "4096"]).options
+    assert (made["model.ffn_hidden_size"], made["model.activation"]) == (10880, "swiglu")
+
+
 def test_samples_and_the_ramp_up() -> None:
     words = "--num-layers 2 --hidden-size 8 --global-batch-size 8 --rampup-batch-size 4 4 20"
     made = translate(

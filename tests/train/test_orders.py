@@ -86,6 +86,14 @@ def test_a_stored_order_is_mapped_and_not_made(tmp_path: Path) -> None:
     assert isinstance(found.ends.base, np.memmap)
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    OrderFolder(tmp_path).order(KEY, made)
+    [place] = [p for p in tmp_path.iterdir() if p.is_dir()]
+    left = place.rename(f"{place}.node-1.part")
+    OrderFolder(tmp_path).order(KEY, made)
+    assert place.is_dir() and not left.exists()
+
+
 def cut(place: Path) -> None:
     path = place / "ends.npy"
     path.write_bytes(path.read_bytes()[:-8])

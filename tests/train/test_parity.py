@@ -21,6 +21,7 @@ from hangdoctor.train.data.indexed import write_documents  # noqa: E402
 from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
 from hangdoctor.train.data.samples import build_samples  # noqa: E402
 from hangdoctor.train.generate import generate, load_model  # noqa: E402
+from hangdoctor.train.hugging_face.exchange import write_model  # noqa: E402
 from hangdoctor.train.kernels.registry import choose  # noqa: E402
 from hangdoctor.train.model.context import ModelContext, padded_vocab  # noqa: E402
 from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
@@ -76,6 +77,8 @@ PACKED = {
     "packed_2x1x2_ulysses": "--parallel.tp 2 --parallel.ulysses true",
     "packed_1x4x1_recompute": "--parallel.pp 4 --model.recompute true",
 }
+CPU = torch.device("cpu")
+GIVEN_FLAGS = "--model.init_std 0.1 --model.position learned".split()
 PACKED_FLAGS = (
     "--model.layers 4 --model.position rope --data.reset_position_ids true --data.reset_attention_mask true"
     " --data.eod_mask_loss true"
@@ -128,8 +131,41 @@ def trained(tmp_path_factory) -> Path:
     write_documents(str(folder / "packed"), documents, 257)
     packed = [*COMMON, *PACKED_FLAGS, "--data.path", str(folder / "packed")]
     cases |= {name: [*packed, *flags.split()] for name, flags in PACKED.items()}
+    given = [*COMMON, *GIVEN_FLAGS]
+    write_model(WholeModel(whole_context(load_config(given), 257, 256, CPU)), folder / "given")
+    sizes = "--train.seed 7 --parallel.tp 2 --parallel.pp 2".split()
+    cases["given_2x2x1"] = [*given, *sizes, "--model.weights", str(folder / "given")]
+    cases["residual_2x2x1"] = [*flags_of("bf16_2x2x1"), *"--model.fp32_residual true".split()]
     run_cases(4, cases, folder, timeout=200)
     return folder
+
+
+def test_an_fp32_residual_stream_goes_through_stages(trained, expected) -> None:
+    """Near the same model in bf16: the rest of it rounds as before."""
+    found, near = metrics(trained, "residual_2x2x1"), expected["bf16"]
+    for one, other in zip(found, near, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], abs=0.02)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=0.05)
+    assert [f["loss"] for f in found] != [m["loss"] for m in metrics(trained, "bf16_2x2x1")]
+
+
+def first_loss(config, start: WholeModel) -> float:
+    """Mean loss of the first global batch."""
+    config.data.path = prepared_standard_library("", "byte")
+    samples = build_samples(config.data, 0, config.model.seq_length, config.train.seed)
+    tokens = torch.from_numpy(np.stack([samples[i] for i in range(4)]))
+    logits = start(tokens[:, :-1]).detach()
+    return float(F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()))
+
+
+def test_a_training_starts_from_the_weights_of_a_hugging_face_folder(trained) -> None:
+    """Its own seed would give other weights."""
+    config = load_config([*COMMON, *GIVEN_FLAGS])
+    start = WholeModel(whole_context(config, 257, 256, CPU))
+    config.train.seed = 7  # the data's order is by the case's seed, the weights by the folder
+    found = metrics(trained, "given_2x2x1")
+    assert found[0]["loss"] == pytest.approx(first_loss(config, start), rel=1e-5)
+    assert found[-1]["loss"] < found[0]["loss"]
 
 
 def test_a_checkpoint_of_slices_and_stages_is_the_model_in_one_process(trained) -> None:

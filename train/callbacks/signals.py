@@ -17,6 +17,14 @@ from ..loop import Callback, Trainer
 from ..train_state import Step
 
 
+def is_there(name: str) -> bool:
+    """Whether there is a file of that name. A file system that does not answer ends no training."""
+    try:
+        return bool(name) and Path(name).exists()
+    except OSError:
+        return False
+
+
 class Signals(Callback):
     """Ends the training cleanly after a signal, or after as many steps as this run may do.
 
@@ -55,7 +63,7 @@ class Signals(Callback):
         t = trainer.config.train
         minutes = (time.monotonic() - self._start) / 60
         too_late = bool(t.exit_minutes) and minutes >= t.exit_minutes
-        killed = self.rank == 0 and bool(t.kill_switch) and Path(t.kill_switch).exists()
+        killed = self.rank == 0 and is_there(t.kill_switch)
         seen = [float(self.received), float(too_late), float(killed)]
         worst = torch.tensor(seen, device=self.device)
         dist.all_reduce(worst, op=dist.ReduceOp.MAX)

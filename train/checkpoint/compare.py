@@ -14,15 +14,25 @@ from .files import Saved
 # Options that change shapes or what the weights mean; no override makes these fit.
 _MODEL = (
     "layers hidden_size heads ffn_hidden_size position rotary_base normalization activation parallel_block embedding_norm"
-    " tie_embeddings"
+    " tie_embeddings linear_bias"
 ).split()
-_BEFORE = {"activation": "gelu_tanh"}  # what checkpoints without the option were trained with
+# What checkpoints without the option were trained with.
+_BEFORE = {
+    "activation": "gelu_tanh",
+    "linear_bias": True,
+    "reset_position_ids": False,
+    "reset_attention_mask": False,
+    "eod_mask_loss": False,
+}
 # Options whose change makes the resumed training another one: allowed with --checkpoint.override.
 _CHOSEN = (
     ("train", "seed"),
     ("data", "path"),
     ("data", "split"),
     ("data", "tokenizer"),
+    ("data", "reset_position_ids"),
+    ("data", "reset_attention_mask"),
+    ("data", "eod_mask_loss"),
     ("model", "seq_length"),
     ("optimizer", "beta1"),
     ("optimizer", "beta2"),
@@ -92,6 +102,7 @@ def _schedule(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
 
 def _chosen(saved: Saved, now: dict[str, Any]) -> Iterator[str]:
     for section, name in _CHOSEN:
-        old, value = saved.meta["config"].get(section, {}).get(name), now["config"][section][name]
+        value = now["config"][section][name]
+        old = saved.meta["config"].get(section, {}).get(name, _BEFORE.get(name))
         if old != value:
             yield f"  --{section}.{name} is {value}, the checkpoint has {old} (--checkpoint.override true uses the new one)"

@@ -77,13 +77,15 @@ class OrderFolder:
             return order
 
     def _made(self, place: Path, key: Mapping[str, Any], make: Any) -> Order:
-        with _alone(Path(f"{place}.lock")):
+        with _alone(Path(f"{place}.lock")) as is_alone:
             # Whoever had the lock before has made it.
             order = _load(place, key)
             if order is not None:
                 return order
             if place.exists():
                 _say(f"{place} is damaged or of other data: it is made again")
+            for left in self.folder.glob(f"{place.name}.*.part") if is_alone else ():
+                shutil.rmtree(left, ignore_errors=True)  # of a process that was killed
             fresh: Order = make()
             _store(place, key, fresh)
         return _load(place, key) or fresh
@@ -106,8 +108,8 @@ def _text(key: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Hold the lock; ended processes hold none. A file system without locks lets all in: then each
+def _alone(lock: Path) -> Iterator[bool]:
+    """Hold the lock, and say so; ended processes hold none. A file system without locks lets all in: then each
     makes the same files, and the first to rename them wins.
     """
     with lock.open("w") as file:
@@ -116,7 +118,9 @@ def _alone(lock: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
                 raise
-        yield
+            yield False
+        else:
+            yield True
 
 
 def _load(place: Path, key: Mapping[str, Any]) -> Order | None:

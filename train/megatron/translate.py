@@ -59,7 +59,8 @@ def translate(words: Sequence[str]) -> Translation:
         taken.update(names)
     unknown = [name for name in given if name not in taken]
     if unknown:
-        raise ConfigError("\n".join(_unknown(name) for name in unknown))
+        lines = [_unknown(name) for name in unknown]
+        raise ConfigError("\n".join([*lines, "Leave out what you can do without."]))
     _schedule(args, made)
     missing = [f"--{name}" for name in ("num-layers", "hidden-size") if name not in given]
     if missing:
@@ -108,7 +109,7 @@ def _unknown(name: str) -> str:
     known = [*rules, *(flag for table in tables for flag in table), *_SCHEDULE]
     near = difflib.get_close_matches(name, known, 1, 0.75)
     hint = f"; did you mean --{near[0]}?" if near else ""
-    return f"--{name}: no counterpart in this trainer{hint} Leave it out if you can do without."
+    return f"--{name}: no counterpart in this trainer{hint}"
 
 
 def _number(name: str, text: str) -> int:
@@ -139,6 +140,13 @@ def _positions(args: Args, made: Translation) -> None:
         )
 
 
+def _swiglu_width(args: Args, made: Translation) -> None:
+    """Megatron's width where none is given: two thirds of 4 x hidden, in steps of 64."""
+    if "ffn-hidden-size" not in args and "hidden-size" in args:
+        hidden = _number("hidden-size", _one("hidden-size", args["hidden-size"]))
+        made.options["model.ffn_hidden_size"] = int(4 * hidden * 2 / 3 / 64) * 64
+
+
 def _position_type(args: Args, made: Translation) -> None:
     kinds = {"rope": "rope", "rotary": "rope", "alibi": "alibi"}
     made.options["model.position"] = kinds.get(args["position-embedding-type"][0], "learned")
@@ -161,6 +169,12 @@ def _load(args: Args, made: Translation) -> None:
         )
 
 
+def _save(args: Args, made: Translation) -> None:
+    if "load" not in args:
+        made.options["checkpoint.load"] = "none"
+        made.notes.append("--save without --load: each start is a new training, as Megatron's is")
+
+
 def _save_interval(args: Args, made: Translation) -> None:
     made.options["checkpoint.interval"] = _one("save-interval", args["save-interval"])
     if "save" not in args:
@@ -175,6 +189,8 @@ def _evaluate(args: Args, made: Translation) -> None:
         made.notes.append("no evaluation: --eval-iters is 0, or --split leaves nothing for it")
     else:
         made.options["evaluate.interval"] = _one("eval-interval", args["eval-interval"])
+        if len(shares) > 2 and float(shares[2]) > 0:
+            made.notes.append("no loss on the test share at the end: evaluate.test true has it")
 
 
 def _exit_interval(args: Args, made: Translation) -> None:
@@ -207,10 +223,12 @@ def _recompute_how(args: Args, made: Translation) -> None:
 _RULES: tuple[tuple[tuple[str, ...], Callable[[Args, Translation], None]], ...] = (
     (("data-path",), _data_path),
     (("max-position-embeddings",), _positions),
+    (("swiglu",), _swiglu_width),
     (("position-embedding-type",), _position_type),
     (("normalization",), _normalization),
     (("zero-stage",), _zero_stage),
     (("load",), _load),
+    (("save",), _save),
     (("save-interval",), _save_interval),
     (("eval-interval",), _evaluate),
     (("exit-interval",), _exit_interval),

@@ -51,16 +51,12 @@ class Attention(nn.Module):
         m, tp = context.config.model, context.weights
         self.context, self.dropout = context, m.attention_dropout
         self.width = m.hidden_size // m.heads
-        sequence = context.gather_for_weights
         # Rows are ordered head by head as (q, k, v): a slice of heads is a slice of rows on any tp.
         start = context.start(f"{name}.qkv.weight")
-        self.qkv = ColumnParallelLinear(
-            m.hidden_size, 3 * m.hidden_size, tp, start=start, sequence=sequence
-        )
+        common = {"sequence": context.gather_for_weights, "bias": m.linear_bias}
+        self.qkv = ColumnParallelLinear(m.hidden_size, 3 * m.hidden_size, tp, start=start, **common)
         start = context.start(f"{name}.out.weight", context.output_std)
-        self.out = RowParallelLinear(
-            m.hidden_size, m.hidden_size, tp, start=start, sequence=sequence
-        )
+        self.out = RowParallelLinear(m.hidden_size, m.hidden_size, tp, start=start, **common)
         self.rotary = context.rotary if m.position == "rope" else None
         self.slopes = self._own_slopes(alibi_slopes(m.heads)) if m.position == "alibi" else None
 
@@ -136,32 +132,37 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """h -> ffn -> h with GELU. The output has no bias added yet, but for `bias_in_product`."""
+    """h -> ffn -> h with GELU or SwiGLU. The output has no bias added yet, but for
+    `bias_in_product`.
+    """
 
     def __init__(self, context: ModelContext, name: str) -> None:
         super().__init__()
-        c = context.config
+        c, tp = context.config, context.weights
+        m, ffn = c.model, c.ffn_hidden_size
         self.kernels, self.bias_in_product = context.kernels, context.bias_in_product
-        self.exact = c.model.activation == "gelu"
-        tp, sequence = context.weights, context.gather_for_weights
+        self.activation = m.activation
+        common = {"sequence": context.gather_for_weights, "bias": m.linear_bias}
         start = context.start(f"{name}.up.weight")
-        self.up = ColumnParallelLinear(
-            c.model.hidden_size, c.ffn_hidden_size, tp, start=start, sequence=sequence
-        )
+        # SwiGLU's rows take turns, one of the gate and one of the values: a slice has both.
+        width = 2 * ffn if m.activation == "swiglu" else ffn
+        self.up = ColumnParallelLinear(m.hidden_size, width, tp, start=start, **common)
         start = context.start(f"{name}.down.weight", context.output_std)
-        self.down = RowParallelLinear(
-            c.ffn_hidden_size, c.model.hidden_size, tp, start=start, sequence=sequence
-        )
+        self.down = RowParallelLinear(ffn, m.hidden_size, tp, start=start, **common)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[sequence, batch, hidden] -> the same shape, by way of the wider inner one."""
-        if self.exact:  # no fused kernel has it
-            return self.down(F.gelu(self.up(x)), self.bias_in_product)
-        if not self.kernels.fuses_bias:
-            return self.down(F.gelu(self.up(x), approximate="tanh"), self.bias_in_product)
-        return self.down(
-            self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias), self.bias_in_product
-        )
+        return self.down(self._inner(x), self.bias_in_product)
+
+    def _inner(self, x: torch.Tensor) -> torch.Tensor:
+        if self.activation == "swiglu":
+            gate, values = self.up(x).unflatten(-1, (-1, 2)).unbind(-1)
+            return F.silu(gate) * values
+        if self.activation == "gelu":  # no fused kernel has it
+            return F.gelu(self.up(x))
+        if self.kernels.fuses_bias and self.up.bias is not None:
+            return self.kernels.bias_gelu(self.up(x, skip_bias=True), self.up.bias)
+        return F.gelu(self.up(x), approximate="tanh")
 
 
 class TransformerLayer(nn.Module):
@@ -189,6 +190,8 @@ class TransformerLayer(nn.Module):
         was asked for. Documents go through as they are.
         """
         x, documents = parts(stream)
+        if self.attention.rotary is not None:
+            self.attention.rotary.prepare(self.context.config.model.seq_length, x.device)
         if self.context.config.model.recompute and self.training and torch.is_grad_enabled():
             return joined(self.context.random.recompute(self._block, x, documents), documents)
         return joined(self._block(x, documents), documents)
@@ -203,11 +206,11 @@ class TransformerLayer(nn.Module):
         return self._add(self.mlp(self.mlp_norm(x)), self.mlp.down.bias, x)
 
     def _add(
-        self, branch: torch.Tensor, bias: torch.Tensor, residual: torch.Tensor
+        self, branch: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor
     ) -> torch.Tensor:
         probability = self.context.config.model.hidden_dropout
         add = self.context.kernels.bias_dropout_add
-        if self.context.bias_in_product:
+        if self.context.bias_in_product or bias is None:
             add = self._add_dropped
         elif branch.dtype != residual.dtype:  # torch adds what differs in dtype, the kernels do not
             add = bias_dropout_add.reference
@@ -218,7 +221,7 @@ class TransformerLayer(nn.Module):
 
     @staticmethod
     def _add_dropped(
-        x: torch.Tensor, _: torch.Tensor, residual: torch.Tensor, p: float, training: bool
+        x: torch.Tensor, _: torch.Tensor | None, residual: torch.Tensor, p: float, training: bool
     ) -> torch.Tensor:
         return residual + (F.dropout(x, p, True) if training and p > 0 else x)
 

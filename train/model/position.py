@@ -18,15 +18,21 @@ class Rotary:
         self.width, self.base = width, base
         self._tables: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
 
+    def prepare(self, length: int, device: torch.device) -> None:
+        """Have the tables for sequences up to `length`: outside of what is compiled or computed
+        again, where the first time must be as all others.
+        """
+        if device in self._tables and len(self._tables[device][0]) >= length:
+            return
+        half = torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
+        places = torch.arange(length, dtype=torch.float64, device=device)
+        angles = torch.outer(places, self.base**-half)[:, None, None, :]
+        self._tables[device] = (angles.cos().float(), angles.sin().float())
+
     def _table(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines [length, 1, 1, width / 2], cut from the longest made so far."""
-        cos, sin = self._tables.get(device, (None, None))
-        if cos is None or len(cos) < length:
-            half = torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
-            places = torch.arange(length, dtype=torch.float64, device=device)
-            angles = torch.outer(places, self.base**-half)[:, None, None, :]
-            cos, sin = angles.cos().float(), angles.sin().float()
-            self._tables[device] = (cos, sin)
+        self.prepare(length, device)
+        cos, sin = self._tables[device]
         return cos[:length], sin[:length]
 
     def __call__(self, x: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:

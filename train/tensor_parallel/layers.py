@@ -78,11 +78,13 @@ class ColumnParallelLinear(nn.Module):
         *,
         start: Start,
         sequence: bool,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.tp, self.sequence = tp, sequence
         self.weight = start.rows((size_out, size_in), tp)
-        self.bias = split_parameter(torch.zeros(size_out // tp.size), 0, tp)
+        zeros = torch.zeros(size_out // tp.size)
+        self.bias = split_parameter(zeros, 0, tp) if bias else None
 
     def forward(self, x: torch.Tensor, skip_bias: bool = False) -> torch.Tensor:
         """[sequence, batch, in] -> [sequence, batch, this rank's part of out]; gathers a split
@@ -107,11 +109,12 @@ class RowParallelLinear(nn.Module):
         *,
         start: Start,
         sequence: bool,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.tp, self.sequence = tp, sequence
         self.weight = start.columns((size_out, size_in), tp)
-        self.bias = nn.Parameter(torch.zeros(size_out))
+        self.bias = nn.Parameter(torch.zeros(size_out)) if bias else None
         if sequence:
             mark_partial(self)
 

@@ -7,7 +7,7 @@ from ...model.operations import Operation
 from .evidence import OpsEvidence
 from .frontier import Frontier, device_frontier, find_frontier, open_operations
 from .group_members import GroupTable
-from .keys import Collectives, Counter, Key, StoreCalls, counter_of, key_of
+from .keys import SENDS, Collectives, Counter, Key, StoreCalls, counter_of, key_of
 from .overlap import call_of, flags_tell, overlapping_calls
 from .same_program import Programs
 
@@ -37,12 +37,13 @@ class Scene:
         self.groups.complete(evidence.ops.keys())
         self.programs = Programs(self.ops, self.groups)
         self.held = evidence.stopped | evidence.dead.keys()
-        self.frontiers = self._find_frontiers()
         self._completed: dict[int, dict[Counter, int]] = {}
+        self.frontiers = self._find_frontiers()
         self._posted: dict[int, dict[Counter, int]] = {}
 
     def _find_frontiers(self) -> dict[int, Frontier]:
         opened = {rank: open_operations(ops) for rank, ops in self.ops.items()}
+        opened = {rank: self._undelivered(rank, opened) for rank in opened}
         starts_known = any(o.state == "started" for some in opened.values() for o in some)
         self._overlapping = overlapping_calls(self.groups, self.ops, opened)
         overtaken = self.overtaken
@@ -59,6 +60,22 @@ class Scene:
             else:
                 found[rank] = find_frontier(ops, mine, rank in self.evidence.outside)
         return found
+
+    def _undelivered(self, rank: int, opened: dict[int, list[Operation]]) -> list[Operation]:
+        """What a rank has open, without sends that its peer has received: no call shows their end
+        where the rank waits for their handles later.
+        """
+        mine = opened[rank]
+        if not any(op.asynchronous and op.op in SENDS for op in mine):
+            return mine
+        return [op for op in mine if not self._is_received(op, rank, opened.get(op.peer, []))]
+
+    def _is_received(self, op: Operation, rank: int, of_peer: list[Operation]) -> bool:
+        if op.op not in SENDS or not op.asynchronous or op.peer not in self.ops:
+            return False
+        key = key_of(op, rank)
+        received = self.completed(op.peer).get(key.counter, -1) >= key.number
+        return received and all(key_of(other, op.peer) != key for other in of_peer)
 
     def overtaken(self, op: Operation) -> bool:
         """Whether operations that were called after such a one end before it."""

@@ -154,7 +154,7 @@ def note(of: Note) -> str:
         Remark.LOG_DISAGREES: f"The log contradicts the other evidence: one names {who}, the other {blamed}; the verdict follows the more certain one.",
         Remark.RECORDS_DISAGREE: (
             f"The black boxes and the Flight Recorder dumps contradict each other: one names {who}, the other {blamed}. "
-            "Are they of the same job and moment?"
+            "Check that they are of the same job and moment."
         ),
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: several_unseen(of),

@@ -12,9 +12,39 @@ from hangdoctor.diagnosis.ops.silent_ranks import suspects_around
 from hangdoctor.diagnosis.ops.waits import build_waits
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.layout import Layout
-from hangdoctor.model.operations import Group, RankOps, group_uid, unknown_group
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid, unknown_group
 from tests.support.ops_programs import Call, Job, causes, notes, only_cause, training
 from tests.support.ops_records import done, entered, evidence, rank_ops
+
+# ----------------------------------------------------------------- handles
+
+
+def in_one_pipeline(*send: Operation) -> OpsEvidence:
+    """Rank 1 waits for a second receive, beside a send whose handle it has not waited for."""
+    pair, world = [0, 1], [0, 1]
+    handles = {"state": "started", "asynchronous": True, "peer": 0}
+    first = [
+        done(pair, 1, "send", peer=1),
+        done(pair, 1, "recv", peer=1),
+        entered(world, 1, "barrier"),
+    ]
+    second = [
+        done(pair, 1, "recv", peer=0),
+        *send,
+        entered(pair, 2, "recv", **handles, waited=True),
+    ]
+    return evidence([rank_ops(0, 2, first), rank_ops(1, 2, second)])
+
+
+def test_a_send_that_was_received_is_over_before_its_handle_is_waited_for() -> None:
+    handle = {"state": "started", "asynchronous": True, "peer": 0}
+    scene = Scene(in_one_pipeline(entered([0, 1], 1, "send", **handle)), set())
+    assert [op.op for op in scene.frontier(1).open] == ["recv"]
+    cause = only_cause(diagnose_ops(scene.evidence))
+    assert cause.kind != "in_communication" and 0 in cause.ranks
+    unreceived = Scene(in_one_pipeline(entered([0, 1], 2, "send", **handle)), set())
+    assert [op.op for op in unreceived.frontier(1).open] == ["send", "recv"]
+
 
 # ----------------------------------------------------------------- the end of the job
 

@@ -1,0 +1,79 @@
+"""Ranks of Ray Train's workers: they are variables of the workers alone, which only the actor that
+directs them shows, in its log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from ..errors import BadInput
+from ..files import open_regular, users_of
+from ..text.ranges import MAX_RANKS
+from . import proc
+
+_DIRECTOR = "ray::TrainController"
+_STARTED = re.compile(rb"Started training worker group of size (\d{1,9})")
+_WORKER = re.compile(rb"pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
+_MOST = 4 << 20  # bytes of a log, its last ones
+
+
+def find(parent: int, workers: Sequence[int]) -> tuple[list[int], int] | None:
+    """(the rank of each worker, the size of the world) by the log of the actor that the same parent
+    has started; None where none shows all of them.
+    """
+    try:
+        beside = psutil.Process(parent).children()
+    except psutil.Error:
+        return None
+    for process in beside:
+        try:
+            directs = process.cmdline()[:1] and process.cmdline()[0].startswith(_DIRECTOR)
+        except psutil.Error:
+            continue
+        found = (
+            told(_log(process.pid), [_number_inside(pid) for pid in workers]) if directs else None
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def told(log: bytes, pids: Sequence[int]) -> tuple[list[int], int] | None:
+    """What the last list of workers in a log says of these processes; None where it lacks one, or
+    names a number twice, as of processes on two nodes.
+    """
+    begun = list(_STARTED.finditer(log))
+    if not begun:
+        return None
+    size = int(begun[-1][1])
+    pairs = [(int(pid), int(rank)) for pid, rank in _WORKER.findall(log, begun[-1].end())]
+    often = Counter(pid for pid, _ in pairs)
+    ranks = [rank for pid in pids for named, rank in pairs if named == pid and often[pid] == 1]
+    whole = len(ranks) == len(pids) == len(set(ranks))
+    return (ranks, size) if whole and max(ranks) < size < MAX_RANKS else None
+
+
+def _log(pid: int) -> bytes:
+    """The end of what a process writes into its standard error's file; b"" where that is none."""
+    try:
+        fd = open_regular(Path(f"/proc/{pid}/fd/2"), users_of(pid))
+    except (BadInput, OSError):
+        return b""
+    try:
+        return os.pread(fd, _MOST, max(0, os.fstat(fd).st_size - _MOST))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _number_inside(pid: int) -> int:
+    """The number that a process has for itself, in the innermost namespace."""
+    words = proc.status_fields(pid).get("NSpid", "").split()
+    return int(words[-1]) if words else pid
