@@ -14,7 +14,7 @@ from .position import group_by_operation
 from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
 from .view import Looks, RankView, view_rank
-from .wording import ended, log_words, remaining
+from .wording import ended, log_outcomes, remaining
 from .wording.ended import last_place
 from .wording.terms import long_frame
 
@@ -45,7 +45,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         notes=_notes(capture, draft),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
-        chain=[log_words.happening(event) for event in draft.chain],
+        chain=[log_outcomes.happening(event) for event in draft.chain],
     )
 
 
@@ -72,7 +72,7 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
     if causes:
         return causes[0].summary
     if draft.remaining is not None:
-        return log_words.remaining(draft.remaining)
+        return log_outcomes.remaining(draft.remaining)
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
     return remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case))

@@ -30,6 +30,7 @@ from ..model.log_facts import (
 )
 from ..model.operations import Operation
 from ..model.process_end import ProcessEnd
+from ..text.ranges import MAX_RANKS
 from .blackbox import Contents
 from .end_order import (
     date_by_last_operation,
@@ -108,7 +109,8 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     logs.rules = _texts_of_rules(logs.facts)
     known = {c.ops.rank for c in boxes} | {end.rank for end in seen}
     logs.of_boxes = list(range(len(logs.files)))
-    logs.unseen = sorted(set(range(logs.world_size)) - known) if boxes else []
+    countable = boxes and logs.world_size <= MAX_RANKS
+    logs.unseen = sorted(set(range(logs.world_size)) - known) if countable else []
     return logs
 
 

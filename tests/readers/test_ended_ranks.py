@@ -275,3 +275,10 @@ def test_an_operation_in_which_a_rank_lost_its_peers_after_their_limit_is_a_wait
     boxes[2].ops.operations[-1].left_s = 1030.2
     ends = [ended(rank, 1, 1031.0 + rank / 10) for rank in (2, 0, 1, 3)]
     assert [(c.kind, c.ranks) for c in of_column(boxes, ends).causes] == [("mismatch", [1])]
+
+
+def test_a_size_that_no_job_has_is_not_counted_through() -> None:
+    ends = [ended(0, 1, 1010.0)]
+    ends[0].world_size = 1 << 60
+    logs = ended_ranks.facts_of([left(0, 1009.0, LOST)], ends)
+    assert logs is not None and logs.unseen == []
