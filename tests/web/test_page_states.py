@@ -67,7 +67,7 @@ def test_a_hang_is_one_incident_on_top_of_the_page(browser: Any, quiet: LiveJob)
         assert text(browser, "pill") == "HANG" and text(browser, "since").startswith("since ")
         since, _, captured = text(browser, "since").partition(" · ")
         assert "UTC (" in since and ADVICE in text(browser, "do")
-        assert captured.startswith("verdict of ") and captured.endswith(" of then")
+        assert captured.startswith("verdict as of ") and captured.endswith(" UTC")
         heads = browser.find_elements("css selector", "#standing th")
         assert [head.text for head in heads if head.is_displayed()][-1] == "blocks"
         history = browser.find_elements("css selector", "#history a")

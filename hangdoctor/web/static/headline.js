@@ -78,7 +78,7 @@ export function headline(model, again = false) {
 }
 
 // The times in the sentence do not go on: they are those of its capture.
-function capturedAt(one) { return `verdict of ${clock(one.at)}, with the durations of then`; }
+function capturedAt(one) { return `verdict as of ${clock(one.at)}`; }
 
 function capturing(status) {
   return `capturing: ${status.capture_answered} of ${status.capture_asked} nodes have answered`;
