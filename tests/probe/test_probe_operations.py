@@ -56,11 +56,12 @@ def test_results_exceptions_and_output_are_those_without_the_probe(
 
 def _without_numbers(stderr: str) -> list[str]:
     """Lines without timestamps, pids and addresses, which differ between any two runs; torch's
-    warnings remain.
+    warnings remain, but for those on how fast its sockets were.
     """
     return [
         "".join(c for c in line if not c.isdigit()).partition("/")[0]
         for line in stderr.splitlines()
+        if "socket.cpp:" not in line
     ]
 
 

@@ -34,9 +34,9 @@ def release(*_):
 
 def watch(main):
     count = 0
-    while True:
+    while main in (frames := sys._current_frames()):
         count += 1
-        frame, names = sys._current_frames()[main], []
+        frame, names = frames[main], []
         while frame:
             names.append(frame.f_code.co_name)
             frame = frame.f_back
