@@ -21,6 +21,7 @@ from hangdoctor.readers.box_position import BoxWatch, Glance
 from hangdoctor.readers.discover import Found
 from hangdoctor.time_limit import OutOfTime, Patience
 from hangdoctor.transport.messages import RankNow
+from tests.support.stage import wait_until
 from tests.support.stuck_files import stuck
 
 pytestmark = pytest.mark.timeout(60)
@@ -157,4 +158,4 @@ def test_a_process_whose_proc_does_not_answer(processes: list[int]) -> None:
         assert locked.asked == 1, "it was asked again while it hung"
     finally:
         locked.answer.set()
-    assert found() == [0, 1]
+    wait_until(lambda: found() == [0, 1], "both ranks")
