@@ -107,8 +107,10 @@ def date_by_last_operation(facts: Sequence[AnyFact], boxes: Iterable[Contents]) 
             error.at = operation.left_s
 
 
-def mark_first(facts: Sequence[AnyFact]) -> None:
-    """The parent sees ends in their order: the first that no launcher caused is the first."""
+def mark_first(facts: Sequence[AnyFact], world_size: int) -> None:
+    """The parent sees ends in their order: the first that no launcher caused is the first. All
+    ranks that were killed at one moment were killed from outside, and none was the first.
+    """
     every = [f for f in facts if isinstance(f, Ended)]
     asked = [f.at for f in every if f.code in _ASKED]
     for end in every:
@@ -120,8 +122,11 @@ def mark_first(facts: Sequence[AnyFact]) -> None:
     # A consequence may be noted before: connections close a moment before their process has ended.
     if any(error.at < first.at for error in _errors(facts, "cause")):
         return
-    for end in ends:
-        end.first = end is first or (end.code == first.code and end.at - first.at < _NOTICED_S)
+    together = [f for f in ends if f.code == first.code and f.at - first.at < _NOTICED_S]
+    if first.code == -9 and world_size > 1 and len({f.rank for f in together}) == world_size:
+        return
+    for end in together:
+        end.first = True
 
 
 def _stayed(fact: Ended, asked: Sequence[float]) -> float:

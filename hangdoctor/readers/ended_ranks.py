@@ -93,7 +93,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         return None
     own_interrupt(logs.facts)
     date_by_last_operation(logs.facts, boxes)
-    mark_first(logs.facts)
+    mark_first(logs.facts, logs.world_size)
     own_termination(logs.facts, seen)
     for end in left_first(logs.facts, ends_of_all, by_process):
         says = "ended cleanly while the others went on"

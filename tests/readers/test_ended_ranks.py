@@ -171,6 +171,26 @@ def test_a_rank_that_the_launcher_had_to_kill_did_not_die_first() -> None:
     assert found.status == "hang"
 
 
+def killed(at: float, *ranks: int) -> list[ProcessEnd]:
+    return [ended(rank, -9, at + rank / 100) for rank in ranks]
+
+
+def test_a_hang_that_was_ended_by_sigkill_of_all_ranks_is_a_hang() -> None:
+    boxes, _ = hung_column("")
+    boxes[0], boxes[3] = column(0, 21, 1021.0, 0.0), column(3, 40, 1040.0, 1040.01)
+    found = of_column(boxes, killed(1040.1, 0, 1, 2, 3))
+    assert found.status == "hang"
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+
+
+def test_ranks_that_were_all_killed_at_work_are_none_of_them_to_blame() -> None:
+    found = verdict([left(0), left(1), left(2)], killed(1010.0, 0, 1, 2))
+    assert (found.status, found.causes) == ("unknown", []), found
+    assert "ranks 0-2 ended with SIGKILL" in found.summary
+    some = verdict([left(0), left(1), left(2)], [*killed(1010.0, 0, 1), ended(2, -15, 1010.4)])
+    assert [c.ranks for c in some.causes] == [[0, 1]], "the launcher ended the third"
+
+
 def test_a_rank_that_was_killed_after_anothers_exception_is_a_victim() -> None:
     boxes = [left(0, 1010.0, "ValueError\nbad shard"), left(1), left(2)]
     ends = [ended(0, 1, 1010.2), ended(1, -15, 1010.4), ended(2, -9, 1040.4)]
