@@ -26,7 +26,7 @@ CRASHES = [
     ("kill", 0, "start", "dead", "killed by SIGKILL"),
     ("exception", 0, "between", "error", "ValueError"),
     ("segfault", 2, "backward", "dead", "SIGSEGV"),
-    ("exit", 0, "inside", "dead", "exit code 3"),
+    ("exit", 0, "inside", "dead", "exit code 3|SIGABRT"),
     ("abort", 2, "between", "dead", "SIGABRT"),
     # Now and then a thread of gloo's aborts the process while it leaves.
     ("leave", 2, "between", "dead", "exit code 0, while the others went on|SIGABRT"),
@@ -38,8 +38,8 @@ MORE_CRASHES = [
     ("exception", 2, "inside", "error", "ValueError"),
     ("segfault", 0, "between", "dead", "SIGSEGV"),
     ("segfault", 1, "start", "dead", "SIGSEGV"),
-    ("exit", 1, "between", "dead", "exit code 3"),
-    ("exit", 2, "start", "dead", "exit code 3"),
+    ("exit", 1, "between", "dead", "exit code 3|SIGABRT"),
+    ("exit", 2, "start", "dead", "exit code 3|SIGABRT"),
     ("terminate", 1, "between", "dead", "SIGTERM"),
 ]
 ALL_CRASHES = [*CRASHES, *(pytest.param(*case, marks=pytest.mark.full) for case in MORE_CRASHES)]

@@ -81,7 +81,7 @@ def test_a_rank_that_left_and_then_aborted_at_exit_says_both() -> None:
     boxes = [left(0, 1011.0, LOST), left(1, 1011.0, LOST), left(2, 1010.0)]
     found = verdict(boxes, [ended(2, -6, 1012.0), ended(0, 1, 1011.5), ended(1, 1, 1011.6)])
     assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [2])]
-    assert "left with sys.exit(0), or at the end of its program" in found.summary
+    assert "left with sys.exit, or at the end of its program" in found.summary
     assert "then aborted at exit" in found.summary
 
 

@@ -115,6 +115,7 @@ def _a_name_is_no_process(pid: int, of: Job) -> None:
 
 _SAME_NUMBER = """
 import subprocess
+import time
 from hangdoctor.readers.discover import Job
 from hangdoctor.readers.job_process import Meant
 from tests.readers.test_job_choice import rank
@@ -130,6 +131,7 @@ meant = Meant("700")
 before = meant.among([job])
 first.kill()
 first.wait()
+time.sleep(0.05)  # the kernel counts starts in ticks of 10 ms
 assert start().pid == first.pid
 print(len(before), len(meant.among([job])), len(Meant("700").among([job])))
 """

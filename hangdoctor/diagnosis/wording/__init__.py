@@ -19,6 +19,7 @@ from .held import holding
 from .reasons import alternative
 
 LONGEST = 200  # characters of a sentence
+_SHORT_DOUBT = "It may only be slow."
 
 
 def cause(finding: Finding) -> Cause:
@@ -43,14 +44,15 @@ def summary(finding: Finding) -> str:
     place, held = _place(finding), holding(finding.holding)
     long, short = _waiting(finding, full=True), _waiting(finding, full=False)
     choices = [
-        (place, held, long),
-        (place, held, short),
-        ("", held or place, short),
-        (held or place, "", ""),
+        (place, held, long, doubt),
+        (place, held, short, doubt),
+        ("", held or place, short, doubt),
+        (held or place, "", "", doubt),
+        (held or place, "", "", doubt and _SHORT_DOUBT),
     ]
-    for first, second, waiting in choices:
+    for first, second, *after in choices:
         clauses = "; ".join(p for p in (head, first, second) if p) + "."
-        text = " ".join(p for p in (clauses, waiting, doubt) if p)
+        text = " ".join(p for p in (clauses, *after) if p)
         if len(text) <= LONGEST:
             return text
     room = LONGEST - len(doubt) - 2
@@ -122,4 +124,4 @@ def _same(one: f.Op, other: f.Op) -> bool:
 def _doubt(finding: Finding) -> str:
     if finding.usual is None:
         return ""
-    return "Waits this long are usual in this job: it may only be slow."
+    return f"Waits this long are usual in this job: {_SHORT_DOUBT[0].lower()}{_SHORT_DOUBT[1:]}"

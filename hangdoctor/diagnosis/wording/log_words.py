@@ -88,7 +88,8 @@ def _left(code: int | None, finding: Finding) -> str:
         return f"with exit code {code}: sys.exit({code}), and no exception"
     who = choose(finding.ranks or 1, "it", "they")
     aborted = f", then aborted at exit ({terms.signal_name(-code)})" if code else ""
-    left = "left with sys.exit(0), or at the end of its program"
+    by = "sys.exit" if code else "sys.exit(0)"  # an abort hides the code
+    left = f"left with {by}, or at the end of its program"
     return f"while the others went on: {who} {left}{aborted}"
 
 
