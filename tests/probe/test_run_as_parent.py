@@ -5,100 +5,28 @@ and whatever is sent to it reaches the command, as without it.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.probe_ranks import ROOT, SCRIPTS, STARTUP, until
+from tests.support.probe_ranks import SCRIPTS, STARTUP, until
+from tests.support.run_below import below, listening, plain_environ, python
 
 pytestmark = pytest.mark.timeout(60)
-
-# Without the command line's own second of imports.
-PARENT = """
-import os, sys
-from hangdoctor.cli import run_command
-run_command.end_as(run_command.run(sys.argv[1], sys.argv[1:], dict(os.environ), lambda pid: None))
-"""
-# Says each signal that it gets; no signal ends it but SIGUSR2.
-LISTENS = """
-import os, signal
-every = signal.valid_signals() - {signal.SIGCHLD, signal.SIGCONT}
-signal.pthread_sigmask(signal.SIG_BLOCK, every)
-print(os.getpid(), flush=True)
-number = 0
-while number != signal.SIGUSR2:
-    number = signal.sigwait(every)
-    print(int(number), flush=True)
-"""
-
-
-def below(*words: str) -> list[str]:
-    return [sys.executable, "-S", "-c", PARENT, *words]
-
-
-def python(code: str) -> list[str]:
-    return [sys.executable, "-I", "-S", "-c", code]
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    libraries = [p for p in sys.path if p.endswith("site-packages")]
-    return {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *libraries]),
-        "HANGDOCTOR_DIR": str(tmp_path / "run"),
-    }
-
-
-class Listener:
-    """A command below `run` that says what it gets."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.command = int(self.line())
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], 30)
-        assert ready, "nothing was said within 30 s"
-        return self.process.stdout.readline().strip()
-
-    def states(self) -> set[str]:
-        pids = (self.process.pid, self.command)
-        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in pids]
-        return {stat.rpartition(")")[2].split()[0] for stat in stats}
-
-
-@contextmanager
-def listening(environ: dict[str, str]) -> Iterator[Listener]:
-    process = subprocess.Popen(
-        below(*python(LISTENS)),
-        env=environ,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-        start_new_session=True,
-    )
-    try:
-        yield Listener(process)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    return plain_environ(tmp_path / "run")
 
 
 def test_what_is_sent_to_it_reaches_the_command_once(environ: dict[str, str]) -> None:
     with listening(environ) as one:
         for number in (signal.SIGTERM, signal.SIGABRT, signal.SIGXCPU, signal.SIGRTMIN + 3):
-            one.process.send_signal(number)
+            one.send(number)
             assert one.line() == str(int(number))
         os.killpg(one.process.pid, signal.SIGHUP)  # the command has its own of these
         one.process.send_signal(signal.SIGINT)
@@ -168,7 +96,6 @@ def test_where_there_is_no_room_beside_the_command_it_runs_all_the_same(
 
 
 ORPHANS = """
-import os
 for _ in range(5):
     if os.fork() == 0:
         if os.fork() == 0:
@@ -187,14 +114,23 @@ raise SystemExit(7)
 """
 
 
+# As whoever lists all processes and ends the wrong one; its own parent is the first.
+WITHOUT_HELPER = """
+before = open("/proc/1/task/1/children").read().split()
+os.kill(next(int(n) for n in before if int(n) != os.getpid()), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("first", ["", WITHOUT_HELPER], ids=["", "helper killed"])
 def test_as_the_first_process_of_a_container_it_takes_in_whom_others_leave(
+    first: str,
     environ: dict[str, str],
 ) -> None:
     """Nothing else would: they would fill the container's processes. `bash` as the first one does."""
     words = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*words, "true"], capture_output=True, timeout=30).returncode:
         pytest.skip("a process namespace is needed: run as root")
-    command = below(*python(f"import time\n{ORPHANS}"))
+    command = below(*python(f"import os, signal, time\n{first}\n{ORPHANS}"))
     ended = subprocess.run([*words, *command], env=environ, capture_output=True, timeout=30)
     assert (ended.returncode, ended.stdout) == (7, b"left: 0\n"), ended.stderr
 
