@@ -181,3 +181,21 @@ def become(program: str, words: Sequence[str], environ: dict[str, str]) -> None:
         os.execve(
             "/bin/sh", ["/bin/sh", program, *words[1:]], environ
         )  # a script without a first line, as execvp(3)
+
+
+def let_go_of_files() -> None:
+    """Close what is CMD's: who waits for the end of a pipe or for a lock waits for CMD alone.
+
+    Standard error stays, for the line at the end.
+    """
+    with contextlib.suppress(OSError):
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for number in (0, 1):
+            with contextlib.suppress(OSError):
+                os.fstat(number)  # else our caller has closed it, and another may have the number
+                os.dup2(nothing, number, inheritable=False)
+        os.close(nothing)
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if int(name) > 2 and os.get_inheritable(int(name)):
+                    os.close(int(name))

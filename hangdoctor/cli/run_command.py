@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 
-from .run_child import PASSED_ON, Child, NoRoom, Place, become
+from .run_child import PASSED_ON, Child, NoRoom, Place, become, let_go_of_files
 from .run_witness import Witness
 
 __all__ = ["PASSED_ON", "become", "end_as", "end_on_signals", "run"]
@@ -48,6 +48,7 @@ def run(
             while (got := signal.sigtimedwait(PASSED_ON, 0)) is not None:
                 child.send(got.si_signo)
             child.go()
+            let_go_of_files()
             started(child.pid)
             return _wait(child, witness)
     except NoRoom:

@@ -4,7 +4,9 @@ and whatever is sent to it reaches the command, as without it.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -201,3 +203,39 @@ def test_streams_that_the_caller_has_closed_are_closed(
         )
         said.append((tmp_path / "said").read_text())
     assert said[0] == said[1]
+
+
+CLOSES = """
+import fcntl, os
+fcntl.flock({lock}, fcntl.LOCK_EX)
+for number in ({lock}, 0, 1):
+    os.close(number)
+os.read({ends}, 1)
+"""
+
+
+def test_what_the_command_closes_is_closed(environ: dict[str, str], tmp_path: Path) -> None:
+    """Whoever waits for the end of its output, or for the lock of a file, waits for it alone."""
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    other = os.open(tmp_path / "lock", os.O_RDWR)
+    ends, end = os.pipe()
+    process = subprocess.Popen(
+        below(*python(CLOSES.format(lock=lock, ends=ends))),
+        env=environ,
+        stdout=subprocess.PIPE,
+        pass_fds=[lock, ends],
+    )
+    os.close(lock)
+    try:
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], 30)
+        assert ready and process.stdout.read() == b"", "its output has ended"
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert process.poll() is None
+        os.write(end, b"g")
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        for number in (other, ends, end):
+            os.close(number)
