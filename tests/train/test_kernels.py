@@ -16,13 +16,14 @@ INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @pytest.mark.skipif(INSIDE, reason="is the outer run")
+@pytest.mark.timeout(420)
 def test_kernels_in_the_interpreter() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
