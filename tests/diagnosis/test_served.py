@@ -35,3 +35,13 @@ def test_the_worker_that_hangs_is_named(name: str) -> None:
 
 def test_all_cases_are_tried() -> None:
     assert {path.stem for path in DATA.glob("*.txt")} == set(CULPRITS)
+
+
+def test_a_worker_that_polls_its_queue_has_not_moved(tmp_path: Path) -> None:
+    """Between two dumps it is at other lines of the same wait: that is no progress."""
+    once = (DATA / "dev-vllm-engine-in-grammar.txt").read_text()
+    again = once.replace("shm_broadcast.py:864", "shm_broadcast.py:867")
+    (tmp_path / "dump-n1.txt").write_text(once + again)
+    found = diagnose(pyspy_ranks.read_files([tmp_path / "dump-n1.txt"]))
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "ranks 0-3 wait for work from the engine" in found.summary
