@@ -4,7 +4,7 @@
 # culprit: 0
 # kinds: order, not_entered, mismatch
 # frame: report
-# undecided: bare, run
+# undecided: run
 
 import ignite.distributed as idist
 import torch
