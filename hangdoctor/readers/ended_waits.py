@@ -37,10 +37,12 @@ def mark_waits(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
 
 
 def _may_follow(fact: Ended | PythonError) -> bool:
-    """Whether its end may be what a guard does after a wait; a signal that kills is none."""
+    """Whether its end may be what a guard does after a wait: no signal that kills, and no error that
+    a rule knows, as of a device.
+    """
     if isinstance(fact, Ended):
         return not fact.left and (fact.code > 0 or fact.code in _ABORTS)
-    return fact.role == "cause" or fact.rule == "terminated"
+    return fact.rule == "terminated" or (fact.role == "cause" and not fact.rule)
 
 
 def _waited_s(ops: RankOps, at: float) -> float:
@@ -80,7 +82,7 @@ def _silent_on(boxes: Sequence[Contents], until: float) -> list[NoBeat]:
     found = []
     for contents in boxes:
         seconds = silent[contents.ops.rank]
-        runs = not contents.box.ended_s and contents.box.heartbeat_s > 0
+        runs = contents.box.state == "running" and not contents.box.ended_s
         if runs and seconds > max(_SILENT_S, _FRESH * usual):
             found.append(_no_beat(contents, seconds))
     return found if 2 * len(found) <= len(boxes) else []

@@ -64,6 +64,14 @@ def test_an_exception_that_a_guard_raises_in_the_wait_is_no_cause() -> None:
     assert named(of_column(boxes, ends)) == HUNG
 
 
+def test_an_error_of_the_device_in_the_wait_is_a_cause() -> None:
+    boxes = hung_at_21()
+    lost_peers(boxes[0], 1040.0)
+    boxes[0].box.end_text = "RuntimeError\nCUDA error: an illegal memory access was encountered"
+    ends = [ended(0, 1, 1040.1), *(ended(rank, -15, 1040.5) for rank in (1, 2, 3))]
+    assert named(of_column(boxes, ends)) == ("failed", [("error", [0])])
+
+
 def test_a_rank_that_exits_in_an_operation_soon_is_the_cause() -> None:
     """No more than the job's usual wait: nothing hung before."""
     boxes = hung_at_21()
@@ -197,6 +205,15 @@ def test_the_heartbeat_of_a_rank_outside_is_evidence_too() -> None:
     found = of_column(boxes, killed(1040.1, *ALL))
     assert [c.ranks for c in found.causes] == [[3]]
     assert "heartbeat" in " ".join(e.says for c in found.causes for e in c.evidence)
+
+
+def test_a_probe_that_switched_itself_off_has_no_heartbeat_by_right() -> None:
+    boxes = [column(rank, 21, 1021.0, 0.0, ALL) for rank in ALL]
+    for contents in boxes:
+        contents.box.heartbeat_s = contents.ops.heartbeat_s = 1040.0
+    boxes[2].box.heartbeat_s, boxes[2].box.state = 1005.0, "switched_off"
+    found = of_column(boxes, killed(1040.1, *ALL))
+    assert not any(c.kind == "stopped" for c in found.causes)
 
 
 def test_heartbeats_that_stopped_with_most_ranks_name_none() -> None:
