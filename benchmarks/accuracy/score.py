@@ -56,6 +56,7 @@ class Result:
     kind_right: bool = False
     kind_said: bool = True  # False of a tool that names ranks alone
     explained: bool | None = None  # None: there is no difference of calls to explain
+    same_evidence: bool = False  # it says another difference, which leaves the same evidence
     took_s: float = 0.0
     summary: str = ""
     peer: bool = False

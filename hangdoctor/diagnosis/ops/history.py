@@ -123,6 +123,7 @@ def _pending(scene: Scene, rank: int, tokens: list[Token]) -> Pending | None:
         places=[place for place, _ in ops.places],
         numbers=[number for _, number in ops.places],
         roles=[token[0] for token in tokens],
+        calls=[(op.op, op.site) for op in ops.operations],
         p2p=[op.op in P2P_NAMES for op in ops.operations],
         completed={scene.groups.role(group): last for group, last in ops.completed.items()},
     )
@@ -171,12 +172,12 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
     the processes has recorded, since any number of completed ones lies between them.
     """
     moved = shift_of(mine.pending, theirs.pending)
-    if moved is not None:
+    first = _first_differing(mine, theirs, sites)
+    if moved is not None and (first is None or not _in_another_way(mine, theirs, first)):
         i, j = moved.mine, moved.theirs
         how: How = "skipped" if moved.by < 0 else "extra"
         before = True
     else:
-        first = _first_differing(mine, theirs, sites)
         if first is None:
             return _inverted(mine, theirs)
         i, j = first
@@ -193,6 +194,14 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
         position=i,
         before_records=before,
     )
+
+
+def _in_another_way(mine: History, theirs: History, at: tuple[int, int]) -> bool:
+    """Whether the calls at one place show more than that one of the two has made more of them: they
+    are swapped, or one call is on another group.
+    """
+    i, j = at
+    return _how(mine, i, theirs, j, sites=True) in ("swapped", "group")
 
 
 def _inverted(mine: History, theirs: History) -> Divergence | None:
