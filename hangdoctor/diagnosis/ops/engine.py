@@ -21,7 +21,7 @@ from .scene import Scene
 from .silent_ranks import needed, one_may_wait_for_another, silence_finding, suspects_around
 from .stuck_device import stuck_device_finding
 from .unnamed_groups import note_of, take_out
-from .unrecorded_p2p import one_of_them, unheard, without_transfers
+from .unrecorded_p2p import explained_by_silence, one_of_them, unheard, without_transfers
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
@@ -182,6 +182,8 @@ def _culprits(scene: Scene, ends: Ends) -> list[Sink]:
     silent = unheard(scene, ends.alone)
     explained = bool(ends.full or ends.rings or ends.silent or silent)
     alone = without_transfers(scene, ends.alone, explained)
+    beside = explained_by_silence(scene, alone, silent or ends.silent)
+    alone = [sink for sink in alone if sink not in beside]
     if ends.alone and not alone and not ends.silent:
         ends.silent = silent
     return alone

@@ -309,14 +309,31 @@ def unseen_transfers(beside: bool = True) -> OpsEvidence:
 
 
 def test_a_stage_that_is_idle_side_by_side_waits_for_its_neighbour() -> None:
+    """Rank 0 is not named. Rank 1 is: it may not have sent what rank 5 waits for."""
     cause = only_cause(diagnose_ops(unseen_transfers()))
-    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [5], 0.7)
+    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [1, 5], 0.7)
+
+
+def test_two_replicas_with_an_idle_rank_each_have_two_causes() -> None:
+    of = unseen_transfers()
+    of.ops[7].operations = of.ops[7].operations[:-1]
+    of.ops[6].operations = [*of.ops[6].operations[:-1], entered([6, 7], 2)]
+    assert [c.ranks for c in causes(diagnose_ops(of))] == [[1, 5], [3, 7]]
+
+
+def test_a_rank_without_a_dump_explains_those_beside_it() -> None:
+    """Rank 4 left no dump: what rank 5 and rank 0 wait in may be its transfer, or ended with it."""
+    of = unseen_transfers()
+    del of.ops[4]
+    of.ops[7].operations = [*of.ops[7].operations, entered(range(8), 1)]
+    cause = only_cause(diagnose_ops(of))
+    assert (cause.kind, cause.ranks) == ("unreachable", [4])
 
 
 def test_one_that_is_idle_alone_may_be_the_cause_as_well() -> None:
     """Rank 1 went on without rank 0: that one is in no transfer of their stage."""
     cause = only_cause(diagnose_ops(unseen_transfers(beside=False)))
-    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [0, 5], 0.4)
+    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [0, 1, 4, 5], 0.4)
 
 
 def test_where_transfers_are_recorded_all_idle_ranks_are_named() -> None:
