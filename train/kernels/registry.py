@@ -12,11 +12,14 @@ from ..options import ConfigError
 from ..tensor_parallel.cross_entropy import vocab_parallel_cross_entropy
 from . import (
     adam,
+    add_norm,
     apex_support,
     bias_dropout_add,
     bias_gelu,
     cross_entropy,
+    linear_cross_entropy,
     norm,
+    rotary,
     softmax,
     triton_support,
 )
@@ -58,6 +61,20 @@ FLAVOURS: dict[str, dict[str, Callable[..., Any]]] = {
         "triton": cross_entropy.fused,
         "apex": cross_entropy.apex,
     },
+    "linear_cross_entropy": {
+        "reference": linear_cross_entropy.reference,
+        "torch": linear_cross_entropy.reference,
+    },
+    "rotary": {"reference": rotary.reference, "torch": rotary.reference},
+    "rotary_qkv": {"reference": rotary.reference_qkv, "torch": rotary.reference_qkv},
+    "add_layer_norm": {
+        "reference": add_norm.layer_norm_add_reference,
+        "torch": add_norm.layer_norm_add_torch,
+    },
+    "add_rms_norm": {
+        "reference": add_norm.rms_norm_add_reference,
+        "torch": add_norm.rms_norm_add_torch,
+    },
     "adam": {
         "reference": adam.reference,
         "torch": adam.torch_fused,
@@ -80,6 +97,11 @@ class Kernels:
     layer_norm: Callable[..., torch.Tensor]
     rms_norm: Callable[..., torch.Tensor]
     cross_entropy: Callable[..., torch.Tensor]
+    linear_cross_entropy: Callable[..., torch.Tensor]
+    rotary: Callable[..., torch.Tensor]
+    rotary_qkv: Callable[..., rotary.Turned]
+    add_layer_norm: Callable[..., add_norm.Pair]
+    add_rms_norm: Callable[..., add_norm.Pair]
     adam: Callable[..., torch.optim.Optimizer]
     used: Mapping[str, str]
     why: str
@@ -116,7 +138,7 @@ def choose(wanted: str, device: torch.device) -> Kernels:
         if no_triton:
             raise ConfigError(f"--kernels triton: {no_triton}")
         where = "in Triton's interpreter, slow" if triton_support.interpreted() else "requested"
-        return _build(("triton",), f"--kernels triton, {where}")
+        return _build(("triton", "torch"), f"--kernels triton, {where}")
     if wanted == "apex":
         no_apex = apex_support.unavailable()
         if no_apex:
