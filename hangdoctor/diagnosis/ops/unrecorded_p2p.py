@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from ..confidence import Ground, Limit, limited, sure
 from ..findings import Against, Finding, OneOf, Why
+from .blame import blame
 from .facts import nodes_of
+from .history import Divergence
 from .lone_culprit import Sink
 from .roles import working_layout
 from .scene import Scene
@@ -34,7 +36,8 @@ def one_of_them(scene: Scene, found: list[Finding]) -> list[Finding]:
     if not idle or not transfers_unseen(scene):
         return found
     rest = [c for c in found if c.kind != "not_entered"]
-    sets = [(some, _with_neighbours(scene, some)) for some in _by_replica(scene, idle)]
+    parts = _by_replica(scene, idle)
+    sets = [(some, _with_neighbours(scene, {r for c in some for r in c.ranks})) for some in parts]
     if any(len(ranks) > 1 for _, ranks in sets):
         return [_joined(scene, some, ranks) for some, ranks in sets] + rest
     only = idle[0]
@@ -57,9 +60,8 @@ def _by_replica(scene: Scene, idle: list[Finding]) -> list[list[Finding]]:
     return list(found.values())
 
 
-def _with_neighbours(scene: Scene, idle: list[Finding]) -> set[int]:
-    """The ranks of these findings, and those that they send to or receive from."""
-    ranks = {rank for finding in idle for rank in finding.ranks}
+def _with_neighbours(scene: Scene, ranks: set[int]) -> set[int]:
+    """These ranks, and those that they send to or receive from."""
     layout = working_layout(scene)
     if layout is None or layout.pp < 2:
         return ranks
@@ -130,6 +132,24 @@ def explained_by_silence(
             if len(members) < scene.world_size:
                 around.update(members)
     return [sink for sink in alone if sink.rank in around]
+
+
+def parted_beside(scene: Scene, alone: list[Sink]) -> dict[int, Divergence]:
+    """Ranks around those outside of all records that have made other calls than their like.
+
+    Their neighbour stages wait for them in a transfer, which no record shows: such a rank is where
+    the waits end.
+    """
+    if not alone or not transfers_unseen(scene):
+        return {}
+    around: set[int] = set()
+    for sink in alone:
+        near = _with_neighbours(scene, {sink.rank})
+        groups = {uid for rank in near for uid in scene.groups.of_rank(rank)}
+        members = (scene.groups.members(uid, sink.rank) for uid in groups)
+        around.update(near, *(some for some in members if len(some) < scene.world_size))
+    found = blame(scene, sorted(around))
+    return found if len(found) == 1 else {}
 
 
 def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:
