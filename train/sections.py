@@ -77,6 +77,11 @@ class ModelConfig:
         "sdpa: torch's fused attention; core: scaled before the product",
         choices=("auto", "sdpa", "core"),
     )
+    loss: str = option(
+        "auto",
+        "whole: all logits of a micro-batch; chunked: some tokens at a time; auto: chunked above 1 GiB",
+        choices=("auto", "whole", "chunked"),
+    )
     recompute: bool = option(
         False, "activation checkpointing: recompute each transformer layer in the backward pass"
     )
