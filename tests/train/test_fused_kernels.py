@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
+pytest.importorskip("deepspeed")
 
 from tests.support.kernels import (  # noqa: E402
     INSIDE,
@@ -17,7 +18,7 @@ from tests.support.kernels import (  # noqa: E402
     run_in_the_interpreter,
     same,
 )
-from tests.support.trainer_ranks import ROOT, ranks  # noqa: E402
+from tests.support.trainer_ranks import ROOT, metrics, ranks, run_cases  # noqa: E402
 
 
 @pytest.mark.skipif(INSIDE, reason="is the outer run")
@@ -33,6 +34,37 @@ def test_a_vocabulary_that_two_ranks_split(tmp_path, monkeypatch) -> None:
     with ranks(2, [str(ROOT / "tests/support/jobs/vocab_parallel.py")], tmp_path) as job:
         job.wait(250)
         assert "same" in job.text(0)
+
+
+TINY = (
+    "--model.layers 1 --model.hidden_size 16 --model.heads 2 --model.seq_length 8 --model.position rope"
+    " --train.micro_batch 1 --train.global_batch 1 --train.iterations 4 --train.precision bf16"
+    " --data.workers 0 --log.params_norm true"
+).split()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(INSIDE, reason="starts ranks of its own")
+def test_a_training_with_these_kernels_and_its_checkpoint_in_another_flavour(
+    tmp_path, monkeypatch
+) -> None:
+    """In bf16 the optimizer's kernel writes the weights: without its copies nothing would move."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    saving = [*"--checkpoint.interval 2 --checkpoint.dir".split(), str(tmp_path / "saved")]
+    loading = ["--checkpoint.load", str(tmp_path / "saved" / "global_step2")]
+    cases = {
+        "ours": [*TINY, "--kernels", "triton", *saving],
+        "torch": TINY,
+        "resumed": [*TINY, *loading],
+    }
+    run_cases(1, cases, tmp_path, timeout=350)
+    ours, plain = (metrics(tmp_path, name) for name in ("ours", "torch"))
+    assert len({line["params_norm"] for line in ours}) == 4
+    for one, other in zip(ours, plain, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=0.01)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=0.05)
+    for one, other in zip(metrics(tmp_path, "resumed"), ours[2:], strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=0.01)
 
 
 if INSIDE:

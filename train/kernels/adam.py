@@ -60,6 +60,8 @@ def _step(
     tensor = tl.load(owner + tl.program_id(0)).to(tl.int64)
     row = places_of + tensor * 7
     count = tl.load(row + 5)
+    if aligned:  # addresses and counts by 16: wide loads and stores
+        count = tl.multiple_of(count, 16)
     at = (tl.program_id(0) - tl.load(row + 6)) * block + tl.arange(0, block)
     inside = at < count
     n = numbers + tensor * 8
@@ -82,10 +84,10 @@ def _step(
 
 @triton.jit
 def _pointer(place, kind: tl.constexpr, aligned: tl.constexpr):
-    address = tl.load(place)
-    if aligned:  # by 16 bytes: wide loads and stores
-        address = tl.multiple_of(address, 16)
-    return address.to(tl.pointer_type(kind))
+    pointer = tl.load(place).to(tl.pointer_type(kind))
+    if aligned:
+        pointer = tl.multiple_of(pointer, 16)
+    return pointer
 
 
 def _numbers(step: int, group: dict[str, Any]) -> tuple[float, ...]:
@@ -162,7 +164,7 @@ def launch(updates: list[Update], tables: _Tables) -> None:
             numbers.to(owner.device, non_blocking=True),
             gradient_type=_TYPES[gradient_type],
             copy_type=None if copy_type is None else _TYPES[copy_type],
-            aligned=all(address % 16 == 0 for u in same for address in u.places[:5]),
+            aligned=all(number % 16 == 0 for u in same for number in u.places),
             block=BLOCK,
         )
 
