@@ -8,6 +8,7 @@ logits of each piece again, one product more, and turns them into their gradient
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -55,25 +56,32 @@ def tokens_at_a_time(tokens: int, weight: torch.Tensor, chunk: int) -> int:
     return max(1, min(tokens, max(128, fit // 128 * 128)))
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
-    """`way`: (losses of logits, gradient of logits in their own memory)."""
+@dataclass(frozen=True)
+class _Plan:
+    """How the logits are made: for which ranks, with how many columns that are tokens, how many
+    rows at a time, and by which kernels.
+    """
 
+    group: TensorGroup
+    real: int
+    piece: int
+    way: Any
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
         target: torch.Tensor,
-        group: TensorGroup,
-        real: int,
-        piece: int,
-        way: Any,
+        plan: _Plan,
     ) -> torch.Tensor:
-        ctx.group, ctx.real, ctx.piece, ctx.way = group, real, piece, way
+        ctx.plan = plan
         losses, normalizers = [], []
-        for part in _pieces(len(hidden), piece):
+        for part in _pieces(len(hidden), plan.piece):
             logits = F.linear(hidden[part], weight)
-            loss, normalizer = way.losses(logits, target[part], group, real)
+            loss, normalizer = plan.way.losses(logits, target[part], plan.group, plan.real)
             losses.append(loss)
             normalizers.append(normalizer)
         ctx.save_for_backward(hidden, weight, target, torch.cat(normalizers))
@@ -83,21 +91,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden, weight, target, normalizers = ctx.saved_tensors
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
-        grad = grad.contiguous()
+        grad, plan = grad.contiguous(), ctx.plan
         of_hidden = torch.empty_like(hidden) if needs_hidden else None
         of_weight = None
-        for part in _pieces(len(hidden), ctx.piece):
+        for part in _pieces(len(hidden), plan.piece):
             logits = F.linear(hidden[part], weight)
-            ctx.way.gradient(
-                logits, target[part], grad[part], normalizers[part], tp=ctx.group, real=ctx.real
-            )
+            rest = target[part], grad[part], normalizers[part]
+            plan.way.gradient(logits, *rest, tp=plan.group, real=plan.real)
             if of_hidden is not None:
                 torch.mm(logits, weight, out=of_hidden[part])
             if needs_weight:
-                of_weight = _added(of_weight, logits, hidden[part], len(hidden) > ctx.piece)
+                of_weight = _added(of_weight, logits, hidden[part], len(hidden) > plan.piece)
         if of_weight is not None:
             of_weight = of_weight.to(weight.dtype)
-        return of_hidden, of_weight, None, None, None, None, None
+        return of_hidden, of_weight, None, None
 
 
 def _pieces(tokens: int, piece: int) -> Iterator[slice]:
@@ -144,7 +151,8 @@ def _chunked(
     real = real_columns(weight.shape[0], group, vocab_size)
     piece = tokens_at_a_time(len(hidden), weight, chunk)
     target = target.contiguous()
-    return _LinearCrossEntropy.apply(hidden, weight, target, group, real, piece, way)
+    plan = _Plan(group, real, piece, way)
+    return _LinearCrossEntropy.apply(hidden, weight, target, plan)
 
 
 def torch_chunked(
