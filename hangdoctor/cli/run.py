@@ -138,7 +138,9 @@ def _watched(program: str, words: Sequence[str], environ: dict[str, str], quiet:
 
     code = run_command.run(program, words, environ, started)
     try:
-        if watches[0].finish(code) and not quiet:
+        failed = watches[0].finish(code)
+        run_command.end_on_signals(code)
+        if failed and not quiet:
             say_verdict(folder, environ)
     except Exception as error:  # the job has ended, and its exit code is what counts
         if not quiet:

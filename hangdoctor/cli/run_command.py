@@ -8,27 +8,23 @@ and we end as it ended.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import resource
-import select
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-_PDEATHSIG = 1
-# Those that stop and continue; and SIGPIPE and SIGXFSZ, which look the same whether the kernel or a
-# process sends them. A fault of our own ends us although its signal is blocked.
-_STOP_AND_GO = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT}
-_NOT_SENT = {signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ}
-_LEFT_ALONE = _STOP_AND_GO | _NOT_SENT
-PASSED_ON = set(signal.valid_signals()) - _LEFT_ALONE
+from .run_child import PASSED_ON, Child, NoRoom, Place, become, let_go_of_files
+from .run_witness import Witness
+
+__all__ = ["PASSED_ON", "become", "end_as", "end_on_signals", "run"]
+
+_OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGWINCH}
+_ASK_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 _FROM_A_PROCESS = 0  # si_code of kill(2) and below; the terminal's and the kernel's are above
 _ANY_THAT_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_TICK_S = 0.25  # between two looks when nothing comes
 _ORPHANS_S = 1.0  # between two searches for ended processes without another parent
-_ECHO_S = 0.1  # how long what goes to all may take to reach the second process
 
 
 def run(
@@ -40,16 +36,23 @@ def run(
         OSError: it cannot be started.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
-    # Where the caller ignores it, the kernel would keep no end of a child for us.
-    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        with _Witness() as witness:
-            child = _start(program, words, environ, at_end_of_child=before)
-            started(child)
-            return _wait(child, witness)
-    except _NoRoom:
-        _as_at_start(at_end_of_child=before)
+    place = Place.take()
+
+    def start() -> None:
+        place.fill()
         become(program, words, environ)
+
+    try:
+        with Child(start) as child, Witness() as witness:
+            # What came before there was a witness: twice for CMD, which is held, is once.
+            while (got := signal.sigtimedwait(PASSED_ON, 0)) is not None:
+                child.send(got.si_signo)
+            child.go()
+            let_go_of_files()
+            started(child.pid)
+            return _wait(child, witness)
+    except NoRoom:
+        start()
         raise
 
 
@@ -67,103 +70,44 @@ def end_as(code: int) -> None:
     os._exit(128 + number)
 
 
-_STARTED_WITH = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+def end_on_signals(code: int) -> None:
+    """CMD has ended: what is sent from now on, to end us, does so with CMD's exit code."""
+    while signal.sigtimedwait(PASSED_ON, 0) is not None:
+        pass  # was for CMD
+    for number in _ASK_TO_END:
+        signal.signal(number, lambda *_: end_as(code))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASK_TO_END)
 
 
-def _as_at_start(at_end_of_child: Any) -> None:
-    signal.signal(signal.SIGCHLD, at_end_of_child)
-    signal.pthread_sigmask(signal.SIG_SETMASK, _STARTED_WITH)
-
-
-class _NoRoom(OSError):
-    """No process or no descriptor is left for us beside CMD, which starts in our place then."""
-
-
-def _fork() -> tuple[int, int, int]:
-    """As os.fork, with a pipe from the child: (pid, its read end, its write end).
-
-    Raises:
-        _NoRoom: there are as many processes or files as may be.
-    """
-    ends: tuple[int, ...] = ()
-    try:
-        ends = os.pipe()
-        return os.fork(), *ends
-    except OSError as error:
-        for end in ends:
-            os.close(end)
-        raise _NoRoom(error.errno, error.strerror) from error
-
-
-def _start(
-    program: str, words: Sequence[str], environ: dict[str, str], at_end_of_child: Any
-) -> int:
-    """Start CMD as the shell would have; its pid.
-
-    Raises:
-        OSError: it cannot be started.
-    """
-    me = os.getpid()
-    child, read, write = _fork()
-    if child == 0:
-        try:
-            _die_with(me)
-            _as_at_start(at_end_of_child)
-            become(program, words, environ)
-        except OSError as error:
-            os.write(write, str(error.errno or errno.ENOEXEC).encode())
-        finally:
-            os._exit(127)
-    os.close(write)
-    with os.fdopen(read, "rb") as answers:
-        said = answers.read()
-    if said:
-        os.waitpid(child, 0)
-        raise OSError(int(said), os.strerror(int(said)), program)
-    return child
-
-
-def become(program: str, words: Sequence[str], environ: dict[str, str]) -> None:
-    """Replace this process by CMD, as the shell would have started it.
-
-    Raises:
-        OSError: it cannot be started.
-    """
-    # Python ignores these two, and ignored signals stay ignored in the next program.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execve(program, list(words), environ)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        os.execve(
-            "/bin/sh", ["/bin/sh", program, *words[1:]], environ
-        )  # a script without a first line, as execvp(3)
-
-
-def _die_with(parent: int) -> None:
-    """SIGKILL for us when the parent is gone: whoever kills `hangdoctor run` means the job."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGKILL)
-
-
-def _wait(child: int, witness: _Witness) -> int:
+def _wait(child: Child, witness: Witness) -> int:
+    orphans_at = 0.0
     while True:
-        found, status = os.waitpid(child, os.WNOHANG)
+        found, status = os.waitpid(child.pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
-        got = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, _ORPHANS_S)
-        if got is None and os.getpid() == 1:
-            _reap_orphans({child, witness.pid})
-        if got is None or got.si_signo == signal.SIGCHLD:
-            continue
-        # The terminal sends to the whole group; what is sent to all reached the witness as well.
-        if got.si_code <= _FROM_A_PROCESS and not witness.got(got.si_signo):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, got.si_signo)
+        witness.keep()
+        if os.getpid() == 1 and time.monotonic() >= orphans_at:
+            orphans_at = time.monotonic() + _ORPHANS_S
+            _reap_orphans({child.pid, witness.pid})
+        got = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, _TICK_S)
+        witness.join(child.group_of_its_own() or os.getpgrp())
+        if got is None:
+            witness.settle()
+        elif got.si_signo != signal.SIGCHLD:
+            _pass_on(got, child, witness)
+
+
+def _pass_on(got: signal.struct_siginfo, child: Child, witness: Witness) -> None:
+    """Send to CMD what it has not got by itself."""
+    if got.si_code <= _FROM_A_PROCESS:
+        if not witness.heard(got):
+            child.send(got.si_signo)
+        return
+    # The terminal sends to the whole group.
+    group = child.group_of_its_own()
+    if group and got.si_signo in _OF_TERMINALS:
+        with contextlib.suppress(OSError):
+            os.killpg(group, got.si_signo)
 
 
 def _reap_orphans(own: set[int]) -> None:
@@ -176,46 +120,3 @@ def _reap_orphans(own: set[int]) -> None:
             if ended.si_pid in own:
                 return
             os.waitpid(ended.si_pid, os.WNOHANG)
-
-
-class _Witness:
-    """A process that only notes signals: what reaches it as well was sent to all, and so to CMD."""
-
-    def __init__(self) -> None:
-        me = os.getpid()
-        self.pid, self._read, write = _fork()
-        if self.pid == 0:
-            try:
-                os.close(self._read)
-                _die_with(me)
-                while True:
-                    os.write(write, bytes([signal.sigwaitinfo(PASSED_ON).si_signo]))
-            finally:
-                os._exit(0)
-        os.close(write)
-        self._heard: list[tuple[float, int]] = []
-
-    def got(self, number: int) -> bool:
-        """Whether this signal reached it about now."""
-        end = time.monotonic() + _ECHO_S
-        while True:
-            left = end - time.monotonic()
-            fresh = [h for h in self._heard if h[0] > end - 2 * _ECHO_S]
-            if (match := next((h for h in fresh if h[1] == number), None)) is not None:
-                self._heard.remove(match)
-                return True
-            if left <= 0 or not select.select([self._read], [], [], left)[0]:
-                return False
-            data = os.read(self._read, 64)
-            if not data:
-                return False
-            self._heard += [(time.monotonic(), n) for n in data]
-
-    def __enter__(self) -> _Witness:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self._read)

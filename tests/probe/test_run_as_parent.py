@@ -4,101 +4,31 @@ and whatever is sent to it reaches the command, as without it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.probe_ranks import ROOT, SCRIPTS, STARTUP, until
+from tests.support.probe_ranks import SCRIPTS, STARTUP, until
+from tests.support.run_below import below, listening, plain_environ, python
 
 pytestmark = pytest.mark.timeout(60)
-
-# Without the command line's own second of imports.
-PARENT = """
-import os, sys
-from hangdoctor.cli import run_command
-run_command.end_as(run_command.run(sys.argv[1], sys.argv[1:], dict(os.environ), lambda pid: None))
-"""
-# Says each signal that it gets; no signal ends it but SIGUSR2.
-LISTENS = """
-import os, signal
-every = signal.valid_signals() - {signal.SIGCHLD, signal.SIGCONT}
-signal.pthread_sigmask(signal.SIG_BLOCK, every)
-print(os.getpid(), flush=True)
-number = 0
-while number != signal.SIGUSR2:
-    number = signal.sigwait(every)
-    print(int(number), flush=True)
-"""
-
-
-def below(*words: str) -> list[str]:
-    return [sys.executable, "-S", "-c", PARENT, *words]
-
-
-def python(code: str) -> list[str]:
-    return [sys.executable, "-I", "-S", "-c", code]
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    libraries = [p for p in sys.path if p.endswith("site-packages")]
-    return {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *libraries]),
-        "HANGDOCTOR_DIR": str(tmp_path / "run"),
-    }
-
-
-class Listener:
-    """A command below `run` that says what it gets."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.command = int(self.line())
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], 30)
-        assert ready, "nothing was said within 30 s"
-        return self.process.stdout.readline().strip()
-
-    def states(self) -> set[str]:
-        pids = (self.process.pid, self.command)
-        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in pids]
-        return {stat.rpartition(")")[2].split()[0] for stat in stats}
-
-
-@contextmanager
-def listening(environ: dict[str, str]) -> Iterator[Listener]:
-    process = subprocess.Popen(
-        below(*python(LISTENS)),
-        env=environ,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-        start_new_session=True,
-    )
-    try:
-        yield Listener(process)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    return plain_environ(tmp_path / "run")
 
 
 def test_what_is_sent_to_it_reaches_the_command_once(environ: dict[str, str]) -> None:
     with listening(environ) as one:
         for number in (signal.SIGTERM, signal.SIGABRT, signal.SIGXCPU, signal.SIGRTMIN + 3):
-            one.process.send_signal(number)
+            one.send(number)
             assert one.line() == str(int(number))
         os.killpg(one.process.pid, signal.SIGHUP)  # the command has its own of these
         one.process.send_signal(signal.SIGINT)
@@ -168,7 +98,6 @@ def test_where_there_is_no_room_beside_the_command_it_runs_all_the_same(
 
 
 ORPHANS = """
-import os
 for _ in range(5):
     if os.fork() == 0:
         if os.fork() == 0:
@@ -187,14 +116,23 @@ raise SystemExit(7)
 """
 
 
+# As whoever lists all processes and ends the wrong one; its own parent is the first.
+WITHOUT_HELPER = """
+before = open("/proc/1/task/1/children").read().split()
+os.kill(next(int(n) for n in before if int(n) != os.getpid()), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("first", ["", WITHOUT_HELPER], ids=["", "helper killed"])
 def test_as_the_first_process_of_a_container_it_takes_in_whom_others_leave(
+    first: str,
     environ: dict[str, str],
 ) -> None:
     """Nothing else would: they would fill the container's processes. `bash` as the first one does."""
     words = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*words, "true"], capture_output=True, timeout=30).returncode:
         pytest.skip("a process namespace is needed: run as root")
-    command = below(*python(f"import time\n{ORPHANS}"))
+    command = below(*python(f"import os, signal, time\n{first}\n{ORPHANS}"))
     ended = subprocess.run([*words, *command], env=environ, capture_output=True, timeout=30)
     assert (ended.returncode, ended.stdout) == (7, b"left: 0\n"), ended.stderr
 
@@ -265,3 +203,39 @@ def test_streams_that_the_caller_has_closed_are_closed(
         )
         said.append((tmp_path / "said").read_text())
     assert said[0] == said[1]
+
+
+CLOSES = """
+import fcntl, os
+fcntl.flock({lock}, fcntl.LOCK_EX)
+for number in ({lock}, 0, 1):
+    os.close(number)
+os.read({ends}, 1)
+"""
+
+
+def test_what_the_command_closes_is_closed(environ: dict[str, str], tmp_path: Path) -> None:
+    """Whoever waits for the end of its output, or for the lock of a file, waits for it alone."""
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    other = os.open(tmp_path / "lock", os.O_RDWR)
+    ends, end = os.pipe()
+    process = subprocess.Popen(
+        below(*python(CLOSES.format(lock=lock, ends=ends))),
+        env=environ,
+        stdout=subprocess.PIPE,
+        pass_fds=[lock, ends],
+    )
+    os.close(lock)
+    try:
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], 30)
+        assert ready and process.stdout.read() == b"", "its output has ended"
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert process.poll() is None
+        os.write(end, b"g")
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        for number in (other, ends, end):
+            os.close(number)
