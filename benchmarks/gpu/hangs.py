@@ -158,7 +158,11 @@ def dump(pids: list[int], case: Case, folder: Path) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryFile() as out:
         process = start(words, env=env, out=out, error=out)
-        code = process.wait(_DUMP_S)
+        try:
+            code = process.wait(_DUMP_S)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise JobFailed(f"dump did not end within {_DUMP_S:.0f} s") from error
         out.seek(0)
         text = out.read().decode(errors="replace")
     if code or not found.exists():

@@ -128,7 +128,7 @@ def test_the_whole_command(tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"
     command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--smoke"]
     done = subprocess.run(
-        [*command, "--minutes", "9", "--out", str(out)],
+        [*command, "--minutes", "60", "--out", str(out)],
         cwd=ROOT,
         capture_output=True,
         text=True,
