@@ -40,6 +40,9 @@ def measure(unit: str, options: Options) -> Iterator[dict[str, Any]]:
         yield copy(options)
     else:
         yield product(unit.removeprefix("product "), options)
+        if options.on_gpu:
+            clock = queried("clocks.sm") or ["unknown"]
+            yield {"what": f"clocks.sm after {unit}", "value": clock[0]}
 
 
 def machine(options: Options) -> Iterator[dict[str, Any]]:
@@ -66,25 +69,26 @@ def machine(options: Options) -> Iterator[dict[str, Any]]:
 
 def settings() -> Iterator[dict[str, Any]]:
     """What nvidia-smi says of the GPU's clocks, power limit and ECC."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
+    values = queried(_FIELDS)
+    if not values:
         yield {"what": "name", "value": torch.cuda.get_device_name(0)}
-        yield {"what": "nvidia-smi", "value": "not found"}
+        yield {"what": "nvidia-smi", "value": "no answer"}
         return
-    done = subprocess.run(
-        [program, f"--query-gpu={_FIELDS}", "--format=csv,noheader", "--id=0"],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
-    if done.returncode:
-        yield {"what": "name", "value": torch.cuda.get_device_name(0)}
-        yield {"what": "nvidia-smi", "value": (done.stdout + done.stderr).strip()[-200:]}
-        return
-    values = [value.strip() for value in done.stdout.split(",")]
     for what, value in zip(_FIELDS.split(","), values, strict=False):
         yield {"what": what, "value": value}
+
+
+def queried(fields: str) -> list[str]:
+    """Fields of the first GPU by nvidia-smi; none where it does not answer."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    words = [program, f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [] if done.returncode else [value.strip() for value in done.stdout.split(",")]
 
 
 def copy(options: Options) -> dict[str, Any]:

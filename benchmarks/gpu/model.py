@@ -19,8 +19,8 @@ _WARM_UP = 3  # steps that are not counted: what is compiled, allocated and chos
 GLOBAL_BATCH = 16
 # name -> flags. `auto` on a GPU: Triton's kernels, and torch's fused AdamW.
 WAYS = {
-    "both": ["--kernels", "auto", "--compile", "inductor"],
     "triton": ["--kernels", "auto", "--compile", "off"],
+    "both": ["--kernels", "auto", "--compile", "inductor"],
     "torch": ["--kernels", "torch", "--compile", "off"],
     "compile": ["--kernels", "torch", "--compile", "inductor"],
 }
@@ -34,7 +34,7 @@ _SMALL_SHAPE = {"layers": 2, "hidden": 32, "heads": 2, "length": 16}
 
 
 def units(options: Options) -> list[str]:
-    """WAY recompute=on|off micro=4|8, what is most likely the fastest first."""
+    """WAY recompute=on|off micro=4|8, what the trainer does by itself first."""
     if options.smoke:
         return ["torch recompute=off micro=4", f"{PLAIN} micro=4"]
     made = []

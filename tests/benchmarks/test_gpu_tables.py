@@ -187,5 +187,17 @@ def test_losses_that_drift_or_are_no_numbers_are_wrong() -> None:
 
 def test_a_resume_is_compared_with_the_steps_that_it_repeats() -> None:
     reference = steps("a1", "b1", "c1", "d1")
-    assert parity.exact("resumed", steps("c1", "d1"), reference)["right"]
-    assert not parity.exact("resumed", steps("c1", "e1"), reference)["right"]
+    assert parity.exact("resumed", steps("c1", "d1"), reference, reference)["right"]
+    assert not parity.exact("resumed", steps("c1", "e1"), reference, reference)["right"]
+    other = steps("a1", "b1", "c1", "e1")
+    assert not parity.exact("again", other, reference, other)["right"]
+
+
+def test_where_no_run_repeats_itself_a_resume_is_held_to_that_difference() -> None:
+    reference, again = steps("a1", "b1"), steps("a1", "c1")
+    again[-1]["loss"] = 1.01
+    near, far = steps("d1"), steps("d1")
+    near[-1]["loss"], far[-1]["loss"] = 0.99, 1.05
+    row = parity.exact("resumed", near, reference, again)
+    assert row["right"] and row["why"] == "the same training twice differs too"
+    assert not parity.exact("resumed", far, reference, again)["right"]

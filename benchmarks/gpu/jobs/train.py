@@ -1,6 +1,6 @@
 """Trainings by the trainer's own session, one after the other in this process, each watched.
 
-train.py PLAN: PLAN is JSON: {"quick": ..., "profile": ..., "digests": ..., "runs": [[NAME,
+train.py PLAN: PLAN is JSON: {"quick": ..., "profile": ..., "exact": ..., "runs": [[NAME,
 FLAGS], ...]}. Standard output is a line of JSON a training; what the trainer prints goes to stderr.
 """
 
@@ -36,10 +36,11 @@ SLOWEST = 10
 class Watch(Callback):
     """What each step gave and took; the kernels of the last one where that is asked for."""
 
-    def __init__(self, device: torch.device, profile: bool, digests: bool) -> None:
-        self.device, self.profile, self.digests = device, profile, digests
+    def __init__(self, device: torch.device, profile: bool, exact: bool) -> None:
+        self.device, self.profile, self.exact = device, profile, exact
         self.steps: list[dict[str, Any]] = []
         self.slowest: list[dict[str, Any]] = []
+        self.profiled = False
         self._began = 0.0
         self._profiler: Any = None
 
@@ -47,10 +48,7 @@ class Watch(Callback):
         """Start the clock, and in the last step the profiler."""
         self._wait()
         if self.profile and trainer.state.iteration + 1 == trainer.config.train.iterations:
-            kind = torch.profiler.ProfilerActivity
-            used = [kind.CUDA] if self.device.type == "cuda" else [kind.CPU]
-            self._profiler = torch.profiler.profile(activities=used)
-            self._profiler.__enter__()
+            self._begin_profile()
         self._began = time.perf_counter()
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
@@ -63,14 +61,37 @@ class Watch(Callback):
             "scale": step.loss_scale,
             "skipped": bool(step.skipped),
         }
-        if self.digests:
+        if self.exact:
             noted["weights"] = digest(trainer.engine.module)
-        if self._profiler is not None:
-            self._profiler.__exit__(None, None, None)
-            self.slowest = slowest(self._profiler, self.device)
-            self._profiler = None
+        if self.profiled:
+            self._end_profile()
         else:
             self.steps.append(noted)
+
+    def _begin_profile(self) -> None:
+        self.profiled = True
+        kind = torch.profiler.ProfilerActivity
+        used = [kind.CUDA] if self.device.type == "cuda" else [kind.CPU]
+        try:
+            self._profiler = torch.profiler.profile(activities=used)
+            self._profiler.__enter__()
+        except Exception as error:
+            self._no_profile(error)
+
+    def _end_profile(self) -> None:
+        if self._profiler is None:
+            return
+        try:
+            self._profiler.__exit__(None, None, None)
+            self.slowest = slowest(self._profiler, self.device)
+        except Exception as error:
+            self._no_profile(error)
+
+    def _no_profile(self, error: Exception) -> None:
+        """The steps before it are what counts."""
+        self._profiler = None
+        why = f"no profile: {reason(error)}"
+        self.slowest = [{"name": why, "calls": 0, "ms": 0.0, "share": 0.0}]
 
     def _wait(self) -> None:
         if self.device.type == "cuda":
@@ -113,7 +134,7 @@ def train(name: str, config: Config, topology: Topology, plan: dict[str, Any], o
     device = topology.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    watch = Watch(device, bool(plan.get("profile")), bool(plan.get("digests")))
+    watch = Watch(device, bool(plan.get("profile")), bool(plan.get("exact")))
     session.train(config, topology, [watch])
     line = {
         "name": name,
@@ -143,6 +164,8 @@ def main() -> int:
     launch = discover()
     deepspeed = deepspeed_guards.prepare(has_gpu)
     launch.export(torch.cuda.device_count() if has_gpu else 0)
+    if plan.get("exact"):  # where torch has such a way; where not, it warns
+        torch.use_deterministic_algorithms(True, warn_only=True)
     topology = None
     for name, flags in plan["runs"]:
         try:
