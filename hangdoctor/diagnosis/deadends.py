@@ -8,6 +8,7 @@ are named as one set.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..model.layout import Layout
+from ..stacks.place_search import GRADIENTS
+from ..stacks.user_code import is_users
 from . import findings as f
 from . import stackgraph
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
@@ -26,6 +29,8 @@ from .view import RankView
 
 _SHOWN = 8  # ranks whose operation is evidence
 _NAMES_OF_ROOT = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+_NAMES_GROUP = re.compile(r"\bgroup\s*=\s*(?!None\b|[\w.]*\bWORLD\b)")
+_OF_MEGATRON = re.compile(r"(?:^|/)megatron/")
 Views = dict[int, RankView]
 
 
@@ -86,10 +91,21 @@ def _waits_for_one_past(case: Case, here: list[int], there: list[int], views: Vi
     Another member of that group has then gone past it: it left the call out, or the few made one
     too many.
     """
-    if len(there) >= len(here):
+    if len(there) >= len(here) or views[here[0]].place.op == GRADIENTS:
         return False
-    of_smaller = all(views[r].place.group not in ("", "world") for r in there)
+    of_smaller = all(_in_smaller_group(views[r]) for r in there)
     return of_smaller and all(is_ahead(case, views[here[0]], views[r], views) for r in there)
+
+
+def _in_smaller_group(view: RankView) -> bool:
+    """Whether its line names a group; a library passes one along where it means all ranks."""
+    place, caller = view.place, view.place.caller
+    if place.group in ("tp", "dp", "pp"):
+        return True
+    if place.group != "sub" or caller is None:
+        return False
+    names_one = is_users(caller) and _NAMES_GROUP.search(caller.code) is not None
+    return names_one or _OF_MEGATRON.search(caller.file) is not None
 
 
 def _full(case: Case, instance: Instance, views: Views) -> Finding:

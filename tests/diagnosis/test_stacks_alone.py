@@ -70,9 +70,9 @@ def test_a_loop_that_tries_again_is_busy_with_its_exception() -> None:
 BARRIER = [Frame("barrier", C10D, 3, group="world"), Frame("main", "/app/train.py", 8)]
 
 
-def in_group(op: str, line: int, group: str) -> list[Frame]:
+def in_group(op: str, line: int, group: str, code: str = "reduce(x, group=dp)") -> list[Frame]:
     """A call by a function that main calls at this line."""
-    step = Frame("reduce_gradients", "/app/train.py", 31)
+    step = Frame("reduce_gradients", "/app/train.py", 31, code)
     return [Frame(op, C10D, 9, group=group), step, Frame("main", "/app/train.py", line)]
 
 
@@ -86,8 +86,9 @@ def test_one_rank_behind_in_a_smaller_group_may_wait_for_one_that_is_past_it() -
     # Ahead of the others it has left the barrier out, and in a call of all ranks the others are missing.
     ahead = judged(*past, still(3, in_group("all_reduce", 9, "sub")))
     assert causes(ahead) == [("order", [3])]
-    of_all = judged(*past, still(3, in_group("all_reduce", 6, "world")))
-    assert causes(of_all) == [("order", [3])]
+    for group, code in (("world", ""), ("sub", "all_gather(x, group)"), ("sub", "f(group=WORLD)")):
+        of_all = judged(*past, still(3, in_group("all_gather", 6, group, code)))
+        assert causes(of_all) == [("order", [3])]
 
 
 def test_halves_in_different_operations_are_not_all_named() -> None:
