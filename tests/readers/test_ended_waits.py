@@ -64,6 +64,33 @@ def test_an_exception_that_a_guard_raises_in_the_wait_is_no_cause() -> None:
     assert named(of_column(boxes, ends)) == HUNG
 
 
+GUARD = "StepTimeout\nno step for 15 s\nlate\t/app/train.py\t4"
+
+
+def test_a_guard_in_every_rank_is_no_cause_of_any() -> None:
+    """The rank that the others wait for has one, too; they poll the handle of their operation."""
+    boxes = hung_at_21()
+    for contents in boxes:
+        last = contents.ops.operations[-1]
+        if contents.ops.rank != 3:
+            last.asynchronous, last.state, last.left_s = True, "done", 1043.0
+        contents.box.end_text, contents.box.ended_s = GUARD, 1040.0 + contents.ops.rank / 10
+    assert named(of_column(boxes, [ended(rank, 1, 1044.0) for rank in ALL])) == HUNG
+
+
+def test_an_exception_beside_an_operation_in_the_air_is_its_own() -> None:
+    """It raised it while it computed; another rank was only slower."""
+    boxes = hung_at_21()
+    last = boxes[0].ops.operations[-1]
+    last.asynchronous, last.state, last.left_s = True, "done", 1043.0
+    boxes[0].box.end_text, boxes[0].box.ended_s = "ValueError\nbad shard", 1040.0
+    for rank in (1, 2):
+        lost_peers(boxes[rank], 1043.1)
+    ends = [ended(0, 1, 1043.0), *(ended(rank, 1, 1043.2) for rank in (1, 2))]
+    found = of_column(boxes, [*ends, ended(3, -15, 1043.5)])
+    assert named(found) == ("failed", [("error", [0])])
+
+
 def test_an_error_of_the_device_in_the_wait_is_a_cause() -> None:
     boxes = hung_at_21()
     lost_peers(boxes[0], 1040.0)
