@@ -335,6 +335,31 @@ def test_an_exception_in_an_operation_after_the_first_end_is_not_its_own() -> No
     assert [c.ranks for c in found.causes] == [[0]]
 
 
+# ---------------------------------------------------------------------- one call too many
+
+
+def test_a_rank_that_goes_on_after_all_others_have_ended_made_one_call_too_many() -> None:
+    boxes = [column(rank, 20, 1020.0, 1020.01, ALL) for rank in ALL]
+    for contents in boxes:
+        contents.box.ended_s = 1021.0
+    boxes[2] = column(2, 21, 1021.1, 1021.2, ALL)
+    lost_peers(boxes[2], 1021.3)
+    ends = [ended(2, 1, 1021.4), *(ended(rank, 0, 1021.1 + rank / 10) for rank in (0, 1, 3))]
+    found = of_column(boxes, ends)
+    assert named(found) == ("failed", [("end_stall", [2])])
+    assert "went on to all_reduce #21 when ranks 0-1,3 had ended cleanly" in found.summary
+
+
+def test_of_two_ranks_neither_is_the_one_that_went_on() -> None:
+    boxes = [column(rank, 20 + rank, 1020.0, 1020.1, [0, 1]) for rank in (0, 1)]
+    for contents in boxes:
+        contents.ops.world_size = 2
+    boxes[0].box.ended_s = 1020.2
+    lost_peers(boxes[1], 1020.3)
+    found = of_column(boxes, [ended(0, 0, 1020.4), ended(1, 1, 1020.6)])
+    assert not any(c.kind == "end_stall" for c in found.causes)
+
+
 # ---------------------------------------------------------------------- from a node to the collector
 
 

@@ -35,7 +35,9 @@ from .first import First, failure, lost_node, quotes
 from .independent import others_of_their_own
 from .outside import from_outside
 from .scene import Scene, op_of, open_scene, ranks_named
+from .went_on import went_on
 
+_FAILED = CRASH | {"end_stall"}
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 
 
@@ -59,7 +61,7 @@ def run(case: Case, draft: Draft) -> None:
         return
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
-    draft.status = "failed" if found.finding.kind in CRASH else "hang"
+    draft.status = "failed" if found.finding.kind in _FAILED else "hang"
 
 
 def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -67,7 +69,7 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     if draft.findings:
         found = over.settle(case, draft, scene, found)
     else:
-        found = over.without_words(found)
+        found = over.without_words(found) or went_on(case, scene)
     if found is None or found.finding.kind not in CRASH:
         found = over.did_not_run(case, draft, scene) or found
     over.say_where(draft, scene)
@@ -192,11 +194,18 @@ def _without_waits(scene: Scene) -> LogRemaining:
     if ends:
         return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
     complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
-    if (scene.of(Finished) or complete) and not _troubled(scene.facts):
+    if (_finished(scene) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     if iteration >= 0:
         return LogRemaining(Undecided.GOES_ON, iteration=iteration)
     return LogRemaining(Undecided.NO_END)
+
+
+def _finished(scene: Scene) -> bool:
+    """Whether a line that only a clean end prints is there, or all ranks ended with exit code 0."""
+    clean = scene.of(Finished)
+    of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
+    return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
 
 
 def _of_victims(scene: Scene, victims: list[PythonError], ranks: tuple[int, ...]) -> LogRemaining:
