@@ -17,7 +17,6 @@ from ...model.log_facts import (
     Ended,
     Finished,
     GlooTimeout,
-    JobLogs,
     PeerClosed,
     Progress,
     PythonError,
@@ -27,6 +26,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue
 from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import by_torch, counters, over, two_sources
 from .beside import CRASH, weigh
@@ -46,9 +46,12 @@ def run(case: Case, draft: Draft) -> None:
     logs = case.capture.logs
     if logs is None:
         return
-    scene, found = _judged(logs)
+    scene = open_scene(logs, logs.attempts - 1)
+    found = decide(scene)
     if case.capture.over:
         found = _after_the_end(case, draft, scene, found)
+    if found is None and not (case.capture.over and draft.findings):
+        scene, found = _earlier(case, draft, scene)
     further = others_of_their_own(scene, found)
     draft.chain = chain(scene, [*([found] if found is not None else []), *further])
     for first in [*([found] if found is not None else []), *further]:
@@ -84,17 +87,17 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
     draft.status = "healthy" if well else draft.status or "unknown"
 
 
-def _judged(logs: JobLogs) -> tuple[Scene, First | None]:
-    """The last attempt; where that shows consequences only, the one before it, and so on."""
-    last = open_scene(logs, logs.attempts - 1)
-    found = decide(last)
-    if found is not None or why_none(last).reason in _SETTLED:
-        return last, found
-    for attempt in range(logs.attempts - 2, -1, -1):
-        scene = open_scene(logs, attempt)
-        earlier = decide(scene)
-        if earlier is not None:
-            return scene, earlier
+def _earlier(case: Case, draft: Draft, last: Scene) -> tuple[Scene, First | None]:
+    """Where the last attempt shows consequences only: the one before it, and so on."""
+    settled = why_none(last).reason in _SETTLED
+    if settled or (case.capture.over and from_outside(case, last) is not None):
+        return last, None
+    for attempt in range(last.logs.attempts - 2, -1, -1):
+        scene = open_scene(last.logs, attempt)
+        found = decide(scene)
+        if found is not None:
+            draft.notes.append(Note(Remark.EARLIER_ATTEMPT, number=attempt + 1))
+            return scene, found
     return last, None
 
 
