@@ -37,6 +37,7 @@ class Reason(Enum):
     NONE_WAITS = auto()
     ALL_WITHOUT_WORK = auto()
     ONE_RANK = auto()
+    TWO_SIDES = auto()
     ONE_SAMPLE = auto()
     NOTHING_STANDS_OUT = auto()
     OVER = auto()
@@ -133,7 +134,7 @@ def _by_ras(counted: ras_counts.Counted) -> Remaining:
 def _by_motion(case: Case) -> Remaining:
     groups = group_by_operation(case.waiting)
     if groups:
-        return _by_waits(case, groups[0])
+        return _by_waits(case, groups)
     without_work = driven.idle(case.alive)
     if without_work and len(without_work) == len(case.alive):
         return Remaining(Reason.ALL_WITHOUT_WORK, ranks_of(without_work))
@@ -147,10 +148,14 @@ def _by_motion(case: Case) -> Remaining:
     return Remaining(Reason.NOTHING_STANDS_OUT)
 
 
-def _by_waits(case: Case, waiting: list[RankView]) -> Remaining:
+def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
+    waiting = groups[0]
     ranks, op = ranks_of(waiting), op_of(waiting)
     if case.absent:
         return Remaining(Reason.SOME_NOT_CAPTURED, ranks, tuple(case.absent), op)
     if len(case.views) == 1:
         return Remaining(Reason.ONE_RANK, ranks, op=op)
+    others = [view for group in groups[1:] for view in group]
+    if others and len(waiting) + len(others) == case.world_size:
+        return Remaining(Reason.TWO_SIDES, ranks, ranks_of(others), op, number=len(groups) - 1)
     return Remaining(Reason.NOTHING_STANDS_OUT)

@@ -45,3 +45,15 @@ def test_a_worker_that_polls_its_queue_has_not_moved(tmp_path: Path) -> None:
     found = diagnose(pyspy_ranks.read_files([tmp_path / "dump-n1.txt"]))
     assert (found.status, found.causes) == ("unknown", [])
     assert "ranks 0-3 wait for work from the engine" in found.summary
+
+
+def test_the_log_of_a_server_that_dumped_itself_is_read(tmp_path: Path) -> None:
+    """SGLang's watchdog prints py-spy's output of all its schedulers."""
+    [head, *processes] = (DATA / "held-sglang-graph-capture.txt").read_text().split("Process ")
+    said = "[2026-11-01 10:00:00 TP1] Pyspy dump for PID {}:\nProcess "
+    log = head + "".join(said.format(p.partition(":")[0]) + p for p in processes)
+    (tmp_path / "server.log").write_text(
+        f"[2026-11-01 10:00:00 TP1] Scheduler watchdog timeout\n{log}"
+    )
+    found = diagnose(pyspy_ranks.read_files([tmp_path / "server.log"]))
+    assert [cause.ranks for cause in found.causes] == [[1]], found.summary

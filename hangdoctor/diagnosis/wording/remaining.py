@@ -81,6 +81,10 @@ def unknown(of: Remaining) -> str:
             "If requests hang, the engine or the server before it does: py-spy dump --pid of VLLM::EngineCore"
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
+        Reason.TWO_SIDES: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, {others} in {'other operations' if of.number > 1 else 'another operation'}, "
+            "and stacks do not show which of them made other calls. Black boxes (hangdoctor run) count the calls"
+        ),
         Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
         Reason.OVER: (
             "the job has ended, and no rank left an error, an exit code or a wait. "

@@ -65,6 +65,38 @@ def test_a_ring_that_no_history_explains_is_named_as_a_whole(ring: str) -> None:
     assert cause.where.op == make().rank(ranks[0]).calls[0].op
 
 
+def pipeline(stages: int, counts: list[int]) -> Job:
+    """Each stage receives, sends on, and then does so backwards, so many micro-batches."""
+    job = Job(stages)
+    for stage in range(stages):
+        rank = job.rank(stage)
+        for _ in range(counts[stage]):
+            if stage:
+                rank.recv(stage - 1)
+            if stage + 1 < stages:
+                rank.send(stage + 1, asynchronous=True)
+        rank.wait()
+        for _ in range(counts[stage]):
+            if stage + 1 < stages:
+                rank.recv(stage + 1)
+            if stage:
+                rank.send(stage - 1, asynchronous=True)
+        rank.wait()
+    return job
+
+
+def test_a_stage_that_receives_fewer_than_all_others_is_the_one() -> None:
+    cause = only_cause(diagnose_ops(pipeline(4, [4, 4, 4, 2]).run()))
+    assert (cause.kind, cause.ranks) == ("p2p_unmatched", [3])
+    assert "never posted the recv that matches send #" in cause.summary
+
+
+def test_of_two_stages_nothing_shows_which_counts_wrong() -> None:
+    """No other link is there to compare with."""
+    cause = only_cause(diagnose_ops(pipeline(2, [4, 2]).run()))
+    assert cause.ranks == [0, 1]
+
+
 # ----------------------------------------------------------------- votes
 
 
