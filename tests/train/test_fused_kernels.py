@@ -4,6 +4,8 @@ projection and cross entropy, bias gradients, AdamW over all tensors.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -67,21 +69,36 @@ def test_a_training_with_these_kernels_and_its_checkpoint_in_another_flavour(
         assert one["loss"] == pytest.approx(other["loss"], rel=0.01)
 
 
+@pytest.mark.skipif(INSIDE, reason="nothing is tuned there")
+def test_a_tuned_kernel_measures_a_few_candidates_once_a_row_shape() -> None:
+    from hangdoctor.train.kernels import bias_dropout_add, bias_gelu, rotary
+
+    for kernel in (bias_dropout_add._forward, bias_gelu._forward, rotary._turn):
+        assert len(kernel.configs) == 4
+        assert not {"n", "rows"} & set(kernel.keys)
+    assert rotary._turn.restore_value == ["out"]
+
+
 if INSIDE:
     from torch.nn import functional as F
 
+    from hangdoctor.train.config import load_config
     from hangdoctor.train.kernels import (
         adam,
         add_norm,
         bias_dropout_add,
         bias_gelu,
         column_sum,
+        cross_entropy,
         linear_cross_entropy,
         norm,
         rotary,
+        triton_support,
     )
-    from hangdoctor.train.kernels.registry import FLAVOURS
+    from hangdoctor.train.kernels.registry import FLAVOURS, choose
+    from hangdoctor.train.model.gpt import Loss, tied_output
     from hangdoctor.train.model.position import Rotary
+    from hangdoctor.train.model.whole import WholeModel, whole_context
     from hangdoctor.train.topology import TensorGroup
 
     ONE = TensorGroup()
@@ -292,6 +309,52 @@ if INSIDE:
         function(hidden, w, torch.randint(16, (10,)), ONE, chunk=4).sum().backward()
         assert made == [(4, 16), (4, 16), (2, 16)] * 2
 
+    @pytest.mark.parametrize("candidate", range(4))
+    def test_every_candidate_of_a_tuned_kernel_makes_the_same_bits(candidate, monkeypatch) -> None:
+        """A rank that measures another winner must not hold other weights."""
+        cos, sin = tables(3, 12)
+        x, bias, residual = torch.randn(3, 2, 5, 12), torch.randn(12), torch.randn(3, 2, 5, 12)
+
+        def made():
+            torch.manual_seed(1)
+            dropped = bias_dropout_add.fused(x, bias, residual, 0.3, True)
+            return rotary.fused(x, cos, sin), bias_gelu.fused(x, bias), dropped
+
+        first = made()
+        for kernel in (bias_dropout_add._forward, bias_gelu._forward):
+            monkeypatch.setattr(kernel, "sizes", triton_support.ELEMENTWISE[candidate][0])
+        monkeypatch.setattr(rotary._turn, "sizes", rotary.CANDIDATES[candidate][0])
+        assert all(torch.equal(one, other) for one, other in zip(first, made(), strict=True))
+
+    # Offsets beyond 2^31 elements: memory that is asked for and hardly touched.
+    FAR = 2**30
+
+    def test_cross_entropy_reads_rows_beyond_32_bits() -> None:
+        logits = torch.empty(3, FAR, dtype=torch.bfloat16)
+        logits[:, :9] = torch.randn(3, 9)
+        target = torch.tensor([1, 8, 4])
+        made = cross_entropy.fused(logits, target, ONE, 9)
+        close(made, plain_losses(logits[:, :9].double(), target, 9), torch.float32)
+
+    def test_rotary_turns_tokens_beyond_32_bits() -> None:
+        x = torch.empty(3 * FAR, dtype=torch.bfloat16).as_strided((3, 1, 1, 8), (FAR, 8, 8, 1))
+        x.copy_(torch.randn(3, 1, 1, 8))
+        cos, sin = tables(3, 8)
+        close(rotary.fused(x, cos, sin), rotary.reference(x, cos, sin), torch.bfloat16)
+
+    def test_column_sums_reach_beyond_32_bits() -> None:
+        x, bias = torch.empty(3, FAR, dtype=torch.bfloat16), torch.randn(64)
+        out, sums = torch.empty(3, FAR, dtype=torch.bfloat16), torch.empty(1, 64)
+        x[:, :64] = torch.randn(3, 64)
+        sizes = {"height": column_sum.ROWS, "width": column_sum.COLUMNS}
+        column_sum._sums[(1, 1)](x, sums, 3, FAR, **sizes)
+        close(sums[0], x[:, :64].double().sum(0), torch.float32)
+        bias_gelu._backward[(1, 1)](x, x, bias, out, sums, rows=3, columns=FAR, **sizes)
+        v = (x[:, :64].double() + bias.double()).requires_grad_()
+        F.gelu(v, approximate="tanh").backward(x[:, :64].double())
+        close(sums[0], v.grad.sum(0), torch.float32)
+        close(out[:, :64], v.grad, torch.bfloat16)
+
     def test_what_wants_no_gradient_gets_none() -> None:
         hidden, w = torch.randn(5, 8), torch.randn(16, 8, requires_grad=True)
         linear_cross_entropy.fused(hidden, w, torch.randint(16, (5,)), ONE).sum().backward()
@@ -372,3 +435,41 @@ if INSIDE:
         adam.fused([{"params": [weight]}], lr=1e-2).step()
         torch.optim.AdamW([other], lr=1e-2, weight_decay=0.0).step()
         torch.testing.assert_close(weight, other, rtol=1e-6, atol=1e-6)
+
+    MODELS = {
+        "gpt": "--model.position rope",
+        "llama": "--model.position rope --model.normalization rmsnorm --model.linear_bias false"
+        " --model.activation swiglu --model.tie_embeddings false",
+        "chunked": "--model.loss chunked --model.recompute true --model.position rope",
+        "documents": "--model.position rope --data.reset_position_ids true"
+        " --data.reset_attention_mask true",
+        "parallel": "--model.position rope --model.parallel_block true",
+        "dropped": "--model.hidden_dropout 0.0001 --model.attention core",
+    }
+
+    def trained_once(flags: str, flavour: str) -> list[torch.Tensor]:
+        """Loss and gradients of a small model's micro-batch."""
+        sizes = "--model.layers 1 --model.hidden_size 16 --model.heads 2 --model.seq_length 6"
+        config = load_config([*sizes.split(), *flags.split()])
+        cpu = torch.device("cpu")
+        context = whole_context(config, 20, 19, cpu)
+        context = dataclasses.replace(context, kernels=choose(flavour, cpu), vocab=(20, 24))
+        model = WholeModel(context).train()
+        tokens = torch.tensor([[3, 19, 5, 7, 19, 1], [2, 4, 6, 8, 10, 12]])
+        stream = tokens
+        for layer in model.stack[:-1]:
+            stream = layer(stream)
+        last = model.stack[-1]
+        output = tied_output(last, stream) if config.model.tie_embeddings else last(stream)
+        loss = Loss(context)(output, (tokens.roll(-1, 1), torch.ones(2, 6)))
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in model.parameters())]
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_the_model_takes_the_kernels(name) -> None:
+        made, expected = (
+            trained_once(MODELS[name], flavour) for flavour in ("triton", "reference")
+        )
+        limit = {"rtol": 2e-3, "atol": 2e-4} if name == "dropped" else {"rtol": 1e-4, "atol": 2e-6}
+        for one, other in zip(made, expected, strict=True):
+            torch.testing.assert_close(one, other, **limit)

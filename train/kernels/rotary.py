@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from .triton_support import next_power_of_two, tl, triton, warps
+from .triton_support import next_power_of_two, tl, triton, tuned
 
 Turned = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-_TILE = 2048  # pairs that a program turns at a time
+CANDIDATES = (({"rows": 16}, 4), ({"rows": 32}, 4), ({"rows": 32}, 8), ({"rows": 8}, 2))
 
 
 def reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -35,6 +35,7 @@ def reference_qkv(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Tu
     return reference(q, cos, sin), reference(k, cos, sin), v
 
 
+@tuned(CANDIDATES, key=["heads", "parts", "half"], in_place=["out"])
 @triton.jit
 def _turn(
     x,
@@ -88,8 +89,6 @@ def _turned(
     """x, out: [seq, batch, heads, parts, d], the last dimension without gaps."""
     s, b, heads, parts, d = x.shape
     half = d // 2
-    width = next_power_of_two(half)
-    rows = min(next_power_of_two(heads * parts), max(1, _TILE // width))
     _turn[(s * b,)](
         x,
         out,
@@ -110,9 +109,7 @@ def _turned(
         sign=sign,
         parts=parts,
         half=half,
-        rows=rows,
-        width=width,
-        num_warps=warps(rows * width),
+        width=next_power_of_two(half),
     )
 
 
