@@ -440,10 +440,8 @@ if INSIDE:
         "gpt": "--model.position rope",
         "llama": "--model.position rope --model.normalization rmsnorm --model.linear_bias false"
         " --model.activation swiglu --model.tie_embeddings false",
-        "chunked": "--model.loss chunked --model.recompute true --model.position rope",
-        "documents": "--model.position rope --data.reset_position_ids true"
-        " --data.reset_attention_mask true",
-        "parallel": "--model.position rope --model.parallel_block true",
+        "chunked": "--model.loss chunked --model.recompute true --model.position rope"
+        " --data.reset_position_ids true --data.reset_attention_mask true",
         "dropped": "--model.hidden_dropout 0.0001 --model.attention core",
     }
 
