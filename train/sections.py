@@ -239,6 +239,8 @@ class RunConfig:
         choices=("off", "inductor", "aot_eager"),
     )
     kernels: str = option(
-        "auto", "which kernels to use", choices=("auto", "reference", "triton", "apex")
+        "auto",
+        "which kernels to use",
+        choices=("auto", "reference", "torch", "triton", "apex"),
     )
     fault: str = option("", "KIND@RANK:ITERATION[:WHERE], several with commas; see train/faults")

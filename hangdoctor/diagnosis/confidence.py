@@ -121,6 +121,10 @@ class Ground(Enum):
     LOG_BARRIER = (0.92, "monitored_barrier names who did not come")
     LOG_KEY = (0.85, "the store's key that was not set is this rank's")
     LOG_STAYED = (0.80, "it alone did not end at SIGTERM, while others had waited for long")
+    LOG_NO_BEAT = (
+        0.85,
+        "its heartbeat stopped inside the operation, and those of the others went on",
+    )
     LOG_NEVER_STARTED = (0.85, "as many ranks left no black box as did not come to the rendezvous")
     LOG_JOINED = (0.90, "the store counts how many processes came")
     LOG_COUNTERS = (0.88, "in the group that timed out it has enqueued fewer operations")

@@ -1,5 +1,5 @@
-"""Operations of a job that is over, as they were when its first wait reached gloo's limit, or when
-the job was ended from outside.
+"""Operations of a job that is over, as they were when its first wait reached gloo's limit, when a
+rank gave up its wait, or when the job was ended from outside.
 
 Afterwards the record no longer shows the hang: the operation that reached its limit, or that a
 handler of SIGTERM left, has ended with an exception, and ranks of other groups that went on were
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs
+from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs, PythonError
 from ..model.operations import Operation, RankOps
 from .blackbox import Contents
 
@@ -36,8 +36,11 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
 
 
 def _ends_a_wait(fact: AnyFact) -> bool:
-    by_handler = isinstance(fact, Ended) and fact.code in _BY_HANDLER
-    return by_handler or isinstance(fact, GlooTimeout)
+    if isinstance(fact, Ended):
+        return fact.code in _BY_HANDLER or fact.waited_s > 0
+    if isinstance(fact, PythonError):
+        return fact.waited_s > 0
+    return isinstance(fact, GlooTimeout)
 
 
 def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:

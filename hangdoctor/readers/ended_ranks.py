@@ -41,6 +41,7 @@ from .end_order import (
     own_interrupt,
     own_termination,
 )
+from .ended_waits import mark_independent, mark_waits, silent_ranks
 from .job_logs.rules import fact_of, rules
 from .job_logs.tracebacks import own_frame
 
@@ -89,6 +90,8 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         logs.world_size = max(logs.world_size, end.world_size)
         for fact in _facts(end, by_process.get((end.node, end.pid)), said):
             _add(logs, f"{end.node}: exit codes", fact)
+    for silent in silent_ranks(boxes, logs.facts):
+        _add(logs, _box_name(boxes, silent.rank), silent)
     if not logs.facts:
         return None
     own_interrupt(logs.facts)
@@ -103,6 +106,8 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         at = left_at(end, by_process.get((end.node, end.pid)))
         _by(fact, end.rank, end.node, end.pid, at=at)
         _add(logs, f"{end.node}: exit codes", fact)
+    mark_waits(logs.facts, boxes)
+    mark_independent(logs.facts, boxes)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
@@ -112,6 +117,10 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     countable = boxes and logs.world_size <= MAX_RANKS
     logs.unseen = sorted(set(range(logs.world_size)) - known) if countable else []
     return logs
+
+
+def _box_name(boxes: Iterable[Contents], rank: int) -> str:
+    return next(Path(c.box.path).name for c in boxes if c.ops.rank == rank)
 
 
 def _texts_of_rules(facts: Iterable[AnyFact]) -> dict[str, RuleText]:

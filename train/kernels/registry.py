@@ -149,6 +149,8 @@ def choose(wanted: str, device: torch.device) -> Kernels:
     """
     if wanted == "reference":
         return _build(("reference",), "--kernels reference")
+    if wanted == "torch":
+        return _build(("torch",), "--kernels torch: what torch itself fuses")
     no_triton = triton_support.unavailable(device)
     if wanted == "triton":
         if no_triton:

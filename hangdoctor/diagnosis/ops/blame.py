@@ -8,6 +8,7 @@ from itertools import islice
 from .group_members import Role
 from .history import Divergence, History, comparable, compare
 from .keys import P2P_NAMES
+from .other_group import on_other_group
 from .rhythm import break_of, leaves_own_rhythm
 from .roles import in_step_first, kin, references
 from .scene import Scene
@@ -154,8 +155,11 @@ class _Court:
 
     def closer_look(self, d: Divergence) -> Divergence:
         """The same divergence with the lines of the calls compared too, which may place it
-        earlier.
+        earlier, or show more of it.
         """
+        elsewhere = on_other_group(self.scene, d.rank) if d.before_records else None
+        if elsewhere is not None:
+            return elsewhere
         finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
         if finer is None or finer.before_records or finer.position >= d.position:
             return d

@@ -76,6 +76,10 @@ def unknown(of: Remaining) -> str:
             f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
             "Capture again with a larger --settle, or when the job stalls"
         ),
+        Reason.ALL_WITHOUT_WORK: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')} for work from the engine, and for no other rank. "
+            "If requests hang, the engine or the server before it does: py-spy dump --pid of VLLM::EngineCore"
+        ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
         Reason.OVER: (
