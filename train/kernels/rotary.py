@@ -141,8 +141,8 @@ class _RotaryQkv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Turned:
-        is_given = qkv.is_leaf and qkv.requires_grad
-        keeps = is_given or torch.compiler.is_compiling() or qkv.stride(-1) != 1
+        keeps = torch.compiler.is_compiling() or qkv.stride(-1) != 1
+        keeps = keeps or (qkv.is_leaf and qkv.requires_grad)
         cos, sin = cos.contiguous(), sin.contiguous()
         out = qkv.detach().clone(memory_format=torch.contiguous_format) if keeps else qkv.detach()
         _turned(out[:, :, :, :2], out[:, :, :, :2], cos, sin, 1.0)
