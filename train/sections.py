@@ -240,7 +240,7 @@ class RunConfig:
     )
     kernels: str = option(
         "auto",
-        "which kernels to use",
+        "fused kernels; auto: Triton on a GPU, torch's own elsewhere",
         choices=("auto", "reference", "torch", "triton", "apex"),
     )
     fault: str = option("", "KIND@RANK:ITERATION[:WHERE], several with commas; see train/faults")
