@@ -210,6 +210,14 @@ class LogConfig:
     metrics: str = option(
         "", "file of JSON lines, one an iteration, with every number unrounded; empty writes none"
     )
+    digests: str = option(
+        "",
+        "folder for a line on every tensor of every rank (hash, norm, largest) before and after each "
+        "iteration: train.digests compares them; empty writes none",
+    )
+    digest_iterations: str = option(
+        "", "of these iterations alone, such as '805,806'; empty: of all", "iterations"
+    )
     num_zeros: bool = option(False, "how many gradients are zero, in log, metrics and tensorboard")
     params_norm: bool = option(False, "norm of all weights, in log, metrics and tensorboard")
     memory: bool = option(
@@ -240,7 +248,7 @@ class RunConfig:
     )
     kernels: str = option(
         "auto",
-        "which kernels to use",
+        "fused kernels; auto: Triton on a GPU, torch's own elsewhere",
         choices=("auto", "reference", "torch", "triton", "apex"),
     )
     fault: str = option("", "KIND@RANK:ITERATION[:WHERE], several with commas; see train/faults")

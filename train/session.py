@@ -13,6 +13,7 @@ from hangdoctor.model.layout import Layout
 
 from . import deepspeed_guards, faults, flops, marks
 from .callbacks.checkpoint import Checkpoint
+from .callbacks.digests import Digests
 from .callbacks.evaluate import Evaluate
 from .callbacks.log import Log
 from .callbacks.metrics import Metrics
@@ -205,6 +206,8 @@ def build_callbacks(
 ) -> list[Callback]:
     """The callbacks of this rank, in the order in which they run."""
     callbacks: list[Callback] = [Sizes(topology.device), Log(topology.rank, context.vocab[1])]
+    if config.log.digests:
+        callbacks.append(Digests(topology, context.random))
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))
     record: Callable[[Trainer, str, float], None] | None = None

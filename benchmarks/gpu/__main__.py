@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import signal
 import sys
 import time
@@ -111,6 +112,7 @@ def main(argv: list[str] | None = None) -> int:
         print(markdown(read(words.render)))
         return 0
     options = Options(words.device, words.smoke)
+    os.environ.update(options.environment())  # before a section is imported
     earlier = read(words.out) if words.add and words.out.exists() else {}
     skip = {section.name: measured(earlier, section.name) for section in SECTIONS}
     made = {

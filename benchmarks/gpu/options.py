@@ -19,12 +19,13 @@ class Options:
         return self.device == "cuda"
 
     def environment(self) -> dict[str, str]:
-        """Variables of every process that is started: without a GPU none is seen, and threads do
-        not fight for the processor.
+        """Variables of every process: without a GPU none is seen, and threads do not fight for the
+        processor; a smoke run takes Triton's kernels through its interpreter.
         """
         if self.on_gpu:
             return {}
-        return {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        made = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        return {**made, "TRITON_INTERPRET": "1"} if self.smoke else made
 
     def encode(self) -> str:
         """As one word of a command line."""

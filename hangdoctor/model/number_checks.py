@@ -13,6 +13,7 @@ from .layout import Layout
 from .log_facts import (
     BarrierMissed,
     Ended,
+    Finished,
     GlooTimeout,
     JobLogs,
     Mismatch,
@@ -28,6 +29,7 @@ from .ras_report import RasReport
 _OF_ENDS = (
     BarrierMissed,
     Ended,
+    Finished,
     GlooTimeout,
     Mismatch,
     NoBeat,

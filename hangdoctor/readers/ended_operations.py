@@ -15,6 +15,7 @@ from msgspec import structs
 from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs, PythonError
 from ..model.operations import Operation, RankOps
 from .blackbox import Contents
+from .ended_waits import is_in_the_air
 
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
@@ -48,6 +49,9 @@ def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
     at the first limit, and lost its peers in: `at` is 0 where it reached none itself.
     """
     every = list(ops.operations)
+    if every and at and is_in_the_air(every[-1], first):
+        polled = structs.replace(every[-1], state="entered", left_s=0.0, waited=True)
+        return [*every[:-1], polled]
     if not every or not every[-1].failed:
         return None
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S

@@ -17,6 +17,7 @@ from .blackbox import Contents
 
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _ABORTS = (-signal.SIGABRT, -signal.SIGINT, 128 + signal.SIGABRT)
+_SHARED_S = 3.0  # between the guards of two ranks
 _SILENT_S = 5.0  # without a heartbeat, which comes once a second
 _FRESH = 3.0  # times as long as the heartbeats of the ranks that ran
 # What a rank may raise because another one has gone, without an operation: it waited for its file.
@@ -31,7 +32,8 @@ def mark_waits(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
     for fact in facts:
         if not isinstance(fact, Ended | PythonError) or fact.rank not in by_rank:
             continue
-        waited = _waited_s(by_rank[fact.rank], fact.at)
+        in_the_air = _is_shared(fact, facts)
+        waited = _waited_s(by_rank[fact.rank], fact.at, in_the_air)
         if _may_follow(fact) and is_long(waited, usual):
             fact.waited_s = waited
 
@@ -45,9 +47,22 @@ def _may_follow(fact: Ended | PythonError) -> bool:
     return fact.rule == "terminated" or (fact.role == "cause" and not fact.rule)
 
 
-def _waited_s(ops: RankOps, at: float) -> float:
-    """How long it had been in an operation at `at`: one that has not ended, or was left then."""
-    entered = [o.entered_s for o in ops.operations if _held(o, at) and o.entered_s > 0]
+def _is_shared(fact: Ended | PythonError, facts: Sequence[AnyFact]) -> bool:
+    """Whether another rank raised the same error at about the same time, as guards do: then one
+    that polled a handle waited, too.
+    """
+    if not isinstance(fact, PythonError) or not fact.error:
+        return False
+    errors = [f for f in facts if isinstance(f, PythonError) and f.rank != fact.rank]
+    return any(f.error == fact.error and abs(f.at - fact.at) < _SHARED_S for f in errors)
+
+
+def _waited_s(ops: RankOps, at: float, in_the_air: bool) -> float:
+    """How long it had been in an operation at `at`: one that has not ended, or was left then; or
+    that was in the air.
+    """
+    held = [o for o in ops.operations if _held(o, at) or (in_the_air and is_in_the_air(o, at))]
+    entered = [o.entered_s for o in held if o.entered_s > 0]
     return at - min(entered) if entered else 0.0
 
 
@@ -57,6 +72,12 @@ def _held(operation: Operation, at: float) -> bool:
     if operation.state != "done":
         return operation.entered_s < at
     return operation.failed and abs(operation.left_s - at) <= _SOON_S
+
+
+def is_in_the_air(operation: Operation, at: float) -> bool:
+    """Whether a handle of it was kept at `at`; sends are given back whenever the program likes."""
+    begun = operation.asynchronous and operation.op != "send" and operation.entered_s < at
+    return begun and (operation.state != "done" or operation.left_s > at)
 
 
 # ---------------------------------------------------------------------- heartbeats

@@ -26,6 +26,7 @@ from benchmarks.gpu.options import Options  # noqa: E402
 from benchmarks.gpu.results import read  # noqa: E402
 from benchmarks.gpu.worker import NotHere  # noqa: E402
 from hangdoctor.train.config import load_config  # noqa: E402
+from hangdoctor.train.kernels import triton_support  # noqa: E402
 from hangdoctor.train.kernels.registry import FLAVOURS, choose  # noqa: E402
 from hangdoctor.train.validate import Machine, check  # noqa: E402
 
@@ -144,6 +145,10 @@ def test_the_whole_command(tmp_path: Path) -> None:
     assert not [row for row in rows if row.get("right") is False]
     assert not [row for row in rows if "error" in row and not row["error"] <= row["limit"]]
     assert {row["kernel"] for row in rows if "kernel" in row} == {*kernel_inputs.INPUTS, "adam"}
+    by_triton = {row["kernel"] for row in rows if row.get("flavour") == "triton"}
+    has_triton = {kernel for kernel, table in FLAVOURS.items() if "triton" in table}
+    if not triton_support.AVAILABLE:
+        assert by_triton == has_triton | {"attention"}
     ways = {row["way"]: row for row in rows if "way" in row}
     assert ways["torch"]["slowest"] and ways["plain_gpt"]["tokens_per_s"] > 0
     assert "### Right and exact" in done.stdout

@@ -64,6 +64,33 @@ def test_an_exception_that_a_guard_raises_in_the_wait_is_no_cause() -> None:
     assert named(of_column(boxes, ends)) == HUNG
 
 
+GUARD = "StepTimeout\nno step for 15 s\nlate\t/app/train.py\t4"
+
+
+def test_a_guard_in_every_rank_is_no_cause_of_any() -> None:
+    """The rank that the others wait for has one, too; they poll the handle of their operation."""
+    boxes = hung_at_21()
+    for contents in boxes:
+        last = contents.ops.operations[-1]
+        if contents.ops.rank != 3:
+            last.asynchronous, last.state, last.left_s = True, "done", 1043.0
+        contents.box.end_text, contents.box.ended_s = GUARD, 1040.0 + contents.ops.rank / 10
+    assert named(of_column(boxes, [ended(rank, 1, 1044.0) for rank in ALL])) == HUNG
+
+
+def test_an_exception_beside_an_operation_in_the_air_is_its_own() -> None:
+    """It raised it while it computed; another rank was only slower."""
+    boxes = hung_at_21()
+    last = boxes[0].ops.operations[-1]
+    last.asynchronous, last.state, last.left_s = True, "done", 1043.0
+    boxes[0].box.end_text, boxes[0].box.ended_s = "ValueError\nbad shard", 1040.0
+    for rank in (1, 2):
+        lost_peers(boxes[rank], 1043.1)
+    ends = [ended(0, 1, 1043.0), *(ended(rank, 1, 1043.2) for rank in (1, 2))]
+    found = of_column(boxes, [*ends, ended(3, -15, 1043.5)])
+    assert named(found) == ("failed", [("error", [0])])
+
+
 def test_an_error_of_the_device_in_the_wait_is_a_cause() -> None:
     boxes = hung_at_21()
     lost_peers(boxes[0], 1040.0)
@@ -306,6 +333,31 @@ def test_an_exception_in_an_operation_after_the_first_end_is_not_its_own() -> No
     boxes[2].box.end_text, boxes[2].box.ended_s = "CommError\nstep failed", 1025.0
     found = of_column(boxes, [ended(0, 1, 1020.3), ended(2, 1, 1026.0)])
     assert [c.ranks for c in found.causes] == [[0]]
+
+
+# ---------------------------------------------------------------------- one call too many
+
+
+def test_a_rank_that_goes_on_after_all_others_have_ended_made_one_call_too_many() -> None:
+    boxes = [column(rank, 20, 1020.0, 1020.01, ALL) for rank in ALL]
+    for contents in boxes:
+        contents.box.ended_s = 1021.0
+    boxes[2] = column(2, 21, 1021.1, 1021.2, ALL)
+    lost_peers(boxes[2], 1021.3)
+    ends = [ended(2, 1, 1021.4), *(ended(rank, 0, 1021.1 + rank / 10) for rank in (0, 1, 3))]
+    found = of_column(boxes, ends)
+    assert named(found) == ("failed", [("end_stall", [2])])
+    assert "went on to all_reduce #21 when ranks 0-1,3 had ended cleanly" in found.summary
+
+
+def test_of_two_ranks_neither_is_the_one_that_went_on() -> None:
+    boxes = [column(rank, 20 + rank, 1020.0, 1020.1, [0, 1]) for rank in (0, 1)]
+    for contents in boxes:
+        contents.ops.world_size = 2
+    boxes[0].box.ended_s = 1020.2
+    lost_peers(boxes[1], 1020.3)
+    found = of_column(boxes, [ended(0, 0, 1020.4), ended(1, 1, 1020.6)])
+    assert not any(c.kind == "end_stall" for c in found.causes)
 
 
 # ---------------------------------------------------------------------- from a node to the collector

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
-# The interpreter is chosen when a kernel is defined: this file runs itself again with the variable
-# set.
-INSIDE = os.environ.get("TRITON_INTERPRET") == "1"
+from tests.support.kernels import INSIDE, run_in_the_interpreter  # noqa: E402
 
 
 @pytest.mark.skipif(INSIDE, reason="is the outer run")
+@pytest.mark.timeout(600)
 def test_kernels_in_the_interpreter() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
+    run_in_the_interpreter(__file__)
 
 
 if INSIDE:

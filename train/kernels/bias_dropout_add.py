@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from .column_sum import COLUMNS, ROWS, column_sum, partials, tiles
-from .triton_support import BLOCK, grid, places, tl, triton
+from .triton_support import ELEMENTWISE, per_block, places, tl, triton, tuned
 
 
 def reference(
@@ -22,6 +22,7 @@ def reference(
 torch_fused = reference
 
 
+@tuned(ELEMENTWISE, key=["h"])
 @triton.jit
 def _forward(x, bias, residual, out, n, h, p, seed, drops: tl.constexpr, block: tl.constexpr):
     at = places(block)
@@ -66,7 +67,7 @@ class _BiasDropoutAdd(torch.autograd.Function):
         # kernel too. It stays on the device: to read it would wait for everything that the GPU
         # still has to do, twice a layer.
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if p > 0 else x
-        _forward[grid(x.numel())](
+        _forward[per_block(x.numel())](
             x,
             bias,
             residual,
@@ -76,7 +77,6 @@ class _BiasDropoutAdd(torch.autograd.Function):
             p=p,
             seed=seed,
             drops=p > 0,
-            block=BLOCK,
         )
         ctx.p, ctx.seed, ctx.bias = p, seed if p > 0 else None, (bias.numel(), bias.dtype)
         return out

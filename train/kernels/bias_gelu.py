@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from .column_sum import COLUMNS, ROWS, partials, tiles
-from .triton_support import BLOCK, grid, places, tl, triton
+from .triton_support import ELEMENTWISE, per_block, places, tl, triton, tuned
 
 SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 
@@ -36,6 +36,7 @@ def _tanh(u):
     return tl.where(u < 0, -t, t)
 
 
+@tuned(ELEMENTWISE, key=["h"])
 @triton.jit
 def _forward(x, bias, out, n, h, block: tl.constexpr):
     at = places(block)
@@ -74,7 +75,7 @@ class _BiasGelu(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
         out = torch.empty_like(x)
-        _forward[grid(x.numel())](x, bias, out, x.numel(), bias.numel(), block=BLOCK)
+        _forward[per_block(x.numel())](x, bias, out, x.numel(), bias.numel())
         ctx.save_for_backward(x, bias)
         return out
 

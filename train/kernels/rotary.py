@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from .triton_support import next_power_of_two, tl, triton, warps
+from .triton_support import next_power_of_two, tl, triton, tuned
 
 Turned = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-_TILE = 2048  # pairs that a program turns at a time
+CANDIDATES = (({"rows": 16}, 4), ({"rows": 32}, 4), ({"rows": 32}, 8), ({"rows": 8}, 2))
 
 
 def reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -35,6 +35,7 @@ def reference_qkv(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Tu
     return reference(q, cos, sin), reference(k, cos, sin), v
 
 
+@tuned(CANDIDATES, key=["heads", "parts", "half"], in_place=["out"])
 @triton.jit
 def _turn(
     x,
@@ -88,8 +89,6 @@ def _turned(
     """x, out: [seq, batch, heads, parts, d], the last dimension without gaps."""
     s, b, heads, parts, d = x.shape
     half = d // 2
-    width = next_power_of_two(half)
-    rows = min(next_power_of_two(heads * parts), max(1, _TILE // width))
     _turn[(s * b,)](
         x,
         out,
@@ -110,9 +109,7 @@ def _turned(
         sign=sign,
         parts=parts,
         half=half,
-        rows=rows,
-        width=width,
-        num_warps=warps(rows * width),
+        width=next_power_of_two(half),
     )
 
 
@@ -144,8 +141,8 @@ class _RotaryQkv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Turned:
-        is_given = qkv.is_leaf and qkv.requires_grad
-        keeps = is_given or torch.compiler.is_compiling() or qkv.stride(-1) != 1
+        keeps = torch.compiler.is_compiling() or qkv.stride(-1) != 1
+        keeps = keeps or (qkv.is_leaf and qkv.requires_grad)
         cos, sin = cos.contiguous(), sin.contiguous()
         out = qkv.detach().clone(memory_format=torch.contiguous_format) if keeps else qkv.detach()
         _turned(out[:, :, :, :2], out[:, :, :, :2], cos, sin, 1.0)

@@ -166,6 +166,8 @@ def main() -> int:
     launch.export(torch.cuda.device_count() if has_gpu else 0)
     if plan.get("exact"):  # where torch has such a way; where not, it warns
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # It would write gigabytes of buffers that DeepSpeed reserves and does not use.
+        torch.utils.deterministic.fill_uninitialized_memory = False
     topology = None
     for name, flags in plan["runs"]:
         try:

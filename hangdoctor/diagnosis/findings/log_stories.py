@@ -90,6 +90,13 @@ class StoppedRunning(Struct, frozen=True):
     op: Op | None = None
 
 
+class WentOn(Struct, frozen=True):
+    """It entered an operation when all other ranks had ended cleanly."""
+
+    op: Op
+    ended: tuple[int, ...]
+
+
 class TooManyJoined(Struct, frozen=True):
     """More processes came to the rendezvous than the job has: some are of an earlier start."""
 
@@ -153,6 +160,7 @@ LogStory = (
     | TooFewJoined
     | DidNotEnd
     | StoppedRunning
+    | WentOn
     | TooManyJoined
     | StoreHostGone
     | NamedByTorch

@@ -17,7 +17,6 @@ from ...model.log_facts import (
     Ended,
     Finished,
     GlooTimeout,
-    JobLogs,
     PeerClosed,
     Progress,
     PythonError,
@@ -27,6 +26,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue
 from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import by_torch, counters, over, two_sources
 from .beside import CRASH, weigh
@@ -35,7 +35,9 @@ from .first import First, failure, lost_node, quotes
 from .independent import others_of_their_own
 from .outside import from_outside
 from .scene import Scene, op_of, open_scene, ranks_named
+from .went_on import went_on
 
+_FAILED = CRASH | {"end_stall"}
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 
 
@@ -44,9 +46,12 @@ def run(case: Case, draft: Draft) -> None:
     logs = case.capture.logs
     if logs is None:
         return
-    scene, found = _judged(logs)
+    scene = open_scene(logs, logs.attempts - 1)
+    found = decide(scene)
     if case.capture.over:
         found = _after_the_end(case, draft, scene, found)
+    if found is None and not (case.capture.over and draft.findings):
+        scene, found = _earlier(case, draft, scene)
     further = others_of_their_own(scene, found)
     draft.chain = chain(scene, [*([found] if found is not None else []), *further])
     for first in [*([found] if found is not None else []), *further]:
@@ -59,7 +64,7 @@ def run(case: Case, draft: Draft) -> None:
         return
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
-    draft.status = "failed" if found.finding.kind in CRASH else "hang"
+    draft.status = "failed" if found.finding.kind in _FAILED else "hang"
 
 
 def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -67,7 +72,7 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     if draft.findings:
         found = over.settle(case, draft, scene, found)
     else:
-        found = over.without_words(found)
+        found = over.without_words(found) or went_on(case, scene)
     if found is None or found.finding.kind not in CRASH:
         found = over.did_not_run(case, draft, scene) or found
     over.say_where(draft, scene)
@@ -82,17 +87,17 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
     draft.status = "healthy" if well else draft.status or "unknown"
 
 
-def _judged(logs: JobLogs) -> tuple[Scene, First | None]:
-    """The last attempt; where that shows consequences only, the one before it, and so on."""
-    last = open_scene(logs, logs.attempts - 1)
-    found = decide(last)
-    if found is not None or why_none(last).reason in _SETTLED:
-        return last, found
-    for attempt in range(logs.attempts - 2, -1, -1):
-        scene = open_scene(logs, attempt)
-        earlier = decide(scene)
-        if earlier is not None:
-            return scene, earlier
+def _earlier(case: Case, draft: Draft, last: Scene) -> tuple[Scene, First | None]:
+    """Where the last attempt shows consequences only: the one before it, and so on."""
+    settled = why_none(last).reason in _SETTLED
+    if settled or (case.capture.over and from_outside(case, last) is not None):
+        return last, None
+    for attempt in range(last.logs.attempts - 2, -1, -1):
+        scene = open_scene(last.logs, attempt)
+        found = decide(scene)
+        if found is not None:
+            draft.notes.append(Note(Remark.EARLIER_ATTEMPT, number=attempt + 1))
+            return scene, found
     return last, None
 
 
@@ -192,11 +197,18 @@ def _without_waits(scene: Scene) -> LogRemaining:
     if ends:
         return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
     complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
-    if (scene.of(Finished) or complete) and not _troubled(scene.facts):
+    if (_finished(scene) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     if iteration >= 0:
         return LogRemaining(Undecided.GOES_ON, iteration=iteration)
     return LogRemaining(Undecided.NO_END)
+
+
+def _finished(scene: Scene) -> bool:
+    """Whether a line that only a clean end prints is there, or all ranks ended with exit code 0."""
+    clean = scene.of(Finished)
+    of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
+    return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
 
 
 def _of_victims(scene: Scene, victims: list[PythonError], ranks: tuple[int, ...]) -> LogRemaining:

@@ -35,7 +35,7 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         draft.findings = disagreed
         draft.status = "failed"
         return None
-    if found is not None and gave_up(found) and not _named_beside(draft, found):
+    if found is not None and draft.findings and gave_up(found, _blamed(draft)):
         return None
     crashed = found is not None and found.named and found.finding.kind in _CRASH
     if crashed or not _waited_long(case, scene):
@@ -45,27 +45,27 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
     return found
 
 
-def gave_up(found: First) -> bool:
-    """Whether all that it names ended after a long wait, by what a guard does. Beside the job's log
-    there are several facts of one end.
+def gave_up(found: First, blamed: set[int]) -> bool:
+    """Whether all that it names ended after a long wait, by what a guard does, but for the ranks
+    that are blamed for the wait: their own guard may end those. Beside the job's log there are
+    several facts of one end.
     """
     ends = [f for f in found.facts if isinstance(f, Ended | PythonError)]
     waited = {f.rank for f in ends if f.waited_s > 0}
-    return bool(ends) and all(f.rank in waited for f in ends)
+    others = {f.rank for f in ends} - blamed
+    return bool(others) and others <= waited
 
 
 def without_words(found: First | None) -> First | None:
     """None where all that is known of a rank is that it ended after a long wait."""
-    if found is None or not gave_up(found):
+    if found is None or not gave_up(found, set()):
         return found
     return found if any(isinstance(f, PythonError) for f in found.facts) else None
 
 
-def _named_beside(draft: Draft, found: First) -> bool:
-    """Whether the operations, too, end at one of those ranks."""
-    own = set(found.finding.ranks)
-    blamed = [f.ranks for f in draft.findings if f.kind != "in_communication"]
-    return any(own & set(ranks) for ranks in blamed)
+def _blamed(draft: Draft) -> set[int]:
+    """Ranks at which the waits end."""
+    return {r for f in draft.findings if f.kind != "in_communication" for r in f.ranks}
 
 
 def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:

@@ -1,9 +1,9 @@
-"""Ranks of a finished job that did not run any more, in words."""
+"""Ranks of a finished job that did not run any more, or ran for too long, in words."""
 
 from __future__ import annotations
 
 from ..findings import Finding
-from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
+from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning, WentOn
 from . import clues, stories, terms
 from .advice import by_story
 from .differences import subject
@@ -24,6 +24,12 @@ def _(story: StoppedRunning, finding: Finding) -> str:
     return f"{subject(finding)} stopped running{inside} (SIGSTOP, a debugger): the last heartbeat came {before}"
 
 
+@stories.tell.register
+def _(story: WentOn, finding: Finding) -> str:
+    others = f"{terms.ranks(story.ended)} had ended cleanly"
+    return f"{subject(finding)} went on to {terms.op(story.op)} when {others}"
+
+
 @clues.say.register
 def _(fact: HeartbeatStopped) -> str:
     return (
@@ -42,3 +48,9 @@ def _(story: DidNotEnd, finding: Finding) -> str:
 def _(story: StoppedRunning, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
     return f"Which signal, debugger or batch system stopped it? On {where}: dmesg -T; the scheduler's log for suspended jobs."
+
+
+@by_story.register
+def _(story: WentOn, finding: Finding) -> str:
+    has = choose(finding.ranks, "this rank makes", "these ranks make")
+    return f"See why {has} more calls than the others: a longer data set, an uneven last batch, another number of steps."
