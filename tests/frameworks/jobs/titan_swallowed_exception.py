@@ -4,7 +4,6 @@
 # culprit: 3
 # kinds: order, not_entered, mismatch
 # frame: train_step
-# undecided: run
 
 from dataclasses import dataclass
 
