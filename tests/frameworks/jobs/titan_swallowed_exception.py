@@ -4,6 +4,7 @@
 # culprit: 3
 # kinds: order, not_entered, mismatch
 # frame: train_step
+# undecided: run
 
 from dataclasses import dataclass
 
