@@ -44,7 +44,8 @@ SILENT = 0.1  # share of ranks without evidence, where it says so
 
 class Truth(Struct):
     """truth.json. `ranks` are the culprits, `alternatives` other sets that are as right by this
-    evidence, `wider` ranks that it cannot clear; see `score.Expected`.
+    evidence, `wider` ranks that it cannot clear, `between` those of which any set that holds the
+    culprits is right; see `score.Expected`.
     """
 
     evidence: str
@@ -58,6 +59,9 @@ class Truth(Struct):
     alternatives: list[list[int]] = []
     wider: list[int] = []
     innocent_if_slow: list[int] = []
+    undecidable: bool = False
+    between: list[int] = []
+    nothing_shown: bool = False
     seed: int = 0
     place: str = ""
     schema: str = SCHEMA
@@ -72,6 +76,9 @@ class Truth(Struct):
             wider=self.wider,
             innocent_if_slow=self.innocent_if_slow,
             status=self.status,
+            undecidable=self.undecidable,
+            between=self.between,
+            nothing_shown=self.nothing_shown,
         )
 
 
@@ -85,6 +92,9 @@ def truth_of(expected: Expected, **known: object) -> Truth:
         alternatives=expected.alternatives,
         wider=expected.wider,
         innocent_if_slow=expected.innocent_if_slow,
+        undecidable=expected.undecidable,
+        between=expected.between,
+        nothing_shown=expected.nothing_shown,
         **known,  # type: ignore[arg-type]
     )
 

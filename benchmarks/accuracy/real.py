@@ -205,11 +205,12 @@ class Running:
 
     def dumps(self) -> JobCapture:
         """Flight Recorder dumps of all ranks that answer, twice, and nothing else."""
-        before = self._ask()
+        before = self.ask()
         time.sleep(1.0)
-        return capture_of(self._ask(), before, world=WORLD)
+        return capture_of(self.ask(), before, world=WORLD)
 
-    def _ask(self) -> list[RankOps]:
+    def ask(self) -> list[RankOps]:
+        """The Flight Recorders of all ranks that answer, now."""
         found = {r: a.dump for r, a in self.answers().items() if a.dump is not None}
         return list(convert(found, world_size=WORLD).ops.values())
 

@@ -138,17 +138,45 @@ def _overview(results: list[Result]) -> Iterator[str]:
 
 def _undecidable(results: list[Result]) -> Iterator[str]:
     """How many cases no evidence of that kind decides for certain."""
-    for mode in dict.fromkeys(r.mode for r in results if r.undecidable):
+    yield from _by_real_dumps([r for r in results if r.part == "real" and r.undecidable], results)
+    yield from _other_difference(results)
+    simulated = (r for r in results if r.part == "simulated" and r.undecidable)
+    for mode in dict.fromkeys(r.mode for r in simulated):
         some = [r for r in results if r.mode == mode]
         either = [r for r in some if r.undecidable]
-        both = sum(
-            r.exact and {n for _, ranks in r.named for n in ranks} != set(r.expected)
-            for r in either
-        )
+        both = sum(r.exact and _all_named(r) != set(r.expected) for r in either)
         alone = sum(r.exact for r in either) - both
         yield f"{mode[:1].upper()}{mode[1:]}: in {len(either)} of {len(some)} cases another culprit in another program leaves"
         yield f"the same files to the byte (`sim_mirror.py`). There, both ranks were named in {both} and the culprit alone in {alone}."
         yield ""
+
+
+def _by_real_dumps(either: list[Result], results: list[Result]) -> Iterator[str]:
+    """Of gloo's dumps: how many cases leave what another fault leaves, and what was said there."""
+    if not either:
+        return
+    modes = {r.mode for r in either}
+    every = sum(r.mode in modes for r in results)
+    silent = sum(not r.named for r in either)
+    alone = sum(len(r.named) > 0 and _all_named(r) == set(r.expected) for r in either)
+    yield f"Dumps only: in {len(either)} of {every} cases another fault leaves the same records, times apart (`real_twins.py`): a"
+    yield "neighbour stage that made no transfer, an evaluation that only lasts, or nothing at all. There, the culprit alone was"
+    yield f"named in {alone}, no rank in {silent}, and a set of neighbour stages that says so in {len(either) - alone - silent}."
+    yield ""
+
+
+def _other_difference(results: list[Result]) -> Iterator[str]:
+    """How many differences count as right that are another one than the true one."""
+    some = [r for r in results if r.explained is not None]
+    other = sum(r.same_evidence for r in some)
+    if other:
+        yield f"Differences: in {other} of {len(some)} cases another one was said that leaves the same evidence (`sim_twins.py`): a host"
+        yield "that stops right after its wrong call may have left the other call out, or have meant to make it next."
+        yield ""
+
+
+def _all_named(result: Result) -> set[int]:
+    return {rank for _, ranks in result.named for rank in ranks}
 
 
 def _explained(results: list[Result]) -> str:

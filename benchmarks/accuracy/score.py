@@ -37,6 +37,9 @@ class Expected:
         ""  # what the culprit's calls differ in; "" where they do not, or no record has it
     )
     undecidable: bool = False  # another culprit could have left the same evidence
+    # Any set that holds the culprits and nothing but these is all that the evidence singles out.
+    between: list[int] = field(default_factory=list)
+    nothing_shown: bool = False  # the evidence holds nothing of it: naming none is right
 
 
 @dataclass
@@ -56,6 +59,7 @@ class Result:
     kind_right: bool = False
     kind_said: bool = True  # False of a tool that names ranks alone
     explained: bool | None = None  # None: there is no difference of calls to explain
+    same_evidence: bool = False  # it says another difference, which leaves the same evidence
     took_s: float = 0.0
     summary: str = ""
     peer: bool = False
@@ -78,10 +82,20 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     result.status = diagnosis.status
     result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes]
     result.expected = truth.ranks
-    result.undecidable = truth.undecidable
+    result.undecidable = truth.undecidable or truth.nothing_shown
     result.summary = diagnosis.summary
     result.said = [Said(c.kind, c.confidence, is_right(c, truth)) for c in diagnosis.causes]
     named = {r for _, ranks in result.named for r in ranks}
+    if truth.nothing_shown:
+        result.exact = not named and diagnosis.status == "unknown"
+        result.victim = not named <= set(truth.ranks)
+        result.kind_right = result.exact
+        return result
+    if not truth.hang and truth.undecidable:  # it may as well hang there
+        result.exact = named <= set(truth.between)
+        result.victim = not result.exact
+        result.kind_right = all(kind in truth.kinds for kind, _ in result.named)
+        return result
     if not truth.hang:
         fits = diagnosis.status in (truth.status or diagnosis.status, "any")
         calm = fits and diagnosis.status != "hang"
@@ -96,7 +110,8 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
         [*sets, set(truth.wider)] if set(truth.ranks) <= named else sets
     )  # a pair without the culprit is not a pair
     wanted = truth.status or "hang"
-    result.exact = wanted in (diagnosis.status, "any") and named in sets
+    within = set(truth.ranks) <= named <= set(truth.between)
+    result.exact = wanted in (diagnosis.status, "any") and (named in sets or within)
     result.victim = bool(named) and not any(named <= s for s in named_all)
     named_or_not = bool(result.named) or not truth.ranks
     result.kind_right = named_or_not and all(kind in truth.kinds for kind, _ in result.named)

@@ -81,7 +81,7 @@ def _waiting_for(s: Simulation, rank: int, step: Step) -> list[int]:
     return s.members.ranks[s.members.of[step.axis][rank]]
 
 
-def _rewrite(s: Simulation, programs: Programs, rank: int, steps: list[Step]) -> None:
+def rewrite(s: Simulation, programs: Programs, rank: int, steps: list[Step]) -> None:
     """Give one rank a program of its own; its later operations are renumbered as the process would
     count them.
     """
@@ -143,7 +143,7 @@ def skipped(s: Simulation, programs: Programs, rng: random.Random, iteration: in
 
 def _without(s: Simulation, programs: Programs, rank: int, i: int, kinds: list[str]) -> Placed:
     steps = s.programs[rank]
-    _rewrite(s, programs, rank, [*steps[:i], *steps[i + 1 :]])
+    rewrite(s, programs, rank, [*steps[:i], *steps[i + 1 :]])
     return Placed([rank], kinds, _describe(rank, steps[i]))
 
 
@@ -154,7 +154,7 @@ def extra(s: Simulation, programs: Programs, rng: random.Random, iteration: int)
         return None
     rank, i = drawn
     steps = s.programs[rank]
-    _rewrite(s, programs, rank, [*steps[: i + 1], *steps[i:]])
+    rewrite(s, programs, rank, [*steps[: i + 1], *steps[i:]])
     return Placed([rank], ["order", "mismatch"], _describe(rank, steps[i]))
 
 
@@ -170,7 +170,7 @@ def swapped(s: Simulation, programs: Programs, rng: random.Random, iteration: in
     if not places:
         return None
     i = rng.choice(places)
-    _rewrite(s, programs, rank, [*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :]])
+    rewrite(s, programs, rank, [*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :]])
     kinds = ["order", "mismatch", "p2p_unmatched"]
     return Placed(
         [rank], kinds, f"{_describe(rank, steps[i])} after {steps[i + 1].op} on {steps[i + 1].axis}"
@@ -182,7 +182,7 @@ def _changed(
 ) -> Placed:
     steps = list(s.programs[rank])
     old, steps[i] = steps[i], dataclasses.replace(steps[i], **new)  # type: ignore[arg-type]
-    _rewrite(s, programs, rank, steps)
+    rewrite(s, programs, rank, steps)
     what = ", ".join(f"{k} {getattr(old, k)} -> {v}" for k, v in new.items())
     return Placed([rank], kinds, f"{_describe(rank, old)}: {what}", changed=(rank, i, old))
 

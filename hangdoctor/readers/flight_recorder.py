@@ -210,7 +210,7 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
         notes=notes,
         only_active=only_active,
         completed=_completed(dump, groups) if only_active else {},
-        places=[(e.record, _number(e)) for e in entries] if only_active else [],
+        places=[(e.record, _number(e)) for e in entries],
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import sim_mirror, simulated
+from benchmarks.accuracy import sim_mirror, sim_twins, simulated
 from benchmarks.accuracy.score import Result, judge
 from benchmarks.accuracy.sim_dumps import active_only
 from benchmarks.accuracy.simulate import Case, Settings, simulate
@@ -67,3 +67,27 @@ def test_only_one_wrong_signature_of_two_can_be_undecidable(kind: str) -> None:
 def test_dumps_with_a_history_are_never_undecidable() -> None:
     case = case_of("wrong_dtype", 2, settings=Settings())
     assert not simulated.expected(case).undecidable
+
+
+@pytest.mark.parametrize(
+    ("seed", "differences"), [(22, {"skipped", "added", "swapped"}), (20, {"swapped"})]
+)
+def test_a_host_that_stops_after_its_wrong_call_may_have_meant_to_make_the_other(
+    seed: int, differences: set[str]
+) -> None:
+    case = case_of("swapped", seed)
+    assert sim_twins.same_evidence(case, sim_twins.of_dumps(case)) == differences
+
+
+@pytest.mark.parametrize(("seed", "alike"), [(22, True), (20, False)])
+def test_another_difference_counts_only_where_it_leaves_the_same(
+    tmp_path: Path, seed: int, alike: bool
+) -> None:
+    case = case_of("swapped", seed)
+    case.write(tmp_path / "dumps")
+    found = diagnose(simulated.capture_of_folder(tmp_path / "dumps"))
+    found.causes[0].difference = "skipped"
+    result = judge(Result("", "", case.kind, seed, ""), found, simulated.expected(case))
+    assert result.explained is False
+    simulated.compare_twins(result, found, case, sim_twins.of_dumps(case))
+    assert (result.explained, result.same_evidence) == (alike, alike)

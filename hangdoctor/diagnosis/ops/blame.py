@@ -8,6 +8,7 @@ from itertools import islice
 from .group_members import Role
 from .history import Divergence, History, comparable, compare
 from .keys import P2P_NAMES
+from .other_group import on_other_group
 from .rhythm import break_of, leaves_own_rhythm
 from .roles import in_step_first, kin, references
 from .scene import Scene
@@ -60,12 +61,13 @@ class _Court:
         return found
 
     def own_past(self) -> dict[int, Divergence]:
-        """Of ranks that wait in sends and receives for one another, those that left their own
-        rhythm.
+        """Of ranks that wait for one another, some in sends and receives, those that left their own
+        rhythm: a stage that left one out may be in the collective that ends the step.
 
         Only where no rank runs the same program: the stages of a pipeline do not.
         """
-        if not all(self._in_transfer(rank) and self._unlike(rank) for rank in self.ranks):
+        transfers = [rank for rank in self.ranks if self._in_transfer(rank)]
+        if not transfers or not all(self._unlike(rank) for rank in self.ranks):
             return {}
         found: dict[int, Divergence] = {}
         for rank in self.ranks:
@@ -154,8 +156,11 @@ class _Court:
 
     def closer_look(self, d: Divergence) -> Divergence:
         """The same divergence with the lines of the calls compared too, which may place it
-        earlier.
+        earlier, or show more of it.
         """
+        elsewhere = on_other_group(self.scene, d.rank) if d.before_records else None
+        if elsewhere is not None:
+            return elsewhere
         finer = compare(self.history(d.rank), self.history(d.reference), sites=True)
         if finer is None or finer.before_records or finer.position >= d.position:
             return d

@@ -21,7 +21,13 @@ from .scene import Scene
 from .silent_ranks import needed, one_may_wait_for_another, silence_finding, suspects_around
 from .stuck_device import stuck_device_finding
 from .unnamed_groups import note_of, take_out
-from .unrecorded_p2p import one_of_them, unheard, without_transfers
+from .unrecorded_p2p import (
+    explained_by_silence,
+    one_of_them,
+    parted_beside,
+    unheard,
+    without_transfers,
+)
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
@@ -157,7 +163,12 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 
 
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
-    causes = one_of_them(scene, find_alone(scene, _culprits(scene, ends)))
+    alone = _culprits(scene, ends)
+    parted = parted_beside(scene, alone)
+    if parted:
+        causes = [divergence_finding(scene, parted, [])]
+    else:
+        causes = one_of_them(scene, find_alone(scene, alone))
     causes += [_full_finding(scene, instance) for instance in ends.full]
     for ranks in ends.rings:
         causes.extend(deadlock_findings(scene, graph, ranks))
@@ -182,6 +193,8 @@ def _culprits(scene: Scene, ends: Ends) -> list[Sink]:
     silent = unheard(scene, ends.alone)
     explained = bool(ends.full or ends.rings or ends.silent or silent)
     alone = without_transfers(scene, ends.alone, explained)
+    beside = explained_by_silence(scene, alone, silent or ends.silent)
+    alone = [sink for sink in alone if sink not in beside]
     if ends.alone and not alone and not ends.silent:
         ends.silent = silent
     return alone

@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...model.operations import Operation
+from ...model.operations import Operation, RankOps
 from .group_members import Role
 from .keys import P2P_NAMES
 from .pending import Pending, have_in_common, inversion_of, same_places, shift_of
@@ -48,6 +48,7 @@ class History:
     """One rank's records as tokens."""
 
     __slots__ = (
+        "counts",
         "only_active",
         "operations",
         "overwritten",
@@ -66,6 +67,7 @@ class History:
         self.roles: set[Role] = {scene.groups.role(g.uid) for g in ops.groups}  # of its groups
         self.tokens: list[Token] = [_token(scene, rank, op) for op in self.operations]
         self.pending = _pending(scene, rank, self.tokens)
+        self.counts = _counts_of_transfers(ops)
 
     def only(self, roles: set[Role], mark_others: bool) -> History:
         """The collectives on groups of these roles alone; of all else at most a mark that there was
@@ -74,7 +76,7 @@ class History:
         part = object.__new__(History)
         part.rank, part.overwritten, part.roles = self.rank, self.overwritten, roles
         part.only_active, part.pending = self.only_active, None
-        part.operations, part.tokens = [], []
+        part.operations, part.tokens, part.counts = [], [], {}
         for token, op in zip(self.tokens, self.operations, strict=True):
             kept = token[0] in roles and op.op not in P2P_NAMES
             if kept or (mark_others and not (part.tokens and part.tokens[-1] is _ELSEWHERE)):
@@ -123,9 +125,22 @@ def _pending(scene: Scene, rank: int, tokens: list[Token]) -> Pending | None:
         places=[place for place, _ in ops.places],
         numbers=[number for _, number in ops.places],
         roles=[token[0] for token in tokens],
+        calls=[(op.op, op.site) for op in ops.operations],
         p2p=[op.op in P2P_NAMES for op in ops.operations],
         completed={scene.groups.role(group): last for group, last in ops.completed.items()},
     )
+
+
+def _counts_of_transfers(ops: RankOps) -> dict[int, int]:
+    """By record, how many sends and receives the rank had made by then, where the recorder counts
+    them from the beginning of the process.
+    """
+    transfers = [i for i, op in enumerate(ops.operations) if op.op in P2P_NAMES]
+    if ops.source != "flight_recorder":
+        return {i: ops.operations[i].seq for i in transfers}
+    if len(ops.places) != len(ops.operations):
+        return {}
+    return {i: ops.places[i][1] for i in transfers}
 
 
 def _token(scene: Scene, rank: int, op: Operation) -> Token:
@@ -171,12 +186,12 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
     the processes has recorded, since any number of completed ones lies between them.
     """
     moved = shift_of(mine.pending, theirs.pending)
-    if moved is not None:
+    first = _first_differing(mine, theirs, sites)
+    if moved is not None and (first is None or not _in_another_way(mine, theirs, first)):
         i, j = moved.mine, moved.theirs
         how: How = "skipped" if moved.by < 0 else "extra"
         before = True
     else:
-        first = _first_differing(mine, theirs, sites)
         if first is None:
             return _inverted(mine, theirs)
         i, j = first
@@ -193,6 +208,14 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
         position=i,
         before_records=before,
     )
+
+
+def _in_another_way(mine: History, theirs: History, at: tuple[int, int]) -> bool:
+    """Whether the calls at one place show more than that one of the two has made more of them: they
+    are swapped, or one call is on another group.
+    """
+    i, j = at
+    return _how(mine, i, theirs, j, sites=True) in ("swapped", "group")
 
 
 def _inverted(mine: History, theirs: History) -> Divergence | None:
@@ -236,12 +259,11 @@ def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Diverg
         if not _same(mine, i, theirs, j, sites):
             how = _how(mine, i, theirs, j, sites=sites)
             return Divergence(mine.rank, theirs.rank, how, a, theirs=b, position=i)
-        numbered = a.op not in P2P_NAMES and mine.tokens[i] is not _ELSEWHERE
-        if numbered and a.seq != b.seq:
+        if mine.tokens[i] is not _ELSEWHERE and (more := _made_more(mine, i, theirs, j)):
             return Divergence(
                 rank=mine.rank,
                 reference=theirs.rank,
-                how="skipped" if a.seq < b.seq else "extra",
+                how="skipped" if more < 0 else "extra",
                 mine=a,
                 theirs=b,
                 position=i,
@@ -249,6 +271,17 @@ def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Diverg
             )
         i, j = i + 1, j + 1
     return None
+
+
+def _made_more(mine: History, i: int, theirs: History, j: int) -> int:
+    """How many more calls of that counter `mine` had made before the same call; 0 where it does not
+    show.
+    """
+    if mine.operations[i].op not in P2P_NAMES:
+        return mine.operations[i].seq - theirs.operations[j].seq
+    if i not in mine.counts or j not in theirs.counts:
+        return 0
+    return mine.counts[i] - theirs.counts[j]
 
 
 def _anchor(mine: History, theirs: History, shared: bool) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ from .blame import blame, confirmed
 from .facts import nodes_of, op_of, other_side, sample_of, waiters_of, where_of
 from .history import Divergence
 from .order import divergence_finding
+from .other_group import on_other_group
 from .precedent import against_precedent, on_its_way, one_ahead
 from .scene import Scene
 from .signatures import Signature, classes_of, differing, signature, spelled
@@ -83,6 +84,9 @@ def _divergence(scene: Scene, instance: Instance, rank: int, own: Operation) -> 
     """Where the history of the one rank that differs parts from those of its role: it may have left
     a call out.
     """
+    elsewhere = on_other_group(scene, rank)
+    if elsewhere is not None and elsewhere.mine is own:
+        return elsewhere
     found = blame(scene, [rank]).get(rank)
     if found is None:
         return one_ahead(scene, rank, instance)

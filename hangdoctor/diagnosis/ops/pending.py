@@ -20,6 +20,7 @@ class Pending(Struct):
     places: list[int]  # in all that the process has recorded
     numbers: list[int]  # by the recorder's count: of the group's collectives, or its transfers
     roles: list[Role]
+    calls: list[tuple[str, str]]  # operation and line
     p2p: list[bool]
     completed: dict[Role, int]  # the last completed collective
 
@@ -68,13 +69,21 @@ def shift_of(mine: Pending | None, theirs: Pending | None) -> Shift | None:
     }
     for i, (role, number) in enumerate(zip(mine.roles, mine.numbers, strict=True)):
         j = where.get((role, number)) if not mine.p2p[i] else None
-        if j is None:
+        if j is None or _are_other_calls(mine.calls[i], theirs.calls[j]):
             continue
         by = mine.places[i] - theirs.places[j]
         if by == 0 or _all_counts_agree(mine, i, theirs, j):
             return None
         return Shift(i, j, by)
     return None
+
+
+def _are_other_calls(mine: tuple[str, str], theirs: tuple[str, str]) -> bool:
+    """Whether one number means two calls of the program: then one of the ranks has called the group
+    once more often, and their places show nothing.
+    """
+    at_two_lines = bool(mine[1] and theirs[1]) and mine[1] != theirs[1]
+    return mine[0] != theirs[0] or at_two_lines
 
 
 def _all_counts_agree(mine: Pending, i: int, theirs: Pending, j: int) -> bool:

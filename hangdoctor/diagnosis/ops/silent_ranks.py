@@ -45,10 +45,10 @@ def one_may_wait_for_another(scene: Scene, ranks: list[int]) -> bool:
 
 
 def suspects_around(scene: Scene, missed: dict[int, list[Instance]]) -> list[int]:
-    """Known ranks that silent ones could wait for: who waits for them, and who shares a small group
-    with them.
+    """Ranks that silent ones could wait for: who waits for them, and who shares a small group with
+    them; and of those without a place those that have records of what they have called.
     """
-    found: set[int] = set()
+    found = {rank for rank in missed if scene.lost(rank)}
     around = [instance for instances in missed.values() for instance in instances]
     for instance in around:
         if len(instance.waiters) <= _SMALL:

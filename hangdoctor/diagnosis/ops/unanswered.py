@@ -34,18 +34,24 @@ def transfers_apart(scene: Scene, ring: Collection[int]) -> dict[int, Divergence
     """
     found = list(_unanswered(scene, set(ring)))
     pairs = [{u.rank, u.peer} for u in found]
-    pairs += [{rank, peer} for rank in ring for peer in _ahead_of_its_like(scene, rank)]
+    taken = {rank: list(_taken_for_others(scene, rank)) for rank in ring}
+    pairs += [{rank, op.peer} for rank, some in taken.items() for op in some]
     common = set(ring).intersection(*pairs) if found else set()
     if len(common) != 1 or len(set().union(*pairs) - common) < 2:
         return {}
     [culprit] = common
     awaited = next((u for u in found if u.peer == culprit), None)
-    divergence = _parted(scene, awaited, found) if awaited is not None else None
+    strayed = next(iter(taken[culprit]), None)
+    divergence = _parted(scene, awaited, found, strayed) if awaited is not None else None
     return {} if divergence is None else {culprit: divergence}
 
 
-def _parted(scene: Scene, awaited: Unanswered, found: list[Unanswered]) -> Divergence | None:
-    """What the awaited rank called, or where it is, in the place of what its like called."""
+def _parted(
+    scene: Scene, awaited: Unanswered, found: list[Unanswered], strayed: Operation | None
+) -> Divergence | None:
+    """What the awaited rank called, or where it is, in the place of what its like called; `strayed`:
+    a transfer of its own for which the peer took an earlier one.
+    """
     rank, op = awaited.peer, awaited.op
     own = next((u for u in found if u.rank == rank), None)
     like = own.like if own is not None else None
@@ -61,11 +67,13 @@ def _parted(scene: Scene, awaited: Unanswered, found: list[Unanswered]) -> Diver
     group = _group_of(scene, like, op)
     theirs = structs.replace(op, op=name, group=group, peer=peer, site="")
     how: How = "other" if own is not None else "skipped"
+    if own is None and strayed is not None and strayed.op == name:
+        how, mine = "other", structs.replace(strayed, site="")
     return Divergence(rank, like, how, mine, theirs=theirs, position=0)
 
 
-def _ahead_of_its_like(scene: Scene, rank: int) -> Iterator[int]:
-    """Peers that have got past a transfer with the rank which it has not come to, where its like
+def _taken_for_others(scene: Scene, rank: int) -> Iterator[Operation]:
+    """Transfers that the rank has not come to and whose peers have got past them, where its like
     and theirs still wait in that: they took another one of the rank's for it.
     """
     for op, place in _first_transfers(scene, rank):
@@ -83,7 +91,7 @@ def _ahead_of_its_like(scene: Scene, rank: int) -> Iterator[int]:
             awaits = _counterpart(scene, theirs, like, op)
             if awaits >= 0 and _common_place(scene, peer, theirs) >= 0:
                 if _completed_at(scene, peer, awaits):
-                    yield peer
+                    yield op
                 break
 
 

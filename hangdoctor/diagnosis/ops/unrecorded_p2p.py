@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from ..confidence import Ground, Limit, limited, sure
 from ..findings import Against, Finding, OneOf, Why
+from .blame import blame
 from .facts import nodes_of
+from .history import Divergence
 from .lone_culprit import Sink
 from .roles import working_layout
 from .scene import Scene
@@ -27,28 +29,62 @@ def transfers_unseen(scene: Scene) -> bool:
 
 
 def one_of_them(scene: Scene, found: list[Finding]) -> list[Finding]:
-    """Several ranks outside of all recorded operations: one may wait for another in a transfer that
-    was not recorded.
+    """Ranks outside of all recorded operations: one may wait for another in a transfer that was not
+    recorded, also for a neighbour stage that went on without it.
     """
     idle = [c for c in found if c.kind == "not_entered"]
     if not idle or not transfers_unseen(scene):
         return found
-    if len({r for c in idle for r in c.ranks}) > 1:
-        return [_joined(scene, idle), *(c for c in found if c.kind != "not_entered")]
+    rest = [c for c in found if c.kind != "not_entered"]
+    parts = _by_replica(scene, idle)
+    sets = [(some, _with_neighbours(scene, {r for c in some for r in c.ranks})) for some in parts]
+    if any(len(ranks) > 1 for _, ranks in sets):
+        return [_joined(scene, some, ranks) for some, ranks in sets] + rest
     only = idle[0]
     only.confidence = limited(only.confidence, Limit.UNRECORDED_TRANSFER)
     only.against.append(Against("p2p_unmatched", tuple(only.ranks), Why.UNRECORDED_TRANSFER))
     return found
 
 
-def _joined(scene: Scene, idle: list[Finding]) -> Finding:
-    unseen = tuple(r for r in range(scene.world_size) if not scene.known(r))
-    ranks = sorted({r for c in idle for r in c.ranks}.union(unseen))
+def _by_replica(scene: Scene, idle: list[Finding]) -> list[list[Finding]]:
+    """Findings on ranks that no transfer connects, apart: replicas meet in recorded operations
+    alone.
+    """
+    layout = working_layout(scene)
+    if layout is None or layout.pp < 2 or _unseen(scene):
+        return [idle]
+    found: dict[tuple[int, ...], list[Finding]] = {}
+    for finding in idle:
+        replicas = {layout.coordinates(rank)["dp"] for rank in finding.ranks}
+        found.setdefault(tuple(sorted(replicas)), []).append(finding)
+    return list(found.values())
+
+
+def _with_neighbours(scene: Scene, ranks: set[int]) -> set[int]:
+    """These ranks, and those that they send to or receive from."""
+    layout = working_layout(scene)
+    if layout is None or layout.pp < 2:
+        return ranks
+    around: set[int] = set()
+    for rank in ranks:
+        stages = layout.group("pp", rank)
+        place = stages.index(rank)
+        around.update({stages[place - 1], stages[(place + 1) % len(stages)]})
+    return ranks | around
+
+
+def _unseen(scene: Scene) -> tuple[int, ...]:
+    return tuple(rank for rank in range(scene.world_size) if not scene.known(rank))
+
+
+def _joined(scene: Scene, idle: list[Finding], outside: set[int]) -> Finding:
+    unseen = _unseen(scene)
+    ranks = sorted(outside.union(unseen))
     return Finding(
         kind="not_entered",
         ranks=ranks,
         story=OneOf(unseen),
-        confidence=sure(Ground.ONE_OF_THEM),
+        confidence=_confidence(idle),
         nodes=nodes_of(scene, ranks),
         where=idle[0].where,
         waiters=idle[0].waiters,
@@ -72,6 +108,48 @@ def without_transfers(scene: Scene, alone: list[Sink], others: bool) -> list[Sin
         return [] if others else alone
     together = {rank for rank, some in neighbours.items() if some <= neighbours.keys()}
     return [s for s in alone if s.rank in missed or s.rank not in together]
+
+
+def _confidence(idle: list[Finding]) -> float:
+    """One rank and those beside it are more certain than several that are outside at once."""
+    if len(idle) == 1 and len(idle[0].ranks) == 1:
+        return limited(idle[0].confidence, Limit.UNRECORDED_TRANSFER)
+    return sure(Ground.ONE_OF_THEM)
+
+
+def explained_by_silence(
+    scene: Scene, alone: list[Sink], silent: dict[int, list[Instance]]
+) -> list[Sink]:
+    """Those of `alone` that share a small group with a rank without a dump: it explains their wait,
+    also in a transfer, and that it left none.
+    """
+    if not silent or not transfers_unseen(scene):
+        return []
+    around: set[int] = set()
+    for rank in silent:
+        for uid in scene.groups.of_rank(rank):
+            members = scene.groups.members(uid, rank)
+            if len(members) < scene.world_size:
+                around.update(members)
+    return [sink for sink in alone if sink.rank in around]
+
+
+def parted_beside(scene: Scene, alone: list[Sink]) -> dict[int, Divergence]:
+    """Ranks around those outside of all records that have made other calls than their like.
+
+    Their neighbour stages wait for them in a transfer, which no record shows: such a rank is where
+    the waits end.
+    """
+    if not alone or not transfers_unseen(scene):
+        return {}
+    around: set[int] = set()
+    for sink in alone:
+        near = _with_neighbours(scene, {sink.rank})
+        groups = {uid for rank in near for uid in scene.groups.of_rank(rank)}
+        members = (scene.groups.members(uid, sink.rank) for uid in groups)
+        around.update(near, *(some for some in members if len(some) < scene.world_size))
+    found = blame(scene, sorted(around))
+    return found if len(found) == 1 else {}
 
 
 def unheard(scene: Scene, alone: list[Sink]) -> dict[int, list[Instance]]:

@@ -300,8 +300,10 @@ def unseen_transfers(beside: bool = True) -> OpsEvidence:
         operations = [done(tp, 1), done(dp, 1)]
         if rank in (1, 3) and not beside:
             operations += [done(dp, 2), entered(range(8), 1)]
-        elif rank in (2, 3, 6, 7):
+        elif rank in (2, 3):
             operations.append(entered(dp, 2))
+        if rank in (6, 7):
+            operations += [done(tp, 2), entered(dp, 2)]
         if rank == 4:
             operations.append(entered(tp, 2))
         ranks.append(rank_ops(rank, 8, operations, tp, dp, source="flight_recorder"))
@@ -309,14 +311,53 @@ def unseen_transfers(beside: bool = True) -> OpsEvidence:
 
 
 def test_a_stage_that_is_idle_side_by_side_waits_for_its_neighbour() -> None:
+    """Rank 0 is not named. Rank 1 is: it may not have sent what rank 5 waits for."""
     cause = only_cause(diagnose_ops(unseen_transfers()))
-    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [5], 0.7)
+    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [1, 5], 0.7)
+
+
+def test_two_replicas_with_an_idle_rank_each_have_two_causes() -> None:
+    of = unseen_transfers()
+    of.ops[7].operations = of.ops[7].operations[:2]
+    of.ops[6].operations = [*of.ops[6].operations[:2], entered([6, 7], 2)]
+    assert [c.ranks for c in causes(diagnose_ops(of))] == [[1, 5], [3, 7]]
+
+
+def test_a_rank_without_a_dump_explains_those_beside_it() -> None:
+    """Rank 4 left no dump: what rank 5 and rank 0 wait in may be its transfer, or ended with it."""
+    of = unseen_transfers()
+    del of.ops[4]
+    of.ops[7].operations = [*of.ops[7].operations, entered(range(8), 1)]
+    cause = only_cause(diagnose_ops(of))
+    assert (cause.kind, cause.ranks) == ("unreachable", [4])
+
+
+def test_a_rank_that_left_a_call_out_is_found_behind_a_transfer_that_no_record_shows() -> None:
+    """Rank 5 skipped its third reduction and is past rank 4, for which rank 0 waits in a transfer."""
+    pairs = [[0, 1], [2, 3], [4, 5], [6, 7]]
+    ranks = []
+    for rank in range(8):
+        tp = pairs[rank // 2]
+        dp = sorted([rank, rank ^ 2])
+        operations = [done(tp, 1), done(tp, 2)]
+        if rank in (2, 3, 6, 7):
+            operations.append(done(tp, 3))
+        if rank in (1, 4):
+            operations.append(entered(tp, 3))
+        if rank in (2, 3, 6):
+            operations.append(entered(dp, 1))
+        if rank in (5, 7):
+            operations += [done(dp, 1), entered(range(8), 1)]
+        ranks.append(rank_ops(rank, 8, operations, tp, dp, source="flight_recorder"))
+    of = evidence(ranks, layout=Layout(dp=2, pp=2, tp=2))
+    cause = only_cause(diagnose_ops(of))
+    assert (cause.kind, cause.ranks, cause.difference) == ("order", [5], "skipped")
 
 
 def test_one_that_is_idle_alone_may_be_the_cause_as_well() -> None:
     """Rank 1 went on without rank 0: that one is in no transfer of their stage."""
     cause = only_cause(diagnose_ops(unseen_transfers(beside=False)))
-    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [0, 5], 0.4)
+    assert (cause.kind, cause.ranks, cause.confidence) == ("not_entered", [0, 1, 4, 5], 0.4)
 
 
 def test_where_transfers_are_recorded_all_idle_ranks_are_named() -> None:

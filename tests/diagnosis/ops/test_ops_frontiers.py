@@ -258,6 +258,7 @@ def column(*pending: tuple[int, int, tuple[str], bool], **completed: int) -> Pen
         places=[p[0] for p in pending],
         numbers=[p[1] for p in pending],
         roles=[p[2] for p in pending],
+        calls=[("all_reduce", "")] * len(pending),
         p2p=[p[3] for p in pending],
         completed={(role,): last for role, last in completed.items()},
     )
@@ -335,6 +336,23 @@ SHIFTS = {
         Shift(1, 0, -1),
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (("all_reduce", "a.py:1"), ("all_reduce", "b.py:2")),
+        (("all_reduce", ""), ("all_gather", "")),
+    ],
+)
+def test_another_call_under_the_same_number_is_no_shift(
+    mine: tuple[str, str], theirs: tuple[str, str]
+) -> None:
+    one, other = column((10, 2, W, False), world=1, tp=8), column((11, 2, W, False), world=1, tp=9)
+    one.calls, other.calls = [mine], [theirs]
+    assert shift_of(one, other) is None
+    other.calls = [mine]
+    assert shift_of(one, other) == Shift(0, 0, -1)
 
 
 @pytest.mark.parametrize("case", SHIFTS)

@@ -66,6 +66,29 @@ def test_the_send_to_another_rank_is_said(tmp_path: Path) -> None:
     assert verdict.causes[0].difference == "peer"
 
 
+@pytest.mark.parametrize(
+    ("kind", "layout", "seed", "difference"),
+    [
+        # the swapped calls are pending at one place of both ranks
+        ("swapped", SMALL, 20, "swapped"),
+        ("swapped", PIPELINE, 20, "swapped"),
+        # one number of the group means another line to the other rank: no shift of its calls
+        ("wrong_group", SMALL, 20, "group"),
+        # the rank that is compared has no call of that line pending, but others around it have
+        ("wrong_group", SMALL, 21, "group"),
+        ("wrong_group", LARGE, 20, "group"),
+        ("extra", Layout(dp=4, pp=2, tp=2), 22, "added"),
+        # the wrong send has ended: its peer took it for the one that was to come
+        ("wrong_peer", LARGE, 20, "peer"),
+    ],
+)
+def test_how_the_calls_differ_is_said(
+    tmp_path: Path, kind: str, layout: Layout, seed: int, difference: str
+) -> None:
+    verdict, culprits = verdict_on(tmp_path, kind, layout, seed)
+    assert [(c.ranks, c.difference) for c in verdict.causes] == [(culprits, difference)]
+
+
 def test_ranks_without_a_dump_around_the_ring_are_passed_over(tmp_path: Path) -> None:
     settings = Settings(only_active=True, silent=0.1)
     case = simulate("wrong_peer", LARGE, 0, settings, in_memory=False)
@@ -77,7 +100,9 @@ def test_ranks_without_a_dump_around_the_ring_are_passed_over(tmp_path: Path) ->
 def pending(places: list[int], numbers: list[int], role: Role, **completed: int) -> Pending:
     done = {TP: completed.get("tp", 0), WORLD: completed.get("world", 0)}
     roles = [role] * len(places)
-    return Pending(places, numbers, roles, p2p=[False] * len(places), completed=done)
+    calls = [("all_reduce", "")] * len(places)
+    p2p = [False] * len(places)
+    return Pending(places, numbers, roles, calls, p2p=p2p, completed=done)
 
 
 def test_one_has_more_of_one_group_and_the_other_more_of_another() -> None:
