@@ -27,6 +27,7 @@ from .planning.estimates import gpu_hours, training_days
 from .planning.layouts import Machines, plan, settled
 from .planning.lints import lints
 from .schedule import batch_size
+from .validate import MODEL_RULES, Machine
 
 NOTHING_FITS = 10
 _DEFAULTS = {"model.seq_length": "2048", "train.global_batch": "2048", "train.precision": "bf16"}
@@ -136,16 +137,15 @@ def configuration(options: argparse.Namespace, rest: list[str]) -> Config:
 
 def check(config: Config) -> None:
     """Raises ConfigError: a model that no layout makes right, or one that is not planned here."""
-    m, p = config.model, config.parallel
-    if m.hidden_size % m.heads:
-        left = m.hidden_size % m.heads
-        raise ConfigError(f"--hidden {m.hidden_size} % --heads {m.heads} = {left}, must be 0")
+    p = config.parallel
+    alone = settled(config, (1, 1, 1, 1))
+    complaints = [c for rule in MODEL_RULES for c in rule(alone, Machine(1, has_gpu=True))]
+    if complaints:
+        raise ConfigError("\n".join(complaints))
     if p.ulysses:
         raise ConfigError("--parallel.ulysses is not planned: its ranks keep weights whole")
     if p.partition != type(p)().partition:
         raise ConfigError(f"--parallel.partition {p.partition} is not planned: leave it out")
-    if config.train.precision == "bf16" and p.zero_stage == 0:
-        raise ConfigError("--train.precision bf16 needs --parallel.zero_stage 1")
     batch_size(config.train)
 
 

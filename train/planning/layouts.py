@@ -66,7 +66,13 @@ def plan(config: Config, machines: Machines, micro_batches: Sequence[int]) -> li
     found = [
         planned(config, machines, sizes) for sizes in candidates(config, machines, micro_batches)
     ]
-    return sorted(found, key=lambda p: (not p.is_usable, not p.fits, p.seconds, -p.tp, p.pp))
+    return sorted(found, key=_order)
+
+
+def _order(planned: Planned) -> tuple[bool, bool, float, int, int]:
+    """Of equals the one that splits layers least, in the largest micro-batches."""
+    seconds = float(f"{planned.seconds:.9g}")
+    return not planned.is_usable, not planned.fits, seconds, planned.tp, -planned.micro_batch
 
 
 def candidates(
@@ -82,13 +88,18 @@ def candidates(
         if config.parallel.sequence_parallel and (tp == 1 or m.seq_length % tp):
             continue
         for pp in range(1, machines.gpus // tp + 1):
-            if not can_split(m.layers, pp):
+            if not can_split(m.layers, pp) or (pp > 1 and is_refused_with_stages(config)):
                 continue
             for micro in micro_batches:
                 room = range(machines.gpus // (tp * pp), 0, -1)
                 dp = next((n for n in room if batch % (n * micro) == 0), 0)
                 if dp:
                     yield tp, pp, dp, micro
+
+
+def is_refused_with_stages(config: Config) -> bool:
+    """DeepSpeed can deadlock: the trainer refuses it."""
+    return config.train.precision == "fp16" and config.parallel.zero_stage == 0
 
 
 def planned(config: Config, machines: Machines, sizes: tuple[int, int, int, int]) -> Planned:

@@ -63,7 +63,7 @@ def head(plan: Plan) -> Iterator[str]:
     """The lines above the table."""
     s = plan.summary
     yield (
-        f"model: {s.parameters / 1e9:.0f}B ({s.parameters} parameters), {s.layers} layers, "
+        f"model: {size(s.parameters)} ({s.parameters} parameters), {s.layers} layers, "
         f"hidden {s.hidden}, hidden / layers {s.ratio:.1f}"
     )
     if s.days is not None and s.hours is not None:
@@ -82,6 +82,14 @@ def head(plan: Plan) -> Iterator[str]:
         )
 
 
+def size(parameters: int) -> str:
+    """206B, 1.3B, 356M."""
+    if parameters >= 1e9:
+        billions = parameters / 1e9
+        return f"{billions:.0f}B" if billions >= 10 else f"{billions:.1f}B"
+    return f"{parameters / 1e6:.3g}M"
+
+
 def row(summary: Summary, planned: Planned) -> list[str]:
     """The cells of a layout; bytes in GiB, of the fullest stage."""
     m, days = planned.memory, summary.days_of(planned)
@@ -96,8 +104,8 @@ def row(summary: Summary, planned: Planned) -> list[str]:
         f"{planned.bubble:.1%}",
         *(f"{part / GIB:.1f}" for part in parts),
         "no" if planned.ramp_fault else "ok",
-        f"{planned.seconds:.1f}",
-        "-" if days is None else f"{days:.0f}",
+        f"{planned.seconds:.1f}" if planned.seconds >= 1 else f"{planned.seconds:.2g}",
+        "-" if days is None else f"{days:.3g}",
         note(planned),
     ]
 
