@@ -32,6 +32,7 @@ class FailedFirst(Struct, frozen=True):
     someone: Someone = Someone()
     nodes: tuple[str, ...] = ()
     later: bool = False  # another rank had failed before, and this one did by itself
+    went_on: bool = False  # it only logged the error
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -75,6 +76,20 @@ class TooFewJoined(Struct, frozen=True):
     joined: int
     expected: int
     seconds: float
+
+
+class GuardFound(Struct, frozen=True):
+    """The program's own guard says where it was; it says of all others that they were in `op`."""
+
+    place: str
+    op: Op
+    iteration: int = -1
+
+
+class InterruptedIn(Struct, frozen=True):
+    """The interrupt that ended the job met it outside of the collective that the others were in."""
+
+    others: tuple[int, ...]
 
 
 class DidNotEnd(Struct, frozen=True):
@@ -158,6 +173,8 @@ LogStory = (
     | PeerGone
     | LinkBroken
     | TooFewJoined
+    | GuardFound
+    | InterruptedIn
     | DidNotEnd
     | StoppedRunning
     | WentOn
@@ -187,6 +204,7 @@ class Undecided(Enum):
     ENDED_CLEANLY = auto()  # healthy
     GLOO_LIMIT = auto()
     GAVE_UP = auto()
+    GUARDED = auto()  # by the program's own guard
     FROM_OUTSIDE = auto()  # healthy
     FROM_OUTSIDE_IDLE = auto()
 

@@ -17,6 +17,7 @@ from ...model.log_facts import (
     Ended,
     Finished,
     GlooTimeout,
+    Guarded,
     PeerClosed,
     Progress,
     PythonError,
@@ -24,11 +25,11 @@ from ...model.log_facts import (
 )
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue
-from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..findings import Clue, Op
+from ..findings.log_stories import FailedFirst, LogRemaining, Quote, Undecided
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
-from . import by_torch, counters, over, two_sources
+from . import apart, by_torch, counters, over, two_sources
 from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
@@ -64,7 +65,8 @@ def run(case: Case, draft: Draft) -> None:
         return
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
-    draft.status = "failed" if found.finding.kind in _FAILED else "hang"
+    failed = found.finding.kind in _FAILED or isinstance(found.finding.story, FailedFirst)
+    draft.status = "failed" if failed else "hang"
 
 
 def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -124,6 +126,9 @@ def _named(scene: Scene) -> First | None:
         by_torch.store,
         counters.judged,
         counters.gloo,
+        apart.left,
+        apart.guarded,
+        apart.interrupted,
         by_torch.peer,
         by_torch.all_joined,
         counters.everyone_waits,
@@ -196,6 +201,12 @@ def _without_waits(scene: Scene) -> LogRemaining:
         return _of_victims(scene, victims, ranks)
     if ends:
         return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
+    guards = scene.of(Guarded)
+    if guards:
+        seconds = max(f.seconds for f in guards)
+        ranks, places = tuple(ranks_named(guards)), {f.place for f in guards}
+        op = Op(guards[0].place) if len(places) == 1 else None
+        return LogRemaining(Undecided.GUARDED, ranks, op, seconds=seconds)
     complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
     if (_finished(scene) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
