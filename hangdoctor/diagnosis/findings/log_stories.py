@@ -92,6 +92,14 @@ class InterruptedIn(Struct, frozen=True):
     others: tuple[int, ...]
 
 
+class PrintedLess(Struct, frozen=True):
+    """The last step that it printed is below that of all others, and the job was idle after that."""
+
+    step: int
+    furthest: int
+    others: tuple[int, ...]
+
+
 class DidNotEnd(Struct, frozen=True):
     """It did not end at a SIGTERM at which the others ended, and was killed later."""
 
@@ -175,6 +183,7 @@ LogStory = (
     | TooFewJoined
     | GuardFound
     | InterruptedIn
+    | PrintedLess
     | DidNotEnd
     | StoppedRunning
     | WentOn

@@ -53,6 +53,8 @@ def run(case: Case, draft: Draft) -> None:
         found = _after_the_end(case, draft, scene, found)
     if found is None and not (case.capture.over and draft.findings):
         scene, found = _earlier(case, draft, scene)
+    if scene.logs.attempts > 1:
+        _tell_earlier(draft, scene)
     further = others_of_their_own(scene, found)
     draft.chain = chain(scene, [*([found] if found is not None else []), *further])
     for first in [*([found] if found is not None else []), *further]:
@@ -74,11 +76,29 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     if draft.findings:
         found = over.settle(case, draft, scene, found)
     else:
-        found = over.without_words(found) or went_on(case, scene)
+        found = over.without_words(found) or went_on(case, scene) or _behind(case, scene)
     if found is None or found.finding.kind not in CRASH:
         found = over.did_not_run(case, draft, scene) or found
     over.say_where(draft, scene)
     return found
+
+
+def _behind(case: Case, scene: Scene) -> First | None:
+    """Who had printed fewer steps, in a job that was idle when it was ended from outside."""
+    outside = from_outside(case, scene)
+    idle = outside is not None and outside.reason is Undecided.FROM_OUTSIDE_IDLE
+    return apart.behind(scene) if idle else None
+
+
+def _tell_earlier(draft: Draft, last: Scene) -> None:
+    """The failure that ended the start before, as history: it is no cause of the last one's end."""
+    before = last.logs.attempts - 2
+    if before < 0 or any(note.remark is Remark.EARLIER_ATTEMPT for note in draft.notes):
+        return
+    found = decide(open_scene(last.logs, before))
+    if found is not None and found.finding.ranks and found.finding.kind in CRASH:
+        ranks = tuple(found.finding.ranks)
+        draft.notes.append(Note(Remark.EARLIER_FAILURE, ranks, number=before + 1))
 
 
 def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:

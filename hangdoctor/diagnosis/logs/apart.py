@@ -8,10 +8,10 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from ...model.frame import Frame
-from ...model.log_facts import Ended, Guarded, PythonError
+from ...model.log_facts import Ended, Guarded, Progress, PythonError
 from ..confidence import Ground, sure
 from ..findings import Clue, Finding, Op, Waiters
-from ..findings.log_stories import GuardFound, InterruptedIn, LoggedDeath, Quote
+from ..findings.log_stories import GuardFound, InterruptedIn, LoggedDeath, PrintedLess, Quote
 from ..findings.named import End
 from .first import First
 from .scene import Scene, ranks_named
@@ -20,6 +20,7 @@ _COLLECTIVES = (
     *("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "broadcast"),
     *("barrier", "all_to_all", "gather", "scatter", "collective"),
 )
+_ENOUGH = 3  # ranks that print their steps
 _LIBRARY = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/")
 
 
@@ -92,6 +93,30 @@ def left(scene: Scene) -> First | None:
         name = scene.logs.files[fact.file].name
         finding.clues = [Clue("log", (fact.rank,), Quote(name, fact.line, fact.says))]
     return First(finding, [], True)
+
+
+def behind(scene: Scene) -> First | None:
+    """The ranks whose last printed step is one that all others have left behind."""
+    steps: dict[int, int] = {}
+    for fact in scene.of(Progress):
+        if fact.rank >= 0:
+            steps[fact.rank] = max(fact.iteration, steps.get(fact.rank, -1))
+    if len(steps) < _ENOUGH or set(steps) != set(scene.everyone):
+        return None
+    furthest = max(steps.values())
+    ranks = sorted(rank for rank, step in steps.items() if step < furthest)
+    others = sorted(set(steps) - set(ranks))
+    if not 0 < len(ranks) < len(others):
+        return None
+    finding = Finding(
+        kind="not_entered",
+        ranks=ranks,
+        story=PrintedLess(max(steps[rank] for rank in ranks), furthest, tuple(others)),
+        confidence=sure(Ground.LOG_BEHIND),
+        nodes=scene.nodes(ranks),
+    )
+    last = [f for f in scene.of(Progress) if f.rank in ranks and f.iteration == steps[f.rank]]
+    return First(finding, [*last], True)
 
 
 def _few(scene: Scene, ranks: Sequence[int], others: Iterable[int]) -> bool:

@@ -35,7 +35,11 @@ def _reason(of: LogRemaining) -> str:
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
     decide = f"counters of all ranks would show who did not come. {NEXT_TIME}"
-    boxes = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {NEXT_TIME}"
+    boxes = (
+        "its black boxes do not show"
+        if of.source == "boxes"
+        else "nothing shows: Next time start it with hangdoctor run -- CMD"
+    )
     texts = {
         Undecided.GLOO_LIMIT: f"{who} waited in gloo to the limit{_of(of.seconds)}, and which rank made other calls {boxes}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had waited for {terms.duration(of.seconds)} in an operation, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
@@ -77,7 +81,11 @@ def _from_outside(of: LogRemaining) -> str:
 
 
 def _last(of: LogRemaining) -> str:
-    op = f"its last operation, {terms.op(of.op)}," if of.op is not None else "its last step"
+    op = (
+        f"its last operation, {terms.op(of.op)},"
+        if of.op is not None
+        else "its last sign of progress"
+    )
     return f"{op} was {terms.duration(of.seconds)} before"
 
 

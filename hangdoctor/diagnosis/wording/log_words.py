@@ -18,6 +18,7 @@ from ..findings.log_stories import (
     NodeFailed,
     OtherCall,
     PeerGone,
+    PrintedLess,
     Quote,
     Someone,
     StoreHostGone,
@@ -62,7 +63,9 @@ def _(story: FailedFirst, finding: Finding) -> str:
     error = story.error or "an exception whose last line is missing"
     failed = "failed by itself, too" if story.later else "failed first"
     if story.went_on:
-        return f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
+        return (
+            f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
+        )
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
@@ -221,6 +224,12 @@ def _(story: InterruptedIn, finding: Finding) -> str:
     return f"{_who(finding)} {was} in {where} when the job was interrupted, while {others}"
 
 
+@stories.tell.register
+def _(story: PrintedLess, finding: Finding) -> str:
+    others = f"{terms.ranks(story.others)} printed step {story.furthest}"
+    return f"{_who(finding)} printed step {story.step} last, while {others}, and then none went on"
+
+
 # ---------------------------------------------------------------------- evidence and advice
 
 
@@ -346,6 +355,11 @@ def _(story: StoreHostGone, finding: Finding) -> str:
 @by_story.register(NamedByTorch)
 def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str:
     return f"{NEXT_TIME}: the recorder then shows where it was instead."
+
+
+@by_story.register
+def _(story: PrintedLess, finding: Finding) -> str:
+    return "hangdoctor dump before the job is ended shows where it is instead; what it printed may also lie in a buffer."
 
 
 @by_story.register

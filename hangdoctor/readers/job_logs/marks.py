@@ -48,11 +48,14 @@ class Marks:
         self.agents: dict[int, list[int]] = {}  # torchelastic's process -> lines of its failures
         self.one_node = False
 
+    def listen(self, said: Said) -> None:
+        """Who says a line, where it tells the rank beside another number; also of a stack's line."""
+        if said.rank >= 0 and (said.local >= 0 or said.task >= 0):
+            self.rank_of[(said.node, said.local, said.task)] = said.rank
+
     def look(self, said: Said) -> None:
         """Take what a line tells by the way."""
         text = said.text
-        if said.rank >= 0 and (said.local >= 0 or said.task >= 0):
-            self.rank_of[(said.node, said.local, said.task)] = said.rank
         if said.rank >= 0 and said.node:
             self.homes.setdefault(said.rank, (said.node, said.pid))
         if "orld" in text or "nranks" in text or "WORLD" in text:

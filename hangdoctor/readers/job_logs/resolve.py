@@ -156,6 +156,20 @@ def _in_one_row(known: dict[tuple[str, str, int], int], origins: Sequence[Origin
             for origin in origins:
                 if origin.agent == agent and origin.local >= 0:
                     known.setdefault((agent, "", origin.local), first + origin.local)
+    _on_the_console(known, origins)
+
+
+def _on_the_console(known: dict[tuple[str, str, int], int], origins: Sequence[Origin]) -> None:
+    """What lies beside the folders of one launcher is that launcher's output."""
+    folders = {o.agent for o in origins if o.local >= 0}
+    if len(folders) != 1:
+        return
+    ranks = {local: rank for (agent, _, local), rank in known.items() if agent in folders}
+    for agent in {o.agent for o in origins} - folders:
+        told = {local: rank for (of, _, local), rank in known.items() if of == agent}
+        if all(ranks.get(local, rank) == rank for local, rank in told.items()):
+            for local, rank in ranks.items():
+                known.setdefault((agent, "", local), rank)
 
 
 def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -> bool:

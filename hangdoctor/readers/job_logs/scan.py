@@ -17,7 +17,6 @@ from ...model.log_facts import (
     Cancelled,
     Ended,
     Finished,
-    KilledByLauncher,
     KnownError,
     LogFile,
     PythonError,
@@ -179,6 +178,7 @@ class FileScan:
         said = strip(text, known, self._usual, self.clock)
         if said.rank >= 0:
             self.heard.add(said.rank)
+            self.marks.listen(said)
         if said.at > 0:
             self._at = said.at
         if any(word in said.text for word in _BEGINS):

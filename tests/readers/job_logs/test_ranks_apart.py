@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.read_logs import diagnosed, named
+from hangdoctor.model.log_facts import Progress, PythonError
+from tests.support.read_logs import diagnosed, logs_of, named
 
 LOST = "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1."
 
@@ -39,7 +40,9 @@ def interrupt(rank: int, *frames: str) -> str:
 
 
 USER = '  File "/home/me/job.py", line 10, in read_shard'
-TORCH = '  File "/venv/site-packages/torch/distributed/distributed_c10d.py", line 3252, in all_reduce'
+TORCH = (
+    '  File "/venv/site-packages/torch/distributed/distributed_c10d.py", line 3252, in all_reduce'
+)
 INTERRUPT = "W1122 22:51:45.204000 5469 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 6522 closing signal SIGINT\n"
 
 
@@ -88,7 +91,9 @@ def folders(silent: str) -> dict[str, str]:
 def lost(rank: int) -> str:
     head = f"[rank{rank}]: Traceback (most recent call last):\n"
     frame = f'[rank{rank}]:   File "/home/me/job.py", line 31, in main\n'
-    return f"2026-11-22 22:49:30,66{rank} INFO step 13 loss 0.2\n{head}{frame}[rank{rank}]: {LOST}\n"
+    return (
+        f"2026-11-22 22:49:30,66{rank} INFO step 13 loss 0.2\n{head}{frame}[rank{rank}]: {LOST}\n"
+    )
 
 
 def test_a_rank_that_left_while_all_others_lost_it_is_named(tmp_path: Path) -> None:
@@ -100,3 +105,36 @@ def test_a_rank_that_left_while_all_others_lost_it_is_named(tmp_path: Path) -> N
 
 def test_its_folder_is_enough(tmp_path: Path) -> None:
     assert named(diagnosed(tmp_path, folders("hello\n"))) == [("dead", [3])]
+
+
+def test_the_empty_files_of_a_folder_are_not_noted(tmp_path: Path) -> None:
+    files = folders("hello\n") | {f"run_x/attempt_0/{r}/stdout.log": "" for r in range(4)}
+    assert not [note for note in diagnosed(tmp_path, files).notes if "no stack" in note]
+
+
+AGAIN = """\
+[default1]:[rank1]: Traceback (most recent call last):
+[default1]:[rank1]:   File "/home/me/job.py", line 29, in main
+[default1]:[rank1]: RuntimeError: corrupt record in part-0007.tfrecord
+W1122 23:03:52.354000 23492 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 23676 closing signal SIGTERM
+E1122 23:03:52.699000 23492 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 23678) of binary: python
+"""
+
+
+def test_the_error_of_an_earlier_start_is_history(tmp_path: Path) -> None:
+    first = "".join(f"[default{r}]:step {s}\n" for s in (0, 5, 10) for r in range(4))
+    second = "".join(f"[default{r}]:step {s}\n" for s in (0, 5, 10, 15) for r in range(4))
+    (tmp_path / "out.log").write_text(first + AGAIN + second + "training finished\n")
+    logs = logs_of(tmp_path / "out.log")
+    assert logs.attempts == 2
+    [error] = [f for f in logs.facts if isinstance(f, PythonError)]
+    assert error.attempt == 0
+    found = diagnosed(tmp_path, first + AGAIN + second + "training finished\n")
+    assert (found.status, found.causes) == ("healthy", []), found.summary
+    assert any(note.startswith("Start 1 of the job had ended") for note in found.notes)
+
+
+def test_a_rank_is_known_by_its_folder_where_others_tell_theirs(tmp_path: Path) -> None:
+    diagnosed(tmp_path, folders("2026-11-22 22:49:30,669 INFO step 13 loss 0.2\n"))
+    told = logs_of(tmp_path).facts
+    assert {f.rank for f in told if isinstance(f, Progress)} == {0, 1, 2, 3}
