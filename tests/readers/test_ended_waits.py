@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput
-from hangdoctor.model.capture import NodeCapture
+from hangdoctor.model.capture import JobCapture, NodeCapture
 from hangdoctor.model.diagnosis import Diagnosis
-from hangdoctor.model.log_facts import BarrierMissed, Ended, GlooTimeout, NoBeat
+from hangdoctor.model.log_facts import (
+    AnyFact,
+    BarrierMissed,
+    Ended,
+    GlooTimeout,
+    JobLogs,
+    LogFile,
+    NoBeat,
+)
 from hangdoctor.model.number_checks import check_node
 from hangdoctor.model.operations import Operation, OpState
 from hangdoctor.readers import ended_ranks
@@ -289,6 +298,19 @@ def test_the_times_of_a_log_are_not_compared_with_those_of_boxes() -> None:
     stamped.at = 5.0
     found = of_column(boxes, [ended(rank, -15, 1040.1) for rank in ALL], [stamped])
     assert named(found) == HUNG
+
+
+def test_a_table_in_which_every_rank_was_killed_names_none() -> None:
+    """torchrun's own: which of them it saw first says nothing."""
+    table: list[AnyFact] = [
+        Ended(code=-9, by="torchelastic", rank=rank, local=rank, pid=100 + rank, first=rank == 0)
+        for rank in ALL
+    ]
+    capture = JobCapture("logs", origin="files")
+    capture.logs = JobLogs(files=[LogFile("job.log")], facts=table, world_size=4)
+    assert diagnose(capture).causes == []
+    table.pop()
+    assert diagnose(capture).causes != [], "the last one may have ended them"
 
 
 # ---------------------------------------------------------------------- two of their own

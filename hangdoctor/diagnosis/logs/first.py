@@ -293,7 +293,15 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
         return False
     if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
         return True
+    if fact.code == -9 and _all_killed(scene):
+        return False
     return not _by_launcher(scene, fact) and not _after_first_wait(scene, fact)
+
+
+def _all_killed(scene: Scene) -> bool:
+    """Whether every rank of a job of known size was killed: from outside, then, and none first."""
+    killed = {f.rank for f in scene.of(Ended) if f.code == -9}
+    return scene.whole and len(scene.everyone) > 1 and killed >= set(scene.everyone)
 
 
 def _by_launcher(scene: Scene, fact: Ended) -> bool:
