@@ -80,7 +80,8 @@ def left(scene: Scene) -> First | None:
     spoke = set(ranks_named(scene.of(PythonError)))
     consequences = all(f.code in (1, -signal.SIGTERM, -signal.SIGABRT) for f in listed)
     known = bool(lost) and failed <= lost | spoke and not spoke - lost and consequences
-    if not known or not _few(scene, ranks, failed) or not set(ranks) <= set(scene.logs.heard):
+    silent = set(ranks) <= set(scene.logs.heard) and not spoke & set(ranks)
+    if not known or not silent or not _few(scene, ranks, failed):
         return None
     finding = Finding(
         kind="dead",

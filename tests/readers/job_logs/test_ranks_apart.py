@@ -138,3 +138,7 @@ def test_a_rank_is_known_by_its_folder_where_others_tell_theirs(tmp_path: Path) 
     diagnosed(tmp_path, folders("2026-11-22 22:49:30,669 INFO step 13 loss 0.2\n"))
     told = logs_of(tmp_path).facts
     assert {f.rank for f in told if isinstance(f, Progress)} == {0, 1, 2, 3}
+
+
+def test_a_rank_that_lost_the_others_itself_has_not_left(tmp_path: Path) -> None:
+    assert diagnosed(tmp_path, folders(lost(3))).causes == []
