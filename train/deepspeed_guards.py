@@ -14,7 +14,7 @@ import importlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +224,37 @@ def norm_in_one_reduction(optimizer: Any) -> None:
         )
 
     optimizer.scaled_global_norm = scaled_global_norm
+
+
+def copies_from_the_step(zero: Any, inner: Any) -> None:
+    """The kernel of the step writes the bf16 weights too: the pass over all weights that would copy
+    them is left out, once a step. Any other copy, of a load, is made as before.
+    """
+    partitions = zip(zero.fp32_groups_flat_partition, zero.bf16_partitioned_groups, strict=True)
+    for weight, copies in partitions:
+        inner.copy_out(weight, copies[zero.dp_rank])
+    copy, gather = zero.update_lp_params, _gathered_only(zero)
+
+    def update() -> None:
+        (gather if inner.has_copied() else copy)()
+
+    zero.update_lp_params = update
+
+
+def _gathered_only(zero: Any) -> Callable[[], None]:
+    """The second half of `update_lp_params`: every rank's partition to all of them."""
+    from deepspeed.runtime.utils import all_gather_dp_groups
+
+    def gather() -> None:
+        all_gather_dp_groups(
+            groups_flat=zero.bf16_groups_flat,
+            partitioned_param_groups=zero.bf16_partitioned_groups,
+            dp_process_group=zero.real_dp_process_group,
+            start_alignment_factor=zero.nccl_start_alignment_factor,
+            allgather_bucket_size=zero.allgather_bucket_size,
+        )
+
+    return gather
 
 
 def allow_ranks_without_slices() -> None:

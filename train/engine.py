@@ -121,6 +121,8 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
     deepspeed_guards.check_engine(engine, config)
     if p.zero_stage == 1 and config.train.precision != "bf16":
         deepspeed_guards.norm_in_one_reduction(engine.optimizer)
+    if engine.using_bf16_optimizer and getattr(optimizer, "writes_copies", False):
+        deepspeed_guards.copies_from_the_step(engine.optimizer, optimizer)
     engine.timed, engine.forwards = Timers(topology.device), 0
     engine.beside_the_step = partial(_beside_the_step, engine)
     _instrument(engine, config, topology)

@@ -44,6 +44,9 @@ class ModelConfig:
     heads: int = option(4, "attention heads", "", 1)
     ffn_hidden_size: int = option(0, "width of the MLP; 0 is 4 x hidden_size", "", 0)
     seq_length: int = option(128, "tokens a sample", "tokens", 1)
+    vocab_size: int = option(
+        0, "tokens of the vocabulary, at least the tokenizer's; 0: as many as that has", "", 0
+    )
     vocab_multiple: int = option(128, "the vocabulary is padded to a multiple of this x tp", "", 1)
     position: str = option("learned", "position information", choices=("learned", "rope", "alibi"))
     rotary_base: float = option(10000.0, "base of the rotary frequencies", "", 1)
@@ -76,6 +79,11 @@ class ModelConfig:
         "auto",
         "sdpa: torch's fused attention; core: scaled before the product",
         choices=("auto", "sdpa", "core"),
+    )
+    loss: str = option(
+        "auto",
+        "whole: all logits of a micro-batch; chunked: some tokens at a time; auto: chunked above 1 GiB",
+        choices=("auto", "whole", "chunked"),
     )
     recompute: bool = option(
         False, "activation checkpointing: recompute each transformer layer in the backward pass"
@@ -202,6 +210,14 @@ class LogConfig:
     metrics: str = option(
         "", "file of JSON lines, one an iteration, with every number unrounded; empty writes none"
     )
+    digests: str = option(
+        "",
+        "folder for a line on every tensor of every rank (hash, norm, largest) before and after each "
+        "iteration: train.digests compares them; empty writes none",
+    )
+    digest_iterations: str = option(
+        "", "of these iterations alone, such as '805,806'; empty: of all", "iterations"
+    )
     num_zeros: bool = option(False, "how many gradients are zero, in log, metrics and tensorboard")
     params_norm: bool = option(False, "norm of all weights, in log, metrics and tensorboard")
     memory: bool = option(
@@ -231,6 +247,8 @@ class RunConfig:
         choices=("off", "inductor", "aot_eager"),
     )
     kernels: str = option(
-        "auto", "which kernels to use", choices=("auto", "reference", "triton", "apex")
+        "auto",
+        "fused kernels; auto: Triton on a GPU, torch's own elsewhere",
+        choices=("auto", "reference", "torch", "triton", "apex"),
     )
     fault: str = option("", "KIND@RANK:ITERATION[:WHERE], several with commas; see train/faults")

@@ -13,6 +13,7 @@ from hangdoctor.model.layout import Layout
 
 from . import deepspeed_guards, faults, flops, marks
 from .callbacks.checkpoint import Checkpoint
+from .callbacks.digests import Digests
 from .callbacks.evaluate import Evaluate
 from .callbacks.log import Log
 from .callbacks.metrics import Metrics
@@ -32,6 +33,7 @@ from .launch import Launch
 from .loop import Callback, Trainer
 from .model.context import ModelContext, padded_vocab
 from .model.layers import attention_flavour
+from .options import ConfigError
 from .random_state import RandomState
 from .schedule import batch_size, learning_rate
 from .topology import Topology, build_topology
@@ -74,7 +76,7 @@ def check_data(config: Config, rank: int) -> None:
         ConfigError: no such tokenizer or data, or not one whole sample in it.
     """
     p, d = config.parallel, config.data
-    load_tokenizer(d.tokenizer)
+    vocabulary(config.model.vocab_size, load_tokenizer(d.tokenizer).vocab_size)
     if 0 < Layout(dp=p.dp, pp=p.pp, tp=p.tp).coordinates(rank)["pp"] < p.pp - 1:
         return  # a stage in the middle loads nothing
     if d.path == "stdlib":
@@ -135,18 +137,32 @@ def build_context(config: Config, topology: Topology, tokens: int, end: int = -1
     )
 
 
+def vocabulary(asked: int, known: int) -> int:
+    """Tokens of the model: `asked`, or 0 for as many as the tokenizer has, `known`.
+
+    Raises:
+        ConfigError: fewer than the tokenizer's.
+    """
+    if asked and asked < known:
+        raise ConfigError(
+            f"--model.vocab_size {asked} is below the {known} tokens of --data.tokenizer: use 0, or {known} and more"
+        )
+    return asked or known
+
+
 def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) -> Trainer:
     """Build everything and run the loop; `extra` callbacks come before the usual ones."""
     tokenizer = load_tokenizer(config.data.tokenizer)
     if config.data.path == "stdlib":
         config.data.path = prepared_standard_library(config.data.cache, config.data.tokenizer)
-    context = build_context(config, topology, tokenizer.vocab_size, tokenizer.end)
+    tokens = vocabulary(config.model.vocab_size, tokenizer.vocab_size)
+    context = build_context(config, topology, tokens, tokenizer.end)
     if topology.rank == 0:
         print(summary(config, context), flush=True)
     batch = batch_size(config.train)
     rate = learning_rate(config.optimizer, batch.samples_after(config.train.iterations))
     engine = build_engine(config, topology, context, batch.at(0))
-    store = Store(config, topology, engine, context.random, vocab=tokenizer.vocab_size)
+    store = Store(config, topology, engine, context.random, vocab=tokens)
     state = store.load(rate)
     callbacks = build_callbacks(config, topology, context, store)
     trainer = Trainer(config, engine, state, (rate, batch), callbacks=[*extra, *callbacks])
@@ -190,6 +206,8 @@ def build_callbacks(
 ) -> list[Callback]:
     """The callbacks of this rank, in the order in which they run."""
     callbacks: list[Callback] = [Sizes(topology.device), Log(topology.rank, context.vocab[1])]
+    if config.log.digests:
+        callbacks.append(Digests(topology, context.random))
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))
     record: Callable[[Trainer, str, float], None] | None = None

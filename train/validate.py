@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .config import Config
-from .options import ConfigError
+from .options import ConfigError, is_number
 from .schedule import batch_size
 
 if TYPE_CHECKING:
@@ -198,6 +198,16 @@ def _checkpoint(config: Config, _: Machine) -> Iterator[str]:
         )
 
 
+def _log(config: Config, _: Machine) -> Iterator[str]:
+    words = [word.strip() for word in config.log.digest_iterations.split(",")]
+    if words == [""]:
+        return
+    if not config.log.digests:
+        yield "--log.digest_iterations needs --log.digests FOLDER"
+    if not all(is_number(word) for word in words):
+        yield f"--log.digest_iterations takes numbers, such as '805,806', got '{config.log.digest_iterations}'"
+
+
 def _unreached(config: Config, fault: Fault) -> Iterator[str]:
     """A fault that this training never comes by would let it run to its end without a word."""
     from .faults.spec import OUTSIDE
@@ -251,5 +261,6 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     _schedule,
     _data,
     _checkpoint,
+    _log,
     _fault,
 )

@@ -96,6 +96,10 @@ class Ground(Enum):
         0.75,
         "all members entered it with the same call, in one capture: it may be moving",
     )
+    OTHER_STAGES = (
+        0.75,
+        "as many were sent and received over all other links of the pipeline",
+    )
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
     UNSET_KEY = (0.50, "a store key is not set, and no record shows which rank should set it")
     NOT_ANSWERING = (0.85, "two captures: all waits end at ranks that did not answer")
@@ -121,6 +125,11 @@ class Ground(Enum):
     LOG_BARRIER = (0.92, "monitored_barrier names who did not come")
     LOG_KEY = (0.85, "the store's key that was not set is this rank's")
     LOG_STAYED = (0.80, "it alone did not end at SIGTERM, while others had waited for long")
+    LOG_NO_BEAT = (
+        0.85,
+        "its heartbeat stopped inside the operation, and those of the others went on",
+    )
+    LOG_WENT_ON = (0.80, "all other ranks ended cleanly, and these few lost them in an operation")
     LOG_NEVER_STARTED = (0.85, "as many ranks left no black box as did not come to the rendezvous")
     LOG_JOINED = (0.90, "the store counts how many processes came")
     LOG_COUNTERS = (0.88, "in the group that timed out it has enqueued fewer operations")

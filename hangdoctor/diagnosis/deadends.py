@@ -8,6 +8,7 @@ are named as one set.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..model.layout import Layout
+from ..stacks.place_search import GRADIENTS
+from ..stacks.user_code import is_users
 from . import findings as f
 from . import stackgraph
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
@@ -26,6 +29,8 @@ from .view import RankView
 
 _SHOWN = 8  # ranks whose operation is evidence
 _NAMES_OF_ROOT = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+_NAMES_GROUP = re.compile(r"\bgroup\s*=\s*(?!None\b|[\w.]*\bWORLD\b)")
+_OF_MEGATRON = re.compile(r"(?:^|/)megatron/")
 Views = dict[int, RankView]
 
 
@@ -40,13 +45,13 @@ class Odd(Struct):
     or_else: list[int] = []  # who it may be as well: stacks do not show which of the two sides
 
 
-def find(case: Case, waiting: list[RankView]) -> list[Finding]:
+def find(case: Case, waiting: list[RankView]) -> list[Finding] | None:
     """One finding for each end of the waits that can be read; [] where the members of operations
-    are not known.
+    are not known; None where these are, and nothing shows which side made other calls.
     """
     graph = stackgraph.build(case, waiting)
     views = {v.rank: v for v in waiting}
-    found: list[Finding] = []
+    found: list[Finding | None] = []
     for end in stackgraph.ends(graph):
         if not end.instances:
             continue  # a rank that waits for something without known members
@@ -56,22 +61,51 @@ def find(case: Case, waiting: list[RankView]) -> list[Finding]:
             found.append(_full(case, end.instances[0], views))
         elif all(r in views for r in end.ranks):
             found.append(_ring(case, graph, end, views))
-    return found
+    decided = [finding for finding in found if finding is not None]
+    return decided if decided or not found else None
 
 
-def _apart(case: Case, instance: Instance, views: Views) -> Finding:
+def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:
     """An operation whose other members wait in something else; their stacks do not show for which
-    rank.
+    rank. None where either side may be wrong, and both are all ranks.
     """
     here = [r for r in instance.present if r in views]
     there = [r for r in instance.absent if r in views]
+    all_of_many = len(here) + len(there) == case.world_size > 2
+    if all_of_many and _waits_for_one_past(case, here, there, views):
+        return None
     if len(here) == len(there):
+        if all_of_many:
+            return None
         both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, ground=Ground.RING_BY_STACKS)
         return _finding(case, both, views)
     few, many = sorted((here, there), key=len)
     return _finding(
         case, Odd("order", few, many, Apart.SMALLER_SIDE, ground=Ground.FEW_ELSEWHERE), views
     )
+
+
+def _waits_for_one_past(case: Case, here: list[int], there: list[int], views: Views) -> bool:
+    """Whether the few wait in an earlier operation of a smaller group, which none of the others is in.
+
+    Another member of that group has then gone past it: it left the call out, or the few made one
+    too many.
+    """
+    if len(there) >= len(here) or views[here[0]].place.op == GRADIENTS:
+        return False
+    of_smaller = all(_in_smaller_group(views[r]) for r in there)
+    return of_smaller and all(is_ahead(case, views[here[0]], views[r], views) for r in there)
+
+
+def _in_smaller_group(view: RankView) -> bool:
+    """Whether its line names a group; a library passes one along where it means all ranks."""
+    place, caller = view.place, view.place.caller
+    if place.group in ("tp", "dp", "pp"):
+        return True
+    if place.group != "sub" or caller is None:
+        return False
+    names_one = is_users(caller) and _NAMES_GROUP.search(caller.code) is not None
+    return names_one or _OF_MEGATRON.search(caller.file) is not None
 
 
 def _full(case: Case, instance: Instance, views: Views) -> Finding:

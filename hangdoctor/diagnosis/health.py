@@ -7,7 +7,7 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from ..model.diagnosis import Status
-from . import operations, ras_counts
+from . import driven, operations, ras_counts
 from .case import Case, op_of, ranks_of
 from .draft import Draft
 from .findings import Finding, Op
@@ -35,7 +35,9 @@ class Reason(Enum):
     NO_STACKS = auto()
     SOME_NOT_CAPTURED = auto()
     NONE_WAITS = auto()
+    ALL_WITHOUT_WORK = auto()
     ONE_RANK = auto()
+    TWO_SIDES = auto()
     ONE_SAMPLE = auto()
     NOTHING_STANDS_OUT = auto()
     OVER = auto()
@@ -71,7 +73,7 @@ def _status(case: Case, findings: list[Finding]) -> Status:
 def why_healthy(case: Case) -> Remaining | None:
     """What shows that the stacks of all ranks get on; None where they are not shown to."""
     alive = case.alive
-    if case.gone or case.absent or case.silent or not alive:
+    if case.gone or case.absent or case.silent or not alive or driven.idle(alive):
         return None
     moved = [v for v in alive if v.motion in _GOING_ON]
     if len(moved) == len(alive):
@@ -132,7 +134,10 @@ def _by_ras(counted: ras_counts.Counted) -> Remaining:
 def _by_motion(case: Case) -> Remaining:
     groups = group_by_operation(case.waiting)
     if groups:
-        return _by_waits(case, groups[0])
+        return _by_waits(case, groups)
+    without_work = driven.idle(case.alive)
+    if without_work and len(without_work) == len(case.alive):
+        return Remaining(Reason.ALL_WITHOUT_WORK, ranks_of(without_work))
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
     if at_work:
         return Remaining(Reason.NONE_WAITS, ranks_of(at_work))
@@ -143,10 +148,14 @@ def _by_motion(case: Case) -> Remaining:
     return Remaining(Reason.NOTHING_STANDS_OUT)
 
 
-def _by_waits(case: Case, waiting: list[RankView]) -> Remaining:
+def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
+    waiting = groups[0]
     ranks, op = ranks_of(waiting), op_of(waiting)
     if case.absent:
         return Remaining(Reason.SOME_NOT_CAPTURED, ranks, tuple(case.absent), op)
     if len(case.views) == 1:
         return Remaining(Reason.ONE_RANK, ranks, op=op)
+    others = [view for group in groups[1:] for view in group]
+    if others and len(waiting) + len(others) == case.world_size:
+        return Remaining(Reason.TWO_SIDES, ranks, ranks_of(others), op, number=len(groups) - 1)
     return Remaining(Reason.NOTHING_STANDS_OUT)

@@ -78,7 +78,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
 
 def _idle_alone(case: Case, suspects: list[RankView]) -> list[RankView]:
     """Where no rank waits for another, only a rank that has not run at all is worth a word."""
-    idle = [v for v in suspects if v.motion == "still" and v.path]
+    idle = [v for v in suspects if v.motion == "still" and v.path and v.place.kind != "work"]
     most = 2 * len(idle) > len(case.alive)
     if most and len(idle) < len(case.alive):
         return []

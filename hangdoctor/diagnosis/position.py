@@ -35,6 +35,8 @@ _ITERATIONS = ("iteration", "global_step", "step", "it", "iter", "steps_done")
 _WRAPPERS = re.compile(
     r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/"
 )
+# What starts the ranks has each one's number as a local variable, under such a name.
+_STARTERS = re.compile(r"(?:^|/)(?:torch/)?multiprocessing/\w+\.py$")
 
 
 def program(path: Sequence[Frame]) -> list[Frame]:
@@ -46,7 +48,7 @@ def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
     """All loop counters on a path, outermost first."""
     found: list[tuple[str, int]] = []
     for frame in path:
-        if frame.values:
+        if frame.values and not _STARTERS.search(frame.file):
             found += [(name, frame.values[name]) for name in _COUNTERS if name in frame.values]
     return tuple(found)
 
@@ -128,6 +130,8 @@ def _orders(view: RankView, others: Sequence[RankView]) -> set[int]:
 
 def _order_by_counters(x: Frame, y: Frame) -> int:
     """The order of two frames of one function by the first loop counter that differs, else 0."""
+    if _STARTERS.search(x.file):
+        return 0
     for name in _COUNTERS:
         if name in x.values and name in y.values and x.values[name] != y.values[name]:
             return _order(x.values[name], y.values[name])

@@ -183,7 +183,7 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
         return view
     view.thread = thread
     view.motion = motion_of(capture, thread.tid)
-    if view.got_on and view.place.communicates:
+    if view.got_on and (view.place.communicates or view.place.kind == "work"):
         view.motion = _same_wait(capture, thread, view)
     view.look = looks.of(thread.frames, view.place)
     return view
@@ -202,11 +202,11 @@ def _last_with_stacks(samples: Sequence[ProcessSample]) -> ProcessSample | None:
 
 
 def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Motion:
-    """Set-up polls its store in a loop of its own: the same wait with other inner lines has not
-    moved.
+    """Set-up polls its store in a loop of its own, a worker its queue: the same wait with other
+    inner lines has not moved.
     """
     before = _thread(capture.samples[0], thread.tid)
-    if before is None or view.place.kind not in ("start", "end", "store"):
+    if before is None or view.place.kind not in ("start", "end", "store", "work"):
         return view.motion
     then, now = find_place(before.frames), view.place
     same = (then.kind, then.op, then.at) == (now.kind, now.op, now.at)

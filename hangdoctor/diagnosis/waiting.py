@@ -31,7 +31,10 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return [_unreachable(case, waiting)]
     if case.absent or case.unread:
         return []  # not all were captured: the summary says so
-    return mark(case, deadends.find(case, waiting) or _by_lines(case, waiting))
+    by_members = deadends.find(case, waiting)
+    if by_members is None:
+        return []  # two sides, and nothing shows which is wrong: the summary says so
+    return mark(case, by_members or _by_lines(case, waiting))
 
 
 def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:

@@ -137,6 +137,14 @@ class Ended(Fact):
     first: bool = False  # torchelastic's "first observed failure", which is often a victim
     left: bool = False  # its program had ended before, without an exception
     stayed_s: float = 0.0  # it did not end at a SIGTERM, and was killed so long after it
+    waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
+
+
+class NoBeat(Fact):
+    """The last heartbeat of a process that others of its job outlived by far."""
+
+    silent_s: float = 0.0  # until the first rank ended
+    inside: bool = False  # it was in an operation
 
 
 class OomKill(Fact):
@@ -176,6 +184,8 @@ class PythonError(Fact):
     role: Role = "cause"
     chained: str = ""  # the error that it was raised from
     survived: bool = False  # the job went on after it
+    waited_s: float = 0.0  # as of `Ended`
+    independent: bool = False  # no operation has reached the rank since the first one ended
 
 
 class KnownError(Fact):
@@ -222,6 +232,7 @@ AnyFact = (
     | StoreCount
     | StoreWait
     | Ended
+    | NoBeat
     | OomKill
     | NodeLost
     | Cancelled

@@ -10,9 +10,33 @@ from ..errors import BadInput
 from ..text.ranges import MAX_RANKS
 from .capture import JobCapture, NodeCapture, RankCapture
 from .layout import Layout
-from .log_facts import Ended, JobLogs, OomKill, PythonError
+from .log_facts import (
+    BarrierMissed,
+    Ended,
+    Finished,
+    GlooTimeout,
+    JobLogs,
+    Mismatch,
+    NoBeat,
+    OomKill,
+    PythonError,
+    StoreCount,
+)
 from .operations import RankOps
 from .ras_report import RasReport
+
+# What black boxes and exit codes of a node come to: `readers.ended_ranks`.
+_OF_ENDS = (
+    BarrierMissed,
+    Ended,
+    Finished,
+    GlooTimeout,
+    Mismatch,
+    NoBeat,
+    OomKill,
+    PythonError,
+    StoreCount,
+)
 
 
 def check_job(capture: JobCapture) -> None:
@@ -70,7 +94,10 @@ def _check_ended(logs: JobLogs) -> None:
     _check_world(logs.world_size, "the job")
     for fact in logs.facts:
         _check_world(fact.rank, "a fact")
-        told = isinstance(fact, Ended | OomKill | PythonError)
+        missed = fact.missed_ranks if isinstance(fact, BarrierMissed) else []
+        for rank in missed[: MAX_RANKS + 1]:
+            _check_world(rank, "a barrier")
+        told = isinstance(fact, _OF_ENDS) and len(missed) <= MAX_RANKS
         if not told or not 0 <= fact.file < len(logs.files):
             raise BadInput("what a node says of the end of its ranks is no such fact")
 

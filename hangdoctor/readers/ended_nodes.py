@@ -22,6 +22,7 @@ def joined(nodes: Iterable[NodeCapture]) -> JobLogs | None:
     for one in told:
         _append(logs, one)
     logs.facts.sort(key=lambda f: f.at)
+    logs.of_boxes = list(range(len(logs.files)))
     _keep_earliest(logs)
     return logs
 

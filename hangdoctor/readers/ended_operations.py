@@ -1,5 +1,5 @@
-"""Operations of a job that is over, as they were when its first wait reached gloo's limit, or when
-the job was ended from outside.
+"""Operations of a job that is over, as they were when its first wait reached gloo's limit, when a
+rank gave up its wait, or when the job was ended from outside.
 
 Afterwards the record no longer shows the hang: the operation that reached its limit, or that a
 handler of SIGTERM left, has ended with an exception, and ranks of other groups that went on were
@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs
+from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs, PythonError
 from ..model.operations import Operation, RankOps
 from .blackbox import Contents
+from .ended_waits import is_in_the_air
 
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
@@ -36,8 +37,11 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
 
 
 def _ends_a_wait(fact: AnyFact) -> bool:
-    by_handler = isinstance(fact, Ended) and fact.code in _BY_HANDLER
-    return by_handler or isinstance(fact, GlooTimeout)
+    if isinstance(fact, Ended):
+        return fact.code in _BY_HANDLER or fact.waited_s > 0
+    if isinstance(fact, PythonError):
+        return fact.waited_s > 0
+    return isinstance(fact, GlooTimeout)
 
 
 def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
@@ -45,6 +49,9 @@ def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
     at the first limit, and lost its peers in: `at` is 0 where it reached none itself.
     """
     every = list(ops.operations)
+    if every and at and is_in_the_air(every[-1], first):
+        polled = structs.replace(every[-1], state="entered", left_s=0.0, waited=True)
+        return [*every[:-1], polled]
     if not every or not every[-1].failed:
         return None
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S

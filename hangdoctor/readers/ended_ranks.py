@@ -19,6 +19,7 @@ from ..model.log_facts import (
     AnyFact,
     BarrierMissed,
     Ended,
+    Finished,
     GlooTimeout,
     JobLogs,
     LogFile,
@@ -41,6 +42,7 @@ from .end_order import (
     own_interrupt,
     own_termination,
 )
+from .ended_waits import mark_independent, mark_waits, silent_ranks
 from .job_logs.rules import fact_of, rules
 from .job_logs.tracebacks import own_frame
 
@@ -89,8 +91,33 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         logs.world_size = max(logs.world_size, end.world_size)
         for fact in _facts(end, by_process.get((end.node, end.pid)), said):
             _add(logs, f"{end.node}: exit codes", fact)
+    for silent in silent_ranks(boxes, logs.facts):
+        _add(logs, _box_name(boxes, silent.rank), silent)
     if not logs.facts:
         return None
+    _add_order(logs, boxes, seen, ends_of_all)
+    _add_clean_ends(logs, seen, {e.rank for e in said.values()})
+    mark_waits(logs.facts, boxes)
+    mark_independent(logs.facts, boxes)
+    logs.facts.sort(key=lambda f: f.at)
+    logs.homes = {c.ops.rank: c.box.host for c in boxes}
+    logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
+    logs.rules = _texts_of_rules(logs.facts)
+    known = {c.ops.rank for c in boxes} | {end.rank for end in seen}
+    logs.of_boxes = list(range(len(logs.files)))
+    countable = boxes and logs.world_size <= MAX_RANKS
+    logs.unseen = sorted(set(range(logs.world_size)) - known) if countable else []
+    return logs
+
+
+def _add_order(
+    logs: JobLogs,
+    boxes: Sequence[Contents],
+    seen: Sequence[ProcessEnd],
+    ends_of_all: Sequence[ProcessEnd],
+) -> None:
+    """Which of the ends came first, and who left before any of them."""
+    by_process = {(c.box.host, c.box.pid): c for c in boxes}
     own_interrupt(logs.facts)
     date_by_last_operation(logs.facts, boxes)
     mark_first(logs.facts, logs.world_size)
@@ -103,15 +130,19 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         at = left_at(end, by_process.get((end.node, end.pid)))
         _by(fact, end.rank, end.node, end.pid, at=at)
         _add(logs, f"{end.node}: exit codes", fact)
-    logs.facts.sort(key=lambda f: f.at)
-    logs.homes = {c.ops.rank: c.box.host for c in boxes}
-    logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}
-    logs.rules = _texts_of_rules(logs.facts)
-    known = {c.ops.rank for c in boxes} | {end.rank for end in seen}
-    logs.of_boxes = list(range(len(logs.files)))
-    countable = boxes and logs.world_size <= MAX_RANKS
-    logs.unseen = sorted(set(range(logs.world_size)) - known) if countable else []
-    return logs
+
+
+def _add_clean_ends(logs: JobLogs, seen: Iterable[ProcessEnd], failed: set[int]) -> None:
+    """Ranks with exit code 0, in a job of which another one failed."""
+    for end in seen:
+        if end.code == 0 and end.rank not in failed:
+            clean = Finished(says="ended with exit code 0")
+            _by(clean, end.rank, end.node, end.pid, at=end.at)
+            _add(logs, f"{end.node}: exit codes", clean)
+
+
+def _box_name(boxes: Iterable[Contents], rank: int) -> str:
+    return next(Path(c.box.path).name for c in boxes if c.ops.rank == rank)
 
 
 def _texts_of_rules(facts: Iterable[AnyFact]) -> dict[str, RuleText]:

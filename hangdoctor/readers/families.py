@@ -18,7 +18,7 @@ from msgspec import Struct
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
-from . import connections, proc, ray_ranks
+from . import connections, proc, ray_ranks, served_titles
 from .discover import Found, Job
 from .jobnames import job_key
 from .own_numbers import numbers
@@ -92,7 +92,8 @@ def by_starter(parents: dict[int, int]) -> dict[int, list[int]]:
         children[parent].append(pid)
     found: dict[int, list[int]] = defaultdict(list)
     for parent, own in children.items():
-        starter = _above_launchers(parent) if len(own) == 1 else parent
+        above = _above_engine(parent)
+        starter = _above_launchers(above) if len(own) == 1 else above
         if starter > 0 and not _adopts(starter):
             found[starter] += own
     return found
@@ -106,6 +107,19 @@ def _adopts(pid: int) -> bool:
         return pid == 1 and Path("/proc/1/comm").read_text().strip() in _INITS
     except OSError:
         return True
+
+
+def _above_engine(pid: int) -> int:
+    """The process itself; of an engine of vLLM, each of which has workers of its own, what started
+    all engines.
+    """
+    try:
+        process = psutil.Process(pid)
+        title = served_titles.read(process.cmdline()[0])
+        above = process.ppid() if title is not None and title.kind == "engine" else 0
+    except (psutil.Error, IndexError):
+        return pid
+    return above if above > 1 and not _adopts(above) else pid
 
 
 def _above_launchers(pid: int) -> int:
@@ -185,7 +199,8 @@ def _family(parent: int, children: list[int]) -> Family | None:
     # One that has not come as far as the others is connected to none of them.
     members = alike(members, connected)
     by_ray = any(_is_rays(m) for m in members)
-    own = _member(parent) if parent in connected and not by_ray else None
+    directed = by_ray or any(_title(m) is not None for m in members)
+    own = _member(parent) if parent in connected and not directed else None
     if not linked or len(members) + (own is not None) < 2:
         return None
     named = ray_ranks.find(parent, [m.pid for m in members]) if by_ray else None
@@ -196,12 +211,19 @@ def _family(parent: int, children: list[int]) -> Family | None:
 
 def alike(members: list[Member], connected: set[int]) -> list[Member]:
     """Those that were started like the ones that are connected. Of Ray's processes, all of which
-    are, those of the class with the most: the others direct them.
+    are, those of the class with the most: the others direct them. Of vLLM's and SGLang's, those
+    whose titles say that they run the model.
     """
+    meant_by_title = served_titles.workers([_title(m) for m in members])
+    members = [m for m, works in zip(members, meant_by_title, strict=True) if works]
     kinds = Counter(_kind(m) for m in members if m.pid in connected)
     rays = Counter(_kind(m) for m in members if m.pid in connected and _is_rays(m))
     meant = {max(rays, key=lambda kind: rays[kind])} if rays else kinds.keys()
     return [m for m in members if _kind(m) in meant]
+
+
+def _title(member: Member) -> served_titles.Title | None:
+    return served_titles.read(member.argv[0]) if member.argv[:1] else None
 
 
 def _is_rays(member: Member) -> bool:
@@ -214,6 +236,9 @@ def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family 
     if any("RANK" in m.environ for m in members):
         return None  # its ranks have numbers
     members = sorted(members, key=lambda m: (m.local_rank if told else 0, m.started, m.pid))
+    by_title = served_titles.ranks([_title(m) for m in members])
+    if by_title is not None:
+        return _by_own_numbers(parent, members, by_title)
     own_numbers = None if told else numbers([m.argv for m in members], [m.environ for m in members])
     if own_numbers is not None and own is None:
         return _by_own_numbers(parent, members, own_numbers)
@@ -268,6 +293,9 @@ def _kind(member: Member) -> tuple[str, ...]:
     """What processes that were started alike have in common of their command lines."""
     if "--multiprocessing-fork" in member.argv:
         return ("--multiprocessing-fork",)
+    title = _title(member)
+    if title is not None:
+        return (title.program,)
     if _is_rays(member):
         return (re.split(r"[.( ]", member.argv[0])[0],)
     return tuple(member.argv)

@@ -18,6 +18,7 @@ from ..text.plain import readable
 from . import (
     blackbox,
     ended_ranks,
+    ended_starts,
     flight_recorder,
     fr_trace_text,
     job_logs,
@@ -62,10 +63,14 @@ def read(files: Sequence[Path]) -> JobCapture:
     """
     found = _sort(files)
     if found.have_operations:
-        capture, contents = _operations(found.dumps, found.boxes)
+        notes: list[str] = []
+        starts = _starts(found.boxes, notes)
+        contents = starts[-1] if starts else []
+        capture = _operations(found.dumps, found.boxes, contents)
+        capture.notes += notes
         _add_traces(capture, found.traces)
         _add_stacks(capture, found.stacks)
-        _add_ends(capture, contents, found.ends)
+        _add_ends(capture, starts, found.ends)
     else:
         capture = _stacks_or_logs(found.stacks, found.logs, beside=bool(found.answers))
     _add_ras(capture, found.answers)
@@ -157,7 +162,7 @@ def join_logs(logs: JobLogs, ends: JobLogs) -> None:
     logs.of_boxes = [len(logs.files) + index for index in range(len(ends.files))]
     for fact in ends.facts:
         fact.file += len(logs.files)
-        fact.attempt = max(0, logs.attempts - 1)
+        fact.attempt = max(0, logs.attempts - ends.attempts + fact.attempt)
     logs.files += ends.files
     logs.facts = job_logs.in_order(logs.facts + ends.facts)
     logs.world_size = max(logs.world_size, ends.world_size)
@@ -176,23 +181,26 @@ def _head(path: Path, size: int = 4096) -> bytes:
         return b""
 
 
-def _add_ends(capture: JobCapture, boxes: list[Contents], ends: list[Path]) -> None:
-    """How the ranks of a job that is over have ended."""
+def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path]) -> None:
+    """How the ranks of a job that is over have ended, in all of its starts."""
     found = []
     for path in ends:
         try:
             found += ended_ranks.read_ends(path)
         except BadInput as error:
             capture.notes.append(f"skipped: {error}")
+    boxes = starts[-1] if starts else []
     capture.logs = ended_ranks.facts_of(boxes, found)
     running = any(c.box.status == "live" for c in boxes)
     capture.over = bool(boxes or found) and not running
     if capture.logs is not None:
         as_at_the_limit(boxes, capture.logs)
         capture.world_size = max(capture.world_size, capture.logs.world_size)
+        ended_starts.add_earlier(capture.logs, starts[:-1], found)
 
 
-def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[Contents]]:
+def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:
+    """The ranks with their operations; `read`: the boxes of the last start."""
     capture = JobCapture(
         job=readable((dumps or boxes or [Path("ras")])[0].parent.name) or "files", origin="files"
     )
@@ -209,7 +217,6 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[
             capture.silent.append(
                 SilentNode("", "no dump of these ranks was given", result.missing)
             )
-    read = _newest(boxes, capture.notes)
     _put_beside(node, read)
     known = {r.rank for r in node.ranks}
     for contents in read:
@@ -227,7 +234,7 @@ def _operations(dumps: list[Path], boxes: list[Path]) -> tuple[JobCapture, list[
     capture.nodes.append(node)
     capture.layout = told_layout(node.ranks)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
-    return capture, read
+    return capture
 
 
 def _put_beside(node: NodeCapture, boxes: list[Contents]) -> None:
@@ -264,19 +271,15 @@ def _add_traces(capture: JobCapture, traces: list[Path]) -> None:
         capture.world_size = max((ops.world_size for ops in found.values()), default=0)
 
 
-def _newest(boxes: list[Path], notes: list[str]) -> list[Contents]:
-    """The boxes that can be read; of a rank that was started again, the last one."""
-    found: dict[int, Contents] = {}
+def _starts(boxes: list[Path], notes: list[str]) -> list[list[Contents]]:
+    """The boxes that can be read, by the starts of the job: the last start is the last one."""
+    read = []
     for path in boxes:
         try:
-            contents = blackbox.read_box(path)
+            read.append(blackbox.read_box(path))
         except BadInput as error:
             notes.append(f"skipped: {error}")
-            continue
-        before = found.get(contents.ops.rank)
-        if before is None or before.box.created_s < contents.box.created_s:
-            found[contents.ops.rank] = contents
-    return list(found.values())
+    return ended_starts.by_start(read)
 
 
 def _add_stacks(capture: JobCapture, files: list[Path]) -> None:

@@ -18,7 +18,7 @@ from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
-from . import process_states
+from . import process_states, served_titles
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
@@ -27,6 +27,7 @@ from .stack_texts import read_file
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
 _NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
 _WORKERS = "worker processes"
+_HELPERS = "engines, servers and helpers of an inference server"
 _WORKER = re.compile(
     r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
 )
@@ -93,18 +94,16 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         counts = Counter(what for _, what in left_out)
         kinds = ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
         notes.append(f"not counted as ranks: {kinds}")
-    numbered = _number(ranks)
+    by_title = served_titles.ranks([_title(process) for process in ranks])
+    numbered = _number(ranks) if by_title is None else _by_title(ranks, by_title)
     children = _children(ranks, [process for process, what in left_out if what == _WORKERS])
     nodes: dict[str, NodeCapture] = {}
     for rank, process in numbered:
         node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
-        capture = _capture(rank, process, len(numbered))
+        capture = _capture(rank, process, numbered[-1][0] + 1)
         capture.children = children.get((process.node, process.pid), [])
         node.ranks.append(capture)
-    by_node = "node, then by " if any(nodes) else ""
-    notes.append(
-        f"py-spy's text does not show ranks: they are numbered by {by_node}local rank or process id"
-    )
+    notes.append(_how_numbered(by_title is not None, any(nodes)))
     if errors:
         notes.append(
             f"these files have {errors} errors: "
@@ -114,12 +113,19 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     return JobCapture(
         job="text",
         nodes=list(nodes.values()),
-        world_size=len(numbered),
+        world_size=numbered[-1][0] + 1,
         layout=guess_layout(argv, {}, len(numbered)),
         origin="files",
-        numbered=True,
+        numbered=by_title is None,
         notes=notes,
     )
+
+
+def _how_numbered(by_title: bool, by_node: bool) -> str:
+    if by_title:
+        return "ranks are numbered by the titles of their processes"
+    node = "node, then by " if by_node else ""
+    return f"py-spy's text does not show ranks: they are numbered by {node}local rank or process id"
 
 
 def _capture(rank: int, process: TextProcess, world: int) -> RankCapture:
@@ -213,6 +219,9 @@ def _select(
     """Split into ranks and the rest: launchers, data-loader workers, and programs other than the
     common one.
     """
+    titles = [_title(process) for process in processes]
+    if any(title is not None and title.kind != "other" for title in titles):
+        return _served(processes, served_titles.workers(titles))
     others = [p for p in processes if not is_launcher(_words(p.command))]
     known = {(p.node, p.pid) for p in others if not _is_worker(p)}
     kinds = [(p, _no_rank(p, known)) for p in processes]
@@ -226,6 +235,18 @@ def _select(
         return ranks, rest
     strange = [(p, "other programs") for p in ranks if _script(p) != common]
     return [p for p in ranks if _script(p) == common], rest + strange
+
+
+def _served(
+    processes: list[TextProcess], works: list[bool]
+) -> tuple[list[TextProcess], list[tuple[TextProcess, str]]]:
+    """Split the processes of an inference server into those that run the model and the rest."""
+    pairs = list(zip(processes, works, strict=True))
+    return [p for p, works in pairs if works], [(p, _HELPERS) for p, works in pairs if not works]
+
+
+def _title(process: TextProcess) -> served_titles.Title | None:
+    return served_titles.read(process.command)
 
 
 def _no_rank(process: TextProcess, known: set[tuple[str, int]]) -> str:
@@ -254,6 +275,10 @@ def _number(ranks: list[TextProcess]) -> list[tuple[int, TextProcess]]:
     """
     ordered = sorted(ranks, key=_order)
     return list(enumerate(ordered))
+
+
+def _by_title(ranks: list[TextProcess], numbers: list[int]) -> list[tuple[int, TextProcess]]:
+    return sorted(zip(numbers, ranks, strict=True), key=lambda pair: pair[0])
 
 
 def _order(process: TextProcess) -> tuple[int, list[tuple[int, int, str]], int, int]:

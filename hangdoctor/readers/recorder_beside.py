@@ -17,7 +17,7 @@ from msgspec import structs
 from ..errors import HangdoctorError
 from ..files import is_of, users_of
 from ..model.capture import RankCapture
-from ..model.operations import RankOps
+from ..model.operations import Group, RankOps
 from ..probe.folder import socket_name
 from ..stacks.rank_thread import rank_thread
 from ..text.ranges import format_ranks
@@ -114,10 +114,34 @@ def _put(ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool) -> N
         # Members that were guessed from the dumps of one node are not those of the job.
         if ops is None or not (alone or _are_told(ops)):
             continue
+        if not _are_told(ops):
+            ops = named_as_in_box(ops, rank.ops_before if first else rank.ops)
         if first:
             rank.recorded_before = _trimmed(ops, _KEEP_BEFORE)
         else:
             rank.recorded = _trimmed(ops, KEEP)
+
+
+def named_as_in_box(ops: RankOps, box: RankOps | None) -> RankOps:
+    """The recorder's operations, with the groups of the same names that the rank's black box has:
+    it saw their members, which gloo's recorder leaves out, so that they were guessed.
+    """
+    if box is None or len({group.uid for group in ops.groups}) < len(ops.groups):
+        return ops
+    by_name: dict[str, list[Group]] = {}
+    for group in box.groups:
+        by_name.setdefault(group.name, []).append(group)
+    sure = {
+        name: some[0]
+        for name, some in by_name.items()
+        if len({tuple(group.ranks) for group in some}) == 1
+    }
+    own = {group.uid: sure.get(group.name, group) for group in ops.groups}
+    operations = [
+        structs.replace(op, group=own[op.group].uid) if op.group in own else op
+        for op in ops.operations
+    ]
+    return structs.replace(ops, groups=list(own.values()), operations=operations)
 
 
 def _are_told(ops: RankOps) -> bool:

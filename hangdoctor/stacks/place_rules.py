@@ -39,6 +39,7 @@ PlaceKind = Literal[
     "queue",
     "child",
     "delegate",
+    "work",
     "code",
     "",
 ]

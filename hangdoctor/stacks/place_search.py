@@ -35,8 +35,8 @@ _LIBRARY = re.compile(
     # broadcast.
     r"torch/distributed/(?!checkpoint/)|torch/_C|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
     r"|torch/utils/(?:_contextlib|_pytree|_python_dispatch|_device)\.py|torch/autograd/function\.py"
-    r"|jax/_src/|jax/experimental/multihost_utils\.py|vllm/distributed/|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
-    r"|deepspeed/runtime/pipe/p2p\.py|/contextlib\.py$|/threading\.py$|/functools\.py$|hangdoctor/probe/|p2p_communication\.py"
+    r"|jax/_src/|jax/experimental/multihost_utils\.py|(?:vllm|sglang/srt)/distributed/|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
+    r"|deepspeed/runtime/pipe/p2p\.py|(?:^|/)(?:contextlib|threading|functools)\.py$|hangdoctor/probe/|p2p_communication\.py|(?:^|/)zmq/"
     r"|ray/_private/(?:auto_init_hook|client_mode_hook|worker)\.py|ray/train/(?:collective|v2/_internal/execution)/"
 )
 _NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")
@@ -93,7 +93,7 @@ def find_place(frames: Sequence[Frame], blocked: bool = False) -> Place:
     call: tuple[Rule, int] | None = None
     for i, frame in enumerate(python):
         rule = _rule_for(frame, innermost=i == 0, blocked=blocked)
-        if rule is not None and rule.kind in COMMUNICATION:
+        if rule is not None and (rule.kind in COMMUNICATION or rule.kind == "work"):
             call = (rule, i)
         elif rule is not None and call is None:
             return _place(rule, python, i, blocked)
@@ -134,6 +134,8 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
         # A line of the user's inside of it (a callback, a coroutine) is run by this thread itself.
         waits = not any(is_users(f) for f in python[:i])
         return _framed(Place("code", op, delegated=waits), python)
+    if rule.kind == "work":
+        return _framed(Place(rule.kind, op), python[i + 1 :] or python)
     if rule.kind not in COMMUNICATION:
         return _framed(Place(rule.kind, op), python)
     inner, caller = python[: i + 2], _caller(python, i)

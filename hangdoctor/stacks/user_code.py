@@ -12,16 +12,22 @@ from functools import lru_cache
 
 from ..model.capture import Frame
 
-_STANDARD = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
+_STANDARD = re.compile(
+    r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen"
+    # py-spy's text has paths from the library's folder on.
+    r"|^(?:asyncio|concurrent|importlib|multiprocessing)/"
+    r"|^(?:contextlib|functools|queue|runpy|selectors|socket|subprocess|threading)\.py$"
+)
 TORCH = re.compile(r"site-packages/torch/|^torch/")
 # Below a framework, too: their frames say the least.
 _FOUNDATION = re.compile(r"(?:site-packages/|dist-packages/|^)(?:torch|deepspeed|numpy)/")
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 # py-spy's text, a person's files: paths begin at the package.
 _PACKAGES = re.compile(
-    r"^(?:accelerate|apex|colossalai|composer|datasets|diffusers|flash_attn|flax|horovod|ignite|jax"
-    r"|lightning|lightning_fabric|megatron/core|mpi4py|peft|pytorch_lightning|ray|sglang"
-    r"|torchmetrics|torchtitan|transformer_engine|transformers|triton|trl|vllm|webdataset)/"
+    r"^(?:accelerate|apex|colossalai|composer|datasets|diffusers|filelock|flash_attn|flashinfer|flax"
+    r"|horovod|ignite|jax|lightning|lightning_fabric|megatron/core|mpi4py|peft|pytorch_lightning|ray"
+    r"|safetensors|sglang|torchmetrics|torchtitan|transformer_engine|transformers|triton|trl|uvicorn"
+    r"|uvloop|vllm|webdataset|xgrammar|zmq)/"
 )
 # `<eval_with_key>.3`, `<attrs generated init>`: made by libraries. `python -c` and a notebook are not.
 _GENERATED = re.compile(r"^<(?!string>|stdin>|ipython-input)")

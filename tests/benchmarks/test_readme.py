@@ -12,6 +12,7 @@ PARTS = {
     "accuracy.peers",
     "accuracy.simulated",
     "accuracy.stem",
+    "gpu.worker",
     "torch_suite.in_one_mode",
     "trainer.rank",
 }

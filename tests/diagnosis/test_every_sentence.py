@@ -25,7 +25,14 @@ from hangdoctor.diagnosis.findings import (
     Usual,
     Waiters,
 )
-from hangdoctor.diagnosis.findings.log_stories import LogAgrees, LogContradicts
+from hangdoctor.diagnosis.findings.log_stories import (
+    FailedFirst,
+    HeartbeatStopped,
+    LogAgrees,
+    LogContradicts,
+    StoppedRunning,
+    WentOn,
+)
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.wording import differences, ended, remaining, terms
@@ -110,6 +117,8 @@ FINDINGS: list[Finding] = [
     *(never(kind) for kind in KINDS),
     *(never(kind, homes=[]) for kind in KINDS),
     *(never(kind, homes=[], frame=LOAD) for kind in KINDS),
+    one("stopped", StoppedRunning(20.0, REDUCE), waiters=OTHERS), two("stopped", StoppedRunning(20.0)),
+    one("end_stall", WentOn(REDUCE, (0, 1))), two("end_stall", WentOn(REDUCE, (0, 1, 3))), one("error", FailedFirst("ValueError", "bad shard", later=True), frame=LOAD),
     never(op=None), never("busy", op=None), never("data_wait", children=True, frame=LOAD),
     never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 1.0)), never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 0.9)),
     never(op=None, waiters=Waiters((0, 1), REDUCE, 5.0)), never(op=None, waiters=Waiters((0, 1), REDUCE, elsewhere=(2, 3))),
@@ -193,7 +202,7 @@ FACTS: list[f.Fact] = [
     LogAgrees("dead", (5,)), LogAgrees("not_entered", (4, 5), REDUCE, (0, 1)), LogAgrees("not_entered", (5,), Op(""), (0,)),
     LogAgrees("dead", (5,), source="boxes"), LogAgrees("dead", (5,), source="dumps"), LogAgrees("dead", (5,), Op(""), (0, 1), "boxes"),
     LogContradicts("dead", (5,), source="boxes"), LogContradicts("dead", (5,), source="dumps"), LogContradicts("dead", (5,), Op("gloo"), "boxes"),
-    LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
+    HeartbeatStopped(12.0), LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
 ]  # fmt: skip
 
 TERMS: list[str] = [

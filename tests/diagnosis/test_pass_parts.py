@@ -34,6 +34,19 @@ def test_the_main_thread_by_number_or_by_name() -> None:
     assert calls.main_tid(CallTrace(0, 6, "tracing", threads=several[:2])) == 6
 
 
+def test_what_starts_the_ranks_counts_no_steps() -> None:
+    """torch.multiprocessing calls each rank with `i`, its own number."""
+    spawn = "/v/lib/python3.11/site-packages/torch/multiprocessing/spawn.py"
+
+    def rank(i: int, step: int = 3) -> list[Frame]:
+        started = Frame("_wrap", spawn, 87, values={"i": i})
+        return [started, Frame("train", "/home/u/t.py", 9, values={"step": step})]
+
+    assert position.counters(rank(1)) == position.counters(rank(2)) == (("step", 3),)
+    assert position.compare(rank(2), rank(1)) == 0
+    assert position.compare(rank(0, step=4), rank(1)) == 1
+
+
 @pytest.mark.parametrize(
     ("state", "more", "by"),
     [

@@ -67,6 +67,38 @@ def test_a_loop_that_tries_again_is_busy_with_its_exception() -> None:
     assert causes(judged(*WAITING, captured(3, samples))) == [("slow", [3])]
 
 
+BARRIER = [Frame("barrier", C10D, 3, group="world"), Frame("main", "/app/train.py", 8)]
+
+
+def in_group(op: str, line: int, group: str, code: str = "reduce(x, group=dp)") -> list[Frame]:
+    """A call by a function that main calls at this line."""
+    step = Frame("reduce_gradients", "/app/train.py", 31, code)
+    return [Frame(op, C10D, 9, group=group), step, Frame("main", "/app/train.py", line)]
+
+
+def test_one_rank_behind_in_a_smaller_group_may_wait_for_one_that_is_past_it() -> None:
+    """It called once more than the other member of the group, or that one once less: no side is named."""
+    past = [still(rank, BARRIER) for rank in range(3)]
+    said = judged(*past, still(3, in_group("all_reduce", 6, "sub")))
+    assert (said.status, said.causes) == ("unknown", [])
+    assert "ranks 0-2 wait in barrier" in said.summary and "rank 3 in another" in said.summary
+    assert "hangdoctor run" in said.summary
+    # Ahead of the others it has left the barrier out, and in a call of all ranks the others are missing.
+    ahead = judged(*past, still(3, in_group("all_reduce", 9, "sub")))
+    assert causes(ahead) == [("order", [3])]
+    for group, code in (("world", ""), ("sub", "all_gather(x, group)"), ("sub", "f(group=WORLD)")):
+        of_all = judged(*past, still(3, in_group("all_gather", 6, group, code)))
+        assert causes(of_all) == [("order", [3])]
+
+
+def test_halves_in_different_operations_are_not_all_named() -> None:
+    halves = [still(0, BARRIER), still(1, BARRIER)]
+    halves += [still(2, in_group("all_reduce", 6, "sub")), still(3, in_group("send", 6, "sub"))]
+    said = judged(*halves)
+    assert (said.status, said.causes) == ("unknown", [])
+    assert "ranks 2-3 in other operations" in said.summary
+
+
 def test_lines_of_pipeline_stages_are_no_order() -> None:
     file = "/v/site-packages/torch/distributed/pipelining/schedules.py"
 

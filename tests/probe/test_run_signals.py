@@ -174,7 +174,7 @@ VERDICT = """
 import os, sys, time
 from hangdoctor.cli import run, run_command
 run.EndsWatch.finish = lambda self, code: True
-run.say_verdict = lambda *_: (print("says", flush=True), time.sleep(60))
+run.say_verdict = lambda *_: (print("says", file=sys.stderr, flush=True), time.sleep(60))
 run_command.end_as(run._watched("/bin/sh", ["sh", "-c", "exit 7"], dict(os.environ), quiet=False))
 """
 
@@ -191,8 +191,8 @@ def test_a_signal_while_the_verdict_is_made_leaves_the_exit_code(
         text=True,
     )
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "says\n"
+        assert process.stderr is not None
+        assert process.stderr.readline() == "says\n"
         process.send_signal(number)
         assert process.communicate(timeout=30) == ("", "")
         assert process.returncode == 7

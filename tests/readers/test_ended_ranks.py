@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from hangdoctor.diagnosis import diagnose
-from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
-from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.capture import Frame
 from hangdoctor.model.log_facts import GlooTimeout, PythonError
-from hangdoctor.model.operations import Group, Operation, OpState, RankOps, group_uid
 from hangdoctor.model.process_end import ProcessEnd
 from hangdoctor.probe import wrap
 from hangdoctor.probe.whose_error import installed
 from hangdoctor.readers import ended_ranks
 from hangdoctor.readers.blackbox import Contents
-from hangdoctor.readers.box_header import BlackBox
-from hangdoctor.readers.ended_operations import as_at_the_limit
 from hangdoctor.readers.job_logs.tracebacks import own_frame
+from tests.support.ended_boxes import (
+    LIMIT,
+    LOST,
+    column,
+    ended,
+    killed,
+    left,
+    of_column,
+    verdict,
+)
 
 SAID = "[/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete"
 
@@ -40,40 +45,6 @@ def test_the_probes_own_frames_are_not_the_users() -> None:
     ]
     assert own_frame(frames) == frames[0]
     assert installed(wrap.__file__) and not installed("/app/train.py")
-
-
-def left(rank: int, at: float = 0.0, end_text: str = "") -> Contents:
-    """A rank's box: `at` when it wrote how it ended, "" without an exception."""
-    box = BlackBox(
-        path=f"/boxes/n1-{100 + rank}.box",
-        pid=100 + rank,
-        rank=rank,
-        world_size=3,
-        host="n1",
-        job="j",
-        status="dead",
-        state="running",
-        created_s=1000.0,
-        heartbeat_s=1009.0,
-        ended_s=at,
-        end_text=end_text,
-    )
-    return Contents(box, RankOps(rank=rank, world_size=3, source="blackbox"), [])
-
-
-def ended(rank: int, code: int, at: float, boxed: bool = True) -> ProcessEnd:
-    return ProcessEnd(
-        pid=100 + rank, node="n1", code=code, at=at, rank=rank, world_size=3, boxed=boxed
-    )
-
-
-LOST = "RuntimeError\n[/x/pair.cc:538] Connection closed by peer [127.0.0.1]:4711"
-
-
-def verdict(boxes: list[Contents], ends: list[ProcessEnd]) -> Diagnosis:
-    capture = JobCapture("j", [NodeCapture("n1")], world_size=3)
-    capture.logs, capture.over = ended_ranks.facts_of(boxes, ends), True
-    return diagnose(capture)
 
 
 def test_a_rank_that_left_and_then_aborted_at_exit_says_both() -> None:
@@ -104,29 +75,6 @@ def test_an_abort_in_the_program_is_an_abort() -> None:
     assert "died first: killed by SIGABRT" in found.summary
 
 
-PAIRS = {0: [0, 2], 1: [1, 3], 2: [0, 2], 3: [1, 3]}
-LIMIT = "RuntimeError\n[/x/unbound_buffer.cc:78] Timed out waiting 9000ms for recv operation to complete"
-
-
-def column(
-    rank: int, seq: int, entered_s: float, left_s: float, members: list[int] | None = None
-) -> Contents:
-    """A rank that makes one all_reduce a second in its group of two; 0 where the last has not
-    ended.
-    """
-    members = members or PAIRS[rank]
-    group = Group(group_uid(members), members)
-    before = [
-        Operation(group.uid, n, "all_reduce", "done", entered_s=1000.0 + n, left_s=1000.01 + n)
-        for n in range(seq)
-    ]
-    state: OpState = "done" if left_s else "entered"
-    last = Operation(group.uid, seq, "all_reduce", state, entered_s=entered_s, left_s=left_s)
-    contents = left(rank)
-    contents.ops = RankOps(rank, 4, groups=[group], operations=[*before, last], heartbeat_s=1039.0)
-    return contents
-
-
 def hung_column(end_text: str = LIMIT) -> tuple[list[Contents], list[ProcessEnd]]:
     """Rank 2 never comes to #21; ranks 1 and 3 go on until they are ended, one within a step."""
     boxes = [column(0, 21, 1021.0, 1030.0), column(1, 39, 1039.0, 1039.01)]
@@ -135,16 +83,6 @@ def hung_column(end_text: str = LIMIT) -> tuple[list[Contents], list[ProcessEnd]
     boxes[0].box.end_text, boxes[0].box.ended_s = end_text, 1030.01
     ends = [ended(0, 1, 1040.0), *(ended(rank, -15, 1040.1) for rank in (1, 2, 3))]
     return boxes, ends
-
-
-def of_column(boxes: list[Contents], ends: list[ProcessEnd]) -> Diagnosis:
-    logs = ended_ranks.facts_of(boxes, ends)
-    assert logs is not None
-    as_at_the_limit(boxes, logs)
-    ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank, world_size=4, ops=c.ops) for c in boxes]
-    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
-    capture.logs, capture.over = logs, True
-    return diagnose(capture)
 
 
 def test_who_did_not_come_where_other_groups_went_on() -> None:
@@ -156,7 +94,9 @@ def test_who_did_not_come_where_other_groups_went_on() -> None:
 
 
 def test_an_operation_that_failed_otherwise_is_no_wait() -> None:
-    found = of_column(*hung_column("ValueError\nbad shard"))
+    boxes, ends = hung_column("ValueError\nbad shard")
+    boxes[0].ops.operations[-1].left_s, boxes[0].box.ended_s = 1021.01, 1021.02
+    found = of_column(boxes, ends)
     assert [(c.kind, c.ranks) for c in found.causes] == [("error", [0])]
 
 
@@ -169,10 +109,6 @@ def test_a_rank_that_the_launcher_had_to_kill_did_not_die_first() -> None:
     found = of_column(boxes, ends)
     assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
     assert found.status == "hang"
-
-
-def killed(at: float, *ranks: int) -> list[ProcessEnd]:
-    return [ended(rank, -9, at + rank / 100) for rank in ranks]
 
 
 def test_a_hang_that_was_ended_by_sigkill_of_all_ranks_is_a_hang() -> None:

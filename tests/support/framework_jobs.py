@@ -29,7 +29,7 @@ from tests.support.stage import hangdoctor, switches, wait_until
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "tests" / "frameworks" / "jobs"
-_HELPERS = ("come.py", "megatron_job.py", "ray_job.py", "small_model.py")
+_HELPERS = ("come.py", "megatron_job.py", "ray_job.py", "small_model.py", "titan_job.py")
 _WORLD = 4
 _MODULES = {
     "ddp": "torch",
@@ -38,6 +38,9 @@ _MODULES = {
     "dtensor": "torch",
     "pipelining": "torch",
 }
+# Packages that only their own jobs see, in a folder beside those of PYTHONPATH: Lightning asks mpi4py,
+# where it is there, for the job's size; transformers looks for what torchtitan brings.
+_FOLDERS = {"mpi4py": "mpi", "torchtitan": "titan"}
 _START_S = 600.0
 _CALM_S = 15.0  # ranks of MPI never are calm
 
@@ -67,8 +70,8 @@ class HangJob(Struct, frozen=True):
     def missing(self) -> str:
         """What it needs and this machine does not have, "" where it can run."""
         module = _MODULES.get(self.framework, self.framework)
-        if self.framework == "mpi4py":
-            found = any((folder / module).is_dir() for folder in _beside("mpi"))
+        if module in _FOLDERS:
+            found = any((folder / module).is_dir() for folder in _beside(_FOLDERS[module]))
         else:
             found = importlib.util.find_spec(module) is not None
         if not found:
@@ -79,9 +82,7 @@ class HangJob(Struct, frozen=True):
 
 
 def _beside(name: str) -> list[Path]:
-    """Packages that only some jobs see, in folders beside those of PYTHONPATH. Lightning asks
-    mpi4py, where it is there, for the job's size.
-    """
+    """A folder of `_FOLDERS`, for each of PYTHONPATH."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [Path(folder).parent / name / "site-packages" for folder in folders if folder]
 
@@ -222,12 +223,11 @@ def _inside(job: HangJob, folder: Path, with_run: bool, saved: str) -> None:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
+    if job.framework in _FOLDERS:
+        paths = [os.environ.get("PYTHONPATH", ""), *map(str, _beside(_FOLDERS[job.framework]))]
+        environ["PYTHONPATH"] = os.pathsep.join(paths)
     if job.start == "mpirun":
-        paths = [os.environ.get("PYTHONPATH", ""), *map(str, _beside("mpi"))]
-        environ |= {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "LD_LIBRARY_PATH": _mpi_libraries(folder),
-        }
+        environ["LD_LIBRARY_PATH"] = _mpi_libraries(folder)
     run = [sys.executable, "-m", "hangdoctor", "run", "--"] if with_run else []
     ranks = range(_WORLD) if job.start == "shell" else range(1)
     port = str(free_port())

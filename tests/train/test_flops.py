@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +11,7 @@ pytest.importorskip("deepspeed")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from benchmarks.trainer import kernel_bytes  # noqa: E402
 from hangdoctor.train import deepspeed_guards, flops  # noqa: E402
 from hangdoctor.train.config import load_config  # noqa: E402
 from hangdoctor.train.kernels.registry import choose  # noqa: E402
@@ -18,6 +21,7 @@ from hangdoctor.train.model.whole import WholeModel, whole_context  # noqa: E402
 from hangdoctor.train.random_state import RandomState  # noqa: E402
 from hangdoctor.train.topology import TensorGroup  # noqa: E402
 
+ROOT = Path(__file__).parents[2]
 VOCAB, BATCH = 384, 2
 
 
@@ -63,3 +67,11 @@ def test_parameters_are_counted_as_they_are_made(flags: str) -> None:
     made = WholeModel(whole_context(config, VOCAB, 0, torch.device("cpu")))
     counted = flops.parameter_count(config.model, config.ffn_hidden_size, VOCAB)
     assert counted == sum(p.numel() for p in made.parameters())
+
+
+def test_the_bytes_in_the_documentation_are_those_computed(capsys) -> None:
+    kernel_bytes.main(["--config", str(ROOT / "train/configs/gpu_1b3.yaml")])
+    text = (ROOT / "docs/PERFORMANCE.md").read_text()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(rows) == 9
+    assert all(row in text for row in rows)

@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from hangdoctor.train import deepspeed_guards as guards  # noqa: E402
 from hangdoctor.train.config import load_config  # noqa: E402
 from hangdoctor.train.engine import Timers, _beside_the_step, clip_gradients, parameter_groups  # noqa: E402
-from hangdoctor.train.kernels import apex_support, softmax  # noqa: E402
+from hangdoctor.train.kernels import apex_support, rotary, softmax  # noqa: E402
 from hangdoctor.train.kernels.registry import choose  # noqa: E402
 from hangdoctor.train.model.position import Rotary, alibi_bias, alibi_slopes  # noqa: E402
 from hangdoctor.train.options import ConfigError  # noqa: E402
@@ -242,9 +242,9 @@ def test_alibi_slopes() -> None:
 
 
 def test_rotary_depends_on_distance_only() -> None:
-    rotary = Rotary(8, 10000.0)
+    cos, sin = Rotary(8, 10000.0).tables(12, CPU)
     q, k = torch.randn(8), torch.randn(8)
-    turned_q, turned_k = (rotary(x.expand(12, 1, 1, 8)) for x in (q, k))
+    turned_q, turned_k = (rotary.reference(x.expand(12, 1, 1, 8), cos, sin) for x in (q, k))
     products = [float(turned_q[i, 0, 0] @ turned_k[i - 3, 0, 0]) for i in range(3, 12)]
     assert products == pytest.approx([products[0]] * 9, abs=1e-5)
 

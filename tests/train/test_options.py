@@ -279,3 +279,43 @@ def test_meeting_place() -> None:
     assert discover({**slurm, "SLURM_STEP_NODELIST": "x"}).port == 29577
     with pytest.raises(ConfigError, match="MASTER_ADDR"):
         discover(slurm)
+
+
+def test_the_vocabulary_is_the_tokenizers_or_larger() -> None:
+    pytest.importorskip("torch")
+    from hangdoctor.train.session import vocabulary
+
+    assert [vocabulary(0, 257), vocabulary(50304, 257)] == [257, 50304]
+    with pytest.raises(ConfigError, match=r"--model.vocab_size 200 is below the 257 tokens"):
+        vocabulary(200, 257)
+
+
+def test_the_configuration_for_a_gpu_computes_a_real_vocabulary_once() -> None:
+    config = load_config(["--config", str(ROOT / "train/configs/gpu_1b3.yaml")])
+    assert config.model.vocab_size == 50304
+    assert not (config.model.recompute or config.log.timers)
+
+
+@pytest.mark.parametrize(
+    ("flags", "chunked"),
+    [
+        ("--model.loss chunked", True),
+        ("--train.precision bf16 --train.micro_batch 4", False),
+        ("--train.precision bf16 --train.micro_batch 8", True),
+        ("--train.precision bf16 --train.micro_batch 8 --model.loss whole", False),
+        ("--train.precision fp32 --train.micro_batch 4", True),
+    ],
+)
+def test_large_logits_are_made_in_pieces(flags, chunked) -> None:
+    pytest.importorskip("torch")
+    from hangdoctor.train.kernels.registry import choose
+    from hangdoctor.train.model.context import ModelContext, torch
+    from hangdoctor.train.random_state import RandomState
+    from hangdoctor.train.topology import TensorGroup
+
+    cpu = torch.device("cpu")
+    config = load_config(["--model.seq_length", "2048", *flags.split()])
+    random = RandomState(1, 0, 0, 0, cpu)
+    kernels = choose("reference", cpu)
+    context = ModelContext(config, TensorGroup(), kernels, random, vocab=(50304, 50304))
+    assert context.chunks_loss is chunked

@@ -68,6 +68,8 @@ CASES = {
     # Four stages: two that load nothing, and a last one with the output projection alone, no vector
     # beside it.
     "deep_1x4x1_evaluated": "--parallel.pp 4 --evaluate.interval 2 --evaluate.iterations 1",
+    "gpt_2x1x2_chunked": "--parallel.tp 2 --parallel.sequence_parallel true --model.loss chunked",
+    "modern_1x2x2_chunked": "--parallel.pp 2 --model.loss chunked",
     "gpt_2x1x2_reference_kernels": "--parallel.tp 2 --kernels reference",
 }
 # Documents of 3 to 12 tokens that do not see each other: the reference knows none, so that these are

@@ -4,6 +4,8 @@ async, refusals.
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
 from hangdoctor.train.checkpoint import files, universal  # noqa: E402
+from hangdoctor.train.digests.__main__ import main as digests  # noqa: E402
+from hangdoctor.train.digests.files import read as read_digests  # noqa: E402
 from tests.support.trainer_ranks import ROOT, SMALL, metrics, observed, run_cases  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
@@ -53,13 +57,18 @@ def saved(tmp_path_factory) -> Path:
     ]
     at3 = ["--checkpoint.load", str(folder / "dropout" / "global_step3")]
     bf16 = [*PLAIN, "--train.precision", "bf16", "--checkpoint.dir", str(folder / "bf16")]
+
+    def digested(name: str, iterations: str) -> list[str]:
+        where = str(folder / "digests" / name)
+        return ["--log.digests", where, "--log.digest_iterations", iterations]
+
     run_cases(
         4,
         {
-            "whole": [*WHOLE, *there],
-            "resumed": [*WHOLE, *at3],
-            "bf16_first": [*bf16, "--train.exit_after", "3"],
-            "bf16_resumed": bf16,
+            "whole": [*WHOLE, *there, *digested("whole", "3,4")],
+            "resumed": [*WHOLE, *at3, *digested("resumed", "4")],
+            "bf16_first": [*bf16, "--train.exit_after", "3", *digested("bf16", "3")],
+            "bf16_resumed": [*bf16, *digested("bf16", "4")],
             "bf16_overridden": [
                 *bf16,
                 *"--checkpoint.override true --optimizer.beta2 0.9 --optimizer.eps 1e-6".split(),
@@ -188,3 +197,44 @@ def test_another_topology_resumes_through_the_universal_format(saved) -> None:
         for g, w in zip(got, want, strict=True):
             assert g["loss"] == pytest.approx(w["loss"], abs=2e-5)
             assert g["grad_norm"] == pytest.approx(w["grad_norm"], rel=2e-5)
+
+
+def digest(line: str, capsys) -> tuple[int, str]:
+    """Exit code and output of `train.digests`."""
+    code = digests(line.split())
+    return code, capsys.readouterr().out
+
+
+def test_digests_are_equal_over_a_restart_and_between_replicas(saved, capsys) -> None:
+    whole, resumed, bf16 = (saved / "digests" / name for name in ("whole", "resumed", "bf16"))
+    code, said = digest(f"compare {whole} {resumed} --after 3 --before 4", capsys)
+    assert (code, said.endswith(" tensors compared: equal\n")) == (0, True), said
+    kinds = {line["kind"] for line in read_digests(whole, 3, "after")}
+    assert kinds == {"weight", "master", "exp_avg", "exp_avg_sq", "random"}
+    assert digest(f"compare {whole} {resumed} --after 4", capsys)[0] == 0
+    code, said = digest(f"compare {bf16} {bf16} --after 3 --before 4", capsys)
+    assert (code, said.endswith("equal\n")) == (0, True), said
+    for folder in (whole, bf16):
+        assert digest(f"replicas {folder} --before 4", capsys)[0] == 0
+    # A step changes every weight, master and moment, and the streams that dropout draws from.
+    code, said = digest(f"compare {whole} {whole} --before 4 --after 4", capsys)
+    assert code == 10 and "all pp, all tp: " in said
+
+
+def test_a_digest_of_one_rank_that_differs_names_that_rank_and_tensor(
+    saved, tmp_path, capsys
+) -> None:
+    spoilt = tmp_path / "spoilt"
+    shutil.copytree(saved / "digests" / "whole", spoilt)
+    file = spoilt / "iteration_0000003_after.rank00002.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    changed = [x for x in lines if x["kind"] == "weight" and "word_embedding.weight" in x["name"]]
+    assert len(changed) == 1
+    changed[0]["hash"] = "0" * 16
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = f"compare {saved / 'digests' / 'whole'} {spoilt} --after 3"
+    code, said = digest(words, capsys)
+    assert code == 10 and len(said.splitlines()) == 2, said
+    assert said.startswith("pp 1, tp 0: tied_modules.word_embedding.")
+    code, said = digest(f"replicas {spoilt} --after 3", capsys)
+    assert code == 10 and "no majority" in said and said.startswith("all pp, tp 0: tied"), said

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 # Of each parameter group; the learning rate is set before every step.
-_OF_GROUPS = ("betas", "eps", "weight_decay")
+_OF_GROUPS = ("betas", "eps", "weight_decay", "fused")
 
 
 @contextmanager

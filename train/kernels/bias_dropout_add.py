@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from .triton_support import BLOCK, grid, places, tl, triton
+from .column_sum import COLUMNS, ROWS, column_sum, partials, tiles
+from .triton_support import ELEMENTWISE, per_block, places, tl, triton, tuned
 
 
 def reference(
@@ -21,6 +22,7 @@ def reference(
 torch_fused = reference
 
 
+@tuned(ELEMENTWISE, key=["h"])
 @triton.jit
 def _forward(x, bias, residual, out, n, h, p, seed, drops: tl.constexpr, block: tl.constexpr):
     at = places(block)
@@ -35,13 +37,23 @@ def _forward(x, bias, residual, out, n, h, p, seed, drops: tl.constexpr, block: 
 
 
 @triton.jit
-def _backward(grad, out, n, p, seed, block: tl.constexpr):
-    """The mask is drawn again from the seed: nothing of it is stored."""
-    at = places(block)
-    inside = at < n
-    g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-    kept = tl.rand(tl.load(seed), at.to(tl.int32)) >= p
-    tl.store(out + at, tl.where(kept, g / (1.0 - p), 0.0), mask=inside)
+def _backward(grad, out, sums, rows, columns, p, seed, height: tl.constexpr, width: tl.constexpr):
+    """The mask is drawn again from the seed: nothing of it is stored. The bias' gradient comes with
+    the same read.
+    """
+    stripe = tl.program_id(0)
+    column = tl.program_id(1) * width + tl.arange(0, width)
+    total = tl.zeros((width,), dtype=tl.float32)
+    for first in range(stripe * height, rows, tl.num_programs(0) * height):
+        row = first + tl.arange(0, height)
+        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
+        kept = tl.rand(tl.load(seed), at.to(tl.int32)) >= p
+        d = tl.where(kept, g / (1.0 - p), 0.0)
+        tl.store(out + at, d, mask=inside)
+        total += tl.sum(d, axis=0)
+    tl.store(sums + stripe.to(tl.int64) * columns + column, total, mask=column < columns)
 
 
 class _BiasDropoutAdd(torch.autograd.Function):
@@ -55,7 +67,7 @@ class _BiasDropoutAdd(torch.autograd.Function):
         # kernel too. It stays on the device: to read it would wait for everything that the GPU
         # still has to do, twice a layer.
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if p > 0 else x
-        _forward[grid(x.numel())](
+        _forward[per_block(x.numel())](
             x,
             bias,
             residual,
@@ -65,7 +77,6 @@ class _BiasDropoutAdd(torch.autograd.Function):
             p=p,
             seed=seed,
             drops=p > 0,
-            block=BLOCK,
         )
         ctx.p, ctx.seed, ctx.bias = p, seed if p > 0 else None, (bias.numel(), bias.dtype)
         return out
@@ -74,13 +85,23 @@ class _BiasDropoutAdd(torch.autograd.Function):
     def backward(
         ctx: Any, grad: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
-        branch, (h, dtype) = grad, ctx.bias
-        if ctx.p > 0:
-            grad = grad.contiguous()
-            branch = torch.empty_like(grad)
-            n = grad.numel()
-            _backward[grid(n)](grad, branch, n, ctx.p, seed=ctx.seed, block=BLOCK)
-        return branch, branch.reshape(-1, h).float().sum(0).to(dtype), grad, None
+        h, dtype = ctx.bias
+        if ctx.p == 0:
+            return grad, column_sum(grad, h, dtype), grad, None
+        grad = grad.contiguous()
+        branch, rows, sums = torch.empty_like(grad), grad.numel() // h, partials(grad, h)
+        _backward[tiles(rows, h)](
+            grad,
+            branch,
+            sums,
+            rows,
+            columns=h,
+            p=ctx.p,
+            seed=ctx.seed,
+            height=ROWS,
+            width=COLUMNS,
+        )
+        return branch, sums.sum(0).to(dtype), grad, None
 
 
 def fused(

@@ -63,17 +63,28 @@ FLAVOURS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "linear_cross_entropy": {
         "reference": linear_cross_entropy.reference,
-        "torch": linear_cross_entropy.reference,
+        "torch": linear_cross_entropy.torch_chunked,
+        "triton": linear_cross_entropy.fused,
     },
-    "rotary": {"reference": rotary.reference, "torch": rotary.reference},
-    "rotary_qkv": {"reference": rotary.reference_qkv, "torch": rotary.reference_qkv},
+    "rotary": {
+        "reference": rotary.reference,
+        "torch": rotary.reference,
+        "triton": rotary.fused,
+    },
+    "rotary_qkv": {
+        "reference": rotary.reference_qkv,
+        "torch": rotary.reference_qkv,
+        "triton": rotary.fused_qkv,
+    },
     "add_layer_norm": {
         "reference": add_norm.layer_norm_add_reference,
         "torch": add_norm.layer_norm_add_torch,
+        "triton": add_norm.layer_norm_add_fused,
     },
     "add_rms_norm": {
         "reference": add_norm.rms_norm_add_reference,
         "torch": add_norm.rms_norm_add_torch,
+        "triton": add_norm.rms_norm_add_fused,
     },
     "adam": {
         "reference": adam.reference,
@@ -111,6 +122,11 @@ class Kernels:
         """Whether the bias of the MLP is added inside the GELU kernel."""
         return self.used["bias_gelu"] != "torch"
 
+    @property
+    def fuses_norm(self) -> bool:
+        """Whether the residual is added inside the norm's kernel."""
+        return self.used["add_layer_norm"] != "torch"
+
     def line(self) -> str:
         """The line at the start of a training."""
         flavours = sorted(set(self.used.values()))
@@ -118,8 +134,8 @@ class Kernels:
         return f"kernels: {'; '.join(parts)} ({self.why})"
 
 
-def _build(order: tuple[str, ...], why: str, **fixed: str) -> Kernels:
-    used = {name: next(f for f in order if f in table) for name, table in FLAVOURS.items()} | fixed
+def _build(order: tuple[str, ...], why: str) -> Kernels:
+    used = {name: next(f for f in order if f in table) for name, table in FLAVOURS.items()}
     return Kernels(
         **{name: FLAVOURS[name][flavour] for name, flavour in used.items()}, used=used, why=why
     )
@@ -133,12 +149,14 @@ def choose(wanted: str, device: torch.device) -> Kernels:
     """
     if wanted == "reference":
         return _build(("reference",), "--kernels reference")
+    if wanted == "torch":
+        return _build(("torch",), "--kernels torch: what torch itself fuses")
     no_triton = triton_support.unavailable(device)
     if wanted == "triton":
         if no_triton:
             raise ConfigError(f"--kernels triton: {no_triton}")
         where = "in Triton's interpreter, slow" if triton_support.interpreted() else "requested"
-        return _build(("triton", "torch"), f"--kernels triton, {where}")
+        return _build(("triton",), f"--kernels triton, {where}")
     if wanted == "apex":
         no_apex = apex_support.unavailable()
         if no_apex:
@@ -148,6 +166,4 @@ def choose(wanted: str, device: torch.device) -> Kernels:
         return _build(("torch",), "--kernels auto: torch's own are the fastest on CPU")
     if no_triton:
         return _build(("torch",), f"--kernels auto: {no_triton}")
-    # One optimizer pass over flat partitions: torch's fused AdamW, which every checkpoint can be
-    # resumed with.
-    return _build(("triton", "torch"), "--kernels auto: Triton on a GPU", adam="torch")
+    return _build(("triton",), "--kernels auto: Triton on a GPU")

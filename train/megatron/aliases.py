@@ -15,6 +15,7 @@ RENAMED = {
     "init-method-std": "model.init_std",
     "layernorm-epsilon": "model.norm_eps",
     "norm-epsilon": "model.norm_eps",
+    "vocab-size": "model.vocab_size",
     "make-vocab-size-divisible-by": "model.vocab_multiple",
     "rotary-base": "model.rotary_base",
     "tensor-model-parallel-size": "parallel.tp",

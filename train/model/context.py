@@ -15,6 +15,8 @@ from ..tensor_parallel.layers import Start
 from ..topology import TensorGroup
 from .position import Rotary
 
+LARGE_LOGITS = 2**30  # bytes: from here on a product more costs less than the memory
+
 
 @dataclass(frozen=True)
 class ModelContext:
@@ -57,6 +59,16 @@ class ModelContext:
     def residual_type(self) -> torch.dtype | None:
         """What the residual stream is kept in; None: as the weights."""
         return torch.float32 if self.config.model.fp32_residual else None
+
+    @property
+    def chunks_loss(self) -> bool:
+        """Whether output projection and cross entropy are one, some tokens at a time."""
+        c, way = self.config, self.config.model.loss
+        if way != "auto":
+            return way == "chunked"
+        tokens = c.train.micro_batch * c.model.seq_length // self.ulysses.size
+        width = 4 if c.train.precision == "fp32" else 2
+        return tokens * self.vocab[1] // self.weights.size * width > LARGE_LOGITS
 
     @property
     def split_sequence(self) -> bool:

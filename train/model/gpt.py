@@ -49,20 +49,49 @@ class WordEmbedding(VocabParallelEmbedding):
         return joined(super().forward(tokens).transpose(0, 1).contiguous(), documents)
 
 
+# What the last layer gives the loss: logits, or what makes them, hidden vectors and weight.
+Output = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+
+class _Together(torch.autograd.Function):
+    """Both as they are, behind one node of the graph. DeepSpeed clears gradients in a hook on what
+    the last layer returns: without it the weight's own gradient would come first, and be cleared.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return hidden.detach(), weight.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return grads
+
+
+def _whole_sequence(hidden: torch.Tensor, context: ModelContext) -> torch.Tensor:
+    tp = context.weights
+    return gather_sequence(hidden, tp) if context.gather_for_weights else copy_to_tensor(hidden, tp)
+
+
 def project_out(
     embedding: VocabParallelEmbedding, hidden: torch.Tensor, context: ModelContext
 ) -> torch.Tensor:
     """[s, b, h] or its part of the sequence -> logits [s, b, V / tp]."""
-    tp = context.weights
-    hidden = (
-        gather_sequence(hidden, tp) if context.gather_for_weights else copy_to_tensor(hidden, tp)
-    )
-    return embedding.logits(hidden)
+    return embedding.logits(_whole_sequence(hidden, context))
 
 
-def tied_output(embedding: WordEmbedding, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits by the word embedding of the first stage, which the last one shares."""
-    return project_out(embedding, hidden, embedding.context)
+def _for_the_loss(
+    embedding: VocabParallelEmbedding, hidden: torch.Tensor, context: ModelContext
+) -> Output:
+    if not context.chunks_loss:
+        return project_out(embedding, hidden, context)
+    return _Together.apply(_whole_sequence(hidden, context), embedding.weight)
+
+
+def tied_output(embedding: WordEmbedding, hidden: torch.Tensor) -> Output:
+    """By the word embedding of the first stage, which the last one shares."""
+    return _for_the_loss(embedding, hidden, embedding.context)
 
 
 class InputLayer(nn.Module):
@@ -136,14 +165,14 @@ class OutputEmbedding(VocabParallelEmbedding):
         if c.parallel.ulysses:
             mark_partial(self)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[sequence, batch, hidden] -> this rank's part of the logits."""
-        return project_out(self, hidden, self.context)
+    def forward(self, hidden: torch.Tensor) -> Output:
+        """[sequence, batch, hidden] -> this rank's part of the logits, or what makes them."""
+        return _for_the_loss(self, hidden, self.context)
 
 
 class Loss:
-    """Mean cross entropy of a micro-batch: logits [s, b, V / tp], (labels [b, s], mask [b, s]) ->
-    scalar.
+    """Mean cross entropy of a micro-batch: logits [s, b, V / tp] or what makes them, (labels [b, s],
+    mask [b, s]) -> scalar.
     """
 
     __name__ = "cross entropy"
@@ -151,16 +180,24 @@ class Loss:
     def __init__(self, context: ModelContext) -> None:
         self.context = context
 
-    def __call__(
-        self, logits: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
+    def __call__(self, output: Output, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         labels, mask = (t.t().contiguous() for t in batch)
         group: TensorGroup = self.context.ulysses
         counted = mask.sum().clamp(min=1) / group.size  # a rank's part may have none
         if group.size > 1:
             labels, mask = split_sequence(labels, group), split_sequence(mask, group)
-        losses = self.context.kernels.cross_entropy(logits, labels, self.context.weights)
+        losses = self._losses(output, labels)
         return mean_over_ranks((losses * mask).sum() / counted, group)
+
+    def _losses(self, output: Output, labels: torch.Tensor) -> torch.Tensor:
+        kernels, tp, real = self.context.kernels, self.context.weights, self.context.vocab[0]
+        if isinstance(output, torch.Tensor):
+            return kernels.cross_entropy(output, labels, tp, real)
+        hidden, weight = output
+        each = kernels.linear_cross_entropy(
+            hidden.flatten(0, -2), weight, labels.flatten(), tp, vocab_size=real
+        )
+        return each.view_as(labels)
 
 
 def layer_specs(context: ModelContext) -> list[Any]:

@@ -39,6 +39,16 @@ class Norm(nn.Module):
             return self.kernels.rms_norm(x, weight, self.eps).to(self.weight.dtype)
         return self.kernels.layer_norm(x, weight, bias, self.eps).to(self.weight.dtype)
 
+    def behind(
+        self, branch: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(residual + branch + bias, the same normalized), in one kernel."""
+        if self.bias is None:
+            return self.kernels.add_rms_norm(branch, residual, self.weight, self.eps, x_bias=bias)
+        return self.kernels.add_layer_norm(
+            branch, residual, self.weight, self.bias, self.eps, x_bias=bias
+        )
+
 
 class Attention(nn.Module):
     """Causal self-attention over this rank's heads.
@@ -70,16 +80,29 @@ class Attention(nn.Module):
         """
         qkv = self.qkv(x)
         s, b, _ = qkv.shape
-        q, k, v = qkv.view(s, b, -1, 3, self.width).unbind(dim=3)
         group, data = self.context.ulysses, self.context.config.data
-        q, k, v = (heads_for_sequence(t, group) for t in (q, k, v))
-        if self.rotary is not None:
-            is_reset = documents is not None and data.reset_position_ids
-            positions = positions_in(documents) if is_reset else None
-            q, k = self.rotary(q, positions), self.rotary(k, positions)
+        q, k, v = self._turned(qkv.view(s, b, -1, 3, self.width), documents)
         y = self._attend(q, k, v, documents if data.reset_attention_mask else None)
         y = sequence_for_heads(y, group)
         return self.out(y.reshape(s, b, -1), self.context.bias_in_product)
+
+    def _turned(
+        self, qkv: torch.Tensor, documents: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """[s, b, heads, 3, d] -> query, key and value, with the positions that rotary gives them;
+        under Ulysses of all the sequence and this rank's heads.
+        """
+        group, kernels = self.context.ulysses, self.context.kernels
+        if self.rotary is None:
+            q, k, v = (heads_for_sequence(t, group) for t in qkv.unbind(dim=3))
+            return q, k, v
+        is_reset = documents is not None and self.context.config.data.reset_position_ids
+        positions = positions_in(documents) if is_reset else None
+        cos, sin = self.rotary.tables(qkv.shape[0] * group.size, qkv.device, positions)
+        if group.size == 1:
+            return kernels.rotary_qkv(qkv, cos, sin)
+        q, k, v = (heads_for_sequence(t, group) for t in qkv.unbind(dim=3))
+        return kernels.rotary(q, cos, sin), kernels.rotary(k, cos, sin), v
 
     def _attend(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
@@ -202,8 +225,20 @@ class TransformerLayer(nn.Module):
         if self.mlp_norm is None:
             both = self._add(attended, self.attention.out.bias, x)
             return self._add(self.mlp(normed), self.mlp.down.bias, both)
-        x = self._add(attended, self.attention.out.bias, x)
-        return self._add(self.mlp(self.mlp_norm(x)), self.mlp.down.bias, x)
+        if self._adds_in_the_norm:
+            x, normed = self.mlp_norm.behind(attended, self.attention.out.bias, x)
+        else:
+            x = self._add(attended, self.attention.out.bias, x)
+            normed = self.mlp_norm(x)
+        return self._add(self.mlp(normed), self.mlp.down.bias, x)
+
+    @property
+    def _adds_in_the_norm(self) -> bool:
+        """Where nothing is dropped between: torch fuses neither, and on one rank adds the bias in
+        its product.
+        """
+        drops = self.training and self.context.config.model.hidden_dropout > 0
+        return self.context.kernels.fuses_norm and not drops
 
     def _add(
         self, branch: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor

@@ -29,21 +29,18 @@ class Rotary:
         angles = torch.outer(places, self.base**-half)[:, None, None, :]
         self._tables[device] = (angles.cos().float(), angles.sin().float())
 
-    def _table(self, length: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines [length, 1, 1, width / 2], cut from the longest made so far."""
+    def tables(
+        self, length: int, device: torch.device, positions: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines [length, 1, 1, width / 2], float32, cut from the longest made so far;
+        [length, batch, 1, width / 2] for `positions` [batch, length].
+        """
         self.prepare(length, device)
         cos, sin = self._tables[device]
-        return cos[:length], sin[:length]
-
-    def __call__(self, x: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
-        """x: [s, b, heads, d]; `positions` [b, s], else from 0."""
-        cos, sin = self._table(x.shape[0], x.device)
-        if positions is not None:
-            places = positions.t()
-            cos, sin = cos[places, 0], sin[places, 0]
-        first, second = x.float().chunk(2, dim=-1)
-        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-        return turned.to(x.dtype)
+        if positions is None:
+            return cos[:length], sin[:length]
+        places = positions.t()
+        return cos[places, 0], sin[places, 0]
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -19,6 +19,16 @@ def real_columns(columns: int, tp: TensorGroup, vocab_size: int | None) -> int:
     return max(0, min(columns, vocab_size - columns * tp.rank))
 
 
+def _reduced(
+    x: torch.Tensor, tp: TensorGroup, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
+) -> torch.Tensor:
+    return x if tp.size == 1 else all_reduce(x, tp, op)
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def _peaks(own: torch.Tensor) -> torch.Tensor:
     """The largest of each row; of a rank that has padding alone, the lowest number."""
     if own.shape[-1]:
@@ -26,61 +36,84 @@ def _peaks(own: torch.Tensor) -> torch.Tensor:
     return own.new_full(own.shape[:-1], torch.finfo(own.dtype).min)
 
 
+def _local(
+    target: torch.Tensor, columns: int, tp: TensorGroup, real: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Column of each target among this rank's, and whether it is another rank's."""
+    local = target - columns * tp.rank
+    elsewhere = (local < 0) | (local >= real)
+    return local.masked_fill(elsewhere, 0), elsewhere
+
+
+def vocab_losses(
+    logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup, real: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(loss, log of the sum of exponentials) per token, float32; `real`: this rank's columns that
+    are tokens. Three reductions: the maximum, the sum of exponentials, the target's logit
+    (Megatron-LM). Padding is never read.
+    """
+    wide = _wide(logits[..., :real])
+    largest = _reduced(_peaks(wide), tp, dist.ReduceOp.MAX)
+    shifted = wide - largest.unsqueeze(-1)
+    picked = torch.zeros_like(largest)
+    if real:
+        local, elsewhere = _local(target, logits.shape[-1], tp, real)
+        picked = shifted.gather(-1, local.unsqueeze(-1)).squeeze(-1).masked_fill(elsewhere, 0.0)
+    picked = _reduced(picked, tp)
+    total = _reduced(shifted.exp_().sum(dim=-1), tp).log()
+    return total - picked, total + largest
+
+
+def vocab_gradient(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    scale: torch.Tensor,
+    normalizer: torch.Tensor,
+    *,
+    tp: TensorGroup,
+    real: int,
+) -> None:
+    """Overwrite the logits with their gradient. `scale`: the gradient of each token's loss;
+    padding gets none.
+    """
+    own = logits[..., :real]
+    if real:
+        probabilities = (_wide(own) - normalizer.unsqueeze(-1)).exp_()
+        local, elsewhere = _local(target, logits.shape[-1], tp, real)
+        at = local.unsqueeze(-1)
+        one = (~elsewhere).to(probabilities.dtype).unsqueeze(-1)
+        # Subtracted before it is rounded: p - 1 in bf16 would lose what is left of a likely target.
+        probabilities.scatter_add_(-1, at, -one)
+        torch.mul(probabilities, scale.unsqueeze(-1), out=own)
+    logits[..., real:] = 0
+
+
 class _VocabParallelCrossEntropy(torch.autograd.Function):
-    """Three reductions: the maximum, the sum of exponentials, the logit of the target
-    (Megatron-LM). Padding takes no part: it is never read, and its gradient is zero.
+    """The gradient takes the logits' memory, which no one else needs by then. A leaf keeps its
+    numbers.
     """
 
     @staticmethod
     def forward(
         ctx: Any, logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup, real: int
     ) -> torch.Tensor:
-        own = logits[..., :real]
-        wide = own if own.dtype == torch.float64 else own.float()
-        largest = _reduced(_peaks(wide), tp, dist.ReduceOp.MAX)
-        exponentials = wide - largest.unsqueeze(-1)
-        local = target - logits.shape[-1] * tp.rank
-        elsewhere = (local < 0) | (local >= real)
-        local = local.masked_fill(elsewhere, 0)
-        picked = torch.zeros_like(largest)
-        if real:
-            picked = exponentials.gather(-1, local.unsqueeze(-1)).squeeze(-1)
-            picked = picked.masked_fill(elsewhere, 0.0)
-        picked = _reduced(picked, tp)
-        exponentials.exp_()
-        total = _reduced(exponentials.sum(dim=-1), tp)
-        ctx.save_for_backward(exponentials.div_(total.unsqueeze(-1)), local, elsewhere)
-        ctx.columns, ctx.dtype = logits.shape[-1], logits.dtype
-        return total.log() - picked
+        losses, normalizer = vocab_losses(logits, target, tp, real)
+        ctx.save_for_backward(logits, target, normalizer)
+        ctx.tp, ctx.real, ctx.is_given = tp, real, logits.is_leaf
+        return losses
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        probabilities, local, elsewhere = ctx.saved_tensors
-        real = probabilities.shape[-1]
-        scale = grad.unsqueeze(-1)
-        grads = torch.empty(
-            (*probabilities.shape[:-1], ctx.columns), dtype=ctx.dtype, device=grad.device
-        )
-        grads[..., real:] = 0
-        if real:
-            torch.mul(probabilities, scale, out=grads[..., :real])
-            at = local.unsqueeze(-1)
-            one = (~elsewhere).to(probabilities.dtype).unsqueeze(-1)
-            # Set, not subtracted: p - 1 in bf16 would lose what is left of a likely target.
-            grads.scatter_(-1, at, ((probabilities.gather(-1, at) - one) * scale).to(ctx.dtype))
-        return grads, None, None, None
-
-
-def _reduced(
-    x: torch.Tensor, tp: TensorGroup, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM
-) -> torch.Tensor:
-    return x if tp.size == 1 else all_reduce(x, tp, op)
+        logits, target, normalizer = ctx.saved_tensors
+        out = logits.clone() if ctx.is_given else logits.detach()
+        vocab_gradient(out, target, grad, normalizer, tp=ctx.tp, real=ctx.real)
+        return out, None, None, None
 
 
 def vocab_parallel_cross_entropy(
     logits: torch.Tensor, target: torch.Tensor, tp: TensorGroup, vocab_size: int | None = None
 ) -> torch.Tensor:
-    """Loss per token, float32.
+    """Loss per token, float32. The backward pass may overwrite the logits, unless they are a leaf.
 
     logits: [..., V / tp] of this rank; target: [...], token ids of the whole vocabulary;
     `vocab_size`: tokens that exist, of the whole vocabulary, where the rest is padding.

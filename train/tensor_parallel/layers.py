@@ -145,7 +145,6 @@ class VocabParallelEmbedding(nn.Module):
         self.tp = tp
         self.weight = start.rows((vocab[1], hidden), tp)
         self.first = self.weight.shape[0] * tp.rank
-        self.real = max(0, min(self.weight.shape[0], vocab[0] - self.first))  # of this rank's rows
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Token ids -> hidden vectors: each rank looks its rows up, and the sum over ranks is
@@ -159,12 +158,7 @@ class VocabParallelEmbedding(nn.Module):
         return reduce_from_tensor(rows.masked_fill(elsewhere.unsqueeze(-1), 0.0), self.tp)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[s, b, h] -> this rank's columns of the logits [s, b, V / tp].
-
-        Padding columns are made impossible, so that the padding, which depends on tp, changes no
-        loss.
+        """[s, b, h] -> this rank's columns of the logits [s, b, V / tp], those of the padding among
+        them: whoever reads them knows how many tokens exist.
         """
-        logits = F.linear(hidden, self.weight)
-        if self.real < self.weight.shape[0]:
-            logits[..., self.real :] = torch.finfo(logits.dtype).min
-        return logits
+        return F.linear(hidden, self.weight)

@@ -10,7 +10,7 @@ from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from ...model.gpu import Gpu
 from .holdings import ChildStopped
-from .log_stories import LogAgrees, LogContradicts, Quote
+from .log_stories import HeartbeatStopped, LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .stories import (
     ErrorByRas,
@@ -262,6 +262,7 @@ Fact = (
     | Quote
     | LogAgrees
     | LogContradicts
+    | HeartbeatStopped
     | HoldsGil
     | ForkedLock
     | ChildStopped

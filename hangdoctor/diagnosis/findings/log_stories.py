@@ -10,6 +10,9 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from .named import End, Op
 
+Source = Literal["log", "boxes", "dumps"]
+"""Who says so: the job's log, its black boxes and exit codes, or the dumps of its recorders."""
+
 
 class Someone(Struct, frozen=True):
     """Whoever a line speaks of, where it does not tell the rank."""
@@ -28,6 +31,7 @@ class FailedFirst(Struct, frozen=True):
     advice: str = ""
     someone: Someone = Someone()
     nodes: tuple[str, ...] = ()
+    later: bool = False  # another rank had failed before, and this one did by itself
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -77,6 +81,20 @@ class DidNotEnd(Struct, frozen=True):
     """It did not end at a SIGTERM at which the others ended, and was killed later."""
 
     seconds: float
+
+
+class StoppedRunning(Struct, frozen=True):
+    """Its heartbeat stopped inside an operation that the others wait in."""
+
+    seconds: float  # before the first rank ended
+    op: Op | None = None
+
+
+class WentOn(Struct, frozen=True):
+    """It entered an operation when all other ranks had ended cleanly."""
+
+    op: Op
+    ended: tuple[int, ...]
 
 
 class TooManyJoined(Struct, frozen=True):
@@ -141,6 +159,8 @@ LogStory = (
     | LinkBroken
     | TooFewJoined
     | DidNotEnd
+    | StoppedRunning
+    | WentOn
     | TooManyJoined
     | StoreHostGone
     | NamedByTorch
@@ -165,6 +185,10 @@ class Undecided(Enum):
     GOES_ON = auto()
     NO_END = auto()
     ENDED_CLEANLY = auto()  # healthy
+    GLOO_LIMIT = auto()
+    GAVE_UP = auto()
+    FROM_OUTSIDE = auto()  # healthy
+    FROM_OUTSIDE_IDLE = auto()
 
 
 class LogRemaining(Struct, frozen=True):
@@ -176,6 +200,10 @@ class LogRemaining(Struct, frozen=True):
     iteration: int = -1
     code: int = 0
     ras: int = 0  # ranks that NCCL RAS reaches, all with equal counts
+    codes: tuple[int, ...] = ()  # how the ranks ended
+    seconds: float = 0.0  # since the last operation, or in the one that they waited in
+    source: Source = "log"
+    lost: bool = False  # some of them lost a connection
 
 
 class Quote(Struct, frozen=True):
@@ -184,10 +212,6 @@ class Quote(Struct, frozen=True):
     file: str
     line: int
     says: str
-
-
-Source = Literal["log", "boxes", "dumps"]
-"""Who says so: the job's log, its black boxes and exit codes, or the dumps of its recorders."""
 
 
 class LogAgrees(Struct, frozen=True):
@@ -200,6 +224,12 @@ class LogAgrees(Struct, frozen=True):
     op: Op | None = None
     waiting: tuple[int, ...] = ()
     source: Source = "log"
+
+
+class HeartbeatStopped(Struct, frozen=True):
+    """Its process wrote no heartbeat for so long before the first rank ended."""
+
+    seconds: float
 
 
 class LogContradicts(Struct, frozen=True):

@@ -7,6 +7,8 @@ report says what would have decided it.
 
 from __future__ import annotations
 
+import signal
+
 from msgspec import structs
 
 from ...model.log_facts import (
@@ -15,22 +17,27 @@ from ...model.log_facts import (
     Ended,
     Finished,
     GlooTimeout,
-    JobLogs,
     PeerClosed,
     Progress,
+    PythonError,
     TimedOut,
 )
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue
 from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import by_torch, counters, over, two_sources
 from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
+from .independent import others_of_their_own
+from .outside import from_outside
 from .scene import Scene, op_of, open_scene, ranks_named
+from .went_on import went_on
 
+_FAILED = CRASH | {"end_stall"}
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 
 
@@ -39,37 +46,58 @@ def run(case: Case, draft: Draft) -> None:
     logs = case.capture.logs
     if logs is None:
         return
-    scene, found = _judged(logs)
+    scene = open_scene(logs, logs.attempts - 1)
+    found = decide(scene)
     if case.capture.over:
-        found = over.settle(case, draft, scene, found) if draft.findings else found
-        found = found or over.did_not_end(case, draft, scene)
-    draft.chain = chain(scene, found)
-    if found is not None:
-        found.finding.clues += _clues(scene, found)
+        found = _after_the_end(case, draft, scene, found)
+    if found is None and not (case.capture.over and draft.findings):
+        scene, found = _earlier(case, draft, scene)
+    further = others_of_their_own(scene, found)
+    draft.chain = chain(scene, [*([found] if found is not None else []), *further])
+    for first in [*([found] if found is not None else []), *further]:
+        first.finding.clues += _clues(scene, first)
     if draft.findings:
         weigh(draft, scene, found)
         return
     if found is None:
-        draft.remaining = structs.replace(why_none(scene), ras=all_equal(case))
-        clean = draft.remaining.reason is Undecided.ENDED_CLEANLY
-        draft.status = "healthy" if clean and not case.views else draft.status or "unknown"
+        _say_why_none(case, draft, scene)
         return
     two_sources.compare(logs, draft, found.finding, decide)
-    draft.findings = [found.finding]
-    draft.status = "failed" if found.finding.kind in CRASH else "hang"
+    draft.findings = [found.finding, *(first.finding for first in further)]
+    draft.status = "failed" if found.finding.kind in _FAILED else "hang"
 
 
-def _judged(logs: JobLogs) -> tuple[Scene, First | None]:
-    """The last attempt; where that shows consequences only, the one before it, and so on."""
-    last = open_scene(logs, logs.attempts - 1)
-    found = decide(last)
-    if found is not None or why_none(last).reason in _SETTLED:
-        return last, found
-    for attempt in range(logs.attempts - 2, -1, -1):
-        scene = open_scene(logs, attempt)
-        earlier = decide(scene)
-        if earlier is not None:
-            return scene, earlier
+def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
+    """What the ends still name, beside what the operations show of the time before them."""
+    if draft.findings:
+        found = over.settle(case, draft, scene, found)
+    else:
+        found = over.without_words(found) or went_on(case, scene)
+    if found is None or found.finding.kind not in CRASH:
+        found = over.did_not_run(case, draft, scene) or found
+    over.say_where(draft, scene)
+    return found
+
+
+def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
+    outside = from_outside(case, scene) if case.capture.over else None
+    draft.remaining = outside or structs.replace(why_none(scene), ras=all_equal(case))
+    clean = draft.remaining.reason is Undecided.ENDED_CLEANLY and not case.views
+    well = clean or draft.remaining.reason is Undecided.FROM_OUTSIDE
+    draft.status = "healthy" if well else draft.status or "unknown"
+
+
+def _earlier(case: Case, draft: Draft, last: Scene) -> tuple[Scene, First | None]:
+    """Where the last attempt shows consequences only: the one before it, and so on."""
+    settled = why_none(last).reason in _SETTLED
+    if settled or (case.capture.over and from_outside(case, last) is not None):
+        return last, None
+    for attempt in range(last.logs.attempts - 2, -1, -1):
+        scene = open_scene(last.logs, attempt)
+        found = decide(scene)
+        if found is not None:
+            draft.notes.append(Note(Remark.EARLIER_ATTEMPT, number=attempt + 1))
+            return scene, found
     return last, None
 
 
@@ -127,9 +155,13 @@ def why_none(scene: Scene) -> LogRemaining:
         one = {(w.op, w.seq) for w in waits}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         return LogRemaining(reason, ranks, op_of(waits) if len(one) == 1 else None)
-    if waits or any(isinstance(f, GlooTimeout) for f in scene.facts):
-        op = op_of(waits) if waits else None
-        return LogRemaining(Undecided.ONE_WAITER, ranks, op)
+    if waits:
+        return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
+    in_gloo = scene.of(GlooTimeout)
+    if in_gloo:
+        ranks = tuple(ranks_named(in_gloo))
+        seconds = max(f.limit_ms for f in in_gloo) / 1000
+        return LogRemaining(Undecided.GLOO_LIMIT, ranks, seconds=seconds, source=scene.source)
     return _without_waits(scene)
 
 
@@ -154,16 +186,43 @@ def _without_waits(scene: Scene) -> LogRemaining:
     ends = [f for f in scene.of(Ended) if f.code]
     iteration = max((f.iteration for f in scene.of(Progress)), default=-1)
     ranks = tuple(ranks_named([*victims, *ends]))
+    gave_up = [f for f in ends if f.waited_s > 0]
+    if gave_up:
+        first = gave_up[0]
+        return LogRemaining(
+            Undecided.GAVE_UP, (first.rank,), code=first.code, seconds=first.waited_s
+        )
     if victims or any(isinstance(f, PeerClosed) for f in scene.facts):
-        return LogRemaining(Undecided.VICTIMS_ONLY, ranks)
+        return _of_victims(scene, victims, ranks)
     if ends:
         return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
     complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
-    if (scene.of(Finished) or complete) and not _troubled(scene.facts):
+    if (_finished(scene) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     if iteration >= 0:
         return LogRemaining(Undecided.GOES_ON, iteration=iteration)
     return LogRemaining(Undecided.NO_END)
+
+
+def _finished(scene: Scene) -> bool:
+    """Whether a line that only a clean end prints is there, or all ranks ended with exit code 0."""
+    clean = scene.of(Finished)
+    of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
+    return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
+
+
+def _of_victims(scene: Scene, victims: list[PythonError], ranks: tuple[int, ...]) -> LogRemaining:
+    """Whether they lost a connection, or by which signals they were ended."""
+    lost = any(isinstance(f, PeerClosed) for f in scene.facts)
+    lost = lost or any(v.rule != "terminated" for v in victims)
+    asked = [v for v in victims if v.rule == "terminated"]
+    signals = {_asked_by(error) for error in asked}
+    codes = tuple(sorted(-int(number) for number in signals))
+    return LogRemaining(Undecided.VICTIMS_ONLY, ranks, codes=codes, lost=lost, source=scene.source)
+
+
+def _asked_by(error: PythonError) -> signal.Signals:
+    return signal.SIGINT if error.error == "KeyboardInterrupt" else signal.SIGTERM
 
 
 def _troubled(facts: list[AnyFact]) -> bool:

@@ -14,6 +14,7 @@ from ...model.log_facts import (
     GlooTimeout,
     KnownError,
     Mismatch,
+    NoBeat,
     NodeLost,
     OomKill,
     PeerClosed,
@@ -45,6 +46,7 @@ _ROLES: dict[type[AnyFact], str] = {
     StoreCount: "wait",
     StoreWait: "wait",
     Ended: "end",
+    NoBeat: "wait",
     OomKill: "end",
     NodeLost: "end",
     Cancelled: "end",
@@ -55,9 +57,9 @@ _TWICE = ("consequence", "consequence")  # a known line about another rank's end
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
 
-def chain(scene: Scene, found: First | None) -> list[Event]:
+def chain(scene: Scene, found: Iterable[First]) -> list[Event]:
     """The events of a scene; facts of one kind that say the same are one event of several ranks."""
-    causes = {id(f) for f in found.facts} if found is not None else set()
+    causes = {id(fact) for first in found for fact in first.facts}
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
     for fact in scene.facts:

@@ -106,7 +106,7 @@ def _first_error(scene: Scene) -> First | None:
     first = chosen[0]
     if _between(scene, first) and not _dated(first):
         first = next((f for f in chosen if not _between(scene, f)), first)
-    return _of_errors(scene, first, [f for f in chosen if _same(first, f)])
+    return of_errors(scene, first, [f for f in chosen if _same(first, f)])
 
 
 def _candidates(scene: Scene) -> list[PythonError | KnownError]:
@@ -159,9 +159,10 @@ def _line(error: PythonError) -> tuple[str, int] | None:
     return (error.frame.name, error.frame.line) if error.frame is not None else None
 
 
-def _of_errors(
+def of_errors(
     scene: Scene, first: PythonError | KnownError, alike: Sequence[PythonError | KnownError]
 ) -> First:
+    """The candidate that an error makes, with those like it."""
     text = scene.logs.rules.get(first.rule)
     if text is None:
         text = RuleText(meaning="")
@@ -261,11 +262,21 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
         return not _after_first_wait(scene, fact)
     if _was_seen(fact) and not fact.first and "memory" not in fact.by:
         return False  # another one had ended before
+    if not _was_seen(fact) and _is_seen_elsewhere(scene, fact):
+        return False
     if fact.code not in _FATAL or fact.pid in scene.told_to_end():
         return False
     if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
         return True
+    if fact.code == -9 and _all_killed(scene):
+        return False
     return not _by_launcher(scene, fact) and not _after_first_wait(scene, fact)
+
+
+def _all_killed(scene: Scene) -> bool:
+    """Whether every rank of a job of known size was killed: from outside, then, and none first."""
+    killed = {f.rank for f in scene.of(Ended) if f.code == -9}
+    return scene.whole and len(scene.everyone) > 1 and killed >= set(scene.everyone)
 
 
 def _by_launcher(scene: Scene, fact: Ended) -> bool:
@@ -279,6 +290,12 @@ def _by_launcher(scene: Scene, fact: Ended) -> bool:
 def _was_seen(fact: Ended) -> bool:
     """By the parent that watched all ranks of a node: it knows the order, logs guess it."""
     return fact.by.startswith("hangdoctor")
+
+
+def _is_seen_elsewhere(scene: Scene, fact: Ended) -> bool:
+    """Whether `hangdoctor run` saw the same end: its account decides, a log guesses the order."""
+    seen = [f for f in scene.of(Ended) if _was_seen(f)]
+    return any(f.rank == fact.rank >= 0 or f.pid == fact.pid > 0 for f in seen)
 
 
 def _after_an_exit(scene: Scene, fact: Ended) -> bool:

@@ -1,28 +1,27 @@
 """A job that is over, by its boxes: its operations show a hang only where nothing failed before.
 
 Ranks that were alive and ended with the others have entered nothing since: a crash explains all of
-that, and so does an end from outside that came while the job went on.
+that, and so does an end from outside that came while the job went on. A rank that ended after it had
+waited for long, for one that did not come, is a consequence itself.
 """
 
 from __future__ import annotations
 
 import signal
 
-from ...model.log_facts import Ended, PythonError
+from ...model.log_facts import Ended, NoBeat, PythonError
 from ...model.operations import RankOps
+from ...model.pauses import first_end, is_long, usual_pause
 from ..case import Case
 from ..confidence import Ground, sure
 from ..draft import Draft
-from ..findings import Finding
-from ..findings.log_stories import DidNotEnd
+from ..findings import Clue, Finding, Waiters
+from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
 from .first import First
 from .scene import Scene, ranks_named
 
 _CRASH = frozenset({"dead", "error", "unreachable"})
-_SHORTEST_S = 2.0  # a wait that says something
-_LONGER = 3.0  # than any pause of the job before
 _ABORTS = (-signal.SIGABRT, 128 + signal.SIGABRT)
-_OF_TIMEOUTS = ("gloo_timeout", "store_timeout", "watchdog_abort")
 
 
 def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -36,33 +35,94 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         draft.findings = disagreed
         draft.status = "failed"
         return None
+    if found is not None and draft.findings and gave_up(found, _blamed(draft)):
+        return None
     crashed = found is not None and found.named and found.finding.kind in _CRASH
-    if crashed or _lost_peers(scene) or not _waited_long(case, scene):
+    if crashed or not _waited_long(case, scene):
         draft.findings = []
         draft.status = None
         draft.waits = []
     return found
 
 
-def did_not_end(case: Case, draft: Draft, scene: Scene) -> First | None:
-    """Ranks that did not end at a SIGTERM: where all have entered the operation that the others had
-    waited in for long, one that was stopped inside of it is what they waited for.
+def gave_up(found: First, blamed: set[int]) -> bool:
+    """Whether all that it names ended after a long wait, by what a guard does, but for the ranks
+    that are blamed for the wait: their own guard may end those. Beside the job's log there are
+    several facts of one end.
     """
+    ends = [f for f in found.facts if isinstance(f, Ended | PythonError)]
+    waited = {f.rank for f in ends if f.waited_s > 0}
+    others = {f.rank for f in ends} - blamed
+    return bool(others) and others <= waited
+
+
+def without_words(found: First | None) -> First | None:
+    """None where all that is known of a rank is that it ended after a long wait."""
+    if found is None or not gave_up(found, set()):
+        return found
+    return found if any(isinstance(f, PythonError) for f in found.facts) else None
+
+
+def _blamed(draft: Draft) -> set[int]:
+    """Ranks at which the waits end."""
+    return {r for f in draft.findings if f.kind != "in_communication" for r in f.ranks}
+
+
+def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:
+    """Ranks that did not end at a SIGTERM, or whose heartbeat had stopped: where all have entered
+    the operation that the others had waited in for long, one that was stopped inside of it is what
+    they waited for.
+    """
+    _add_heartbeats(draft, scene)
+    still = [f for f in scene.of(NoBeat) if f.inside]
     stayed = [f for f in scene.of(Ended) if f.stayed_s and f.rank >= 0]
-    ranks = ranks_named(stayed)
+    ranks = ranks_named(still or stayed)
     named = any(f.ranks and f.kind != "in_communication" for f in draft.findings)
     few = 2 * len(ranks) <= len(scene.everyone)
     if not ranks or named or not few or not _waited_long(case, scene):
         return None
+    waited_in = draft.findings[0] if draft.findings else None
     draft.findings = []
     finding = Finding(
         kind="stopped",
         ranks=ranks,
-        story=DidNotEnd(min(f.stayed_s for f in stayed)),
+        story=DidNotEnd(min((f.stayed_s for f in stayed), default=0.0)),
         confidence=sure(Ground.LOG_STAYED),
         nodes=scene.nodes(ranks),
     )
-    return First(finding, [*stayed], True)
+    if still:
+        finding.confidence = sure(Ground.LOG_NO_BEAT)
+        _tell_since(finding, waited_in, min(f.silent_s for f in still))
+    return First(finding, [*(still or stayed)], True)
+
+
+def _tell_since(finding: Finding, waited_in: Finding | None, seconds: float) -> None:
+    """The operation that all are in, and who waits there."""
+    if waited_in is None or waited_in.waiters is None:
+        finding.story = StoppedRunning(seconds)
+        return
+    finding.where = waited_in.where
+    waiters = waited_in.waiters
+    others = tuple(r for r in waiters.ranks if r not in finding.ranks)
+    finding.waiters = Waiters(others, waiters.op, waiters.seconds) if others else None
+    finding.story = StoppedRunning(seconds, waiters.op)
+
+
+def say_where(draft: Draft, scene: Scene) -> None:
+    """Where a rank was that the others waited for, by the exception that an interrupt raised in it."""
+    frames = {e.rank: e.frame for e in scene.of(PythonError) if e.rule == "terminated" and e.frame}
+    for finding in draft.findings:
+        if finding.kind == "not_entered" and finding.frame is None and len(finding.ranks) == 1:
+            finding.frame = frames.get(finding.ranks[0])
+
+
+def _add_heartbeats(draft: Draft, scene: Scene) -> None:
+    """Of ranks that the operations name, as evidence."""
+    for fact in scene.of(NoBeat):
+        for finding in draft.findings:
+            if fact.rank in finding.ranks and finding.kind != "in_communication":
+                clue = Clue("silence", (fact.rank,), HeartbeatStopped(fact.silent_s))
+                finding.add_clues([clue])
 
 
 def _aborted(scene: Scene, found: First) -> bool:
@@ -71,26 +131,16 @@ def _aborted(scene: Scene, found: First) -> bool:
     return bool(ends) and all(f.code in _ABORTS for f in ends)
 
 
-def _lost_peers(scene: Scene) -> bool:
-    """Ranks that ended because another one was gone, and not after a wait to the limit."""
-    rules = {error.rule for error in scene.victims()}
-    return "peer_closed" in rules and rules.isdisjoint(_OF_TIMEOUTS)
-
-
 def _waited_long(case: Case, scene: Scene) -> bool:
-    """Whether a rank waited in an operation, at its end, longer than the job ever did before."""
-    ends = {f.rank: f.at for f in scene.facts if isinstance(f, Ended | PythonError)}
+    """Whether a rank had waited in an operation, when the first one ended, longer than the job ever
+    did before.
+    """
     every = [v.capture.ops for v in case.views if v.capture.ops is not None]
-    longest, usual = 0.0, 0.0
-    for ops in every:
-        end = max(ops.heartbeat_s, ends.get(ops.rank, 0.0))
-        entered = [o.entered_s for o in ops.unfinished() if o.entered_s > 0]
-        longest = max([longest, *(end - at for at in entered)])
-        usual = max(usual, _longest_pause(ops))
-    return longest > max(_SHORTEST_S, _LONGER * usual)
+    until = first_end(scene.by_boxes())
+    longest = max((_longest_wait(ops, until) for ops in every), default=0.0)
+    return is_long(longest, usual_pause(every, until))
 
 
-def _longest_pause(ops: RankOps) -> float:
-    """Between two operations that it entered, or in one; set-up apart."""
-    done = [o for o in ops.operations if o.state == "done" and o.op != "init_process_group"]
-    return max((o.left_s - o.entered_s for o in done), default=0.0)
+def _longest_wait(ops: RankOps, until: float) -> float:
+    entered = [o.entered_s for o in ops.unfinished() if o.entered_s > 0]
+    return max(((until or ops.heartbeat_s) - at for at in entered), default=0.0)

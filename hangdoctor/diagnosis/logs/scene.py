@@ -59,6 +59,11 @@ class Scene(Struct):
         boxed = bool(self.facts) and all(fact.file in own for fact in self.facts)
         return "boxes" if boxed else "log"
 
+    def by_boxes(self) -> list[AnyFact]:
+        """Facts of the black boxes and exit codes: times of a log may be of another clock."""
+        own = set(self.logs.of_boxes)
+        return [f for f in self.facts if f.file in own]
+
     def of(self, kind: type[T]) -> list[T]:
         """All facts of a kind."""
         return [f for f in self.facts if isinstance(f, kind)]

@@ -61,12 +61,13 @@ class _Court:
         return found
 
     def own_past(self) -> dict[int, Divergence]:
-        """Of ranks that wait in sends and receives for one another, those that left their own
-        rhythm.
+        """Of ranks that wait for one another, some in sends and receives, those that left their own
+        rhythm: a stage that left one out may be in the collective that ends the step.
 
         Only where no rank runs the same program: the stages of a pipeline do not.
         """
-        if not all(self._in_transfer(rank) and self._unlike(rank) for rank in self.ranks):
+        transfers = [rank for rank in self.ranks if self._in_transfer(rank)]
+        if not transfers or not all(self._unlike(rank) for rank in self.ranks):
             return {}
         found: dict[int, Divergence] = {}
         for rank in self.ranks:

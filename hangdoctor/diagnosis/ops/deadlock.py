@@ -10,6 +10,7 @@ from .blame import blame
 from .facts import nodes_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .scene import Scene
+from .stage_links import stopped_receiving
 from .unanswered import transfers_apart
 from .waits import WaitGraph
 
@@ -21,7 +22,8 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     """Findings on the ranks of a component of waits that nothing leads out of."""
     found = blame(scene, likely_first(scene, ranks)) or transfers_apart(scene, ranks)
     if not found:
-        return [_undecided(scene, shortest_cycle(graph, ranks))]
+        cycle = shortest_cycle(graph, ranks)
+        return [stopped_receiving(scene, cycle) or _undecided(scene, cycle)]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():
         by_kind.setdefault(kind_of_divergence(d), []).append(rank)

@@ -41,6 +41,7 @@ class Remark(Enum):
     IN_PASSING = auto()
     ONE_CAPTURE = auto()
     SOME_MOVED = auto()
+    EARLIER_ATTEMPT = auto()  # `number`, counted from 1
     NO_WAIT = auto()
     BARE_RANKS = auto()
     INFERRED_GROUPS = auto()

@@ -9,9 +9,11 @@ from __future__ import annotations
 from ...model.diagnosis import Cause
 from .. import findings as f
 from ..findings import Finding
+from ..findings.log_stories import StoppedRunning
 from . import advice_on_operations as advice_on_operations
 from . import lock_words as lock_words
 from . import log_words as log_words
+from . import stopped_words as stopped_words
 from . import stories, terms
 from .advice import advice
 from .clues import evidence
@@ -105,7 +107,7 @@ def _names(story: f.Story, op: f.Op) -> bool:
         story, f.NotJoined | f.NeverReached | f.NeverPosted | f.NeverStarted | f.LeftWithout
     ):
         return story.op is not None
-    if isinstance(story, f.HoldsLock):
+    if isinstance(story, f.HoldsLock | StoppedRunning):
         return story.op is not None and _same(story.op, op)
     if isinstance(story, f.Disagrees):
         return True

@@ -15,6 +15,8 @@ _NO_YEAR = 978_307_200.0  # the end of the year that stands for an unknown one
 
 def remaining(of: LogRemaining) -> str:
     """Why the logs name no rank, and what would have decided it."""
+    if of.reason is Undecided.FROM_OUTSIDE:
+        return f"The job was {_from_outside(of)}, and nothing hung: {_last(of)}."
     if of.reason is Undecided.ENDED_CLEANLY:
         last = f", after iteration {of.iteration}" if of.iteration >= 0 else ""
         return f"The job ended cleanly{last}, as its log shows."
@@ -33,11 +35,15 @@ def _reason(of: LogRemaining) -> str:
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
     decide = f"counters of all ranks would show who did not come. {NEXT_TIME}"
+    boxes = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {NEXT_TIME}"
     texts = {
+        Undecided.GLOO_LIMIT: f"{who} waited in gloo to the limit{_of(of.seconds)}, and which rank made other calls {boxes}",
+        Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had waited for {terms.duration(of.seconds)} in an operation, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
+        Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. What the ranks did since would show: hangdoctor dump before the job is ended",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {NEXT_TIME}",
-        Undecided.VICTIMS_ONLY: f"{who} lost a connection or got SIGTERM: that follows from another process's end, which these logs do not hold. Give the logs of all nodes",
+        Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: that follows {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it",
         Undecided.CANCELLED: "the job was cancelled (scancel or its user), and nothing failed before that in the log",
         Undecided.TIME_LIMIT: "Slurm ended the job at its time limit, and nothing failed before that in the log: a longer --time, or the last iterations show whether it had stopped",
@@ -46,6 +52,40 @@ def _reason(of: LogRemaining) -> str:
         Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+def _how(of: LogRemaining) -> str:
+    """What happened to ranks that did not end by themselves."""
+    signals = " or ".join(terms.signal_name(-code) for code in of.codes)
+    ways = ["lost a connection"] if of.lost or not signals else []
+    return " or ".join([*ways, *([f"got {signals}"] if signals else [])])
+
+
+def _from_what(of: LogRemaining) -> str:
+    evidence = "the black boxes" if of.source == "boxes" else "these logs"
+    if of.lost or not of.codes:
+        return (
+            f"from another process's end, which {evidence} do not hold. Give the logs of all nodes"
+        )
+    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it"
+
+
+def _from_outside(of: LogRemaining) -> str:
+    signals = " or ".join(terms.signal_name(-code) for code in of.codes)
+    return f"ended from outside ({signals} to {terms.ranks(of.ranks)})"
+
+
+def _last(of: LogRemaining) -> str:
+    op = f"its last operation, {terms.op(of.op)}," if of.op is not None else "its last step"
+    return f"{op} was {terms.duration(of.seconds)} before"
+
+
+def _after(of: LogRemaining) -> str:
+    return f" after {terms.op(of.op)}" if of.op is not None else ""
+
+
+def _of(seconds: float) -> str:
+    return f" of {terms.duration(seconds)}" if seconds else ""
 
 
 def _code(code: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..findings import Finding
 from ..findings.log_stories import (
     AllWaited,
-    DidNotEnd,
     DidNotTimeOut,
     FailedFirst,
     FewerCalls,
@@ -59,10 +58,11 @@ def _(story: FailedFirst, finding: Finding) -> str:
     who = _who(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
+    failed = "failed by itself, too" if story.later else "failed first"
     if not story.error and what:
-        return f"{who} failed first{at}: {what}"
+        return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
-    return f"{who} failed first: {error}{at}{f': {what}' if what else message}"
+    return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 
 @stories.tell.register
@@ -135,13 +135,6 @@ def _(story: TooFewJoined, finding: Finding) -> str:
 
 def _within(seconds: float) -> str:
     return f" within {terms.duration(seconds)}" if seconds else ""
-
-
-@stories.tell.register
-def _(story: DidNotEnd, finding: Finding) -> str:
-    were = choose(finding.ranks, "was", "were")
-    how = "stopped (SIGSTOP, a debugger) or in uninterruptible I/O"
-    return f"{subject(finding)} did not end at SIGTERM as the others did, and {were} killed {terms.duration(story.seconds)} later: {how}"
 
 
 @stories.tell.register
@@ -300,12 +293,6 @@ def _(story: PeerGone, finding: Finding) -> str:
 @by_story.register
 def _(story: LinkBroken, finding: Finding) -> str:
     return story.advice
-
-
-@by_story.register
-def _(story: DidNotEnd, finding: Finding) -> str:
-    where = terms.host_names(finding.nodes) or "its node"
-    return f"On {where}: dmesg -T for tasks blocked for more than 120 seconds, and the file systems that it uses."
 
 
 @by_story.register

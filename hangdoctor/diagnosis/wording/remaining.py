@@ -76,7 +76,15 @@ def unknown(of: Remaining) -> str:
             f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
             "Capture again with a larger --settle, or when the job stalls"
         ),
+        Reason.ALL_WITHOUT_WORK: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')} for work from the engine, and for no other rank. "
+            "If requests hang, the engine or the server before it does: py-spy dump --pid of VLLM::EngineCore"
+        ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
+        Reason.TWO_SIDES: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, {others} in {'other operations' if of.number > 1 else 'another operation'}, "
+            "and stacks do not show which of them made other calls. Black boxes (hangdoctor run) count the calls"
+        ),
         Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
         Reason.OVER: (
             "the job has ended, and no rank left an error, an exit code or a wait. "
@@ -137,6 +145,7 @@ def note(of: Note) -> str:
         ),
         Remark.ONE_CAPTURE: "No rank waits for another, and there is only one capture: a second one would show whether they move.",
         Remark.SOME_MOVED: "Some ranks moved and the others wait for them: a later capture would show whether that is a hang.",
+        Remark.EARLIER_ATTEMPT: f"The last start of the job shows consequences only: the verdict is on start {of.number}.",
         Remark.NO_WAIT: "No rank waits in a recorded operation: see their stacks for what they do instead.",
         Remark.BARE_RANKS: f"There are no operation records of {who}; the reason is unknown.",
         Remark.INFERRED_GROUPS: (

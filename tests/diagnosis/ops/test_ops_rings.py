@@ -65,6 +65,38 @@ def test_a_ring_that_no_history_explains_is_named_as_a_whole(ring: str) -> None:
     assert cause.where.op == make().rank(ranks[0]).calls[0].op
 
 
+def pipeline(stages: int, counts: list[int]) -> Job:
+    """Each stage receives, sends on, and then does so backwards, so many micro-batches."""
+    job = Job(stages)
+    for stage in range(stages):
+        rank = job.rank(stage)
+        for _ in range(counts[stage]):
+            if stage:
+                rank.recv(stage - 1)
+            if stage + 1 < stages:
+                rank.send(stage + 1, asynchronous=True)
+        rank.wait()
+        for _ in range(counts[stage]):
+            if stage + 1 < stages:
+                rank.recv(stage + 1)
+            if stage:
+                rank.send(stage - 1, asynchronous=True)
+        rank.wait()
+    return job
+
+
+def test_a_stage_that_receives_fewer_than_all_others_is_the_one() -> None:
+    cause = only_cause(diagnose_ops(pipeline(4, [4, 4, 4, 2]).run()))
+    assert (cause.kind, cause.ranks) == ("p2p_unmatched", [3])
+    assert "never posted the recv that matches send #" in cause.summary
+
+
+def test_of_two_stages_nothing_shows_which_counts_wrong() -> None:
+    """No other link is there to compare with."""
+    cause = only_cause(diagnose_ops(pipeline(2, [4, 2]).run()))
+    assert cause.ranks == [0, 1]
+
+
 # ----------------------------------------------------------------- votes
 
 
@@ -227,3 +259,25 @@ def test_a_transfer_that_is_left_out_is_unmatched(way: str) -> None:
     assert (cause.kind, cause.ranks) == ("p2p_unmatched", [4])
     peer = "to rank 7" if way == "send" else "from rank 1"
     assert f"skipped {way} #" in cause.summary and peer in cause.summary
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_a_stage_that_left_out_a_transfer_or_made_one_more_is_named_by_its_own_rounds(
+    more: bool,
+) -> None:
+    """It, or its neighbour, is in the reduction that ends the step."""
+    job = Job(3)
+    for step in range(4):
+        for micro in range(3):
+            odd = (step, micro) == (3, 2)
+            job.rank(0).send(1)
+            job.rank(1).recv(0)
+            if more or not odd:
+                job.rank(1).send(2)
+            job.rank(2).recv(1)
+            if more and odd:
+                job.rank(2).recv(1)
+        for rank in range(3):
+            job.rank(rank).all_reduce("world")
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == (("p2p_unmatched", [2]) if more else ("order", [1]))

@@ -4,7 +4,6 @@
 # culprit: 0
 # kinds: order, not_entered, mismatch
 # frame: report
-# undecided: bare, run
 
 import ignite.distributed as idist
 import torch

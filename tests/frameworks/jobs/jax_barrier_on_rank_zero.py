@@ -4,7 +4,6 @@
 # culprit: 0
 # kinds: order, not_entered, mismatch
 # frame: write_checkpoint
-# undecided: run
 
 import sys
 

@@ -4,7 +4,6 @@
 # culprit: 1
 # kinds: not_entered
 # frame: load_shard
-# undecided: run
 
 import sys
 import time

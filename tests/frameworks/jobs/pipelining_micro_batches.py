@@ -4,7 +4,7 @@
 # culprit: 3
 # kinds: order, not_entered, mismatch, p2p_unmatched, end_stall
 # frame: main
-# undecided: bare, run
+# undecided: bare
 
 import torch
 import torch.distributed as dist

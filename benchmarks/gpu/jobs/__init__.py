@@ -1,0 +1,1 @@
+"""Programs that the sections start, each a process of its own."""

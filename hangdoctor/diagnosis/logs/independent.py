@@ -1,0 +1,24 @@
+"""Further ranks that failed by themselves: what they raised no operation can have brought."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from ...model.log_facts import PythonError
+from ..findings.log_stories import FailedFirst
+from .beside import CRASH
+from .first import First, of_errors
+from .scene import Scene
+
+
+def others_of_their_own(scene: Scene, found: First | None) -> list[First]:
+    """One for each rank that raised an exception of its own after another one had failed."""
+    if found is None or found.finding.kind not in CRASH:
+        return []
+    named = set(found.finding.ranks)
+    errors = [f for f in scene.of(PythonError) if f.independent and f.rank not in named]
+    further = [of_errors(scene, error, [error]) for error in errors]
+    for first in further:
+        if isinstance(first.finding.story, FailedFirst):
+            first.finding.story = structs.replace(first.finding.story, later=True)
+    return further

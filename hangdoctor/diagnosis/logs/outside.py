@@ -1,0 +1,89 @@
+"""A job all of whose ranks were ended from outside: whether it got on until then."""
+
+from __future__ import annotations
+
+import signal
+from itertools import pairwise
+
+from ...model.log_facts import Ended, PythonError
+from ...model.operations import Operation, RankOps
+from ...model.pauses import first_end
+from ..case import Case
+from ..findings import Op
+from ..findings.log_stories import LogRemaining, Undecided
+from .scene import Scene
+
+_SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
+_BY_HANDLER = 128  # a handler's exit code, above the signal's number
+_LONGER = 2.0  # than the longest pause before
+_AT_ONCE_S = 2.0  # between two operations of any job
+_ENOUGH = 3  # operations or steps, to know its pauses
+
+
+def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
+    """That every rank was ended by a signal, and how long after its last operation; None where some
+    were not, or nothing shows it.
+    """
+    codes = _codes(scene)
+    every = [v.capture.ops for v in case.views if v.capture.ops is not None]
+    world = max(case.world_size, scene.logs.world_size)
+    if not codes or set(codes) != set(range(world)) or not any(_signs(ops) for ops in every):
+        return None
+    until = first_end(scene.by_boxes())
+    idle = max((until - _last_sign(ops) for ops in every), default=0.0)
+    steady = len(every) == world and all(_goes_on(ops, until) for ops in every)
+    last = max((ops.operations[-1] for ops in every if ops.operations), key=_left, default=None)
+    return LogRemaining(
+        Undecided.FROM_OUTSIDE if steady else Undecided.FROM_OUTSIDE_IDLE,
+        tuple(sorted(codes)),
+        Op(last.op, last.seq) if last is not None else None,
+        iteration=max((ops.iteration for ops in every), default=-1),
+        codes=tuple(sorted(set(codes.values()))),
+        seconds=max(0.0, idle),
+    )
+
+
+def _codes(scene: Scene) -> dict[int, int]:
+    """{rank: the signal that ended it}; empty where one ended otherwise."""
+    found: dict[int, int] = {}
+    for fact in scene.by_boxes():
+        if isinstance(fact, PythonError) and fact.error == "KeyboardInterrupt":
+            found[fact.rank] = -signal.SIGINT
+        elif isinstance(fact, PythonError) and fact.role == "cause":
+            return {}
+        elif isinstance(fact, Ended) and fact.rank >= 0:
+            number = _signal(fact.code)
+            if not number:
+                return {}
+            found.setdefault(fact.rank, -number)
+    return found
+
+
+def _signal(code: int) -> int:
+    """The number of the signal that an exit code stands for, 0 for none."""
+    number = -code if code < 0 else code - _BY_HANDLER
+    return number if number in _SIGNALS else 0
+
+
+def _goes_on(ops: RankOps, until: float) -> bool:
+    """Whether it had just made an operation or a step, as its pauses before were."""
+    signs = _signs(ops)
+    if len(signs) <= _ENOUGH:
+        return False
+    longest = max(later - earlier for earlier, later in pairwise(signs))
+    return until - signs[-1] <= max(_AT_ONCE_S, _LONGER * longest)
+
+
+def _signs(ops: RankOps) -> list[float]:
+    """When operations ended and iterations began, in order; set-up apart."""
+    done = [o for o in ops.operations if o.state == "done" and o.op != "init_process_group"]
+    signs = [o.left_s for o in done if o.left_s > 0 and not o.failed]
+    return sorted([*signs, *(mark.at_s for mark in ops.marks)])
+
+
+def _last_sign(ops: RankOps) -> float:
+    return max(_signs(ops), default=ops.heartbeat_s)
+
+
+def _left(operation: Operation) -> float:
+    return operation.left_s or operation.entered_s

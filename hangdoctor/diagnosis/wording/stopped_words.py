@@ -1,0 +1,56 @@
+"""Ranks of a finished job that did not run any more, or ran for too long, in words."""
+
+from __future__ import annotations
+
+from ..findings import Finding
+from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning, WentOn
+from . import clues, stories, terms
+from .advice import by_story
+from .differences import subject
+from .terms import choose
+
+
+@stories.tell.register
+def _(story: DidNotEnd, finding: Finding) -> str:
+    were = choose(finding.ranks, "was", "were")
+    how = "stopped (SIGSTOP, a debugger) or in uninterruptible I/O"
+    return f"{subject(finding)} did not end at SIGTERM as the others did, and {were} killed {terms.duration(story.seconds)} later: {how}"
+
+
+@stories.tell.register
+def _(story: StoppedRunning, finding: Finding) -> str:
+    inside = f" inside {terms.op(story.op)}" if story.op is not None else ""
+    before = f"{terms.duration(story.seconds)} before the first rank ended"
+    return f"{subject(finding)} stopped running{inside} (SIGSTOP, a debugger): the last heartbeat came {before}"
+
+
+@stories.tell.register
+def _(story: WentOn, finding: Finding) -> str:
+    others = f"{terms.ranks(story.ended)} had ended cleanly"
+    return f"{subject(finding)} went on to {terms.op(story.op)} when {others}"
+
+
+@clues.say.register
+def _(fact: HeartbeatStopped) -> str:
+    return (
+        f"its last heartbeat came {terms.duration(fact.seconds)} before the first rank ended: "
+        "it did not run (SIGSTOP, a debugger), or native code held the GIL"
+    )
+
+
+@by_story.register
+def _(story: DidNotEnd, finding: Finding) -> str:
+    where = terms.host_names(finding.nodes) or "its node"
+    return f"On {where}: dmesg -T for tasks blocked for more than 120 seconds, and the file systems that it uses."
+
+
+@by_story.register
+def _(story: StoppedRunning, finding: Finding) -> str:
+    where = terms.host_names(finding.nodes) or "its node"
+    return f"Which signal, debugger or batch system stopped it? On {where}: dmesg -T; the scheduler's log for suspended jobs."
+
+
+@by_story.register
+def _(story: WentOn, finding: Finding) -> str:
+    has = choose(finding.ranks, "this rank makes", "these ranks make")
+    return f"See why {has} more calls than the others: a longer data set, an uneven last batch, another number of steps."
