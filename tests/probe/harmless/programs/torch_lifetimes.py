@@ -11,6 +11,9 @@ import torch
 import torch.distributed as dist
 import witness
 
+# Before there is another thread: Python exchanges its allocators while gloo's thread, which lets go of a
+# tensor, may be in them, and the process crashes, with the probe or without.
+tracemalloc.start()
 dist.init_process_group("gloo")
 group = dist.new_group([0])
 gone = []
@@ -92,13 +95,12 @@ exec(code, space)
 watch(space.pop("f"), "function")
 print(gone)
 
-tracemalloc.start()
+tracemalloc.clear_traces()
 kept = [torch.ones(8) for _ in range(50)]
 for one in kept:
     dist.all_reduce(one)
 mine = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, __file__)])
 print(sum(s.count for s in mine.statistics("filename")) // 10)
-tracemalloc.stop()
 
 # Threads that come and go: more of them than there are places for.
 for _ in range(5):
