@@ -186,7 +186,6 @@ def _first_other(records: list[Operation], mine: Operation) -> Operation | None:
 def _in_communication(scene: Scene, instance: Instance) -> Finding:
     members = sorted(scene.members(instance.key, instance.waiters[0]))
     op = sample_of(scene, instance)
-    two_captures = bool(scene.evidence.earlier)
     return Finding(
         kind="in_communication",
         ranks=members,
@@ -197,10 +196,16 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
             sides=instance.key.transfer is not None,
             other=other_side(scene, instance),
         ),
-        confidence=sure(Ground.ALL_ENTERED_TWICE if two_captures else Ground.ALL_ENTERED_ONCE),
+        confidence=sure(_all_entered(scene, instance)),
         nodes=nodes_of(scene, members),
         where=where_of(scene, instance, None, members),
         waiters=waiters_of(scene, instance),
         clues=[Clue("ops", tuple(members), f.SameSignature(op))],
         against=[Against("not_entered", tuple(members), Why.ALL_ENTERED)],
     )
+
+
+def _all_entered(scene: Scene, instance: Instance) -> Ground:
+    if instance.key.transfer is not None:
+        return Ground.TRANSFER_BOTH_IN
+    return Ground.ALL_ENTERED_TWICE if scene.evidence.earlier else Ground.ALL_ENTERED_ONCE
