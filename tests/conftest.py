@@ -14,26 +14,46 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
     from xdist.workermanage import WorkerController
 
-# Files whose few tests take long, the longest first. By their number they would come last, and the run
-# would end with one worker at work.
+# Files whose few tests take long, the longest first, after those of the lab, which run one after another.
+# By their number they would come last, and the run would end with one worker at work.
 LONG = (
+    "lab",
     "tests/sidecar/test_main_flow.py",
     "tests/cli/test_readme_one_machine.py",
     "tests/cli/test_ended_jobs.py",
     "tests/sidecar/test_crashes.py",
+    "tests/readers/test_unnumbered.py",
+    "tests/train/test_faults.py",
     "tests/probe/test_probe_stuck.py",
     "tests/probe/test_probe_survives.py",
+    "tests/probe/harmless/test_harmless.py",
     "tests/probe/harmless/test_torch_suite.py",
     "tests/train/test_restart.py",
     "tests/train/test_session.py",
     "tests/train/test_starters.py",
+    "tests/cli/test_demo.py",
+    "tests/sidecar/test_attached_late.py",
+    "tests/cli/test_gradient_hangs.py",
+    "tests/probe/test_probe_odd.py",
     "tests/benchmarks/test_soak.py",
     "tests/cli/test_box_fusion.py",
     "tests/cli/test_calls_of_a_job.py",
     "tests/cli/test_recorder_beside.py",
     "tests/cli/test_who_holds_a_file_lock.py",
+    "tests/cli/test_nccl_dump.py",
+    "tests/cli/test_job_by_pid.py",
+    "tests/cli/test_fr_trace_text.py",
+    "tests/cli/test_deadline.py",
+    "tests/frameworks/test_hangs.py",
     "tests/sidecar/test_trace_verb.py",
     "tests/sidecar/test_full_disk.py",
+    "tests/timeline/test_timeline_job.py",
+    "tests/probe/test_probe_beside_the_job.py",
+    "tests/probe/test_probe_extension.py",
+    "tests/train/test_from_megatron.py",
+    "tests/train/test_kernels.py",
+    "tests/cli/test_spawned_killed.py",
+    "tests/test_hanging_tests.py",
     "tests/test_packaging.py",
 )
 # After its limit a test that is in C code, which no signal ends, takes its worker with it.

@@ -51,3 +51,11 @@ def parameter_count(model: ModelConfig, ffn: int, vocab: int) -> int:
     ends = vocab * h * (1 if model.tie_embeddings else 2) + norm
     positions = model.seq_length * h if model.position == "learned" else 0
     return model.layers * block + ends + positions + (2 * h if model.embedding_norm else 0)
+
+
+def padded_vocab(size: int, multiple: int, tp: int) -> int:
+    """`size` rounded up to a multiple of `multiple` x `tp`, so that every rank's slice suits the
+    hardware.
+    """
+    step = multiple * tp
+    return (size + step - 1) // step * step

@@ -28,10 +28,11 @@ from .data.samples import Within, build_samples
 from .data.tokenizer import load_tokenizer
 from .engine import build_engine
 from .faults.spec import parse_faults
+from .flops import padded_vocab
 from .kernels.registry import choose
 from .launch import Launch
 from .loop import Callback, Trainer
-from .model.context import ModelContext, padded_vocab
+from .model.context import ModelContext
 from .model.layers import attention_flavour
 from .options import ConfigError
 from .random_state import RandomState

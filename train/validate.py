@@ -264,3 +264,6 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     _log,
     _fault,
 )
+
+# Those that say something of a model before its layout is known: see train/plan.py.
+MODEL_RULES = (_model, _stages, _precision)

@@ -140,6 +140,7 @@ def _undecidable(results: list[Result]) -> Iterator[str]:
     """How many cases no evidence of that kind decides for certain."""
     yield from _by_real_dumps([r for r in results if r.part == "real" and r.undecidable], results)
     yield from _other_difference(results)
+    yield from _silent_alike(results)
     simulated = (r for r in results if r.part == "simulated" and r.undecidable)
     for mode in dict.fromkeys(r.mode for r in simulated):
         some = [r for r in results if r.mode == mode]
@@ -172,6 +173,15 @@ def _other_difference(results: list[Result]) -> Iterator[str]:
     if other:
         yield f"Differences: in {other} of {len(some)} cases another one was said that leaves the same evidence (`sim_twins.py`): a host"
         yield "that stops right after its wrong call may have left the other call out, or have meant to make it next."
+        yield ""
+
+
+def _silent_alike(results: list[Result]) -> Iterator[str]:
+    """How many sets of silent ranks count as right because each of them could be the culprit."""
+    some = sum(r.silent_alike for r in results)
+    if some:
+        yield f"Silent ranks: in {some} cases the verdict names the silent culprit and other silent ranks, each of which would"
+        yield "have left the same evidence if it had been the one (`sim_twins.py`)."
         yield ""
 
 

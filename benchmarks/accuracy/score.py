@@ -60,6 +60,7 @@ class Result:
     kind_said: bool = True  # False of a tool that names ranks alone
     explained: bool | None = None  # None: there is no difference of calls to explain
     same_evidence: bool = False  # it says another difference, which leaves the same evidence
+    silent_alike: bool = False  # it names silent ranks, each of which could have left the same
     took_s: float = 0.0
     summary: str = ""
     peer: bool = False

@@ -101,6 +101,10 @@ class Simulation:
         at = self.at[rank]
         return at == self.stop_host[rank] < len(self.programs[rank]) and not self._streams[rank]
 
+    def pending(self, rank: int) -> list[tuple[int, float]]:
+        """(step, when it could start) of what runs beside the rank's program and has not ended."""
+        return list(self._streams[rank])
+
     def _advance(self, rank: int) -> None:
         """Let one device go on until it waits for someone."""
         steps, ends, starts = self.programs[rank], self.ends[rank], self.starts[rank]

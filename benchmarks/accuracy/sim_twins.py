@@ -1,8 +1,9 @@
-"""Which differences leave the same evidence: a rank whose host stops right after its wrong call may
-have left the other one out, or have meant to make it next.
+"""What leaves the same evidence as a case, run as jobs of their own.
 
-Each reading of the first wrong call is run as a job of its own. Where it leaves every rank with the same
-evidence to the byte, nothing can say which of the two it was, and either is the right answer.
+Differences: a rank whose host stops right after its wrong call may have left the other one out, or have
+meant to make it next. Silent ranks: where several are in the way of one operation, each of them may be
+the one that is at fault. Where every rank that was seen is left with the same evidence, nothing can say
+which it was, and either difference, or the set of silent ranks, is the right answer.
 """
 
 from __future__ import annotations
@@ -33,6 +34,40 @@ def same_evidence(case: Case, evidence: Evidence) -> set[str]:
     return found
 
 
+def equally_suspect(case: Case, named: set[int], evidence: Evidence) -> bool:
+    """Whether all of these ranks are silent, the culprit is one of them, and each of the others would
+    have left the same evidence if it had never entered the operation that it is in.
+    """
+    silent = set(case.missing)
+    sets = [set(some) for some in (case.truth.ranks, *case.truth.alternatives)]
+    culprits = next((some for some in sets if some and some < named), None)
+    if culprits is None or not named <= silent:
+        return False
+    seen = [r for r in range(case.layout.world_size) if r not in silent]
+    left = {r: evidence(case.exporter, r) for r in seen}
+    for other in sorted(named - culprits):
+        twins = (_stopped(case, other, place) for place in _places_of(case, other))
+        if not any(all(evidence(twin, r) == left[r] for r in seen) for twin in twins):
+            return False
+    return True
+
+
+def _places_of(case: Case, rank: int) -> list[int]:
+    """The steps that a rank's device waits in."""
+    simulation = case.exporter.snapshot.simulation
+    waits = [place for place, _ in simulation.pending(rank)]
+    return [*waits, simulation.at[rank]]
+
+
+def _stopped(case: Case, rank: int, place: int) -> Exporter:
+    """The job without its fault, and one rank that never enters this step."""
+    snapshot = case.exporter.snapshot
+    simulation = _without_fault(case)
+    simulation.stop_host[rank] = min(place, simulation.stop_host[rank])
+    simulation.run()
+    return Exporter(snapshot._replace(simulation=simulation))
+
+
 def of_dumps(case: Case) -> Evidence:
     """What a dump file of this case holds."""
     if case.settings.only_active:
@@ -61,9 +96,14 @@ def _readings(case: Case, culprit: int) -> Iterator[tuple[str, list[Step]]]:
 
 def _run(case: Case, culprit: int, steps: list[Step]) -> Exporter:
     snapshot = case.exporter.snapshot
-    members, programs = snapshot.members, snapshot.programs
-    by_rank = [programs.by_stage[stage] for stage in members.stage]
-    simulation = Simulation(members, by_rank, snapshot.simulation.run_ahead)
-    rewrite(simulation, programs, culprit, steps)
+    simulation = _without_fault(case)
+    rewrite(simulation, snapshot.programs, culprit, steps)
     simulation.run()
     return Exporter(snapshot._replace(simulation=simulation))
+
+
+def _without_fault(case: Case) -> Simulation:
+    snapshot = case.exporter.snapshot
+    members = snapshot.members
+    by_rank = [snapshot.programs.by_stage[stage] for stage in members.stage]
+    return Simulation(members, by_rank, snapshot.simulation.run_ahead)

@@ -21,7 +21,7 @@ from hangdoctor.model.operations import RankOps
 from hangdoctor.readers.flight_recorder import read_folder
 
 from . import sim_mirror, sim_twins
-from .score import Expected, Result, judge
+from .score import Expected, Result, Said, judge
 from .sim_faults import DIFFERENCES
 from .sim_layout import Mesh, draw_mesh
 from .simulate import KINDS, MOVING, Case, Settings, simulate
@@ -177,7 +177,15 @@ def run_files(
 def compare_twins(
     result: Result, diagnosis: Diagnosis, case: Case, evidence: sim_twins.Evidence
 ) -> None:
-    """Count another difference as right where it would have left the same evidence."""
+    """Count another difference, or several silent ranks, as right where they would have left the
+    same evidence.
+    """
+    named = {rank for _, ranks in result.named for rank in ranks}
+    if not result.exact and sim_twins.equally_suspect(case, named, evidence):
+        result.exact = result.silent_alike = True
+        result.victim = False
+        result.kind_right = all(kind == "unreachable" for kind, _ in result.named)
+        result.said = [Said(s.kind, s.confidence, s.kind == "unreachable") for s in result.said]
     if result.explained is not False:
         return
     said = {cause.difference for cause in diagnosis.causes}

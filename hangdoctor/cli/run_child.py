@@ -18,7 +18,7 @@ _STOP_AND_GO = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, 
 _NOT_SENT = {signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ}
 _LEFT_ALONE = _STOP_AND_GO | _NOT_SENT
 PASSED_ON = set(signal.valid_signals()) - _LEFT_ALONE
-_LIBC = ctypes.CDLL(None)  # before any fork
+LIBC = ctypes.CDLL(None)  # before any fork
 _STARTED_WITH = signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
@@ -53,7 +53,7 @@ def _pipe() -> tuple[int, int]:
 def die_with(parent: int) -> None:
     """SIGKILL for us when the parent is gone: whoever kills `hangdoctor run` means the job."""
     with contextlib.suppress(AttributeError):
-        _LIBC.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        LIBC.prctl(_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
 
@@ -72,7 +72,7 @@ class Place(NamedTuple):
         at_end_of_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         adopts = ctypes.c_int(0)
         with contextlib.suppress(AttributeError):
-            _LIBC.prctl(_GET_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
+            LIBC.prctl(_GET_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
         alarm = signal.setitimer(signal.ITIMER_REAL, 0)
         return cls(at_end_of_child, alarm, bool(adopts.value))
 
@@ -83,7 +83,7 @@ class Place(NamedTuple):
                 signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, self.at_end_of_child)
         if self.adopts:
-            _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+            LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
         signal.setitimer(signal.ITIMER_REAL, *self.alarm)
         signal.pthread_sigmask(signal.SIG_SETMASK, _STARTED_WITH)
 

@@ -43,7 +43,7 @@ def run(
         become(program, words, environ)
 
     try:
-        with Child(start) as child, Witness() as witness:
+        with Child(start) as child, Witness(program, words) as witness:
             # What came before there was a witness: twice for CMD, which is held, is once.
             while (got := signal.sigtimedwait(PASSED_ON, 0)) is not None:
                 child.send(got.si_signo)

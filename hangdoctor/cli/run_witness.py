@@ -8,19 +8,25 @@ that time went to all of them.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
 import struct
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from .run_child import PASSED_ON, NoRoom, die_with, fork
+from .run_child import LIBC, PASSED_ON, NoRoom, die_with, fork
 
 _ECHO_S = 0.1  # how long what is sent to one process after another may take to reach the second
 _BUSY_S = 2.0  # how long we wait for a witness that has not come to write its note yet
 _APART_S = 0.25  # between two of one sender that belong together, if we were awake all the time
+_AGAIN_S = 1.0  # between two starts of one that ends at once
 _NOTE = struct.Struct("=dii")
+_SET_NAME = 15  # of prctl(2)
+_ARGUMENTS = slice(45, 47)  # of /proc/PID/stat, behind the name: where they begin and end
 
 
 class Note(NamedTuple):
@@ -34,12 +40,18 @@ class Note(NamedTuple):
 class Witness:
     """The process that notes signals; signals of `PASSED_ON` are blocked already.
 
+    It has the name and the words of the command: whoever chooses processes by these (pkill) chooses
+    both or neither.
+
     Raises:
         NoRoom: it cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: str, words: Sequence[str]) -> None:
         self.pid = 0
+        self._name = os.fsencode(program).rpartition(b"/")[2]
+        self._words = [b"hd-signals", *map(os.fsencode, words)]
+        self._started = -_AGAIN_S
         self._read = -1
         self._notes: list[Note] = []
         self._since = 0.0  # older notes were of signals that never came to us
@@ -84,8 +96,9 @@ class Witness:
                 os.kill(self.pid, signal.SIGCONT)
                 return
             self._forget()
-        with contextlib.suppress(NoRoom):
-            self._start()
+        if time.monotonic() >= self._started + _AGAIN_S:
+            with contextlib.suppress(NoRoom):
+                self._start()
 
     def join(self, group: int) -> None:
         """Be in this process group of our session."""
@@ -100,6 +113,7 @@ class Witness:
             try:
                 die_with(me)
                 _close_all_but(write)
+                _be_called(self._name, self._words)
                 while True:
                     got = signal.sigwaitinfo(PASSED_ON)
                     os.write(write, _NOTE.pack(time.monotonic(), got.si_signo, got.si_pid))
@@ -108,6 +122,7 @@ class Witness:
         os.close(write)
         os.set_blocking(read, False)
         self.pid, self._read = pid, read
+        self._started = time.monotonic()
 
     def _forget(self) -> None:
         if self._read >= 0:
@@ -145,3 +160,15 @@ def _close_all_but(kept: int) -> None:
             if int(name) != kept:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
+
+
+def _be_called(name: bytes, words: Sequence[bytes]) -> None:
+    """Show these in lists of processes; the words are cut where ours had less room."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        LIBC.prctl(_SET_NAME, ctypes.c_char_p(name), 0, 0, 0)
+        stat = Path("/proc/self/stat").read_bytes()
+        begin, end = map(int, stat.rpartition(b")")[2].split()[_ARGUMENTS])
+        room = end - begin
+        if begin > 0 and room > 0:
+            text = b"\0".join(words)[: room - 1]
+            ctypes.memmove(begin, text.ljust(room, b"\0"), room)

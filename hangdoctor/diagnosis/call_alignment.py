@@ -17,7 +17,9 @@ from msgspec import Struct
 from ..model.calls import Event, Function
 from ..model.operations import P2P, STORE, Operation, RankOps
 
-Step = tuple[str, Function]  # what happened ("call", "return", "exception") to which function
+Callers = tuple[Function, ...]  # of helpers that are called from several places, outermost first
+# What happened ("call", "return", "exception") to which function, and within the calls of which.
+Step = tuple[str, Function, Callers]
 Steps = Sequence[tuple[Step, Event]]  # with the event, whose time is by the rank's own clock
 
 _ENOUGH = 2  # steps in a row that may be more than chance

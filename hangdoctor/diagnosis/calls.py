@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ..model.calls import CallTrace, Event
+from ..model.calls import CallTrace, Event, Function
 from ..model.diagnosis import CallsOf, CallsParting
 from ..text.repeats import folded
 from .call_alignment import Parting, Step, Steps, last_met, last_place, open_calls, part
+from .call_callers import by_callers
 from .case import Case
 from .draft import Draft
 from .findings import Clue, Finding, Quoted
@@ -20,6 +21,7 @@ from .view import RankView
 from .wording import calls as wording
 from .wording.terms import long_frame
 
+Happened = tuple[str, Function]
 _SHOWN = 6  # calls after the parting that are shown of each rank
 _ENDS = {"return": "ran", "exception": "failed"}  # of a call that was seen to begin
 _TOGETHER_S = 1.0  # between the beginnings of two traces that were asked for at once
@@ -74,7 +76,7 @@ def compare(culprit: RankView, peer: RankView | None) -> CallsParting:
         common += 1
     of_culprit = _shown(culprit, _since(theirs, a, common))
     of_peer = _shown(peer, _since(others, b, common)) if peer is not None else None
-    alike = wording.step(*theirs[a - 1][0]) if common else ""
+    alike = wording.step(*theirs[a - 1][0][:2]) if common else ""
     says = wording.parting(of_culprit, of_peer, alike, since)
     return CallsParting(says, of_culprit, of_peer, common, alike=alike, since=since)
 
@@ -116,8 +118,7 @@ def _in_both(culprit: RankView, peer: RankView | None) -> tuple[Steps, Steps, st
     """The steps of both, of the one that was traced for longer only since the other was; and that
     moment in words, "" where they began together.
     """
-    theirs = _steps(culprit)
-    others = _steps(peer) if peer is not None else []
+    theirs, others = by_callers(_steps(culprit), _steps(peer) if peer is not None else [])
     if peer is None or not theirs or not others:
         return theirs, others, ""
     mine_s, theirs_s = _age_s(culprit, theirs[0][1]), _age_s(peer, others[0][1])
@@ -177,7 +178,7 @@ def _steps(view: RankView) -> Steps:
     for event in events:
         kind = "call" if event.kind == "open" else event.kind
         timed = replace(event, at_ns=event.at_ns + trace.base_ns)
-        steps.append(((kind, trace.functions[event.function]), timed))
+        steps.append(((kind, trace.functions[event.function], ()), timed))
     return steps
 
 
@@ -187,18 +188,20 @@ def _shown(view: RankView, steps: Steps) -> CallsOf:
     every = [e for _, e in _steps(view)]
     inside = [long_frame(trace.functions[e.function]) for e in open_calls(every)]
     age = round(max(0.0, trace.read_s - every[-1].at_ns / 1e9), 1) if every else -1.0
-    rounds = folded([wording.step(*step) for step in _briefly([s for s, _ in steps])], longest=1)
+    rounds = folded(
+        [wording.step(*step) for step in _briefly([s[:2] for s, _ in steps])], longest=1
+    )
     said = [wording.times(block[0], number) for block, number in rounds]
     if len(said) > _SHOWN:
         said = [*said[: _SHOWN - 2], f"... {len(said) - _SHOWN + 1} more ...", said[-1]]
     return CallsOf(view.rank, said, inside, age)
 
 
-def _briefly(steps: Sequence[Step]) -> list[Step]:
+def _briefly(steps: Sequence[Happened]) -> list[Happened]:
     """Calls that have come back, or were left by an exception, are one step each, without what they
     called.
     """
-    brief: list[Step] = []
+    brief: list[Happened] = []
     for kind, function in steps:
         begun = last_place(brief, ("call", function)) if kind in _ENDS else None
         if begun is not None:

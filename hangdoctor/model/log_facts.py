@@ -184,6 +184,7 @@ class PythonError(Fact):
     role: Role = "cause"
     chained: str = ""  # the error that it was raised from
     survived: bool = False  # the job went on after it
+    logged: bool = False  # the program caught and logged it
     waited_s: float = 0.0  # as of `Ended`
     independent: bool = False  # no operation has reached the rank since the first one ended
 
@@ -195,6 +196,7 @@ class KnownError(Fact):
     role: Role = "cause"
     values: dict[str, str] = {}  # what the rule took from the line
     survived: bool = False
+    logged: bool = False  # a logger's warning
 
 
 class Progress(Fact):
@@ -206,6 +208,14 @@ class Progress(Fact):
 
 class Finished(Fact):
     """A line that only a clean end prints."""
+
+
+class Guarded(Fact):
+    """A guard of the program's own found that its process does not move, and where that is."""
+
+    seconds: float = 0.0
+    iteration: int = -1
+    place: str = ""
 
 
 class Restarted(Fact):
@@ -241,6 +251,7 @@ AnyFact = (
     | KnownError
     | Progress
     | Finished
+    | Guarded
     | Restarted
     | ThreadStack
 )

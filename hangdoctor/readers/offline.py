@@ -143,7 +143,7 @@ def _stacks_or_logs(
             raise BadInput(
                 f"{error}, and no line of a job log that is known", error.help
             ) from error
-        return JobCapture(job="logs", origin="files", notes=[f"skipped: {error}"])
+        return JobCapture(job="logs", origin="files", notes=_skipped(rest, error))
 
 
 def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> None:
@@ -282,6 +282,12 @@ def _starts(boxes: list[Path], notes: list[str]) -> list[list[Contents]]:
     return ended_starts.by_start(read)
 
 
+def _skipped(files: list[Path], error: BadInput) -> list[str]:
+    """A note on files without a stack; none on output of a job in which nothing is known."""
+    of_a_job = all(f.suffix in (".log", ".out") or not _head(f, 1) for f in files)
+    return [] if of_a_job else [f"skipped: {error}"]
+
+
 def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     """py-spy output beside dumps: its ranks are only numbered, so it is joined where the numbers
     agree in count.
@@ -291,7 +297,7 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     try:
         stacks = pyspy_ranks.read_files(files)
     except BadInput as error:
-        capture.notes.append(f"skipped: {error}")
+        capture.notes += _skipped(files, error)
         return
     capture.notes += stacks.notes
     by_rank = {r.rank: r for r in stacks.ranks()}

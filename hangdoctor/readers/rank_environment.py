@@ -11,7 +11,7 @@ from ..text.ranges import MAX_RANKS, number_in
 
 _LAUNCHERS = re.compile(
     r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|prterun|hydra_pmi_proxy|deepspeed|"
-    r"accelerate|hangdoctor|pdsh|ssh|nohup|timeout|tee|py-spy)$"
+    r"accelerate|hangdoctor|hd-signals|pdsh|ssh|nohup|timeout|tee|py-spy)$"
 )
 _LAUNCHER_MODULES = re.compile(
     r"^(torch\.distributed\.(run|launch|elastic\S*)|deepspeed\.launcher\.\S+|accelerate\.commands\.\S+|"

@@ -144,7 +144,9 @@ def _chain(diagnosis: Diagnosis) -> Iterator[str]:
     if not diagnosis.chain:
         return
     yield ""
-    yield "[bold]what happened[/] (from the logs; clocks of nodes may differ)"
+    of_boxes = all(h.file.endswith((".blackbox", ": exit codes")) for h in diagnosis.chain)
+    source = "black boxes and exit codes" if of_boxes else "logs"
+    yield f"[bold]what happened[/] (from the {source}; clocks of nodes may differ)"
     width = max(len(f"{h.file}:{h.line}") for h in diagnosis.chain)
     for happening in diagnosis.chain:
         ranks = _cut(format_ranks(happening.ranks), 24)

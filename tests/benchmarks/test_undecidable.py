@@ -16,8 +16,10 @@ from hangdoctor.model.layout import Layout
 ACTIVE = Settings(only_active=True)
 
 
-def case_of(kind: str, seed: int, dp: int = 2, tp: int = 2, settings: Settings = ACTIVE) -> Case:
-    return simulate(kind, Layout(dp=dp, pp=2, tp=tp), seed, settings)
+def case_of(
+    kind: str, seed: int, dp: int = 2, tp: int = 2, pp: int = 2, settings: Settings = ACTIVE
+) -> Case:
+    return simulate(kind, Layout(dp=dp, pp=pp, tp=tp), seed, settings)
 
 
 def verdict_on(case: Case, folder: Path) -> Result:
@@ -91,3 +93,13 @@ def test_another_difference_counts_only_where_it_leaves_the_same(
     assert result.explained is False
     simulated.compare_twins(result, found, case, sim_twins.of_dumps(case))
     assert (result.explained, result.same_evidence) == (alike, alike)
+
+
+def test_silent_ranks_that_could_each_be_the_culprit_are_a_right_set() -> None:
+    """Ranks 4, 24 and 26 are silent, and all others wait for them in one operation; rank 0 is seen."""
+    case = case_of("swapped", 30, tp=4, pp=4, settings=Settings(silent=0.1))
+    assert case.missing == [4, 24, 26] and case.truth.ranks == [4]
+    alike = [{4, 24, 26}, {4, 24}]
+    assert all(sim_twins.equally_suspect(case, some, sim_twins.of_memory) for some in alike)
+    for named in ({4}, {24, 26}, {0, 4}):
+        assert not sim_twins.equally_suspect(case, named, sim_twins.of_memory)

@@ -7,7 +7,16 @@ from typing import Literal
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
-from hangdoctor.model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs, LogFile, PythonError
+from hangdoctor.model.log_facts import (
+    AnyFact,
+    Ended,
+    GlooTimeout,
+    JobLogs,
+    KnownError,
+    LogFile,
+    PythonError,
+    RuleText,
+)
 from hangdoctor.model.operations import Group, Operation, OpState, RankOps, group_uid
 from hangdoctor.readers.blackbox import Contents
 from hangdoctor.readers.box_header import BlackBox
@@ -173,3 +182,14 @@ def test_dumps_that_name_another_rank_contradict() -> None:
     assert any("The black boxes contradict: by them rank 2" in text for text in says), says
     assert any("one names rank 2, the other rank 1" in note for note in found.notes)
     assert cause.confidence < beside_dumps(2, 2).causes[0].confidence
+
+
+def test_gloos_word_on_sizes_explains_the_abort_of_who_received_them() -> None:
+    sizes = KnownError(rule="gloo_sizes", line=11, says="Received data size doesn't match")
+    log = logs_of(sizes)
+    log.rules = {"gloo_sizes": RuleText(meaning="ranks made different calls", kind="mismatch")}
+    aborted = Ended(rank=1, at=10.0, code=-6, by="hangdoctor run", first=True)
+    found = both(log, logs_of(aborted, name="n1: exit codes"))
+    [cause] = found.causes
+    assert (cause.kind, cause.ranks) == ("mismatch", []), found.summary
+    assert "log-dir" not in cause.advice

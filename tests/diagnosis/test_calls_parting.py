@@ -72,6 +72,20 @@ ROUND = ">step >load <load >forward >layer <layer <forward >reduce >sync <sync <
             "",
             "returned from load; ran forward; called reduce",
         ),
+        # A helper that both call is no common place where its callers are two.
+        (
+            "=main >load >ask >tell <tell <ask <load >stuck",
+            "=main >forward >ask >tell <tell <ask >reduce",
+            "ran load; called stuck",
+            "called forward; ran ask; called reduce",
+        ),
+        # Nor in the last round of a loop.
+        (
+            "=main " + ROUND * 2 + ">step >load >ask >tell <tell <ask <load >stuck",
+            "=main " + ROUND * 2 + ">step >load <load >forward >ask >tell <tell <ask >reduce",
+            "ran ask; returned from load; called stuck",
+            "returned from load; called forward; ran ask; called reduce",
+        ),
         # One rank does a little more on the way (it logs) and comes together with the other again.
         (
             "=main >step >log <log >load <load >forward <forward >stuck",

@@ -407,7 +407,8 @@ def test_a_job_that_ends_meanwhile(cluster: Cluster, job: LabJob) -> None:
         LAB / "cluster-node",
         "exec",
         "login",
-        *cluster.dump_command("--jobid", short, "--timeout", PATIENCE),
+        # It does not come to that: the job ends first.
+        *cluster.dump_command("--jobid", short, "--timeout", "100"),
     ]
     with (
         cluster.broken("n2", "freeze", job.id),

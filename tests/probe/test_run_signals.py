@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.readers.launched import is_launching
 from tests.support.probe_ranks import until
 from tests.support.run_below import Listener, below, listening, plain_environ, python
 
@@ -103,6 +104,27 @@ def test_without_its_helper_it_ends_as_the_command_does(environ: dict[str, str])
             below(*python(kill + end)), env=environ, capture_output=True, timeout=30
         )
         assert (done.returncode, done.stderr) == (code, b"")
+
+
+def called(one: Listener, text: str) -> list[int]:
+    """As `pkill -f` finds them."""
+    pids = [one.process.pid, one.helper, one.command]
+    return [p for p in pids if text in Path(f"/proc/{p}/cmdline").read_text()]
+
+
+def test_who_ends_it_by_its_name_ends_the_command(one: Listener) -> None:
+    """`pkill -f "hangdoctor run"` is not for the command by itself, `pkill -f train.py` is."""
+    until("the helper has its name", lambda: called(one, "run_command") == [one.process.pid])
+    names = [Path(f"/proc/{p}/comm").read_text() for p in (one.helper, one.command)]
+    assert names[0] == names[1]
+    for text, found in (("run_command", 1), ("sigwait(every)", 3)):
+        assert len(called(one, text)) == found
+        for pid in called(one, text):
+            os.kill(pid, signal.SIGTERM)
+        assert one.line() == "15"
+        one.rest(2)
+    assert is_launching(one.helper), "no rank"
+    assert ended(one) == []
 
 
 # ---------------------------------------------------------------------- at all times

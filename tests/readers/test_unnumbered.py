@@ -95,7 +95,7 @@ def test_an_agent_finds_those_that_join_long_after_they_were_started(
         return set(ranks.tracked) == {0, 1} and all(t.box for t in ranks.tracked.values())
 
     try:
-        wait_until(both, "both ranks", 60)
+        wait_until(both, "both ranks", 200)
         assert (ranks.job, ranks.world_size) == (name, 2)
     finally:
         ranks.close()

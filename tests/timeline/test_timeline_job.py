@@ -64,11 +64,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
             lambda: sum(_waits(p) for p in (folder / "boxes").rglob("*.blackbox")) == 3,
             "three ranks wait",
         )
+        # Before they have waited for so long that the job hangs. Sockets cannot be copied.
+        subprocess.run(["cp", "-r", folder / "boxes", folder / "kept"], check=False)
         pids = [part for rank in job for part in ("--pid", str(rank.pid))]
         hangdoctor("dump", *pids, "--bundle", "bundle", "--settle", "0.5", "--quiet", cwd=folder)
-        subprocess.run(
-            ["cp", "-r", folder / "boxes", folder / "kept"], check=False
-        )  # sockets cannot be copied
     hangdoctor(
         "report",
         "bundle",

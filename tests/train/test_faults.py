@@ -200,6 +200,7 @@ def test_two_ranks_hang(fault, sizes, tmp_path) -> None:
         still(job)
 
 
+@pytest.mark.full  # `tests/cli/test_demo.py` runs and hangs the same command
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 def test_eight_ranks_of_the_shipped_configuration_hang_under_torchrun(tmp_path) -> None:

@@ -20,10 +20,11 @@ from hangdoctor.train.config import load_config  # noqa: E402
 from hangdoctor.train.data.indexed import write_documents  # noqa: E402
 from hangdoctor.train.data.prepare import prepared_standard_library  # noqa: E402
 from hangdoctor.train.data.samples import build_samples  # noqa: E402
+from hangdoctor.train.flops import padded_vocab  # noqa: E402
 from hangdoctor.train.generate import generate, load_model  # noqa: E402
 from hangdoctor.train.hugging_face.exchange import write_model  # noqa: E402
 from hangdoctor.train.kernels.registry import choose  # noqa: E402
-from hangdoctor.train.model.context import ModelContext, padded_vocab  # noqa: E402
+from hangdoctor.train.model.context import ModelContext  # noqa: E402
 from hangdoctor.train.model.gpt import layer_specs  # noqa: E402
 from hangdoctor.train.model.whole import WholeModel, whole_context  # noqa: E402
 from hangdoctor.train.random_state import RandomState  # noqa: E402

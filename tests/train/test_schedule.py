@@ -12,7 +12,7 @@ from hangdoctor.train import flops  # noqa: E402
 from hangdoctor.train.callbacks.checkpoint import Checkpoint  # noqa: E402
 from hangdoctor.train.callbacks.log import Log, Window, log_line, timers_line  # noqa: E402
 from hangdoctor.train.config import Config, ModelConfig, TrainConfig  # noqa: E402
-from hangdoctor.train.model.context import padded_vocab  # noqa: E402
+from hangdoctor.train.flops import padded_vocab  # noqa: E402
 from hangdoctor.train.schedule import BatchSize, LearningRate, batch_size  # noqa: E402
 from hangdoctor.train.train_state import Step, TrainState  # noqa: E402
 

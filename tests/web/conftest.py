@@ -15,7 +15,7 @@ from tests.support.livejob import LiveJob
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveJob]:
     """Four ranks that train, an agent, a collector with its page. Whoever stops a rank lets it go
     on again.
@@ -24,7 +24,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveJob]:
         yield job
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("needs Debian's packages chromium and chromium-driver")

@@ -112,11 +112,3 @@ class ModelContext:
         """
         m = self.config.model
         return m.init_std / math.sqrt(2 * m.layers) if m.scaled_init else m.init_std
-
-
-def padded_vocab(size: int, multiple: int, tp: int) -> int:
-    """`size` rounded up to a multiple of `multiple` x `tp`, so that every rank's slice suits the
-    hardware.
-    """
-    step = multiple * tp
-    return (size + step - 1) // step * step

@@ -10,11 +10,12 @@ from torch import nn
 
 from ..checkpoint import files
 from ..config import Config
+from ..flops import padded_vocab
 from ..kernels.registry import choose
 from ..options import ConfigError
 from ..random_state import RandomState
 from ..topology import TensorGroup
-from .context import ModelContext, padded_vocab
+from .context import ModelContext
 from .gpt import FinalNorm, InputLayer, OutputEmbedding, WordEmbedding, project_out
 from .layers import TransformerLayer
 

@@ -21,9 +21,9 @@ import torch.distributed as dist
 from benchmarks.gpu.worker import is_out_of_memory, is_poisoned, reason
 from hangdoctor.train import deepspeed_guards, flops, session
 from hangdoctor.train.config import Config, load_config
+from hangdoctor.train.flops import padded_vocab
 from hangdoctor.train.launch import discover
 from hangdoctor.train.loop import Callback, Trainer
-from hangdoctor.train.model.context import padded_vocab
 from hangdoctor.train.sizes import peak_memory
 from hangdoctor.train.tensor_parallel import layers
 from hangdoctor.train.topology import Topology

@@ -34,6 +34,7 @@ class FailedFirst(Struct, frozen=True):
     someone: Someone = Someone()
     nodes: tuple[str, ...] = ()
     later: bool = False  # another rank had failed before, and this one did by itself
+    went_on: bool = False  # it only logged the error
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -77,6 +78,28 @@ class TooFewJoined(Struct, frozen=True):
     joined: int
     expected: int
     seconds: float
+
+
+class GuardFound(Struct, frozen=True):
+    """The program's own guard says where it was; it says of all others that they were in `op`."""
+
+    place: str
+    op: Op
+    iteration: int = -1
+
+
+class InterruptedIn(Struct, frozen=True):
+    """The interrupt that ended the job met it outside of the collective that the others were in."""
+
+    others: tuple[int, ...]
+
+
+class PrintedLess(Struct, frozen=True):
+    """The last step that it printed is below that of all others, and the job was idle after that."""
+
+    step: int
+    furthest: int
+    others: tuple[int, ...]
 
 
 class DidNotEnd(Struct, frozen=True):
@@ -160,6 +183,9 @@ LogStory = (
     | PeerGone
     | LinkBroken
     | TooFewJoined
+    | GuardFound
+    | InterruptedIn
+    | PrintedLess
     | DidNotEnd
     | StoppedRunning
     | WentOn
@@ -189,6 +215,7 @@ class Undecided(Enum):
     ENDED_CLEANLY = auto()  # healthy
     GLOO_LIMIT = auto()
     GAVE_UP = auto()
+    GUARDED = auto()  # by the program's own guard
     FROM_OUTSIDE = auto()  # healthy
     FROM_OUTSIDE_IDLE = auto()
 

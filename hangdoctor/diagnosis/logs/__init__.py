@@ -17,6 +17,7 @@ from ...model.log_facts import (
     Ended,
     Finished,
     GlooTimeout,
+    Guarded,
     PeerClosed,
     Progress,
     PythonError,
@@ -24,11 +25,11 @@ from ...model.log_facts import (
 )
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue
-from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..findings import Clue, Op
+from ..findings.log_stories import FailedFirst, LogRemaining, Quote, Undecided
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
-from . import by_torch, counters, over, two_sources
+from . import apart, by_torch, counters, over, two_sources
 from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
@@ -53,6 +54,8 @@ def run(case: Case, draft: Draft) -> None:
         found = _after_the_end(case, draft, scene, found)
     if found is None and not (case.capture.over and draft.findings):
         scene, found = _earlier(case, draft, scene)
+    if scene.logs.attempts > 1:
+        _tell_earlier(draft, scene)
     further = others_of_their_own(scene, found)
     draft.chain = chain(scene, [*([found] if found is not None else []), *further])
     for first in [*([found] if found is not None else []), *further]:
@@ -65,7 +68,8 @@ def run(case: Case, draft: Draft) -> None:
         return
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
-    draft.status = "failed" if found.finding.kind in _FAILED else "hang"
+    failed = found.finding.kind in _FAILED or isinstance(found.finding.story, FailedFirst)
+    draft.status = "failed" if failed else "hang"
 
 
 def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -73,11 +77,29 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     if draft.findings:
         found = over.settle(case, draft, scene, found)
     else:
-        found = over.without_words(found) or went_on(case, scene)
+        found = over.without_words(found) or went_on(case, scene) or _behind(case, scene)
     if found is None or found.finding.kind not in CRASH:
         found = over.did_not_run(case, draft, scene) or found
     over.say_where(draft, scene)
     return found
+
+
+def _behind(case: Case, scene: Scene) -> First | None:
+    """Who had printed fewer steps, in a job that was idle when it was ended from outside."""
+    outside = from_outside(case, scene)
+    idle = outside is not None and outside.reason is Undecided.FROM_OUTSIDE_IDLE
+    return apart.behind(scene) if idle else None
+
+
+def _tell_earlier(draft: Draft, last: Scene) -> None:
+    """The failure that ended the start before, as history: it is no cause of the last one's end."""
+    before = last.logs.attempts - 2
+    if before < 0 or any(note.remark is Remark.EARLIER_ATTEMPT for note in draft.notes):
+        return
+    found = decide(open_scene(last.logs, before))
+    if found is not None and found.finding.ranks and found.finding.kind in CRASH:
+        ranks = tuple(found.finding.ranks)
+        draft.notes.append(Note(Remark.EARLIER_FAILURE, ranks, number=before + 1))
 
 
 def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
@@ -125,6 +147,9 @@ def _named(scene: Scene) -> First | None:
         by_torch.store,
         counters.judged,
         counters.gloo,
+        apart.left,
+        apart.guarded,
+        apart.interrupted,
         by_torch.peer,
         by_torch.all_joined,
         counters.everyone_waits,
@@ -197,6 +222,12 @@ def _without_waits(scene: Scene) -> LogRemaining:
         return _of_victims(scene, victims, ranks)
     if ends:
         return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
+    guards = scene.of(Guarded)
+    if guards:
+        seconds = max(f.seconds for f in guards)
+        ranks, places = tuple(ranks_named(guards)), {f.place for f in guards}
+        op = Op(guards[0].place) if len(places) == 1 else None
+        return LogRemaining(Undecided.GUARDED, ranks, op, seconds=seconds)
     complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
     if (_finished(scene) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)

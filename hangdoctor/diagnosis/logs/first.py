@@ -29,6 +29,7 @@ from ..findings.named import End
 from .scene import Scene, ranks_named
 
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
+_ABORTS = frozenset({-6, 134})
 _PARENTS = (
     "spawn",
     "lightning",
@@ -72,12 +73,21 @@ def failure(scene: Scene) -> First | None:
     error, death = _first_error(scene), _first_death(scene)
     if error is None or death is None:
         return error or death
+    if _only_warned(error.facts):
+        return death
+    if error.finding.kind == "mismatch" and _aborts_only(death):
+        return error  # the library ends whichever rank receives what it does not expect
     same = bool(set(error.finding.ranks) & set(death.finding.ranks))
     if same or not death.named:
         return error if error.named or not death.named else death
     if isinstance(death.finding.story, LoggedDeath) and _rather_death(error, death):
         return death
     return error
+
+
+def _aborts_only(death: First) -> bool:
+    ends = [f for f in death.facts if isinstance(f, Ended)]
+    return bool(ends) and all(f.code in _ABORTS for f in ends)
 
 
 def _rather_death(error: First, death: First) -> bool:
@@ -101,7 +111,8 @@ def _first_error(scene: Scene) -> First | None:
     # A line that says which rank, device or file is worth more than one without a name at the same
     # time, and the last line of a traceback more than a traceback that was cut.
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
-    if not chosen:
+    chosen = [f for f in chosen if not _only_warned([f])] or chosen
+    if not chosen or (_only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
     if _between(scene, first) and not _dated(first):
@@ -117,6 +128,17 @@ def _candidates(scene: Scene) -> list[PythonError | KnownError]:
         if _can_be_first(scene, position, fact):
             found.append(fact)
     return found
+
+
+def _only_warned(facts: Sequence[AnyFact]) -> bool:
+    """Whether all that is told are warnings, which a program prints and goes on."""
+    return all(isinstance(f, KnownError) and f.logged for f in facts)
+
+
+def _troubled(scene: Scene) -> bool:
+    """Whether a rank waited in vain, lost a connection, or ended badly."""
+    waited = scene.first_wait < len(scene.facts)
+    return waited or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
 
 
 def _was_cut(fact: PythonError | KnownError) -> bool:
@@ -178,8 +200,11 @@ def of_errors(
         advice=text.advice,
         someone=someone(first),
         nodes=tuple(nodes),
+        went_on=_only_warned([first]),
     )
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
+    if story.went_on:
+        ground = Ground.LOG_WARNED
     if raised is first and not raised.error:
         ground = Ground.LOG_ERROR_CUT
     finding = Finding(

@@ -13,6 +13,7 @@ from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
 from .scene import Scene
 
+_SET_UP = ("init_process_group", "new_group")  # long before
 _SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 _BY_HANDLER = 128  # a handler's exit code, above the signal's number
 _LONGER = 2.0  # than the longest pause before
@@ -36,7 +37,7 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
     return LogRemaining(
         Undecided.FROM_OUTSIDE if steady else Undecided.FROM_OUTSIDE_IDLE,
         tuple(sorted(codes)),
-        Op(last.op, last.seq) if last is not None else None,
+        Op(last.op, last.seq) if last is not None and last.op not in _SET_UP else None,
         iteration=max((ops.iteration for ops in every), default=-1),
         codes=tuple(sorted(set(codes.values()))),
         seconds=max(0.0, idle),

@@ -20,7 +20,7 @@ _STARTS = 16  # ranks from which a shortest ring is looked for
 
 def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[Finding]:
     """Findings on the ranks of a component of waits that nothing leads out of."""
-    found = blame(scene, _likely_first(scene, ranks)) or transfers_apart(scene, ranks)
+    found = blame(scene, likely_first(scene, ranks)) or transfers_apart(scene, ranks)
     if not found:
         cycle = shortest_cycle(graph, ranks)
         return [stopped_receiving(scene, cycle) or _undecided(scene, cycle)]
@@ -34,7 +34,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     return findings
 
 
-def _likely_first(scene: Scene, ranks: list[int]) -> list[int]:
+def likely_first(scene: Scene, ranks: list[int]) -> list[int]:
     """Ranks that are where few others are come first: only N are compared."""
 
     def place(rank: int) -> object:

@@ -9,7 +9,7 @@ from ..confidence import Less, lowered
 from ..findings import Finding
 from .blame import blame
 from .components import components, sinks
-from .deadlock import deadlock_findings
+from .deadlock import deadlock_findings, likely_first
 from .ends import leaving_finding, teardown_finding
 from .evidence import Note, OpsEvidence, OpsVerdict, Remark
 from .inferred_position import Held, where_held
@@ -30,6 +30,7 @@ from .unrecorded_p2p import (
 )
 from .waits import Instance, WaitGraph, build_waits, list_waits
 
+_COMPARED = 64  # ranks that one operation lacks; more are not asked about one by one
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
 _OF_THE_PROGRAM = frozenset({"order", "mismatch", "p2p_unmatched"})
 
@@ -44,6 +45,8 @@ class Ends(Struct):
     left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everyone has come to
     rings: list[list[int]] = []  # ranks that wait for one another
+    awaited: dict[int, list[Instance]] = {}  # silent ranks that known ones wait for
+    around: set[int] = set()  # known ranks in rings that silent ones close
     notes: list[Note] = []  # why an end of waits names no rank
 
 
@@ -87,14 +90,25 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
         return ends
     held: dict[int, Held] = {}
     for _ in range(_ROUNDS):
-        new = [r for r in ends.silent if r not in guesses]
+        new = [r for r in _unseen_beside(ends) if r not in guesses]
         if not new:
             break
         held = where_held(scene, {*guesses, *new}, missed, graph)
         guesses |= {rank: held[rank].ranks if rank in held else set() for rank in {*guesses, *new}}
         ends = sort_ends(scene, graph, missed, guesses)
+    silent = (rank for rank in missed if not scene.known(rank) and not scene.lost(rank))
+    ends.awaited = {rank: missed[rank] for rank in silent}
     ends.idle = {rank for rank, where in held.items() if not where.ranks}
     return ends
+
+
+def _unseen_beside(ends: Ends) -> list[int]:
+    """The silent ranks at which waits end, and those that the same operations lack: where one is
+    stuck before such an operation, another may wait in it.
+    """
+    lacking = [i.unknown for instances in ends.silent.values() for i in instances]
+    beside = (r for some in lacking if len(some) <= _COMPARED for r in some)
+    return list(dict.fromkeys([*ends.silent, *beside]))
 
 
 def sort_ends(
@@ -135,6 +149,7 @@ def _sort_ring(
     unknown = [r for r in ranks if not scene.known(r)]
     if unknown:
         ends.silent.update({r: missed.get(r, []) for r in unknown})
+        ends.around.update(r for r in ranks if scene.known(r))
     else:
         ends.rings.append(ranks)
 
@@ -217,6 +232,8 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
         if disagreement is not None:
             return [disagreement]
     found = blame(scene, suspects_around(scene, missed))
+    if not found or len(found) > 2:
+        found = blame(scene, likely_first(scene, sorted(ends.around)))
     if found and len(found) <= 2:
         cause = divergence_finding(scene, found, [])
         cause.confidence = lowered(cause.confidence, Less.AROUND_SILENCE)
@@ -229,6 +246,10 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
         ends.notes.append(_note_on(Remark.BEYOND_RECORDS, named, missed))
         return []
     named = seen  # the others answered, and may wait themselves
+    if not any(missed[rank] for rank in named):
+        # Only other silent ranks would wait for them: those are as suspect themselves.
+        missed = {**ends.awaited, **missed}
+        named = sorted({*named, *ends.awaited})
     if one_may_wait_for_another(scene, named):
         ends.notes.append(_note_on(Remark.SEVERAL_UNSEEN, named, missed))
         return []

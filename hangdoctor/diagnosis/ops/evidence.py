@@ -42,6 +42,7 @@ class Remark(Enum):
     ONE_CAPTURE = auto()
     SOME_MOVED = auto()
     EARLIER_ATTEMPT = auto()  # `number`, counted from 1
+    EARLIER_FAILURE = auto()
     NO_WAIT = auto()
     BARE_RANKS = auto()
     INFERRED_GROUPS = auto()

@@ -64,8 +64,13 @@ def _at_its_end(rank: int, held: Held, found: dict[int, Held]) -> Held:
     """
     if held.ranks or held.end is None:
         return held
-    behind = {r for r, other in found.items() if r != rank and held.end in other.beyond}
+    behind = {r for r, other in found.items() if r != rank and _stuck_before(other, held.end)}
     return Held(behind, held.end) if behind else held
+
+
+def _stuck_before(held: Held, end: Key) -> bool:
+    """Whether the rank has not come to the operation, and waits for another one on its way there."""
+    return end in held.beyond or (held.end == end and bool(held.ranks))
 
 
 def _all_there(held: Held, found: dict[int, Held]) -> bool:
@@ -95,7 +100,9 @@ def likely_waits(
         ends = [n for n, key in enumerate(keys) if key in ahead]
         if ends:
             end = min(ends)
-            held = _first_held(scene, rank, keys[:end][-_FAR:], present)
+            beside = _beside(scene, rank, other)
+            way = [key for key in keys[:end][-_FAR:] if key not in beside]
+            held = _first_held(scene, rank, way, present)
             held.end, held.beyond = keys[end], frozenset(keys[end + 1 :])
             return held
     return None
@@ -137,9 +144,13 @@ def _in_step(scene: Scene, rank: int) -> list[int]:
 
 def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
     """What `other` did, as if `rank` had done it in its own groups."""
+    return _keys_of(scene, rank, other, scene.ops[other].operations)
+
+
+def _keys_of(scene: Scene, rank: int, other: int, calls: Iterable[Operation]) -> list[Key]:
     own = _own_groups(scene, rank)
     keys: list[Key] = []
-    for op in scene.ops[other].operations:
+    for op in calls:
         role = scene.groups.role(op.group)
         shared = rank in scene.groups.members(op.group, other)
         same = own.get((role, op.group)) if shared else None
@@ -147,6 +158,12 @@ def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
         if group is not None and op.op not in STORE:
             keys.append(key_of(_moved(op, group, rank - other), rank))
     return keys
+
+
+def _beside(scene: Scene, rank: int, other: int) -> set[Key]:
+    """Of that program what runs beside it: a rank goes on without its end."""
+    calls = [op for op in scene.ops[other].operations if scene.overtaken(op)]
+    return set(_keys_of(scene, rank, other, calls))
 
 
 def _own_groups(scene: Scene, rank: int) -> dict[tuple[Role, str], str]:

@@ -35,10 +35,15 @@ def _reason(of: LogRemaining) -> str:
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
     decide = f"counters of all ranks would show who did not come. {NEXT_TIME}"
-    boxes = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {NEXT_TIME}"
+    boxes = (
+        "its black boxes do not show"
+        if of.source == "boxes"
+        else "nothing shows: Next time start it with hangdoctor run -- CMD"
+    )
     texts = {
         Undecided.GLOO_LIMIT: f"{who} waited in gloo to the limit{_of(of.seconds)}, and which rank made other calls {boxes}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had waited for {terms.duration(of.seconds)} in an operation, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
+        Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
@@ -76,12 +81,20 @@ def _from_outside(of: LogRemaining) -> str:
 
 
 def _last(of: LogRemaining) -> str:
-    op = f"its last operation, {terms.op(of.op)}," if of.op is not None else "its last step"
+    op = (
+        f"its last operation, {terms.op(of.op)},"
+        if of.op is not None
+        else "its last sign of progress"
+    )
     return f"{op} was {terms.duration(of.seconds)} before"
 
 
 def _after(of: LogRemaining) -> str:
     return f" after {terms.op(of.op)}" if of.op is not None else ""
+
+
+def _in(of: LogRemaining) -> str:
+    return f", all in {terms.op(of.op)}" if of.op is not None else ""
 
 
 def _of(seconds: float) -> str:

@@ -8,6 +8,8 @@ from ..findings.log_stories import (
     DidNotTimeOut,
     FailedFirst,
     FewerCalls,
+    GuardFound,
+    InterruptedIn,
     LinkBroken,
     LogAgrees,
     LogContradicts,
@@ -16,6 +18,7 @@ from ..findings.log_stories import (
     NodeFailed,
     OtherCall,
     PeerGone,
+    PrintedLess,
     Quote,
     Someone,
     StoreHostGone,
@@ -59,6 +62,10 @@ def _(story: FailedFirst, finding: Finding) -> str:
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
     failed = "failed by itself, too" if story.later else "failed first"
+    if story.went_on:
+        return (
+            f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
+        )
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
@@ -203,6 +210,27 @@ def _(story: AllWaited, finding: Finding) -> str:
     return f"All ranks ({terms.ranks(story.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
 
 
+@stories.tell.register
+def _(story: GuardFound, finding: Finding) -> str:
+    step = f" at step {story.iteration}" if story.iteration >= 0 else ""
+    was = choose(finding.ranks, "was", "were")
+    return f"{_who(finding)} {was} in {story.place}{step}, by the program's own guard"
+
+
+@stories.tell.register
+def _(story: InterruptedIn, finding: Finding) -> str:
+    where = terms.frame(finding.frame) if finding.frame is not None else "its own code"
+    was = choose(finding.ranks, "was", "were")
+    others = f"{terms.ranks(story.others)} waited in a collective"
+    return f"{_who(finding)} {was} in {where} when the job was interrupted, while {others}"
+
+
+@stories.tell.register
+def _(story: PrintedLess, finding: Finding) -> str:
+    others = f"{terms.ranks(story.others)} printed step {story.furthest}"
+    return f"{_who(finding)} printed step {story.step} last, while {others}, and then none went on"
+
+
 # ---------------------------------------------------------------------- evidence and advice
 
 
@@ -265,7 +293,7 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.left:
-        return "Find the sys.exit, return or end of the loop that this rank took and the others did not; its last operation is in the evidence."
+        return "Find the sys.exit, return or end of the loop that this rank took and the others did not; what it did last is in the evidence."
     if story.end.code == -7:
         return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
     if story.end.code == -11:
@@ -288,6 +316,18 @@ def _(story: NodeFailed, finding: Finding) -> str:
     if story.by != "Slurm":
         return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
+
+
+@by_story.register
+def _(story: GuardFound, finding: Finding) -> str:
+    return f"See what {story.place} waits for; hangdoctor dump before the guard ends the job shows its stack."
+
+
+@by_story.register
+def _(story: InterruptedIn, finding: Finding) -> str:
+    if finding.frame is None:
+        return ""
+    return f"See what {terms.frame(finding.frame)} waits for; if the job was not hanging, this is chance."
 
 
 @by_story.register
@@ -323,6 +363,11 @@ def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str
         was = choose(finding.ranks or 1, "it was", "they were")
         return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."
     return f"{NEXT_TIME}: the recorder then shows where it was instead."
+
+
+@by_story.register
+def _(story: PrintedLess, finding: Finding) -> str:
+    return "hangdoctor dump before the job is ended shows where it is instead; what it printed may also lie in a buffer."
 
 
 @by_story.register

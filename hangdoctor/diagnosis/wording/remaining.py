@@ -146,6 +146,7 @@ def note(of: Note) -> str:
         Remark.ONE_CAPTURE: "No rank waits for another, and there is only one capture: a second one would show whether they move.",
         Remark.SOME_MOVED: "Some ranks moved and the others wait for them: a later capture would show whether that is a hang.",
         Remark.EARLIER_ATTEMPT: f"The last start of the job shows consequences only: the verdict is on start {of.number}.",
+        Remark.EARLIER_FAILURE: f"Start {of.number} of the job had ended by a failure of {who}; that is not the cause of the last one's end.",
         Remark.NO_WAIT: "No rank waits in a recorded operation: see their stacks for what they do instead.",
         Remark.BARE_RANKS: f"There are no operation records of {who}; the reason is unknown.",
         Remark.INFERRED_GROUPS: (

@@ -107,7 +107,8 @@ def _origin(path: Path) -> resolve.Origin:
     tree = _TREE.search(path.as_posix())
     if tree is None:
         return resolve.Origin(str(path), 0)
-    return resolve.Origin(path.as_posix()[: tree.start()], int(tree[1]))
+    agent = path.as_posix()[: tree.start()]
+    return resolve.Origin(agent, int(tree[1]), local=int(tree[2]))
 
 
 def _common(paths: Sequence[Path]) -> Path | None:
@@ -132,6 +133,7 @@ def _joined(
     world = max((m.world for m in marks), default=0)
     resolve.attempts(facts.all, marks)
     homes = resolve.resolve(facts.all, marks, origins, world)
+    heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
     ordered = resolve.in_order(facts.all)
     numbers = [f.attempt for f in ordered]
     first, last = min(numbers, default=0), max(numbers, default=0)

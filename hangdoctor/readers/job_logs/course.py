@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from ...model.log_facts import KnownError, Progress, PythonError
 
 _MOST = 1000  # errors that may yet turn out to be survived
 _ON = 2  # iterations after an error, before the job is said to have gone on
+_EVERYONE = -1
 Way = tuple[int, int]  # of counting: which pattern, and up to what; only the same are compared
+
+
+class _Failed(Struct):
+    """An error, and how far the job and its own rank had come."""
+
+    fact: PythonError | KnownError
+    reached: dict[Way, int]
+    of_rank: dict[Way, int]
+    finished: int
 
 
 class Course:
@@ -14,30 +26,53 @@ class Course:
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
-        self._reached: dict[Way, int] = {}
+        self._reached: dict[int, dict[Way, int]] = {_EVERYONE: {}}  # also of each rank
+        self._finished: dict[int, int] = {}  # ends of the program, by rank
         self._ending = False
-        self._errors: list[tuple[PythonError | KnownError, dict[Way, int]]] = []
+        self._errors: list[_Failed] = []
 
-    def reach(self, way: Way, fact: Progress) -> None:
+    def reach(self, way: Way, fact: Progress, rank: int = -1) -> None:
         """An iteration: one that was passed before, after an end, is another attempt's."""
-        if self._ending and 0 <= fact.iteration < self._reached.get(way, -1):
+        everyone = self._reached[_EVERYONE]
+        if self._ending and 0 <= fact.iteration < everyone.get(way, -1):
             self.attempt += 1
             self._ending = False
-            self._reached = {}
-        self._reached[way] = fact.iteration
+            self._reached = {_EVERYONE: {}}
+        self._reached[_EVERYONE][way] = fact.iteration
+        if rank >= 0:
+            self._reached.setdefault(rank, {})[way] = fact.iteration
 
     def end(self) -> None:
         """A line told that a process, or the job, has ended."""
         self._ending = True
 
+    def finish(self, rank: int) -> None:
+        """A line that only a clean end prints."""
+        self._finished[rank] = self._finished.get(rank, 0) + 1
+
     def fail(self, fact: PythonError | KnownError) -> None:
         """An error that may be the first."""
-        self._errors.append((fact, dict(self._reached)))
+        failed = _Failed(
+            fact,
+            dict(self._reached[_EVERYONE]),
+            dict(self._reached.get(fact.rank, {})),
+            self._finished.get(fact.rank, 0),
+        )
+        self._errors.append(failed)
         del self._errors[:-_MOST]
 
     def settle(self) -> None:
-        """Mark the errors after which the same attempt went on."""
-        for fact, reached in self._errors:
-            on = any(n >= max(reached.get(way, 0), 0) + _ON for way, n in self._reached.items())
-            if on and fact.attempt == self.attempt:
-                fact.survived = True
+        """Mark the errors after which the same attempt went on; of equal ones the last counts."""
+        for failed in self._errors:
+            if failed.fact.attempt == self.attempt:
+                failed.fact.survived = self._went_on(failed)
+
+    def _went_on(self, failed: _Failed) -> bool:
+        """One that was logged was caught: its rank's next step, or its end, shows that it went on."""
+        fact = failed.fact
+        own = self._reached.get(fact.rank, {}) if fact.rank >= 0 else {}
+        if fact.logged and fact.rank >= 0 and (own or fact.rank in self._finished):
+            further = any(n > failed.of_rank.get(way, -1) for way, n in own.items())
+            return further or self._finished.get(fact.rank, 0) > failed.finished
+        every = self._reached[_EVERYONE]
+        return any(n >= max(failed.reached.get(way, 0), 0) + _ON for way, n in every.items())

@@ -16,9 +16,16 @@ _PROGRESS = (
     re.compile(
         r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b"
     ),
-    re.compile(r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})(?:\s?/\s?(\d{1,12})|\s?[:|,])"),
+    re.compile(
+        r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})"
+        r"(?:\s?/\s?(\d{1,12})|\s?[:|,]|(?=\s*$|\s{1,8}(?:loss|lr|grad|done|took|train)))"
+    ),
     _BAR,
     re.compile(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
+)
+# Also "at step 17": a guard's words where nothing moves.
+_NO_PROGRESS = re.compile(
+    r"\b(?:no progress|not? mov|stall|stuck|hung\b|hang\b|exiting|abort|giving up)", re.I
 )
 _WORLD = re.compile(
     r"\b(?:dist_world_size|world[_ ]size|WORLD_SIZE|nranks|DP_SIZE_TOTAL)['\"]?\s?[:=]?\s{0,3}(\d{1,7})\b"
@@ -41,11 +48,14 @@ class Marks:
         self.agents: dict[int, list[int]] = {}  # torchelastic's process -> lines of its failures
         self.one_node = False
 
+    def listen(self, said: Said) -> None:
+        """Who says a line, where it tells the rank beside another number; also of a stack's line."""
+        if said.rank >= 0 and (said.local >= 0 or said.task >= 0):
+            self.rank_of[(said.node, said.local, said.task)] = said.rank
+
     def look(self, said: Said) -> None:
         """Take what a line tells by the way."""
         text = said.text
-        if said.rank >= 0 and (said.local >= 0 or said.task >= 0):
-            self.rank_of[(said.node, said.local, said.task)] = said.rank
         if said.rank >= 0 and said.node:
             self.homes.setdefault(said.rank, (said.node, said.pid))
         if "orld" in text or "nranks" in text or "WORLD" in text:
@@ -71,6 +81,8 @@ def progress(text: str) -> tuple[Way, Progress] | None:
         # A bar that was drawn anew in one line stands where it was drawn last.
         match = _last(pattern, text[-_LONG:]) if pattern is _BAR else pattern.search(text[:_LONG])
         if match is not None:
+            if _NO_PROGRESS.search(text[:_LONG]) is not None:
+                return None
             total = int(match[2]) if match.lastindex == 2 else -1
             return (number, total), Progress(iteration=int(float(match[1])), total=total)
     return None

@@ -48,9 +48,11 @@ _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)
 _PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
 # `2026-07-09T17:05:08Z 5a7d [rank=3] || `, `INFO:trainer:[rank 3] `: a logger's own
 _RANKED = re.compile(
-    r"(?:\[[^\[\]]{1,60}\] ?|[^\s\[(<:]{1,60}[\s:]{1,2}){1,8}?[\[(<][Rr](?:ank|ANK)[=_: ]{1,2}(\d{1,7})[\])>](?: ?\|\|?| ?[:-])? ?"
+    r"(?:\[[^\[\]]{1,60}\] ?|[^\s\[(<:]{1,60}[\s:]{1,2}){1,8}?"
+    r"(?:[\[(<][Rr](?:ank|ANK)[=_: ]{0,2}(\d{1,7})[\])>]|rank[=_]?(\d{1,7})(?=[ :]))(?: ?\|\|?| ?[:-])? ?"
 )
 _ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
+_OF_STACK = ("  ", "Traceback (most")  # lines that no logger begins
 _LONG = 400  # characters: no prefixes are longer
 _SAMPLE = 200  # lines that show a file's habits
 
@@ -87,7 +89,7 @@ class Habits(Struct):
 
 def habits(lines: Iterable[str]) -> Habits:
     """Whether lines begin with a task's number, a host's name, or a name and a pipe."""
-    seen = tasks = 0
+    seen = tasks = of_stacks = 0
     hosts: Counter[str] = Counter()
     pipes: Counter[str] = Counter()
     ranked = 0
@@ -95,6 +97,7 @@ def habits(lines: Iterable[str]) -> Habits:
         if not line.strip():
             continue
         seen += 1
+        of_stacks += line.startswith(_OF_STACK)
         tasks += _TASK.match(line) is not None
         ranked += _RANKED.match(line) is not None
         host = _HOST.match(line)
@@ -113,7 +116,7 @@ def habits(lines: Iterable[str]) -> Habits:
         hosts=2 * many > seen,
         pipes=2 * pipes.total() > seen,
         services=len(services) > 1,
-        ranked=2 * ranked > seen,
+        ranked=2 * ranked > seen - of_stacks,
     )
 
 
@@ -163,7 +166,7 @@ def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
         said.text = text[match.end() :]
         return
     if usual.ranked and said.rank < 0 and (match := _RANKED.match(text)) is not None:
-        said.rank = int(match[1])
+        said.rank = int(match[1] or match[2])
         said.at = said.at or clock.read(text.lstrip(" ["))[0]
         said.text = text[match.end() :]
         return

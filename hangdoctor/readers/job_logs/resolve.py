@@ -26,6 +26,18 @@ class Origin(Struct, frozen=True):
 
     agent: str
     attempt: int
+    local: int = -1  # the folder is that of this local rank
+
+
+def of_folders(facts: Sequence[AnyFact], origins: Sequence[Origin]) -> set[int]:
+    """Ranks with a folder of their own, also where nothing is known of what they printed; empty
+    where local ranks are not ranks.
+    """
+    local = [f for f in facts if f.local >= 0]
+    folders = {o.local for o in origins if o.local >= 0}
+    launchers = {o.agent for o in origins if o.local >= 0}
+    same = bool(local) and all(f.rank == f.local for f in local)
+    return folders if same and len(launchers) == 1 else set()
 
 
 def resolve(
@@ -129,7 +141,35 @@ def _told_together(
             agent = origins[fact.file].agent
             known[(agent, fact.node, fact.local)] = fact.rank
             known.setdefault((agent, "", fact.local), fact.rank)
+    _in_one_row(known, origins)
     return known
+
+
+def _in_one_row(known: dict[tuple[str, str, int], int], origins: Sequence[Origin]) -> None:
+    """torchrun numbers the processes of a launcher in one row: from some of them follow the others
+    that have a folder.
+    """
+    for agent in {o.agent for o in origins if o.local >= 0}:
+        told = {rank - local for (of, _, local), rank in known.items() if of == agent}
+        if len(told) == 1:
+            [first] = told
+            for origin in origins:
+                if origin.agent == agent and origin.local >= 0:
+                    known.setdefault((agent, "", origin.local), first + origin.local)
+    _on_the_console(known, origins)
+
+
+def _on_the_console(known: dict[tuple[str, str, int], int], origins: Sequence[Origin]) -> None:
+    """What lies beside the folders of one launcher is that launcher's output."""
+    folders = {o.agent for o in origins if o.local >= 0}
+    if len(folders) != 1:
+        return
+    ranks = {local: rank for (agent, _, local), rank in known.items() if agent in folders}
+    for agent in {o.agent for o in origins} - folders:
+        told = {local: rank for (of, _, local), rank in known.items() if of == agent}
+        if all(ranks.get(local, rank) == rank for local, rank in told.items()):
+            for local, rank in ranks.items():
+                known.setdefault((agent, "", local), rank)
 
 
 def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -> bool:

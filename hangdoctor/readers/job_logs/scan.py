@@ -17,7 +17,6 @@ from ...model.log_facts import (
     Cancelled,
     Ended,
     Finished,
-    KilledByLauncher,
     KnownError,
     LogFile,
     PythonError,
@@ -29,6 +28,7 @@ from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
 from .launcher_tables import LauncherTables
+from .logged import Logged, is_warning
 from .prefix import Habits, Said, habits, records, strip
 from .rules import Rule, Rules, fact_of
 from .shipped import Line, Shipper, form_of
@@ -62,6 +62,7 @@ class FileScan:
         self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
         self._launchers = LauncherTables()
+        self._logged = Logged()
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
@@ -177,6 +178,7 @@ class FileScan:
         said = strip(text, known, self._usual, self.clock)
         if said.rank >= 0:
             self.heard.add(said.rank)
+            self.marks.listen(said)
         if said.at > 0:
             self._at = said.at
         if any(word in said.text for word in _BEGINS):
@@ -189,6 +191,7 @@ class FileScan:
         if told is not None:
             self._keep(told, said, text)
             self._attention = max(self._attention, _ATTENTION)
+        self._logged.look(said)
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._attention = _ATTENTION
@@ -235,6 +238,8 @@ class FileScan:
             fact = fact_of(rule, fields)
             if fact is not None:
                 found = True
+                if isinstance(fact, KnownError):
+                    fact.logged = is_warning(text)
                 self._keep(fact, said, line)
         return found
 
@@ -254,7 +259,7 @@ class FileScan:
         found = marks.progress(said.text)
         if found is not None:
             way, fact = found
-            self.course.reach(way, fact)
+            self.course.reach(way, fact, said.rank)
             self._keep(fact, said, text)
 
     def _add_recorded(self, said: Said, frame: Frame) -> None:
@@ -274,6 +279,10 @@ class FileScan:
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
+        head = self._logged.head_of(said)
+        if head is not None:
+            error.logged = True
+            error.rank = head.rank if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
         if rule_of is None and isinstance(kept, PythonError):
             self._unknown[said.speaker()] = (kept, _MORE)
@@ -318,10 +327,10 @@ class FileScan:
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
-        elif isinstance(fact, Ended | Cancelled | Finished) and not isinstance(
-            fact, KilledByLauncher
-        ):
+        elif isinstance(fact, Ended | Cancelled | Finished):
             self.course.end()
+            if isinstance(fact, Finished):
+                self.course.finish(said.rank)
         elif isinstance(kept, PythonError | KnownError) and kept.role == "cause":
             self.course.fail(kept)
         if isinstance(fact, Ended) and fact.by == "spawn":

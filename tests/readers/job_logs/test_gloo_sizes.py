@@ -29,7 +29,8 @@ def test_what_gloo_says_is_the_cause_and_who_made_the_other_call_is_left_open(
 ) -> None:
     found = diagnosed(tmp_path, LOG)
     [cause] = found.causes
-    assert (cause.kind, cause.ranks) == ("error", []), found.summary
+    assert (cause.kind, cause.ranks) == ("mismatch", []), found.summary
+    assert found.status == "failed"
     assert "different calls" in cause.summary and "hangdoctor run -- CMD" in cause.advice
     lines = plain(found).splitlines()
     [evidence] = [line for line in lines if line.startswith("  log ")]

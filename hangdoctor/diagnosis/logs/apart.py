@@ -1,0 +1,132 @@
+"""Few ranks that were elsewhere when all others waited in a collective: by where an interrupt met them,
+by the words of the program's own guard, or because they had left.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+
+from ...model.frame import Frame
+from ...model.log_facts import Ended, Guarded, Progress, PythonError
+from ..confidence import Ground, sure
+from ..findings import Clue, Finding, Op, Waiters
+from ..findings.log_stories import GuardFound, InterruptedIn, LoggedDeath, PrintedLess, Quote
+from ..findings.named import End
+from .first import First
+from .scene import Scene, ranks_named
+
+_COLLECTIVES = (
+    *("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "broadcast"),
+    *("barrier", "all_to_all", "gather", "scatter", "collective"),
+)
+_ENOUGH = 3  # ranks that print their steps
+_LIBRARY = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/")
+
+
+def interrupted(scene: Scene) -> First | None:
+    """Ctrl-C: the ranks that it met outside of a collective, where it met all others in one."""
+    errors = [e for e in scene.of(PythonError) if e.rank >= 0]
+    met = [e for e in errors if e.error == "KeyboardInterrupt"]
+    inside = {e.rank for e in errors if e.rule == "peer_closed" or _in_library(e.frames)}
+    outside = [e for e in met if e.rank not in inside and e.frame is not None]
+    ranks = ranks_named(outside)
+    if not _few(scene, ranks, inside) or set(scene.everyone) != inside | set(ranks):
+        return None
+    finding = Finding(
+        kind="not_entered",
+        ranks=ranks,
+        story=InterruptedIn(tuple(sorted(inside))),
+        confidence=sure(Ground.LOG_INTERRUPTED),
+        nodes=scene.nodes(ranks),
+        frame=outside[0].frame,
+    )
+    finding.where.frame = str(outside[0].frame)
+    return First(finding, [*outside], True)
+
+
+def guarded(scene: Scene) -> First | None:
+    """The program's own guard says of these ranks another place than of all others."""
+    facts = [f for f in scene.of(Guarded) if f.rank >= 0 and f.place]
+    waiting = [f for f in facts if _is_collective(f.place)]
+    elsewhere = [f for f in facts if not _is_collective(f.place)]
+    ranks, inside = ranks_named(elsewhere), set(ranks_named(waiting))
+    if not _few(scene, ranks, inside):
+        return None
+    op = Op(waiting[0].place)
+    seconds = max(f.seconds for f in waiting)
+    finding = Finding(
+        kind="not_entered",
+        ranks=ranks,
+        story=GuardFound(elsewhere[0].place, op, elsewhere[0].iteration),
+        confidence=sure(Ground.LOG_GUARD),
+        nodes=scene.nodes(ranks),
+        waiters=Waiters(tuple(sorted(inside)), op, seconds),
+    )
+    finding.where.op = waiting[0].place
+    if elsewhere[0].iteration >= 0:
+        finding.where.iteration = elsewhere[0].iteration
+    return First(finding, [*elsewhere, *waiting], True)
+
+
+def left(scene: Scene) -> First | None:
+    """Ranks with output of their own that torchelastic does not list among the failed, where it lists
+    all others, and those only lost a connection: they had ended with exit code 0.
+    """
+    listed = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.rank >= 0]
+    lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
+    failed = set(ranks_named(listed))
+    ranks = sorted(set(scene.everyone) - failed)
+    spoke = set(ranks_named(scene.of(PythonError)))
+    consequences = all(f.code in (1, -signal.SIGTERM, -signal.SIGABRT) for f in listed)
+    known = bool(lost) and failed <= lost | spoke and not spoke - lost and consequences
+    silent = set(ranks) <= set(scene.logs.heard) and not spoke & set(ranks)
+    if not known or not silent or not _few(scene, ranks, failed):
+        return None
+    finding = Finding(
+        kind="dead",
+        ranks=ranks,
+        story=LoggedDeath(End(0), left=True),
+        confidence=sure(Ground.LOG_LEFT),
+        nodes=scene.nodes(ranks),
+    )
+    for fact in [f for f in scene.facts if f.rank in ranks][-1:]:
+        name = scene.logs.files[fact.file].name
+        finding.clues = [Clue("log", (fact.rank,), Quote(name, fact.line, fact.says))]
+    return First(finding, [], True)
+
+
+def behind(scene: Scene) -> First | None:
+    """The ranks whose last printed step is one that all others have left behind."""
+    steps: dict[int, int] = {}
+    for fact in scene.of(Progress):
+        if fact.rank >= 0:
+            steps[fact.rank] = max(fact.iteration, steps.get(fact.rank, -1))
+    if len(steps) < _ENOUGH or set(steps) != set(scene.everyone):
+        return None
+    furthest = max(steps.values())
+    ranks = sorted(rank for rank, step in steps.items() if step < furthest)
+    others = sorted(set(steps) - set(ranks))
+    if not 0 < len(ranks) < len(others):
+        return None
+    finding = Finding(
+        kind="not_entered",
+        ranks=ranks,
+        story=PrintedLess(max(steps[rank] for rank in ranks), furthest, tuple(others)),
+        confidence=sure(Ground.LOG_BEHIND),
+        nodes=scene.nodes(ranks),
+    )
+    last = [f for f in scene.of(Progress) if f.rank in ranks and f.iteration == steps[f.rank]]
+    return First(finding, [*last], True)
+
+
+def _few(scene: Scene, ranks: Sequence[int], others: Iterable[int]) -> bool:
+    return 0 < 2 * len(ranks) <= max(len(scene.everyone), 2) and bool(set(others) - set(ranks))
+
+
+def _in_library(frames: Iterable[Frame]) -> bool:
+    return any(part in frame.file for frame in frames for part in _LIBRARY)
+
+
+def _is_collective(place: str) -> bool:
+    return any(name in place.lower() for name in _COLLECTIVES)

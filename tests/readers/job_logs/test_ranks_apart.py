@@ -1,0 +1,144 @@
+"""Few ranks that were elsewhere than all others: by a guard's words, an interrupt, an empty place in
+torchelastic's table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hangdoctor.model.log_facts import Progress, PythonError
+from tests.support.read_logs import diagnosed, logs_of, named
+
+LOST = "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1."
+
+
+def guard(rank: int, place: str) -> str:
+    return (
+        f"22:51:17 rank={rank} step 15 loss 31.894\n"
+        f"22:51:26 rank={rank} WATCHDOG no progress for 8 s at step 17, in {place}; exiting\n"
+    )
+
+
+def test_a_guard_that_saw_one_rank_elsewhere_names_it(tmp_path: Path) -> None:
+    files = {f"rank{r}.log": guard(r, "all_reduce" if r else "load") for r in range(4)}
+    found = diagnosed(tmp_path, files)
+    assert named(found) == [("not_entered", [0])], found.summary
+    assert found.status == "hang" and "was in load at step 17" in found.summary
+    assert "Ranks 1-3 have been waiting in all_reduce for 8 s" in found.summary
+
+
+def test_a_guard_that_saw_all_in_one_place_names_nobody(tmp_path: Path) -> None:
+    files = {f"rank{r}.log": guard(r, "all_reduce") for r in range(4)}
+    found = diagnosed(tmp_path, files)
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+    assert "no progress" in found.summary and "iteration 17" not in found.summary
+
+
+def interrupt(rank: int, *frames: str) -> str:
+    lines = ["Traceback (most recent call last):", *frames, "KeyboardInterrupt"]
+    return "".join(f"[default{rank}]:[rank{rank}]: {line}\n" for line in lines)
+
+
+USER = '  File "/home/me/job.py", line 10, in read_shard'
+TORCH = (
+    '  File "/venv/site-packages/torch/distributed/distributed_c10d.py", line 3252, in all_reduce'
+)
+INTERRUPT = "W1122 22:51:45.204000 5469 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 6522 closing signal SIGINT\n"
+
+
+def test_an_interrupt_that_met_one_rank_outside_names_it(tmp_path: Path) -> None:
+    text = INTERRUPT + interrupt(2, USER) + "".join(interrupt(r, TORCH) for r in (0, 1, 3))
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("not_entered", [2])], found.summary
+    assert found.status == "hang" and "read_shard" in found.summary
+
+
+def test_an_interrupt_that_met_all_outside_names_nobody(tmp_path: Path) -> None:
+    text = INTERRUPT + "".join(interrupt(r, USER) for r in range(4))
+    found = diagnosed(tmp_path, text)
+    assert found.causes == [], found.summary
+    assert "another process's end" not in found.summary
+
+
+FAILED = """\
+E1122 22:49:42.720000 3200 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 100) of binary: python
+Failures:
+[1]:
+  time      : 2026-11-22_22:49:42
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 101)
+[2]:
+  time      : 2026-11-22_22:49:42
+  host      : localhost
+  rank      : {2} (local_rank: {2})
+  exitcode  : -15 (pid: 102)  (SIGTERM)
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_22:49:42
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 100)
+"""
+
+
+def folders(silent: str) -> dict[str, str]:
+    tree = {f"run_x/attempt_0/{r}/stderr.log": lost(r) for r in range(3)}
+    tree["run_x/attempt_0/3/stderr.log"] = silent
+    return tree | {"job.out": FAILED.replace("{2}", "2")}
+
+
+def lost(rank: int) -> str:
+    head = f"[rank{rank}]: Traceback (most recent call last):\n"
+    frame = f'[rank{rank}]:   File "/home/me/job.py", line 31, in main\n'
+    return (
+        f"2026-11-22 22:49:30,66{rank} INFO step 13 loss 0.2\n{head}{frame}[rank{rank}]: {LOST}\n"
+    )
+
+
+def test_a_rank_that_left_while_all_others_lost_it_is_named(tmp_path: Path) -> None:
+    bye = "2026-11-22 22:49:30,770 INFO stream exhausted after 14 batches, bye\n"
+    found = diagnosed(tmp_path, folders("2026-11-22 22:49:30,669 INFO step 13 loss 0.2\n" + bye))
+    assert named(found) == [("dead", [3])], found.summary
+    assert "sys.exit(0)" in found.summary
+
+
+def test_its_folder_is_enough(tmp_path: Path) -> None:
+    assert named(diagnosed(tmp_path, folders("hello\n"))) == [("dead", [3])]
+
+
+def test_the_empty_files_of_a_folder_are_not_noted(tmp_path: Path) -> None:
+    files = folders("hello\n") | {f"run_x/attempt_0/{r}/stdout.log": "" for r in range(4)}
+    assert not [note for note in diagnosed(tmp_path, files).notes if "no stack" in note]
+
+
+AGAIN = """\
+[default1]:[rank1]: Traceback (most recent call last):
+[default1]:[rank1]:   File "/home/me/job.py", line 29, in main
+[default1]:[rank1]: RuntimeError: corrupt record in part-0007.tfrecord
+W1122 23:03:52.354000 23492 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 23676 closing signal SIGTERM
+E1122 23:03:52.699000 23492 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 23678) of binary: python
+"""
+
+
+def test_the_error_of_an_earlier_start_is_history(tmp_path: Path) -> None:
+    first = "".join(f"[default{r}]:step {s}\n" for s in (0, 5, 10) for r in range(4))
+    second = "".join(f"[default{r}]:step {s}\n" for s in (0, 5, 10, 15) for r in range(4))
+    (tmp_path / "out.log").write_text(first + AGAIN + second + "training finished\n")
+    logs = logs_of(tmp_path / "out.log")
+    assert logs.attempts == 2
+    [error] = [f for f in logs.facts if isinstance(f, PythonError)]
+    assert error.attempt == 0
+    found = diagnosed(tmp_path, first + AGAIN + second + "training finished\n")
+    assert (found.status, found.causes) == ("healthy", []), found.summary
+    assert any(note.startswith("Start 1 of the job had ended") for note in found.notes)
+
+
+def test_a_rank_is_known_by_its_folder_where_others_tell_theirs(tmp_path: Path) -> None:
+    diagnosed(tmp_path, folders("2026-11-22 22:49:30,669 INFO step 13 loss 0.2\n"))
+    told = logs_of(tmp_path).facts
+    assert {f.rank for f in told if isinstance(f, Progress)} == {0, 1, 2, 3}
+
+
+def test_a_rank_that_lost_the_others_itself_has_not_left(tmp_path: Path) -> None:
+    assert diagnosed(tmp_path, folders(lost(3))).causes == []

@@ -1,0 +1,1 @@
+"""Layouts of a model over GPUs before any is taken: memory, time and sizes, from numbers alone."""
