@@ -16,7 +16,7 @@ import pytest
 
 from hangdoctor.readers.launched import is_launching
 from tests.support.probe_ranks import until
-from tests.support.run_below import Listener, below, listening, plain_environ, python
+from tests.support.run_below import Listener, below, listening, pending, plain_environ, python
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -82,6 +82,7 @@ def test_a_helper_that_is_killed_is_replaced(one: Listener) -> None:
         os.killpg(one.process.pid, signal.SIGHUP)
         to_each(one, signal.SIGINT)
         assert [one.line(), one.line()] == ["1", "2"]
+        one.rest()
     assert ended(one) == []
 
 
@@ -122,7 +123,7 @@ def test_who_ends_it_by_its_name_ends_the_command(one: Listener) -> None:
         for pid in called(one, text):
             os.kill(pid, signal.SIGTERM)
         assert one.line() == "15"
-        one.rest(2)
+        one.rest()
     assert is_launching(one.helper), "no rank"
     assert ended(one) == []
 
@@ -144,18 +145,13 @@ def test_signals_to_all_that_come_while_it_is_stopped_reach_the_command_once(
     assert ended(one) == []
 
 
-def pending(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/status").read_text().partition("\nShdPnd:")[2]
-    return int(fields.split()[0], 16)
-
-
 def test_two_at_once_and_the_same_again_as_schedulers_send_it(one: Listener) -> None:
     one.send(signal.SIGTERM, signal.SIGINT)
     assert sorted([one.line(), one.line()]) == ["15", "2"]
     for _ in range(2):
         to_each(one, signal.SIGTERM)
         assert one.line() == "15"
-        one.rest(2)
+        one.rest()
     for pid in (one.command, one.process.pid):
         os.kill(pid, signal.SIGKILL)
     assert one.process.wait(30) == -signal.SIGKILL

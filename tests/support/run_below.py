@@ -50,6 +50,14 @@ def plain_environ(folder: Path) -> dict[str, str]:
     }
 
 
+def pending(pid: int) -> int:
+    """The signals that wait for a process, as a mask; 0 for no process."""
+    if pid == 0:
+        return 0
+    text = Path(f"/proc/{pid}/status").read_text().partition("\nShdPnd:")[2]
+    return int(text.split()[0], 16)
+
+
 class Listener:
     """A command below `run` that says what it gets."""
 
@@ -82,7 +90,8 @@ class Listener:
             self.process.send_signal(number)
 
     def rest(self, times: int = 8) -> None:
-        """Until `run` has gone to sleep so often that what came before is past for it."""
+        """Until the helper has noted what came before, and `run` has slept so often that it is past."""
+        until("all is noted", lambda: pending(self.helper) == 0)
         status = Path(f"/proc/{self.process.pid}/status")
 
         def slept() -> int:
