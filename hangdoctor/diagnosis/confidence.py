@@ -100,6 +100,10 @@ class Ground(Enum):
         0.75,
         "as many were sent and received over all other links of the pipeline",
     )
+    TRANSFER_BOTH_IN = (
+        0.65,
+        "both sides entered it, by count: another tag, or a message meant for another, looks the same",
+    )
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
     UNSET_KEY = (0.50, "a store key is not set, and no record shows which rank should set it")
     NOT_ANSWERING = (0.85, "two captures: all waits end at ranks that did not answer")

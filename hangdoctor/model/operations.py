@@ -144,8 +144,9 @@ class RankOps(Struct, omit_defaults=True):
     # are known, by group. What is pending is there as a whole.
     only_active: bool = False
     completed: dict[str, int] = {}
-    # Of such operations: the place in all that the process has recorded, and the number by its own
-    # count (the recorder's own of sends and recvs). Equal on ranks that run the same program.
+    # Of such operations, and of all where sends or recvs are recorded: the place in all that the process
+    # has recorded, and the number by its own count (the recorder's own of sends and recvs). Equal on
+    # ranks that run the same program.
     places: list[tuple[int, int]] = []
     side: list[int] = []  # threads that are not the training: they only poll beside it
 

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..model.log_facts import AnyFact, Ended, GlooTimeout, JobLogs, PythonError
+from ..model.log_facts import AnyFact, Ended, Finished, GlooTimeout, JobLogs, PythonError
 from ..model.operations import Operation, RankOps
+from ..model.pauses import first_end
 from .blackbox import Contents
 from .ended_waits import is_in_the_air
 
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
+_BY_SIGNAL = (-15, -9, -2, *_BY_HANDLER)
+_STORE_LIMIT = "store_timeout"  # the rule of a wait in the store that reached its limit
 
 
 def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
@@ -27,6 +30,7 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
     """
     reached = {f.rank: f.at for f in ends.facts if _ends_a_wait(f) and f.at > 0}
     if not reached:
+        _reopen_left_at_the_end(boxes, ends.facts)
         return
     first = min(reached.values())
     for contents in boxes:
@@ -40,8 +44,35 @@ def _ends_a_wait(fact: AnyFact) -> bool:
     if isinstance(fact, Ended):
         return fact.code in _BY_HANDLER or fact.waited_s > 0
     if isinstance(fact, PythonError):
-        return fact.waited_s > 0
+        return fact.waited_s > 0 or fact.rule == _STORE_LIMIT
     return isinstance(fact, GlooTimeout)
+
+
+def _reopen_left_at_the_end(boxes: Sequence[Contents], facts: Sequence[AnyFact]) -> None:
+    """Of a job that was ended from outside alone: an operation that failed when the first ranks had
+    been ended is one that its rank was in until then.
+    """
+    first = first_end(facts)
+    by_signal = any(isinstance(fact, Ended) for fact in facts)
+    if not first or not by_signal or not all(_from_outside(fact) for fact in facts):
+        return
+    for contents in boxes:
+        every = list(contents.ops.operations)
+        if every and every[-1].failed and every[-1].entered_s < first <= every[-1].left_s + _SOON_S:
+            contents.ops.operations = [*every[:-1], _reopen(every[-1])]
+
+
+def _from_outside(fact: AnyFact) -> bool:
+    """Whether it is no sign of an end of the rank's own."""
+    if isinstance(fact, Ended):
+        return fact.code in _BY_SIGNAL and not fact.left
+    if isinstance(fact, PythonError):
+        return fact.role == "consequence"
+    return not isinstance(fact, Finished)
+
+
+def _reopen(operation: Operation) -> Operation:
+    return structs.replace(operation, state="entered", left_s=0.0, failed=False)
 
 
 def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
@@ -57,8 +88,7 @@ def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
     if every[-1].left_s > at and not lost_in_it:
         return None
-    last = structs.replace(every[-1], state="entered", left_s=0.0, failed=False)
-    return [*every[:-1], last]
+    return [*every[:-1], _reopen(every[-1])]
 
 
 def _without_later(ops: RankOps, first: float) -> list[Operation] | None:

@@ -198,6 +198,7 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
     ]
     entries = _merge_batches(dump.entries)
     only_active = dump.only_active
+    counted = only_active or any(e.p2p for e in entries)  # collectives have their own numbers
     return RankOps(
         rank=rank,
         world_size=membership.world_size,
@@ -210,7 +211,7 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
         notes=notes,
         only_active=only_active,
         completed=_completed(dump, groups) if only_active else {},
-        places=[(e.record, _number(e)) for e in entries],
+        places=[(e.record, _number(e)) for e in entries] if counted else [],
     )
 
 

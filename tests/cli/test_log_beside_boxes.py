@@ -50,7 +50,7 @@ def test_a_box_that_names_the_same_rank_agrees() -> None:
     [cause] = both(logs_of(error(2, 10.0)), boxes).causes
     assert cause.ranks == [2]
     says = [e.says for e in cause.evidence]
-    assert any("The black boxes agree" in text for text in says), says
+    assert any("The log and the black boxes agree" in text for text in says), says
 
 
 def test_a_box_that_names_another_rank_contradicts() -> None:

@@ -10,8 +10,10 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from .named import End, Op
 
-Source = Literal["log", "boxes", "dumps"]
-"""Who says so: the job's log, its black boxes and exit codes, or the dumps of its recorders."""
+Source = Literal["log", "boxes", "dumps", "both"]
+"""Who says so: the job's log, its black boxes and exit codes, each of both, or the dumps of its
+recorders.
+"""
 
 
 class Someone(Struct, frozen=True):

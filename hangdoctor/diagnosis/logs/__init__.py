@@ -39,6 +39,7 @@ from .scene import Scene, op_of, open_scene, ranks_named
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
+_NO_LOSS = ("terminated", "store_timeout")  # rules of ends without a lost connection
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 
 
@@ -245,7 +246,7 @@ def _finished(scene: Scene) -> bool:
 def _of_victims(scene: Scene, victims: list[PythonError], ranks: tuple[int, ...]) -> LogRemaining:
     """Whether they lost a connection, or by which signals they were ended."""
     lost = any(isinstance(f, PeerClosed) for f in scene.facts)
-    lost = lost or any(v.rule != "terminated" for v in victims)
+    lost = lost or any(v.rule not in _NO_LOSS for v in victims)
     asked = [v for v in victims if v.rule == "terminated"]
     signals = {_asked_by(error) for error in asked}
     codes = tuple(sorted(-int(number) for number in signals))

@@ -63,7 +63,7 @@ def chain(scene: Scene, found: Iterable[First]) -> list[Event]:
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
     for fact in scene.facts:
-        repeats = isinstance(fact, PeerClosed | GlooTimeout | KnownError)
+        repeats = isinstance(fact, PeerClosed | GlooTimeout | StoreWait | KnownError)
         if repeats and (fact.file, fact.line) in told:
             continue  # the error on that line says it
         role = _role(fact, causes)

@@ -21,6 +21,7 @@ from .first import First
 from .scene import Scene, ranks_named
 
 _CRASH = frozenset({"dead", "error", "unreachable"})
+_OTHER_CALLS = frozenset({"mismatch", "order", "p2p_unmatched"})
 _ABORTS = (-signal.SIGABRT, 128 + signal.SIGABRT)
 
 
@@ -31,6 +32,8 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
     disagreed about explains them. The library aborts whichever rank notices it first.
     """
     disagreed = [f for f in draft.findings if f.kind == "mismatch"]
+    if found is not None and _other_calls(draft) and _waited_first(found):
+        return None
     if disagreed and found is not None and _aborted(scene, found):
         draft.findings = disagreed
         draft.status = "failed"
@@ -54,6 +57,20 @@ def gave_up(found: First, blamed: set[int]) -> bool:
     waited = {f.rank for f in ends if f.waited_s > 0}
     others = {f.rank for f in ends} - blamed
     return bool(others) and others <= waited
+
+
+def _other_calls(draft: Draft) -> bool:
+    """Whether the operations show that ranks made different calls."""
+    return any(f.kind in _OTHER_CALLS for f in draft.findings)
+
+
+def _waited_first(found: First) -> bool:
+    """Whether each rank that it names had waited for long in an operation before it ended, by what
+    a guard does: then its guard ended it, whoever was to blame for the wait.
+    """
+    ends = [f for f in found.facts if isinstance(f, Ended | PythonError)]
+    waited = {f.rank for f in ends if f.waited_s > 0}
+    return bool(waited) and waited == {f.rank for f in ends}
 
 
 def without_words(found: First | None) -> First | None:

@@ -23,6 +23,9 @@ def compare(
     by_log, by_boxes = _alone(logs, decide, boxes=False), _alone(logs, decide, boxes=True)
     if by_log is None or by_boxes is None or not finding.ranks:
         return
+    if by_log.kind == by_boxes.kind and set(by_log.ranks) == set(by_boxes.ranks):
+        _say(draft, finding, by_log, "both")
+        return
     for source, found in (("log", by_log), ("boxes", by_boxes)):
         _say(draft, finding, found, source)  # type: ignore[arg-type]
 

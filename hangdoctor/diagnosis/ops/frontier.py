@@ -41,8 +41,18 @@ def find_frontier(ops: RankOps, opened: list[Operation], runs: bool) -> Frontier
         return Frontier(opened, opened, opened)
     blocking = [o for o in opened if not o.asynchronous]
     if not blocking and not runs:
-        blocking = opened
+        blocking = _waited_for(opened)
     return Frontier(opened, opened, blocking)
+
+
+def _waited_for(opened: list[Operation]) -> list[Operation]:
+    """Of handles that are held, those that keep the rank: where it waits for one now, its other
+    sends and receives may have ended, which shows only when it waits for them.
+    """
+    if not any(o.waited for o in opened):
+        return opened
+    kept = [o for o in opened if o.waited or o.op not in P2P_NAMES]
+    return opened if len(kept) == len(opened) else kept
 
 
 def device_frontier(

@@ -21,6 +21,7 @@ from .signatures import Signature, classes_of, differing, signature, spelled
 from .waits import Instance
 
 _COMPARED = 64  # members of a group that are compared with ranks of the same role
+_ENOUGH = 2  # waiters for a key, to name the rank that is left
 _SHOWN = 8  # members whose signatures are evidence
 _WHY = {
     DecidedBy.MAJORITY: Why.AGREE_MAJORITY,
@@ -42,8 +43,30 @@ class Odd(Struct):
 def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
     """The verdict on an operation at which no rank is missing."""
     if instance.sample.op == "store_wait":
-        return _unset_key(scene, instance)
+        return _setter_of_key(scene, instance) or _unset_key(scene, instance)
     return disagreement_finding(scene, instance) or _in_communication(scene, instance)
+
+
+def _setter_of_key(scene: Scene, instance: Instance) -> Finding | None:
+    """All ranks but one wait for keys, and that one is in no operation: no other can set them.
+
+    Where stacks were taken they show more of the rank.
+    """
+    others = [r for r in range(scene.world_size) if r not in instance.present]
+    if len(others) != 1 or len(instance.waiters) < _ENOUGH or scene.evidence.places:
+        return None
+    [rank] = others
+    free = rank in scene.ops and rank not in scene.held | scene.moving
+    if not free or scene.finished(rank) or scene.frontier(rank).open:
+        return None
+    finding = _unset_key(scene, instance)
+    waiting = finding.ranks
+    finding.kind, finding.ranks = "not_entered", others
+    finding.story = f.NeverReached(sample_of(scene, instance))
+    finding.nodes = nodes_of(scene, others)
+    finding.where = where_of(scene, instance, None, others)
+    finding.against = [Against("in_communication", tuple(waiting), Why.KEY_IS_NO_COLLECTIVE)]
+    return finding
 
 
 def _unset_key(scene: Scene, instance: Instance) -> Finding:
@@ -186,7 +209,6 @@ def _first_other(records: list[Operation], mine: Operation) -> Operation | None:
 def _in_communication(scene: Scene, instance: Instance) -> Finding:
     members = sorted(scene.members(instance.key, instance.waiters[0]))
     op = sample_of(scene, instance)
-    two_captures = bool(scene.evidence.earlier)
     return Finding(
         kind="in_communication",
         ranks=members,
@@ -197,10 +219,16 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
             sides=instance.key.transfer is not None,
             other=other_side(scene, instance),
         ),
-        confidence=sure(Ground.ALL_ENTERED_TWICE if two_captures else Ground.ALL_ENTERED_ONCE),
+        confidence=sure(_all_entered(scene, instance)),
         nodes=nodes_of(scene, members),
         where=where_of(scene, instance, None, members),
         waiters=waiters_of(scene, instance),
         clues=[Clue("ops", tuple(members), f.SameSignature(op))],
         against=[Against("not_entered", tuple(members), Why.ALL_ENTERED)],
     )
+
+
+def _all_entered(scene: Scene, instance: Instance) -> Ground:
+    if instance.key.transfer is not None:
+        return Ground.TRANSFER_BOTH_IN
+    return Ground.ALL_ENTERED_TWICE if scene.evidence.earlier else Ground.ALL_ENTERED_ONCE

@@ -14,7 +14,7 @@ def last_place(ops: RankOps | None) -> str:
     """`in all_reduce #12, iteration 3`; "" where nothing was recorded."""
     if ops is None or not len(ops.operations):
         return ""
-    open_ones = [o for o in ops.unfinished() if not o.asynchronous]
+    open_ones = [o for o in ops.unfinished() if o.waited or not o.asynchronous]
     last = open_ones[-1] if open_ones else ops.operations[-1]
     parts = [f"{'in' if open_ones else 'after'} {last.op} #{last.seq}"]
     if ops.phase:

@@ -44,7 +44,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.GLOO_LIMIT: f"{who} waited in gloo to the limit{_of(of.seconds)}, and which rank made other calls {boxes}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had waited for {terms.duration(of.seconds)} in an operation, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
-        Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. What the ranks did since would show: hangdoctor dump before the job is ended",
+        Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {NEXT_TIME}",

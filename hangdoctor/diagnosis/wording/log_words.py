@@ -171,7 +171,8 @@ def _(story: NamedByTorch, finding: Finding) -> str:
         "horovod": "Horovod's list of stalled operations",
     }
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
-    return f"{_who(finding)} never joined {what} ({by[story.by]})"
+    source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
+    return f"{_who(finding)} never joined {what}{source}"
 
 
 def _unnamed(seq: int) -> str:
@@ -238,7 +239,11 @@ def _(fact: Quote) -> str:
     return f"{fact.file}:{fact.line}: {terms.cut(fact.says, 200)}"
 
 
-_SOURCES = {"boxes": "The black boxes", "dumps": "The Flight Recorder dumps"}
+_SOURCES = {
+    "boxes": "The black boxes",
+    "dumps": "The Flight Recorder dumps",
+    "both": "The log and the black boxes",
+}
 
 
 @clues.say.register
@@ -297,7 +302,7 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return (
             f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
         )
-    keep = "Run it with the launcher's --log-dir, or torchrun --tee 3, so that its words are kept."
+    keep = "Next time keep the output of each rank (with torchrun: --log-dir DIR --tee 3)."
     if story.end.code == -6:
         gloo = "gloo aborts where ranks made different calls: 'Received data size doesn't match'"
         return f"A library aborted it and printed why just before ({gloo}). {keep}"
@@ -354,6 +359,9 @@ def _(story: StoreHostGone, finding: Finding) -> str:
 @by_story.register(DidNotTimeOut)
 @by_story.register(NamedByTorch)
 def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str:
+    if finding.boxed:  # it ran under hangdoctor run
+        was = choose(finding.ranks or 1, "it was", "they were")
+        return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."
     return f"{NEXT_TIME}: the recorder then shows where it was instead."
 
 

@@ -211,5 +211,6 @@ def end(of: End) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """`text`, at most `width` characters."""
+    """`text`, at most `width` characters, its tabs as blanks."""
+    text = text.replace("\t", " ")
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"

@@ -39,3 +39,21 @@ def test_a_recorder_that_has_transfers_leaves_no_such_doubt():
     cause = only_cause(diagnose_ops(evidence))
     assert cause.ranks == [2] and cause.confidence > 0.9
     assert "p2p_unmatched" not in [a.kind for a in cause.alternatives]
+
+
+def test_a_transfer_with_both_sides_in_it_is_less_certain_than_a_collective() -> None:
+    """A wrong tag, or a message that another rank meant for another, leaves the same counts."""
+    pair = [0, 1]
+    uid = group_uid(pair)
+
+    def both(*operations: Operation) -> OpsEvidence:
+        ops = {r: RankOps(r, 2, "blackbox", [Group(uid, pair)], [operations[r]]) for r in pair}
+        return OpsEvidence(ops=ops, earlier=ops, world_size=2)
+
+    sent, expected = (Operation(uid, 1, op, "entered") for op in ("send", "recv"))
+    sent.peer, expected.peer = 1, 0
+    transfer = only_cause(diagnose_ops(both(sent, expected)))
+    collective = Operation(uid, 1, "all_reduce", "entered")
+    reduction = only_cause(diagnose_ops(both(collective, collective)))
+    assert (transfer.kind, transfer.ranks) == ("in_communication", [0, 1])
+    assert transfer.confidence <= 0.65 < 0.85 < reduction.confidence
