@@ -61,7 +61,7 @@ def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None
     calls = verdict["calls"]
     assert calls["culprit"]["rank"] == 3
     assert any("stay_away" in line for line in calls["culprit"]["inside"]), calls
-    assert "rank 3 called wait_for" in calls["says"], calls
+    assert "then rank 3 called stay_away" in calls["says"], calls
     tail_from_the_login_node(cluster, traced)
     traced.finish()
     assert "ranks 0-3: stopped" in trace(cluster, "stop", "--jobid", traced.id, "--wait", "30")

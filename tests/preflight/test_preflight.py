@@ -69,7 +69,7 @@ def test_this_host_is_checked_and_a_running_rank_is_named(tmp_path: Path) -> Non
     )
     assert found[f"disk {tmp_path}"]["verdict"] in ("ok", "warn")
     left = found["left over"]
-    assert left["verdict"] == "warn" and "ranks" in left["reading"]
+    assert left["verdict"] == "warn" and " rank" in left["reading"]
     assert "torchrun:" not in left["reading"] and "1 ranks" not in left["reading"]
     assert list(tmp_path.iterdir()) == []
     [facts] = result["facts"].values()

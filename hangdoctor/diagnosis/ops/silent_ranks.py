@@ -79,7 +79,8 @@ def silence_finding(scene: Scene, ranks: list[int], missed: dict[int, list[Insta
     )
     if instance is not None:
         waiting = tuple(instance.waiters[:_SMALL])
-        finding.clues.append(Clue("ops", waiting, in_op(scene, instance, everyone=True)))
+        entered = in_op(scene, instance, everyone=not instance.absent)
+        finding.clues.append(Clue("ops", waiting, entered))
     return finding
 
 
