@@ -7,13 +7,16 @@ One process imports torch and DeepSpeed, and forks the ranks.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +29,8 @@ from hangdoctor.train.loop import Callback, Trainer
 from hangdoctor.train.topology import build_topology
 from hangdoctor.train.train_state import Step
 from hangdoctor.train.validate import Machine, check
+
+LIMIT = timedelta(seconds=60)
 
 
 class Observer(Callback):
@@ -59,6 +64,41 @@ class Observer(Callback):
         self.path.write_text(json.dumps(self.seen))
 
 
+class CutByHand:
+    """Full batches, each cut to the length of its iteration here, not by the trainer."""
+
+    def __init__(self, batches: Any, lengths: list[int], micro_batches: int) -> None:
+        self.batches, self.lengths, self.micro_batches = batches, lengths, micro_batches
+        self.given = 0
+
+    def __iter__(self) -> CutByHand:
+        return self
+
+    def __next__(self) -> Any:
+        end = self.lengths[self.given // self.micro_batches]
+        self.given += 1
+        read, (labels, mask) = next(self.batches)
+        return read[:, :end].contiguous(), (labels[:, :end].contiguous(), mask[:, :end])
+
+
+@contextlib.contextmanager
+def cutting(flags: list[str]) -> Iterator[None]:
+    """For the flags '--by-hand LENGTHS MICRO_BATCHES', which are taken out: full sequences, cut."""
+    if flags[:1] != ["--by-hand"]:
+        yield
+        return
+    _, words, micro_batches = flags[:3]
+    del flags[:3]
+    lengths, original = [int(word) for word in words.split(",")], session.rank_batches
+    session.rank_batches = lambda *args, **options: CutByHand(
+        original(*args, **options), lengths, int(micro_batches)
+    )
+    try:
+        yield
+    finally:
+        session.rank_batches = original
+
+
 def become_a_rank(count: int) -> None:
     """Returns in each of the ranks. The parent ends with the last of them, or with the first that fails."""
     gc.collect()
@@ -74,23 +114,28 @@ def become_a_rank(count: int) -> None:
     os._exit(0)
 
 
+def train(name: str, flags: list[str], folder: Path, rank: int) -> None:
+    """One case."""
+    config = load_config([*flags, "--log.metrics", str(folder / f"{name}.jsonl")])
+    check(config, Machine(dist.get_world_size(), False))
+    p = config.parallel
+    layout = Layout(dp=p.dp, pp=p.pp, tp=p.tp)
+    topology = build_topology(layout, LIMIT, torch.device("cpu"))
+    session.train(config, topology, [Observer(folder / f"{name}.rank{rank}.json")])
+
+
 def main() -> None:
     plan = Path(sys.argv[1])
-    limit = timedelta(seconds=60)
     deepspeed = deepspeed_guards.prepare(False)
     become_a_rank(int(sys.argv[2]))
     launch = discover()
     launch.export()
-    dist.init_process_group("gloo", rank=launch.rank, world_size=launch.world_size, timeout=limit)
+    dist.init_process_group("gloo", rank=launch.rank, world_size=launch.world_size, timeout=LIMIT)
     deepspeed_guards.set_group_timeout(60)
-    deepspeed.init_distributed("gloo", timeout=limit, verbose=False)
+    deepspeed.init_distributed("gloo", timeout=LIMIT, verbose=False)
     for name, flags in json.loads(plan.read_text()).items():
-        config = load_config([*flags, "--log.metrics", str(plan.parent / f"{name}.jsonl")])
-        check(config, Machine(launch.world_size, False))
-        p = config.parallel
-        topology = build_topology(Layout(dp=p.dp, pp=p.pp, tp=p.tp), limit, torch.device("cpu"))
-        observer = Observer(plan.parent / f"{name}.rank{launch.rank}.json")
-        session.train(config, topology, [observer])
+        with cutting(flags):
+            train(name, flags, plan.parent, launch.rank)
     dist.barrier()
     dist.destroy_process_group()
 
