@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -23,10 +24,10 @@ import torch.distributed as dist
 
 from hangdoctor.model.layout import Layout
 from hangdoctor.train import deepspeed_guards, session
-from hangdoctor.train.config import load_config
-from hangdoctor.train.launch import discover
+from hangdoctor.train.config import Config, load_config
+from hangdoctor.train.launch import Launch, discover
 from hangdoctor.train.loop import Callback, Trainer
-from hangdoctor.train.topology import build_topology
+from hangdoctor.train.topology import Topology, build_topology
 from hangdoctor.train.train_state import Step
 from hangdoctor.train.validate import Machine, check
 
@@ -114,28 +115,35 @@ def become_a_rank(count: int) -> None:
     os._exit(0)
 
 
-def train(name: str, flags: list[str], folder: Path, rank: int) -> None:
-    """One case."""
-    config = load_config([*flags, "--log.metrics", str(folder / f"{name}.jsonl")])
-    check(config, Machine(dist.get_world_size(), False))
+def join(deepspeed: ModuleType, count: int) -> Launch:
+    """Returns in each of the ranks, with its process group."""
+    become_a_rank(count)
+    launch = discover()
+    launch.export()
+    world = {"rank": launch.rank, "world_size": launch.world_size}
+    dist.init_process_group("gloo", timeout=LIMIT, **world)
+    deepspeed_guards.set_group_timeout(LIMIT.seconds)
+    deepspeed.init_distributed("gloo", timeout=LIMIT, verbose=False)
+    return launch
+
+
+def checked(config: Config, world_size: int) -> Topology:
+    """The process groups of a configuration that `world_size` ranks can train."""
+    check(config, Machine(world_size, False))
     p = config.parallel
-    layout = Layout(dp=p.dp, pp=p.pp, tp=p.tp)
-    topology = build_topology(layout, LIMIT, torch.device("cpu"))
-    session.train(config, topology, [Observer(folder / f"{name}.rank{rank}.json")])
+    return build_topology(Layout(dp=p.dp, pp=p.pp, tp=p.tp), LIMIT, torch.device("cpu"))
 
 
 def main() -> None:
     plan = Path(sys.argv[1])
     deepspeed = deepspeed_guards.prepare(False)
-    become_a_rank(int(sys.argv[2]))
-    launch = discover()
-    launch.export()
-    dist.init_process_group("gloo", rank=launch.rank, world_size=launch.world_size, timeout=LIMIT)
-    deepspeed_guards.set_group_timeout(60)
-    deepspeed.init_distributed("gloo", timeout=LIMIT, verbose=False)
+    launch = join(deepspeed, int(sys.argv[2]))
     for name, flags in json.loads(plan.read_text()).items():
         with cutting(flags):
-            train(name, flags, plan.parent, launch.rank)
+            config = load_config([*flags, "--log.metrics", str(plan.parent / f"{name}.jsonl")])
+            topology = checked(config, launch.world_size)
+            observer = Observer(plan.parent / f"{name}.rank{launch.rank}.json")
+            session.train(config, topology, [observer])
     dist.barrier()
     dist.destroy_process_group()
 
