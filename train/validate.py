@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .config import Config
 from .curriculum import curriculum_complaints
+from .kernels.adam8bit import missing
 from .options import ConfigError, is_number
 from .schedule import batch_size
 
@@ -174,6 +175,16 @@ def _schedule(config: Config, _: Machine) -> Iterator[str]:
             yield f"--optimizer.{name} must be below 1"
 
 
+def _optimizer(config: Config, _: Machine) -> Iterator[str]:
+    if config.optimizer.kind != "adam8bit":
+        return
+    reason = missing()
+    if reason:
+        yield reason
+    if config.checkpoint.universal:
+        yield "--checkpoint.universal with --optimizer.kind adam8bit: the universal format has moments of 32 bits alone"
+
+
 def _data(config: Config, _: Machine) -> Iterator[str]:
     shares = config.data.split.split(",")
     try:
@@ -265,6 +276,7 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     curriculum_complaints,
     _precision,
     _schedule,
+    _optimizer,
     _data,
     _checkpoint,
     _log,
