@@ -11,6 +11,7 @@ from . import engine as engines
 from . import faults, marks
 from .config import Config
 from .data.loader import Batch
+from .passing_over import passed_over
 from .schedule import BatchSize, LearningRate
 from .train_state import Step, TrainState
 
@@ -26,6 +27,9 @@ class Callback:
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
         """After each step, with what it gave."""
+
+    def after_passing_over(self, trainer: Trainer, first: int, samples: int) -> None:
+        """After iterations from `first` to the present one were passed over (`--train.skip`)."""
 
     def on_end(self, trainer: Trainer) -> None:
         """After the last step, also where the training was ended early."""
@@ -62,6 +66,7 @@ class Trainer:
     ) -> None:
         self.config, self.engine, self.state = config, engine, state
         self.learning_rate, self.batch_size = schedules
+        self.passed_over = passed_over(config.train.skip)
         self.callbacks = callbacks
         self.stop = ""  # why to leave the loop before its end
         self.diverged = False
@@ -72,6 +77,9 @@ class Trainer:
             callback.on_start(self)
         while self.state.iteration < self.config.train.iterations and not self.stop:
             number = self.state.iteration + 1
+            if last := self.passed_over.last(number):
+                self._pass_over(number, min(last, self.config.train.iterations))
+                continue
             marks.iteration(number)
             faults.at_iteration(number)
             for callback in self.callbacks:
@@ -82,6 +90,16 @@ class Trainer:
                 callback.after_step(self, step)
         for callback in self.callbacks:
             callback.on_end(self)
+
+    def _pass_over(self, first: int, last: int) -> None:
+        """The loader passes over the same samples. No step was made: the learning rate stays."""
+        state = self.state
+        before = state.consumed_samples
+        while state.iteration < last:
+            state.iteration += 1
+            state.consumed_samples += self.batch_size.at(state.consumed_samples)
+        for callback in self.callbacks:
+            callback.after_passing_over(self, first, state.consumed_samples - before)
 
     def _step(self, batches: Iterator[Batch] | None) -> Step:
         start, state, engine = time.perf_counter(), self.state, self.engine

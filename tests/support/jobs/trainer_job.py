@@ -2,7 +2,8 @@
 
     trainer_job.py PLAN RANKS
 
-One process imports torch and DeepSpeed, and forks the ranks.
+One process imports torch and DeepSpeed, and forks the ranks. A case whose name ends in "without A-B"
+reads data that lack samples A to B.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +23,7 @@ import torch.distributed as dist
 from hangdoctor.model.layout import Layout
 from hangdoctor.train import deepspeed_guards, session
 from hangdoctor.train.config import load_config
+from hangdoctor.train.data.samples import Within
 from hangdoctor.train.launch import discover
 from hangdoctor.train.loop import Callback, Trainer
 from hangdoctor.train.topology import build_topology
@@ -59,6 +62,16 @@ class Observer(Callback):
         self.path.write_text(json.dumps(self.seen))
 
 
+def lacking(first: int, last: int) -> type[Within]:
+    """Data without those samples: what comes after them has moved up."""
+
+    class Lacking(Within):
+        def __getitem__(self, i: int) -> Any:
+            return super().__getitem__(i if i < first else i + last - first + 1)
+
+    return Lacking
+
+
 def become_a_rank(count: int) -> None:
     """Returns in each of the ranks. The parent ends with the last of them, or with the first that fails."""
     gc.collect()
@@ -90,6 +103,9 @@ def main() -> None:
         p = config.parallel
         topology = build_topology(Layout(dp=p.dp, pp=p.pp, tp=p.tp), limit, torch.device("cpu"))
         observer = Observer(plan.parent / f"{name}.rank{launch.rank}.json")
+        _, _, missing = name.partition("without ")
+        first, last = map(int, (missing or "0--1").split("-", 1))
+        session.Within = lacking(first, last)
         session.train(config, topology, [observer])
     dist.barrier()
     dist.destroy_process_group()
