@@ -145,10 +145,11 @@ class Log(Callback):
         """Print which iterations were passed over."""
         if self.rank == 0:
             last = trainer.state.iteration
-            print(
-                f" iterations {first} to {last}: passed over (--train.skip), {samples} samples consumed without a step",
-                flush=True,
+            which = f"iteration {first}" if first == last else f"iterations {first}-{last}"
+            said = (
+                f" {which}: passed over (--train.skip), {samples} samples consumed without a step"
             )
+            print(said, flush=True)
 
     def _watch_nan(self, trainer: Trainer, step: Step) -> None:
         self.nan_in_a_row = 0 if math.isfinite(step.loss) else self.nan_in_a_row + 1
