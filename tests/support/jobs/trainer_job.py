@@ -7,14 +7,17 @@ One process imports torch and DeepSpeed, and forks the ranks.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -62,6 +65,41 @@ class Observer(Callback):
         self.path.write_text(json.dumps(self.seen))
 
 
+class CutByHand:
+    """Full batches, each cut to the length of its iteration here, not by the trainer."""
+
+    def __init__(self, batches: Any, lengths: list[int], micro_batches: int) -> None:
+        self.batches, self.lengths, self.micro_batches = batches, lengths, micro_batches
+        self.given = 0
+
+    def __iter__(self) -> CutByHand:
+        return self
+
+    def __next__(self) -> Any:
+        end = self.lengths[self.given // self.micro_batches]
+        self.given += 1
+        read, (labels, mask) = next(self.batches)
+        return read[:, :end].contiguous(), (labels[:, :end].contiguous(), mask[:, :end])
+
+
+@contextlib.contextmanager
+def cutting(flags: list[str]) -> Iterator[None]:
+    """For the flags '--by-hand LENGTHS MICRO_BATCHES', which are taken out: full sequences, cut."""
+    if flags[:1] != ["--by-hand"]:
+        yield
+        return
+    _, words, micro_batches = flags[:3]
+    del flags[:3]
+    lengths, original = [int(word) for word in words.split(",")], session.rank_batches
+    session.rank_batches = lambda *args, **options: CutByHand(
+        original(*args, **options), lengths, int(micro_batches)
+    )
+    try:
+        yield
+    finally:
+        session.rank_batches = original
+
+
 def become_a_rank(count: int) -> None:
     """Returns in each of the ranks. The parent ends with the last of them, or with the first that fails."""
     gc.collect()
@@ -101,10 +139,11 @@ def main() -> None:
     deepspeed = deepspeed_guards.prepare(False)
     launch = join(deepspeed, int(sys.argv[2]))
     for name, flags in json.loads(plan.read_text()).items():
-        config = load_config([*flags, "--log.metrics", str(plan.parent / f"{name}.jsonl")])
-        topology = checked(config, launch.world_size)
-        observer = Observer(plan.parent / f"{name}.rank{launch.rank}.json")
-        session.train(config, topology, [observer])
+        with cutting(flags):
+            config = load_config([*flags, "--log.metrics", str(plan.parent / f"{name}.jsonl")])
+            topology = checked(config, launch.world_size)
+            observer = Observer(plan.parent / f"{name}.rank{launch.rank}.json")
+            session.train(config, topology, [observer])
     dist.barrier()
     dist.destroy_process_group()
 
