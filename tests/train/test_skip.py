@@ -23,7 +23,7 @@ from tests.support.trainer_ranks import SMALL, metrics, run_cases  # noqa: E402
 # Dropout, so that the random streams count, and a learning rate that is another one at each step.
 FLAGS = [*SMALL, *"--model.hidden_dropout 0.1 --data.workers 1 --train.clip_grad 0.5".split()]
 FLAGS += "--optimizer.warmup_samples 24 --optimizer.decay_samples 64".split()
-FILTERED = "without 32-47"  # the samples of iterations 5 and 6, of 8 samples each
+FILTERED = ["--lacking", "32-47"]  # the samples of iterations 5 and 6, of 8 samples each
 SAME = ("loss", "grad_norm", "learning_rate")
 
 
@@ -42,7 +42,7 @@ def trained(tmp_path_factory) -> Path:
         {
             "skipping": [*FLAGS, *skip, *saved, *digested("a", 8)],
             "resumed": [*FLAGS, *skip, "--checkpoint.load", str(folder / "ckpt" / "global_step4")],
-            FILTERED: [*FLAGS, "--train.iterations", "6", *digested("b", 6)],
+            "filtered": [*FILTERED, *FLAGS, "--train.iterations", "6", *digested("b", 6)],
             "whole": [*FLAGS, "--train.iterations", "8"],
         },
         folder,
@@ -57,7 +57,7 @@ def steps(folder: Path, name: str) -> list[tuple[float, ...]]:
 @pytest.mark.torch
 def test_a_run_that_skips_equals_one_of_data_without_those_samples(trained) -> None:
     """To the last bit: losses, gradient norms, learning rates, and all that the ranks hold at the end."""
-    assert steps(trained, "skipping") == steps(trained, FILTERED)
+    assert steps(trained, "skipping") == steps(trained, "filtered")
     assert steps(trained, "skipping")[:4] == steps(trained, "whole")[:4]
     assert steps(trained, "skipping")[4:] != steps(trained, "whole")[6:]
     tensors = [read_digests(trained / "a", 8, "after"), read_digests(trained / "b", 6, "after")]
@@ -71,6 +71,7 @@ def test_iterations_and_consumed_samples_count_on_and_the_learning_rate_does_not
     assert counts == [(1, 8), (2, 16), (3, 24), (4, 32), (7, 56), (8, 64)]
     state = files.inspect(trained / "ckpt" / "global_step8").meta["state"]
     assert (state["consumed_samples"], state["scheduled_samples"]) == (64, 48)
+    assert (state["consumed_tokens"], state["scheduled_tokens"]) == (64 * 32, 48 * 32)
     said = (trained / "logs" / "rank0.log").read_text()
     assert (
         " iterations 5-6: passed over (--train.skip), 16 samples consumed without a step\n" in said
