@@ -111,6 +111,11 @@ class TrainConfig:
     iterations: int = option(
         100, "iterations to train, counted from the start of the first run", "", 1
     )
+    skip: str = option(
+        "",
+        "iterations whose samples are consumed without a step, such as '6990-7010,7200'; empty: none",
+        "iterations",
+    )
     exit_after: int = option(
         0, "leave after this many iterations of this run, saving; 0 never", "", 0
     )

@@ -37,6 +37,7 @@ from .loop import Callback, Trainer
 from .model.context import ModelContext
 from .model.layers import attention_flavour
 from .options import ConfigError
+from .passing_over import passed_over
 from .random_state import RandomState
 from .schedule import BatchSize, LearningRate, batch_size, learning_rate
 from .topology import Topology, build_topology
@@ -204,7 +205,13 @@ def _batches(
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
-    order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
+    order = MicroBatches(
+        batch,
+        config.train.micro_batch,
+        (topology.dp, topology.layout.dp),
+        start,
+        passed_over=passed_over(config.train.skip if share == 0 else ""),
+    )
     return rank_batches(
         samples,
         order,

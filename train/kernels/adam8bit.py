@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import logging
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ..config import Config
 from ..options import ConfigError
 
 if TYPE_CHECKING:  # the checks before a training ask here, and import no torch
@@ -25,11 +27,14 @@ FIRST = (0, 50)  # the version that was run here: earlier ones may have no code 
 INSTALL = "pip install --no-deps 'bitsandbytes>=0.50'"  # torch, numpy and packaging are there
 
 
-def missing() -> str:
-    """Why `--optimizer.kind adam8bit` cannot be used, with what to install; empty where it can."""
+def adam8bit_complaints(config: Config, _: object) -> Iterator[str]:
+    """Why `--optimizer.kind adam8bit` cannot be used here; for `train.validate`."""
+    if config.optimizer.kind != "adam8bit":
+        return
     if find_spec(PACKAGE) is None:
-        return f"--optimizer.kind adam8bit needs the package {PACKAGE}: {INSTALL}"
-    return ""
+        yield f"--optimizer.kind adam8bit needs the package {PACKAGE}: {INSTALL}"
+    if config.checkpoint.universal:
+        yield "--checkpoint.universal with --optimizer.kind adam8bit: the universal format has moments of 32 bits alone"
 
 
 def with_adam8bit(kernels: Kernels) -> Kernels:
