@@ -207,7 +207,8 @@ def planned(config: Config, options: argparse.Namespace) -> rendered.Plan:
     return rendered.Plan(summarized(config, options), layouts, remarks)
 
 
-def _write(target: str, lines: Iterable[str]) -> None:
+def write(target: str, lines: Iterable[str]) -> None:
+    """Lines into a file; "-" is standard output."""
     text = "\n".join(lines) + "\n"
     if target == "-":
         sys.stdout.write(text)
@@ -224,14 +225,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         found = planned(configuration(options, rest), options)
         if options.json:
-            _write(options.json, [json.dumps(rendered.data(found), indent=1)])
+            write(options.json, [json.dumps(rendered.data(found), indent=1)])
         if options.markdown:
-            _write(options.markdown, rendered.markdown(found, options.top))
+            write(options.markdown, rendered.markdown(found, options.top))
     except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if "-" not in (options.json, options.markdown):
-        _write("-", rendered.table(found, options.top))
+        write("-", rendered.table(found, options.top))
     return 0 if any(p.is_usable for p in found.layouts) else NOTHING_FITS
 
 
