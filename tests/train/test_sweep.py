@@ -97,6 +97,7 @@ def test_a_job_is_measured_one_is_too_large_and_one_hangs(tmp_path: Path) -> Non
     assert lines[0].split() == (
         "Nodes Size hidden_size fault DP TP PP MBS GBS Mem Sec/it TFLOPs Notes".split()
     )
+    assert lines[1].split()[2:4] == ["32", "-"]  # the column shows it where it is usual, too
     assert any("hang: Rank 1 (" in line and "never reached all_reduce" in line for line in lines)
     assert any("out of memory: Rank 0 (" in line and "MemoryError" in line for line in lines)
     assert "refused: --train.global_batch 4 is not micro_batch x accumulation x dp" in out

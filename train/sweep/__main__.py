@@ -128,7 +128,8 @@ class Runner:
         return found is None or (self.again and found.status != MEASURED)
 
     def _one(self, candidate: Candidate, results: Results) -> None:
-        _progress(f"{candidate.name}: {candidate.ranks} ranks")
+        if not candidate.refused:
+            _progress(f"{candidate.name}: started")
         result = run(
             candidate,
             self.sweep,
@@ -151,7 +152,7 @@ def listed(sweep: Sweep) -> Iterator[str]:
     for candidate in sweep.candidates:
         refused = f": refused: {candidate.refused}" if candidate.refused else ""
         own = ", ".join(f"{name} {value}" for name, value in candidate.options.items())
-        yield f"{candidate.name}: {candidate.ranks} ranks, {own}{refused}"
+        yield f"{candidate.name}: {own}{refused}"
 
 
 def show(found: list[Result], sweep: Sweep, options: argparse.Namespace) -> None:

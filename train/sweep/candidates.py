@@ -113,8 +113,9 @@ def read_sweep(path: Path, iterations: int) -> Sweep:
     else:
         jobs = given["jobs"] if "jobs" in given else list(_combined(path, given["grid"]))
         _check_jobs(path, jobs)
-        own = [_candidate(base, job, gpus, str(path)) for job in jobs]
         names = [name for job in jobs for name in job if name not in _PLACES]
+        usual = {name: _value(base, name) for name in names}
+        own = [_candidate(base, {**usual, **job}, gpus, str(path)) for job in jobs]
     return Sweep(
         candidates=own,
         gpus=gpus,
@@ -126,6 +127,12 @@ def read_sweep(path: Path, iterations: int) -> Sweep:
         cores=_whole(path, given, "cores", 1),
         cpu=convert(given.get("cpu", False), False, f"{path}: 'cpu'"),
     )
+
+
+def _value(config: Config, name: str) -> Any:
+    """What an option is without a job's own; None where there is no such option."""
+    section, _, field = name.rpartition(".")
+    return getattr(config.sections().get(section), field, None)
 
 
 def _whole(path: Path, given: Mapping[str, Any], name: str, default: int) -> int:
