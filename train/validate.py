@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .config import Config
+from .curriculum import curriculum_complaints
 from .options import ConfigError, is_number
 from .schedule import batch_size
 
@@ -164,6 +165,10 @@ def _schedule(config: Config, _: Machine) -> Iterator[str]:
         yield f"--optimizer.min_lr {o.min_lr:g} is above --optimizer.lr {o.lr:g}"
     if o.decay_samples and o.warmup_samples > o.decay_samples:
         yield f"--optimizer.warmup_samples {o.warmup_samples} is above --optimizer.decay_samples {o.decay_samples}"
+    if o.decay_tokens and o.warmup_tokens > o.decay_tokens:
+        yield f"--optimizer.warmup_tokens {o.warmup_tokens} is above --optimizer.decay_tokens {o.decay_tokens}"
+    if (o.warmup_tokens or o.decay_tokens) and (o.warmup_samples or o.decay_samples):
+        yield "--optimizer.*_tokens beside --optimizer.*_samples: the learning rate is by tokens or by samples, choose one"
     for name in ("beta1", "beta2"):
         if getattr(o, name) >= 1:
             yield f"--optimizer.{name} must be below 1"
@@ -257,6 +262,7 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     _model,
     _stages,
     _sequence,
+    curriculum_complaints,
     _precision,
     _schedule,
     _data,

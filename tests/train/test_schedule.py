@@ -78,6 +78,7 @@ class FakeTrainer:
 
     def __init__(self) -> None:
         self.config, self.state = Config(), TrainState(iteration=7000, consumed_samples=260912)
+        self.state.consumed_tokens = 260912 * 128
         self.config.train.iterations = 159576
         self.stop, self.diverged = "", False
 

@@ -105,7 +105,9 @@ class ShardedBatches:
         shape: tuple[int, int],
         masked: int,
     ) -> None:
-        self.source, self.topology, self.shape, self.masked = source, topology, shape, masked
+        self.source, self.topology, self.masked = source, topology, masked
+        self.micro = shape[0]
+        self.length = shape[1] - 1  # of the next batch; what follows in a sample is left out
 
     def __iter__(self) -> ShardedBatches:
         return self
@@ -113,9 +115,10 @@ class ShardedBatches:
     def __next__(self) -> Batch:
         tp = self.topology.tensor
         if self.source is not None:
-            tokens = next(self.source).to(self.topology.device)
+            tokens = next(self.source)[:, : self.length + 1].contiguous().to(self.topology.device)
         else:
-            tokens = torch.empty(self.shape, dtype=torch.int64, device=self.topology.device)
+            shape = (self.micro, self.length + 1)
+            tokens = torch.empty(shape, dtype=torch.int64, device=self.topology.device)
         if tp.size > 1 and not faults.point("batch", tensor=tokens, group=tp.group, ranks=tp.ranks):
             dist.broadcast(tokens, src=tp.ranks[0], group=tp.group)
         read, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
