@@ -191,7 +191,8 @@ def _candidate(
         check(copy.deepcopy(config), Machine(ranks, has_gpu=True))
     except ConfigError as error:
         refused = refused or str(error).splitlines()[0]
-    config.train.rampup = ""  # its batches have to come out; what is measured is the full one
+    # Their batches and sequences have to come out; what is measured is the full ones.
+    config.train.rampup = config.train.curriculum = ""
     return Candidate(options, config, ranks, refused, seconds)
 
 
