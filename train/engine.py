@@ -124,6 +124,7 @@ def build_engine(config: Config, topology: Topology, context: ModelContext, batc
     if engine.using_bf16_optimizer and getattr(optimizer, "writes_copies", False):
         deepspeed_guards.copies_from_the_step(engine.optimizer, optimizer)
     engine.timed, engine.forwards = Timers(topology.device), 0
+    engine.sequence_length = config.model.seq_length  # what the stages' buffers are made for
     engine.beside_the_step = partial(_beside_the_step, engine)
     _instrument(engine, config, topology)
     return engine

@@ -12,13 +12,15 @@ from __future__ import annotations
 from .config import ModelConfig
 
 
-def step_flops(model: ModelConfig, vocab: int, samples: int, *, ffn: int, recompute: bool) -> float:
+def step_flops(
+    model: ModelConfig, vocab: int, samples: int, *, ffn: int, recompute: bool, length: int = 0
+) -> float:
     """FLOPs of forward and backward (and, with `recompute`, of the second forward) over `samples`
-    samples; `ffn` is the width of the MLP.
+    samples of `length` tokens, 0: of the full sequence; `ffn` is the width of the MLP.
 
     A product of a vector with an m x n matrix is 2mn operations; the backward pass is two forwards.
     """
-    h, s = model.hidden_size, model.seq_length
+    h, s = model.hidden_size, length or model.seq_length
     projections = 8.0 * h * h  # query, key, value and output
     attention = 4.0 * s * h  # scores, and the sum of values; whole, as if nothing were masked
     mlp = 2.0 * h * ffn * (3 if model.activation == "swiglu" else 2)

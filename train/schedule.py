@@ -11,22 +11,31 @@ from .options import ConfigError, is_number
 
 @dataclass(frozen=True)
 class LearningRate:
-    """Linear warm-up, then decay, both by samples."""
+    """Linear warm-up, then decay, both by samples; or both by tokens, where those are given."""
 
     lr: float
     min_lr: float
     warmup_samples: int
     decay_samples: int
     style: str
+    warmup_tokens: int = 0
+    decay_tokens: int = 0
 
-    def at(self, samples: int) -> float:
-        """Learning rate of the step that starts after `samples` samples were trained on."""
-        if self.warmup_samples and samples < self.warmup_samples:
-            return self.lr * samples / self.warmup_samples
+    def at(self, samples: int, tokens: int = 0) -> float:
+        """Learning rate of the step that starts after `samples` samples, or `tokens` tokens, were
+        trained on.
+        """
+        if self.warmup_tokens or self.decay_tokens:
+            return self._after(tokens, self.warmup_tokens, self.decay_tokens)
+        return self._after(samples, self.warmup_samples, self.decay_samples)
+
+    def _after(self, count: int, warmup: int, decay: int) -> float:
+        if warmup and count < warmup:
+            return self.lr * count / warmup
         if self.style == "constant":
             return self.lr
-        span = self.decay_samples - self.warmup_samples
-        done = 1.0 if span <= 0 else min(1.0, (samples - self.warmup_samples) / span)
+        span = decay - warmup
+        done = 1.0 if span <= 0 else min(1.0, (count - warmup) / span)
         shape = 1.0 - done if self.style == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
         return self.min_lr + shape * (self.lr - self.min_lr)
 
@@ -91,14 +100,20 @@ def batch_size(train: TrainConfig) -> BatchSize:
     return BatchSize(train.global_batch, start, increment, samples)
 
 
-def learning_rate(optimizer: OptimizerConfig, total_samples: int) -> LearningRate:
+def learning_rate(
+    optimizer: OptimizerConfig, total_samples: int, total_tokens: int = 0
+) -> LearningRate:
     """The schedule of a configuration; it decays over the whole training where nothing else is
     said.
     """
+    o = optimizer
+    by_tokens = o.warmup_tokens or o.decay_tokens
     return LearningRate(
-        optimizer.lr,
-        optimizer.min_lr,
-        optimizer.warmup_samples,
-        optimizer.decay_samples or total_samples,
-        style=optimizer.decay_style,
+        o.lr,
+        o.min_lr,
+        o.warmup_samples,
+        o.decay_samples or total_samples,
+        style=o.decay_style,
+        warmup_tokens=o.warmup_tokens,
+        decay_tokens=(o.decay_tokens or total_tokens) if by_tokens else 0,
     )

@@ -103,8 +103,18 @@ class TrainConfig:
     rampup: str = option(
         "", "batch-size ramp-up 'START INCREMENT SAMPLES'; empty for none", "samples"
     )
+    curriculum: str = option(
+        "",
+        "sequences grow over STEPS iterations: 'fixed_linear START FULL STEPS MULTIPLE', as DeepSpeed's; empty for none",
+        "tokens",
+    )
     iterations: int = option(
         100, "iterations to train, counted from the start of the first run", "", 1
+    )
+    skip: str = option(
+        "",
+        "iterations whose samples are consumed without a step, such as '6990-7010,7200'; empty: none",
+        "iterations",
     )
     exit_after: int = option(
         0, "leave after this many iterations of this run, saving; 0 never", "", 0
@@ -148,6 +158,12 @@ class OptimizerConfig:
     warmup_samples: int = option(0, "samples of linear warm-up", "samples", 0)
     decay_samples: int = option(
         0, "samples until min_lr; 0 decays over the whole training", "samples", 0
+    )
+    warmup_tokens: int = option(
+        0, "tokens of linear warm-up: with it the whole schedule is by tokens", "tokens", 0
+    )
+    decay_tokens: int = option(
+        0, "tokens until min_lr: with it the whole schedule is by tokens", "tokens", 0
     )
     decay_style: str = option(
         "cosine", "shape of the decay", choices=("constant", "linear", "cosine")

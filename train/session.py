@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +22,8 @@ from .callbacks.sizes import Sizes
 from .callbacks.tensorboard import Tensorboard
 from .checkpoint.store import Store
 from .config import Config
-from .data.loader import Batch, MicroBatches, rank_batches
+from .curriculum import sequence_length
+from .data.loader import MicroBatches, ShardedBatches, rank_batches
 from .data.prepare import prepared_standard_library
 from .data.samples import Within, build_samples
 from .data.tokenizer import load_tokenizer
@@ -35,8 +36,9 @@ from .loop import Callback, Trainer
 from .model.context import ModelContext
 from .model.layers import attention_flavour
 from .options import ConfigError
+from .passing_over import passed_over
 from .random_state import RandomState
-from .schedule import batch_size, learning_rate
+from .schedule import BatchSize, LearningRate, batch_size, learning_rate
 from .topology import Topology, build_topology
 from .train_state import TrainState
 from .validate import Machine, check
@@ -161,7 +163,7 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     if topology.rank == 0:
         print(summary(config, context), flush=True)
     batch = batch_size(config.train)
-    rate = learning_rate(config.optimizer, batch.samples_after(config.train.iterations))
+    rate = schedule_of(config, batch)
     engine = build_engine(config, topology, context, batch.at(0))
     store = Store(config, topology, engine, context.random, vocab=tokens)
     state = store.load(rate)
@@ -173,9 +175,17 @@ def train(config: Config, topology: Topology, extra: Sequence[Callback] = ()) ->
     return trainer
 
 
+def schedule_of(config: Config, batch: BatchSize) -> LearningRate:
+    """The learning rate; without an end of its own it decays over all iterations."""
+    t = config.train
+    length = sequence_length(t.curriculum, config.model.seq_length)
+    tokens = length.tokens_after(t.iterations, batch)
+    return learning_rate(config.optimizer, batch.samples_after(t.iterations), tokens)
+
+
 def _batches(
     config: Config, topology: Topology, state: TrainState, share: int, context: ModelContext
-) -> Iterator[Batch] | None:
+) -> ShardedBatches | None:
     """The rank's micro-batches of train (0), valid (1) or test (2), from where the state is."""
     if not topology.feeds_data:
         return None
@@ -191,7 +201,13 @@ def _batches(
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
-    order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
+    order = MicroBatches(
+        batch,
+        config.train.micro_batch,
+        (topology.dp, topology.layout.dp),
+        start,
+        passed_over=passed_over(config.train.skip if share == 0 else ""),
+    )
     return rank_batches(
         samples,
         order,
@@ -219,7 +235,7 @@ def build_callbacks(
         record = tensorboard.add
     if config.evaluate.interval or config.evaluate.test:
 
-        def beginning(share: int) -> Iterator[Batch] | None:
+        def beginning(share: int) -> ShardedBatches | None:
             return _batches(config, topology, TrainState(), share, context=context)
 
         callbacks.append(Evaluate(topology.rank, beginning, context.random, record))

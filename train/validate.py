@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .config import Config
+from .curriculum import curriculum_complaints
 from .options import ConfigError, is_number
+from .passing_over import passed_over
 from .schedule import batch_size
 
 if TYPE_CHECKING:
@@ -164,9 +166,25 @@ def _schedule(config: Config, _: Machine) -> Iterator[str]:
         yield f"--optimizer.min_lr {o.min_lr:g} is above --optimizer.lr {o.lr:g}"
     if o.decay_samples and o.warmup_samples > o.decay_samples:
         yield f"--optimizer.warmup_samples {o.warmup_samples} is above --optimizer.decay_samples {o.decay_samples}"
+    if o.decay_tokens and o.warmup_tokens > o.decay_tokens:
+        yield f"--optimizer.warmup_tokens {o.warmup_tokens} is above --optimizer.decay_tokens {o.decay_tokens}"
+    if (o.warmup_tokens or o.decay_tokens) and (o.warmup_samples or o.decay_samples):
+        yield "--optimizer.*_tokens beside --optimizer.*_samples: the learning rate is by tokens or by samples, choose one"
     for name in ("beta1", "beta2"):
         if getattr(o, name) >= 1:
             yield f"--optimizer.{name} must be below 1"
+
+
+def _skip(config: Config, _: Machine) -> Iterator[str]:
+    iterations = config.train.iterations
+    try:
+        ranges = passed_over(config.train.skip).ranges
+    except ConfigError as error:
+        yield str(error)
+        return
+    for start, end in ranges:
+        if end > iterations:
+            yield f"--train.skip {start}-{end} goes beyond --train.iterations {iterations}"
 
 
 def _data(config: Config, _: Machine) -> Iterator[str]:
@@ -216,6 +234,8 @@ def _unreached(config: Config, fault: Fault) -> Iterator[str]:
     name = f"--fault {fault.kind}@{fault.rank}:{fault.iteration}:{fault.where}"
     if fault.where not in OUTSIDE and not 1 <= fault.iteration <= config.train.iterations:
         yield f"{name}: iterations are 1 to --train.iterations {config.train.iterations}"
+    if fault.where not in OUTSIDE and passed_over(config.train.skip).last(fault.iteration):
+        yield f"{name}: --train.skip '{config.train.skip}' passes over this iteration"
     if fault.where == "evaluate" and (not every or fault.iteration % every):
         yield f"{name}: evaluations come every --evaluate.interval {every} iterations (0: never)"
     if fault.where in ("checkpoint", "writer") and not config.checkpoint.dir:
@@ -257,8 +277,10 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     _model,
     _stages,
     _sequence,
+    curriculum_complaints,
     _precision,
     _schedule,
+    _skip,
     _data,
     _checkpoint,
     _log,

@@ -130,7 +130,17 @@ def _verdict(kernel: str, size: str, by: dict[str, Row | None], ceiling: Ceiling
     peer_ms = others.get(peer, math.nan)
     mine = by.get(name)
     if mine is None:
-        return Verdict(kernel, size, name, math.nan, None, peer, peer_ms, False, "not measured")
+        return Verdict(
+            kernel=kernel,
+            size=size,
+            ours=name,
+            ms=math.nan,
+            reached=None,
+            peer=peer,
+            peer_ms=peer_ms,
+            met=False,
+            why="not measured",
+        )
     ms, reached = total_ms(mine), arithmetic(mine, ceiling)
     if reached is None:
         reached = bandwidth(mine, ceiling)
@@ -142,4 +152,14 @@ def _verdict(kernel: str, size: str, by: dict[str, Row | None], ceiling: Ceiling
         met, why = True, ""
     else:
         met, why = False, f"{peer} is {ms / peer_ms:.2f} times as fast" if peer else "too slow"
-    return Verdict(kernel, size, name, ms, reached, peer, peer_ms, met, why)
+    return Verdict(
+        kernel=kernel,
+        size=size,
+        ours=name,
+        ms=ms,
+        reached=reached,
+        peer=peer,
+        peer_ms=peer_ms,
+        met=met,
+        why=why,
+    )

@@ -19,9 +19,9 @@ from hangdoctor.model.log_facts import (
 )
 from hangdoctor.model.operations import Group, Operation, OpState, RankOps, group_uid
 from hangdoctor.readers.blackbox import Contents
-from hangdoctor.readers.box_header import BlackBox
 from hangdoctor.readers.offline import _put_beside, join_logs
 from tests.support.captures import LOAD, WAIT, still
+from tests.support.ended_boxes import dead_box
 
 Source = Literal["blackbox", "flight_recorder"]
 
@@ -146,19 +146,7 @@ def test_dumps_that_name_the_same_rank_agree() -> None:
 
 
 def contents(rank: int) -> Contents:
-    box = BlackBox(
-        path="/boxes/n1-7.box",
-        pid=70 + rank,
-        rank=rank,
-        world_size=4,
-        host="n1",
-        job="j",
-        status="dead",
-        state="running",
-        created_s=1.0,
-        heartbeat_s=9.0,
-    )
-    return Contents(box, at(rank, 8, "entered", "blackbox"), [])
+    return Contents(dead_box(70 + rank, rank, world_size=4), at(rank, 8, "entered", "blackbox"), [])
 
 
 def test_boxes_and_dumps_of_the_same_ranks_are_both_read() -> None:

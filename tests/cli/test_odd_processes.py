@@ -22,6 +22,7 @@ from hangdoctor.readers.discover import find_jobs
 from hangdoctor.readers.lost_ranks import lost_ranks
 from hangdoctor.readers.rank_environment import rank_of
 from hangdoctor.readers.source_lines import Sources
+from tests.support.ended_boxes import dead_box
 from tests.support.plain_ranks import PORT, SLEEPER, dump, processes, ranks
 from tests.support.stage import hangdoctor, wait_until
 
@@ -111,18 +112,7 @@ def test_a_variable_of_that_name_that_is_no_rank(told: str) -> None:
 
 
 def test_a_dead_box_of_a_process_that_had_the_same_number_is_not_the_ranks() -> None:
-    box = BlackBox(
-        path="/boxes/n-77.blackbox",
-        pid=77,
-        rank=0,
-        world_size=2,
-        host="n",
-        job="j",
-        status="dead",
-        state="running",
-        created_s=1000.0,
-        heartbeat_s=1100.0,
-    )
+    box = dead_box(77, rank=0, world_size=2)
     assert rank_operations._box_of(RankCapture(pid=77, rank=0, started=5000.0), [box]) is None
     assert rank_operations._box_of(RankCapture(pid=77, rank=0, started=999.0), [box]) is box
 

@@ -25,22 +25,26 @@ LIMIT = "RuntimeError\n[/x/unbound_buffer.cc:78] Timed out waiting 9000ms for re
 PAIRS = {0: [0, 2], 1: [1, 3], 2: [0, 2], 3: [1, 3]}
 
 
-def left(rank: int, at: float = 0.0, end_text: str = "") -> Contents:
-    """A rank's box: `at` when it wrote how it ended, "" without an exception."""
-    box = BlackBox(
-        path=f"/boxes/n1-{100 + rank}.box",
-        pid=100 + rank,
+def dead_box(pid: int, rank: int, world_size: int) -> BlackBox:
+    """What a process that lived for nine seconds has left."""
+    return BlackBox(
+        path=f"/boxes/n1-{pid}.box",
+        pid=pid,
         rank=rank,
-        world_size=3,
+        world_size=world_size,
         host="n1",
         job="j",
         status="dead",
         state="running",
         created_s=1000.0,
         heartbeat_s=1009.0,
-        ended_s=at,
-        end_text=end_text,
     )
+
+
+def left(rank: int, at: float = 0.0, end_text: str = "") -> Contents:
+    """A rank's box: `at` when it wrote how it ended, "" without an exception."""
+    box = dead_box(100 + rank, rank, world_size=3)
+    box.ended_s, box.end_text = at, end_text
     return Contents(box, RankOps(rank=rank, world_size=3, source="blackbox"), [])
 
 

@@ -210,7 +210,8 @@ def test_documents_go_through_stages_and_slices(trained) -> None:
 @pytest.mark.parametrize("name", list(CASES))
 def test_loss_and_gradient_norm_are_those_of_the_reference(name, trained, expected) -> None:
     model = name.split("_")[0]
-    limit = 1e-3 if model == "bf16" else 1e-5
+    # Half a step of bf16: processors that multiply bf16 themselves round the products differently.
+    limit = 2**-9 if model == "bf16" else 1e-5
     got, want = metrics(trained, name), expected[model]
     assert len(got) == len(want) == ITERATIONS
     assert [g["batch_size"] for g in got] == [4, 4, 4, 8, 8]

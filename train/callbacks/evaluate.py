@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from .. import faults, marks
+from ..curriculum import full_sequences
 from ..data.loader import Batch
 from ..loop import Callback, Trainer
 from ..random_state import RandomState
@@ -48,7 +49,8 @@ class Evaluate(Callback):
         c, engine = trainer.config, trainer.engine
         before, batches, total = self.random.state(), self.batches(share), 0.0
         micro_batches = c.train.global_batch // (c.train.micro_batch * c.parallel.dp)
-        with engine.beside_the_step(), faults.beside_the_step():
+        full = full_sequences(engine, c.model.seq_length)
+        with engine.beside_the_step(), faults.beside_the_step(), full:
             for _ in range(c.evaluate.iterations):
                 total += float(engine.eval_batch(batches, num_micro_batches=micro_batches))
         close = getattr(getattr(batches, "source", None), "_shutdown_workers", None)

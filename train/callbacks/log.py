@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import flops
 from ..config import Config
@@ -18,6 +18,7 @@ class Window:
     iterations: int = 0
     seconds: float = 0.0
     samples: int = 0
+    samples_of_length: dict[int, int] = field(default_factory=dict)
     loss: float = 0.0
     finite: int = 0
     skipped: int = 0
@@ -28,6 +29,8 @@ class Window:
         self.iterations += 1
         self.seconds += step.seconds
         self.samples += step.batch_size
+        before = self.samples_of_length.get(step.sequence_length, 0)
+        self.samples_of_length[step.sequence_length] = before + step.batch_size
         self.skipped += step.skipped
         if math.isfinite(step.loss):
             self.loss += step.loss
@@ -47,18 +50,23 @@ def throughput(config: Config, vocab: int, window: Window) -> dict[str, float]:
     """
     p, m = config.parallel, config.model
     devices = p.tp * p.pp * p.dp
-    done = flops.step_flops(
-        m, vocab, window.samples, ffn=config.ffn_hidden_size, recompute=m.recompute
-    )
+
+    def operations(recompute: bool) -> float:
+        done = 0.0
+        for length, samples in window.samples_of_length.items():
+            width = config.ffn_hidden_size
+            done += flops.step_flops(
+                m, vocab, samples, ffn=width, recompute=recompute, length=length
+            )
+        return done
+
     rates = {
         "samples_per_second": window.samples / window.seconds,
-        "tflops": flops.tflops(done, window.seconds, devices),
+        "tflops": flops.tflops(operations(m.recompute), window.seconds, devices),
     }
     if config.log.peak_tflops:
-        useful = flops.step_flops(
-            m, vocab, window.samples, ffn=config.ffn_hidden_size, recompute=False
-        )
-        rates["mfu"] = flops.utilization(useful, window.seconds, devices, config.log.peak_tflops)
+        useful, peak = operations(recompute=False), config.log.peak_tflops
+        rates["mfu"] = flops.utilization(useful, window.seconds, devices, peak)
     return rates
 
 
@@ -68,7 +76,7 @@ def log_line(trainer: Trainer, step: Step, window: Window, rates: dict[str, floa
     parts = [
         f" iteration {state.iteration:8d}/{config.train.iterations:8d}",
         f"consumed samples: {state.consumed_samples:12d}",
-        f"consumed tokens: {state.consumed_samples * config.model.seq_length:12d}",
+        f"consumed tokens: {state.consumed_tokens:12d}",
         f"elapsed time per iteration (ms): {1000 * window.seconds / window.iterations:.1f}",
         f"learning rate: {step.learning_rate:.3E}",
         f"global batch size: {step.batch_size:5d}",
@@ -89,6 +97,7 @@ def log_line(trainer: Trainer, step: Step, window: Window, rates: dict[str, floa
 def extras(step: Step) -> list[str]:
     """What the step has beside the usual, in Megatron's words."""
     forms = {
+        "curriculum seqlen": "curriculum seqlen: {:5d}",
         "num zeros": "num zeros: {:.1f}",
         "params norm": "params norm: {:.3f}",
         "memory MB": "peak memory (MB): {:.0f}",
@@ -140,6 +149,16 @@ class Log(Callback):
             if trainer.config.log.timers:
                 print(timers_line(trainer.engine.timed.take(), self.window.iterations), flush=True)
         self.window = Window()
+
+    def after_passing_over(self, trainer: Trainer, first: int, samples: int) -> None:
+        """Print which iterations were passed over."""
+        if self.rank == 0:
+            last = trainer.state.iteration
+            which = f"iteration {first}" if first == last else f"iterations {first}-{last}"
+            said = (
+                f" {which}: passed over (--train.skip), {samples} samples consumed without a step"
+            )
+            print(said, flush=True)
 
     def _watch_nan(self, trainer: Trainer, step: Step) -> None:
         self.nan_in_a_row = 0 if math.isfinite(step.loss) else self.nan_in_a_row + 1

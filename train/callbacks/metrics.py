@@ -22,6 +22,7 @@ class Metrics(Callback):
         line = {
             "iteration": trainer.state.iteration,
             "consumed_samples": trainer.state.consumed_samples,
+            "consumed_tokens": trainer.state.consumed_tokens,
             "loss": step.loss,
             "grad_norm": step.grad_norm,
             "learning_rate": step.learning_rate,

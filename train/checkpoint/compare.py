@@ -23,10 +23,12 @@ _BEFORE = {
     "reset_position_ids": False,
     "reset_attention_mask": False,
     "eod_mask_loss": False,
+    "curriculum": "",
 }
 # Options whose change makes the resumed training another one: allowed with --checkpoint.override.
 _CHOSEN = (
     ("train", "seed"),
+    ("train", "curriculum"),
     ("data", "path"),
     ("data", "split"),
     ("data", "tokenizer"),

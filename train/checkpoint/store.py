@@ -137,7 +137,9 @@ class Store:
                 saved = self.find()
                 if saved is not None:
                     check_same_training(saved, self.config, self.describe(TrainState(), rate))
-                    found[0] = (str(saved.folder), saved.meta["state"])
+                    length = saved.meta["config"]["model"]["seq_length"]
+                    state = TrainState.restored(saved.meta["state"], length)
+                    found[0] = (str(saved.folder), state.as_dict())
             except ConfigError as error:
                 found[1] = str(error)
         dist.broadcast_object_list(found, src=0)

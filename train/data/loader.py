@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 from .. import faults
+from ..passing_over import PassedOver
 from ..schedule import BatchSize
 from ..topology import Topology
 
@@ -29,9 +30,15 @@ class MicroBatches:
     """
 
     def __init__(
-        self, batch: BatchSize, micro: int, dp: tuple[int, int], start: tuple[int, int]
+        self,
+        batch: BatchSize,
+        micro: int,
+        dp: tuple[int, int],
+        start: tuple[int, int],
+        *,
+        passed_over: PassedOver = PassedOver(),  # noqa: B008  # frozen
     ) -> None:
-        self.batch, self.micro = batch, micro
+        self.batch, self.micro, self.passed_over = batch, micro, passed_over
         self.dp_rank, self.dp_size = dp
         self.iteration, self.consumed = start
 
@@ -39,10 +46,13 @@ class MicroBatches:
         iteration, consumed = self.iteration, self.consumed
         while True:
             size, iteration = self.batch.at(consumed), iteration + 1
-            for first in range(consumed, consumed + size, self.micro * self.dp_size):
+            firsts = range(consumed, consumed + size, self.micro * self.dp_size)
+            consumed += size
+            if self.passed_over.last(iteration):
+                continue
+            for first in firsts:
                 own = first + self.dp_rank * self.micro
                 yield [(iteration, own + i) for i in range(self.micro)]
-            consumed += size
 
 
 class _Tokens(Dataset):
@@ -105,7 +115,9 @@ class ShardedBatches:
         shape: tuple[int, int],
         masked: int,
     ) -> None:
-        self.source, self.topology, self.shape, self.masked = source, topology, shape, masked
+        self.source, self.topology, self.masked = source, topology, masked
+        self.micro = shape[0]
+        self.length = shape[1] - 1  # of the next batch; what follows in a sample is left out
 
     def __iter__(self) -> ShardedBatches:
         return self
@@ -113,9 +125,10 @@ class ShardedBatches:
     def __next__(self) -> Batch:
         tp = self.topology.tensor
         if self.source is not None:
-            tokens = next(self.source).to(self.topology.device)
+            tokens = next(self.source)[:, : self.length + 1].contiguous().to(self.topology.device)
         else:
-            tokens = torch.empty(self.shape, dtype=torch.int64, device=self.topology.device)
+            shape = (self.micro, self.length + 1)
+            tokens = torch.empty(shape, dtype=torch.int64, device=self.topology.device)
         if tp.size > 1 and not faults.point("batch", tensor=tokens, group=tp.group, ranks=tp.ranks):
             dist.broadcast(tokens, src=tp.ranks[0], group=tp.group)
         read, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()

@@ -6,6 +6,7 @@ an fp32 residual stream stays one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,10 +14,13 @@ import torch
 from .norm import (
     PROGRAMS,
     WIDEST,
+    centred_row,
+    input_gradient,
     layer_norm_reference,
     layer_norm_torch,
     rms_norm_reference,
     rms_norm_torch,
+    scaled_row,
 )
 from .triton_support import next_power_of_two, tl, triton, warps
 
@@ -31,62 +35,45 @@ def _as(dtype: torch.dtype, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(w.to(dtype) for w in weights)
 
 
-def layer_norm_add_reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    eps: float,
-    *,
-    x_bias: torch.Tensor | None = None,
-) -> Pair:
-    """x, residual: [..., h]; weight, bias, x_bias: [h] -> (sum, normed)."""
-    total = _added(x, residual, x_bias)
-    normed = layer_norm_reference(total, *_as(total.dtype, weight, bias), eps)
-    return total, normed.to(weight.dtype)
+def _layer_norm_add(norm: Callable[..., torch.Tensor]) -> Callable[..., Pair]:
+    def layer_norm_add(
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        eps: float,
+        *,
+        x_bias: torch.Tensor | None = None,
+    ) -> Pair:
+        """x, residual: [..., h]; weight, bias, x_bias: [h] -> (sum, normed)."""
+        total = _added(x, residual, x_bias)
+        normed = norm(total, *_as(total.dtype, weight, bias), eps)
+        return total, normed.to(weight.dtype)
+
+    return layer_norm_add
 
 
-def rms_norm_add_reference(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    eps: float,
-    *,
-    x_bias: torch.Tensor | None = None,
-) -> Pair:
-    """x, residual: [..., h]; weight, x_bias: [h] -> (sum, normed)."""
-    total = _added(x, residual, x_bias)
-    normed = rms_norm_reference(total, weight.to(total.dtype), eps)
-    return total, normed.to(weight.dtype)
+def _rms_norm_add(norm: Callable[..., torch.Tensor]) -> Callable[..., Pair]:
+    def rms_norm_add(
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        *,
+        x_bias: torch.Tensor | None = None,
+    ) -> Pair:
+        """x, residual: [..., h]; weight, x_bias: [h] -> (sum, normed)."""
+        total = _added(x, residual, x_bias)
+        normed = norm(total, weight.to(total.dtype), eps)
+        return total, normed.to(weight.dtype)
+
+    return rms_norm_add
 
 
-def layer_norm_add_torch(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    eps: float,
-    *,
-    x_bias: torch.Tensor | None = None,
-) -> Pair:
-    """The same by torch's own operations."""
-    total = _added(x, residual, x_bias)
-    normed = layer_norm_torch(total, *_as(total.dtype, weight, bias), eps)
-    return total, normed.to(weight.dtype)
-
-
-def rms_norm_add_torch(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    eps: float,
-    *,
-    x_bias: torch.Tensor | None = None,
-) -> Pair:
-    """The same by torch's own operations."""
-    total = _added(x, residual, x_bias)
-    normed = rms_norm_torch(total, weight.to(total.dtype), eps)
-    return total, normed.to(weight.dtype)
+layer_norm_add_reference = _layer_norm_add(layer_norm_reference)
+rms_norm_add_reference = _rms_norm_add(rms_norm_reference)
+layer_norm_add_torch = _layer_norm_add(layer_norm_torch)
+rms_norm_add_torch = _rms_norm_add(rms_norm_torch)
 
 
 @triton.jit
@@ -118,12 +105,8 @@ def _forward(
     tl.store(total + row * h + at, rounded, mask=inside)
     v = rounded.to(tl.float32)
     if centred:
-        middle = tl.sum(v, axis=0) / h
-        v = tl.where(inside, v - middle, 0.0)
-        tl.store(mean + row, middle)
-    scale = 1.0 / tl.sqrt(tl.sum(v * v, axis=0) / h + eps)
-    tl.store(rstd + row, scale)
-    y = v * scale * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+        v = centred_row(v, mean + row, inside, h)
+    y = scaled_row(v, rstd + row, weight + at, inside, h=h, eps=eps)
     if centred:
         y += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(normed + row * h + at, y, mask=inside)
@@ -160,15 +143,11 @@ def _backward(
     for row in range(program, rows, programs):
         g = tl.load(grad + row * h + at, mask=inside, other=0.0).to(tl.float32)
         v = tl.load(total + row * h + at, mask=inside, other=0.0).to(tl.float32)
-        scale = tl.load(rstd + row)
         if centred:
             v = v - tl.load(mean + row)
+        scale = tl.load(rstd + row)
         unit = tl.where(inside, v * scale, 0.0)
-        gw = g * w
-        correction = unit * (tl.sum(gw * unit, axis=0) / h)
-        if centred:
-            correction += tl.sum(gw, axis=0) / h
-        d = (gw - correction) * scale
+        d = input_gradient(g * w, unit, scale, h, centred=centred)
         d += tl.load(grad_total + row * h + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(dresidual + row * h + at, d, mask=inside)
         if splits:

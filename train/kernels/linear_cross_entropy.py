@@ -7,7 +7,7 @@ logits of each piece again, one product more, and turns them into their gradient
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,43 +139,24 @@ class TritonWay:
         cross_entropy.gradient_of(logits, *args, tp=tp, real=real, out=logits)
 
 
-def _chunked(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    group: TensorGroup,
-    vocab_size: int | None,
-    chunk: int,
-    way: Any,
-) -> torch.Tensor:
-    real = real_columns(weight.shape[0], group, vocab_size)
-    piece = tokens_at_a_time(len(hidden), weight, chunk)
-    target = target.contiguous()
-    plan = _Plan(group, real, piece, way)
-    return _LinearCrossEntropy.apply(hidden, weight, target, plan)
+def _chunked(way: Any) -> Callable[..., torch.Tensor]:
+    def losses(
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        target: torch.Tensor,
+        group: TensorGroup,
+        *,
+        vocab_size: int | None = None,
+        chunk: int = 0,
+    ) -> torch.Tensor:
+        """In pieces of `chunk` tokens; the shapes are those of `reference`."""
+        real = real_columns(weight.shape[0], group, vocab_size)
+        piece = tokens_at_a_time(len(hidden), weight, chunk)
+        plan = _Plan(group, real, piece, way)
+        return _LinearCrossEntropy.apply(hidden, weight, target.contiguous(), plan)
+
+    return losses
 
 
-def torch_chunked(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    group: TensorGroup,
-    *,
-    vocab_size: int | None = None,
-    chunk: int = 0,
-) -> torch.Tensor:
-    """In pieces, by torch's own operations."""
-    return _chunked(hidden, weight, target, group, vocab_size, chunk, way=TorchWay)
-
-
-def fused(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    target: torch.Tensor,
-    group: TensorGroup,
-    *,
-    vocab_size: int | None = None,
-    chunk: int = 0,
-) -> torch.Tensor:
-    """In pieces, by torch's products and the Triton kernels of cross entropy."""
-    return _chunked(hidden, weight, target, group, vocab_size, chunk, way=TritonWay)
+torch_chunked = _chunked(TorchWay)
+fused = _chunked(TritonWay)

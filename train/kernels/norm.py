@@ -48,19 +48,41 @@ def rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.T
 
 
 @triton.jit
+def centred_row(v, mean, inside, h):
+    """A row without its mean, which is kept for the backward pass; 0 outside of the row."""
+    middle = tl.sum(v, axis=0) / h
+    tl.store(mean, middle)
+    return tl.where(inside, v - middle, 0.0)
+
+
+@triton.jit
+def scaled_row(v, rstd, weight, inside, h, eps):
+    """A row by its root mean square, which is kept for the backward pass, times the weight."""
+    scale = 1.0 / tl.sqrt(tl.sum(v * v, axis=0) / h + eps)
+    tl.store(rstd, scale)
+    return v * scale * tl.load(weight, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def input_gradient(gw, unit, scale, h, centred: tl.constexpr):
+    """Of a row's input. `gw`: gradient times weight; `unit`: the row before its weight; `scale`: one
+    over its deviation.
+    """
+    correction = unit * (tl.sum(gw * unit, axis=0) / h)
+    if centred:
+        correction += tl.sum(gw, axis=0) / h
+    return (gw - correction) * scale
+
+
+@triton.jit
 def _forward(x, weight, bias, out, mean, rstd, h, eps, centred: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     inside = at < h
     v = tl.load(x + row * h + at, mask=inside, other=0.0).to(tl.float32)
-    middle = 0.0
     if centred:
-        middle = tl.sum(v, axis=0) / h
-        v = tl.where(inside, v - middle, 0.0)
-        tl.store(mean + row, middle)
-    scale = 1.0 / tl.sqrt(tl.sum(v * v, axis=0) / h + eps)
-    tl.store(rstd + row, scale)
-    y = v * scale * tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+        v = centred_row(v, mean + row, inside, h)
+    y = scaled_row(v, rstd + row, weight + at, inside, h=h, eps=eps)
     if centred:
         y += tl.load(bias + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * h + at, y, mask=inside)
@@ -94,16 +116,13 @@ def _backward(
     for row in range(program, rows, stride):
         g = tl.load(grad + row * h + at, mask=inside, other=0.0).to(tl.float32)
         v = tl.load(x + row * h + at, mask=inside, other=0.0).to(tl.float32)
-        scale = tl.load(rstd + row)
         if centred:
             v = v - tl.load(mean + row)
-        normed = tl.where(inside, v * scale, 0.0)
-        gw = g * w
-        correction = normed * (tl.sum(gw * normed, axis=0) / h)
-        if centred:
-            correction += tl.sum(gw, axis=0) / h
-        tl.store(dx + row * h + at, (gw - correction) * scale, mask=inside)
-        sum_w += g * normed
+        scale = tl.load(rstd + row)
+        unit = tl.where(inside, v * scale, 0.0)
+        d = input_gradient(g * w, unit, scale, h, centred=centred)
+        tl.store(dx + row * h + at, d, mask=inside)
+        sum_w += g * unit
         sum_b += g
     tl.store(dweight + program * h + at, sum_w, mask=inside)
     if centred:

@@ -40,6 +40,8 @@ RENAMED = {
     "adam-eps": "optimizer.eps",
     "weight-decay": "optimizer.weight_decay",
     "lr-decay-style": "optimizer.decay_style",
+    "lr-decay-tokens": "optimizer.decay_tokens",
+    "lr-warmup-tokens": "optimizer.warmup_tokens",
     "split": "data.split",
     "vocab-file": "data.vocab_file",
     "merge-file": "data.merge_file",

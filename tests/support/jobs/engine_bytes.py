@@ -10,22 +10,17 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from trainer_job import become_a_rank
+from trainer_job import checked, join
 
-from hangdoctor.model.layout import Layout
 from hangdoctor.train import deepspeed_guards, session
 from hangdoctor.train.config import load_config
-from hangdoctor.train.launch import discover
 from hangdoctor.train.loop import Callback, Trainer
-from hangdoctor.train.topology import build_topology
 from hangdoctor.train.train_state import Step
-from hangdoctor.train.validate import Machine, check
 
 
 def distinct(tensors: Iterable[torch.Tensor | None]) -> int:
@@ -98,19 +93,12 @@ class Bytes(Callback):
 
 def main() -> None:
     """Each case in turn; RANK's bytes of NAME go to NAME.RANK.json beside CASES."""
-    cases, limit = Path(sys.argv[1]), timedelta(seconds=60)
+    cases = Path(sys.argv[1])
     deepspeed = deepspeed_guards.prepare(False)
-    become_a_rank(int(sys.argv[2]))
-    launch = discover()
-    launch.export()
-    dist.init_process_group("gloo", rank=launch.rank, world_size=launch.world_size, timeout=limit)
-    deepspeed_guards.set_group_timeout(60)
-    deepspeed.init_distributed("gloo", timeout=limit, verbose=False)
+    launch = join(deepspeed, int(sys.argv[2]))
     for name, flags in json.loads(cases.read_text()).items():
         config = load_config(flags)
-        check(config, Machine(launch.world_size, False))
-        p = config.parallel
-        topology = build_topology(Layout(dp=p.dp, pp=p.pp, tp=p.tp), limit, torch.device("cpu"))
+        topology = checked(config, launch.world_size)
         session.train(config, topology, [Bytes(cases.parent / f"{name}.{launch.rank}.json")])
     dist.barrier()
     dist.destroy_process_group()
