@@ -14,7 +14,6 @@ Exit codes: 0 a job was measured, 10 none was, 1 a job could not be started, 2 u
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..options import ConfigError
-from ..plan import count, positive, write
+from ..output import write_json, write_lines
+from ..plan import count, positive
 from ..submit import scripts
 from ..submit.schedulers import Pbs, Slurm
 from . import rendered
@@ -158,11 +158,11 @@ def listed(sweep: Sweep) -> Iterator[str]:
 def show(found: list[Result], sweep: Sweep, options: argparse.Namespace) -> None:
     """The table, and the files that were asked for."""
     if options.json:
-        write(options.json, [json.dumps(rendered.data(found), indent=1)])
+        write_json(options.json, rendered.data(found))
     if options.markdown:
-        write(options.markdown, rendered.markdown(found, sweep.varied))
+        write_lines(options.markdown, rendered.markdown(found, sweep.varied))
     if "-" not in (options.json, options.markdown):
-        write("-", rendered.table(found, sweep.varied))
+        write_lines("-", rendered.table(found, sweep.varied))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -178,7 +178,7 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as error:
         made.exit(2, f"error: {error}\n")
     if options.list:
-        write("-", listed(sweep))
+        write_lines("-", listed(sweep))
         return 0
     folder = options.output or options.file.with_name(f"{options.file.stem}-sweep")
     try:

@@ -25,6 +25,7 @@ _WAYS = ("grid", "plan", "jobs")
 _PLACES = ("parallel.tp", "parallel.pp", "parallel.dp", "train.micro_batch", "train.global_batch")
 # A job of a few iterations, which neither saves nor resumes nor evaluates.
 _SHORT = {
+    "train.skip": "",
     "train.exit_after": 0,
     "train.exit_minutes": 0,
     "checkpoint.dir": "",
