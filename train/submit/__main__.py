@@ -13,7 +13,6 @@ Exit codes: 0 submitted (torchrun: started), 1 that failed, 2 usage.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +21,8 @@ from pathlib import Path
 
 from ..config import Config, load_config
 from ..options import ConfigError
-from ..plan import count, write
+from ..output import write_json
+from ..plan import count
 from ..validate import Machine, check
 from . import named, scripts
 from .job import Job, rank_command
@@ -199,7 +199,7 @@ def main(argv: list[str] | None = None) -> int:
     plain = {"schema": SCHEMA, "system": options.system, "job": number, "name": job.name}
     plain |= {"log": str(job.log), "script": str(script), "command": list(job.command)}
     if options.json:
-        write(options.json, [json.dumps(plain, indent=1)])
+        write_json(options.json, plain)
     if options.json != "-":
         what = "job" if system.scheduler is not None else "started, process"
         print(f"{what} {number}: {job.name}")
