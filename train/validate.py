@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .config import Config
 from .curriculum import curriculum_complaints
+from .kernels.adam8bit import adam8bit_complaints
 from .options import ConfigError, is_number
 from .passing_over import passed_over
 from .schedule import batch_size
@@ -280,6 +281,7 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     curriculum_complaints,
     _precision,
     _schedule,
+    adam8bit_complaints,
     _skip,
     _data,
     _checkpoint,
