@@ -30,12 +30,14 @@ from .data.tokenizer import load_tokenizer
 from .engine import build_engine
 from .faults.spec import parse_faults
 from .flops import padded_vocab
+from .kernels.adam8bit import with_adam8bit
 from .kernels.registry import choose
 from .launch import Launch
 from .loop import Callback, Trainer
 from .model.context import ModelContext
 from .model.layers import attention_flavour
 from .options import ConfigError
+from .passing_over import passed_over
 from .random_state import RandomState
 from .schedule import BatchSize, LearningRate, batch_size, learning_rate
 from .topology import Topology, build_topology
@@ -129,10 +131,13 @@ def build_context(config: Config, topology: Topology, tokens: int, end: int = -1
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
     random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], device=topology.device)
+    kernels = choose(config.run.kernels, topology.device)
+    if config.optimizer.kind == "adam8bit":
+        kernels = with_adam8bit(kernels)
     return ModelContext(
         config,
         topology.tensor,
-        choose(config.run.kernels, topology.device),
+        kernels,
         random,
         vocab=(tokens, rows),
         end=end,
@@ -200,7 +205,13 @@ def _batches(
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
-    order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
+    order = MicroBatches(
+        batch,
+        config.train.micro_batch,
+        (topology.dp, topology.layout.dp),
+        start,
+        passed_over=passed_over(config.train.skip if share == 0 else ""),
+    )
     return rank_batches(
         samples,
         order,

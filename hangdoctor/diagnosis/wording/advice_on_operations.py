@@ -72,7 +72,8 @@ def _(story: f.Diverged, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched" and not one_call:
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
     if _to_another(story.mine, story.theirs):
-        return _chosen_peer(finding, story.mine)
+        # Of a call before the records, the line is that of the calls that it was one of.
+        return _chosen_peer(finding, story.theirs if story.before_records else story.mine)
     if finding.kind == "mismatch" or story.how == "group":
         return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
     if finding.kind == "end_stall":
@@ -186,7 +187,8 @@ def _ends_apart(finding: Finding, op: Op | None) -> str:
 @by_story.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     if story.starting:
-        interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
+        names = "GLOO_SOCKET_IFNAME" if finding.gloo else "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME"
+        interfaces = f"the interface ({names})"
         return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
     pid = pid_of(finding)
     native = f"{on_node(finding)}: {native_stack(pid)}" if pid else ""
