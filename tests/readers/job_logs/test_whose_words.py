@@ -26,7 +26,7 @@ def killed(*tasks: int) -> str:
 
 def test_a_sweep_over_all_tasks_follows_from_a_ranks_own_error(tmp_path: Path) -> None:
     log = traceback(16, "RuntimeError: gemm.cc:1147 Check failed: 27 <= 26")
-    sweep = "[rank3]: step 3\n" + killed(1) + "srun: Terminating StepId=57.1\n" + killed(3, 2, 0)
+    sweep = killed(1) + "srun: Terminating StepId=57.1\n" + killed(3, 2, 0)
     verdict = diagnosed(tmp_path, log + sweep)
     assert named(verdict) == [("error", [16])]
     # Four nodes with one task each start more ranks than four: no task is a rank.
@@ -35,7 +35,7 @@ def test_a_sweep_over_all_tasks_follows_from_a_ranks_own_error(tmp_path: Path) -
 
 
 def test_what_srun_ends_after_the_first_is_no_death_of_its_own(tmp_path: Path) -> None:
-    sweep = killed(1) + "srun: Terminating StepId=57.1\n" + killed(0, 2)
+    sweep = "[rank3]: step 3\n" + killed(1) + "srun: Terminating StepId=57.1\n" + killed(0, 2)
     assert diagnosed(tmp_path, sweep).summary.startswith("Task 1 on n1 died first")
 
 
