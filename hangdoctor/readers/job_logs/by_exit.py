@@ -9,6 +9,7 @@ from msgspec import structs
 from ...model.log_facts import AnyFact, Cancelled, Ended, KilledByLauncher, KnownError, PythonError
 
 Error = PythonError | KnownError
+_PARENTS = frozenset({"lightning", "mpirun", "composer"})
 _KILLED = frozenset({-9, -15})
 
 
@@ -18,6 +19,7 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     _only_one_failed(facts, origins)
     _all_failed_alike(facts, [e for e in errors if e.rank < 0])
     _first_of_srun(facts, [e for e in errors if e.rank < 0])
+    _first_of_parent(facts, [e for e in errors if e.rank < 0])
 
 
 def _only_one_failed(facts: Sequence[AnyFact], origins: Sequence[str]) -> None:
@@ -71,6 +73,18 @@ def _first_of_srun(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
     alone = all(f.line > end.line for f in later) and len(later) == len(ends) - 1
     if end.code > 0 and alone and told and error.line <= end.line:
         error.task, error.node = end.task, error.node or end.node
+
+
+def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
+    """The only error, before the word of a parent that ends all others at the first end it sees."""
+    ends = [f for f in facts if isinstance(f, Ended) and f.first and f.by in _PARENTS]
+    failed = {(f.rank, f.local) for f in ends}
+    if len(errors) != 1 or errors[0].times != 1 or len(failed) != 1 or ends[0].code <= 0:
+        return
+    [error], end = errors, ends[0]
+    others = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f is not error]
+    if not others and error.file == end.file and error.line < end.line and error.local < 0:
+        error.rank, error.local, error.node = end.rank, end.local, error.node or end.node
 
 
 def _listed(facts: Sequence[AnyFact]) -> list[Ended]:

@@ -57,6 +57,9 @@ _OF_STACK = ("  ", "Traceback (most")  # lines that no logger begins
 _LEVELLED = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
 )
+_DATED = re.compile(  # Horovod's
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[\d{1,7}\]<std(?:err|out)>)"
+)
 _THREAD = re.compile(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer
 Speaker = tuple[int, int, int, str, int, str]
@@ -283,6 +286,8 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     elif (match := _LEVELLED.match(text)) is not None:
         said.level = match[1]
         said.at = said.at or clock.read(f"{clock.year}-{match[2]}")[0]
+        said.text = text[match.end() :]
+    elif (match := _DATED.match(text)) is not None:
         said.text = text[match.end() :]
     elif (match := _NCCL.match(text)) is not None:
         said.node, said.pid = said.node or match[1], int(match[2])

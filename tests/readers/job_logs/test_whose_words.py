@@ -141,6 +141,30 @@ def test_a_spawned_processs_error_that_was_cut(tmp_path: Path) -> None:
     assert named(verdict) == [("error", [1])] and "main (train.py:41)" in verdict.summary
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "  Process name: [[29973,1],2]\n  Exit code:    1\n",
+        "ERROR:composer.cli.launcher:Rank 2 crashed with exit code 1.\n",
+    ],
+)
+def test_the_only_error_is_that_of_the_first_end_of_a_parent(tmp_path: Path, end: str) -> None:
+    error = plain("ValueError: bad batch")
+    assert named(diagnosed(tmp_path, error + end)) == [("error", [2])]
+    verdict = diagnosed(tmp_path, error + plain("KeyError: 'x'") + end)
+    assert verdict.causes[0].ranks == []
+
+
+def test_horovods_stamps_before_the_rank(tmp_path: Path) -> None:
+    def stamped(rank: int, error: str) -> str:
+        lines = plain(error).splitlines()
+        return "".join(f"Fri Sep 25 16:52:57 2020[{rank}]<stderr>:{line}\n" for line in lines)
+
+    lost = "horovod.common.exceptions.HorovodInternalError: Broken pipe"
+    log = stamped(0, lost) + stamped(1, "ValueError: x")
+    assert named(diagnosed(tmp_path, log)) == [("error", [1])]
+
+
 def test_the_launchers_own_traceback_is_no_ranks(tmp_path: Path) -> None:
     log = (
         "E1128 21:12:50.390000 31 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -6) local_rank: 3 (pid: 34) of binary: /bin/python\n"
