@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -216,6 +217,16 @@ def _checkpoint(config: Config, _: Machine) -> Iterator[str]:
         )
 
 
+def _spikes(config: Config, _: Machine) -> Iterator[str]:
+    command = config.log.on_spike
+    if command and not config.log.spikes:
+        yield "--log.on_spike needs --log.spikes true"
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        yield f"--log.on_spike '{command}': {error}"
+
+
 def _log(config: Config, _: Machine) -> Iterator[str]:
     words = [word.strip() for word in config.log.digest_iterations.split(",")]
     if words == [""]:
@@ -284,6 +295,7 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     _data,
     _checkpoint,
     _log,
+    _spikes,
     _fault,
 )
 
