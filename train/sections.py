@@ -149,6 +149,11 @@ class TrainConfig:
 class OptimizerConfig:
     """AdamW and its learning rate"""
 
+    kind: str = option(
+        "adam",
+        "adam8bit: moments of 8 bits, by the package bitsandbytes",
+        choices=("adam", "adam8bit"),
+    )
     lr: float = option(1e-3, "highest learning rate", "", 0)
     min_lr: float = option(0.0, "lowest learning rate after the decay", "", 0)
     beta1: float = option(0.9, "Adam's first beta", "", 0, high=1)

@@ -31,6 +31,7 @@ from .data.tokenizer import load_tokenizer
 from .engine import build_engine
 from .faults.spec import parse_faults
 from .flops import padded_vocab
+from .kernels.adam8bit import with_adam8bit
 from .kernels.registry import choose
 from .launch import Launch
 from .loop import Callback, Trainer
@@ -131,10 +132,13 @@ def build_context(config: Config, topology: Topology, tokens: int, end: int = -1
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
     random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], device=topology.device)
+    kernels = choose(config.run.kernels, topology.device)
+    if config.optimizer.kind == "adam8bit":
+        kernels = with_adam8bit(kernels)
     return ModelContext(
         config,
         topology.tensor,
-        choose(config.run.kernels, topology.device),
+        kernels,
         random,
         vocab=(tokens, rows),
         end=end,

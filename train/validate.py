@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .config import Config
 from .curriculum import curriculum_complaints
+from .kernels.adam8bit import adam8bit_complaints
 from .options import ConfigError, is_number
-from .passing_over import passed_over
+from .passing_over import passed_over, skip_complaints
 from .schedule import batch_size
+from .spikes.options import spike_complaints
 
 if TYPE_CHECKING:
     from .faults.spec import Fault  # the package imports torch, the checks do not
@@ -176,18 +177,6 @@ def _schedule(config: Config, _: Machine) -> Iterator[str]:
             yield f"--optimizer.{name} must be below 1"
 
 
-def _skip(config: Config, _: Machine) -> Iterator[str]:
-    iterations = config.train.iterations
-    try:
-        ranges = passed_over(config.train.skip).ranges
-    except ConfigError as error:
-        yield str(error)
-        return
-    for start, end in ranges:
-        if end > iterations:
-            yield f"--train.skip {start}-{end} goes beyond --train.iterations {iterations}"
-
-
 def _data(config: Config, _: Machine) -> Iterator[str]:
     shares = config.data.split.split(",")
     try:
@@ -215,16 +204,6 @@ def _checkpoint(config: Config, _: Machine) -> Iterator[str]:
             "--checkpoint.universal with --parallel.zero_stage 0: "
             "DeepSpeed cannot load the pair; use zero_stage 1"
         )
-
-
-def _spikes(config: Config, _: Machine) -> Iterator[str]:
-    command = config.log.on_spike
-    if command and not config.log.spikes:
-        yield "--log.on_spike needs --log.spikes true"
-    try:
-        shlex.split(command)
-    except ValueError as error:
-        yield f"--log.on_spike '{command}': {error}"
 
 
 def _log(config: Config, _: Machine) -> Iterator[str]:
@@ -291,11 +270,12 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     curriculum_complaints,
     _precision,
     _schedule,
-    _skip,
+    adam8bit_complaints,
+    skip_complaints,
     _data,
     _checkpoint,
     _log,
-    _spikes,
+    spike_complaints,
     _fault,
 )
 

@@ -9,6 +9,7 @@ from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, 
 from . import wording
 from .case import Case
 from .draft import Draft
+from .gloo_alone import is_gloo_alone
 from .health import why_healthy, why_unknown
 from .position import group_by_operation
 from .recorders import box_shows_nothing
@@ -24,10 +25,11 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     boxed = any(
         v.capture.ops is not None and v.capture.ops.source == "blackbox" for v in case.views
     )
+    gloo = is_gloo_alone(case)
     unread = any(node.boxes_unread for node in case.capture.nodes)
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
-        finding.boxed, finding.over = boxed, case.capture.over
+        finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
         finding.boxes_unread = unread
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]

@@ -192,6 +192,10 @@ class Limit(Enum):
         0.70,
         "the recorder leaves sends and receives out, and it may wait in one",
     )
+    BY_HEARTBEAT = (
+        0.85,
+        "the place of one thread at the last heartbeats, and no count of operations",
+    )
     USUAL_WAIT = (0.50, "waits as long are usual in this job")
 
     @property

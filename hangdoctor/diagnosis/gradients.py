@@ -32,10 +32,11 @@ def run(case: Case, draft: Draft) -> None:
     """Drop what the operations blame on ranks that wait in something their records cannot show."""
     if draft.ops is None or by_recorder(case):
         return
+    unseen = _unrecorded_waits(case)
     if case.capture.over:
         for finding in draft.ops.findings:
-            _turn(finding)
-    unseen = _unrecorded_waits(case)
+            if not set(finding.ranks) <= unseen.keys():
+                _turn(finding)
     findings = draft.ops.findings
     dropped = [one for one in findings if _is_doubtful(one, unseen)]
     if not dropped:
@@ -65,7 +66,7 @@ def _is_doubtful(finding: Finding, unseen: Mapping[int, RankView]) -> bool:
 
 
 def _turn(finding: Finding) -> None:
-    """Without stacks: where most never reached what a few wait in, the few made that call alone.
+    """Without their stacks: where most never reached what a few wait in, the few made that call alone.
 
     Most may have been reducing gradients, of which there is no record.
     """

@@ -19,6 +19,7 @@ from . import (
     gpus,
     gradients,
     health,
+    last_places,
     lifecycle,
     logs,
     operations,
@@ -56,6 +57,7 @@ PASSES: tuple[Pass, ...] = (
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
+    last_places.run,
     ended_meanwhile.run,
     health.run,
     straggling.run,

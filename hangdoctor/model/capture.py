@@ -147,6 +147,7 @@ class JobCapture(Struct, omit_defaults=True):
     waited_s: float = 0.0
     logs: JobLogs | None = None  # what the job's own output tells
     over: bool = False  # no rank runs any more: made of what they have left
+    by_heartbeat: bool = False  # its stacks are those that the probe wrote into the black boxes
     slowest: int = -1  # the rank that stood out all that time, because it never waited
     packed: dict[
         str, bytes

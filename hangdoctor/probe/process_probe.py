@@ -18,6 +18,7 @@ from . import flight, folder, retention, signatures, stand_ins, torchnames
 from . import format as fmt
 from .box import BoxWriter
 from .identity import host, job_key, megabytes
+from .last_place import LastPlace
 from .own_threads import share_of, start_thread
 from .record_core import Holder, Thread
 from .recorder import Recorder, local
@@ -138,11 +139,14 @@ class Probe(Holder):
     def _beat(self, recorder: Recorder, beats: Beats) -> None:
         try:
             beats.begun.release()
+            place = LastPlace(recorder)
             while not self.broken:
                 try:
                     self._listen(recorder)
-                    recorder.box.put(fmt.H_BEAT_WALL, time.time_ns())
+                    now = time.time_ns()
+                    recorder.box.put(fmt.H_BEAT_WALL, now)
                     recorder.box.put(fmt.H_BEAT_MONO, time.monotonic_ns())
+                    place.beat(now)
                 except Exception as error:
                     # Else of a stand-in of the job's, for `os.lstat`: none of its code is above this thread to catch it.
                     if is_ours(error):

@@ -13,6 +13,7 @@ from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs
+from ..model.pauses import first_end
 from ..probe.format import ENDS_SUFFIX, SUFFIX
 from ..text.plain import readable
 from . import (
@@ -29,6 +30,7 @@ from . import (
     stack_texts,
 )
 from .blackbox import Contents
+from .box_place import samples_of
 from .ended_operations import as_at_the_limit
 from .rank_operations import told_layout
 
@@ -197,6 +199,18 @@ def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path
         as_at_the_limit(boxes, capture.logs)
         capture.world_size = max(capture.world_size, capture.logs.world_size)
         ended_starts.add_earlier(capture.logs, starts[:-1], found)
+    _add_places(capture, boxes)
+
+
+def _add_places(capture: JobCapture, boxes: list[Contents]) -> None:
+    """Where the main threads were when the first rank ended, or are."""
+    until = first_end(capture.logs.facts if capture.logs is not None else [])
+    by_rank = {contents.ops.rank: contents for contents in boxes}
+    for rank in capture.ranks():
+        contents = by_rank.get(rank.rank)
+        if contents is not None and not rank.samples:
+            rank.samples = samples_of(contents.box, contents.ops, contents.place, until)
+            capture.by_heartbeat = capture.by_heartbeat or bool(rank.samples)
 
 
 def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:

@@ -195,6 +195,7 @@ def test_wrong_usage_is_exit_code_2(words: list[str]) -> None:
     [
         (["--log.on_spike", "page"], "--log.on_spike needs --log.spikes true"),
         (["--log.spikes", "true", "--log.on_spike", "page 'me"], "No closing quotation"),
+        (["--log.adam_variance", "true", "--optimizer.kind", "adam8bit"], "have 8 bits"),
     ],
 )
 def test_a_command_that_would_not_run_is_refused(flags: list[str], complaint: str) -> None:

@@ -38,6 +38,7 @@ from .clues import (
     RasSays,
     RasSeesAll,
     SameSignature,
+    SeenByHeartbeat,
     Signed,
     Silence,
     StoppedState,
@@ -178,6 +179,7 @@ __all__ = [
     "RasSeesAll",
     "Ring",
     "SameSignature",
+    "SeenByHeartbeat",
     "Signed",
     "Silence",
     "SlowByHistory",
@@ -225,6 +227,7 @@ class Finding(Struct):
     boxed: bool = False  # ranks of the job have black boxes
     boxes_unread: bool = False  # they may have them, and there was no time to read them
     over: bool = False  # no rank runs any more
+    gloo: bool = False  # the job communicates by gloo alone
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None
 

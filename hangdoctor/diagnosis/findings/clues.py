@@ -86,6 +86,10 @@ class WaitsIn(Struct, frozen=True):
     all_still: bool = False  # that is all of them
 
 
+class SeenByHeartbeat(Struct, frozen=True):
+    """Stacks that the probe's heartbeat wrote into the black boxes, the last ones."""
+
+
 class DidNotRun(Struct, frozen=True):
     """No thread ran between the samples."""
 
@@ -238,6 +242,7 @@ Fact = (
     | InOp
     | WaitsIn
     | DidNotRun
+    | SeenByHeartbeat
     | IsPast
     | LastOp
     | HasGil

@@ -233,6 +233,7 @@ class LogRemaining(Struct, frozen=True):
     seconds: float = 0.0  # since the last operation, or in the one that they waited in
     source: Source = "log"
     lost: bool = False  # some of them lost a connection
+    gloo: bool = False  # the job communicates by gloo alone
 
 
 class Quote(Struct, frozen=True):

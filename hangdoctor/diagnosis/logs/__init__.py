@@ -27,6 +27,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Op
 from ..findings.log_stories import FailedFirst, LogRemaining, Quote, Undecided
+from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, by_torch, counters, over, two_sources
@@ -104,7 +105,9 @@ def _tell_earlier(draft: Draft, last: Scene) -> None:
 
 def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
     outside = from_outside(case, scene) if case.capture.over else None
-    draft.remaining = outside or structs.replace(why_none(scene), ras=all_equal(case))
+    draft.remaining = outside or structs.replace(
+        why_none(scene), ras=all_equal(case), gloo=is_gloo_alone(case)
+    )
     clean = draft.remaining.reason is Undecided.ENDED_CLEANLY and not case.views
     well = clean or draft.remaining.reason is Undecided.FROM_OUTSIDE
     draft.status = "healthy" if well else draft.status or "unknown"

@@ -150,8 +150,10 @@ def _aborted(scene: Scene, found: First) -> bool:
 
 def _waited_long(case: Case, scene: Scene) -> bool:
     """Whether a rank had waited in an operation, when the first one ended, longer than the job ever
-    did before.
+    did before; or in C++, by the place of its main thread, which is kept only of such a wait.
     """
+    if case.waiting:
+        return True
     every = [v.capture.ops for v in case.views if v.capture.ops is not None]
     until = first_end(scene.by_boxes())
     longest = max((_longest_wait(ops, until) for ops in every), default=0.0)

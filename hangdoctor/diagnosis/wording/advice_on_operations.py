@@ -186,7 +186,8 @@ def _ends_apart(finding: Finding, op: Op | None) -> str:
 @by_story.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     if story.starting:
-        interfaces = "the interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
+        names = "GLOO_SOCKET_IFNAME" if finding.gloo else "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME"
+        interfaces = f"the interface ({names})"
         return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
     pid = pid_of(finding)
     native = f"{on_node(finding)}: {native_stack(pid)}" if pid else ""

@@ -91,6 +91,13 @@ def _(fact: f.WaitsIn) -> str:
 
 
 @say.register
+def _(fact: f.SeenByHeartbeat) -> str:
+    return (
+        "the place of the main thread that the heartbeat of the probe wrote into the black box last"
+    )
+
+
+@say.register
 def _(fact: f.DidNotRun) -> str:
     return "did not run once between the samples"
 

@@ -7,7 +7,7 @@ import time
 from ...model.diagnosis import Happening
 from ..findings.log_stories import Event, LogRemaining, Undecided
 from . import terms
-from .log_words import NEXT_TIME
+from .log_words import next_time
 from .terms import choose
 
 _NO_YEAR = 978_307_200.0  # the end of the year that stands for an unknown one
@@ -34,7 +34,7 @@ def _reason(of: LogRemaining) -> str:
     who = terms.ranks(of.ranks) or "a rank"
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
-    decide = f"counters of all ranks would show who did not come. {NEXT_TIME}"
+    decide = f"counters of all ranks would show who did not come. {next_time(of.gloo)}"
     boxes = (
         "its black boxes do not show"
         if of.source == "boxes"
@@ -47,7 +47,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
-        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {NEXT_TIME}",
+        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.gloo)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: that follows {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it",
         Undecided.CANCELLED: "the job was cancelled (scancel or its user), and nothing failed before that in the log",

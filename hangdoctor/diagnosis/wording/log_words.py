@@ -32,7 +32,13 @@ from .release import on_node, open_at
 from .terms import choose
 
 _MESSAGE = 90
-NEXT_TIME = "Next time start it with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1, or with hangdoctor run -- CMD"
+_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+
+
+def next_time(gloo: bool) -> str:
+    """How to start the job so that the next hang leaves more; gloo has no such recorder."""
+    recorder = "" if gloo else f"{_RECORDER}, or with "
+    return f"Next time start it with {recorder}hangdoctor run -- CMD"
 
 
 _NOBODY = Someone()
@@ -207,7 +213,7 @@ def _(story: OtherCall, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: AllWaited, finding: Finding) -> str:
-    return f"All ranks ({terms.ranks(story.ranks)}) timed out in {terms.op(story.op)} with equal counters: network, NCCL, link or GPU"
+    return f"All ranks ({terms.ranks(story.ranks)}) timed out in {terms.op(story.op)} with equal counters: {stories.blameless(finding)}"
 
 
 @stories.tell.register
@@ -362,7 +368,8 @@ def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str
     if finding.boxed:  # it ran under hangdoctor run
         was = choose(finding.ranks or 1, "it was", "they were")
         return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."
-    return f"{NEXT_TIME}: the recorder then shows where it was instead."
+    shows = "the black boxes then show" if finding.gloo else "the recorder then shows"
+    return f"{next_time(finding.gloo)}: {shows} where it was instead."
 
 
 @by_story.register
@@ -377,4 +384,6 @@ def _(story: OtherCall, finding: Finding) -> str:
 
 @by_story.register
 def _(story: AllWaited, finding: Finding) -> str:
+    if finding.gloo:
+        return "Check the network between these nodes: ip -s link; ss -ti state established; GLOO_SOCKET_IFNAME."
     return "Check links and GPUs of these nodes: ibstat, nvidia-smi -q, dmesg -T for Xid; run nccl-tests; NCCL_DEBUG=INFO next time."

@@ -14,7 +14,10 @@ from . import differences, terms
 from .differences import subject
 from .terms import choose
 
-_BLAMELESS = "network, NCCL, link or GPU"
+
+def blameless(finding: Finding) -> str:
+    """What is left where no rank is to blame."""
+    return "network, gloo or a link" if finding.gloo else "network, NCCL, link or GPU"
 
 
 def head(finding: Finding) -> str:
@@ -156,20 +159,19 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 @tell.register
 def _(story: f.AllIn, finding: Finding) -> str:
     entered = f"entered {terms.op(story.op)}" if story.counted else f"are in {terms.op(story.op)}"
+    left = blameless(finding)
     if story.sides:
-        return _of_two_sides(story)
-    text = (
-        f"All members ({terms.ranks(story.members)}) {entered} and it does not finish: {_BLAMELESS}"
-    )
+        return _of_two_sides(story, left)
+    text = f"All members ({terms.ranks(story.members)}) {entered} and it does not finish: {left}"
     return text if story.counted else f"{text}, or a rank made one call too many or too few"
 
 
-def _of_two_sides(story: f.AllIn) -> str:
+def _of_two_sides(story: f.AllIn, left: str) -> str:
     """A send and its recv: their tags are in no record."""
     entered = "entered it" if story.counted else "are in it"
     both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)}) {entered}"
     differ = "tags that differ" if story.counted else "tags or sizes that differ"
-    text = f"{both} and it does not finish: {differ}, or {_BLAMELESS}"
+    text = f"{both} and it does not finish: {differ}, or {left}"
     return text if story.counted else f"{text}, or a send or recv too many"
 
 

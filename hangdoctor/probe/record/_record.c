@@ -14,7 +14,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <structmember.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef Py_GIL_DISABLED
 #error "the interpreter's lock serialises the writers: not for free-threaded builds"
@@ -196,11 +198,19 @@ static PyObject *when_dropped;
 static PyObject *name_learn_iteration, *name_learn_micro_batch, *name_learn_step;
 static PyObject *name_fail, *name_describe_call, *name_enlist, *name_judge, *name_locate, *name_find;
 
+/* The main thread, whose place is shown; unknown where this was loaded by another one. */
+static struct {
+    PyThreadState *state;
+    pthread_t thread;
+} program;
+
 static void in_child(void)
 {
     hot.forks++;
     hot.last = NULL;
     pthread_setspecific(own_key, NULL);
+    if (!pthread_equal(program.thread, pthread_self()))
+        program.state = NULL; /* freed with the thread, which is not in the child */
 }
 
 static void thread_dealloc(Thread *self)
@@ -1894,7 +1904,125 @@ static PyObject *set_tensor(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* ---------------------------------------------------------------------- where the program is */
+
+#define PLACE_BYTES 880 /* `format.py` has the same */
+#define PLACE_FRAMES 6  /* innermost ones, whoever's they are; further out the job's own alone */
+#define PLACE_DEPTH 256
+#define NAME_LENGTH 60
+#define FILE_LENGTH 120
+
+typedef struct {
+    char text[PLACE_BYTES];
+    size_t used;
+    int frames;
+} place_t;
+
+/* The last characters of a text as UTF-8, without those that end a field; returns the bytes. At most 4 for each. */
+static size_t put_end(char *into, PyObject *text, Py_ssize_t most)
+{
+    size_t used = 0;
+    if (!PyUnicode_Check(text))
+        return 0;
+    Py_ssize_t length = PyUnicode_GET_LENGTH(text);
+    for (Py_ssize_t i = length > most ? length - most : 0; i < length; i++) {
+        Py_UCS4 c = PyUnicode_READ_CHAR(text, i);
+        if (c < 0x80) {
+            into[used++] = c < 0x20 || c == 0x7F ? ' ' : (char)c;
+        } else if (c < 0x800) {
+            into[used++] = (char)(0xC0 | c >> 6);
+            into[used++] = (char)(0x80 | (c & 0x3F));
+        } else if (c >= 0xD800 && c < 0xE000) {
+            into[used++] = '?';
+        } else if (c < 0x10000) {
+            into[used++] = (char)(0xE0 | c >> 12);
+            into[used++] = (char)(0x80 | (c >> 6 & 0x3F));
+            into[used++] = (char)(0x80 | (c & 0x3F));
+        } else {
+            into[used++] = (char)(0xF0 | c >> 18);
+            into[used++] = (char)(0x80 | (c >> 12 & 0x3F));
+            into[used++] = (char)(0x80 | (c >> 6 & 0x3F));
+            into[used++] = (char)(0x80 | (c & 0x3F));
+        }
+    }
+    return used;
+}
+
+static int is_installed(const char *file)
+{
+    return file[0] == '<' || strstr(file, "site-packages/") != NULL || strstr(file, "dist-packages/") != NULL ||
+           strstr(file, "/lib/python3") != NULL;
+}
+
+/* One frame as `name TAB file TAB line`; 0 where there is no room for it, or for any more. */
+static int put_frame(place_t *place, PyCodeObject *code, int line)
+{
+    char field[4 * (NAME_LENGTH + FILE_LENGTH) + 32], *file;
+    size_t used = put_end(field, code->co_name, NAME_LENGTH);
+    field[used++] = '\t';
+    file = field + used;
+    used += put_end(file, code->co_filename, FILE_LENGTH);
+    field[used] = '\0';
+    if (strstr(file, "hangdoctor/probe/") != NULL || (place->frames >= PLACE_FRAMES && is_installed(file)))
+        return 1;
+    used += (size_t)snprintf(field + used, 16, "\t%d\n", line);
+    if (place->used + used > sizeof place->text)
+        return 0;
+    memcpy(place->text + place->used, field, used);
+    place->used += used;
+    place->frames++;
+    return 1;
+}
+
+#if WITH_FRAMES
+static void put_frames(place_t *place, PyThreadState *state)
+{
+    _PyInterpreterFrame *frame = innermost(state);
+    for (int depth = 0; frame != NULL && depth < PLACE_DEPTH; frame = frame->previous, depth++) {
+        if (!is_real(frame))
+            continue;
+        PyCodeObject *code = (PyCodeObject *)code_of(frame);
+        int at = _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
+        if (!put_frame(place, code, PyCode_Addr2Line(code, at)))
+            return;
+    }
+}
+#else
+static void put_frames(place_t *place, PyThreadState *state)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(state);
+    int goes_on = 1;
+    for (int depth = 0; frame != NULL; depth++) {
+        if (goes_on && depth < PLACE_DEPTH) {
+            PyCodeObject *code = PyFrame_GetCode(frame);
+            goes_on = put_frame(place, code, PyFrame_GetLineNumber(frame));
+            Py_DECREF(code);
+        }
+        PyFrameObject *outer = goes_on && depth < PLACE_DEPTH ? PyFrame_GetBack(frame) : NULL;
+        Py_DECREF(frame); /* it runs, so that its thread has it, too */
+        frame = outer;
+    }
+}
+#endif
+
+/* program_place() -> (frames of the main thread as lines, the innermost first; ns that it has used of the CPU), None where
+   it is unknown. No other thread runs meanwhile, and nothing of the job's is kept or called. */
+static PyObject *program_place(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    clockid_t clock;
+    struct timespec used = {0, 0};
+    place_t place = {.used = 0, .frames = 0};
+    if (program.state == NULL)
+        Py_RETURN_NONE;
+    put_frames(&place, program.state);
+    if (pthread_getcpuclockid(program.thread, &clock) == 0)
+        clock_gettime(clock, &used);
+    long long spent = (long long)used.tv_sec * 1000000000 + used.tv_nsec;
+    return Py_BuildValue("y#L", place.text, (Py_ssize_t)place.used, spent);
+}
+
 static PyMethodDef methods[] = {
+    {"program_place", program_place, METH_NOARGS, "Where the main thread is."},
     {"set_tensor", set_tensor, METH_VARARGS, "How a plain tensor shows its shape and dtype."},
     {"when_dropped", on_drop, METH_O, "The job has let go of a handle."},
     {NULL, NULL, 0, NULL},
@@ -1946,6 +2074,10 @@ PyMODINIT_FUNC PyInit__record(void)
         goto bad;
     if (pthread_key_create(&own_key, NULL) != 0)
         goto bad;
+    if (syscall(SYS_gettid) == getpid()) {
+        program.state = PyThreadState_Get();
+        program.thread = pthread_self();
+    }
     pthread_atfork(NULL, NULL, in_child);
     return module;
 bad: /* an interpreter that makes types otherwise: the probe does without */

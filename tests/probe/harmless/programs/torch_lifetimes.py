@@ -102,6 +102,16 @@ for one in kept:
 mine = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, __file__)])
 print(sum(s.count for s in mine.statistics("filename")) // 10)
 
+
+def wait_without_progress():
+    own = Mine("local of a function whose frame the heartbeat reads")
+    watch(own, "local of a function that waited")
+    time.sleep(3.5)
+    return sys.getrefcount(own), sys.getrefcount(sys._getframe())
+
+
+print(wait_without_progress(), gone[-1])
+
 # Threads that come and go: more of them than there are places for.
 for _ in range(5):
     threads = [threading.Thread(target=dist.all_reduce, args=(torch.ones(1),)) for _ in range(60)]

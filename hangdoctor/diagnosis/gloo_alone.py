@@ -1,0 +1,47 @@
+"""Whether a job communicates by gloo and not by NCCL: then no advice speaks of NCCL's settings."""
+
+from __future__ import annotations
+
+from ..model.log_facts import (
+    AnyFact,
+    BarrierMissed,
+    Counted,
+    GlooTimeout,
+    JobLogs,
+    PeerClosed,
+    TimedOut,
+    Told,
+)
+from .case import Case
+
+
+def is_gloo_alone(case: Case) -> bool:
+    """True where boxes or the log show gloo, and nothing shows NCCL, its recorder or a GPU."""
+    captures = [view.capture for view in case.views]
+    records = [ops for c in captures for ops in (c.ops, c.recorded) if ops is not None]
+    nccl = any(ops.runs_ahead or ops.source == "nccl" for ops in records)
+    gpus = any(c.gpu for c in captures) or any(node.ras for node in case.capture.nodes)
+    logs = case.capture.logs
+    if nccl or gpus or (logs is not None and _names(logs, "nccl")):
+        return False
+    # A box without that flag is of ranks that wait in the call itself.
+    by_boxes = any(ops.source == "blackbox" and ops.has_communicated() for ops in records)
+    return by_boxes or (logs is not None and _names(logs, "gloo"))
+
+
+def _names(logs: JobLogs, library: str) -> bool:
+    return any(_library_of(fact) == library for fact in logs.facts)
+
+
+def _library_of(fact: AnyFact) -> str:
+    """The library that a line is of, "" where it does not show."""
+    if isinstance(fact, TimedOut | Counted | Told):
+        return "nccl"  # of its watchdog
+    if isinstance(fact, GlooTimeout | BarrierMissed):
+        return "gloo"
+    if isinstance(fact, PeerClosed) and fact.library:
+        return fact.library
+    words = fact.says.lower()
+    if "nccl" in words or "cuda" in words:
+        return "nccl"
+    return "gloo" if "gloo" in words else ""

@@ -1,0 +1,185 @@
+"""The place of the main thread in the box: only where nothing gets on, whole or not at all, and
+without a trace in the job.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.model.group_id import group_uid
+from hangdoctor.model.operations import Mark, Operation, RankOps
+from hangdoctor.probe import format as fmt
+from hangdoctor.probe.box import BoxWriter
+from hangdoctor.probe.group_table import GroupEntry, members_text
+from hangdoctor.probe.last_place import LastPlace
+from hangdoctor.probe.record_core import Thread, native
+from hangdoctor.probe.recorder import Recorder, local
+from hangdoctor.readers.blackbox import read_box
+from hangdoctor.readers.box_place import samples_of
+
+pytestmark = pytest.mark.skipif(native is None, reason="the extension was not built")
+S = 1_000_000_000  # ns
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    local.thread = Thread()
+    made = Recorder(BoxWriter(tmp_path, "a-job", 1 << 20))
+    members = [0, 1]
+    index = made.box.add_group(group_uid(members), 2, members_text(members), "world", 0)
+    made.groups.default = GroupEntry(index, members, group_uid(members))
+    yield made
+    local.thread = Thread()
+
+
+def beats(place: LastPlace, first: int, count: int) -> None:
+    for second in range(first, first + count):
+        place.beat(second * S)
+
+
+def wait_in_a_loader(place: LastPlace, first: int, count: int) -> None:
+    beats(place, first, count)
+
+
+def enter(recorder: Recorder) -> None:
+    entry = recorder.groups.default
+    assert entry is not None
+    entry.seq += 1
+    recorder.write(entry, entry.seq, recorder.box.intern("all_reduce"), 0)
+
+
+def test_it_is_there_only_while_nothing_gets_on(recorder: Recorder) -> None:
+    place = LastPlace(recorder)
+    wait_in_a_loader(place, 1, 2)
+    assert read_box(recorder.box.path).place is None
+    wait_in_a_loader(place, 3, 4)
+    found = read_box(recorder.box.path).place
+    assert found is not None
+    own = [f for f in found.frames if f.file.endswith("test_last_place.py")]
+    assert [f.name for f in own[:2]] == ["beats", "wait_in_a_loader"]
+    assert (found.since_s, found.seen_s) == (3.0, 6.0) and found.cpu_s < 3.0
+    enter(recorder)
+    beats(place, 7, 1)
+    assert read_box(recorder.box.path).place is None
+    beats(place, 8, 3)
+    again = read_box(recorder.box.path).place
+    assert again is not None and again.since_s == 9.0
+
+
+def test_what_is_half_written_is_not_read(recorder: Recorder) -> None:
+    wait_in_a_loader(LastPlace(recorder), 1, 4)
+    guard = struct.unpack_from("<Q", recorder.box.map, fmt.H_PLACE_GUARD[0])[0]
+    assert guard and guard % 2 == 0
+    recorder.box.put(fmt.H_PLACE_GUARD, guard | 1)
+    assert read_box(recorder.box.path).place is None
+
+
+def test_however_deep_and_however_named_it_stays_in_its_bytes(recorder: Recorder) -> None:
+    place = LastPlace(recorder)
+    space: dict[str, object] = {"beats": beats, "place": place}
+    name = "größe_" + "x" * 300
+    text = f"def {name}(n):\n    {name}(n - 1) if n else beats(place, 1, 4)\n{name}(400)"
+    exec(compile(text, "/data/\N{GREEK SMALL LETTER MU}\t\n" * 60 + "job.py", "exec"), space)
+    found = read_box(recorder.box.path).place
+    assert found is not None and 3 <= len(found.frames) < 20
+    assert found.frames[1].name.endswith("x" * 60) and found.frames[1].file.endswith("job.py")
+    assert recorder.box.map[fmt.H_END_AT[0] : fmt.H_END_AT[0] + 8] == bytes(8)
+
+
+def test_reading_frames_keeps_and_makes_nothing_of_the_jobs() -> None:
+    """Another thread reads them while this one calls functions, whose locals go when they return."""
+
+    class Local:
+        pass
+
+    gone: list[int] = []
+    reads, over = 0, threading.Event()
+
+    def read() -> None:
+        nonlocal reads
+        while not over.is_set():
+            assert native.program_place() is not None
+            reads += 1
+
+    def calls(n: int) -> None:
+        own = Local()
+        weakref.finalize(own, lambda: gone.append(threading.get_ident()))
+        sum(range(n))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for n in range(3000):
+            calls(n % 50)
+            assert len(gone) == n + 1
+    finally:
+        over.set()
+        reader.join()
+    assert reads > 0 and set(gone) == {threading.get_ident()}
+    here = sys._getframe()
+    held = sys.getrefcount(here)
+    objects = len(gc.get_objects())
+    for _ in range(1000):
+        native.program_place()
+    assert sys.getrefcount(here) == held and len(gc.get_objects()) <= objects + 1
+
+
+def test_a_child_of_another_thread_has_no_place() -> None:
+    """Its only thread is not the one that was read: that one's state is gone."""
+    said: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            os._exit(0 if native.program_place() is None else 1)
+        said.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    child = os.fork()
+    if not child:
+        os._exit(0 if native.program_place() is not None else 1)
+    said.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    assert said == [0, 0]
+
+
+def operations(last: float) -> RankOps:
+    """One all_reduce a second, the last at `last`."""
+    every = [
+        Operation("g", int(at), "all_reduce", "done", entered_s=at, left_s=at + 0.5)
+        for at in (last - 2, last - 1, last)
+    ]
+    return RankOps(0, 2, operations=every)
+
+
+def test_a_place_counts_that_was_kept_for_longer_than_the_job_ever_paused(
+    recorder: Recorder,
+) -> None:
+    wait_in_a_loader(LastPlace(recorder), 100, 12)
+    recorder.box.put(fmt.H_BEAT_WALL, 111 * S)
+    contents = read_box(recorder.box.path)
+    box, place = contents.box, contents.place
+    assert place is not None and place.since_s == 102.0
+
+    def counts(ops: RankOps, until: float) -> bool:
+        return bool(samples_of(box, ops, place, until))
+
+    assert counts(operations(100.0), 0.0) and counts(operations(100.0), 110.0)
+    assert not counts(operations(108.5), 0.0)  # it had just got on
+    slow = RankOps(0, 2, marks=[Mark("iteration", at, int(at)) for at in (80.0, 95.0, 100.0)])
+    assert not counts(slow, 110.0)  # its steps take as long
+    early = RankOps(0, 2, operations=[operations(103.0).operations[2]])
+    assert not counts(early, 110.0) and counts(early, 0.0) is (111.0 - 103.5 > 10.0)
+    assert not counts(operations(100.0), 101.5)  # it came there after the first end
+    box.heartbeat_s = 130.0
+    assert not counts(operations(100.0), 0.0)  # the process ran on, and was seen elsewhere
