@@ -20,6 +20,7 @@ from hangdoctor.train.data import prepare  # noqa: E402
 from hangdoctor.train.digests.files import read as read_digests  # noqa: E402
 from hangdoctor.train.rollback.__main__ import main as rollback  # noqa: E402
 from hangdoctor.train.spikes.__main__ import main as spikes  # noqa: E402
+from hangdoctor.train.tb.__main__ import main as tb  # noqa: E402
 from tests.support.event_files import LOSS, charts  # noqa: E402
 from tests.support.trainer_ranks import SMALL, metrics, run_cases  # noqa: E402
 
@@ -100,4 +101,12 @@ def test_the_story(folder, capsys) -> None:
     assert charts(folder / "tb")[LOSS] == wanted
     assert charts(folder / "tb")[f"{LOSS} vs samples"] == [8 * n for n in wanted]
     assert spikes([str(folder / "tb")]) == 0
+
+    (folder / "names").write_text(
+        f'"{LOSS}" "loss/train"\n"{LOSS} vs samples" "loss/train vs samples"\n'
+    )
+    one, shared = str(folder / "tb-one"), str(folder / "tb-shared")
+    assert tb(["merge", str(folder / "tb"), "--to", one]) == 0
+    assert tb(["rename", one, "--to", shared, "--map", str(folder / "names")]) == 0
+    assert charts(Path(shared))["loss/train"] == wanted
     capsys.readouterr()

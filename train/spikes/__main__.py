@@ -2,9 +2,9 @@
 
     python -m hangdoctor.train.spikes LOG|EVENTS... [--window N] [--threshold X] [--json FILE|-]
 
-A loss or gradient norm that is --threshold deviations above the median of the --window points before
-it; a loss or norm that is not finite; a loss scale (fp16) that has slid to an eighth. "on": it was
-not over when the data ended, or the new level stayed. warm-up: iterations after its end, + or -.
+A loss or gradient norm that is --threshold deviations above the median of the points before it; a
+loss or norm that is not finite; a loss scale (fp16) that has slid to an eighth. "on": it was not over
+when the data ended, or the new level stayed. warm-up: iterations after its end.
 Exit codes: 0 none found, 10 spikes, 1 nothing could be read, 2 usage.
 """
 

@@ -1,8 +1,9 @@
 """What counts as a spike, point by point: the same for a log, for event files and in the training.
 
-A value is compared with those of the points before it: its distance from their median, in deviations.
-A deviation is 1.4826 times the median distance from the median (MAD), which is the standard deviation
-of a normal distribution (Rousseeuw and Croux, 1993). Neither moves when a few points are far off.
+A value is compared with those of the points before it: its distance from the median of the newest
+20, in deviations. A deviation is 1.4826 times the median distance of a point from the median of its
+ten (MAD), which is the standard deviation of a normal distribution (Rousseeuw and Croux, 1993).
+Neither moves when a few points are far off, and a loss that falls steeply hides no jump.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 _MAD = 1.4826
 # Points before anything is judged; a deviation is at least this share of the median.
 _FEWEST, _LEAST = 10, 0.002
+_NEWEST, _TEN = 20, 10
 # A loss scale that fell to this share, halving by halving.
 _SLID = 1 / 8
 LOSS, GRAD_NORM, SCALE = "lm loss", "grad norm", "loss scale"
@@ -49,13 +51,22 @@ class Spike:
     usual: float = 0.0
     score: float = 0.0
     is_over: bool = True  # False: the data ended in it, or the new level stayed
-    after_warm_up: int | None = None  # iterations; negative before its end, None: unknown
+    after_warm_up: int | None = None  # iterations; None: not ended, or unknown
 
     def add(self, iteration: int, value: float, score: float) -> None:
         """One more point of the same spike."""
         self.last = iteration
         if not math.isfinite(self.value) or value > self.value:
             self.peak, self.value, self.score = iteration, value, score
+
+
+def _distances(values: list[float]) -> Iterator[float]:
+    """Of each point from the median of its ten, counted from the newest; a short rest is left out."""
+    for end in range(len(values), _TEN // 2, -_TEN):
+        ten = values[max(0, end - _TEN) : end]
+        median = statistics.median(ten)
+        for value in ten:
+            yield abs(value - median)
 
 
 @dataclass
@@ -75,8 +86,8 @@ class Series:
         values = [v for _, v in self.usual]
         if len(values) < _FEWEST:
             return 0.0, 0.0
-        median = statistics.median(values)
-        mad = statistics.median([abs(v - median) for v in values])
+        median = statistics.median(values[-_NEWEST:])
+        mad = statistics.median(_distances(values))
         least = _LEAST if self.by_ratio else _LEAST * abs(median)
         return median, (value - median) / max(_MAD * mad, least, 1e-12)
 
