@@ -4,6 +4,7 @@ exact culprits.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from benchmarks.accuracy.score import Expected, Result, Tally, judge
 from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of, capture_of_folder, expected
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.errors import NoRanksFound
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
 from hangdoctor.model.layout import Layout
 
@@ -70,6 +72,22 @@ def test_real_culprits_with_and_without_operations(stem: object, kind: str, seed
     for mode in ("stacks only", "black box"):
         assert results[mode].exact and results[mode].kind_right, results[mode]
     assert "dumps only" in results
+
+
+@pytest.mark.torch
+def test_a_job_that_the_capture_does_not_find_counts_as_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = pytest.importorskip("benchmarks.accuracy.real")
+
+    def not_found(*_: object) -> None:
+        raise NoRanksFound("no rank processes found on this host")
+
+    monkeypatch.setattr(real, "run_case", not_found)
+    monkeypatch.setattr(real, "Stem", contextlib.nullcontext)
+    found = real.run_real(["sleep"], [0], lambda _: None)
+    assert [(r.mode, r.status) for r in found] == [(m, "not found") for m in real.MODES]
+    assert Tally.of(found) == Tally(3, 0.0, 0.0, 0.0)
 
 
 def test_a_seed_draws_the_same_coordinate_and_every_kind_has_one() -> None:

@@ -122,7 +122,8 @@ class _Court:
             difference = compare(self.history(rank), self.history(other), sites)
             if difference is not None:
                 against += 1
-                first = first or difference
+                if first is None or _explains(difference, first):
+                    first = difference
         return against, total, first
 
     def _break_tie(self, tied: dict[int, Divergence]) -> dict[int, Divergence]:
@@ -165,6 +166,13 @@ class _Court:
         if finer is None or finer.before_records or finer.position >= d.position:
             return d
         return finer
+
+
+def _explains(d: Divergence, counted: Divergence) -> bool:
+    """Whether a transfer with the wrong rank, which the records have, is why a later count differs."""
+    if d.before_records or not counted.before_records or d.position >= counted.position:
+        return False
+    return d.how == "other" and d.mine.op == d.theirs.op and d.mine.op in P2P_NAMES
 
 
 def _over_replicas(role: Role) -> bool:

@@ -175,10 +175,15 @@ def compare(mine: History, theirs: History, sites: bool = False) -> Divergence |
 
 
 def comparable(mine: History, theirs: History) -> bool:
-    """Whether anything of the two can be compared: of what is pending alone, often nothing can."""
-    if mine.pending is None or theirs.pending is None:
-        return not (mine.only_active or theirs.only_active)
-    return have_in_common(mine.pending, theirs.pending)
+    """Whether anything of the two can be compared: of what is pending alone, often nothing can, nor
+    of records of which the one's last are older than the other's first.
+    """
+    if mine.pending is not None and theirs.pending is not None:
+        return have_in_common(mine.pending, theirs.pending)
+    if mine.only_active or theirs.only_active:
+        return False
+    whole = not mine.overwritten and not theirs.overwritten
+    return whole or any(_anchor(mine, theirs, shared) for shared in (True, False))
 
 
 def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence | None:
@@ -260,17 +265,46 @@ def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Diverg
             how = _how(mine, i, theirs, j, sites=sites)
             return Divergence(mine.rank, theirs.rank, how, a, theirs=b, position=i)
         if mine.tokens[i] is not _ELSEWHERE and (more := _made_more(mine, i, theirs, j)):
-            return Divergence(
-                rank=mine.rank,
-                reference=theirs.rank,
-                how="skipped" if more < 0 else "extra",
-                mine=a,
-                theirs=b,
-                position=i,
-                before_records=True,
-            )
+            return _counted_apart(mine, i, theirs, j, more)
         i, j = i + 1, j + 1
     return None
+
+
+def _counted_apart(mine: History, i: int, theirs: History, j: int, more: int) -> Divergence:
+    """Where `mine` had made `more` of the same call before the records start. If it had made as
+    many fewer of that transfer with another rank, one of these went to the wrong rank.
+    """
+    how: How = "skipped" if more < 0 else "extra"
+    on = _other_way(mine, i, theirs, j, more)
+    surplus, due = i, j
+    if on:
+        how = "other"
+        surplus, due = (i, j + on) if more > 0 else (i + on, j)
+    return Divergence(
+        rank=mine.rank,
+        reference=theirs.rank,
+        how=how,
+        mine=mine.operations[surplus],
+        theirs=theirs.operations[due],
+        position=surplus,
+        before_records=True,
+    )
+
+
+def _other_way(mine: History, i: int, theirs: History, j: int, more: int) -> int:
+    """How many calls further the same transfer with another rank is, of which `mine` had made as
+    many fewer; 0 where there is none while the two go on alike.
+    """
+    role, name, hop = mine.tokens[i]
+    limit = min(len(mine.tokens) - i, len(theirs.tokens) - j, _LOOK_AHEAD)
+    for on in range(1, limit if name in P2P_NAMES else 0):
+        if not _same(mine, i + on, theirs, j + on, sites=False):
+            break
+        call = mine.tokens[i + on]
+        other_rank = call[:2] == (role, name) and call[2] != hop
+        if other_rank and _made_more(mine, i + on, theirs, j + on) == -more:
+            return on
+    return 0
 
 
 def _made_more(mine: History, i: int, theirs: History, j: int) -> int:
