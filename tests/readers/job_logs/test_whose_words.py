@@ -101,6 +101,14 @@ def test_errors_without_a_rank_as_many_as_ranks_that_ended(
     assert "this rank" not in verdict.summary
 
 
+def test_the_only_error_is_that_of_the_only_rank_that_was_not_stopped(tmp_path: Path) -> None:
+    only = "Root Cause" + TABLE.partition("Root Cause")[2].replace("rank: 0", "rank: 2")
+    table = only.replace("rank      : 0", "rank      : 2")
+    error = plain("torch.cuda.OutOfMemoryError: CUDA out of memory. GPU 2 has 23.65 GiB")
+    assert named(diagnosed(tmp_path, error + stopped(701, 703) + table)) == [("error", [2])]
+    assert named(diagnosed(tmp_path, error + table)) == [("error", [])]
+
+
 def test_the_earliest_of_two_launchers_tables(tmp_path: Path) -> None:
     late = TABLE.replace("20:34:34", "20:35:25").replace("E0616", "E0617")
     early = TABLE.partition("Root Cause")
