@@ -190,6 +190,17 @@ def test_ranks_that_told_others_of_their_own_time_out_waited(tmp_path: Path) -> 
     )
     verdict = diagnosed(tmp_path, log)
     assert verdict.causes == [] and "ranks 1-2 timed out in an operation alike" in verdict.summary
+    counted = log.replace(
+        "best\n", "best. Last enqueued NCCL work: 22, last completed NCCL work: 21.\n"
+    )
+    behind = (
+        counted.splitlines(keepends=True)[0].replace("rank1]", "rank0]").replace("Rank 1", "Rank 0")
+    )
+    behind = behind.replace("work: 22", "work: 21").replace("this local rank", " rank 1")
+    assert diagnosed(tmp_path, counted).causes == []
+    verdict = diagnosed(tmp_path, counted + behind)
+    assert named(verdict) == [("not_entered", [0])]
+    assert "never enqueued operation #22; its last one is #21" in verdict.summary
 
 
 @pytest.mark.parametrize(
