@@ -11,8 +11,8 @@ from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Op, Why
 from .blame import blame, confirmed
+from .divergence import Divergence
 from .facts import nodes_of, op_of, other_side, sample_of, waiters_of, where_of
-from .history import Divergence
 from .order import divergence_finding
 from .other_group import on_other_group
 from .precedent import against_precedent, on_its_way, one_ahead
