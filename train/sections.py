@@ -272,4 +272,9 @@ class RunConfig:
         "fused kernels; auto: Triton on a GPU, torch's own elsewhere",
         choices=("auto", "reference", "torch", "triton", "apex"),
     )
+    bind: str = option(
+        "none",
+        "auto: each rank to the cores near its GPU, without GPUs to its share of the NUMA nodes",
+        choices=("none", "auto"),
+    )
     fault: str = option("", "KIND@RANK:ITERATION[:WHERE], several with commas; see train/faults")

@@ -177,12 +177,17 @@ def main() -> None:
         metavar="FILE",
         help="measure nothing: write their sections of the document, and leave the others",
     )
+    parser.add_argument(
+        "--note", metavar="TEXT", help="a sentence for the sections: how it was measured"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "ACCURACY.md")
     args = parser.parse_args()
     if args.render:
         found = findings.join([findings.read(file) for file in args.render])
     else:
         found = replay(args.replay) if args.replay else measure(args)
+    for made in found.made.values() if args.note else ():
+        made.notes = list(dict.fromkeys([*made.notes, args.note]))
     if args.raw:
         args.raw.write_bytes(msgspec.json.encode(found))
     before = args.output.read_text() if args.output.exists() else ""

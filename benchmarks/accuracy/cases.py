@@ -229,6 +229,8 @@ def _write_real(folder: Path, stem: object, drawn: object, seed: int) -> None:
         stem.end_job(running)
     modes = {"stacks only": "stacks", "black box": "black box", "dumps only": "dumps of gloo"}
     for mode, evidence_is in modes.items():
+        if mode == "dumps only" and not any(dumps.values()):
+            continue  # no group was made yet: there is no evidence
         with case(folder, f"{mode.split()[0]}-{drawn.kind}-s{seed}") as evidence:
             if mode == "dumps only":
                 _write_dumps(evidence, dumps)

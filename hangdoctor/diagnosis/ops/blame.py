@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from .divergence import Divergence, comparable, compare
 from .group_members import Role
-from .history import Divergence, History, comparable, compare
+from .history import History
 from .keys import P2P_NAMES
 from .other_group import on_other_group
 from .rhythm import break_of, leaves_own_rhythm
