@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def flags(folder: Path) -> list[str]:
     words = [*SMALL, "--data.path", data, *VARIANCE]
     words += f"--train.iterations {LAST} --checkpoint.interval 20 --log.spikes true".split()
     words += "--optimizer.warmup_samples 160 --optimizer.lr 5e-3".split()
-    words += ["--log.on_spike", f"touch {folder}/paged-at-{{iteration}}"]
+    mark = folder / "ckpt" / training.NAME
+    words += ["--log.on_spike", f"cp {mark} {folder}/paged-at-{{iteration}}"]
     return [*words, *(w for k, v in where.items() for w in (f"--{k}", str(folder / v)))]
 
 
@@ -81,7 +83,8 @@ def test_the_story(folder, capsys) -> None:
     """Found live and afterwards, rolled back, passed over, and not there again."""
     log = (folder / "first" / "logs" / "rank0.log").read_text()
     assert f" spike at iteration {SPIKE}: lm loss " in log
-    assert (folder / f"paged-at-{SPIKE}").exists()
+    # The command ran while the job trained, and found it marked as such.
+    assert json.loads((folder / f"paged-at-{SPIKE}").read_text())["host"] == socket.gethostname()
     assert "variance max: " in log and "variance-max/variance-max" in charts(folder / "tb")
     code = spikes([str(folder / "tb"), "--json", str(folder / "found.json")])
     found = json.loads((folder / "found.json").read_text())
