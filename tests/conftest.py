@@ -31,6 +31,7 @@ LONG = (
     "tests/train/test_restart.py",
     "tests/train/test_session.py",
     "tests/train/test_starters.py",
+    "tests/train/test_sweep.py",
     "tests/cli/test_demo.py",
     "tests/sidecar/test_attached_late.py",
     "tests/cli/test_gradient_hangs.py",

@@ -84,7 +84,7 @@ def load_config(argv: Sequence[str]) -> Config:
         files.append(word.partition("=")[2] or (rest[at + 1] if at + 1 < len(rest) else ""))
         del rest[at : at + (1 if "=" in word else 2)]
     for name in files:
-        assign_mapping(config.sections(), _read_file(name), name)
+        assign_mapping(config.sections(), read_file(name), name)
     assign_arguments(config.sections(), rest)
     d = config.data
     d.tokenizer = bpe_name(d.tokenizer, d.vocab_file, d.merge_file)
@@ -109,7 +109,12 @@ def bpe_name(tokenizer: str, vocab_file: str, merge_file: str) -> str:
     return both
 
 
-def _read_file(name: str) -> dict[str, Any]:
+def read_file(name: str) -> dict[str, Any]:
+    """A YAML file of options, as plain data.
+
+    Raises:
+        ConfigError: it is not there, no YAML or no mapping.
+    """
     import yaml
 
     try:

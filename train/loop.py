@@ -12,6 +12,7 @@ from . import faults, marks
 from .config import Config
 from .curriculum import sequence_length, set_sequence_length
 from .data.loader import ShardedBatches
+from .passing_over import passed_over
 from .schedule import BatchSize, LearningRate
 from .train_state import Step, TrainState
 
@@ -27,6 +28,9 @@ class Callback:
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
         """After each step, with what it gave."""
+
+    def after_passing_over(self, trainer: Trainer, first: int, samples: int) -> None:
+        """After iterations from `first` to the present one were passed over (`--train.skip`)."""
 
     def on_end(self, trainer: Trainer) -> None:
         """After the last step, also where the training was ended early."""
@@ -63,6 +67,7 @@ class Trainer:
     ) -> None:
         self.config, self.engine, self.state = config, engine, state
         self.learning_rate, self.batch_size = schedules
+        self.passed_over = passed_over(config.train.skip)
         self.sequence = sequence_length(config.train.curriculum, config.model.seq_length)
         self.callbacks = callbacks
         self.stop = ""  # why to leave the loop before its end
@@ -74,6 +79,9 @@ class Trainer:
             callback.on_start(self)
         while self.state.iteration < self.config.train.iterations and not self.stop:
             number = self.state.iteration + 1
+            if last := self.passed_over.last(number):
+                self._pass_over(number, min(last, self.config.train.iterations))
+                continue
             marks.iteration(number)
             faults.at_iteration(number)
             for callback in self.callbacks:
@@ -84,6 +92,18 @@ class Trainer:
                 callback.after_step(self, step)
         for callback in self.callbacks:
             callback.on_end(self)
+
+    def _pass_over(self, first: int, last: int) -> None:
+        """The loader passes over the same samples. No step was made: the learning rate stays."""
+        state = self.state
+        before = state.consumed_samples
+        while state.iteration < last:
+            size = self.batch_size.at(state.consumed_samples)
+            state.iteration += 1
+            state.consumed_samples += size
+            state.consumed_tokens += size * self.sequence.at(state.iteration)
+        for callback in self.callbacks:
+            callback.after_passing_over(self, first, state.consumed_samples - before)
 
     def _step(self, batches: ShardedBatches | None) -> Step:
         start, state, engine = time.perf_counter(), self.state, self.engine

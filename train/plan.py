@@ -13,15 +13,13 @@ Exit codes: 0 a layout is usable, 10 none is, 2 usage.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
-from collections.abc import Iterable
-from pathlib import Path
 
 from .config import Config, load_config
 from .flops import parameter_count
 from .options import ConfigError, is_number
+from .output import write_json, write_lines
 from .planning import rendered
 from .planning.estimates import gpu_hours, training_days
 from .planning.layouts import Machines, plan, settled
@@ -207,14 +205,6 @@ def planned(config: Config, options: argparse.Namespace) -> rendered.Plan:
     return rendered.Plan(summarized(config, options), layouts, remarks)
 
 
-def _write(target: str, lines: Iterable[str]) -> None:
-    text = "\n".join(lines) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Plan and print; the exit code says whether a layout is usable."""
     made = parser()
@@ -224,14 +214,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         found = planned(configuration(options, rest), options)
         if options.json:
-            _write(options.json, [json.dumps(rendered.data(found), indent=1)])
+            write_json(options.json, rendered.data(found))
         if options.markdown:
-            _write(options.markdown, rendered.markdown(found, options.top))
+            write_lines(options.markdown, rendered.markdown(found, options.top))
     except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if "-" not in (options.json, options.markdown):
-        _write("-", rendered.table(found, options.top))
+        write_lines("-", rendered.table(found, options.top))
     return 0 if any(p.is_usable for p in found.layouts) else NOTHING_FITS
 
 

@@ -77,7 +77,7 @@ class ModelConfig:
     )
     attention: str = option(
         "auto",
-        "sdpa: torch's fused attention; core: scaled before the product",
+        "sdpa: torch's fused attention; core: step by step, scaled before the product, a matrix of scores",
         choices=("auto", "sdpa", "core"),
     )
     loss: str = option(
@@ -110,6 +110,11 @@ class TrainConfig:
     )
     iterations: int = option(
         100, "iterations to train, counted from the start of the first run", "", 1
+    )
+    skip: str = option(
+        "",
+        "iterations whose samples are consumed without a step, such as '6990-7010,7200'; empty: none",
+        "iterations",
     )
     exit_after: int = option(
         0, "leave after this many iterations of this run, saving; 0 never", "", 0
@@ -144,6 +149,11 @@ class TrainConfig:
 class OptimizerConfig:
     """AdamW and its learning rate"""
 
+    kind: str = option(
+        "adam",
+        "adam8bit: moments of 8 bits, by the package bitsandbytes",
+        choices=("adam", "adam8bit"),
+    )
     lr: float = option(1e-3, "highest learning rate", "", 0)
     min_lr: float = option(0.0, "lowest learning rate after the decay", "", 0)
     beta1: float = option(0.9, "Adam's first beta", "", 0, high=1)
@@ -261,5 +271,10 @@ class RunConfig:
         "auto",
         "fused kernels; auto: Triton on a GPU, torch's own elsewhere",
         choices=("auto", "reference", "torch", "triton", "apex"),
+    )
+    bind: str = option(
+        "none",
+        "auto: each rank to the cores near its GPU, without GPUs to its share of the NUMA nodes",
+        choices=("none", "auto"),
     )
     fault: str = option("", "KIND@RANK:ITERATION[:WHERE], several with commas; see train/faults")

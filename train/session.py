@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from hangdoctor.model.layout import Layout
 
-from . import deepspeed_guards, faults, flops, marks
+from . import binding, deepspeed_guards, faults, flops, marks
 from .callbacks.checkpoint import Checkpoint
 from .callbacks.digests import Digests
 from .callbacks.evaluate import Evaluate
@@ -30,12 +30,14 @@ from .data.tokenizer import load_tokenizer
 from .engine import build_engine
 from .faults.spec import parse_faults
 from .flops import padded_vocab
+from .kernels.adam8bit import with_adam8bit
 from .kernels.registry import choose
 from .launch import Launch
 from .loop import Callback, Trainer
 from .model.context import ModelContext
 from .model.layers import attention_flavour
 from .options import ConfigError
+from .passing_over import passed_over
 from .random_state import RandomState
 from .schedule import BatchSize, LearningRate, batch_size, learning_rate
 from .topology import Topology, build_topology
@@ -51,6 +53,8 @@ def run(config: Config, launch: Launch) -> int:
     """
     has_gpu = torch.cuda.is_available()
     check(config, Machine(launch.world_size, has_gpu))
+    if config.run.bind == "auto":
+        bind_rank(launch, torch.cuda.device_count())
     switch = config.train.kill_switch
     if is_there(switch):
         if launch.rank == 0:
@@ -68,6 +72,16 @@ def run(config: Config, launch: Launch) -> int:
     finally:
         leave(topology)
     return 0
+
+
+def bind_rank(launch: Launch, devices: int) -> None:
+    """Give this rank the cores near its GPU, before libraries start more threads, and say which."""
+    gpu = ""
+    if devices:
+        properties = torch.cuda.get_device_properties(launch.device(devices))
+        gpu = binding.pci_address(properties)
+    done = binding.bind(binding.Rank(launch.local_rank, launch.local_size, gpu))
+    print(f"bind: rank {launch.rank} {done}", flush=True)
 
 
 def check_data(config: Config, rank: int) -> None:
@@ -129,10 +143,13 @@ def build_context(config: Config, topology: Topology, tokens: int, end: int = -1
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
     random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], device=topology.device)
+    kernels = choose(config.run.kernels, topology.device)
+    if config.optimizer.kind == "adam8bit":
+        kernels = with_adam8bit(kernels)
     return ModelContext(
         config,
         topology.tensor,
-        choose(config.run.kernels, topology.device),
+        kernels,
         random,
         vocab=(tokens, rows),
         end=end,
@@ -200,7 +217,13 @@ def _batches(
     )
     batch = batch_size(config.train)
     start = (state.iteration, state.consumed_samples)
-    order = MicroBatches(batch, config.train.micro_batch, (topology.dp, topology.layout.dp), start)
+    order = MicroBatches(
+        batch,
+        config.train.micro_batch,
+        (topology.dp, topology.layout.dp),
+        start,
+        passed_over=passed_over(config.train.skip if share == 0 else ""),
+    )
     return rank_batches(
         samples,
         order,

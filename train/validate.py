@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from .config import Config
 from .curriculum import curriculum_complaints
+from .kernels.adam8bit import adam8bit_complaints
 from .options import ConfigError, is_number
+from .passing_over import passed_over
 from .schedule import batch_size
 
 if TYPE_CHECKING:
@@ -92,8 +94,6 @@ def _model(config: Config, _: Machine) -> Iterator[str]:
         )
     if m.recompute and m.recompute_attention:
         yield "--model.recompute and --model.recompute_attention: the first includes the second, choose one"
-    if m.attention == "sdpa" and m.position == "alibi":
-        yield "--model.attention sdpa has no ALiBi bias here: use --model.attention core or auto"
 
 
 def _stages(config: Config, _: Machine) -> Iterator[str]:
@@ -174,6 +174,18 @@ def _schedule(config: Config, _: Machine) -> Iterator[str]:
             yield f"--optimizer.{name} must be below 1"
 
 
+def _skip(config: Config, _: Machine) -> Iterator[str]:
+    iterations = config.train.iterations
+    try:
+        ranges = passed_over(config.train.skip).ranges
+    except ConfigError as error:
+        yield str(error)
+        return
+    for start, end in ranges:
+        if end > iterations:
+            yield f"--train.skip {start}-{end} goes beyond --train.iterations {iterations}"
+
+
 def _data(config: Config, _: Machine) -> Iterator[str]:
     shares = config.data.split.split(",")
     try:
@@ -221,6 +233,8 @@ def _unreached(config: Config, fault: Fault) -> Iterator[str]:
     name = f"--fault {fault.kind}@{fault.rank}:{fault.iteration}:{fault.where}"
     if fault.where not in OUTSIDE and not 1 <= fault.iteration <= config.train.iterations:
         yield f"{name}: iterations are 1 to --train.iterations {config.train.iterations}"
+    if fault.where not in OUTSIDE and passed_over(config.train.skip).last(fault.iteration):
+        yield f"{name}: --train.skip '{config.train.skip}' passes over this iteration"
     if fault.where == "evaluate" and (not every or fault.iteration % every):
         yield f"{name}: evaluations come every --evaluate.interval {every} iterations (0: never)"
     if fault.where in ("checkpoint", "writer") and not config.checkpoint.dir:
@@ -265,6 +279,8 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     curriculum_complaints,
     _precision,
     _schedule,
+    adam8bit_complaints,
+    _skip,
     _data,
     _checkpoint,
     _log,

@@ -1,5 +1,5 @@
-"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--logs] [--peers] [--seeds N]: measure,
-and write docs/ACCURACY.md.
+"""python -m benchmarks.accuracy [--quick] [--real] [--simulated] [--logs] [--seeds N]: measure, and write
+the sections of docs/ACCURACY.md that were measured. Other tools on the same cases: benchmarks.accuracy.tools.
 """
 
 from __future__ import annotations
@@ -17,36 +17,15 @@ import msgspec
 from benchmarks.progress import say
 from hangdoctor.diagnosis import diagnose
 
-from . import adapters, cases, peers, report, simulated, tools
+from . import document, findings, peers, simulated
 from .coordinates import KINDS
+from .findings import Findings, made_now
 from .score import Result, judge
-from .simulate import Case, simulate
+from .simulate import simulate
 from .simulated import Size
 
 ROOT = Path(__file__).parents[2]
-PEER_LAYOUTS = (simulated.LAYOUTS[0], simulated.LAYOUTS[2])
-
-
-PEERS = {
-    "torch.distributed.flight_recorder": adapters.torch,
-    "nvidia-resiliency-ext": adapters.nvrx,
-}
-
-
-def judge_peers(case: Case, folder: Path) -> list[Result]:
-    """Both peers on one folder, as results beside ours; scored as any tool is (`tools.py`)."""
-    what = "active-only dumps" if case.settings.only_active else "dump files"
-    mode = simulated.mode(what, case.settings.silent)
-    truth = cases.truth_of_simulated(case, mode)
-    results = []
-    for name, ask in PEERS.items():
-        began = time.perf_counter()
-        answer = ask(folder)
-        took_s = time.perf_counter() - began
-        result = tools.score(tools.Tool(name, ""), answer, truth, took_s)
-        result.part, result.mode, result.kind, result.peer = "simulated", mode, name, True
-        results.append(result)
-    return results
+PARTS = ("simulated", "real", "logs")
 
 
 def measure_files(seed: int = 1) -> Size:
@@ -83,8 +62,9 @@ def measure_files(seed: int = 1) -> Size:
     )
 
 
-def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
-    """Add the simulated part to `found`."""
+def run_simulated(quick: bool, seeds: range) -> Findings:
+    """The simulated part."""
+    found = Findings()
     layouts = simulated.QUICK_LAYOUTS if quick else simulated.LAYOUTS
     say("simulated: the largest case")
     found.sizes.append(simulated.measure_memory(simulated.MANY if quick else simulated.HUGE))
@@ -93,102 +73,77 @@ def run_simulated(found: report.Findings, quick: bool, seeds: range) -> None:
         found.results += simulated.run_memory(layouts, seeds, silent, say)
         found.results += simulated.run_files(layouts, seeds, silent, say)
         found.results += simulated.run_files(layouts, seeds, silent, say, only_active=True)
-        if not quick:
-            found.results += run_peers(seeds[:1], silent)
-    run_meshes(found, quick, seeds)
-    if not quick:
-        say("simulated: 1,024 ranks from files, ours and torch's")
-        found.sizes.append(measure_files())
-
-
-def run_peers(seeds: range, silent: float) -> list[Result]:
-    """What the peers say of full and of active-only dumps."""
-    results = []
-    for only_active in (False, True):
-        say(f"the peers, {silent:.0%} of the ranks silent, {only_active=}")
-        results += simulated.run_files(
-            PEER_LAYOUTS,
-            seeds,
-            silent,
-            lambda _: None,
-            peers=judge_peers,
-            only_active=only_active,
-        )
-    return [r for r in results if r.peer]
-
-
-def run_meshes(found: report.Findings, quick: bool, seeds: range) -> None:
-    """Random layouts, ten for each seed."""
-    first = simulated.MESH_SEEDS + 10 * seeds.start
-    number = 1 if quick else 10 * len(seeds)
-    say(f"simulated: {number} random layouts")
-    drawn = range(first, first + number)
-    for silent in (0.0, 0.1):
-        found.results += simulated.run_meshes(drawn, silent, say)
+    found.results += run_meshes(1 if quick else 10 * len(seeds), seeds.start)
     if not quick:
         found.sizes.append(simulated.measure_memory(simulated.HUGE_MESH))
+        say("simulated: 1,024 ranks from files, ours and torch's")
+        found.sizes.append(measure_files())
+    return found
 
 
-def run_real(found: report.Findings, quick: bool, seeds: range, keep: Path | None) -> None:
-    """Add the real part to `found`; a note in its place where torch is not installed."""
+def run_meshes(number: int, seed: int) -> list[Result]:
+    """Random layouts, ten for each seed."""
+    first = simulated.MESH_SEEDS + 10 * seed
+    say(f"simulated: {number} random layouts")
+    results = []
+    for silent in (0.0, 0.1):
+        results += simulated.run_meshes(range(first, first + number), silent, say)
+    return results
+
+
+def run_real(quick: bool, seeds: range, keep: Path | None) -> Findings:
+    """The real part, which needs torch."""
     from .real import run_real as hang
 
-    if importlib.util.find_spec("torch") is None:
-        found.notes.append("The real part was not measured: torch is not installed.")
-        return
     kinds = ["sleep", "stopped", "skipped", "missing_send", "healthy"] if quick else list(KINDS)
     say(f"real: {len(kinds)} kinds of fault")
-    found.results += hang(kinds, seeds, say, keep=keep)
+    results = hang(kinds, seeds, say, keep=keep)
     if not quick:
         say("real: without the probe")
-        found.results += hang(kinds, seeds[:1], say, probe=False, keep=keep)
+        results += hang(kinds, seeds[:1], say, probe=False, keep=keep)
+    return Findings(results)
 
 
-def run_logs(found: report.Findings, quick: bool, seeds: range) -> None:
+def run_logs(quick: bool, seeds: range) -> Findings:
+    """The part with logs alone."""
     from . import logs
 
     kinds = ["exception", "kill", "sleep", "healthy"] if quick else list(logs.FAULTS)
     say(f"logs alone: {len(kinds)} kinds of end")
-    found.results += logs.run_logs(kinds, seeds, say)
+    return Findings(logs.run_logs(kinds, seeds, say))
 
 
-def measure(args: argparse.Namespace) -> report.Findings:
-    """Both parts, or the one that the flags name."""
+def measure(args: argparse.Namespace) -> Findings:
+    """The parts that the flags name; all of them where no flag does."""
     seeds = range(args.first, args.first + (1 if args.quick else args.seeds))
-    chosen = {args.real, args.simulated, args.logs}
-    alone = args.replay or args.peers
-    every = len(chosen) == 1 and not alone  # all of them, or none: then all
-    found = report.Findings()
-    began = time.monotonic()
-    if args.peers:
-        for silent in (0.0, 0.1):
-            found.results += run_peers(seeds[:1], silent)
-    if args.replay:
-        from .real import replay
-
-        found.results += replay(args.replay)
-        found.notes.append(
-            "Of the real jobs, the captures that an earlier run kept were diagnosed anew."
-        )
-    if every or args.simulated:
-        run_simulated(found, args.quick, seeds)
-    if every or args.real:
-        run_real(found, args.quick, seeds, args.keep)
-    if every or args.logs:
-        run_logs(found, args.quick, seeds)
-    found.took_s = time.monotonic() - began
+    chosen = [part for part in PARTS if getattr(args, part)] or list(PARTS)
+    if importlib.util.find_spec("torch") is None:
+        say("torch is not installed: only the simulated part is measured")
+        chosen = [part for part in chosen if part == "simulated"]
+    found = Findings()
+    for part in chosen:
+        began = time.monotonic()
+        if part == "simulated":
+            one = run_simulated(args.quick, seeds)
+        elif part == "real":
+            one = run_real(args.quick, seeds, args.keep)
+        else:
+            one = run_logs(args.quick, seeds)
+        one.made[part] = made_now(seeds, time.monotonic() - began)
+        found = findings.join([found, one])
     return found
 
 
-def join(files: list[Path]) -> report.Findings:
-    """The results of several runs as one."""
-    parts = [msgspec.json.decode(f.read_bytes(), type=report.Findings) for f in files]
-    return report.Findings(
-        [r for p in parts for r in p.results],
-        [s for p in parts for s in p.sizes],
-        sum(p.took_s for p in parts),
-        list(dict.fromkeys(n for p in parts for n in p.notes)),
-    )
+def replay(folder: Path) -> Findings:
+    """The real part from the captures that `--keep` left of an earlier run."""
+    from .real import replay as diagnose_anew
+
+    began = time.monotonic()
+    results = diagnose_anew(folder)
+    seeds = sorted({r.seed for r in results})
+    note = "The captures that an earlier run kept were diagnosed anew."
+    made = made_now(seeds, time.monotonic() - began, [note])
+    return Findings(results, made={"real": made})
 
 
 def main() -> None:
@@ -202,9 +157,6 @@ def main() -> None:
     parser.add_argument("--real", action="store_true", help="the real part only")
     parser.add_argument("--simulated", action="store_true", help="the simulated part only")
     parser.add_argument("--logs", action="store_true", help="the part with logs alone only")
-    parser.add_argument(
-        "--peers", action="store_true", help="other analyzers on the simulated dumps only"
-    )
     parser.add_argument(
         "--seeds", type=int, default=3, metavar="N", help="seeds of each kind (default 3)"
     )
@@ -223,15 +175,24 @@ def main() -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="measure nothing: write the document from such files",
+        help="measure nothing: write their sections of the document, and leave the others",
+    )
+    parser.add_argument(
+        "--note", metavar="TEXT", help="a sentence for the sections: how it was measured"
     )
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "ACCURACY.md")
     args = parser.parse_args()
-    found = join(args.render) if args.render else measure(args)
+    if args.render:
+        found = findings.join([findings.read(file) for file in args.render])
+    else:
+        found = replay(args.replay) if args.replay else measure(args)
+    for made in found.made.values() if args.note else ():
+        made.notes = list(dict.fromkeys([*made.notes, args.note]))
     if args.raw:
         args.raw.write_bytes(msgspec.json.encode(found))
+    before = args.output.read_text() if args.output.exists() else ""
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text("\n".join(report.lines(found)) + "\n")
+    args.output.write_text("\n".join(document.lines(found, before)) + "\n")
     say(f"written to {args.output}")
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 import msgspec
 
 from . import log_peers, peers
-from .tools import NOT_MEASURED, Answer, SaidCause
+from . import majority as _majority
+from .known_tools import NOT_MEASURED
+from .tools import Answer, SaidCause
 
 
 def of_dumps(found: peers.PeerResult) -> Answer:
@@ -48,6 +50,13 @@ def nvrx_logs(folder: Path) -> Answer:
     return Answer(NOT_MEASURED) if named is None else _of_logs(named)
 
 
+def majority(folder: Path) -> Answer:
+    """The baseline: whose stack differs from most."""
+    if not (folder / "raw").is_dir():
+        return Answer(NOT_MEASURED)
+    return Answer(readings=_majority.readings(folder))
+
+
 def _of_logs(named: list[int]) -> Answer:
     return Answer(causes=[SaidCause(named)] if named else [])
 
@@ -61,7 +70,13 @@ def _logs(folder: Path) -> bool:
     return (folder / "job.out").is_file()
 
 
-ADAPTERS = {"torch": torch, "nvrx": nvrx, "torchelastic": torchelastic, "nvrx-logs": nvrx_logs}
+ADAPTERS = {
+    "torch": torch,
+    "nvrx": nvrx,
+    "torchelastic": torchelastic,
+    "nvrx-logs": nvrx_logs,
+    "majority": majority,
+}
 
 
 def main() -> None:

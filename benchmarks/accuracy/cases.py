@@ -11,8 +11,9 @@ dump files           Flight Recorder dumps of a simulated NCCL job, one pickle a
 any layout: ...      the same, in layouts drawn at random
 logs alone           what a real job under torchrun printed
 dumps of gloo        Flight Recorder dumps of a real job of eight gloo ranks
-stacks, black box    a bundle of `hangdoctor dump` without its verdict (docs/bundle.md): py-spy's
-                     output below raw/, operations in operations.bin
+stacks, black box    a bundle of `hangdoctor dump` without its verdict (docs/bundle.md): the stacks
+                     that py-spy read below raw/, a process and sample each; operations in
+                     operations.bin
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from benchmarks.progress import say
 from hangdoctor.model.capture import JobCapture
@@ -39,6 +41,7 @@ from .score import Expected
 from .simulate import Case
 
 SCHEMA = "hangdoctor.case/1"
+NO_SEED = -1  # of a case that is not drawn
 SILENT = 0.1  # share of ranks without evidence, where it says so
 
 
@@ -226,6 +229,8 @@ def _write_real(folder: Path, stem: object, drawn: object, seed: int) -> None:
         stem.end_job(running)
     modes = {"stacks only": "stacks", "black box": "black box", "dumps only": "dumps of gloo"}
     for mode, evidence_is in modes.items():
+        if mode == "dumps only" and not any(dumps.values()):
+            continue  # no group was made yet: there is no evidence
         with case(folder, f"{mode.split()[0]}-{drawn.kind}-s{seed}") as evidence:
             if mode == "dumps only":
                 _write_dumps(evidence, dumps)
@@ -249,6 +254,15 @@ def _write_dumps(evidence: Path, dumps: dict[int, dict[str, bytes]]) -> None:
     for rank, raw in dumps.items():
         if raw:
             (evidence / f"gloo_trace_rank_{rank}").write_bytes(max(raw.values(), key=len))
+
+
+def with_raw(capture: JobCapture, saved: Path) -> JobCapture:
+    """The capture with what py-spy printed, which the bundle has in files of its own."""
+    nodes = []
+    for node in capture.nodes:
+        files = sorted((saved / "raw" / node.node).glob("*"))
+        nodes.append(replace(node, raw={file.name: file.read_text() for file in files}))
+    return replace(capture, nodes=nodes)
 
 
 def without_verdict(evidence: Path, capture: JobCapture) -> None:
@@ -277,7 +291,7 @@ def write_frameworks(folder: Path, seeds: Sequence[int], only: Sequence[str]) ->
             ):
                 saved = Path(scratch) / "bundle"
                 framework_jobs.capture(job, with_run, saved)
-                without_verdict(evidence, load([saved]))
+                without_verdict(evidence, with_raw(load([saved]), saved))
                 expected = Expected(list(job.culprits), list(job.kinds))
                 truth = truth_of(
                     expected,
@@ -285,6 +299,7 @@ def write_frameworks(folder: Path, seeds: Sequence[int], only: Sequence[str]) ->
                     framework=job.framework,
                     fault=job.name,
                     world_size=4,
+                    seed=NO_SEED,
                 )
                 finish(evidence, truth)
 

@@ -261,6 +261,7 @@ def hold(error: BaseException) -> None:
 def main(rank: int, folder: Path, fault: Fault) -> None:
     """One rank, from rendezvous to its end."""
     fault.strike("rendezvous")
+    (folder / f"came.{rank}").touch()
     dist.init_process_group("gloo")
     job = Job(rank, folder, fault)
     (folder / f"ready.{rank}").touch()

@@ -19,7 +19,6 @@ from pathlib import Path
 from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
 
-from . import log_peers
 from .real import free_port
 from .score import Expected, Result, judge
 
@@ -61,18 +60,16 @@ FAULTS = {
 def run_logs(
     kinds: Iterable[str], seeds: Iterable[int], say: Callable[[str], None]
 ) -> list[Result]:
-    """Every kind with every seed: ours, and the peers' on the same output."""
+    """Every kind with every seed."""
     results: list[Result] = []
-    texts: list[str] = []
     for kind in kinds:
         for seed in seeds:
             with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
                 result = _one(kind, seed, Path(name))
-                texts.append(log_peers.texts_of(Path(name)))
             results.append(result)
             if not (result.exact and result.kind_right):
                 say(f"MISS {kind} {result.place}: {result.status} {result.named}: {result.summary}")
-    return results + _peers(results, texts)
+    return results
 
 
 def drawn(kind: str, seed: int) -> tuple[int, str]:
@@ -124,17 +121,3 @@ def expected(kind: str, culprit: int) -> Expected:
     if not fault.shows:
         return Expected([], kinds, alternatives=[[culprit]], status="any")
     return Expected([culprit], kinds, status=fault.status)
-
-
-def _peers(ours: list[Result], texts: list[str]) -> list[Result]:
-    found = []
-    for mine, verdicts in zip(ours, log_peers.verdicts(texts), strict=True):
-        for peer in log_peers.PEERS:
-            named = verdicts.of(peer)
-            status = "ok" if named is not None else "not measured"
-            result = Result("logs", MODE, peer, mine.seed, mine.place, status, peer=True)
-            guilty = [int(mine.place.split()[1].rstrip(","))] if mine.kind != "healthy" else []
-            result.exact = named is not None and named in (mine.expected, guilty)
-            result.victim = bool(named) and not set(named or []) <= set(guilty)
-            found.append(result)
-    return found

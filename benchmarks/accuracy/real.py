@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.errors import HangdoctorError
 from hangdoctor.launchers.local import LocalLauncher
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.operations import RankOps
@@ -194,7 +195,7 @@ class Running:
         if self.case.kind == "finished":
             return len(list(self.folder.glob("finished.*"))) == WORLD
         if self.case.kind == "never_started":
-            return True
+            return len(list(self.folder.glob("came.*"))) == len(self.pids)
         return all((self.folder / f"at.{rank}").exists() for rank in self.case.ranks)
 
     def capture(self, raw: bool = False) -> JobCapture:
@@ -281,7 +282,7 @@ def run_case(stem: Stem, case: Case, probe: bool, keep: Path | None = None) -> l
     try:
         running.wait_hung()
         full = running.capture()
-        captures = {"stacks only" if probe else "stacks only, no probe": without_operations(full)}
+        captures = {modes_of(probe)[0]: without_operations(full)}
         if probe:
             captures |= {"black box": full, "dumps only": running.dumps()}
         logs = "\n".join(running.log(r) for r in running.pids)
@@ -326,21 +327,44 @@ def run_real(
                     except (NoHang, TimeoutError) as error:
                         say(f"{kind} {case.place}: {type(error).__name__} {error}; drawn again")
                         continue
+                    except HangdoctorError as error:
+                        found = not_captured(case, probe, error)
                     results += found
                     for r in found:
                         if not (r.exact and r.kind_right):
-                            say(
-                                f"MISS {r.mode}: {kind}-{case.seed} {r.place}: {r.status} {r.named}, expected {r.expected}: {r.summary[:260]}"
-                            )
+                            say(_missed(r))
                     break
     return results
+
+
+def modes_of(probe: bool) -> tuple[str, ...]:
+    """The forms of evidence that one hang is judged in."""
+    return MODES if probe else ("stacks only, no probe",)
+
+
+def not_captured(case: Case, probe: bool, error: HangdoctorError) -> list[Result]:
+    """A job that the capture did not find counts as wrong, and its kind too."""
+    found = []
+    for mode in modes_of(probe):
+        result = Result("real", mode, case.kind, case.seed, case.place, "not found")
+        result.expected = case.expected(mode).ranks
+        result.summary = str(error)
+        found.append(result)
+    return found
+
+
+def _missed(result: Result) -> str:
+    case = f"{result.mode}: {result.kind}-{result.seed} {result.place}"
+    said = f"{result.status} {result.named}, expected {result.expected}"
+    return f"MISS {case}: {said}: {result.summary[:260]}"
 
 
 def replay(folder: Path) -> list[Result]:
     """Judge anew what `--keep` left of an earlier run: the same hangs, today's diagnosis."""
     from .coordinates import draw
 
-    modes = {m.replace(" ", "_").replace(",", ""): m for m in (*MODES, "stacks only, no probe")}
+    every = (*modes_of(probe=True), *modes_of(probe=False))
+    modes = {m.replace(" ", "_").replace(",", ""): m for m in every}
     results = []
     for file in sorted(folder.glob("*.json")):
         kind, seed, mode = file.stem.rsplit("-", 2)

@@ -63,7 +63,6 @@ class Result:
     silent_alike: bool = False  # it names silent ranks, each of which could have left the same
     took_s: float = 0.0
     summary: str = ""
-    peer: bool = False
     no_evidence: bool = False  # this mode has nothing to read of such a case
     undecidable: bool = False  # another culprit could have left the same: naming both is right
     said: list[Said] = field(default_factory=list)  # each cause of the verdict

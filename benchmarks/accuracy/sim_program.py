@@ -284,13 +284,18 @@ def iteration(layout: Layout | Mesh, stage: int, micro_batches: int) -> list[Ste
     return steps
 
 
-def _lane(step: Step) -> tuple[object, ...]:
-    """What a step's sequence number counts within."""
-    return (step.axis, step.hop, step.op) if step.p2p else (step.axis,)
+def _lane(step: Step, stages: int) -> tuple[object, ...]:
+    """What a step's sequence number counts within: of transfers those with one rank, whichever way
+    round the stages it is reached.
+    """
+    return (step.axis, step.hop % stages, step.op) if step.p2p else (step.axis,)
 
 
 def number(
-    steps: list[Step], per_iteration: Counter[tuple[object, ...]], first_iteration: int
+    steps: list[Step],
+    per_iteration: Counter[tuple[object, ...]],
+    first_iteration: int,
+    stages: int,
 ) -> list[Step]:
     """Number the steps as a rank that has already run `first_iteration` iterations."""
     count: Counter[tuple[object, ...]] = Counter(
@@ -298,7 +303,7 @@ def number(
     )
     out = []
     for step in steps:
-        lane = _lane(step)
+        lane = _lane(step, stages)
         count[lane] += step.op != "wait"
         out.append(dataclasses.replace(step, seq=count[lane]))
     return out
@@ -311,22 +316,23 @@ class Programs:
         self, layout: Layout | Mesh, micro_batches: int, iterations: int, first_iteration: int
     ) -> None:
         self.first_iteration = first_iteration
+        self._stages = layout.pp
         self._once: list[Counter[tuple[object, ...]]] = []
         self.recorded_per_iteration: list[int] = []
         self.by_stage: list[list[Step]] = []
         for stage in range(layout.pp):
             once = iteration(layout, stage, micro_batches)
-            self._once.append(Counter(_lane(s) for s in once if s.op != "wait"))
+            self._once.append(Counter(_lane(s, layout.pp) for s in once if s.op != "wait"))
             self.recorded_per_iteration.append(sum(s.op != "wait" for s in once))
             many = [
                 dataclasses.replace(s, iteration=first_iteration + n)
                 for n in range(iterations)
                 for s in once
             ]
-            self.by_stage.append(number(many, self._once[stage], first_iteration))
+            self.by_stage.append(number(many, self._once[stage], first_iteration, layout.pp))
 
     def renumber(self, stage: int, steps: list[Step]) -> list[Step]:
-        return number(steps, self._once[stage], self.first_iteration)
+        return number(steps, self._once[stage], self.first_iteration, self._stages)
 
     def earlier(self, stage: int) -> int:
         """Operations that a rank recorded before the simulated ones."""

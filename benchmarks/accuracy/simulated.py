@@ -147,11 +147,10 @@ def run_files(
     seeds: Iterable[int],
     silent: float,
     say: Say,
-    peers: Callable[[Case, Path], list[Result]] | None = None,
     only_active: bool = False,
     before: str = "",
 ) -> list[Result]:
-    """Dump files of one moment, read back; the peers read the same folder."""
+    """Dump files of one moment, read back."""
     results = []
     name = before + mode("active-only dumps" if only_active else "dump files", silent)
     for case in cases(layouts, seeds, silent, only_active=only_active):
@@ -167,8 +166,6 @@ def run_files(
             results.append(judge(result, diagnosis, expected(case)))
             compare_twins(result, diagnosis, case, sim_twins.of_dumps(case))
             _tell(say, results[-1])
-            if peers is not None:
-                results += peers(case, folder)
         finally:
             shutil.rmtree(folder)
     return results

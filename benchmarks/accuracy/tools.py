@@ -12,7 +12,10 @@ Everything but the ranks may be left out, and is then not asked for. A tool whos
 which ranks it means gives {"readings": [[3], [3, 4]]}: it is right if one of them is. `hangdoctor
 diagnose --json -` prints this form; `benchmarks.accuracy.adapters` turns the output of others into
 it, and is the example to write one by. Names without a command: hangdoctor, torch, nvrx,
-torchelastic, nvrx-logs. Without --tool, hangdoctor alone.
+torchelastic, nvrx-logs, majority; they are asked for evidence that they read. Without --tool,
+hangdoctor alone.
+
+`--raw FILE`, then `python -m benchmarks.accuracy --render FILE`, puts the tables into docs/ACCURACY.md.
 """
 
 from __future__ import annotations
@@ -21,9 +24,8 @@ import argparse
 import os
 import shlex
 import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,20 +34,14 @@ from msgspec import Struct
 from benchmarks.progress import say
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
 
-from . import cases, report
+from . import cases, findings
 from .cases import Truth
-from .score import Result, Said, Tally, judge
+from .findings import Findings
+from .known_tools import KNOWN, NOT_MEASURED
+from .score import Result, judge
+from .tool_tables import tables
 
 _ROOT = Path(__file__).parents[2]
-_ADAPTER = f"{sys.executable} -m benchmarks.accuracy.adapters"
-KNOWN = {
-    "hangdoctor": f"{sys.executable} -m hangdoctor diagnose --json - {{folder}}",
-    "torch": f"{_ADAPTER} torch {{folder}}",
-    "nvrx": f"{_ADAPTER} nvrx {{folder}}",
-    "torchelastic": f"{_ADAPTER} torchelastic {{folder}}",
-    "nvrx-logs": f"{_ADAPTER} nvrx-logs {{folder}}",
-}
-NOT_MEASURED = "not measured"  # a status: the tool is not installed here, or reads no such evidence
 
 
 class SaidCause(Struct):
@@ -69,6 +65,7 @@ class Tool(Struct, frozen=True):
 
     name: str
     command: str
+    reads: tuple[str, ...] = ("",)
 
     @classmethod
     def named(cls, text: str) -> Tool:
@@ -77,12 +74,17 @@ class Tool(Struct, frozen=True):
         Raises:
             ValueError: neither.
         """
+        if text in KNOWN:
+            return cls(text, KNOWN[text].command, KNOWN[text].reads)
         name, _, command = text.partition("=")
-        command = command or KNOWN.get(name, "")
         if not command or " " in name:
             known = ", ".join(KNOWN)
             raise ValueError(f"{text!r} is no NAME=COMMAND, and none of {known}")
         return cls(name, command)
+
+    def can_read(self, truth: Truth) -> bool:
+        """Whether it reads this kind of evidence at all."""
+        return any(word in truth.evidence for word in self.reads)
 
     def words(self, evidence: Path, truth: Truth) -> list[str]:
         """The command for one case."""
@@ -164,48 +166,13 @@ def _result(tool: Tool, truth: Truth, status: str) -> Result:
 def run(
     tool: Tool, some: Sequence[tuple[Path, Truth]], timeout_s: float
 ) -> Iterator[tuple[Result, str]]:
-    """The tool's result in each case, and why it has no answer, "" where it has."""
+    """The tool's result in each case that it can read, and why it has no answer, "" where it has."""
     for evidence, truth in some:
+        if not tool.can_read(truth):
+            continue
         began = time.perf_counter()
         answer, failed = ask(tool, evidence, truth, timeout_s)
         yield score(tool, answer, truth, time.perf_counter() - began), failed
-
-
-def tables(results: Sequence[Result]) -> Iterator[str]:
-    """Markdown: by evidence and framework, by fault, and how often a stated confidence is right."""
-    names = list(dict.fromkeys(r.part for r in results))
-    yield "## By evidence and framework"
-    yield ""
-    head = ["evidence (framework)", "tool", "cases", "exact", "a victim named", "no one named"]
-    yield from report.table([*head, "kind right", "seconds, median"], _by_evidence(results, names))
-    for name in names:
-        said = [s for r in results if r.part == name for s in r.said]
-        if said:
-            yield f"## How often a confidence is right: {name}"
-            yield ""
-            yield from reliability(said)
-
-
-def reliability(said: Sequence[Said]) -> Iterator[str]:
-    """Stated confidence against how often it is right, by bands of it."""
-    rows = report.by_band(said)
-    yield from report.table(["confidence", "causes", "says, mean", "right"], rows)
-
-
-def _by_evidence(results: Sequence[Result], names: Iterable[str]) -> Iterator[list[str]]:
-    for mode in sorted({r.mode for r in results}):
-        for name in names:
-            some = [r for r in results if r.mode == mode and r.part == name]
-            read = [r for r in some if r.status != NOT_MEASURED]
-            if not read:
-                yield [mode, name, str(len(some)), *[NOT_MEASURED] * 2, "-", "-", "-"]
-                continue
-            tally = Tally.of(read)
-            silent = sum(not any(ranks for _, ranks in r.named) for r in read) / len(read)
-            middle = sorted(r.took_s for r in read)[len(read) // 2]
-            shares = [report.percent(s) for s in (tally.exact, tally.victim, silent)]
-            kind = report.percent(tally.kind) if all(r.kind_said for r in read) else "-"
-            yield [mode, name, str(len(read)), *shares, kind, f"{middle:.2f}"]
 
 
 def main() -> None:
@@ -225,7 +192,8 @@ def main() -> None:
     some = [c for c in cases.read(args.folder) if c[1].evidence.startswith(args.evidence)]
     if not some:
         parser.error(f"no case in {args.folder}: python -m benchmarks.accuracy.cases writes some")
-    results = []
+    results: list[Result] = []
+    began = time.monotonic()
     for tool in args.tool or [Tool.named("hangdoctor")]:
         say(f"{tool.name}: {len(some)} cases")
         for result, failed in run(tool, some, args.timeout):
@@ -235,7 +203,10 @@ def main() -> None:
                 why = failed or f"says {result.status} {result.named}, true: {result.expected}"
                 say(f"{tool.name}: {result.mode}: {result.place}: {why}")
     if args.raw:
-        args.raw.write_bytes(msgspec.json.encode(results))
+        seeds = sorted({truth.seed for _, truth in some} - {cases.NO_SEED})
+        made = findings.made_now(seeds, time.monotonic() - began)
+        found = Findings(tools=results, made={"tools": made})
+        args.raw.write_bytes(msgspec.json.encode(found))
     print("\n".join(tables(results)))
 
 

@@ -4,19 +4,23 @@ exact culprits.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from benchmarks.accuracy.coordinates import KINDS as REAL_KINDS
 from benchmarks.accuracy.coordinates import draw
+from benchmarks.accuracy.findings import Findings, Made
 from benchmarks.accuracy.score import Expected, Result, Tally, judge
 from benchmarks.accuracy.simulate import simulate
 from benchmarks.accuracy.simulated import capture_of, capture_of_folder, expected
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.errors import NoRanksFound
 from hangdoctor.model.diagnosis import Cause, Diagnosis, Job
 from hangdoctor.model.layout import Layout
 
@@ -72,6 +76,22 @@ def test_real_culprits_with_and_without_operations(stem: object, kind: str, seed
     assert "dumps only" in results
 
 
+@pytest.mark.torch
+def test_a_job_that_the_capture_does_not_find_counts_as_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = pytest.importorskip("benchmarks.accuracy.real")
+
+    def not_found(*_: object) -> None:
+        raise NoRanksFound("no rank processes found on this host")
+
+    monkeypatch.setattr(real, "run_case", not_found)
+    monkeypatch.setattr(real, "Stem", contextlib.nullcontext)
+    found = real.run_real(["sleep"], [0], lambda _: None)
+    assert [(r.mode, r.status) for r in found] == [(m, "not found") for m in real.MODES]
+    assert Tally.of(found) == Tally(3, 0.0, 0.0, 0.0)
+
+
 def test_a_seed_draws_the_same_coordinate_and_every_kind_has_one() -> None:
     assert len(REAL_KINDS) >= 25
     for kind in REAL_KINDS:
@@ -109,12 +129,17 @@ def test_a_job_that_does_not_hang_must_not_be_called_hung() -> None:
     assert Tally.of([right, wrong]).exact == 0.5
 
 
-@pytest.mark.parametrize("option", ["--help"])
-def test_the_command_shows_what_it_can(option: str) -> None:
+def test_what_a_run_kept_is_written_with_a_note(tmp_path: Path) -> None:
+    made = {"logs": Made("2026-02-03", "hangdoctor 9", "5000", 60.0)}
+    kept, output = tmp_path / "kept.json", tmp_path / "ACCURACY.md"
+    result = Result("logs", "logs alone", "skip", 5000, "rank 3")
+    kept.write_bytes(msgspec.json.encode(Findings([result], made=made)))
+    words = ["--render", str(kept), "--output", str(output), "--note", "On a busy machine."]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.accuracy", option],
+        [sys.executable, "-m", "benchmarks.accuracy", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0 and "--simulated" in done.stdout
+    assert done.returncode == 0, done.stderr
+    assert "seeds 5000.\nOn a busy machine.\n" in output.read_text()

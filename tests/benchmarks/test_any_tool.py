@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import adapters, cases, simulated, tools
+from benchmarks.accuracy import adapters, cases, majority, simulated, tools
 from benchmarks.accuracy.cases import Truth
-from benchmarks.accuracy.tools import NOT_MEASURED, Answer, SaidCause, Tool, score
+from benchmarks.accuracy.known_tools import NOT_MEASURED
+from benchmarks.accuracy.tool_tables import tables
+from benchmarks.accuracy.tools import Answer, SaidCause, Tool, score
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.storage import bundle
 
 CULPRIT = Truth("dump files", "simulated", "skipped", 8, [3], ["order"], alternatives=[[3, 4]])
 HEALTHY = Truth("logs alone", "torchrun", "healthy", 4, [], [], hang=False, status="healthy")
@@ -74,9 +78,9 @@ def test_a_tool_of_ones_own_is_asked_once_a_case_and_counted_by_evidence(tmp_pat
     results = [result for result, _ in found]
     last = [t.ranks == [t.world_size - 1] for _, t in some]
     assert [r.exact for r in results] == last
-    [head, _, row] = [line for line in tools.tables(results) if line.startswith("|")]
-    assert head.startswith("| evidence (framework) | tool | cases |")
-    assert row.startswith("| dump files (simulated, NCCL) | last | 1 | ")
+    [head, _, row, *_] = [line for line in tables(results) if line.startswith("|")]
+    assert head.startswith("| evidence | tool | cases |")
+    assert row.startswith("| dump files | last | 1 | ")
     assert row.split(" | ")[6] == "-"  # it says no kind
 
 
@@ -107,8 +111,47 @@ def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
 def test_what_a_peer_cannot_read_is_not_held_against_it(tmp_path: Path) -> None:
     assert adapters.torch(tmp_path).status == adapters.torchelastic(tmp_path).status == NOT_MEASURED
     result = score(TOOL, Answer(NOT_MEASURED), CULPRIT)
-    [*_, row] = [line for line in tools.tables([result]) if line.startswith("|")]
+    [_, _, row, *_] = [line for line in tables([result]) if line.startswith("|")]
     assert row.split(" | ")[3] == NOT_MEASURED
+
+
+def test_a_known_tool_is_asked_for_evidence_that_it_reads(tmp_path: Path) -> None:
+    assert Tool.named("torch").can_read(CULPRIT) and not Tool.named("torch").can_read(HEALTHY)
+    assert Tool.named("hangdoctor").can_read(HEALTHY) and TOOL.can_read(HEALTHY)
+    assert list(tools.run(Tool.named("torchelastic"), [(tmp_path, CULPRIT)], 1.0)) == []
+
+
+def test_who_has_another_stack_than_most_is_the_baselines_answer(tmp_path: Path) -> None:
+    lines = {0: 31, 1: 31, 2: 31, 3: 9, 4: 31}
+    raw = {
+        f"{10 + rank}.{sample}.json": json.dumps(
+            [
+                {"tid": 1, "name": "pool", "frames": []},
+                {"tid": 2, "name": "MainThread", "frames": [_frame(line if sample else rank)]},
+            ]
+        )
+        for rank, line in lines.items()
+        for sample in (0, 1)
+    }
+    ranks = [RankCapture(pid=10 + rank, rank=rank, world_size=5) for rank in lines]
+    saved = tmp_path / "saved"
+    capture = JobCapture("job", [NodeCapture("n0", ranks=ranks, raw=raw)], world_size=5)
+    cases.without_verdict(_made(saved), capture)
+    assert adapters.majority(saved).readings == [[3], []]  # the same function, another line
+    # what a bundle keeps in files of its own goes with it
+    evidence = tmp_path / "evidence"
+    cases.without_verdict(_made(evidence), cases.with_raw(bundle.load(saved), saved))
+    assert adapters.majority(evidence).readings == [[3], []]
+    assert majority.differing({0: (1,), 1: (2,)}) == []  # no majority
+
+
+def _frame(line: int) -> dict[str, object]:
+    return {"name": "step", "file": "train.py", "line": line}
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_torchelastics_first_failure_as_an_answer(tmp_path: Path) -> None:

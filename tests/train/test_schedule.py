@@ -4,6 +4,8 @@ published ones.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -120,6 +122,7 @@ def test_nan_iterations_are_counted_and_stop_the_training() -> None:
 class FakeStore:
     def __init__(self) -> None:
         self.saved: list[int] = []
+        self.topology = SimpleNamespace(rank=1)
 
     def save(self, state: TrainState, rate: object) -> None:
         self.saved.append(state.iteration)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..checkpoint import training
 from ..checkpoint.store import Store
 from ..loop import Callback, Trainer
 from ..train_state import Step
@@ -12,6 +13,11 @@ class Checkpoint(Callback):
 
     def __init__(self, store: Store) -> None:
         self.store = store
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Say that this folder is in use."""
+        if self.store.topology.rank == 0:
+            training.begin(self.store.folder)
 
     def after_step(self, trainer: Trainer, step: Step) -> None:
         """Save when the interval is full; never what has diverged."""
@@ -26,3 +32,5 @@ class Checkpoint(Callback):
         ):  # a model that has come apart must not become the newest checkpoint
             self.store.save(trainer.state, trainer.learning_rate)
         self.store.wait()
+        if self.store.topology.rank == 0:
+            training.end(self.store.folder)

@@ -150,6 +150,16 @@ class Log(Callback):
                 print(timers_line(trainer.engine.timed.take(), self.window.iterations), flush=True)
         self.window = Window()
 
+    def after_passing_over(self, trainer: Trainer, first: int, samples: int) -> None:
+        """Print which iterations were passed over."""
+        if self.rank == 0:
+            last = trainer.state.iteration
+            which = f"iteration {first}" if first == last else f"iterations {first}-{last}"
+            said = (
+                f" {which}: passed over (--train.skip), {samples} samples consumed without a step"
+            )
+            print(said, flush=True)
+
     def _watch_nan(self, trainer: Trainer, step: Step) -> None:
         self.nan_in_a_row = 0 if math.isfinite(step.loss) else self.nan_in_a_row + 1
         limit = trainer.config.train.stop_after_nan

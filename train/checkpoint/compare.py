@@ -24,6 +24,7 @@ _BEFORE = {
     "reset_attention_mask": False,
     "eod_mask_loss": False,
     "curriculum": "",
+    "kind": "adam",
 }
 # Options whose change makes the resumed training another one: allowed with --checkpoint.override.
 _CHOSEN = (
@@ -50,6 +51,7 @@ _SHARDS = (
     ("parallel", "partition"),
     ("train", "precision"),
     ("model", "vocab_multiple"),
+    ("optimizer", "kind"),
 )
 
 
@@ -90,7 +92,8 @@ def _layout(saved: Saved, config: Config, now: dict[str, Any]) -> Iterator[str]:
             f"python -m hangdoctor.train.checkpoint.universal --input {saved.folder}, then --checkpoint.universal true"
         )
     for section, name in _SHARDS:
-        old, value = saved.meta["config"][section][name], now["config"][section][name]
+        value = now["config"][section][name]
+        old = saved.meta["config"][section].get(name, _BEFORE.get(name))
         if old != value:
             yield f"  --{section}.{name} is {value}, the checkpoint has {old}"
 

@@ -77,6 +77,11 @@ def convert(source: Path, target: Path) -> None:
         raise ConfigError(
             f"{source} was saved with ZeRO-0, which DeepSpeed's converter cannot read: train with zero_stage 1"
         )
+    if saved.meta["config"].get("optimizer", {}).get("kind", "adam") != "adam":
+        raise ConfigError(
+            f"{source} has Adam's moments in 8 bits, which DeepSpeed's converter cannot read: "
+            "another layout needs a checkpoint of --optimizer.kind adam"
+        )
     deepspeed_guards.prepare(torch.cuda.is_available())
     from deepspeed.checkpoint import ds_to_universal
 

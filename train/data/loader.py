@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 from .. import faults
+from ..passing_over import PassedOver
 from ..schedule import BatchSize
 from ..topology import Topology
 
@@ -29,9 +30,15 @@ class MicroBatches:
     """
 
     def __init__(
-        self, batch: BatchSize, micro: int, dp: tuple[int, int], start: tuple[int, int]
+        self,
+        batch: BatchSize,
+        micro: int,
+        dp: tuple[int, int],
+        start: tuple[int, int],
+        *,
+        passed_over: PassedOver = PassedOver(),  # noqa: B008  # frozen
     ) -> None:
-        self.batch, self.micro = batch, micro
+        self.batch, self.micro, self.passed_over = batch, micro, passed_over
         self.dp_rank, self.dp_size = dp
         self.iteration, self.consumed = start
 
@@ -39,10 +46,13 @@ class MicroBatches:
         iteration, consumed = self.iteration, self.consumed
         while True:
             size, iteration = self.batch.at(consumed), iteration + 1
-            for first in range(consumed, consumed + size, self.micro * self.dp_size):
+            firsts = range(consumed, consumed + size, self.micro * self.dp_size)
+            consumed += size
+            if self.passed_over.last(iteration):
+                continue
+            for first in firsts:
                 own = first + self.dp_rank * self.micro
                 yield [(iteration, own + i) for i in range(self.micro)]
-            consumed += size
 
 
 class _Tokens(Dataset):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import sys
 from pathlib import Path
 
 from ..options import ConfigError
+from ..output import write_json
 from .compare import Mismatch, between, replicas, sentence
 from .files import read
 
@@ -94,11 +94,7 @@ def _write_json(target: str, found: list[Mismatch]) -> None:
         row["at"] = [dict(place) for place in mismatch.at]
         row["of"] = [dict(place) for place in mismatch.of]
         row["sizes"] = [[_plain(norm) for norm in pair] for pair in mismatch.sizes]
-    text = json.dumps({"schema": _SCHEMA, "equal": not found, "mismatches": rows}, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text)
+    write_json(target, {"schema": _SCHEMA, "equal": not found, "mismatches": rows})
 
 
 if __name__ == "__main__":

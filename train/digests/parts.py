@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq", "state1", "state2")  # the last two: bitsandbytes'
 # Where DeepSpeed's optimizers keep this rank's part of a group of parameters, in one flat tensor.
 _FLAT = ("single_partition_of_fp32_groups", "fp32_groups_flat_partition")
 

@@ -72,6 +72,7 @@ SWITCHES = {
     "embed-layernorm": ("model.embedding_norm", True),
     "override-lr-scheduler": ("checkpoint.override", True),
     "override-opt_param-scheduler": ("checkpoint.override", True),
+    "use-bnb-optimizer": ("optimizer.kind", "adam8bit"),
     "swiglu": ("model.activation", "swiglu"),
     "disable-bias-linear": ("model.linear_bias", False),
     "no-bias-gelu-fusion": ("model.activation", "gelu"),

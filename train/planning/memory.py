@@ -64,17 +64,29 @@ def engine_bytes(config: Config, stage: Stage, tp: int, dp: int) -> tuple[int, i
     """(weights, gradients, optimizer) of a rank.
 
     bf16 adds its gradients up in fp32. The optimizer has master weights and two moments in fp32,
-    with ZeRO-1 those of its share alone; fp32 without ZeRO needs no master.
+    with ZeRO-1 those of its share alone; fp32 without ZeRO needs no master. Moments may have 8 bits.
     """
     groups = counts(config, stage, tp)
     if config.parallel.zero_stage == 0:
         both = sum(groups)
         has_master = config.train.precision != "fp32"
-        return both * width(config), both * width(config), both * (12 if has_master else 8)
+        master = both * 4 if has_master else 0
+        return both * width(config), both * width(config), master + moment_bytes(config, both)
     step = _ALIGNMENT * dp
-    flat = sum(-(-group // step) * step for group in groups)
+    padded = [-(-group // step) * step for group in groups]
+    flat, share = sum(padded), sum(4 * group // dp for group in padded)
+    share += sum(moment_bytes(config, group // dp) for group in padded)
     is_bf16 = config.train.precision == "bf16"
-    return flat * width(config), flat * (4 if is_bf16 else width(config)), flat * 12 // dp
+    return flat * width(config), flat * (4 if is_bf16 else width(config)), share
+
+
+def moment_bytes(config: Config, elements: int) -> int:
+    """Both of Adam's moments of one flat tensor: 8 bits each and a scale for every 256 of them where
+    bitsandbytes has them so, 32 bits in its tensors below 4096 elements.
+    """
+    if config.optimizer.kind != "adam8bit" or elements < 4096:
+        return 8 * elements
+    return 2 * elements + 2 * 4 * -(-elements // 256)
 
 
 def layer_bytes(config: Config, tp: int, micro: int, recompute: str) -> int:
@@ -103,16 +115,31 @@ def attention_bytes(config: Config, tp: int, micro: int, recompute: str) -> int:
         return 0
     tokens, heads = micro * m.seq_length, m.heads // tp
     if not is_core(config):
-        return tokens * heads * 4
+        beside = 4 * tokens * heads * alibi_columns(config) * wide  # query, key, value, output
+        return tokens * heads * 4 + beside
     scores = tokens * heads * m.seq_length
     rounded = wide if wide < 4 else 0  # the probabilities, where they are not fp32 already
     scaled = 2 * tokens * m.hidden_size // tp * wide  # query and key
     return scores * (4 + rounded) + scaled + m.seq_length**2
 
 
+def alibi_columns(config: Config) -> int:
+    """Columns that ALiBi adds to a head, as model/position.py does: one in fp32, else three for each
+    digit of the last position; to a multiple of 8.
+    """
+    m = config.model
+    if m.position != "alibi":
+        return 0
+    digits, reach = 0, 1
+    while reach < m.seq_length:
+        digits, reach = digits + 1, reach * 256
+    columns = 1 if width(config) == 4 else 3 * digits
+    return columns + -(m.hidden_size // m.heads + columns) % 8
+
+
 def is_core(config: Config) -> bool:
-    """Whether attention goes step by step, as ALiBi needs it."""
-    return config.model.attention == "core" or config.model.position == "alibi"
+    """Whether attention goes step by step and has a matrix of all scores."""
+    return config.model.attention == "core"
 
 
 def end_bytes(config: Config, stage: Stage, tp: int, micro: int) -> tuple[int, int]:

@@ -124,7 +124,7 @@ def table(plan: Plan, count: int) -> Iterator[str]:
     rows = [row(plan.summary, p) for p in plan.layouts[:count]]
     if rows:
         yield ""
-        yield from _columns([list(HEADER), *rows])
+        yield from columns([list(HEADER), *rows])
         yield LEGEND
     left = len(plan.layouts) - len(rows)
     if left > 0:
@@ -143,7 +143,8 @@ def _of_the_first(plan: Plan) -> str:
     )
 
 
-def _columns(rows: list[list[str]]) -> Iterator[str]:
+def columns(rows: list[list[str]]) -> Iterator[str]:
+    """Rows of cells, one above the other: to the right, the last column to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         padded = [cell.rjust(width) for cell, width in zip(cells[:-1], widths, strict=False)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from .divergence import Divergence, comparable, compare
 from .group_members import Role
-from .history import Divergence, History, comparable, compare
+from .history import History
 from .keys import P2P_NAMES
 from .other_group import on_other_group
 from .rhythm import break_of, leaves_own_rhythm
@@ -122,7 +123,8 @@ class _Court:
             difference = compare(self.history(rank), self.history(other), sites)
             if difference is not None:
                 against += 1
-                first = first or difference
+                if first is None or _explains(difference, first):
+                    first = difference
         return against, total, first
 
     def _break_tie(self, tied: dict[int, Divergence]) -> dict[int, Divergence]:
@@ -165,6 +167,13 @@ class _Court:
         if finer is None or finer.before_records or finer.position >= d.position:
             return d
         return finer
+
+
+def _explains(d: Divergence, counted: Divergence) -> bool:
+    """Whether a transfer with the wrong rank, which the records have, is why a later count differs."""
+    if d.before_records or not counted.before_records or d.position >= counted.position:
+        return False
+    return d.how == "other" and d.mine.op == d.theirs.op and d.mine.op in P2P_NAMES
 
 
 def _over_replicas(role: Role) -> bool:

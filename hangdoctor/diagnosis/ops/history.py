@@ -1,4 +1,4 @@
-"""Histories of two ranks side by side: where does one leave the program that the other follows?
+"""What a rank has called, in a form that compares with other ranks.
 
 Tokens say what an operation is to its role, so that they are equal on ranks of the same role in
 other replicas: the group's role, the operation, and the peer as a distance or the root as a
@@ -9,39 +9,17 @@ the oldest records are gone.
 from __future__ import annotations
 
 from copy import copy
-from typing import Literal
-
-from msgspec import Struct
 
 from ...model.operations import Operation, RankOps
 from .group_members import Role
 from .keys import P2P_NAMES
-from .pending import Pending, have_in_common, inversion_of, same_places, shift_of
+from .pending import Pending
 from .scene import Scene
 
 Token = tuple[Role, str, int]
-How = Literal["skipped", "extra", "swapped", "other", "group", "own"]
-_LOOK_AHEAD = 64
+LOOK_AHEAD = 64
 _LOOK_BACK = 16  # calls by which a place in the program is found again
-_ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
-
-
-class Divergence(Struct):
-    """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the
-    other did there.
-
-    `how`: it skipped `theirs`, did `mine` in excess, did `mine` before `theirs` instead of after it,
-    did another operation, or the same one on another group; "own": its own earlier iterations are
-    the reference.
-    """
-
-    rank: int
-    reference: int
-    how: How
-    mine: Operation
-    theirs: Operation
-    position: int
-    before_records: bool = False  # it happened before the oldest record: only the numbers tell
+ELSEWHERE: Token = ((), "elsewhere", 0)  # any calls that are not compared
 
 
 class History:
@@ -79,8 +57,8 @@ class History:
         part.operations, part.tokens, part.counts = [], [], {}
         for token, op in zip(self.tokens, self.operations, strict=True):
             kept = token[0] in roles and op.op not in P2P_NAMES
-            if kept or (mark_others and not (part.tokens and part.tokens[-1] is _ELSEWHERE)):
-                part.tokens.append(token if kept else _ELSEWHERE)
+            if kept or (mark_others and not (part.tokens and part.tokens[-1] is ELSEWHERE)):
+                part.tokens.append(token if kept else ELSEWHERE)
                 part.operations.append(op)
         return part
 
@@ -91,7 +69,7 @@ class History:
         if not alike:
             return self
         place = max(alike, key=lambda k: (alike[k], k))
-        more = slice(place + 1, place + 1 + _LOOK_AHEAD)
+        more = slice(place + 1, place + 1 + LOOK_AHEAD)
         longer = copy(self)
         longer.tokens = self.tokens + self.tokens[more]
         longer.operations = self.operations + self.operations[more]
@@ -154,198 +132,3 @@ def _root_place(scene: Scene, op: Operation) -> int:
         return -1
     members = scene.groups.members(op.group, op.root)
     return members.index(op.root) if op.root in members else op.root
-
-
-def compare(mine: History, theirs: History, sites: bool = False) -> Divergence | None:
-    """The earliest place where `mine` leaves `theirs`; None where one merely is ahead of the
-    other.
-    """
-    if mine.only_active or theirs.only_active:
-        return _compare_pending(mine, theirs, sites)
-    if not mine.overwritten and not theirs.overwritten:
-        return _walk(mine, 0, theirs, 0, sites=sites)
-    # A group that both are in counts the same thing; corresponding groups merely should count
-    # alike.
-    for shared in (True, False):
-        start = _anchor(mine, theirs, shared)
-        found = _walk(mine, start[0], theirs, start[1], sites=sites) if start is not None else None
-        if found is not None:
-            return found
-    return None
-
-
-def comparable(mine: History, theirs: History) -> bool:
-    """Whether anything of the two can be compared: of what is pending alone, often nothing can."""
-    if mine.pending is None or theirs.pending is None:
-        return not (mine.only_active or theirs.only_active)
-    return have_in_common(mine.pending, theirs.pending)
-
-
-def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence | None:
-    """As `compare`, of records of what has not completed alone: by their places in all that each of
-    the processes has recorded, since any number of completed ones lies between them.
-    """
-    moved = shift_of(mine.pending, theirs.pending)
-    first = _first_differing(mine, theirs, sites)
-    if moved is not None and (first is None or not _in_another_way(mine, theirs, first)):
-        i, j = moved.mine, moved.theirs
-        how: How = "skipped" if moved.by < 0 else "extra"
-        before = True
-    else:
-        if first is None:
-            return _inverted(mine, theirs)
-        i, j = first
-        same = _same(mine, i, theirs, j, sites)
-        how, before = _how(mine, i, theirs, j, sites=sites), False
-        if same:
-            how, before = ("skipped" if _number(mine, i) < _number(theirs, j) else "extra"), True
-    return Divergence(
-        rank=mine.rank,
-        reference=theirs.rank,
-        how=how,
-        mine=mine.operations[i],
-        theirs=theirs.operations[j],
-        position=i,
-        before_records=before,
-    )
-
-
-def _in_another_way(mine: History, theirs: History, at: tuple[int, int]) -> bool:
-    """Whether the calls at one place show more than that one of the two has made more of them: they
-    are swapped, or one call is on another group.
-    """
-    i, j = at
-    return _how(mine, i, theirs, j, sites=True) in ("swapped", "group")
-
-
-def _inverted(mine: History, theirs: History) -> Divergence | None:
-    """By the counts of calls alone, where no two pending ones can be compared."""
-    found = inversion_of(mine.pending, theirs.pending)
-    if found is None or not theirs.operations:
-        return None
-    how: How = "extra" if found.extra else "skipped"
-    op = mine.operations[found.mine]
-    return Divergence(
-        rank=mine.rank,
-        reference=theirs.rank,
-        how=how,
-        mine=op,
-        theirs=theirs.operations[0],
-        position=found.mine,
-        before_records=not found.extra,
-    )
-
-
-def _first_differing(mine: History, theirs: History, sites: bool) -> tuple[int, int] | None:
-    """The first records at one place that are other calls, or the same one by another number."""
-    if mine.pending is None or theirs.pending is None:
-        return None
-    for i, j in same_places(mine.pending, theirs.pending):
-        if not _same(mine, i, theirs, j, sites):
-            return i, j
-        if mine.pending.numbers[i] != theirs.pending.numbers[j]:
-            return i, j
-    return None
-
-
-def _number(history: History, i: int) -> int:
-    """By the recorder's own count."""
-    return history.pending.numbers[i] if history.pending is not None else 0
-
-
-def _walk(mine: History, i: int, theirs: History, j: int, sites: bool) -> Divergence | None:
-    while i < len(mine.tokens) and j < len(theirs.tokens):
-        a, b = mine.operations[i], theirs.operations[j]
-        if not _same(mine, i, theirs, j, sites):
-            how = _how(mine, i, theirs, j, sites=sites)
-            return Divergence(mine.rank, theirs.rank, how, a, theirs=b, position=i)
-        if mine.tokens[i] is not _ELSEWHERE and (more := _made_more(mine, i, theirs, j)):
-            return Divergence(
-                rank=mine.rank,
-                reference=theirs.rank,
-                how="skipped" if more < 0 else "extra",
-                mine=a,
-                theirs=b,
-                position=i,
-                before_records=True,
-            )
-        i, j = i + 1, j + 1
-    return None
-
-
-def _made_more(mine: History, i: int, theirs: History, j: int) -> int:
-    """How many more calls of that counter `mine` had made before the same call; 0 where it does not
-    show.
-    """
-    if mine.operations[i].op not in P2P_NAMES:
-        return mine.operations[i].seq - theirs.operations[j].seq
-    if i not in mine.counts or j not in theirs.counts:
-        return 0
-    return mine.counts[i] - theirs.counts[j]
-
-
-def _anchor(mine: History, theirs: History, shared: bool) -> tuple[int, int] | None:
-    """Where both are in the same call of one group (`shared`), or of corresponding groups, by its
-    number.
-    """
-    where = {theirs.number(j, shared): j for j in range(len(theirs.tokens) - 1, -1, -1)}
-    for i in range(len(mine.tokens)):
-        if mine.operations[i].op in P2P_NAMES:
-            continue  # some recorders number these from the first one that is left
-        j = where.get(mine.number(i, shared))
-        if j is not None and theirs.tokens[j] == mine.tokens[i]:
-            return (i, j)
-    return None
-
-
-def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
-    """What explains best how the two go on: the reading under which the most of the following calls
-    are alike.
-    """
-    a, b = mine.operations[i], theirs.operations[j]
-    same_role = mine.tokens[i][0] == theirs.tokens[j][0]
-    same_collective = a.op == b.op and a.op not in P2P_NAMES
-    if same_collective and not same_role and a.site == b.site and a.site:
-        return "group"
-    ahead = theirs.going_on()
-    skipped = _alike(mine, i, ahead, j + 1, sites)
-    extra = _alike(mine, i + 1, ahead, j, sites)
-    other = _alike(mine, i + 1, ahead, j + 1, sites)
-    swapped = _swapped(mine, i, ahead, j, sites)
-    if skipped > max(extra, other) and skipped >= swapped:
-        return "skipped"
-    if swapped > max(extra, other):
-        return "swapped"
-    if extra > other:
-        return "extra"
-    if same_role:
-        return "other"
-    if same_collective and a.shapes == b.shapes:
-        return "group"
-    if skipped or i + 1 < len(mine.tokens):
-        return "skipped"  # an excess call would be followed by what the other one is in
-    return "extra"
-
-
-def _swapped(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:
-    """How many calls are the same if each has next what the other one has now."""
-    if i + 1 >= len(mine.tokens) or j + 1 >= len(theirs.tokens):
-        return 0
-    crossed = _same(mine, i + 1, theirs, j, sites) and _same(mine, i, theirs, j + 1, sites)
-    return 2 + _alike(mine, i + 2, theirs, j + 2, sites) if crossed else 0
-
-
-def _alike(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:
-    """How many calls in a row are the same from there on."""
-    count = 0
-    limit = min(len(mine.tokens) - i, len(theirs.tokens) - j, _LOOK_AHEAD)
-    while count < limit and _same(mine, i + count, theirs, j + count, sites):
-        count += 1
-    return count
-
-
-def _same(mine: History, i: int, theirs: History, j: int, sites: bool) -> bool:
-    if mine.tokens[i] != theirs.tokens[j]:
-        return False
-    a, b = mine.operations[i].site, theirs.operations[j].site
-    return not sites or a == b or not a or not b

@@ -13,8 +13,8 @@ from ...model.operations import Operation
 from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, Finding, Why
+from .divergence import Divergence
 from .facts import nodes_of, op_of, place, waiters_of, where_of
-from .history import Divergence
 from .keys import P2P_NAMES
 from .scene import Scene
 from .waits import Instance

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...model.operations import STORE, Operation
-from .history import Divergence
+from .divergence import Divergence
 from .keys import P2P_NAMES
 from .scene import Scene
 

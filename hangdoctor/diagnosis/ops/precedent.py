@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 
 from ...model.operations import STORE, Operation
+from .divergence import Divergence
 from .group_members import Role
-from .history import Divergence
 from .keys import P2P_NAMES
 from .roles import kin, references
 from .scene import Scene

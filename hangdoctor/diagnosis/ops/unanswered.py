@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct, structs
 
 from ...model.operations import Operation
-from .history import Divergence, How
+from .divergence import Divergence, How
 from .keys import P2P_NAMES, SENDS
 from .roles import in_step_first
 from .scene import Scene

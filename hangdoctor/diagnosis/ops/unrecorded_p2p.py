@@ -11,8 +11,8 @@ from __future__ import annotations
 from ..confidence import Ground, Limit, limited, sure
 from ..findings import Against, Finding, OneOf, Why
 from .blame import blame
+from .divergence import Divergence
 from .facts import nodes_of
-from .history import Divergence
 from .lone_culprit import Sink
 from .roles import working_layout
 from .scene import Scene

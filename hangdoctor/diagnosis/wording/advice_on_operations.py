@@ -72,7 +72,8 @@ def _(story: f.Diverged, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched" and not one_call:
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
     if _to_another(story.mine, story.theirs):
-        return _chosen_peer(finding, story.mine)
+        # Of a call before the records, the line is that of the calls that it was one of.
+        return _chosen_peer(finding, story.theirs if story.before_records else story.mine)
     if finding.kind == "mismatch" or story.how == "group":
         return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
     if finding.kind == "end_stall":

@@ -77,6 +77,8 @@ def _bare(op: f.Op) -> str:
 def diverged(story: f.Diverged, finding: Finding) -> str:
     """Who made other calls than a rank with the same role, or than itself before."""
     who, mine, theirs = subject(finding), terms.op_at(story.mine), terms.op_at(story.theirs)
+    if story.before_records and story.how == "other" and story.mine and story.theirs:
+        return _to_wrong_rank(finding, story.mine, story.theirs)
     if story.before_records:
         way = "behind" if story.how == "skipped" else "ahead of"
         apart = f"its {mine} is {way} {theirs} of rank {story.reference}"
@@ -94,3 +96,9 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     if story.how == "group":
         return f"{who} entered {mine} on a different group from rank {story.reference}: {theirs}"
     return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"
+
+
+def _to_wrong_rank(finding: Finding, wrong: f.Op, due: f.Op) -> str:
+    """A transfer with the wrong rank that the records no longer have: the counts of both show it."""
+    counts = f"it is ahead with {terms.op(wrong)} and behind with {terms.op(due)}"
+    return f"{subject(finding)} chose the wrong rank before the records start: {counts}"

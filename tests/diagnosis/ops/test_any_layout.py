@@ -122,3 +122,19 @@ def test_a_transfer_left_out_of_an_interleaved_pipeline(
     found = diagnose(capture)
     assert [c.ranks for c in found.causes] == [case.truth.ranks], found.summary
     assert found.causes[0].difference == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("drawn", "seed", "says", "line"),
+    [
+        (2036, 2038, "entered send #6013 to rank 4", "schedule.py:59"),
+        (2111, 2112, "chose the wrong rank before the records start", "schedule.py:61"),
+    ],
+    ids=["in the records", "before the records"],
+)
+def test_a_send_to_the_wrong_stage_of_an_interleaved_pipeline(
+    drawn: int, seed: int, says: str, line: str
+) -> None:
+    cause, culprits, fault = cause_of("wrong_peer", draw_mesh(drawn, 64), seed)
+    assert (cause.ranks, cause.difference) == (culprits, "peer"), (fault, cause.summary)
+    assert says in cause.summary and f"chooses the other rank at {line}" in cause.advice

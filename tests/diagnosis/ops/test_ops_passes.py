@@ -8,9 +8,10 @@ from hangdoctor.diagnosis.ops import OpsEvidence
 from hangdoctor.diagnosis.ops.blame import blame
 from hangdoctor.diagnosis.ops.components import components, sinks
 from hangdoctor.diagnosis.ops.deadlock import shortest_cycle
+from hangdoctor.diagnosis.ops.divergence import compare
 from hangdoctor.diagnosis.ops.frontier import device_frontier, find_frontier
 from hangdoctor.diagnosis.ops.group_members import GroupTable
-from hangdoctor.diagnosis.ops.history import History, compare
+from hangdoctor.diagnosis.ops.history import History
 from hangdoctor.diagnosis.ops.inferred_position import likely_waits
 from hangdoctor.diagnosis.ops.keys import key_of
 from hangdoctor.diagnosis.ops.movement import moved

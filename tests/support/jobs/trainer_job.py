@@ -25,6 +25,7 @@ import torch.distributed as dist
 from hangdoctor.model.layout import Layout
 from hangdoctor.train import deepspeed_guards, session
 from hangdoctor.train.config import Config, load_config
+from hangdoctor.train.data.samples import Within
 from hangdoctor.train.launch import Launch, discover
 from hangdoctor.train.loop import Callback, Trainer
 from hangdoctor.train.topology import Topology, build_topology
@@ -100,6 +101,28 @@ def cutting(flags: list[str]) -> Iterator[None]:
         session.rank_batches = original
 
 
+@contextlib.contextmanager
+def lacking(flags: list[str]) -> Iterator[None]:
+    """For the flags '--lacking FIRST-LAST', which are taken out: data without those samples; what
+    comes after them has moved up.
+    """
+    if flags[:1] != ["--lacking"]:
+        yield
+        return
+    first, last = map(int, flags[1].split("-"))
+    del flags[:2]
+
+    class Lacking(Within):
+        def __getitem__(self, i: int) -> Any:
+            return super().__getitem__(i if i < first else i + last - first + 1)
+
+    session.Within = Lacking
+    try:
+        yield
+    finally:
+        session.Within = Within
+
+
 def become_a_rank(count: int) -> None:
     """Returns in each of the ranks. The parent ends with the last of them, or with the first that fails."""
     gc.collect()
@@ -139,7 +162,7 @@ def main() -> None:
     deepspeed = deepspeed_guards.prepare(False)
     launch = join(deepspeed, int(sys.argv[2]))
     for name, flags in json.loads(plan.read_text()).items():
-        with cutting(flags):
+        with cutting(flags), lacking(flags):
             config = load_config([*flags, "--log.metrics", str(plan.parent / f"{name}.jsonl")])
             topology = checked(config, launch.world_size)
             observer = Observer(plan.parent / f"{name}.rank{launch.rank}.json")
