@@ -77,7 +77,7 @@ class ModelConfig:
     )
     attention: str = option(
         "auto",
-        "sdpa: torch's fused attention; core: scaled before the product",
+        "sdpa: torch's fused attention; core: step by step, scaled before the product, a matrix of scores",
         choices=("auto", "sdpa", "core"),
     )
     loss: str = option(

@@ -94,8 +94,6 @@ def _model(config: Config, _: Machine) -> Iterator[str]:
         )
     if m.recompute and m.recompute_attention:
         yield "--model.recompute and --model.recompute_attention: the first includes the second, choose one"
-    if m.attention == "sdpa" and m.position == "alibi":
-        yield "--model.attention sdpa has no ALiBi bias here: use --model.attention core or auto"
 
 
 def _stages(config: Config, _: Machine) -> Iterator[str]:

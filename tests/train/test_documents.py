@@ -41,6 +41,7 @@ def test_where_documents_begin() -> None:
         "--model.attention core",
         "--model.position rope",
         "--model.position alibi",
+        "--model.position alibi --model.attention core",
         "--model.recompute true",
         "--model.recompute_attention true",
     ],

@@ -27,10 +27,10 @@ VOCAB, BATCH = 384, 2
 
 @pytest.mark.parametrize(("ffn", "activation"), [(0, "gelu"), (96, "gelu"), (96, "swiglu")])
 def test_the_formula_is_what_torch_counts(ffn: int, activation: str) -> None:
-    """Attention by way of ALiBi is made of products that torch counts."""
+    """Attention step by step is made of products that torch counts."""
     deepspeed_guards.prepare(False)
     flags = "--model.layers 2 --model.hidden_size 64 --model.heads 4 --model.seq_length 32"
-    flags += f" --model.ffn_hidden_size {ffn} --model.position alibi --train.micro_batch {BATCH}"
+    flags += f" --model.ffn_hidden_size {ffn} --model.attention core --train.micro_batch {BATCH}"
     flags += f" --model.activation {activation}"
     config = load_config([*flags.split(), "--train.global_batch", str(BATCH)])
     device = torch.device("cpu")

@@ -89,7 +89,7 @@ def machines(**other: Any) -> Machines:
         "--train.precision fp16 --parallel.zero_stage 0",
         "--train.precision fp32 --parallel.zero_stage 0 --layers 94",
         "--parallel.sequence_parallel true --sequence 2044 --model.recompute true",
-        "--model.position alibi --model.recompute_attention true --heads 52",
+        "--model.attention core --model.recompute_attention true --heads 52",
     ],
 )
 def test_the_trainer_takes_every_usable_layout(flags: str) -> None:
@@ -134,8 +134,8 @@ def test_less_memory_is_met_by_recomputation_before_it_is_too_little() -> None:
     assert ways == {80.0: ("none", True), 40.0: ("full", True), 20.0: ("full", False)}
 
 
-def test_alibi_recomputes_scores_before_whole_layers() -> None:
-    config = config_of("--model.position", "alibi")
+def test_attention_by_steps_recomputes_scores_before_whole_layers() -> None:
+    config = config_of("--model.attention", "core")
     layer = [memory.layer_bytes(config, 8, 1, way) for way in ("none", "attention", "full")]
     assert layer == sorted(layer, reverse=True) and len(set(layer)) == 3
 

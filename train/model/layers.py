@@ -14,7 +14,7 @@ from ..tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear, ma
 from ..tensor_parallel.mappings import heads_for_sequence, sequence_for_heads
 from .context import ModelContext
 from .documents import Stream, causal, joined, parts, positions_in, same_document
-from .position import alibi_bias, alibi_slopes
+from .position import FUSES_ALIBI, alibi_bias, alibi_slopes, with_alibi
 
 
 class Norm(nn.Module):
@@ -115,22 +115,29 @@ class Attention(nn.Module):
 
     @property
     def _needs_core(self) -> bool:
-        return self.context.config.model.attention == "core" or self.slopes is not None
+        is_half = self.context.config.train.precision != "fp32"
+        if self.slopes is not None and is_half and not FUSES_ALIBI:
+            return True
+        return self.context.config.model.attention == "core"
 
     def _sdpa(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
     ) -> torch.Tensor:
         """[s, b, heads, d] each -> [s, b, heads, d], by torch's fused attention."""
         q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))
+        scale = self.width**-0.5
+        if self.slopes is not None:
+            self.slopes = self.slopes.to(q.device)
+            q, k, v = with_alibi(q, k, v, self.slopes, scale)
         mask = None if documents is None else causal(same_document(documents))
-        options = {"attn_mask": mask, "is_causal": mask is None}
+        options = {"attn_mask": mask, "is_causal": mask is None, "scale": scale}
         probability = self.dropout if self.training else 0.0
         if probability > 0:
             with self.context.random.tensor_parallel():
                 y = F.scaled_dot_product_attention(q, k, v, dropout_p=probability, **options)
         else:
             y = F.scaled_dot_product_attention(q, k, v, **options)
-        return y.permute(2, 0, 1, 3)
+        return y[..., : self.width].permute(2, 0, 1, 3)
 
     def _core(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: torch.Tensor | None
@@ -264,6 +271,7 @@ class TransformerLayer(nn.Module):
 def attention_flavour(context: ModelContext) -> str:
     """Which attention runs, and why where it is the core one; for the log."""
     m = context.config.model
-    if m.position == "alibi":
-        return "core (ALiBi needs its bias)"
-    return "core (requested)" if m.attention == "core" else "torch sdpa"
+    if m.attention == "core":
+        return "core (requested)"
+    beside = ", ALiBi in columns of query and key" if m.position == "alibi" else ""
+    return f"torch sdpa{beside}"

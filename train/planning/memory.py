@@ -115,16 +115,31 @@ def attention_bytes(config: Config, tp: int, micro: int, recompute: str) -> int:
         return 0
     tokens, heads = micro * m.seq_length, m.heads // tp
     if not is_core(config):
-        return tokens * heads * 4
+        beside = 4 * tokens * heads * alibi_columns(config) * wide  # query, key, value, output
+        return tokens * heads * 4 + beside
     scores = tokens * heads * m.seq_length
     rounded = wide if wide < 4 else 0  # the probabilities, where they are not fp32 already
     scaled = 2 * tokens * m.hidden_size // tp * wide  # query and key
     return scores * (4 + rounded) + scaled + m.seq_length**2
 
 
+def alibi_columns(config: Config) -> int:
+    """Columns that ALiBi adds to a head, as model/position.py does: one in fp32, else three for each
+    digit of the last position; to a multiple of 8.
+    """
+    m = config.model
+    if m.position != "alibi":
+        return 0
+    digits, reach = 0, 1
+    while reach < m.seq_length:
+        digits, reach = digits + 1, reach * 256
+    columns = 1 if width(config) == 4 else 3 * digits
+    return columns + -(m.hidden_size // m.heads + columns) % 8
+
+
 def is_core(config: Config) -> bool:
-    """Whether attention goes step by step, as ALiBi needs it."""
-    return config.model.attention == "core" or config.model.position == "alibi"
+    """Whether attention goes step by step and has a matrix of all scores."""
+    return config.model.attention == "core"
 
 
 def end_bytes(config: Config, stage: Stage, tp: int, micro: int) -> tuple[int, int]:
