@@ -1,7 +1,7 @@
 """How the figures of docs/ACCURACY.md are measured, in words."""
 
 COMPARED = """\
-Every tool is given the same folders (`accuracy.cases`), once each, in one run (`accuracy.tools`), and is scored by the ranks
+Every tool is given the same folders (`accuracy.cases`), once each (`accuracy.tools`), and is scored by the ranks
 that it names. Where its output leaves open which ranks it means, it is right if any reading of it is. A kind of fault and a
 confidence count only for a tool that states them. A tool has no row for evidence that it does not read.
 
