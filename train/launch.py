@@ -25,6 +25,7 @@ class Launch:
     local_rank: int
     address: str
     port: int
+    local_size: int = 0  # ranks of this host; 0 where the launcher does not say
 
     def device(self, devices: int) -> int:
         """This rank's GPU among those that it sees: where srun binds one to each task, that is 0
@@ -75,7 +76,14 @@ def discover(environ: Mapping[str, str] = os.environ) -> Launch:
             f"rank {rank} of {size} runs on a second node: set MASTER_ADDR to the host of rank 0"
         )
     port = environ.get("MASTER_PORT") or (_free_port() if size == 1 else _port_of_job(environ))
-    return Launch(rank, size, local, address or "127.0.0.1", port=int(port))
+    return Launch(
+        rank,
+        size,
+        local,
+        address or "127.0.0.1",
+        port=int(port),
+        local_size=max(place.local_size, 0),
+    )
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from hangdoctor.model.layout import Layout
 
-from . import deepspeed_guards, faults, flops, marks
+from . import binding, deepspeed_guards, faults, flops, marks
 from .callbacks.checkpoint import Checkpoint
 from .callbacks.digests import Digests
 from .callbacks.evaluate import Evaluate
@@ -19,6 +19,7 @@ from .callbacks.log import Log
 from .callbacks.metrics import Metrics
 from .callbacks.signals import Signals, is_there
 from .callbacks.sizes import Sizes
+from .callbacks.spikes import Spikes
 from .callbacks.tensorboard import Tensorboard
 from .checkpoint.store import Store
 from .config import Config
@@ -53,6 +54,8 @@ def run(config: Config, launch: Launch) -> int:
     """
     has_gpu = torch.cuda.is_available()
     check(config, Machine(launch.world_size, has_gpu))
+    if config.run.bind == "auto":
+        bind_rank(launch, torch.cuda.device_count())
     switch = config.train.kill_switch
     if is_there(switch):
         if launch.rank == 0:
@@ -70,6 +73,16 @@ def run(config: Config, launch: Launch) -> int:
     finally:
         leave(topology)
     return 0
+
+
+def bind_rank(launch: Launch, devices: int) -> None:
+    """Give this rank the cores near its GPU, before libraries start more threads, and say which."""
+    gpu = ""
+    if devices:
+        properties = torch.cuda.get_device_properties(launch.device(devices))
+        gpu = binding.pci_address(properties)
+    done = binding.bind(binding.Rank(launch.local_rank, launch.local_size, gpu))
+    print(f"bind: rank {launch.rank} {done}", flush=True)
 
 
 def check_data(config: Config, rank: int) -> None:
@@ -231,6 +244,8 @@ def build_callbacks(
         callbacks.append(Digests(topology, context.random))
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))
+    if config.log.spikes and topology.rank == 0:
+        callbacks.append(Spikes(config.log.on_spike))
     record: Callable[[Trainer, str, float], None] | None = None
     after: list[Callback] = []
     if config.log.tensorboard and topology.rank == 0:

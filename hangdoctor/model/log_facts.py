@@ -29,6 +29,7 @@ class Fact(Struct, omit_defaults=True, kw_only=True, tag=True):
     task: int = -1  # Slurm's number of the task, which need not be the rank
     node: str = ""
     pid: int = 0
+    worker: str = ""  # its name, where the log does not name it by rank: "DP0 TP3"
     attempt: int = 0  # of a job that was started again in the same log
     times: int = 1  # how often the same was said
     says: str = ""  # the line, cut

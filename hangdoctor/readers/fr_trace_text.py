@@ -18,13 +18,14 @@ from ..files import read_regular
 from ..model.operations import Group, Operation, OpState, RankOps, group_uid
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS
+from . import fr_trace_table
 from .flight_recorder_entry import public_name
 
 _MAX_BYTES = 64 << 20
 _MOST_MEMBERS = 1 << 18  # of all blocks: each becomes a record
 _WORLD = "default_pg"
 _BEGINS = re.compile(
-    r"^(?:Not all ranks joining collective(?:, sequence number:)?|Collective sequence number:"
+    r"^(?:Not all ranks joining collective(?:[,:] sequence number:)?|Collective sequence number:"
     r"|Input/output mismatch in the collective sequence number:) (?P<seq>\d{1,15})\b"
 )
 _FIELD = re.compile(r"^(?P<name>[a-z][a-z ]{3,24}): (?P<value>.+)$")
@@ -56,7 +57,8 @@ class Block(Struct):
 def is_fr_trace(head: bytes) -> bool:
     """Whether a file begins as the analyzer's output does: warnings may come before it."""
     text = head.decode(errors="replace")
-    return any(word in text for word in _HEAD) and "group info: " in text
+    blocks_of = any(word in text for word in _HEAD) and "group info: " in text
+    return blocks_of or fr_trace_table.is_table(text)
 
 
 def read_file(path: Path) -> dict[int, RankOps]:
@@ -69,6 +71,8 @@ def read_file(path: Path) -> dict[int, RankOps]:
         text = read_regular(path, _MAX_BYTES).decode(errors="replace")
     except OSError as error:
         raise BadInput(f"{path.name}: {error.strerror}") from error
+    if fr_trace_table.is_table(text):
+        text = "\n".join([text, *fr_trace_table.as_blocks(text)])
     found = records(list(blocks(text)))
     if not found:
         raise BadInput(

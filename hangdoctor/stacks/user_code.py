@@ -26,8 +26,8 @@ _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _PACKAGES = re.compile(
     r"^(?:accelerate|apex|colossalai|composer|datasets|diffusers|filelock|flash_attn|flashinfer|flax"
     r"|horovod|ignite|jax|lightning|lightning_fabric|megatron/core|mpi4py|peft|pytorch_lightning|ray"
-    r"|safetensors|sglang|torchmetrics|torchtitan|transformer_engine|transformers|triton|trl|uvicorn"
-    r"|uvloop|vllm|webdataset|xgrammar|zmq)/"
+    r"|safetensors|sglang|tensorboard|torchmetrics|torchtitan|tqdm|transformer_engine|transformers|triton|trl|uvicorn"
+    r"|uvloop|vllm|wandb|webdataset|xgrammar|zmq)/"
 )
 # `<eval_with_key>.3`, `<attrs generated init>`: made by libraries. `python -c` and a notebook are not.
 _GENERATED = re.compile(r"^<(?!string>|stdin>|ipython-input)")

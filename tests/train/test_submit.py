@@ -16,11 +16,18 @@ pytest.importorskip("torch")
 
 from hangdoctor.train.options import ConfigError
 from hangdoctor.train.submit import scripts
+from hangdoctor.train.submit.__main__ import main
 from hangdoctor.train.submit.job import Job, rank_command, torchrun_command
 from hangdoctor.train.submit.schedulers import Pbs, Slurm, hosts_of
 from tests.support import mpi
 
 ROOT = Path(__file__).parents[2]
+SMALL = """
+parallel: {tp: 2}
+model: {layers: 2, hidden_size: 32, heads: 4, seq_length: 32}
+train: {global_batch: 2, iterations: 2}
+data: {workers: 0}
+"""
 # Stands in for PBS at the edge: it runs the script on this host, and answers in the form of
 # PBS Professional's manual. No PBS was at hand to record from.
 QSUB = """#!/usr/bin/env bash
@@ -71,10 +78,10 @@ def test_the_script_for_slurm_asks_for_the_jobs_nodes_and_none_of_the_originals(
         "--job-name=gpt",
         "--nodes=2",
         "--ntasks-per-node=4",
-        "--cpus-per-task=8",
         "--time=90",
         f"--output={tmp_path}/gpt.log",
         "--open-mode=append",
+        "--cpus-per-task=8",
         "--gres=gpu:4",
         "--partition=gpu",
     ]
@@ -106,7 +113,11 @@ def test_the_scripts_for_pbs(tmp_path: Path) -> None:
     ("version", "places"),
     [
         ("PALS 1.3.4", "-n 4 --ppn 4 --depth 8 --cpu-bind depth"),
-        ("mpiexec (OpenRTE) 4.1.4", "-n 4 --map-by ppr:4:node --bind-to none"),
+        (
+            "mpiexec (OpenRTE) 4.1.4",
+            "-n 4 --map-by ppr:4:node --bind-to none -x PATH -x MASTER_ADDR -x MASTER_PORT "
+            "-x PYTHONPATH -x HANGDOCTOR_DIR -x HANGDOCTOR_SIDECAR -x HANGDOCTOR_DISABLE",
+        ),
         ("HYDRA build details:", "-n 4 -ppn 4"),
     ],
 )
@@ -189,6 +200,104 @@ def test_states_of_a_job(tmp_path: Path, monkeypatch: Any) -> None:
 def test_hosts_of_a_job_come_once_each() -> None:
     assert hosts_of("x3001c0s1b0n0/0*64+x3002/0*64+x3002/1*64") == ["x3001c0s1b0n0", "x3002"]
     assert hosts_of("") == []
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(400)
+def test_the_chronicles_tail_follows_the_newest_run(tmp_path: Path) -> None:
+    """`tail -f $(tail -1 logfiles)`, here of a run of two ranks that torchrun starts."""
+    (tmp_path / "gpt.yaml").write_text(SMALL)
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    words = "--system torchrun --per-node 2 --no-sidecar --env OMP_NUM_THREADS=1 --bind auto"
+    command = [sys.executable, "-m", "hangdoctor.train.submit", "gpt.yaml", *words.split()]
+    (tmp_path / "logfiles").write_text("/an/older/run.log\n")
+    done = subprocess.run(
+        [*command, "--json", "made.json"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert "to view output: tail -f $(tail -1 logfiles)" in done.stdout
+    name = "gpt-0.0347M-nl2-hs32-seq32-tp2-pp1-dp1-mbs1-gbs2-z1-fp32"
+    assert made["name"] == name and f"/outputs/{name}/logs/" in made["log"]
+    # tail itself, which ends with the run.
+    follow = f'exec tail -n +1 --pid={made["job"]} -f "$(tail -1 logfiles)"'
+    seen = subprocess.run(
+        ["bash", "-c", follow], cwd=tmp_path, capture_output=True, text=True, timeout=350
+    ).stdout
+    assert "iteration        2/       2" in seen, seen[-3000:]
+    for rank in range(2):
+        assert f"bind: rank {rank} " in seen
+    assert Path(made["script"]).read_text() != ""
+
+
+def submitted(capsys: Any, *words: str) -> tuple[int, str, str]:
+    """Exit code and output of the command."""
+    try:
+        code = main(list(words))
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    seen = capsys.readouterr()
+    return code, seen.out, seen.err
+
+
+def test_a_script_is_printed_and_nothing_written(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = str(ROOT / "train/configs/gpu_1b3.yaml")
+    words = (config, "--system", "polaris", "--nodes", "2", "--directive", "-A project")
+    code, out, _ = submitted(capsys, *words, "--train.iterations", "7", "--print")
+    assert code == 0 and list(tmp_path.iterdir()) == []
+    assert words_of(out, "PBS")[-1] == "-A project"
+    command = next(line for line in out.splitlines() if line.startswith("set -- "))
+    assert command.endswith(f"--config {config} --bind auto --train.iterations 7")
+    for system in ("slurm", "pbs", "torchrun"):
+        code, out, _ = submitted(capsys, config, "--system", system, "--print")
+        assert code == 0 and "hangdoctor run -- " in out and "hangdoctor sidecar --" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--system", "torchrun", "--nodes", "2"], 2, "this host alone"),
+        (["--system", "slurm", "--env", "A"], 2, "--env takes NAME=VALUE"),
+        (["--system", "slurm", "--per-node", "3", "--nodes", "3"], 2, "--train.global_batch"),
+        (["--system", "slurm", "--model.layer", "3"], 2, "did you mean 'model.layers'"),
+        (["--system", "slurm", "--name", "a b"], 2, "--name a b"),
+        (["--system", "pbs"], 1, "qsub failed: no such queue"),
+    ],
+)
+def test_what_cannot_be_submitted_says_why(
+    tmp_path: Path, monkeypatch: Any, capsys: Any, words: list[str], code: int, says: str
+) -> None:
+    stand_in(tmp_path, monkeypatch, qsub="#!/bin/sh\necho no such queue >&2; exit 1\n")
+    monkeypatch.chdir(tmp_path)
+    config = str(ROOT / "train/configs/gpu_1b3.yaml")
+    found, _, errors = submitted(capsys, config, *words)
+    assert found == code and says in errors
+    assert not (tmp_path / "logfiles").exists()
+
+
+def test_a_job_is_handed_to_the_scheduler_and_its_log_noted(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    stand_in(tmp_path, monkeypatch, sbatch='#!/bin/sh\ncp "$2" {folder}/seen; echo "12;cluster"\n')
+    monkeypatch.chdir(tmp_path)
+    config = str(ROOT / "train/configs/gpu_1b3.yaml")
+    logs = []
+    for _ in range(2):
+        code, out, _ = submitted(capsys, config, "--system", "slurm", "--json", "-")
+        made = json.loads(out)
+        assert (code, made["job"], made["schema"]) == (0, "12", "hangdoctor.submit/1")
+        assert (tmp_path / "seen").read_text() == Path(made["script"]).read_text()
+        logs.append(made["log"])
+    assert logs[0] != logs[1] and all(Path(log).exists() for log in logs)
+    assert (tmp_path / "logfiles").read_text().splitlines() == logs
 
 
 def test_torchrun_starts_on_this_host_inside_hangdoctor_run(tmp_path: Path) -> None:

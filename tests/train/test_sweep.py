@@ -98,8 +98,13 @@ def test_a_job_is_measured_one_is_too_large_and_one_hangs(tmp_path: Path) -> Non
         "Nodes Size hidden_size fault DP TP PP MBS GBS Mem Sec/it TFLOPs Notes".split()
     )
     assert lines[1].split()[2:4] == ["32", "-"]  # the column shows it where it is usual, too
-    assert any("hang: Rank 1 (" in line and "never reached all_reduce" in line for line in lines)
-    assert any("out of memory: Rank 0 (" in line and "MemoryError" in line for line in lines)
+    notes = {result["status"]: result["note"] for result in found}
+    assert notes["hang"].startswith("Rank 1 (") and "never reached all_reduce" in notes["hang"], (
+        notes
+    )
+    assert f"hang: {notes['hang']}" in out
+    kept = Path(by["out of memory"]["log"]).read_text()[-1500:]
+    assert "MemoryError" in notes["out of memory"], (notes, kept)
     assert "refused: --train.global_batch 4 is not micro_batch x accumulation x dp" in out
     # A second call has nothing to run, and prints the same.
     assert swept(path, *words) == (0, out, "")
@@ -230,9 +235,15 @@ def test_one_sweep_at_a_time_writes_a_file(tmp_path: Path) -> None:
 def test_why_a_job_ended_early_is_read_in_its_log(line: str, status: str) -> None:
     assert running.how_it_failed(f"model: 8 parameters\n{line}\n")[0] == status
     said = "hangdoctor: Rank 3 (n1, pid 7) failed first: it. Details: hangdoctor diagnose x"
-    assert running.how_it_failed(f"{line}\n{said}\n")[1] in (
-        "Rank 3 (n1, pid 7) failed first: it.",
-        line.removeprefix("error: "),
+    sentence = "Rank 3 (n1, pid 7) failed first: it."
+    own = sentence if status == "failed" else line.removeprefix("error: ")
+    assert (
+        running.how_it_failed(f"[rank3]: {line}\n{said}\n" if own == line else f"{line}\n{said}")[1]
+        == own
+    )
+    both = "hangdoctor: Rank 3 failed first: MemoryError in f (a.py:1)."
+    assert running.how_it_failed(f"MemoryError: x\n{both}\n")[1] == both.removeprefix(
+        "hangdoctor: "
     )
 
 

@@ -1,4 +1,4 @@
-"""A sweep over Slurm jobs on the lab's cluster: two nodes with a rank each, one job of which hangs."""
+"""A sweep over Slurm jobs on the lab's cluster, one of which hangs; and one job by train.submit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.lab import LAB, Cluster, unavailable
+from tests.support.lab import LAB, Cluster, unavailable, wait_until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -19,6 +19,12 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.timeout(900),
 ]
+OPTIONS = {
+    "parallel": {"tp": 2},
+    "model": {"layers": 2, "hidden_size": 32, "heads": 4, "seq_length": 32},
+    "train": {"global_batch": 4},
+    "data": {"workers": 0},
+}
 SETTINGS = {"OMP_NUM_THREADS": "1", "MASTER_PORT": "29741"}
 
 
@@ -37,6 +43,23 @@ def cluster() -> Iterator[Cluster]:
         lab.down()
 
 
+def test_a_submitted_job_trains_beside_its_sidecar(cluster: Cluster) -> None:
+    folder = Path(cluster.folder)
+    (folder / "gpt.yaml").write_text(yaml.safe_dump(OPTIONS))
+    words = "--system slurm --nodes 2 --per-node 1 --cpu --train.iterations 3 --json made.json"
+    settings = [word for name, value in SETTINGS.items() for word in ("--env", f"{name}={value}")]
+    home = ["--env", f"HANGDOCTOR_FOLDER={folder / 'side'}"]
+    command = [sys.executable, "-m", "hangdoctor.train.submit", "gpt.yaml", *words.split()]
+    cluster.login(*command, *settings, *home, cwd=folder)
+    made = json.loads((folder / "made.json").read_text())
+    assert (folder / "logfiles").read_text() == f"{made['log']}\n"
+    log = Path(made["log"])
+    wait_until(lambda: cluster.login("squeue", "-h", "-j", made["job"]) == "", "its end", 300)
+    text = log.read_text()
+    assert "iteration        3/       3" in text, text[-3000:]
+    assert "hangdoctor: listening on" in text and "(2 nodes)" in text
+
+
 def test_jobs_of_slurm_are_measured_and_a_hang_comes_with_its_verdict(cluster: Cluster) -> None:
     folder = Path(cluster.folder)
     path = folder / "slurm.yaml"
@@ -45,12 +68,7 @@ def test_jobs_of_slurm_are_measured_and_a_hang_comes_with_its_verdict(cluster: C
         "node": 1,
         "cpu": True,
         "environment": SETTINGS,
-        "options": {
-            "parallel": {"tp": 2},
-            "model": {"layers": 2, "hidden_size": 32, "heads": 4, "seq_length": 32},
-            "train": {"global_batch": 4},
-            "data": {"workers": 0},
-        },
+        "options": OPTIONS,
         "jobs": [{}, {"fault": "sleep@1:2"}],
     }
     path.write_text(yaml.safe_dump(given))

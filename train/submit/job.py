@@ -11,7 +11,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Job:
     """What every system needs. `directives` are further words for the scheduler, one a line of the
-    script; `cores` those of a rank, `gpus` those of a node.
+    script; `cores` those of a rank (0: as many as the scheduler gives), `gpus` those of a node.
     """
 
     name: str
@@ -22,7 +22,7 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
     directives: tuple[str, ...] = ()
     minutes: int = 60
-    cores: int = 1
+    cores: int = 0
     gpus: int = 0
 
     @property
@@ -36,10 +36,15 @@ def rank_command(*words: str) -> tuple[str, ...]:
     return (sys.executable, "-u", "-m", "hangdoctor.train", *words)
 
 
-def torchrun_command(job: Job) -> list[str]:
-    """The job on this host: torchrun inside `hangdoctor run`."""
+def torchrun_words(job: Job) -> list[str]:
+    """The job on this host by torchrun, on a free port; its run is called as the job is."""
     python, *words = job.command
-    hangdoctor = [python, "-m", "hangdoctor", "run", "--"]
-    torchrun = [python, "-m", "torch.distributed.run", "--standalone"]
+    torchrun = [python, "-m", "torch.distributed.run", "--nnodes=1", "--rdzv-backend=c10d"]
+    torchrun += ["--rdzv-endpoint=localhost:0", f"--rdzv-id={job.name}"]
     program = [word for word in words if word != "-u"]
-    return [*hangdoctor, *torchrun, f"--nproc-per-node={job.per_node}", *program]
+    return [*torchrun, f"--nproc-per-node={job.per_node}", *program]
+
+
+def torchrun_command(job: Job) -> list[str]:
+    """The same inside `hangdoctor run`."""
+    return [sys.executable, "-m", "hangdoctor", "run", "--", *torchrun_words(job)]

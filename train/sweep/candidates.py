@@ -25,6 +25,7 @@ _WAYS = ("grid", "plan", "jobs")
 _PLACES = ("parallel.tp", "parallel.pp", "parallel.dp", "train.micro_batch", "train.global_batch")
 # A job of a few iterations, which neither saves nor resumes nor evaluates.
 _SHORT = {
+    "train.skip": "",
     "train.exit_after": 0,
     "train.exit_minutes": 0,
     "checkpoint.dir": "",
@@ -84,7 +85,7 @@ class Sweep:
     directives: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     minutes: int = 60
-    cores: int = 1
+    cores: int = 0
     cpu: bool = False
 
 
@@ -124,7 +125,7 @@ def read_sweep(path: Path, iterations: int) -> Sweep:
         directives=tuple(map(str, given.get("directives") or ())),
         environment={str(k): str(v) for k, v in (given.get("environment") or {}).items()},
         minutes=_whole(path, given, "minutes", 60),
-        cores=_whole(path, given, "cores", 1),
+        cores=_whole(path, given, "cores", 0),
         cpu=convert(given.get("cpu", False), False, f"{path}: 'cpu'"),
     )
 

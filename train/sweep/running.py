@@ -23,6 +23,7 @@ from .watch import Limits, Progress, Watched, lines, watch
 
 _NO_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|allocate memory|oom[-_ ]kill", re.I)
 _VERDICT = re.compile(r"^hangdoctor: (.*?)(?: Details: .*)?$", re.M)
+_RANK = re.compile(r"^\[\w+\]: ?")  # torch puts the rank in front of a traceback's lines
 _REFUSED = re.compile(r"^error: (.*)$", re.M)
 
 
@@ -108,8 +109,10 @@ def how_it_failed(log: str) -> tuple[str, str]:
     refused = _REFUSED.findall(log)
     last = [line for line in log.splitlines() if line.strip()][-1:]
     note = (said or last or ["no output"])[-1]
-    if _NO_MEMORY.search(log):
-        return results.OUT_OF_MEMORY, note
+    short = [line for line in log.splitlines() if _NO_MEMORY.search(line)]
+    if short:
+        own = _RANK.sub("", short[0]).strip()
+        return results.OUT_OF_MEMORY, note if _NO_MEMORY.search(note) else own
     if refused:
         return results.REFUSED, refused[0]
     return results.FAILED, note

@@ -22,6 +22,7 @@ class Someone(Struct, frozen=True):
     local: int = -1
     task: int = -1
     pid: int = 0
+    worker: str = ""
 
 
 class FailedFirst(Struct, frozen=True):

@@ -22,6 +22,7 @@ from ...model.log_facts import (
     Progress,
     PythonError,
     TimedOut,
+    Told,
 )
 from ..case import Case
 from ..draft import Draft
@@ -186,6 +187,10 @@ def why_none(scene: Scene) -> LogRemaining:
         return LogRemaining(reason, ranks, op_of(waits) if len(one) == 1 else None)
     if waits:
         return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
+    told = ranks_named(f for f in scene.of(Told) if f.by == -1)
+    if told:
+        reason = Undecided.EQUAL_COUNTERS if len(told) > 1 else Undecided.ONE_WAITER
+        return LogRemaining(reason, tuple(told))
     in_gloo = scene.of(GlooTimeout)
     if in_gloo:
         ranks = tuple(ranks_named(in_gloo))
@@ -223,13 +228,13 @@ def _without_waits(scene: Scene) -> LogRemaining:
         )
     if victims or any(isinstance(f, PeerClosed) for f in scene.facts):
         return _of_victims(scene, victims, ranks)
-    if ends:
-        return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
     guards = scene.of(Guarded)
+    if ends and not guards:
+        return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
     if guards:
         seconds = max(f.seconds for f in guards)
         ranks, places = tuple(ranks_named(guards)), {f.place for f in guards}
-        op = Op(guards[0].place) if len(places) == 1 else None
+        op = Op(guards[0].place) if len(places) == 1 and guards[0].place else None
         return LogRemaining(Undecided.GUARDED, ranks, op, seconds=seconds)
     complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
     if (_finished(scene) or complete) and not _troubled(scene.facts):

@@ -78,7 +78,8 @@ def _role(fact: AnyFact, causes: set[int]) -> str:
     if type(fact) not in _ROLES:
         return ""
     role = "cause" if id(fact) in causes else _ROLES[type(fact)]
-    if isinstance(fact, TimedOut):
+    itself = isinstance(fact, Told) and fact.by == -1
+    if itself or isinstance(fact, TimedOut):
         return "wait"
     if isinstance(fact, PythonError):
         return _role_of_error(fact, role)
@@ -110,7 +111,7 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
     if isinstance(fact, PeerClosed):
         return (kind, fact.library)
     if isinstance(fact, Told):
-        return (kind,)
+        return (kind, fact.by == -1)
     if isinstance(fact, Progress):
         return (kind, fact.file)
     return (kind, fact.says[:80])
@@ -127,12 +128,18 @@ def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
         at=first.at,
         ranks=ranks,
         node=nodes.pop() if len(nodes) == 1 else "",
-        fact=type(first).__name__,
+        fact=_kind(first),
         says=f"{first.error}: {first.message}" if _worded(first) else first.says,
         seconds=_seconds(facts),
         op=Op(op_name(first.op), first.seq) if isinstance(first, TimedOut) else None,
         end=End(first.code) if isinstance(first, Ended) and first.by != _ACCOUNT else None,
     )
+
+
+def _kind(fact: AnyFact) -> str:
+    """The kind of fact; a rank that timed out itself is told apart from one that only heard of it."""
+    itself = isinstance(fact, Told) and fact.by == -1
+    return "ToldByItself" if itself else type(fact).__name__
 
 
 def _worded(fact: AnyFact) -> TypeGuard[PythonError]:

@@ -27,6 +27,7 @@ from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, LoggedDeath, NodeFailed, Someone
 from ..findings.named import End
 from .scene import Scene, ranks_named
+from .swept import after_the_stop, first_by_clock, is_sweep, with_those_that_failed_too
 
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
 _ABORTS = frozenset({-6, 134})
@@ -34,6 +35,7 @@ _PARENTS = (
     "spawn",
     "lightning",
     "mpirun",
+    "composer",
 )  # they end all others at once when they see the first end
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
 
@@ -77,6 +79,8 @@ def failure(scene: Scene) -> First | None:
         return death
     if error.finding.kind == "mismatch" and _aborts_only(death):
         return error  # the library ends whichever rank receives what it does not expect
+    if isinstance(error.facts[0], PythonError | KnownError) and is_sweep(scene, error.facts[0]):
+        return error
     same = bool(set(error.finding.ranks) & set(death.finding.ranks))
     if same or not death.named:
         return error if error.named or not death.named else death
@@ -117,7 +121,18 @@ def _first_error(scene: Scene) -> First | None:
     first = chosen[0]
     if _between(scene, first) and not _dated(first):
         first = next((f for f in chosen if not _between(scene, f)), first)
-    return of_errors(scene, first, [f for f in chosen if _same(first, f)])
+    found = of_errors(scene, first, [f for f in chosen if _same(first, f)])
+    return _and_others(scene, found)
+
+
+def _and_others(scene: Scene, found: First) -> First:
+    """With the ranks that ended like it, and before it, without a word of their own."""
+    others = with_those_that_failed_too(scene, found.finding.ranks) if found.finding.ranks else []
+    if others and isinstance(found.finding.story, FailedFirst):
+        found.finding.ranks = sorted({*found.finding.ranks, *ranks_named(others)})
+        found.finding.nodes = scene.nodes(found.finding.ranks)
+        found.facts += others
+    return found
 
 
 def _candidates(scene: Scene) -> list[PythonError | KnownError]:
@@ -238,7 +253,7 @@ def someone(fact: AnyFact) -> Someone:
     """What is known of a speaker without a rank."""
     if fact.rank >= 0:
         return Someone()
-    return Someone(fact.local, fact.task, fact.pid)
+    return Someone(fact.local, fact.task, fact.pid, fact.worker)
 
 
 # ---------------------------------------------------------------------- deaths
@@ -307,7 +322,7 @@ def _all_killed(scene: Scene) -> bool:
 def _by_launcher(scene: Scene, fact: Ended) -> bool:
     """Whether its launcher killed it because another process had ended."""
     if fact.by.startswith("slurm"):
-        return _after_an_exit(scene, fact)
+        return _after_an_exit(scene, fact) or after_the_stop(scene, fact)
     # Lightning kills all others, itself too, once one has ended.
     return fact.by == "shell" and any(f.by == "lightning" for f in scene.of(Ended))
 
@@ -352,6 +367,9 @@ def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
 def _silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
     quiet = _ends_without_a_word(scene)
+    early = [f for f in first_by_clock(scene) if f in quiet]
+    if early:
+        return _exited_first(scene, early[0], ranks_named(early))
     if not quiet or not _was_first(scene, quiet[0]):
         return None
     first = quiet[0]
@@ -359,7 +377,10 @@ def _silent_exit(scene: Scene) -> First | None:
     if silent and first.code > 0 and _was_seen(first) and len(quiet) > 1:
         return None  # at one moment, and none has left a word
     together = first.by.startswith("slurm") or first.code == 0
-    ranks = ranks_named(quiet) if together else [first.rank]
+    return _exited_first(scene, first, ranks_named(quiet) if together else [first.rank])
+
+
+def _exited_first(scene: Scene, first: Ended, ranks: list[int]) -> First:
     finding = Finding(
         kind="dead",
         ranks=ranks,

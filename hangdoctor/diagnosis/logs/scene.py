@@ -12,6 +12,7 @@ from ...model.log_facts import (
     AnyFact,
     Ended,
     GlooTimeout,
+    Guarded,
     JobLogs,
     KilledByLauncher,
     PythonError,
@@ -86,7 +87,7 @@ class Scene(Struct):
 
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""
-        return {f.pid for f in self.of(KilledByLauncher)}
+        return {f.pid for f in self.of(KilledByLauncher) if f.pid}
 
 
 def ranks_named(facts: Iterable[AnyFact]) -> list[int]:
@@ -102,7 +103,7 @@ def nodes_named(facts: Iterable[AnyFact]) -> set[str]:
 def open_scene(logs: JobLogs, attempt: int) -> Scene:
     """One attempt of the job, counted from 0."""
     facts = [f for f in logs.facts if f.attempt == attempt]
-    waits = [i for i, f in enumerate(facts) if isinstance(f, TimedOut | GlooTimeout)]
+    waits = [i for i, f in enumerate(facts) if isinstance(f, TimedOut | GlooTimeout | Guarded)]
     everyone = _everyone(logs, facts)
     return Scene(
         logs=logs,

@@ -137,6 +137,8 @@ def _says(event: Event) -> str:
         return f"ended: {terms.end(event.end)}"
     if event.fact == "PeerClosed":
         return f"lost a connection: {terms.cut(event.says, 120)}"
+    if event.fact == "ToldByItself":
+        return "timed out in an operation"
     if event.fact == "Told":
         return "heard from another rank that an operation timed out"
     return terms.cut(event.says, 160)

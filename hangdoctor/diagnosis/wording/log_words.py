@@ -49,6 +49,9 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     if finding.ranks:
         return subject(finding)
     at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+    if someone.worker:
+        process = f" (process {someone.pid})" if someone.pid else ""
+        return f"Worker {someone.worker}{process}{at}"
     if someone.local >= 0:
         return f"The process with local rank {someone.local}{at}"
     if someone.task >= 0:

@@ -1965,6 +1965,8 @@ static int put_frame(place_t *place, PyCodeObject *code, int line)
     field[used] = '\0';
     if (strstr(file, "hangdoctor/probe/") != NULL || (place->frames >= PLACE_FRAMES && is_installed(file)))
         return 1;
+    if (line < 1)
+        line = code->co_firstlineno; /* instructions of no line, such as those at the end of a loop */
     used += (size_t)snprintf(field + used, 16, "\t%d\n", line);
     if (place->used + used > sizeof place->text)
         return 0;

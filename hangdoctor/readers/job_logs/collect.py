@@ -48,7 +48,7 @@ def _move(known: AnyFact, fact: Progress) -> None:
 
 def _key(fact: AnyFact) -> tuple[object, ...]:
     kind = type(fact).__name__
-    who = (fact.attempt, fact.rank, fact.local, fact.task, fact.node, fact.pid)
+    who = (fact.attempt, fact.rank, fact.local, fact.task, fact.node, fact.pid, fact.worker)
     if isinstance(fact, Progress):
         return (kind, fact.file, *who)
     if isinstance(fact, PythonError):

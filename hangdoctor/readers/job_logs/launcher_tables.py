@@ -20,13 +20,22 @@ from ...model.log_facts import AnyFact, Desync, Ended
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
 )
-_CODE = re.compile(r"\b(?:Exit code|EXIT CODE): {1,12}(-?\d{1,5})")
+_CODE = re.compile(r"\b(?:Exit code:|EXIT CODE:|with errorcode) {1,12}(-?\d{1,5})")
 _RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT ([\w.-]{1,120})")
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
 _MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _STALLED = re.compile(r"^\s*(\d{1,7}): \[\S")
+_SCHEDULER = re.compile(r"\bRank (\d{1,7}) scheduler is dead")
+_ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator MPI_COMM_WORLD")
 _NEAR = 4  # lines in which such a table goes on
-BEGINS = ("Process name: [", "RUNNING AT ", "Stalled ranks", "Stalled ops")
+BEGINS = (
+    "Process name: [",
+    "scheduler is dead",
+    "MPI_ABORT was invoked",
+    "RUNNING AT ",
+    "Stalled ranks",
+    "Stalled ops",
+)
 
 
 class LauncherTables:
@@ -51,6 +60,12 @@ class LauncherTables:
 
     def _begin(self, text: str) -> None:
         if "Process name: [" in text and (match := _PROCESS.search(text)) is not None:
+            self._ended = Ended(rank=int(match[1]), by="mpirun", first=True)
+            self._left = _NEAR
+        elif "scheduler is dead" in text and (match := _SCHEDULER.search(text)) is not None:
+            self._ended = Ended(rank=int(match[1]), by="sglang", first=True)
+            self._left = _NEAR
+        elif "MPI_ABORT was" in text and (match := _ABORTED.search(text)) is not None:
             self._ended = Ended(rank=int(match[1]), by="mpirun", first=True)
             self._left = _NEAR
         elif "RUNNING AT" in text and (match := _RUNNING.search(text)) is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from .prefix import Said
+from .prefix import Said, Speaker
 
 _LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION)\b|^[EWF]\d{4} ")
 _WARNING = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
@@ -17,11 +17,12 @@ _CHAINED = (
     "The above exception was the direct cause",
 )
 _LONG = 200  # characters in which a logger's level stands
-Key = tuple[int, int, int, str, int]
 
 
-def is_warning(text: str) -> bool:
+def is_warning(said: Said, text: str) -> bool:
     """Whether a logger wrote the line, below the level of an error."""
+    if said.level:
+        return _WARNING.search(said.level) is not None
     head = _HEAD.match(text[:_LONG])
     return head is not None and _WARNING.search(head[0]) is not None
 
@@ -31,8 +32,8 @@ class Logged:
 
     def __init__(self) -> None:
         self._before: Said | None = None  # the line before, where a logger wrote it
-        self._heads: dict[Key, Said] = {}
-        self._ended: dict[Key, Said] = {}  # of a traceback that another may follow
+        self._heads: dict[Speaker, Said] = {}
+        self._ended: dict[Speaker, Said] = {}  # of a traceback that another may follow
 
     def look(self, said: Said) -> None:
         """Take a line, before the stacks take it."""
@@ -43,10 +44,10 @@ class Logged:
                 self._heads[key] = self._ended[key]
         elif _BEGIN in text:
             own = _BEGIN in text and not text.startswith("Traceback")
-            head = said if own and _LEVEL.search(text[:_LONG]) else before
+            head = said if own and _LEVEL.search(text[:_LONG]) else before or _of_level(said)
             if head is not None and (said.rank < 0 or said.rank == head.rank):
                 self._heads[key] = head
-        elif _HEAD.match(text[:_LONG]) is not None and _LEVEL.search(text[:_LONG]) is not None:
+        elif _of_level(said) is not None or _is_head(text[:_LONG]):
             self._before = said
         elif text.strip():
             self._ended.pop(key, None)
@@ -60,3 +61,13 @@ class Logged:
         if head is not None:
             self._ended[key] = head
         return head
+
+
+def _of_level(said: Said) -> Said | None:
+    """Who says a line, where its logger's prefix has a level that matters."""
+    return said if said.level and _LEVEL.search(said.level) is not None else None
+
+
+def _is_head(text: str) -> bool:
+    """Whether a logger wrote a line of a level that matters."""
+    return _HEAD.match(text) is not None and _LEVEL.search(text) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...model.log_facts import Progress
+from ...model.log_facts import KnownError, Progress
 from .course import Way
 from .prefix import Said
 
@@ -34,6 +34,10 @@ _OF = re.compile(r"\brank[_ ]?[=:]? ?(\d{1,7}),? ?(?:/|of|world_size=|nranks) ?(
 _HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
 _SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
 _INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
+_WATCHED = re.compile(
+    r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
+    r"(?:NCCL|Process group) watchdog thread terminated"
+)
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 
@@ -47,11 +51,18 @@ class Marks:
         self.rank_of: dict[tuple[str, int, int], int] = {}  # (node, local, task) -> rank
         self.agents: dict[int, list[int]] = {}  # torchelastic's process -> lines of its failures
         self.one_node = False
+        self.pids: dict[tuple[str, int], int] = {}  # (node, process) -> rank; -1: several
+        self.workers: set[tuple[str, int]] = set()  # (name, process) of who is not named by rank
 
     def listen(self, said: Said) -> None:
         """Who says a line, where it tells the rank beside another number; also of a stack's line."""
         if said.rank >= 0 and (said.local >= 0 or said.task >= 0):
             self.rank_of[(said.node, said.local, said.task)] = said.rank
+        if said.rank >= 0 and said.pid:
+            known = self.pids.setdefault((said.node, said.pid), said.rank)
+            self.pids[(said.node, said.pid)] = said.rank if known == said.rank else -1
+        if said.worker:
+            self.workers.add((said.worker, said.pid))
 
     def look(self, said: Said) -> None:
         """Take what a line tells by the way."""
@@ -93,6 +104,26 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     for match in pattern.finditer(text):
         found = match
     return found
+
+
+def name_other(fact: KnownError, said: Said) -> Said:
+    """The process that a line speaks of, where it is not the speaker: rank, worker or process."""
+    told = fact.values
+    if not any(told.get(name) for name in ("rank", "task", "worker", "pid")):
+        return said
+    fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
+    fact.pid = int(told.get("pid") or 0)
+    fact.rank = int(told.get("rank") or told.get("task") or -1)
+    return Said(text=said.text, at=said.at)
+
+
+def watched(text: str) -> int:
+    """The rank whose watchdog a line quotes, ``what():  [Rank 3] NCCL watchdog thread``; -1 for none,
+    and for the number in a group that is not the whole job.
+    """
+    match = _WATCHED.search(text[:_LONG])
+    whole = match is not None and (not match["group"] or match["group"].startswith("0"))
+    return int(match["rank"]) if match is not None and whole else -1
 
 
 def rank_in(text: str) -> int:

@@ -16,11 +16,12 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from . import workers
 from .stamps import Clock
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
-_SPOKEN = re.compile(r"\s*\[rank[ _=](\d{1,7})\]:?\s?")
+_SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )(\d{1,7})\]:?\s?")
 _TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s\t\d{1,12}\t")  # a notebook's: seconds and number
 _MPI = re.compile(r"\s*\[(?:\d+,)?(\d{1,7})\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?")
 _LOCAL = re.compile(r"\s*\[([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
@@ -28,7 +29,7 @@ _TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
 _WORKER = re.compile(
     r"\s*\((\w+(?: \w+)?)[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
 )
-_WORKER_RANK = re.compile(r"\brank=(\d{1,7})|_(?:TP|DP|PP|EP)(\d{1,5})\b")
+_WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
 _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
 _HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
@@ -53,7 +54,15 @@ _RANKED = re.compile(
 )
 _ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
 _OF_STACK = ("  ", "Traceback (most")  # lines that no logger begins
+_LEVELLED = re.compile(
+    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
+)
+_DATED = re.compile(  # Horovod's
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[\d{1,7}\]<std(?:err|out)>)"
+)
+_THREAD = re.compile(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer
+Speaker = tuple[int, int, int, str, int, str]
 _SAMPLE = 200  # lines that show a file's habits
 
 
@@ -71,10 +80,17 @@ class Said(Struct):
     group: str = ""
     group_rank: int = -1
     piped: bool = False
+    worker: str = ""  # its name, where it is not named by rank: "DP0 TP3"
+    level: str = ""  # of the logger that wrote the line
 
-    def speaker(self) -> tuple[int, int, int, str, int]:
+    def speaker(self) -> Speaker:
         """What tells the streams in one file apart."""
-        return self.rank, self.local, self.task, self.node, self.pid
+        return self.rank, self.local, self.task, self.node, self.pid, self.worker
+
+    def own_rank(self) -> int:
+        """Its rank, also by its number in a group that is the whole job's; -1 unknown."""
+        whole = not self.group or self.group.startswith("0")
+        return self.group_rank if self.rank < 0 and whole else self.rank
 
 
 class Habits(Struct):
@@ -187,12 +203,13 @@ def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
         said.at = said.at or at
         rest = text.lstrip(" [")[length:]
         said.text = _ZONE.sub("", rest, count=1)
+        _take_place(said, rest)
         source = _SOURCE.match(said.text)
         if source is not None:
             said.agent = int(source[1]) if source[1] else said.agent
             said.text = said.text[source.end() :]
         return
-    _strip_plain(said, usual, text)
+    _strip_plain(said, usual, text, clock)
 
 
 def _strip_bracket(said: Said, text: str) -> bool:
@@ -246,16 +263,32 @@ def _take_worker(said: Said, match: re.Match[str]) -> None:
     said.pid = int(match[2])
     said.node = match[3] or said.node
     rank = _WORKER_RANK.search(match[0])
-    if rank is not None and rank[1]:
+    if rank is not None:
         said.rank = said.rank if said.rank >= 0 else int(rank[1])
-    elif rank is not None and said.local < 0:
-        said.local = int(rank[2])
+    if not match[1].startswith("EngineCore"):
+        said.worker = said.worker or workers.places(match[0])
     said.text = said.text[match.end() :]
 
 
-def _strip_plain(said: Said, usual: Habits, text: str) -> None:
+def _take_place(said: Said, rest: str) -> None:
+    """SGLang's place of a worker behind the stamp, MosaicML's rank."""
+    place, length = workers.behind_stamp(rest)
+    if place:
+        said.worker, said.text = place, rest[length:]
+    elif (match := _THREAD.match(rest)) is not None:
+        said.rank = said.rank if said.rank >= 0 else int(match[1])
+        said.text = rest[match.end() :]
+
+
+def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     if usual.tasks and said.task < 0 and (match := _TASK.match(text)) is not None:
         said.task = int(match[1])
+        said.text = text[match.end() :]
+    elif (match := _LEVELLED.match(text)) is not None:
+        said.level = match[1]
+        said.at = said.at or clock.read(f"{clock.year}-{match[2]}")[0]
+        said.text = text[match.end() :]
+    elif (match := _DATED.match(text)) is not None:
         said.text = text[match.end() :]
     elif (match := _NCCL.match(text)) is not None:
         said.node, said.pid = said.node or match[1], int(match[2])

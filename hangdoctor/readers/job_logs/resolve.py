@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, Counted, Ended, PythonError, Restarted, TimedOut, Told
+from ...model.log_facts import AnyFact, Counted, Ended, Restarted, TimedOut, Told
+from . import workers
+from .by_exit import errors_of_ends
 from .marks import Marks
 from .stamps import NO_YEAR
 
@@ -51,25 +53,49 @@ def resolve(
         for rank, (node, pid) in marks.homes.items():
             homes.setdefault(rank, node)
             by_pid[(node, pid)] = rank
+        by_pid.update({who: rank for who, rank in marks.pids.items() if rank >= 0})
     _by_table(facts, homes, by_pid)
-    _by_exit_code(facts, origins)
+    errors_of_ends(facts, [origin.agent for origin in origins])
     locals_are_ranks = _one_node(facts, of_files, world)
     known = _told_together(facts, of_files, origins)
     elastic = any(isinstance(f, Ended) and f.by == "torchelastic" for f in facts)
+    by_name = _by_name(facts, of_files)
+    tasks = _tasks_are_ranks(facts, of_files, world)
     for fact in facts:
+        if fact.rank < 0:
+            fact.rank = by_name.get(fact.worker, -1)
         if fact.rank < 0:
             fact.rank = _by_numbers(fact, by_pid)
         if fact.rank < 0:
             _by_local(fact, known, of_files, origins[fact.file].agent)
         if fact.rank < 0 and locals_are_ranks:
             fact.rank = fact.local
-        if fact.rank < 0 and not elastic:
+        if fact.rank < 0 and tasks and not elastic:
             fact.rank = fact.task
         if fact.rank >= 0:
             fact.node = fact.node or homes.get(fact.rank, "")
             if fact.node:
                 homes.setdefault(fact.rank, fact.node)
     return homes
+
+
+def _by_name(facts: Iterable[AnyFact], of_files: Iterable[Marks]) -> dict[str, int]:
+    """The ranks of workers that the logs name otherwise."""
+    heard = {pair for marks in of_files for pair in marks.workers}
+    heard |= {(fact.worker, 0) for fact in facts if fact.worker}
+    return workers.ranks(heard)
+
+
+def _tasks_are_ranks(facts: Sequence[AnyFact], of_files: Iterable[Marks], world: int) -> bool:
+    """Whether Slurm's tasks may be ranks: not where each is alone on its node and ranks go beyond
+    all of them, since then it starts the ranks of its node.
+    """
+    homes = {(f.task, f.node) for f in facts if f.task >= 0 and f.node}
+    tasks = {task for task, _ in homes}
+    alone = len(tasks) > 1 and len(homes) == len(tasks) == len({node for _, node in homes})
+    told = {f.rank for f in facts} | {r for marks in of_files for r in marks.rank_of.values()}
+    highest = max([world - 1, *told])
+    return not alone or tasks != set(range(len(tasks))) or highest < len(tasks)
 
 
 def _by_local(
@@ -109,22 +135,6 @@ def _by_table(
             by_pid[("", fact.pid)] = fact.rank
             if fact.node and fact.node != "localhost":
                 homes.setdefault(fact.rank, fact.node)
-
-
-def _by_exit_code(facts: Sequence[AnyFact], origins: Sequence[Origin]) -> None:
-    """An exception without a rank is that of the only rank which ended by itself: torchelastic's
-    table has all ranks of its node, and says that it killed the others.
-    """
-    ends = [f for f in facts if isinstance(f, Ended) and f.by == "torchelastic" and f.rank >= 0]
-    failed = {f.rank for f in ends if f.code > 0}
-    errors = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
-    if len(failed) != 1 or len(errors) != 1 or not {f.code for f in ends if f.code < 0}:
-        return
-    [error] = errors
-    end = next(f for f in ends if f.rank in failed)
-    here = error.local < 0 and origins[error.file].agent == origins[end.file].agent
-    if error.rank < 0 and error.times == 1 and (here or error.local == end.local):
-        error.rank, error.node = end.rank, error.node or end.node
 
 
 def _told_together(

@@ -24,12 +24,13 @@ from ...model.log_facts import (
     TimedOut,
 )
 from . import launcher_tables, marks, source, tasks
+from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
 from .launcher_tables import LauncherTables
 from .logged import Logged, is_warning
-from .prefix import Habits, Said, habits, records, strip
+from .prefix import Habits, Said, Speaker, habits, records, strip
 from .rules import Rule, Rules, fact_of
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
@@ -63,15 +64,16 @@ class FileScan:
         self._stacks, self._table = Tracebacks(), Table()
         self._launchers = LauncherTables()
         self._logged = Logged()
+        self._beneath = Beneath()
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
         self._torn: list[tuple[str, Said, int]] = []
-        self._waits: dict[tuple[int, int, int, str, int], TimedOut] = {}
+        self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
-        self._spawned: dict[tuple[int, int, int, str, int], int] = {}
+        self._spawned: dict[Speaker, int] = {}
         # Errors that no rule knew: their message may go on in the next lines.
-        self._unknown: dict[tuple[int, int, int, str, int], tuple[PythonError, int]] = {}
+        self._unknown: dict[Speaker, tuple[PythonError, int]] = {}
 
     def run(self, name: str, stream: IO[bytes]) -> LogFile:
         """Read the stream to its end."""
@@ -95,6 +97,7 @@ class FileScan:
             self._keep(stack, said, "stack")
         for said, line, error in self._stacks.unfinished():
             self._line = line
+            error.local = self._spawned.pop(said.speaker(), -1)
             self._keep(error, said, "traceback without its last line")
         self.course.settle()
         return LogFile(name, self._line, size)
@@ -176,13 +179,8 @@ class FileScan:
 
     def _record(self, text: str, known: Said) -> None:
         said = strip(text, known, self._usual, self.clock)
-        if said.rank >= 0:
-            self.heard.add(said.rank)
-            self.marks.listen(said)
-        if said.at > 0:
-            self._at = said.at
-        if any(word in said.text for word in _BEGINS):
-            self._attention = max(self._attention, _ATTENTION)
+        said = self._beneath.inherit(said, self.of_file)
+        self._listen(said)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
@@ -191,6 +189,9 @@ class FileScan:
         if told is not None:
             self._keep(told, said, text)
             self._attention = max(self._attention, _ATTENTION)
+        if self._beneath.look(said.text):
+            self._attention = max(self._attention, 1)
+            return
         self._logged.look(said)
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
@@ -206,6 +207,17 @@ class FileScan:
             # A progress bar without an end of its line stands before what follows it.
             self._progress(said, text)
             self._by_rules(said, text)
+
+    def _listen(self, said: Said) -> None:
+        """Who says a line, and when."""
+        if said.rank >= 0:
+            self.heard.add(said.rank)
+        if said.rank >= 0 or said.worker:
+            self.marks.listen(said)
+        if said.at > 0:
+            self._at = said.at
+        if any(word in said.text for word in _BEGINS):
+            self._attention = max(self._attention, _ATTENTION)
 
     def _go_on(self, said: Said) -> None:
         """A message of several lines: what a later one tells of the error."""
@@ -239,7 +251,9 @@ class FileScan:
             if fact is not None:
                 found = True
                 if isinstance(fact, KnownError):
-                    fact.logged = is_warning(text)
+                    fact.logged = is_warning(said, text)
+                    self._keep(fact, marks.name_other(fact, said), line)
+                    continue
                 self._keep(fact, said, line)
         return found
 
@@ -276,6 +290,8 @@ class FileScan:
             if rule.fact is not KnownError:
                 self._apply(rule, said, said.text, text)
         rule_of = self.rules.known(line)
+        if self._beneath.is_report(error, said):
+            error.role = "launcher"
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
@@ -284,6 +300,9 @@ class FileScan:
             error.logged = True
             error.rank = head.rank if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
+        if error.rule == "actor_died":
+            self._beneath.name(kept)
+            self._attention = max(self._attention, _ATTENTION)
         if rule_of is None and isinstance(kept, PythonError):
             self._unknown[said.speaker()] = (kept, _MORE)
 
@@ -298,6 +317,10 @@ class FileScan:
                 if told not in (-1, 0) or getattr(fact, name) == -1:
                     setattr(fact, name, told)
         fact.node = fact.node or said.node
+        fact.worker = fact.worker or said.worker
+        if isinstance(fact, KnownError) and fact.rank < 0:
+            own = said.own_rank()
+            fact.rank = own if own >= 0 else marks.watched(text)
         if hasattr(fact, "group") and not fact.group:
             fact.group = said.group
         self._stamp(fact, said)

@@ -15,7 +15,7 @@ from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
 from ...stacks.user_code import is_outer, is_users
 from .elastic_table import HEADS
-from .prefix import Said
+from .prefix import Said, Speaker
 
 # Also a checkout of this probe, which a job runs under.
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
@@ -40,6 +40,11 @@ _ENDS = (
 _RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
 _RECORDED_HEAD = "Stack trace of the failed collective:"
 _LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
+_LAUNCHERS_OWN = re.compile(
+    r"/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|ds|llamafactory-cli)$"
+    r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
+    r"|/deepspeed/launcher/|/composer/cli/|runpy"
+)
 _KEPT = 8  # frames of one stack
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
@@ -65,19 +70,18 @@ class Folded(Struct):
 
 _NOTHING = Folded()
 _BELONGS = Folded(belongs=True)
-Key = tuple[int, int, int, str, int]
 
 
 class Tracebacks:
     """The open stacks of one file."""
 
     def __init__(self) -> None:
-        self._open: dict[Key, list[_Open]] = {}
-        self._stacks: dict[Key, ThreadStack] = {}
-        self._who: dict[Key, Said] = {}  # of the stacks that have not ended
-        self._recorded: set[Key] = set()
-        self._last: dict[Key, str] = {}
-        self._fatal: dict[Key, str] = {}
+        self._open: dict[Speaker, list[_Open]] = {}
+        self._stacks: dict[Speaker, ThreadStack] = {}
+        self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
+        self._recorded: set[Speaker] = set()
+        self._last: dict[Speaker, str] = {}
+        self._fatal: dict[Speaker, str] = {}
 
     def feed(self, said: Said, line: int) -> Folded:
         """Take one line."""
@@ -101,7 +105,7 @@ class Tracebacks:
             return _BELONGS
         return self._ended(key, said, line)
 
-    def _of_recorder(self, key: Key, text: str) -> Folded:
+    def _of_recorder(self, key: Speaker, text: str) -> Folded:
         match = _RECORDED.match(text)
         if match is None:
             self._recorded.discard(key)
@@ -109,7 +113,7 @@ class Tracebacks:
         frame = Frame(match[1], match[2], int(match[3]))
         return Folded(belongs=True, recorded=frame)
 
-    def _indented(self, key: Key, said: Said, line: int) -> Folded:
+    def _indented(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _FRAME.match(said.text)
         if match is None:
             known = bool(self._open.get(key)) or key in self._stacks
@@ -129,7 +133,7 @@ class Tracebacks:
         begun[-1].frames.append(frame)
         return _BELONGS
 
-    def _thread(self, key: Key, said: Said, line: int) -> Folded:
+    def _thread(self, key: Speaker, said: Said, line: int) -> Folded:
         fatal = _FATAL.search(said.text)
         if fatal is not None:
             self._fatal[key] = fatal[1].strip()
@@ -142,7 +146,7 @@ class Tracebacks:
             self._who[key] = said
         return Folded(belongs=match is not None, stack=done)
 
-    def _ended(self, key: Key, said: Said, line: int) -> Folded:
+    def _ended(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _ERROR.match(said.text)
         begun = self._open.get(key, [])
         if match is None or not (begun or match[1].endswith(_ENDS)):
@@ -173,13 +177,20 @@ class Tracebacks:
         found = []
         for begun in self._open.values():
             for opened in begun:
-                if opened.frames and not any(f.file.endswith(_LAUNCHER) for f in opened.frames):
+                if opened.frames and not _of_launcher(opened.frames):
                     error = PythonError(
                         frames=opened.frames[-_KEPT:][::-1], frame=own_frame(opened.frames)
                     )
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found
+
+
+def _of_launcher(frames: Sequence[Frame]) -> bool:
+    """Whether the launcher itself failed: it does when a rank has."""
+    files = [frame.file for frame in frames]
+    own = all(_LAUNCHERS_OWN.search(file) for file in files)
+    return own or any(file.endswith(_LAUNCHER) for file in files)
 
 
 def own_frame(frames: Sequence[Frame]) -> Frame | None:

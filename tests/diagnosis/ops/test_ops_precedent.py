@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hangdoctor.diagnosis.ops import diagnose_ops
+from hangdoctor.model.capture import Frame
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Operation, RankOps
 from tests.support.ops_programs import Call, Job, only_cause, variant
@@ -185,6 +186,17 @@ def test_a_wait_for_a_key_names_it_where_it_is_recorded(detail: str, said: str) 
     cause = only_cause(diagnose_ops(evidence(ranks)))
     assert (cause.kind, cause.ranks) == ("start_stall", [0, 1])
     assert f"wait for {said} in the store" in cause.summary
+
+
+@pytest.mark.parametrize("seen", [[], [0, 1, 3]], ids=["no stacks", "stacks of the others"])
+def test_the_one_rank_that_does_not_wait_for_a_key_should_have_set_it(seen: list[int]) -> None:
+    before = done(range(4), 1)
+    waits = entered(range(4), 1, "store_wait", detail="'vocab/0','vocab/2'")
+    ranks = [rank_ops(r, 4, [before] if r == 2 else [before, waits]) for r in range(4)]
+    found = evidence(ranks)
+    found.places = {rank: Frame("wait", "train.py", 23) for rank in seen}
+    cause = only_cause(diagnose_ops(found))
+    assert (cause.kind, cause.ranks) == ("not_entered", [2])
 
 
 def test_a_root_that_is_no_member_is_a_difference_and_no_error() -> None:

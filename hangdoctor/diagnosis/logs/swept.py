@@ -1,0 +1,64 @@
+"""Ends that came over many processes at once, beside an error that one of them had printed before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...model.log_facts import Ended, KilledByLauncher, KnownError, OomKill, PythonError
+from .scene import Scene, ranks_named
+
+_SWEEP = frozenset({-9, -15})
+_CLEARLY_S = 10.0  # between two ends, whatever clocks and launchers do in between
+_COMMUNICATES = ("torch/distributed/", "deepspeed/comm/", "c10d")
+
+
+def is_sweep(scene: Scene, error: PythonError | KnownError) -> bool:
+    """Whether all tasks that srun speaks of were killed after this error, and nothing says that one
+    of them had run out of memory: then something outside swept them away.
+    """
+    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm")]
+    several = len({f.task for f in ends}) > 1
+    killed = all(f.code in _SWEEP and "memory" not in f.by for f in ends)
+    after = all(f.file == error.file and f.line > error.line for f in ends)
+    of_a_peer = isinstance(error, PythonError) and _communicates(error)
+    return several and killed and after and not scene.of(OomKill) and not of_a_peer
+
+
+def _communicates(error: PythonError) -> bool:
+    """Whether it was raised in a call to other ranks: such an error may be their doing."""
+    return any(part in frame.file for frame in error.frames[:3] for part in _COMMUNICATES)
+
+
+def after_the_stop(scene: Scene, fact: Ended) -> bool:
+    """Whether srun had said before that it ends the step: what it lists then is its own doing."""
+    stops = [f for f in scene.of(KilledByLauncher) if f.signal == "srun"]
+    return any((f.file, f.line) < (fact.file, fact.line) and f.file == fact.file for f in stops)
+
+
+def with_those_that_failed_too(scene: Scene, ranks: Sequence[int]) -> list[Ended]:
+    """Ends with an error code of ranks that left no word, before a rank that printed its own error
+    could end: torchelastic, which had seen them, ended that one.
+    """
+    listed = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.rank >= 0]
+    failed = [f for f in listed if f.code > 0]
+    stopped = {f.pid for f in scene.of(KilledByLauncher) if f.pid}
+    nodes = {f.node for f in listed}
+    here = len(nodes) == 1 and max(ranks, default=-1) < len({f.rank for f in failed}) + len(stopped)
+    spoke = set(ranks_named(scene.of(PythonError)))
+    if not here or {f.rank for f in failed} & {*ranks, *spoke} or not spoke <= set(ranks):
+        return []
+    return failed
+
+
+def first_by_clock(scene: Scene) -> list[Ended]:
+    """The ends with an error code that came long before all others, by the launchers' own clock."""
+    ends = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.rank >= 0 and f.at > 0]
+    listed = {f.rank: f for f in ends}
+    times = sorted({f.at for f in listed.values()})
+    own = all(f.code > 0 for f in listed.values())
+    if len(times) < 2 or not own or scene.first_wait < len(scene.facts):
+        return []
+    first = [f for f in listed.values() if f.at - times[0] < 1.0]
+    rest = [f.at for f in listed.values() if f not in first]
+    far = bool(rest) and min(rest) - times[0] >= _CLEARLY_S
+    return first if far and len(first) <= len(rest) else []

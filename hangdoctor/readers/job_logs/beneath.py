@@ -1,0 +1,83 @@
+"""Lines beneath another one that belong to whoever said it, without its prefix.
+
+A logger that prints a traceback in one message has its prefix on the first line alone; Ray prints
+which worker died in indented lines beneath its error.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from ...model.log_facts import AnyFact, PythonError
+from . import workers
+from .prefix import Said
+
+_HOST = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}")
+_BEGIN = "Traceback (most recent call last):"
+_OF_TASK = re.compile(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
+_MOST = 400  # lines of one message
+_NAMES = 12  # lines beneath an error of Ray's
+
+
+class Beneath:
+    """Takes the lines of one file one after the other."""
+
+    def __init__(self) -> None:
+        self._head: Said | None = None  # who began a message of several lines
+        self._left = 0
+        self._died: AnyFact | None = None  # the error that Ray's lines are about
+        self._named = 0
+
+    def inherit(self, said: Said, of_file: Said) -> Said:
+        """The line as its message's speaker says it, where it has no speaker of its own."""
+        nameless = said.speaker() == of_file.speaker()
+        if not nameless:
+            begins = said.text.rstrip().endswith(_BEGIN) and not said.text.startswith("Traceback")
+            self._head, self._left = (said, _MOST) if begins and not said.level else (None, 0)
+            return said
+        if self._head is None:
+            return said
+        head = self._head
+        self._left -= 1
+        indented = said.text.startswith((" ", "\t")) or not said.text.strip()
+        if not indented or self._left <= 0:
+            self._head = None  # the last line, which has the error's name
+        whose = msgspec.structs.replace(head, text=said.text)
+        whose.at = said.at or head.at
+        return whose
+
+    def is_report(self, error: PythonError, said: Said) -> bool:
+        """Whether Ray reports a worker's error, whose frames and name come in the next lines."""
+        match = _OF_TASK.search(error.message) if error.error == "RayTaskError" else None
+        if match is None:
+            return False
+        self._head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
+        self._left = _MOST
+        return True
+
+    def name(self, fact: AnyFact) -> None:
+        """An error of Ray's, which its next lines say more of."""
+        self._died, self._named = fact, _NAMES
+
+    def look(self, text: str) -> bool:
+        """Whether a line says which worker an error of Ray's is about."""
+        if self._died is None:
+            return False
+        self._named -= 1
+        told = workers.attribute(text)
+        if told is not None:
+            _tell(self._died, *told)
+        if self._named <= 0:
+            self._died = None
+        return told is not None
+
+
+def _tell(fact: AnyFact, name: str, value: str) -> None:
+    if name == "pid" and value.isdigit() and len(value) < 10:
+        fact.pid = int(value)
+    elif name == "name":
+        fact.worker = value
+    elif name == "ip" and _HOST.fullmatch(value) and set(value) != {"x"}:
+        fact.node = fact.node or value

@@ -1,0 +1,94 @@
+"""Whose an error without a rank is, by how the processes ended: torchelastic's table, srun's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ...model.log_facts import AnyFact, Cancelled, Ended, KilledByLauncher, KnownError, PythonError
+
+Error = PythonError | KnownError
+_PARENTS = frozenset({"lightning", "mpirun", "composer"})
+_KILLED = frozenset({-9, -15})
+
+
+def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
+    """Give errors their ranks; `origins`: the launcher whose output each file is."""
+    errors = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f.rank < 0]
+    _only_one_failed(facts, origins)
+    _all_failed_alike(facts, [e for e in errors if e.rank < 0])
+    _first_of_srun(facts, [e for e in errors if e.rank < 0])
+    _first_of_parent(facts, [e for e in errors if e.rank < 0])
+
+
+def _only_one_failed(facts: Sequence[AnyFact], origins: Sequence[str]) -> None:
+    """The only rank that ended by itself: torchelastic's table has all ranks of its node, and it
+    says that it killed the others.
+    """
+    ends = _listed(facts)
+    failed = {f.rank for f in ends if f.code > 0}
+    errors = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
+    stopped = any(isinstance(f, KilledByLauncher) and f.pid for f in facts)
+    others = stopped or any(f.code < 0 for f in ends)
+    if len(failed) != 1 or len(errors) != 1 or not others:
+        return
+    [error] = errors
+    end = next(f for f in ends if f.rank in failed)
+    here = error.local < 0 and origins[error.file] == origins[end.file]
+    if error.rank < 0 and error.times == 1 and (here or error.local == end.local):
+        error.rank, error.node = end.rank, error.node or end.node
+
+
+def _all_failed_alike(facts: list[AnyFact], errors: Sequence[Error]) -> None:
+    """As many errors of one kind as ranks that ended by themselves: each of these had it."""
+    ends = {f.rank: f for f in _listed(facts) if f.code > 0}
+    alike = {_kind(error) for error in errors}
+    named = any(isinstance(f, Error) and f.role == "cause" and f.rank >= 0 for f in facts)
+    if named or len(ends) < 2 or len(alike) != 1 or "" in alike:
+        return
+    places = {(f.file, f.attempt) for f in [*errors, *ends.values()]}
+    if len(places) > 1 or sum(error.times for error in errors) < len(ends):
+        return
+    first = next((e for e in errors if isinstance(e, PythonError)), errors[0])
+    whole = [structs.replace(first, rank=r, node=e.node, times=1) for r, e in ends.items()]
+    first.rank, first.node = whole[0].rank, whole[0].node
+    facts += whole[1:]
+
+
+def _kind(error: Error) -> str:
+    return error.rule or (error.error if isinstance(error, PythonError) else "")
+
+
+def _first_of_srun(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
+    """The only error, before the line of the only task that exited before srun ended the others."""
+    lone = len(errors) == 1 and errors[0].times == 1 and errors[0].task < 0
+    ends = [f for f in facts if isinstance(f, Ended) and f.by.startswith("slurm")]
+    if not lone or len(ends) < 2 or errors[0].file != ends[0].file:
+        return
+    [error], end = errors, ends[0]
+    later = [f for f in ends[1:] if f.file == end.file]
+    stops = [f for f in facts if isinstance(f, KilledByLauncher | Cancelled) and f.file == end.file]
+    stopped = min((f.line for f in stops), default=0)
+    killed = all(f.code in _KILLED for f in later)
+    told = killed or all(f.line > stopped > end.line for f in later)
+    alone = all(f.line > end.line for f in later) and len(later) == len(ends) - 1
+    if end.code > 0 and alone and told and error.line <= end.line:
+        error.task, error.node = end.task, error.node or end.node
+
+
+def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
+    """The only error, before the word of a parent that ends all others at the first end it sees."""
+    ends = [f for f in facts if isinstance(f, Ended) and f.first and f.by in _PARENTS]
+    failed = {(f.rank, f.local) for f in ends}
+    if len(errors) != 1 or errors[0].times != 1 or len(failed) != 1 or ends[0].code <= 0:
+        return
+    [error], end = errors, ends[0]
+    others = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f is not error]
+    if not others and error.file == end.file and error.line < end.line and error.local < 0:
+        error.rank, error.local, error.node = end.rank, end.local, error.node or end.node
+
+
+def _listed(facts: Sequence[AnyFact]) -> list[Ended]:
+    """Ends of torchelastic's table."""
+    return [f for f in facts if isinstance(f, Ended) and f.by == "torchelastic" and f.rank >= 0]
