@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .config import Config
 from .options import ConfigError, is_number
 
 
@@ -38,3 +40,16 @@ def passed_over(text: str) -> PassedOver:
             )
         ranges.append((int(start), int(end)))
     return PassedOver(tuple(ranges))
+
+
+def skip_complaints(config: Config, _: object) -> Iterator[str]:
+    """Why `--train.skip` cannot be meant; for `train.validate`."""
+    iterations = config.train.iterations
+    try:
+        ranges = passed_over(config.train.skip).ranges
+    except ConfigError as error:
+        yield str(error)
+        return
+    for start, end in ranges:
+        if end > iterations:
+            yield f"--train.skip {start}-{end} goes beyond --train.iterations {iterations}"

@@ -244,6 +244,14 @@ class LogConfig:
     memory: bool = option(
         False, "peak memory of rank 0 in log, metrics and tensorboard: its GPU's, else its own"
     )
+    adam_variance: bool = option(
+        False,
+        "norms and largest element of Adam's second moment, in log, metrics and tensorboard",
+    )
+    spikes: bool = option(False, "a line when loss or gradient norm jump; see train.spikes")
+    on_spike: str = option(
+        "", "command for each spike, without a shell; {iteration}, {what}, {summary} are replaced"
+    )
     peak_tflops: float = option(
         0.0, "peak of one device for the MFU; 0 leaves it out", "TFLOP/s", 0
     )

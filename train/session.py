@@ -19,6 +19,7 @@ from .callbacks.log import Log
 from .callbacks.metrics import Metrics
 from .callbacks.signals import Signals, is_there
 from .callbacks.sizes import Sizes
+from .callbacks.spikes import Spikes
 from .callbacks.tensorboard import Tensorboard
 from .checkpoint.store import Store
 from .config import Config
@@ -243,6 +244,8 @@ def build_callbacks(
         callbacks.append(Digests(topology, context.random))
     if config.log.metrics and topology.rank == 0:
         callbacks.append(Metrics(config.log.metrics))
+    if config.log.spikes and topology.rank == 0:
+        callbacks.append(Spikes(config.log.on_spike))
     record: Callable[[Trainer, str, float], None] | None = None
     after: list[Callback] = []
     if config.log.tensorboard and topology.rank == 0:

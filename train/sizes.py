@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from .digests.parts import keeps_shares, parts
 
 
 def peak_memory(device: torch.device) -> float:
@@ -36,6 +39,36 @@ def params_norm(engine: Any) -> float:
         total += norm.double().square()
     dist.all_reduce(total, group=engine.grid.get_model_parallel_group())
     return float(total.sqrt())
+
+
+def adam_variance(engine: Any) -> dict[str, float]:
+    """Norms and largest element of Adam's second moment (exp_avg_sq) over all weights: where they are
+    largest, at the end of the warm-up, a training is most likely to diverge.
+
+    Source: Li, Zhang and He, The Stability-Efficiency Dilemma (arXiv:2108.06084).
+    """
+    optimizer = engine.optimizer
+    counted = {id(p) for p in counted_once(engine, engine.module.parameters())}
+    names = {name for name, p in engine.module.named_parameters() if id(p) in counted}
+    sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
+    largest = torch.zeros(1, dtype=torch.float64, device=engine.device)
+    for part in parts(engine.module, optimizer):
+        if part.kind == "exp_avg_sq" and part.name in names and part.tensor.numel():
+            norms = [torch.linalg.vector_norm(part.tensor, order) for order in (1, 2, math.inf)]
+            values = torch.stack(norms).double()
+            sums[0] += values[0]
+            sums[1] += values[1].square()
+            largest = torch.maximum(largest, values[2:])
+    is_shared_out = keeps_shares(optimizer)
+    group = None if is_shared_out else engine.grid.get_model_parallel_group()
+    dist.all_reduce(sums, group=group)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+    l1, squares = sums.tolist()
+    return {
+        "variance l1": l1,
+        "variance l2": math.sqrt(squares),
+        "variance max": float(largest),
+    }
 
 
 def zeros(engine: Any, gradient: Any) -> float:

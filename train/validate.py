@@ -14,8 +14,9 @@ from .config import Config
 from .curriculum import curriculum_complaints
 from .kernels.adam8bit import adam8bit_complaints
 from .options import ConfigError, is_number
-from .passing_over import passed_over
+from .passing_over import passed_over, skip_complaints
 from .schedule import batch_size
+from .spikes.options import spike_complaints
 
 if TYPE_CHECKING:
     from .faults.spec import Fault  # the package imports torch, the checks do not
@@ -174,18 +175,6 @@ def _schedule(config: Config, _: Machine) -> Iterator[str]:
             yield f"--optimizer.{name} must be below 1"
 
 
-def _skip(config: Config, _: Machine) -> Iterator[str]:
-    iterations = config.train.iterations
-    try:
-        ranges = passed_over(config.train.skip).ranges
-    except ConfigError as error:
-        yield str(error)
-        return
-    for start, end in ranges:
-        if end > iterations:
-            yield f"--train.skip {start}-{end} goes beyond --train.iterations {iterations}"
-
-
 def _data(config: Config, _: Machine) -> Iterator[str]:
     shares = config.data.split.split(",")
     try:
@@ -280,10 +269,11 @@ RULES: tuple[Callable[[Config, Machine], Iterator[str]], ...] = (
     _precision,
     _schedule,
     adam8bit_complaints,
-    _skip,
+    skip_complaints,
     _data,
     _checkpoint,
     _log,
+    spike_complaints,
     _fault,
 )
 

@@ -229,8 +229,8 @@ def _write_real(folder: Path, stem: object, drawn: object, seed: int) -> None:
         stem.end_job(running)
     modes = {"stacks only": "stacks", "black box": "black box", "dumps only": "dumps of gloo"}
     for mode, evidence_is in modes.items():
-        if mode == "dumps only" and not any(dumps.values()):
-            continue  # no group was made yet: there is no evidence
+        if mode == "dumps only" and not _dumps_decide(drawn.kind, dumps):
+            continue
         with case(folder, f"{mode.split()[0]}-{drawn.kind}-s{seed}") as evidence:
             if mode == "dumps only":
                 _write_dumps(evidence, dumps)
@@ -247,6 +247,11 @@ def _write_real(folder: Path, stem: object, drawn: object, seed: int) -> None:
                 place=drawn.place,
             )
             finish(evidence, truth)
+
+
+def _dumps_decide(fault: str, dumps: dict[int, dict[str, bytes]]) -> bool:
+    """Whether there is something in them, and one moment is enough to know that the job hangs."""
+    return any(dumps.values()) and fault not in ("slow_rank", "healthy")
 
 
 def _write_dumps(evidence: Path, dumps: dict[int, dict[str, bytes]]) -> None:

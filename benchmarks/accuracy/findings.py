@@ -88,4 +88,6 @@ def _joined(one: Made, other: Made) -> Made:
 
 
 def _both(one: str, other: str, between: str) -> str:
-    return one if other in one.split(between) else f"{one}{between}{other}"
+    """Each of the two once; "" is none."""
+    parts = [part for text in (one, other) for part in text.split(between) if part]
+    return between.join(dict.fromkeys(parts))

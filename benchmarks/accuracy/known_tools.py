@@ -18,7 +18,8 @@ class Known(Struct, frozen=True):
     what: str
 
 
-_DUMPS, _LOGS = ("dump",), ("logs",)
+# Pickles: what gloo ranks answer is JSON, which the other analyzers do not read.
+_DUMPS, _LOGS = ("dump files", "active-only dumps"), ("logs",)
 KNOWN = {
     "hangdoctor": Known(
         f"{sys.executable} -m hangdoctor diagnose --json - {{folder}}",

@@ -1,7 +1,7 @@
 """How the figures of docs/ACCURACY.md are measured, in words."""
 
 COMPARED = """\
-Every tool is given the same folders (`accuracy.cases`), once each, in one run (`accuracy.tools`), and is scored by the ranks
+Every tool is given the same folders (`accuracy.cases`), once each (`accuracy.tools`), and is scored by the ranks
 that it names. Where its output leaves open which ranks it means, it is right if any reading of it is. A kind of fault and a
 confidence count only for a tool that states them. A tool has no row for evidence that it does not read.
 
@@ -9,7 +9,8 @@ Evidence:
 
 - dump files: Flight Recorder dumps of a simulated NCCL job, one pickle a rank. Active-only dumps: only what has not
   ended. 10% silent: a tenth of the ranks left no dump. Any layout: order and sizes of the parallel dimensions are drawn
-- dumps of gloo: Flight Recorder dumps of a real job of eight gloo ranks, hung by a drawn fault
+- dumps of gloo: Flight Recorder dumps of one moment, as JSON, of a real job of eight gloo ranks, hung by a drawn fault;
+  nothing in them says how many ranks there are
 - logs alone: what a real job of four ranks under torchrun printed
 - stacks: a bundle of `hangdoctor dump` without a verdict, of a job that was not prepared. Framework 1F1B pipeline: the
   same real job; others: hangs of other people's frameworks, four ranks (`tests/frameworks/jobs`)

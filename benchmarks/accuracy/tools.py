@@ -194,19 +194,21 @@ def main() -> None:
         parser.error(f"no case in {args.folder}: python -m benchmarks.accuracy.cases writes some")
     results: list[Result] = []
     began = time.monotonic()
-    for tool in args.tool or [Tool.named("hangdoctor")]:
-        say(f"{tool.name}: {len(some)} cases")
-        for result, failed in run(tool, some, args.timeout):
-            results.append(result)
-            missed = args.misses and not result.exact and result.status != NOT_MEASURED
-            if failed or missed:
-                why = failed or f"says {result.status} {result.named}, true: {result.expected}"
-                say(f"{tool.name}: {result.mode}: {result.place}: {why}")
-    if args.raw:
-        seeds = sorted({truth.seed for _, truth in some} - {cases.NO_SEED})
-        made = findings.made_now(seeds, time.monotonic() - began)
-        found = Findings(tools=results, made={"tools": made})
-        args.raw.write_bytes(msgspec.json.encode(found))
+    try:
+        for tool in args.tool or [Tool.named("hangdoctor")]:
+            say(f"{tool.name}: {len(some)} cases")
+            for result, failed in run(tool, some, args.timeout):
+                results.append(result)
+                missed = args.misses and not result.exact and result.status != NOT_MEASURED
+                if failed or missed:
+                    why = failed or f"says {result.status} {result.named}, true: {result.expected}"
+                    say(f"{tool.name}: {result.mode}: {result.place}: {why}")
+    finally:  # also what a run that is interrupted has measured
+        if args.raw:
+            seeds = sorted({truth.seed for _, truth in some} - {cases.NO_SEED})
+            made = findings.made_now(seeds, time.monotonic() - began)
+            found = Findings(tools=results, made={"tools": made})
+            args.raw.write_bytes(msgspec.json.encode(found))
     print("\n".join(tables(results)))
 
 

@@ -13,7 +13,7 @@ from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, sure
 from .draft import Draft, ordered
 from .findings import Against, Clue, End, Finding, Why
-from .position import counters
+from .position import counters, iteration
 from .view import RankView, all_states
 
 
@@ -57,9 +57,31 @@ def _dead(case: Case) -> list[Finding]:
     if not case.alive or not case.gone:
         return []
     groups: dict[End, list[RankView]] = {}
+    never_seen = set() if oom else set(unstarted(case))
     for view in case.gone:
+        if view.rank in never_seen:
+            continue
         groups.setdefault(end_of(view, oom), []).append(view)
     return [_dead_alike(case, end, views) for end, views in groups.items()]
+
+
+def has_communicated(view: RankView) -> bool:
+    """Whether its records or its loop counters show that a rank's first operation is behind it."""
+    ops = view.capture.ops
+    if ops is not None and ops.has_communicated():
+        return True
+    return (iteration(view.path) or 0) > 0
+
+
+def unstarted(case: Case) -> list[int]:
+    """Ranks that no trace shows, neither a zombie nor an exit code, in a job that is still in its
+    set-up: they may never have been started. `lifecycle` says so.
+    """
+    if not case.alive or not all(v.place.kind == "start" for v in case.alive):
+        return []
+    if any(has_communicated(v) for v in case.alive):
+        return []
+    return [v.rank for v in case.gone if not v.pid and v.capture.exit_code is None]
 
 
 def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:

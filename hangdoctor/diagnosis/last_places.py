@@ -1,4 +1,8 @@
-"""Pass: of a job that is over, says which stacks are meant: those that heartbeats saw last."""
+"""Pass: of a job that is over, what the stacks allow that heartbeats saw last.
+
+They are one thread's place each, without counts, lines that are passed again and again, and motion:
+a rank in its own code while the others wait is outside; nothing else follows from them alone.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,40 @@ from .confidence import Limit
 from .draft import Draft
 from .findings import Clue, DidNotRun, Finding, SeenByHeartbeat, WaitsIn
 
+_OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
+
 
 def run(case: Case, draft: Draft) -> None:
-    """Evidence from two samples is none here: a heartbeat sees a place, not whether it ran."""
+    """Drops findings that need more than a place, and says which stacks are meant."""
     if not case.capture.by_heartbeat:
         return
+    alone = [finding for finding in draft.findings if not _is_counted(finding)]
+    if alone and not _decide(case, alone):
+        draft.findings = [finding for finding in draft.findings if _is_counted(finding)]
     for finding in draft.findings:
         if any(clue.source == "stack" for clue in finding.clues):
             _mark(case, finding)
 
 
+def _is_counted(finding: Finding) -> bool:
+    return any(clue.source == "ops" for clue in finding.clues)
+
+
+def _decide(case: Case, alone: list[Finding]) -> bool:
+    """Whether all ranks were seen, most of them wait, and the few others are elsewhere."""
+    if any(finding.kind not in _OUTSIDE for finding in alone) or case.absent or case.unread:
+        return False
+    return len({rank for finding in alone for rank in finding.ranks}) <= len(case.waiting)
+
+
 def _mark(case: Case, finding: Finding) -> None:
+    """Evidence from two samples is none here: a heartbeat sees a place, not whether it ran."""
     kept = [clue for clue in finding.clues if not isinstance(clue.fact, DidNotRun)]
     finding.clues = [_without_motion(clue) for clue in kept]
     seen = tuple(v.rank for v in case.views if v.capture.samples)
     finding.clues.append(Clue("stack", seen, SeenByHeartbeat()))
-    finding.confidence = min(finding.confidence, Limit.BY_HEARTBEAT.highest)
+    if not _is_counted(finding):
+        finding.confidence = min(finding.confidence, Limit.BY_HEARTBEAT.highest)
 
 
 def _without_motion(clue: Clue) -> Clue:

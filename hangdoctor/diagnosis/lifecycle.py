@@ -19,9 +19,8 @@ from .case import (
 )
 from .confidence import Ground, sure
 from .draft import Draft, add_first
-from .faults import left_early
+from .faults import has_communicated, left_early, unstarted
 from .findings import Against, Clue, Finding, Why
-from .position import iteration
 from .view import RankView
 
 
@@ -43,7 +42,7 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     late = _late_ranks(case, {v.rank for v in joining} | blamed)
     if _past_set_up(joining, late):
         return []
-    unseen = case.absent + sorted(case.silent)
+    unseen = case.absent + sorted(case.silent) + unstarted(case)
     if not late and not unseen:
         return [] if blamed or case.unread else [_stuck_together(case, joining, starting=True)]
     found = [_late(case, joining, view) for view in late]
@@ -54,18 +53,10 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
 
 def _past_set_up(joining: list[RankView], late: list[RankView]) -> bool:
     """Whether the job is beyond its first set-up: then new_group is an operation like any other."""
-    if any(_has_communicated(v) for v in joining + late):
+    if any(has_communicated(v) for v in joining + late):
         return True
     communicating = any(v.place.kind in ("collective", "p2p") for v in late)
     return communicating and len(late) >= len(joining)
-
-
-def _has_communicated(view: RankView) -> bool:
-    """Whether its records or its loop counters show that a rank's first operation is behind it."""
-    ops = view.capture.ops
-    if ops is not None and ops.has_communicated():
-        return True
-    return (iteration(view.path) or 0) > 0
 
 
 def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:

@@ -51,13 +51,13 @@ PASSES: tuple[Pass, ...] = (
     operations.leave_out_unasked,
     # Both together.
     fusion.run,
+    last_places.run,
     other_records.run,
     parting.run,
     ras_culprits.run,
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
-    last_places.run,
     ended_meanwhile.run,
     health.run,
     straggling.run,

@@ -205,14 +205,16 @@ def _without_launchers(
     ranks: dict[int, RankCapture] = {}
     others: list[int] = []
     for pid in pids:
-        if not launched.is_launching(pid):
+        launcher = launched.is_launching(pid)
+        if not launcher and _numbers_of(pid)[0] is not None:
             others.append(pid)
             continue
         below, more = launched.ranks_below(pid)
-        program = 0 if below else launched.program_below(pid)
+        program = 0 if below or not launcher else launched.program_below(pid)
         if below:
             started = count(len(below), "rank")
-            notes += [f"process {pid} is a launcher: the {started} below it are shown", *more]
+            what = "is a launcher" if launcher else "has no rank"
+            notes += [f"process {pid} {what}: the {started} below it are shown", *more]
             ranks |= {found.pid: discover.to_capture(found, node) for found in below}
         elif program:
             notes.append(f"process {pid} is a launcher: process {program} below it is shown")

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.diagnosis.draft import Draft
+from hangdoctor.diagnosis.findings import Clue, Finding
+from hangdoctor.diagnosis.findings.log_stories import FailedFirst, LogContradicts, Quote
+from hangdoctor.diagnosis.logs.boxes_first import prefer
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
-from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.diagnosis import Diagnosis, Kind
 from hangdoctor.model.log_facts import (
     AnyFact,
     Ended,
@@ -181,3 +185,54 @@ def test_gloos_word_on_sizes_explains_the_abort_of_who_received_them() -> None:
     [cause] = found.causes
     assert (cause.kind, cause.ranks) == ("mismatch", []), found.summary
     assert "log-dir" not in cause.advice
+
+
+def over_with_operations(log: JobLogs | None, *ends: AnyFact) -> Diagnosis:
+    """A job that is over: rank 1 gave all_reduce #8 another shape, by the boxes."""
+    ranks = []
+    for rank in range(4):
+        ops = at(rank, 8, "entered", "blackbox")
+        ops.operations[-1].shapes = "[16]" if rank == 1 else "[8]"
+        ranks.append(RankCapture(pid=rank + 1, rank=rank, world_size=4, ops=ops))
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4, over=True)
+    boxes = logs_of(*ends, name="n1: exit codes")
+    boxes.of_boxes = [0]
+    capture.logs = boxes
+    if log is not None:
+        join_logs(log, boxes)
+        capture.logs = log
+    return diagnose(capture)
+
+
+def test_a_log_takes_away_no_rank_that_the_boxes_name() -> None:
+    aborted = Ended(rank=0, at=70.0, code=-6, by="hangdoctor run", first=True)
+    [alone] = over_with_operations(None, aborted).causes
+    assert (alone.kind, alone.ranks) == ("mismatch", [1])
+    sizes = KnownError(rule="gloo_sizes", rank=0, line=11, says="Received data size doesn't match")
+    log = logs_of(sizes)
+    log.rules = {"gloo_sizes": RuleText(meaning="ranks made different calls", kind="mismatch")}
+    [cause] = over_with_operations(log, aborted).causes
+    assert (cause.kind, cause.ranks, cause.confidence) == ("mismatch", [1], alone.confidence)
+    assert any("Received data size" in e.says for e in cause.evidence)
+
+
+def draft_on(rank: int, kind: Kind, *clues: Clue) -> Draft:
+    story = FailedFirst(error="ValueError")
+    return Draft(findings=[Finding(kind, [rank], story, 0.9, clues=list(clues))], status="failed")
+
+
+def test_where_both_together_name_another_rank_the_boxes_are_followed() -> None:
+    quoted = Clue("log", (3,), Quote("train.log", 7, "ValueError: bad shard"))
+    alone, together = draft_on(1, "mismatch"), draft_on(3, "error", quoted)
+    prefer(alone, together)
+    [finding] = together.findings
+    assert (finding.kind, finding.ranks) == ("mismatch", [1]) and finding.confidence < 0.9
+    assert quoted in finding.clues
+    assert any(isinstance(c.fact, LogContradicts) and c.ranks == (3,) for c in finding.clues)
+    assert [(n.ranks, n.blamed) for n in together.notes] == [((3,), (1,))]
+
+
+def test_a_node_that_slurm_lost_stays_the_cause() -> None:
+    together = draft_on(3, "unreachable")
+    prefer(draft_on(1, "stopped"), together)
+    assert together.findings[0].ranks == [3]

@@ -88,6 +88,15 @@ def test_a_launcher_of_the_users_own_under_a_scheduler_is_no_rank(tmp_path: Path
     assert launcher not in [r["pid"] for r in verdict["ranks"]]
 
 
+def test_a_launcher_of_the_users_own_by_its_number_stands_for_its_ranks(tmp_path: Path) -> None:
+    words = ("--json", "-", "--no-bundle", "--settle", "0")
+    with processes(tmp_path, [({}, STARTS_RANKS)]) as [launcher]:
+        said = hangdoctor("dump", "--pid", str(launcher), *words, cwd=tmp_path).stdout
+    verdict = json.loads(said)
+    assert [r["rank"] for r in verdict["ranks"]] == [0, 1] and verdict["job"]["world_size"] == 2
+    assert f"process {launcher} has no rank: the 2 ranks below it are shown" in verdict["notes"]
+
+
 def test_ranks_that_go_round_the_hosts_are_not_missed_here(tmp_path: Path) -> None:
     shared = {
         "OMPI_COMM_WORLD_SIZE": "8",

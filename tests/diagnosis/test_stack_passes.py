@@ -235,6 +235,8 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "late for a later group": (four({0: LATER, 1: LATER, 2: LATER, 3: LOAD}), "hang", [("not_entered", [3])]),
     "all in set-up": (four(dict.fromkeys(range(4), INIT)), "hang", [("start_stall", [0, 1, 2, 3])]),
     "one not there in set-up": (four(dict.fromkeys(range(3), INIT)), "hang", [("start_stall", [3])]),
+    "a gap among the local ranks in set-up": (job([*(still(r, INIT) for r in range(3)), captured(3, [], pid=0, gone=True)]), "hang", [("start_stall", [3])]),
+    "a zombie in set-up": (job([*(still(r, INIT) for r in range(3)), captured(3, [], gone=True)]), "hang", [("dead", [3])]),
     "two not there in set-up": (four(dict.fromkeys(range(2), INIT)), "hang", [("start_stall", [2, 3])]),
     "one silent in set-up": (four(dict.fromkeys(range(3), INIT), silent=N2), "hang", [("start_stall", [3])]),
     "stopped in set-up": (job([*(still(r, INIT) for r in range(3)), still(3, LOAD, "T")]), "hang", [("stopped", [3])]),

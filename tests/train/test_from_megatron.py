@@ -167,6 +167,12 @@ def test_samples_and_the_ramp_up() -> None:
     )
 
 
+def test_iterations_that_are_passed_over_and_adams_variance() -> None:
+    words = [*LEAST.split(), "--log-optimizer-states-to-tensorboard"]
+    made = translate([*words, *"--skip-train-iteration-range 101-200 251-300".split()]).options
+    assert (made["train.skip"], made["log.adam_variance"]) == ("101-200,251-300", True)
+
+
 def test_words_before_the_script_are_the_launchers() -> None:
     assert flags_of("srun -n 4 python a/pretrain_gpt.py --lr 1 --fp16 --x=2".split()) == {
         "lr": ["1"],

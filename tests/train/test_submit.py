@@ -44,9 +44,19 @@ echo '{{"timestamp": 1, "Jobs": {{"77.server": {{"job_state": "R", "exec_host": 
 
 def job(folder: Path, **other: Any) -> Job:
     """Two nodes of four ranks."""
-    usual: dict[str, Any] = {"minutes": 90, "cores": 8, "gpus": 4, "environment": {"A": "it's"}}
+    usual: dict[str, Any] = {
+        "nodes": 2,
+        "minutes": 90,
+        "cores": 8,
+        "gpus": 4,
+        "environment": {"A": "it's"},
+    }
     return Job(
-        "gpt", rank_command("--config", "a b.yaml"), 2, 4, folder / "gpt.log", **usual | other
+        name="gpt",
+        command=rank_command("--config", "a b.yaml"),
+        per_node=4,
+        log=folder / "gpt.log",
+        **usual | other,
     )
 
 
@@ -301,6 +311,6 @@ def test_a_job_is_handed_to_the_scheduler_and_its_log_noted(
 
 
 def test_torchrun_starts_on_this_host_inside_hangdoctor_run(tmp_path: Path) -> None:
-    words = torchrun_command(job(tmp_path))
+    words = torchrun_command(job(tmp_path, nodes=1))
     assert words[:5] == [sys.executable, "-m", "hangdoctor", "run", "--"]
     assert words[-5:] == ["--nproc-per-node=4", "-m", "hangdoctor.train", "--config", "a b.yaml"]

@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 
 from hangdoctor.train.config import load_config
 from hangdoctor.train.options import ConfigError
+from hangdoctor.train.submit.job import torchrun_command
 from hangdoctor.train.sweep import rendered, running, watch
 from hangdoctor.train.sweep.__main__ import main, parser, show
 from hangdoctor.train.sweep.candidates import read_sweep
@@ -189,6 +190,19 @@ def test_the_file_of_a_job_is_the_configuration_of_the_candidate(tmp_path: Path)
     assert load_config(["--config", str(tmp_path / "config.yaml")]) == candidate.config
     assert candidate.config.train.iterations == 5 and candidate.config.run.fault
     assert (job.ranks, job.gpus, job.environment["A"]) == (1, 0, "b")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "node", "nodes"),
+    [(1, 8, 1), (8, 8, 1), (384, 8, 48), (12, 8, 2), (10, 8, 2), (7, 4, 7)],
+)
+def test_a_job_has_all_of_its_ranks(tmp_path: Path, ranks: int, node: int, nodes: int) -> None:
+    """On nodes of a cluster, and on this host alone."""
+    options = {**SMALL, "parallel": {"dp": ranks}, "train": {"global_batch": ranks}}
+    sweep = read_sweep(written(tmp_path, gpus=ranks, node=node, options=options, jobs=[{}]), 3)
+    job = running.job_of(sweep.candidates[0], sweep, tmp_path)
+    assert (job.nodes, job.ranks) == (nodes, ranks) and job.per_node <= node
+    assert f"--nproc-per-node={ranks}" in torchrun_command(job)
 
 
 @pytest.mark.parametrize(

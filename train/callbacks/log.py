@@ -100,6 +100,9 @@ def extras(step: Step) -> list[str]:
         "curriculum seqlen": "curriculum seqlen: {:5d}",
         "num zeros": "num zeros: {:.1f}",
         "params norm": "params norm: {:.3f}",
+        "variance l1": "variance l1: {:.4E}",
+        "variance l2": "variance l2: {:.4E}",
+        "variance max": "variance max: {:.4E}",
         "memory MB": "peak memory (MB): {:.0f}",
     }
     return [form.format(step.extra[name]) for name, form in forms.items() if name in step.extra]

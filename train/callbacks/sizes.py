@@ -22,5 +22,7 @@ class Sizes(Callback):
             step.extra["num zeros"] = trainer.engine.zeros
         if log.params_norm:
             step.extra["params norm"] = sizes.params_norm(trainer.engine)
+        if log.adam_variance:
+            step.extra |= sizes.adam_variance(trainer.engine)
         if log.memory:
             step.extra["memory MB"] = sizes.peak_memory(self.device) / 1e6

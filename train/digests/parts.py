@@ -26,6 +26,11 @@ class Part:
     start: int = 0
 
 
+def keeps_shares(optimizer: Any) -> bool:
+    """Whether each replica has its share of the optimizer alone."""
+    return any(hasattr(optimizer, name) for name in _FLAT)
+
+
 def parts(
     module: torch.nn.Module, optimizer: Any = None, random: Mapping[str, torch.Tensor] | None = None
 ) -> Iterator[Part]:

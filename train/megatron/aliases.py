@@ -67,6 +67,7 @@ SWITCHES = {
     "log-num-zeros-in-grad": ("log.num_zeros", True),
     "log-params-norm": ("log.params_norm", True),
     "log-memory-to-tensorboard": ("log.memory", True),
+    "log-optimizer-states-to-tensorboard": ("log.adam_variance", True),
     "use-rotary-position-embeddings": ("model.position", "rope"),
     "use-flash-attn": ("model.attention", "sdpa"),
     "embed-layernorm": ("model.embedding_norm", True),

@@ -127,6 +127,10 @@ def _data_path(args: Args, made: Translation) -> None:
     made.options["data.path"] = " ".join(args["data-path"])
 
 
+def _skip(args: Args, made: Translation) -> None:
+    made.options["train.skip"] = ",".join(args["skip-train-iteration-range"])
+
+
 def _positions(args: Args, made: Translation) -> None:
     wanted = _number(
         "max-position-embeddings", _one("max-position-embeddings", args["max-position-embeddings"])
@@ -234,6 +238,7 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Args, Translation], None]], ...] 
     (("exit-interval",), _exit_interval),
     (("initial-loss-scale",), _loss_scale),
     (("recompute-granularity",), _recompute),
+    (("skip-train-iteration-range",), _skip),
     (("recompute-method", "recompute-num-layers", "checkpoint-num-layers"), _recompute_how),
 )
 _SCHEDULE = (

@@ -115,7 +115,10 @@ def attention_bytes(config: Config, tp: int, micro: int, recompute: str) -> int:
         return 0
     tokens, heads = micro * m.seq_length, m.heads // tp
     if not is_core(config):
-        beside = 4 * tokens * heads * alibi_columns(config) * wide  # query, key, value, output
+        columns = alibi_columns(config)
+        beside = 4 * tokens * heads * columns * wide  # query, key, value, output
+        if columns:  # and the output again, without them
+            beside += tokens * m.hidden_size // tp * wide
         return tokens * heads * 4 + beside
     scores = tokens * heads * m.seq_length
     rounded = wide if wide < 4 else 0  # the probabilities, where they are not fp32 already

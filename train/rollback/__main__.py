@@ -22,7 +22,8 @@ from typing import Any
 from ..checkpoint import training
 from ..options import ConfigError
 from ..output import write_json
-from .journal import ASIDE, DONE, PREPARING, UNDOING, Journal, journals
+from ..tb.events import ASIDE
+from .journal import DONE, PREPARING, UNDOING, Journal, journals
 from .plan import Plan, journal, newer_than, planned
 
 _SCHEMA = "hangdoctor.rollback/1"

@@ -16,9 +16,8 @@ from typing import Any
 
 from ..checkpoint.files import sync_folder, write_durably
 from ..options import ConfigError
-from ..tb.events import EventFile, up_to, write_events
+from ..tb.events import ASIDE, EventFile, up_to, write_events
 
-ASIDE = "rolled_back"
 _FILE = "rollback.json"
 _SCHEMA = "hangdoctor.rollback/1"
 PREPARING, BEGUN, DONE, UNDOING = "preparing", "begun", "done", "undoing"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..checkpoint import files
 from ..options import ConfigError
-from ..tb.events import EventFile, Iterations, event_files, tags
-from .journal import ASIDE, Journal
+from ..tb.events import ASIDE, EventFile, Iterations, event_files, tags
+from .journal import Journal
 
 # Saves that were cut off and universal forms too: global_step300.partial, global_step300_universal.
 _OF_A_STEP = re.compile(r"^global_step(\d+)(?!\d)")

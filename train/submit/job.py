@@ -42,7 +42,7 @@ def torchrun_words(job: Job) -> list[str]:
     torchrun = [python, "-m", "torch.distributed.run", "--nnodes=1", "--rdzv-backend=c10d"]
     torchrun += ["--rdzv-endpoint=localhost:0", f"--rdzv-id={job.name}"]
     program = [word for word in words if word != "-u"]
-    return [*torchrun, f"--nproc-per-node={job.per_node}", *program]
+    return [*torchrun, f"--nproc-per-node={job.ranks}", *program]
 
 
 def torchrun_command(job: Job) -> list[str]:

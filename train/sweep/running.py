@@ -61,11 +61,12 @@ def job_of(candidate: Candidate, sweep: Sweep, folder: Path) -> Job:
 
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(nested(candidate.config), sort_keys=False))
-    per_node = min(candidate.ranks, sweep.node)
+    nodes = nodes_of(candidate.ranks, sweep.node)
+    per_node = candidate.ranks // nodes
     return Job(
         name=candidate.name,
         command=rank_command("--config", str(config), "--log.metrics", f"{folder}/metrics.jsonl"),
-        nodes=-(-candidate.ranks // per_node),
+        nodes=nodes,
         per_node=per_node,
         log=folder / "job.log",
         # The sweep watches itself; a sidecar beside it would be a second watchdog.
@@ -75,6 +76,11 @@ def job_of(candidate: Candidate, sweep: Sweep, folder: Path) -> Job:
         cores=sweep.cores,
         gpus=0 if sweep.cpu else per_node,
     )
+
+
+def nodes_of(ranks: int, node: int) -> int:
+    """The fewest nodes over which so many ranks come out even, `node` at most on each."""
+    return next(n for n in range(-(-ranks // node), ranks + 1) if ranks % n == 0)
 
 
 def nested(config: Config) -> dict[str, Any]:
@@ -152,7 +158,7 @@ def sizes(candidate: Candidate, sweep: Sweep) -> Mapping[str, int]:
     """The numbers of the table that are known before the job."""
     p, t = candidate.config.parallel, candidate.config.train
     return {
-        "nodes": -(-candidate.ranks // sweep.node),
+        "nodes": nodes_of(candidate.ranks, sweep.node),
         "parameters": candidate.parameters,
         "dp": p.dp,
         "tp": p.tp,

@@ -16,6 +16,8 @@ from ..options import ConfigError
 # Bytes of a record beside its event: length, and a checksum of either.
 _AROUND = 16
 _OTHER_UNIT = " vs "
+# The folder below checkpoints and event files to which a rollback moves what is newer.
+ASIDE = "rolled_back"
 
 
 def is_event_file(path: Path) -> bool:

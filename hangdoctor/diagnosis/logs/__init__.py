@@ -31,7 +31,7 @@ from ..findings.log_stories import FailedFirst, LogRemaining, Quote, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
-from . import apart, by_torch, counters, over, two_sources
+from . import apart, boxes_first, by_torch, counters, over, two_sources
 from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
@@ -47,6 +47,13 @@ _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANC
 
 def run(case: Case, draft: Draft) -> None:
     """The verdict of the logs, where nothing else has one; else their evidence beside it."""
+    alone = boxes_first.by_boxes_alone(case, draft, _judge)
+    _judge(case, draft)
+    if alone is not None:
+        boxes_first.prefer(alone, draft)
+
+
+def _judge(case: Case, draft: Draft) -> None:
     logs = case.capture.logs
     if logs is None:
         return

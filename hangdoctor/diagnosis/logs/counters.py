@@ -20,6 +20,7 @@ from .first import First
 from .scene import Scene, op_name, op_of, ranks_named
 
 _UNSET = 1 << 31  # a counter that was never written, in 32 bits or 64
+_UNKNOWN_OP = "OPERATION"
 _ROOTED = {"BROADCAST", "_BROADCAST_OOP", "REDUCE", "GATHER", "SCATTER", "SEND", "RECV"}
 _MANY = 8  # ranks; of so many two may be the ones that did not come
 _ENOUGH = 3  # waiters, before one who did not wait is named
@@ -51,7 +52,7 @@ def groups(scene: Scene) -> list[Group]:
     """Groups in which somebody timed out, the earliest wait first."""
     names = _names(scene)
     found: dict[str, Group] = {}
-    for wait in scene.of(TimedOut):
+    for wait in scene.of(TimedOut) or _told_by_themselves(scene):
         if wait.rank < 0:
             continue
         key = names.get(id(wait), wait.group)
@@ -64,6 +65,29 @@ def groups(scene: Scene) -> list[Group]:
         if key in found and count.rank >= 0:
             found[key].counts[count.rank] = count
     return sorted(found.values(), key=lambda g: (g.began, g.name))
+
+
+def _told_by_themselves(scene: Scene) -> list[TimedOut]:
+    """The waits of ranks that only said to the others that they had timed out, with their counters."""
+    told = {(f.file, f.line) for f in scene.of(Told) if f.by == -1}
+    counts = [
+        f for f in scene.of(Counted) if (f.file, f.line) in told and 0 <= f.completed < _UNSET
+    ]
+    return [
+        TimedOut(
+            rank=f.rank,
+            group=f.group,
+            group_rank=f.group_rank,
+            seq=f.completed + 1,
+            op=_UNKNOWN_OP,
+            at=f.at,
+            file=f.file,
+            line=f.line,
+            says=f.says,
+        )
+        for f in counts
+        if f.enqueued > f.completed
+    ]
 
 
 def _names(scene: Scene) -> dict[int, str]:

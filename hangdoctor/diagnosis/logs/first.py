@@ -205,8 +205,9 @@ def of_errors(
         text = RuleText(meaning="")
     if text.between:
         return _of_link(text, alike)
-    ranks = ranks_named(alike)
-    nodes = scene.places(ranks, alike)
+    # Who receives what does not fit is one side of it, and mostly the one that made the right call.
+    ranks = [] if text.kind == "mismatch" else ranks_named(alike)
+    nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     story = FailedFirst(
         error=raised.error,

@@ -91,7 +91,7 @@ def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:
     they waited for.
     """
     _add_heartbeats(draft, scene)
-    still = [f for f in scene.of(NoBeat) if f.inside]
+    still = [f for f in scene.of(NoBeat) if f.inside or _all_others_wait(case, f.rank)]
     stayed = [f for f in scene.of(Ended) if f.stayed_s and f.rank >= 0]
     ranks = ranks_named(still or stayed)
     named = any(f.ranks and f.kind != "in_communication" for f in draft.findings)
@@ -111,6 +111,12 @@ def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:
         finding.confidence = sure(Ground.LOG_NO_BEAT)
         _tell_since(finding, waited_in, min(f.silent_s for f in still))
     return First(finding, [*(still or stayed)], True)
+
+
+def _all_others_wait(case: Case, rank: int) -> bool:
+    """Whether the place of every other rank is in a wait for others, which no record shows."""
+    others = {v.rank for v in case.alive} - {rank}
+    return bool(others) and others <= {v.rank for v in case.waiting}
 
 
 def _tell_since(finding: Finding, waited_in: Finding | None, seconds: float) -> None:

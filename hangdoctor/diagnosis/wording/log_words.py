@@ -75,6 +75,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return (
             f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
         )
+    if finding.kind == "mismatch" and not finding.ranks:
+        return f"Ranks made different calls, and which of them is wrong does not show: {what}"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""

@@ -23,13 +23,15 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
 
 
 def _only_one_failed(facts: Sequence[AnyFact], origins: Sequence[str]) -> None:
-    """The only rank that ended by itself: torchelastic's table has all ranks of its node, and says
-    that it killed the others.
+    """The only rank that ended by itself: torchelastic's table has all ranks of its node, and it
+    says that it killed the others.
     """
     ends = _listed(facts)
     failed = {f.rank for f in ends if f.code > 0}
     errors = [f for f in facts if isinstance(f, PythonError) and f.role == "cause"]
-    if len(failed) != 1 or len(errors) != 1 or not {f.code for f in ends if f.code < 0}:
+    stopped = any(isinstance(f, KilledByLauncher) and f.pid for f in facts)
+    others = stopped or any(f.code < 0 for f in ends)
+    if len(failed) != 1 or len(errors) != 1 or not others:
         return
     [error] = errors
     end = next(f for f in ends if f.rank in failed)

@@ -265,7 +265,8 @@ def _take_worker(said: Said, match: re.Match[str]) -> None:
     rank = _WORKER_RANK.search(match[0])
     if rank is not None:
         said.rank = said.rank if said.rank >= 0 else int(rank[1])
-    said.worker = said.worker or workers.places(match[0])
+    if not match[1].startswith("EngineCore"):
+        said.worker = said.worker or workers.places(match[0])
     said.text = said.text[match.end() :]
 
 

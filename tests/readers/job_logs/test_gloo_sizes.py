@@ -35,3 +35,12 @@ def test_what_gloo_says_is_the_cause_and_who_made_the_other_call_is_left_open(
     lines = plain(found).splitlines()
     [evidence] = [line for line in lines if line.startswith("  log ")]
     assert evidence.startswith("  log     job.log:3: what():"), "no rank, no word of ranks"
+
+
+def test_the_rank_that_received_it_is_not_named(tmp_path: Path) -> None:
+    """By the prefix of srun -l it is known who spoke: that is only one of the two sides."""
+    first = LOG.splitlines()[1:3]
+    lines = [*(f"0: {line}" for line in first), *LOG.splitlines()[3:10]]
+    [cause] = diagnosed(tmp_path, "\n".join(lines)).causes
+    assert (cause.kind, cause.ranks) == ("mismatch", []), cause
+    assert "which of them is wrong does not show" in cause.summary

@@ -19,11 +19,12 @@ BUSY = """\
 """
 KNOWN = BUSY + "{a}ERROR 09-05 21:05:38 [executor.py:596] IndexError: too many blocks\n"
 PARENT = "(EngineCore_0 pid=268) ERROR 09-05 21:05:39 [executor.py:146] Worker proc VllmWorker-{} died unexpectedly, shutting down executor.\n"
+ENGINE = "(EngineCore_DP0 pid=12) ERROR 10-05 21:05:38 [core.py:9] EngineCore hit a fatal error.\n"
 LEFT = "(VllmWorker TP{0} pid=40{0}) INFO 09-05 21:05:39 [executor.py:520] Parent process exited, terminating worker\n"
 
 
 def test_a_place_in_tensor_parallelism_alone_is_the_rank(tmp_path: Path) -> None:
-    log = KNOWN.format(a="(VllmWorker TP3 pid=432) ") + PARENT.format(3) + LEFT.format(0)
+    log = ENGINE + KNOWN.format(a="(VllmWorker TP3 pid=432) ") + PARENT.format(3) + LEFT.format(0)
     verdict = diagnosed(tmp_path, log)
     assert named(verdict) == [("error", [3])] and "IndexError" in verdict.summary
 

@@ -101,6 +101,14 @@ def test_errors_without_a_rank_as_many_as_ranks_that_ended(
     assert "this rank" not in verdict.summary
 
 
+def test_the_only_error_is_that_of_the_only_rank_that_was_not_stopped(tmp_path: Path) -> None:
+    only = "Root Cause" + TABLE.partition("Root Cause")[2].replace("rank: 0", "rank: 2")
+    table = only.replace("rank      : 0", "rank      : 2")
+    error = plain("torch.cuda.OutOfMemoryError: CUDA out of memory. GPU 2 has 23.65 GiB")
+    assert named(diagnosed(tmp_path, error + stopped(701, 703) + table)) == [("error", [2])]
+    assert named(diagnosed(tmp_path, error + table)) == [("error", [])]
+
+
 def test_the_earliest_of_two_launchers_tables(tmp_path: Path) -> None:
     late = TABLE.replace("20:34:34", "20:35:25").replace("E0616", "E0617")
     early = TABLE.partition("Root Cause")
@@ -182,6 +190,17 @@ def test_ranks_that_told_others_of_their_own_time_out_waited(tmp_path: Path) -> 
     )
     verdict = diagnosed(tmp_path, log)
     assert verdict.causes == [] and "ranks 1-2 timed out in an operation alike" in verdict.summary
+    counted = log.replace(
+        "best\n", "best. Last enqueued NCCL work: 22, last completed NCCL work: 21.\n"
+    )
+    behind = (
+        counted.splitlines(keepends=True)[0].replace("rank1]", "rank0]").replace("Rank 1", "Rank 0")
+    )
+    behind = behind.replace("work: 22", "work: 21").replace("this local rank", " rank 1")
+    assert diagnosed(tmp_path, counted).causes == []
+    verdict = diagnosed(tmp_path, counted + behind)
+    assert named(verdict) == [("not_entered", [0])]
+    assert "never enqueued operation #22; its last one is #21" in verdict.summary
 
 
 @pytest.mark.parametrize(

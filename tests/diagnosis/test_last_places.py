@@ -1,0 +1,72 @@
+"""Of a finished job, stacks that heartbeats saw last: who is elsewhere is named, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.log_facts import AnyFact, Ended, JobLogs, LogFile, NoBeat
+from hangdoctor.model.operations import Operation, RankOps
+from tests.support.captures import LOAD, MAIN, WAIT, causes, stack, still
+
+BACKWARD = stack(
+    ("_engine_run_backward", "/site-packages/torch/autograd/graph.py", 979),
+    ("backward", "/site-packages/torch/_tensor.py", 623),
+    ("train_step", "/app/train.py", 18),
+    MAIN,
+)
+
+
+def ended(*ranks: RankCapture, more: Sequence[AnyFact] = ()) -> Diagnosis:
+    """All were killed from outside; their boxes have one operation of long before."""
+    for rank in ranks:
+        done = Operation("g", 1, "barrier", "done", entered_s=1.0, left_s=1.1)
+        rank.ops = RankOps(rank.rank, 4, operations=[done], heartbeat_s=60.0)
+    capture = JobCapture("j", [NodeCapture("n1", ranks=list(ranks))], world_size=4)
+    capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    killed = [Ended(rank=r.rank, at=61.0, code=-9, by="hangdoctor run") for r in ranks]
+    capture.logs = JobLogs(
+        files=[LogFile("ends")], facts=[*more, *killed], world_size=4, of_boxes=[0]
+    )
+    return diagnose(capture)
+
+
+def test_who_is_in_its_own_code_while_the_others_reduce_gradients_is_named() -> None:
+    found = ended(*(still(rank, LOAD if rank == 2 else BACKWARD, "") for rank in range(4)))
+    assert causes(found) == [("not_entered", [2])] and found.status == "hang"
+    [cause] = found.causes
+    says = " ".join(e.says for e in cause.evidence)
+    assert "load_batch" in cause.summary and cause.confidence <= 0.85
+    assert "heartbeat" in says and "between the samples" not in says
+
+
+def test_equal_places_everywhere_name_no_rank() -> None:
+    for frames in (BACKWARD, LOAD):
+        found = ended(*(still(rank, frames) for rank in range(4)))
+        assert (found.status, found.causes) == ("unknown", []), found.summary
+
+
+def test_two_waits_at_different_lines_name_no_rank() -> None:
+    """Without counts of the loop around them, which is earlier does not show."""
+    found = ended(*(still(rank, WAIT if rank == 1 else BACKWARD) for rank in range(4)))
+    assert found.causes == [], found.summary
+
+
+def test_many_elsewhere_or_one_unseen_name_no_rank() -> None:
+    many = ended(*(still(rank, BACKWARD if rank == 1 else LOAD) for rank in range(4)))
+    assert many.causes == [], many.summary
+    places = [LOAD, BACKWARD, BACKWARD]
+    ranks = [still(rank, frames) for rank, frames in enumerate(places)]
+    found = ended(*ranks, RankCapture(pid=12, rank=3, node="n1", world_size=4))
+    assert found.causes == [], found.summary
+
+
+def test_a_rank_that_did_not_run_while_all_others_reduce_gradients_is_named() -> None:
+    ranks = [still(rank, BACKWARD) for rank in (0, 2, 3)]
+    stopped = RankCapture(pid=10, rank=1, node="n1", world_size=4)
+    silent = NoBeat(rank=1, at=45.0, silent_s=15.0, says="its last heartbeat")
+    assert causes(ended(*ranks, stopped, more=[silent])) == [("stopped", [1])]
+    elsewhere = [still(0, LOAD), still(2, BACKWARD), still(3, BACKWARD)]
+    assert ended(*elsewhere, stopped, more=[silent]).causes == []
