@@ -31,6 +31,10 @@ class Ground(Enum):
     OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
     OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
+    OUTSIDE_LOOPING = (
+        0.60,
+        "at other lines of its loop, and nothing counts or grows: it polls, or works slowly",
+    )
     NOT_JOINED = (0.90, "others wait in set-up, it has not reached it")
     NOT_JOINED_UNSEEN = (0.80, "others wait in set-up and no process of that rank was found")
     NOT_JOINED_SILENT = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 
 from ..model.capture import ProcessSample, RankCapture, ThreadSample
+from . import byte_counts
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, sure
@@ -120,7 +121,7 @@ def _stop_story(capture: RankCapture) -> f.Stopped:
 
 def in_io(view: RankView) -> bool:
     """True where the rank's thread was in uninterruptible I/O throughout."""
-    if view.motion not in ("still", "unknown"):
+    if view.motion not in ("still", "unknown") or byte_counts.writes_on(view):
         return False
     tid = view.thread.tid if view.thread is not None else view.pid
     samples = view.capture.samples

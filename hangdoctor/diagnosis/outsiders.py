@@ -11,6 +11,7 @@ import re
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
+from . import byte_counts
 from . import findings as f
 from . import held_by as holding
 from .case import Case, finding_on, op_of, ranks_of, stack_clue
@@ -21,8 +22,6 @@ from .position import compare, counters, is_ahead
 from .view import RankView
 
 _OF_CHILD = 2  # of a child's
-_BYTES = 4096  # read or written between the samples: less is a log line or a sign of life
-_BYTES_OF_OTHERS = 1 << 20  # by threads beside the rank's own: a checkpoint that they write
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
@@ -92,10 +91,16 @@ def kind_of(view: RankView) -> Kind:
     """What a rank outside does instead."""
     place = view.place.kind
     if place == "checkpoint":
-        return "slow" if gets_on(view) else "checkpoint_wait"
-    busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
-    if view.motion == "running" or busy_loop or retries_after(view):
+        return "slow" if byte_counts.gets_on(view) else "checkpoint_wait"
+    if retries_after(view):
         return "busy"
+    if byte_counts.writes_on(view):
+        return "slow"  # though it computes: a loop without end writes nothing
+    busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
+    if view.motion == "running" or busy_loop:
+        return "busy"
+    if byte_counts.reads_on(view):
+        return "slow"
     if place == "data" or _waits_for_data(view):
         return "data_wait"
     if view.motion == "moved" or counts_on(view):
@@ -136,21 +141,6 @@ def counts_on(view: RankView) -> bool:
         return False
     first = dict(counters(list(reversed(before.frames))))
     return any(first.get(name, count) < count for name, count in counters(view.path))
-
-
-def gets_on(view: RankView) -> bool:
-    """True where a rank in a checkpoint makes progress: other lines or counters, or bytes written
-    or read. The bytes are those of the whole process: of a thread that did not run, only as many
-    count as no thread beside the checkpoint writes.
-    """
-    samples = view.capture.samples
-    if view.got_on or len(samples) < 2:
-        return view.got_on
-    first, last = samples[0], samples[-1]
-    enough = _BYTES_OF_OTHERS if view.motion == "still" else _BYTES
-    reads = first.read_bytes >= 0 and last.read_bytes - first.read_bytes >= enough
-    writes = first.write_bytes >= 0 and last.write_bytes - first.write_bytes >= enough
-    return reads or writes
 
 
 def _is_busy_loop(view: RankView) -> bool:
@@ -225,9 +215,16 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Limit.MORE_THAN_WAIT)
     if case.absent or case.silent or case.unread:
         doubts.append(Less.RANKS_UNSEEN)
+    if _may_be_slow(view):
+        return sure(Ground.OUTSIDE_LOOPING, *doubts)
     if view.got_on:
         return sure(Ground.OUTSIDE_MOVING, *doubts)
     return sure(Ground.OUTSIDE if waiting else Ground.OUTSIDE_ALONE, *doubts)
+
+
+def _may_be_slow(view: RankView) -> bool:
+    """Whether a rank that seems stuck was at other lines of its loop: it polls, or works slowly."""
+    return view.motion == "looping" and kind_of(view) == "not_entered"
 
 
 def _clues(group: list[RankView], waiting: list[RankView]) -> list[Clue]:
@@ -255,6 +252,9 @@ def _thread_clues(view: RankView, ranks: tuple[int, ...]) -> list[Clue]:
     if thread.state:
         state = f.ThreadState(thread.state, view.motion, thread.wchan, doing_of(view))
         found.append(Clue("proc", ranks, state))
+    moved = byte_counts.of_thread(view)
+    if byte_counts.writes_on(view) or byte_counts.reads_on(view):
+        found.append(Clue("proc", ranks, moved))
     if thread.gil:
         found.append(Clue("stack", ranks, f.HasGil()))
     return found
@@ -283,4 +283,6 @@ def _against(case: Case, group: list[RankView], waiting: list[RankView]) -> list
         found.append(Against("unreachable", tuple(sorted(case.silent)), Why.EXPLAINED_WITHOUT_THEM))
     if is_ahead(group[0], waiting):
         found.append(Against("order", ranks_of(group), Why.MAY_HAVE_SKIPPED))
+    if _may_be_slow(group[0]):
+        found.append(Against("slow", ranks_of(group), Why.MAY_BE_SLOW))
     return found

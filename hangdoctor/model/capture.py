@@ -33,6 +33,8 @@ class ThreadSample(Struct, omit_defaults=True, gc=False):
     syscall: str = ""  # "read(5 -> /path)", as far as /proc allows
     cpu_s: float = 0.0
     switches: int = -1  # context switches so far; -1 where it is not known
+    read_bytes: int = -1  # by read() and write() so far; -1 where it is not known
+    write_bytes: int = -1
     gil: bool = False
     active: bool = False  # py-spy's opinion
     frames: list[Frame] = []
@@ -44,7 +46,7 @@ class ProcessSample(Struct, omit_defaults=True, gc=False):
     at_s: float  # seconds since the capture began
     state: str = ""
     cpu_s: float = 0.0
-    read_bytes: int = -1
+    read_bytes: int = -1  # by read() and write() of all its threads; -1 where it is not known
     write_bytes: int = -1
     threads: list[ThreadSample] = []
     stack_error: str = ""  # why there are no stacks

@@ -162,6 +162,7 @@ def sample_thread(pid: int, tid: int, detail: bool = True) -> ThreadSample | Non
         sample.wchan = "" if wchan == "0" else wchan
         sample.syscall = syscall_of(pid, tid)
         sample.switches = _switches(pid, tid)
+        sample.read_bytes, sample.write_bytes = _io(f"/proc/{pid}/task/{tid}/io")
     return sample
 
 
@@ -184,7 +185,7 @@ def sample_process(pid: int, at_s: float) -> ProcessSample:
         return ProcessSample(at_s=at_s, state="")
     tids = thread_ids(pid)
     threads = [sample_thread(pid, tid, detail=i < _DETAILED_THREADS) for i, tid in enumerate(tids)]
-    read, write = _io(pid)
+    read, write = _io(f"/proc/{pid}/io")
     return ProcessSample(
         at_s=at_s,
         state=fields[0],
@@ -195,11 +196,9 @@ def sample_process(pid: int, at_s: float) -> ProcessSample:
     )
 
 
-def _io(pid: int) -> tuple[int, int]:
+def _io(path: str) -> tuple[int, int]:
     """Bytes through read() and write() calls so far; -1 where not permitted."""
-    values = dict(
-        line.split(": ", 1) for line in _read(f"/proc/{pid}/io").splitlines() if ": " in line
-    )
+    values = dict(line.split(": ", 1) for line in _read(path).splitlines() if ": " in line)
     return int(values.get("rchar", -1)), int(values.get("wchar", -1))
 
 

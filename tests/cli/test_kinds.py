@@ -131,6 +131,16 @@ def test_a_rank_that_works_while_others_wait_is_slow_or_busy_never_a_victim(stag
     assert named(verdict)[0][0] in ("slow", "busy") and named(verdict)[0][1] == [4]
 
 
+def test_a_rank_that_writes_while_others_wait_is_slow(stage: Stage) -> None:
+    stage.play("write_parts", 0, moving=[0])
+    wait_until((stage.folder / "part.1").exists, "rank 0 writes its second part")
+    verdict = stage.dump("--settle", "3")  # on a busy machine a part takes its time
+    stage.release(0)
+    assert (verdict["status"], named(verdict)) == ("slow", [("slow", [0])]), verdict["summary"]
+    said = [e["says"] for e in verdict["causes"][0]["evidence"] if e["source"] == "proc"]
+    assert any(words.startswith("wrote ") for words in said), said
+
+
 def test_a_rank_ahead_in_a_later_collective_has_skipped_one(stage: Stage) -> None:
     stage.play("skipped_operation", 6)
     verdict = stage.dump()

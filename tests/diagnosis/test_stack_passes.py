@@ -94,6 +94,25 @@ def writes(place: list[Frame], before: int, after: int) -> RankCapture:
     )
 
 
+def transfers(
+    place: list[Frame],
+    *,
+    written: int = 0,
+    read: int = 0,
+    of_others: int = 0,
+    by_thread: bool = True,
+    **more: Any,
+) -> RankCapture:
+    """Rank 3, which ran, with the bytes of its thread and what other threads wrote beside it."""
+    samples = []
+    for n in (0, 1):
+        own = {"read_bytes": read * n, "write_bytes": written * n} if by_thread else {}
+        of = {"state": "D", "switches": 1 + n, "cpu_s": 0.01 * n} | own | more
+        whole = {"read_bytes": read * n, "write_bytes": (written + of_others) * n}
+        samples.append(sample(float(n), thread(place, **of), state="D", **whole))
+    return captured(3, samples)
+
+
 def asleep_with_gil(place: list[Frame]) -> RankCapture:
     """Rank 3, whose only thread sleeps and has the GIL."""
     return captured(3, [sample(s, thread(place, gil=True)) for s in (0.0, 1.0)])
@@ -150,6 +169,7 @@ LOCK = stack(("fetch", "/app/data.py", 8), MAIN, code="with lock.acquire():")
 RUNS = stack(("wait", "/lib/subprocess.py", 7), MAIN)
 LOCKED = sample(1.0, thread(stack(("emit", "/x.py", 9), code="with self.lock:"), syscall="futex"))
 OTHER = stack(("forward", "/app/model.py", 3), MAIN)
+OTHER_LINE = stack(("forward", "/app/model.py", 4), MAIN)
 ALL = [still(r, WAIT) for r in range(3)]
 WORLD = call("all_reduce", group="world")
 HELD = [still(r, WORLD) for r in range(3)]
@@ -275,6 +295,18 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "not read in teardown": (job([*(still(r, LEAVE) for r in range(3)), UNREAD]), "unknown", []),
     "inside and not read in teardown": (job([still(0, LEAVE), still(1, LEAVE), still(2, LOAD), UNREAD]), "hang", [("end_stall", [2])]),
     # ---- outside
+    "writes": (job([*ALL, transfers(OTHER, written=1 << 20)]), "slow", [("slow", [3])]),
+    "writes, counted for the process alone": (job([*ALL, transfers(OTHER, written=1 << 20, by_thread=False)]), "slow", [("slow", [3])]),
+    "writes, and switches are not counted": (job([*ALL, transfers(OTHER, written=1 << 20, switches=-1)]), "slow", [("slow", [3])]),
+    "computes and writes": (job([*ALL, transfers(OTHER, written=1 << 20, state="R")]), "slow", [("slow", [3])]),
+    "writes a log": (job([*ALL, transfers(OTHER, written=40_000)]), "hang", [("not_entered", [3])]),
+    "another thread writes": (job([*ALL, transfers(OTHER, of_others=8 << 20)]), "hang", [("not_entered", [3])]),
+    "asleep, and another thread writes": (job([*ALL, writes(OTHER, 0, 8 << 20)]), "hang", [("not_entered", [3])]),
+    "reads": (job([*ALL, transfers(OTHER, read=2 << 20)]), "slow", [("slow", [3])]),
+    "reads data": (job([*ALL, transfers(BATCH, read=2 << 20)]), "slow", [("slow", [3])]),
+    "polls a small file": (job([*ALL, transfers(OTHER, read=200_000)]), "hang", [("not_entered", [3])]),
+    "computes and polls a file": (job([*ALL, transfers(OTHER, read=8 << 20, state="R")]), "hang", [("busy", [3])]),
+    "loops": (job([*ALL, moves(3, OTHER, OTHER_LINE)]), "hang", [("not_entered", [3])]),
     "data loader": (job([*ALL, still(3, BATCH)]), "hang", [("data_wait", [3])]),
     "queue with workers": (job([*ALL, still(3, QUEUE, children=[child("S", frames=WORKER)])]), "hang", [("data_wait", [3])]),
     "queue without": (job([*ALL, still(3, QUEUE)]), "hang", [("not_entered", [3])]),

@@ -168,6 +168,12 @@ def test_an_old_stat_is_no_zombie_with_a_code(texts: dict[str, str]) -> None:
     texts["/proc/7/io"] = "rchar: 5\nwchar: 6\nsyscr: 7\n"
     sample = proc.sample_process(7, 0.0)
     assert (sample.read_bytes, sample.write_bytes) == (5, 6)
+    texts["/proc/7/task/8/stat"] = texts["/proc/7/stat"]
+    of_thread = proc.sample_thread(7, 8)
+    assert of_thread and (of_thread.read_bytes, of_thread.write_bytes) == (-1, -1)
+    texts["/proc/7/task/8/io"] = "rchar: 3\nwchar: 4\n"
+    of_thread = proc.sample_thread(7, 8)
+    assert of_thread and (of_thread.read_bytes, of_thread.write_bytes) == (3, 4)
 
 
 def test_system_calls_have_the_numbers_of_the_kernels_own_header() -> None:

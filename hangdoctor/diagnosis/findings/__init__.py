@@ -15,6 +15,7 @@ from ...model.diagnosis import Kind, Where
 from .clues import (
     Against,
     At,
+    BytesMoved,
     CannotRun,
     ChildAt,
     ChildDied,
@@ -112,6 +113,7 @@ __all__ = [
     "Apart",
     "At",
     "AtWorker",
+    "BytesMoved",
     "CannotRun",
     "ChildAt",
     "ChildDied",

@@ -53,6 +53,13 @@ class ThreadState(Struct, frozen=True):
     doing: Doing | None
 
 
+class BytesMoved(Struct, frozen=True):
+    """Bytes by read() and write() between the samples."""
+
+    read: int = 0
+    written: int = 0
+
+
 class StoppedState(Struct, frozen=True):
     """The process state that every sample shows."""
 
@@ -236,6 +243,7 @@ Fact = (
     | NoStack
     | CannotRun
     | ThreadState
+    | BytesMoved
     | StoppedState
     | IdleState
     | Ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from ...model.diagnosis import Evidence
+from ...text.plain import size_words
 from .. import findings as f
 from . import terms
 from .stories import says_ras
@@ -56,6 +57,12 @@ _MOTIONS = {
     "running": "used the CPU",
     "unknown": "not known whether it moved",
 }
+
+
+@say.register
+def _(fact: f.BytesMoved) -> str:
+    written, read = size_words(fact.written), size_words(fact.read)
+    return f"wrote {written} and read {read} between the samples"
 
 
 @say.register

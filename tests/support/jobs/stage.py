@@ -186,6 +186,16 @@ def save_checkpoint_alone(n):
     acts.lock_file_twice(HERE / "cache.lock")
 
 
+def write_parts(n):
+    """Writes one part after the other to the disk, as a slow checkpoint does, until it is released."""
+    part = bytes(1 << 20)
+    for i in itertools.count():
+        with (HERE / f"part.{i % 2}").open("wb") as f:
+            f.write(part)
+            f.flush()
+            os.fsync(f.fileno())
+
+
 def full_queue(n):
     acts.put_into_full_queue()
 
