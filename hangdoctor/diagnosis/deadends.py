@@ -52,10 +52,14 @@ def find(case: Case, waiting: list[RankView]) -> list[Finding] | None:
     graph = stackgraph.build(case, waiting)
     views = {v.rank: v for v in waiting}
     found: list[Finding | None] = []
-    for end in stackgraph.ends(graph):
+    ends = stackgraph.ends(graph)
+    several = sum(_unanswered(end) for end in ends) > 1
+    for end in ends:
         if not end.instances:
             continue  # a rank that waits for something without known members
-        if not end.ranks and end.instances[0].absent:
+        if several and _unanswered(end):
+            found.append(None)  # several wait rightly for ranks that wait too, for whom is unknown
+        elif not end.ranks and end.instances[0].absent:
             found.append(_apart(case, end.instances[0], views))
         elif not end.ranks:
             found.append(_full(case, end.instances[0], views))
@@ -63,6 +67,12 @@ def find(case: Case, waiting: list[RankView]) -> list[Finding] | None:
             found.append(_ring(case, graph, end, views))
     decided = [finding for finding in found if finding is not None]
     return decided if decided or not found else None
+
+
+def _unanswered(end: End) -> bool:
+    """Whether it is a send or receive whose peer waits in something with unknown members."""
+    instance = end.instances[0] if end.instances and not end.ranks else None
+    return instance is not None and isinstance(instance.key, Transfer) and bool(instance.absent)
 
 
 def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:

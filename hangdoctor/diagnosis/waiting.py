@@ -6,6 +6,7 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 
 from __future__ import annotations
 
+from ..stacks.place_search import HANDLE
 from . import deadends
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, where_held
@@ -45,6 +46,8 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     groups = _alike(waiting)
     if all(map(_peerless, waiting)):
         return []  # stages of a pipeline are at different lines of it by their nature
+    if _at_handles_of_one_function(groups):
+        return []  # all calls were issued before; which is waited for first says nothing
     beyond = passed(case)
     if len(groups) == 1 and not beyond:
         return [_in_communication(case, groups[0], beyond)]
@@ -70,6 +73,19 @@ def _alike(waiting: list[RankView]) -> list[list[RankView]]:
 
 def _peerless(view: RankView) -> bool:
     return view.place.kind == "p2p" and view.place.peer < 0
+
+
+def _at_handles_of_one_function(groups: list[list[RankView]]) -> bool:
+    """Whether ranks wait for different handles at neighbouring lines of one function, such as for a
+    send and for a receive.
+    """
+    looks = [group[0] for group in groups]
+    if len(looks) < 2 or any(v.place.op != HANDLE for v in looks):
+        return False
+    paths = [[(f.name, f.file, f.line) for f in v.path] for v in looks]
+    outer = {tuple(path[:-1]) for path in paths}
+    inner = {path[-1][:2] for path in paths}
+    return len(outer) == len(inner) == 1
 
 
 def passed(case: Case) -> list[RankView]:

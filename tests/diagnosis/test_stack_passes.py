@@ -50,6 +50,11 @@ def call(name: str, line: int = 31, group: str = "", code: str = "", **values: i
     ]
 
 
+def handle(line: int) -> list[Frame]:
+    """In a handle's wait(), which is native: the user's line is all that shows it."""
+    return [Frame("rotate", "/app/ring.py", line, code="out.wait()"), Frame(*MAIN)]
+
+
 def loop(count: int, line: int = 31) -> list[Frame]:
     inner = Frame("all_reduce", C10D, 9, group="world")
     outer = Frame("main", "/app/train.py", 5, values={"step": count})
@@ -359,6 +364,9 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "a count behind": (four({0: loop(7), 1: loop(7), 2: loop(7), 3: loop(6)}), "hang", [("order", [3])]),
     "two roots": (four({0: call("broadcast", 31, "world", src=0), 1: call("broadcast", 31, "world", src=0), 2: call("broadcast", 31, "world", src=0), 3: call("broadcast", 31, "world", src=1)}), "hang", [("mismatch", [3])]),
     "recv and no send": (four({0: call("recv", 31, src=1), 1: WAIT, 2: WAIT, 3: WAIT}), "hang", [("order", [0, 1])]),
+    "two receive from two that reduce": (four({0: call("recv", 40, src=2), 1: call("recv", 40, src=3), 2: WAIT, 3: WAIT}), "unknown", []),
+    "at handles of one function": (four({0: handle(17), 1: handle(17), 2: handle(17), 3: handle(18)}), "unknown", []),
+    "at one handle": (four({0: handle(17), 1: handle(17), 2: handle(17), 3: handle(17)}), "hang", [("in_communication", [0, 1, 2, 3])]),
     "two receive": (four({0: call("recv", 31, src=1), 1: call("recv", 31, src=0), 2: WAIT, 3: WAIT}), "hang", [("p2p_unmatched", [0, 1])]),
     "two receive in a larger job": (five({0: WORLD, 1: WORLD, 2: WORLD, 3: call("recv", 31, src=4), 4: call("recv", 31, src=3)}), "hang", [("p2p_unmatched", [3, 4])]),
     "another branch": (five({0: WORLD, 1: WORLD, 2: WORLD, 3: call("recv", 40, src=4), 4: OTHER_BRANCH}), "hang", [("order", [4])]),

@@ -108,6 +108,7 @@ class AllIn(Struct, frozen=True):
     counted: bool  # operations were counted; else one may have made a call more or less
     sides: bool = False
     other: Op | None = None  # of a send its recv, and the other way round
+    partners: tuple[int, ...] = ()  # several transfers: the ranks across from the one in all
 
 
 class HeldBehind(Struct, frozen=True):

@@ -14,7 +14,7 @@ from .ends import leaving_finding, teardown_finding
 from .evidence import Note, OpsEvidence, OpsVerdict, Remark
 from .inferred_position import Held, where_held
 from .lone_culprit import Sink, find_alone
-from .mismatch import disagreement_finding, full_instance_finding
+from .mismatch import disagreement_finding, full_instance_finding, in_all_transfers
 from .movement import moved_ranks, straggler
 from .order import divergence_finding
 from .scene import Scene
@@ -184,7 +184,7 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
         causes = [divergence_finding(scene, parted, [])]
     else:
         causes = one_of_them(scene, find_alone(scene, alone))
-    causes += [_full_finding(scene, instance) for instance in ends.full]
+    causes += in_all_transfers(scene, [_full_finding(scene, i) for i in ends.full])
     for ranks in ends.rings:
         causes.extend(deadlock_findings(scene, graph, ranks))
     if ends.left:

@@ -4,7 +4,7 @@ one?
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...model.operations import Operation
 from .. import findings as f
@@ -228,6 +228,25 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
         clues=[Clue("ops", tuple(members), f.SameSignature(op))],
         against=[Against("not_entered", tuple(members), Why.ALL_ENTERED)],
     )
+
+
+def in_all_transfers(scene: Scene, found: list[Finding]) -> list[Finding]:
+    """Where several transfers that both sides entered have one rank in common, that one alone: tags
+    are in no record, and one rank with another tag holds up all of its partners.
+    """
+    pairs = [c for c in found if isinstance(c.story, f.AllIn) and c.story.sides]
+    common = set.intersection(*(set(c.ranks) for c in pairs)) if len(pairs) > 1 else set()
+    if len(common) != 1 or not scene.evidence.earlier:  # one capture may show a job that moves
+        return found
+    first, ranks = pairs[0], sorted(common)
+    partners = {r for c in pairs for r in c.ranks} - common
+    assert isinstance(first.story, f.AllIn)
+    first.kind, first.ranks, first.nodes = "p2p_unmatched", ranks, nodes_of(scene, ranks)
+    first.story = structs.replace(first.story, partners=tuple(sorted(partners)))
+    for other in pairs[1:]:
+        first.clues += other.clues
+        first.against += other.against
+    return [c for c in found if c is first or c not in pairs]
 
 
 def _all_entered(scene: Scene, instance: Instance) -> Ground:

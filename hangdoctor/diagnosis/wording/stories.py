@@ -160,10 +160,19 @@ def _(story: f.ForkedLock, finding: Finding) -> str:
 def _(story: f.AllIn, finding: Finding) -> str:
     entered = f"entered {terms.op(story.op)}" if story.counted else f"are in {terms.op(story.op)}"
     left = blameless(finding)
+    if story.partners:
+        return _of_one_in_all(story, finding, left)
     if story.sides:
         return _of_two_sides(story, left)
     text = f"All members ({terms.ranks(story.members)}) {entered} and it does not finish: {left}"
     return text if story.counted else f"{text}, or a rank made one call too many or too few"
+
+
+def _of_one_in_all(story: f.AllIn, finding: Finding, left: str) -> str:
+    """Several transfers that one rank has part in."""
+    partners = terms.ranks(story.partners)
+    text = f"{subject(finding)} is in all transfers that do not finish: with {partners}"
+    return f"{text}, who entered them too. Its tags may differ from theirs, or it is {left}"
 
 
 def _of_two_sides(story: f.AllIn, left: str) -> str:

@@ -281,3 +281,23 @@ def test_a_stage_that_left_out_a_transfer_or_made_one_more_is_named_by_its_own_r
             job.rank(rank).all_reduce("world")
     cause = only_cause(diagnose_ops(job.run()))
     assert (cause.kind, cause.ranks) == (("p2p_unmatched", [2]) if more else ("order", [1]))
+
+
+@pytest.mark.parametrize(
+    ("captures", "named"), [(2, [("p2p_unmatched", [1])]), (1, [])], ids=["twice", "once"]
+)
+def test_who_has_part_in_all_transfers_that_do_not_finish_is_named(
+    captures: int, named: list[tuple[str, list[int]]]
+) -> None:
+    job = Job(3)
+    job.rank(0).send(1)
+    job.rank(1).recv(0).send(2)
+    job.rank(2).recv(1)
+    evidence = job.run()
+    for ops in evidence.ops.values():  # both sides have entered both, and nothing arrives
+        for op in ops.operations:
+            op.state, op.left_s = "entered", 0.0
+    evidence.earlier = dict(evidence.ops) if captures == 2 else {}
+    found = diagnose_ops(evidence).findings
+    assert [(c.kind, c.ranks) for c in found] == named
+    assert all(c.story.partners == (0, 2) for c in found)
