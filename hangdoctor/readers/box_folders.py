@@ -25,7 +25,15 @@ def default_folders() -> list[Path]:
     user = f"hangdoctor-{os.getuid()}"
     patterns = ["hangdoctor-*"] if os.getuid() == 0 else [user, f"{user}-[0-9]"]
     found = {f for base in bases for pattern in patterns for f in base.glob(pattern)}
-    return sorted(f for f in found if f.is_dir() and not f.is_symlink())
+    return sorted(f for f in found if is_folder(f) and not f.is_symlink())
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder; one whose file system refuses to say so is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def named_folder(told: str, pid: int) -> Path:
@@ -110,6 +118,8 @@ def box_of_process(folder: Path, pid: int) -> BlackBox | None:
     file's name: `find_boxes` would read all of them.
     """
     names = (f"*-{pid}{fmt.SUFFIX}", f"*-{pid}-*{fmt.SUFFIX}")  # the second one in a container
+    if not is_folder(folder):
+        return None
     places = [folder, *folder.glob("hangdoctor-[0-9]*")]
     for path in (path for place in places for name in names for path in place.glob(name)):
         try:

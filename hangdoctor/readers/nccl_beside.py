@@ -82,6 +82,8 @@ def _in_folder(pid: int, told: str) -> Path | None:
         return None
     name = f"{host()}-{process_name(pid)}{SUFFIX}"
     folder = box_folders.named_folder(told, pid)
+    if not box_folders.is_folder(folder):
+        return None
     places = [folder, *folder.glob("hangdoctor-[0-9]*")]
     return next((path for place in places if (path := place / name).exists()), None)
 

@@ -210,6 +210,8 @@ def _without_launchers(
             others.append(pid)
             continue
         below, more = launched.ranks_below(pid)
+        if not launcher and len({found.job for found in below}) > 1:
+            below = []  # a shell, or the first process of a host: which of its jobs is meant?
         program = 0 if below or not launcher else launched.program_below(pid)
         if below:
             started = count(len(below), "rank")

@@ -18,6 +18,7 @@ from ..model.capture import RankCapture
 from ..model.layout import Layout
 from ..model.operations import RankOps
 from . import blackbox, calls, flight_recorder, nccl_beside, recorder_beside, worker_server
+from .box_folders import is_folder
 from .flight_recorder_format import Dump
 
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
@@ -92,7 +93,9 @@ def _boxes(folders: set[Path], pids: set[int], notes: list[str]) -> list[blackbo
     """All boxes in the job's folders; in the default places those of these processes that have none
     there.
     """
-    boxes = [b for f in sorted(folders) if f.is_dir() for b in blackbox.find_boxes(f, notes=notes)]
+    boxes = [
+        b for f in sorted(folders) if is_folder(f) for b in blackbox.find_boxes(f, notes=notes)
+    ]
     without = pids - {b.pid for b in boxes if b.status == "live"}
     seen = {b.path for b in boxes}
     return boxes + [

@@ -97,6 +97,23 @@ def test_a_launcher_of_the_users_own_by_its_number_stands_for_its_ranks(tmp_path
     assert f"process {launcher} has no rank: the 2 ranks below it are shown" in verdict["notes"]
 
 
+def test_a_process_above_several_jobs_stands_for_none_of_them(tmp_path: Path) -> None:
+    flags = ("--json", "-", "--no-bundle", "--settle", "0")
+    two = [env for port in (PORT + 34, PORT + 35) for env in ranks(port, 1)]
+    with processes(tmp_path, [(env, SLEEPER) for env in two]):
+        said = hangdoctor("dump", "--pid", str(os.getpid()), *flags, cwd=tmp_path).stdout
+    assert [r["pid"] for r in json.loads(said)["ranks"]] == [os.getpid()]
+
+
+def test_a_folder_of_boxes_that_cannot_be_asked_for_is_passed_over(tmp_path: Path) -> None:
+    told = {"HANGDOCTOR_DIR": "/" + "x" * 300}
+    with processes(tmp_path, [(env | told, SLEEPER) for env in ranks(PORT + 36, 1)]):
+        job = f"127.0.0.1:{PORT + 36}"
+        assert [r["rank"] for r in dump(tmp_path, job, "--settle", "0")["ranks"]] == [0]
+        said = hangdoctor("trace", "status", "--job", job, cwd=tmp_path, code=None)
+    assert "Traceback" not in said.stderr and said.stderr
+
+
 def test_ranks_that_go_round_the_hosts_are_not_missed_here(tmp_path: Path) -> None:
     shared = {
         "OMPI_COMM_WORLD_SIZE": "8",

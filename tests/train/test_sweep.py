@@ -282,13 +282,22 @@ class Recorded:
 
 def test_ranks_that_cannot_be_captured_are_waited_for_until_the_limit(tmp_path: Path) -> None:
     """A process without ranks is no hang; what waits in the queue has its time ahead of it."""
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        wait_for_ranks(tmp_path, ["--pid", str(sleeper.pid)])
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def wait_for_ranks(tmp_path: Path, target: list[str]) -> None:
     progress = watch.Progress(tmp_path / "metrics.jsonl", 3)
-    launcher = Recorded(["queued"] * 3 + ["running"] * 3, ["--pid", "1"])
+    launcher = Recorded(["queued"] * 3 + ["running"] * 3, target)
     limits = watch.Limits(start=0.0, stall=0.0, job=1000.0, pause=0.0)
     watched = watch.watch(launcher, "1", progress, limits, threading.Event())  # type: ignore[arg-type]
     assert (watched.is_hung, launcher.ended) == (False, False)
     late = watch.Limits(start=1000.0, stall=1000.0, job=0.0, pause=0.0)
-    launcher = Recorded(["running"] * 3, ["--pid", "1"])
+    launcher = Recorded(["running"] * 3, target)
     watched = watch.watch(launcher, "1", progress, late, threading.Event())  # type: ignore[arg-type]
     assert (watched.is_late, launcher.ended) == (True, True)
     assert watched.sentence

@@ -15,10 +15,13 @@ from ...readers import blackbox, boxes_of_job
 from ...readers.blackbox import BlackBox
 from ...readers.calls import CallsReader, calls_path
 from ...text.job_names import short_job
+from ...time_limit import in_time
 from .. import complete
 from ..shared_flags import Command, Flag, together
 
 _NAMED = 4  # jobs in one line
+_AT_ONCE = 8  # folders that are asked for at a time
+_FOLDERS_S = 2.0  # and for how long: some file systems do not answer
 _START_S = 60.0  # within which the ranks of one run come up
 _NO_BOX = "Call tracing needs the probe in the ranks: start the job with `hangdoctor run -- CMD` (or import hangdoctor.probe)."
 NEXT_TIME = "To trace the next run from its start: hangdoctor run --trace -- CMD"
@@ -148,7 +151,9 @@ def _named_folders() -> list[Path]:
                 named.add(
                     str(blackbox.named_folder(os.fsdecode(entry[15:]), int(path.parent.name)))
                 )
-    return sorted(Path(name) for name in named if name and Path(name).is_dir())
+    folders = sorted(Path(name) for name in named if name)
+    there, _ = in_time(folders, Path.is_dir, _AT_ONCE, _FOLDERS_S)
+    return [folder for place, folder in enumerate(folders) if there.get(place)]
 
 
 def _traced(box: BlackBox) -> Traced:
