@@ -48,16 +48,11 @@ def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
 
 
 def _setter_of_key(scene: Scene, instance: Instance) -> Finding | None:
-    """All ranks but one wait for keys, and that one is in no operation: no other can set them.
-
-    Where its stack was taken, that shows more of the rank.
-    """
+    """All ranks but one wait for keys, and that one is in no operation: no other can set them."""
     others = [r for r in range(scene.world_size) if r not in instance.present]
     if len(others) != 1 or len(instance.waiters) < _ENOUGH:
         return None
     [rank] = others
-    if rank in scene.evidence.places:
-        return None
     free = rank in scene.ops and rank not in scene.held | scene.moving
     if not free or scene.finished(rank) or scene.frontier(rank).open:
         return None

@@ -188,7 +188,9 @@ def test_a_wait_for_a_key_names_it_where_it_is_recorded(detail: str, said: str) 
     assert f"wait for {said} in the store" in cause.summary
 
 
-@pytest.mark.parametrize("seen", [[], [0, 1, 3]], ids=["no stacks", "stacks of the others"])
+@pytest.mark.parametrize(
+    "seen", [[], [0, 1, 3], [2], [0, 1, 2, 3]], ids=["no stacks", "of the others", "its own", "all"]
+)
 def test_the_one_rank_that_does_not_wait_for_a_key_should_have_set_it(seen: list[int]) -> None:
     before = done(range(4), 1)
     waits = entered(range(4), 1, "store_wait", detail="'vocab/0','vocab/2'")
