@@ -1,4 +1,4 @@
-"""`hangdoctor incidents`: lists, shows and removes saved incidents."""
+"""`hangdoctor incidents`: lists, shows, searches, exports and removes saved incidents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
-from msgspec import Struct
 
 from ..diagnosis import diagnose
 from ..errors import UsageError
@@ -18,20 +17,13 @@ from ..storage import bundle
 from ..storage.incidents import Incident, Incidents
 from ..text import printable
 from ..transport import address
-from . import complete, pipes
+from . import complete, incident_search, pipes
+from .columns import aligned
+from .incident_search import Named
 from .output import Shown, deliver, full_flag
 from .sidecar import local_folder
 
 _JOBS = 6  # named in one line
-_WIDEST = 60  # characters of a column: a longer value pushes its own line alone
-
-
-class Named(Struct):
-    """The folder of the command line, given before or after the sub-verb; the one after it wins."""
-
-    folder: str = ""
-    job: str = ""
-    where: str = ""
 
 
 def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -70,10 +62,15 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.group("incidents")
 @_which
 def command() -> None:
-    """List, show or remove the incidents that the collector saved.
+    """List, show, search, export or remove the incidents that the collector saved.
 
-    Opening the folder also repairs its index if a collector was interrupted.
+    list, show and prune are about one job, --folder or --job, and repair its index if a
+    collector was interrupted; search and export are about all jobs.
     """
+
+
+command.add_command(incident_search.search)
+command.add_command(incident_search.export)
 
 
 def _open(ctx: click.Context, changes: bool = False) -> Incidents:
@@ -145,11 +142,7 @@ def _table(rows: Sequence[Incident]) -> Iterator[str]:
     zone = time.strftime("%Z")
     cells: list[tuple[str, ...]] = [("ID", f"TIME ({zone})", "STATUS", "KIND", "RANKS", "VERDICT")]
     cells += [_cells(row) for row in rows]
-    *before, _ = zip(*cells, strict=True)
-    widths = [min(_WIDEST, max(map(len, column))) for column in before]
-    for *fixed, last in cells:
-        padded = [f"{cell:<{width}}" for cell, width in zip(fixed, widths, strict=True)]
-        yield "  ".join([*padded, last])
+    yield from aligned(cells)
 
 
 def _cells(row: Incident) -> tuple[str, ...]:
