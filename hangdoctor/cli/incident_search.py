@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from ..storage.incident_words import Entry
 from ..text import printable
 from ..text.plural import count
 from ..text.ranges import format_hosts
+from ..text.times import time_of
 from ..transport import address
 from . import complete, pipes
 from .columns import aligned
@@ -27,9 +27,6 @@ from .shared_flags import Command, Flag, together
 
 SCHEMA = "hangdoctor.incidents/1"
 _MAX_DIAGNOSIS = 512 << 20
-_AGO = re.compile(r"^(\d{1,6})([mhd])$")
-_SECONDS = {"m": 60, "h": 3600, "d": 86_400}
-_FORMS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 _UNREAD = 3  # named
 
 
@@ -169,26 +166,6 @@ def _found(asked: dict[str, Any]) -> list[Entry]:
     if len(index.unread) > _UNREAD:
         pipes.say(f"hangdoctor: {len(index.unread) - _UNREAD} more are left out", err=True)
     return found
-
-
-def time_of(told: str, now: float) -> float:
-    """The time of day that `--since` means, 0 without one.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if not told:
-        return 0.0
-    if (ago := _AGO.match(told)) is not None:
-        return now - int(ago[1]) * _SECONDS[ago[2]]
-    for form in _FORMS:
-        try:
-            return time.mktime(time.strptime(told, form))
-        except (ValueError, OverflowError):
-            continue
-    raise UsageError(
-        f"'{told}' is not a time", "For example --since 7d, or --since 2026-11-22T03:10"
-    )
 
 
 def _table(found: Sequence[Entry]) -> Iterator[str]:

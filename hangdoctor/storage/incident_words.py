@@ -6,6 +6,8 @@ match one after the other. Between two texts is `GAP`, so that no match goes ove
 
 from __future__ import annotations
 
+import hashlib
+import os
 import pwd
 import re
 from collections.abc import Iterable, Iterator
@@ -19,12 +21,14 @@ from ..files import read_regular
 from ..model.diagnosis import Cause, Job, StackGroup, Wait
 from ..text.ranges import format_ranks
 from . import bundle
+from .incidents import hang_of
 
 MAX_WORDS = 32 << 10  # characters of one incident
 _MAX_RANKS = 1024  # culprits that have a word of their own
 _MAX_DIAGNOSIS = 64 << 20
 _WORD = re.compile(r"[^\W_]+")
 _RANK = re.compile(r"\branks?[\s_#]*(?=\d)", re.IGNORECASE)
+_KEY = 16  # hexadecimal digits
 GAP = "0gap0"
 _DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -46,6 +50,14 @@ class Entry(Struct):
     nodes: list[str] = []
     confidence: float = 0.0
     summary: str = ""
+    hang: str = ""  # the same for all captures of one hang
+    key: str = ""  # of the bundle's path, for addresses
+
+    @property
+    def folder(self) -> str:
+        """Of its job; of a bundle that `dump` saved, where that was started."""
+        parent = Path(self.bundle).parent
+        return str(parent.parent if parent.name == "incidents" else parent)
 
 
 class _Verdict(Struct):
@@ -96,10 +108,11 @@ def read(path: Path, place: str) -> tuple[Entry, str]:
         status=told.status,
     )
     entry.summary = told.summary
+    entry.key = hashlib.sha256(os.fsencode(path)).hexdigest()[:_KEY]
     if told.causes:
         first = told.causes[0]
         entry.kind, entry.ranks = first.kind, format_ranks(first.ranks)
-        entry.confidence = first.confidence
+        entry.confidence, entry.hang = first.confidence, hang_of(first, entry.ranks)
         every = (node for cause in told.causes for node in cause.nodes)
         entry.nodes = list(dict.fromkeys(every))
     return entry, _words(entry, told)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.errors import UsageError
 from hangdoctor.storage import incident_search
 from hangdoctor.storage.incident_search import IncidentSearch, Query
 from hangdoctor.storage.incidents import Incidents
@@ -190,13 +189,3 @@ def test_the_verb(root: Path, tmp_path: Path) -> None:
     assert told_json["schema"] == "hangdoctor.incidents/1"
     [one] = told_json["incidents"]
     assert one["place"] == "vision-3" and one["diagnosis"]["causes"][0]["ranks"] == [50]
-
-
-def test_since_is_a_time_or_how_long_ago() -> None:
-    from hangdoctor.cli.incident_search import time_of
-
-    assert time_of("", 1e9) == 0 and time_of("2h", 1e9) == 1e9 - 7200
-    assert time_of("2026-11-22T03:10", 0) - time_of("2026-11-22", 0) == 3 * 3600 + 600
-    for wrong in ("yesterday", "7", "2026-13-01", "-1d"):
-        with pytest.raises(UsageError, match="is not a time"):
-            time_of(wrong, 0)
