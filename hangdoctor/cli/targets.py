@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from ..launchers.reach import Reach
 
 # {parameter: how a person writes it} of the flags that `reach_of` understands.
-REACHES = {"hostfile": "--hostfile F", "pbs": "--pbs"}
+REACHES = {
+    "hostfile": "--hostfile F",
+    "pbs": "--pbs",
+    "template": "--exec TEMPLATE --hosts LIST",
+}
 
 
 def reach_flags(command: Command) -> Command:
@@ -36,6 +40,17 @@ def reach_flags(command: Command) -> Command:
             is_flag=True,
             help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
         ),
+        click.option(
+            "--exec",
+            "template",
+            metavar="TEMPLATE",
+            help="The hosts of --hosts, reached by this command: 'ssh -J gate {host}', 'docker exec {host}'.",
+        ),
+        click.option(
+            "--hosts",
+            metavar="LIST",
+            help="Names for the {host} of --exec, as in n[1-8],login.",
+        ),
     ]
     return together(flags)(command)
 
@@ -50,6 +65,11 @@ def one_target(flags: Mapping[str, object], others: Mapping[str, str], needed: b
     """
     words = {**others, **REACHES}
     named = [name for name in words if flags.get(name)]
+    if bool(flags.get("hosts")) != bool(flags.get("template")):
+        raise UsageError(
+            "--exec and --hosts are needed together",
+            "For example: --exec 'ssh -J gate {host}' --hosts n[1-8]",
+        )
     if len(named) == 1 or (not named and not needed):
         return "".join(named)
     raise UsageError(
@@ -81,7 +101,14 @@ def _pbs(flags: Mapping[str, object], python: str) -> Reach:
     return PbsReach(python)
 
 
+def _template(flags: Mapping[str, object], python: str) -> Reach:
+    from ..launchers.template import TemplateReach
+
+    return TemplateReach(str(flags["template"]), str(flags["hosts"]), python)
+
+
 _MAKERS: dict[str, Callable[[Mapping[str, object], str], Reach]] = {
     "hostfile": _hostfile,
     "pbs": _pbs,
+    "template": _template,
 }

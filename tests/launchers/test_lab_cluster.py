@@ -315,6 +315,20 @@ def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     assert any("are the same host" in n for n in diagnosis["notes"])
 
 
+def test_over_a_gate_by_a_command_of_ones_own(cluster: Cluster, job: LabJob) -> None:
+    """One of the names is none: the others are diagnosed without it."""
+    if not cluster.ssh:
+        pytest.skip("needs sshd (scripts/setup-slurm)")
+    job.hang(5)
+    own = ("--exec", "ssh -J login {host}", "--hosts", "n[1-4],n9")
+    diagnosis = cluster.dump(*own)
+    assert cause(diagnosis) == ("not_entered", [5], ["n3"])
+    assert ranks_seen(diagnosis) == list(range(8)), diagnosis["missing"]
+    [missing] = diagnosis["missing"]
+    assert (missing["node"], missing["why"]) == ("n9", "stdio forwarding failed")
+    assert not cluster.processes("n3", "agent --once")
+
+
 def test_a_dead_node_over_other_launchers(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     """mpiexec with a dead node hangs for good: what the others said counts there, too."""
     if not cluster.ssh or not all(shutil.which(c) for c in ("pdsh", "mpiexec")):
