@@ -6,6 +6,7 @@ its `Reach` in `reach_of`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 # {parameter: how a person writes it} of the flags that `reach_of` understands.
 REACHES = {
     "hostfile": "--hostfile F",
-    "pbs": "--pbs",
+    "pbs": "--pbs [JOBID]",
     "template": "--exec TEMPLATE --hosts LIST",
 }
+
+
+THIS_JOB = "this"  # the value of --pbs without one
 
 
 def reach_flags(command: Command) -> Command:
@@ -37,8 +41,10 @@ def reach_flags(command: Command) -> Command:
         ),
         click.option(
             "--pbs",
-            is_flag=True,
-            help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
+            metavar="[JOBID]",
+            is_flag=False,
+            flag_value=THIS_JOB,
+            help="The nodes of a running PBS job, by qstat and ssh; without JOBID of this one, by mpiexec.",
         ),
         click.option(
             "--exec",
@@ -97,8 +103,12 @@ def _hostfile(flags: Mapping[str, object], python: str) -> Reach:
 
 def _pbs(flags: Mapping[str, object], python: str) -> Reach:
     from ..launchers.pbs import PbsReach
+    from ..launchers.pbs_job import PbsJobReach, here
 
-    return PbsReach(python)
+    job = str(flags["pbs"])
+    if job == THIS_JOB or here(job, os.environ):
+        return PbsReach(python)
+    return PbsJobReach(job, python)
 
 
 def _template(flags: Mapping[str, object], python: str) -> Reach:
