@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -225,4 +226,4 @@ def running_hosts(job: PbsJob) -> list[str]:
 def here(job: str, environ: Mapping[str, str]) -> bool:
     """Whether this process runs inside that job, with its file of nodes."""
     inside = same_job(environ.get("PBS_JOBID", ""), job)
-    return inside and os.path.exists(environ.get("PBS_NODEFILE", ""))
+    return inside and Path(environ.get("PBS_NODEFILE") or "/nonexistent").exists()
