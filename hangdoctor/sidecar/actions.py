@@ -6,7 +6,7 @@ time limit.
     cooldown_s = 600      # no further action for N seconds after one
 
     [[action]]
-    kind = "command"      # command | webhook | requeue | scancel | signal
+    kind = "command"      # command | webhook | notify | requeue | scancel | signal
     command = ["/usr/local/bin/page", "{job}", "{summary}"]
     timeout_s = 30
     on = ["hang"]         # status: hang, slow, failed, unknown
@@ -14,6 +14,10 @@ time limit.
     [[action]]
     kind = "webhook"      # POST of JSON: id, job, status, kind, ranks, nodes, summary, bundle
     url = "https://..."
+
+    [[action]]
+    kind = "notify"       # Slack, Teams, e-mail ...: addresses of apprise, one a line in a private file
+    urls_file = "/home/me/.hangdoctor/notify.urls"
 
     [[action]]
     kind = "signal"       # to the first cause's ranks; only where its confidence is at least min_confidence
@@ -26,15 +30,11 @@ HANGDOCTOR_STATUS, HANGDOCTOR_SUMMARY, HANGDOCTOR_BUNDLE, HANGDOCTOR_RANKS.
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -45,8 +45,11 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import read_settings
 from ..model.diagnosis import Diagnosis
+from ..report import telemetry
 from ..text.durations import duration
-from ..text.ranges import format_ranks
+from ..text.job_names import short_job
+from ..text.ranges import format_hosts, format_ranks
+from . import notify, webhook
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,15 +66,18 @@ _ONE_PROCESS = (
     "-N1",
     "-n1",
 )
-Kind = Literal["command", "webhook", "requeue", "scancel", "signal"]
+Kind = Literal["command", "webhook", "notify", "requeue", "scancel", "signal"]
 
 
 class Action(Struct, forbid_unknown_fields=True):
-    """One [[action]]: `command` and `url` and `signal` belong to the kinds of these names."""
+    """One [[action]]: `command` and `signal` belong to the kinds of these names, `url` to webhooks
+    and `urls_file` to `notify`.
+    """
 
     kind: Kind
     command: list[str] = []
     url: str = ""
+    urls_file: str = ""
     signal: str = "SIGTERM"
     timeout_s: float = 30.0
     on: tuple[str, ...] = ("hang",)
@@ -90,6 +96,7 @@ class Config(Struct):
 
     actions: Policy = msgspec.field(default_factory=Policy)
     action: list[Action] = []
+    otel: telemetry.Endpoint | None = None
 
 
 def load(path: Path) -> Config:
@@ -109,16 +116,27 @@ def load(path: Path) -> Config:
     ) as error:  # no TOML, no UTF-8, numbers without end
         raise BadInput(f"{path}: {error}", "docs/sidecar.md describes hangdoctor.toml.") from error
     for action in config.action:
-        if action.kind == "command" and not action.command:
-            raise BadInput(
-                f"{path}: an action of kind `command` has no command",
-                'For example: command = ["/bin/page", "{summary}"]',
-            )
-        if action.kind == "webhook" and not re.match(r"^https?://", action.url):
-            raise BadInput(f"{path}: a webhook needs a url that starts with http:// or https://")
-        if action.kind == "signal" and action.signal not in signal.Signals.__members__:
-            raise BadInput(f"{path}: '{action.signal}' is not a signal", "For example: SIGABRT")
+        _check(action, path)
+    if config.otel is not None:
+        telemetry.check(config.otel, str(path))
     return config
+
+
+def _check(action: Action, path: Path) -> None:
+    """Raises BadInput: the action lacks what its kind needs."""
+    if action.kind == "command" and not action.command:
+        raise BadInput(
+            f"{path}: an action of kind `command` has no command",
+            'For example: command = ["/bin/page", "{summary}"]',
+        )
+    if action.kind == "webhook" and not re.match(r"^https?://", action.url):
+        raise BadInput(f"{path}: a webhook needs a url that starts with http:// or https://")
+    if action.kind == "signal" and action.signal not in signal.Signals.__members__:
+        raise BadInput(f"{path}: '{action.signal}' is not a signal", "For example: SIGABRT")
+    if action.kind == "notify":
+        if not action.urls_file:
+            raise BadInput(f"{path}: an action of kind `notify` needs urls_file", "docs/fleet.md")
+        notify.check(Path(action.urls_file))
 
 
 class Verdict(Struct):
@@ -189,10 +207,31 @@ class Actor:
 
     def _one(self, action: Action, commands: list[list[str]], verdict: Verdict) -> str:
         if action.kind == "webhook":
-            return f"would POST to {action.url}" if self.dry_run else _post(action, verdict)
+            if self.dry_run:
+                return f"would POST to {action.url}"
+            return webhook.post(action.url, msgspec.json.encode(verdict), action.timeout_s)
+        if action.kind == "notify":
+            return self._notify(action, verdict)
         if self.dry_run:
             return "would run " + "; ".join(" ".join(c) for c in commands)
         return "; ".join(_run(c, action.timeout_s, verdict) for c in commands)
+
+    def _notify(self, action: Action, verdict: Verdict) -> str:
+        path = Path(action.urls_file)
+        if self.dry_run:
+            return f"would notify {notify.services(path)}"
+        return notify.send(path, _message(verdict), action.timeout_s)
+
+
+def _message(verdict: Verdict) -> notify.Message:
+    """The verdict for a person who is elsewhere."""
+    lines = [verdict.summary]
+    if verdict.ranks:
+        lines.append(f"Culprit ranks: {verdict.ranks}; nodes: {format_hosts(verdict.nodes)}")
+    if verdict.id:
+        lines.append(f"On {os.uname().nodename}: hangdoctor diagnose {verdict.bundle}")
+    title = f"hangdoctor: {verdict.status} in {short_job(verdict.job)}"
+    return notify.Message(title, "\n".join(lines), urgent=verdict.status in ("hang", "failed"))
 
 
 def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
@@ -202,7 +241,7 @@ def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
             f"skipped: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
             [],
         )
-    if action.kind == "webhook":
+    if action.kind in ("webhook", "notify"):
         return "", []
     commands = _commands(action, verdict)
     return (
@@ -285,22 +324,3 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
     return f"{command[0]} exited with code {process.returncode}" + (
         f": {words}" if process.returncode and words else ""
     )
-
-
-def _post(action: Action, verdict: Verdict) -> str:
-    body = msgspec.json.encode(verdict)
-    request = urllib.request.Request(action.url, body, {"Content-Type": "application/json"})
-    said = [f"no answer after {action.timeout_s:.0f} s"]
-
-    def post() -> None:
-        try:
-            with urllib.request.urlopen(request, timeout=action.timeout_s) as answer:
-                said.append(f"answered {answer.status}")
-        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-            said.append(f"failed: {error or type(error).__name__}")
-
-    # The library's limit is for each read: who answers a byte now and then would hold the watch up for ever.
-    thread = threading.Thread(target=post, name="webhook", daemon=True)
-    thread.start()
-    thread.join(action.timeout_s)
-    return said[-1]
