@@ -102,7 +102,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
     assert set(VERBS) == set(
-        "dump diagnose run agent collect sidecar top trace report preflight incidents clean completion demo".split()
+        "dump diagnose run agent collect sidecar top trace report preflight incidents fleet clean completion demo".split()
     )
     assert flags_of("dump") == COMMON | {
         "--local",
@@ -182,6 +182,8 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--python",
     }
     assert flags_of("incidents") == {"--folder", "--job"}
+    web = {"--web", "--web-anywhere", "--web-host", "--metrics-token", "--metrics-open"}
+    assert flags_of("fleet") == web | {"--root", "--folder", "--json"}
     assert flags_of("report") == {
         "--text",
         "--json",
