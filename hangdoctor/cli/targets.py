@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from .k8s_target import k8s_flags, k8s_reach
 from .shared_flags import Command, together
 
 if TYPE_CHECKING:
     from ..launchers.reach import Reach
 
 # {parameter: how a person writes it} of the flags that `reach_of` understands.
-REACHES = {"hostfile": "--hostfile F", "pbs": "--pbs"}
+REACHES = {"hostfile": "--hostfile F", "pbs": "--pbs", "k8s": "--k8s JOB"}
 
 
 def reach_flags(command: Command) -> Command:
@@ -37,7 +38,7 @@ def reach_flags(command: Command) -> Command:
             help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
         ),
     ]
-    return together(flags)(command)
+    return together([*flags, *k8s_flags()])(command)
 
 
 def one_target(flags: Mapping[str, object], others: Mapping[str, str], needed: bool = True) -> str:
@@ -84,4 +85,5 @@ def _pbs(flags: Mapping[str, object], python: str) -> Reach:
 _MAKERS: dict[str, Callable[[Mapping[str, object], str], Reach]] = {
     "hostfile": _hostfile,
     "pbs": _pbs,
+    "k8s": k8s_reach,
 }
