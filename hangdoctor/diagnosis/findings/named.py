@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ...model.capture import ToldEnd
+
 from ...model.capture import Frame
 
 
@@ -70,6 +72,7 @@ class End(Struct, frozen=True):
 
     code: int | None = None
     oom_kills: int = 0  # of its cgroup
+    told: ToldEnd | None = None  # by its scheduler
 
 
 class EndedMeanwhile(Struct, frozen=True):

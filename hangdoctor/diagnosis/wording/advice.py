@@ -149,6 +149,10 @@ def _(story: f.Died, finding: Finding) -> str:
     again = (
         f"The job cannot continue without {rank}: cancel it and restart from the last checkpoint"
     )
+    if story.end.told is not None:
+        memory = "; raise its memory limit, or use fewer data-loader workers"
+        more = memory if story.end.oom_kills else ""
+        return f"{again}{more}; see {story.end.told.see}."
     if story.end.oom_kills:
         return f"{again}; its cgroup ran out of memory: use fewer data-loader workers or a larger --mem."
     log = terms.choose(finding.ranks, "see the end of its log", "see the end of their logs")

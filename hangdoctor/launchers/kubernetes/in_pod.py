@@ -37,10 +37,28 @@ echo "python"
 _BECOME = """
 import sys
 sys.path[:1] = []
-import signal
+import os, signal
+sys.executable = os.environ.pop("HANGDOCTOR_PYTHON", sys.executable)
 signal.alarm(int(sys.argv.pop(1)))
 import runpy
 runpy.run_module("hangdoctor", run_name="__main__", alter_sys=True)
+"""
+
+# Unpacks the archive of `own_copy` from its standard input into a folder that programs can be run
+# from, runs it, and removes the folder. Its arguments: the archive's size, then those of Python.
+_UNPACK = """
+umask 077
+for t in "$TMPDIR" /tmp /var/tmp /dev/shm /run .; do
+  d=
+  [ -n "$t" ] && d=$(mktemp -d "$t/hangdoctor.XXXXXX" 2>/dev/null) || continue
+  printf '#!/bin/sh\\nexit 0\\n' >"$d/x" && chmod 700 "$d/x" && "$d/x" 2>/dev/null && break
+  rm -rf "$d"
+done
+[ -n "$d" ] || { echo "no folder of this container can be written to and run from" >&2; exit 1; }
+trap 'rm -rf "$d"' EXIT
+head -c "$1" | tar -xzf - -C "$d" || exit 1
+shift
+HANGDOCTOR_DISABLE=1 "$d/bin/python" "$@" </dev/null
 """
 
 
@@ -69,3 +87,11 @@ def become(python: str, words: Sequence[str], seconds: float) -> list[str]:
     """``hangdoctor WORDS`` by a Python of the pod; it is killed there after so many seconds."""
     limit = str(max(1, round(seconds)))
     return ["env", "HANGDOCTOR_DISABLE=1", python, "-c", _BECOME, limit, *words]
+
+
+def unpack_and_become(size: int, words: Sequence[str], seconds: float) -> list[str]:
+    """The same by a copy of this hangdoctor, whose archive of `size` bytes comes on standard input;
+    nothing of it is left in the pod.
+    """
+    limit = str(max(1, round(seconds)))
+    return ["sh", "-c", _UNPACK, "hangdoctor", str(size), "-c", _BECOME, limit, *words]

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
 
 from ...errors import LauncherError, NoRanksFound, UsageError
-from ...text.ranges import format_hosts
+from ...model.capture import ToldEnd
 from ..lost_nodes import Watch
 from ..remote import Command, run_all
 from ..slurm_job import clean_environment
-from . import in_pod, pods, selectors
+from ..told_ends import NodeEnd
+from . import in_pod, own_copy, pods, selectors
 from .condition import PodTrouble, trouble_of
 from .kubectl import Kubectl
 from .pods import Pod
 
 _LOOK_S = 5.0  # at most, to learn what the pods' images have
 _LOOKED_AT = 2  # pods of each image
+_FROM_FILE = 'exec "$@" <"$0"'  # kubectl reads the archive
 _GRACE_S = 2.0  # beyond the deadline here, for what runs in a pod
 
 
@@ -40,29 +43,45 @@ class K8sReach:
     def __init__(self, target: Target, kubectl: Kubectl) -> None:
         self.target = target
         self.kubectl = kubectl
+        self._known: dict[str, in_pod.Found] | None = None
 
     def nodes(self) -> list[str]:
-        """The names of the pods, in the order of their ranks.
+        """The names of the pods, in the order of their ranks; looks what their images have, which
+        takes time that no agent is to count on.
 
         Raises:
             UsageError: the target names no kind of job, or no container of the pods.
             LauncherError: kubectl is not here, or cannot.
             NoRanksFound: there is no such pod.
         """
+        self._ready()
         return [pod.name for pod in self.pods]
 
     def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
         """One `kubectl exec` for each pod that runs; raises as `nodes`."""
-        asked = [pod for pod in self.pods if pod.name not in self.unasked()]
-        pythons = self._pythons(asked, timeout_s)
         limit = timeout_s + _GRACE_S
+        known = self._ready()
         return [
-            self._exec(pod, in_pod.become(pythons[self._image(pod)], words, limit)) for pod in asked
+            self._become(pod, known[self._image(pod)].python, words, limit) for pod in self.asked
         ]
 
     def unasked(self) -> dict[str, str]:
         """{pod: why} of those that do not run."""
         return {name: trouble.why for name, trouble in self.troubles.items()}
+
+    def ends(self) -> dict[str, NodeEnd]:
+        """{pod: how it ended}, of those that ran and do not any more."""
+        return {
+            name: NodeEnd(
+                ToldEnd(trouble.why, self._more(name)), trouble.exit_code, trouble.out_of_memory
+            )
+            for name, trouble in self.troubles.items()
+            if trouble.kind == "ended"
+        }
+
+    def ranks_at_least(self) -> int:
+        """One rank a pod."""
+        return len(self.pods)
 
     def watch(self) -> Watch | None:
         """None: the API server stands between, and a node's own port cannot be reached."""
@@ -85,6 +104,11 @@ class K8sReach:
                 f"Choose one of {', '.join(names)} with -c.",
             )
         return found
+
+    @cached_property
+    def asked(self) -> list[Pod]:
+        """The pods that run."""
+        return [pod for pod in self.pods if pod.name not in self.troubles]
 
     @cached_property
     def troubles(self) -> dict[str, PodTrouble]:
@@ -126,41 +150,60 @@ class K8sReach:
         asked = next((c.image for c in pod.spec.containers if c.name == container), "")
         return f"{container} {pod.status_of(container).image_id or asked}"
 
-    def _exec(self, pod: Pod, argv: Sequence[str]) -> Command:
-        words = ["exec", pod.name, "-c", self._container(pod), "--", *argv]
+    def _exec(self, pod: Pod, argv: Sequence[str], with_input: bool = False) -> Command:
+        flags = ["-i"] if with_input else []
+        words = ["exec", *flags, pod.name, "-c", self._container(pod), "--", *argv]
         return Command(pod.name, self.kubectl.argv(*words))
 
-    def _pythons(self, asked: Sequence[Pod], timeout_s: float) -> dict[str, str]:
-        """{image: the Python to use in its pods}.
+    def _become(self, pod: Pod, python: str, words: Sequence[str], limit: float) -> Command:
+        """``hangdoctor WORDS`` in a pod: its own, else a copy of this one."""
+        if python:
+            return self._exec(pod, in_pod.become(python, words, limit))
+        path, size = own_copy.archive()
+        inner = self._exec(pod, in_pod.unpack_and_become(size, words, limit), with_input=True)
+        return Command(pod.name, ["sh", "-c", _FROM_FILE, path, *inner.argv])
 
-        Raises:
-            LauncherError: an image has none that can import hangdoctor.
-        """
+    def _ready(self) -> dict[str, in_pod.Found]:
+        """{image: what its pods have}, after which the pods can be asked without delay."""
+        if self._known is None:
+            self._known = self._look()
+            self._refuse_others(self._known)
+            if not all(self._known[self._image(pod)].python for pod in self.asked):
+                own_copy.archive()
+        return self._known
+
+    def _more(self, pod: str) -> str:
+        """The command that shows how a pod ended."""
+        return f"{self.kubectl.shown('describe pod', pod)} and {self.kubectl.shown('logs --previous', pod)}"
+
+    def _refuse_others(self, known: Mapping[str, in_pod.Found]) -> None:
+        """Raise where the copy of this hangdoctor could not run: on another kind of processor."""
+        here = platform.machine()
+        for pod in self.asked:
+            found = known[self._image(pod)]
+            if not found.python and found.machine not in ("", here):
+                raise LauncherError(
+                    f"hangdoctor is not installed in pod {pod.name} ({found.machine}), and this host's ({here}) cannot run there",
+                    f"Run this on a host with {found.machine}, or install hangdoctor into the image.",
+                )
+
+    def _look(self) -> dict[str, in_pod.Found]:
+        """What each image has, by the first of its pods that says so; nothing where none does."""
         if self.target.python:
-            return {self._image(pod): self.target.python for pod in asked}
-        known = self._look(asked, timeout_s)
-        lacking = [pod.name for pod in asked if not known[self._image(pod)].python]
-        if lacking:
-            raise LauncherError(
-                f"hangdoctor is not installed in the pods {format_hosts(lacking)}",
-                "Install it into the image, or name the Python there that has it: --python PATH.",
-            )
-        return {image: found.python for image, found in known.items()}
-
-    def _look(self, asked: Sequence[Pod], timeout_s: float) -> dict[str, in_pod.Found]:
-        """What each image has, by the first of its pods that says so; `python3` where none does."""
+            there = in_pod.Found(python=self.target.python)
+            return {self._image(pod): there for pod in self.asked}
         images: dict[str, list[Pod]] = {}
-        for pod in asked:
+        for pod in self.asked:
             images.setdefault(self._image(pod), []).append(pod)
         first = [pod for alike in images.values() for pod in alike[:_LOOKED_AT]]
-        deadline = time.monotonic() + min(_LOOK_S, timeout_s / 3)
+        deadline = time.monotonic() + _LOOK_S
         commands = [self._exec(pod, in_pod.look()) for pod in first]
         answers = run_all(commands, deadline, clean_environment(os.environ))
         heard = {one.node: in_pod.found(one.output) for one in answers}
         known: dict[str, in_pod.Found] = {}
         for image, alike in images.items():
             told = [found for pod in alike if (found := heard.get(pod.name)) is not None]
-            known[image] = told[0] if told else in_pod.Found(python="python3")
+            known[image] = told[0] if told else in_pod.Found()
         return known
 
 
