@@ -96,6 +96,7 @@ def flags_of(verb: str) -> set[str]:
 
 
 COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
+REACHED = {"--hostfile", "--pbs", "--k8s", "--namespace", "--container", "--context"}
 
 
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
@@ -104,12 +105,10 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert set(VERBS) == set(
         "dump diagnose run agent collect sidecar top trace report preflight incidents clean completion demo".split()
     )
-    assert flags_of("dump") == COMMON | {
+    assert flags_of("dump") == COMMON | REACHED | {
         "--local",
         "--pid",
         "--jobid",
-        "--hostfile",
-        "--pbs",
         "--job",
         "--user",
         "--settle",
@@ -170,7 +169,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--no-color",
     }
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
-    assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
+    assert flags_of("sidecar") == watch | REACHED | {"--jobid", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
     assert flags_of("report") == {
         "--text",
@@ -182,11 +181,9 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--speedscope",
         "--quiet",
     }
-    assert flags_of("preflight") == COMMON | {
+    assert flags_of("preflight") == COMMON | REACHED | {
         "--local",
         "--jobid",
-        "--hostfile",
-        "--pbs",
         "--gpus",
         "--path",
         "--python",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import UsageError
 from .shared_flags import Flag
 
 if TYPE_CHECKING:

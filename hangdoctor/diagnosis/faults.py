@@ -81,7 +81,11 @@ def unstarted(case: Case) -> list[int]:
         return []
     if any(has_communicated(v) for v in case.alive):
         return []
-    return [v.rank for v in case.gone if not v.pid and v.capture.exit_code is None and not v.capture.told]
+    return [
+        v.rank
+        for v in case.gone
+        if not v.pid and v.capture.exit_code is None and not v.capture.told
+    ]
 
 
 def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:

@@ -134,6 +134,8 @@ class SilentNode(Struct, omit_defaults=True):
     node: str
     why: str
     ranks: list[int] = []
+    see: str = ""  # the command that shows more of it
+    unstarted: bool = False  # its scheduler says that nothing has run there yet
 
 
 class JobCapture(Struct, omit_defaults=True):

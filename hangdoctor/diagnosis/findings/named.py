@@ -6,9 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...model.capture import ToldEnd
-
-from ...model.capture import Frame
+from ...model.capture import Frame, ToldEnd
 
 
 class GroupRef(Struct, frozen=True):

@@ -196,6 +196,11 @@ def _(story: f.PeerElsewhere, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.NotStarted, finding: Finding) -> str:
+    return f"See what it lacks: {story.see}."
+
+
+@by_story.register
 def _(story: f.NotSeen, finding: Finding) -> str:
     nodes, pid = _nodes(finding) or format_hosts(story.nodes), pid_of(finding)
     if pid:
@@ -203,6 +208,8 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     if not nodes:
         capture = "capture every node of the job (--jobid, --hostfile)"
         return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
+    if story.see:
+        return f"See what became of it: {story.see}. Without it the job must be restarted."
     return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .pods import ContainerStatus, Ended, Pod
+from .pods import ContainerStatus, Ended, Pod, read_nodes
 
 Kind = Literal["not_started", "ended", "lost"]
 _SIGNALLED = 128  # a shell's and a container runtime's exit code of a process that a signal ended
@@ -24,6 +24,28 @@ class PodTrouble(Struct, frozen=True):
     why: str
     exit_code: int | None = None  # of its container; a negative number is the signal that ended it
     out_of_memory: bool = False
+
+
+def not_ready(nodes: str) -> dict[str, str]:
+    """{node: why} of those that are not ready, of what ``kubectl get nodes -o json`` printed.
+
+    https://kubernetes.io/docs/reference/node/node-status/#condition
+    """
+    found: dict[str, str] = {}
+    for node in read_nodes(nodes):
+        for condition in node.status.conditions:
+            if condition.type == "Ready" and condition.status != "True":
+                what = f"node {node.metadata.name} is NotReady"
+                found[node.metadata.name] = _sentence(what, condition.message or condition.reason)
+    return found
+
+
+def is_suspect(pod: Pod) -> bool:
+    """Whether a pod that is said to run may be on a node that is not ready: then the cluster takes
+    its own `Ready` away.
+    """
+    ready = [c.status for c in pod.status.conditions if c.type == "Ready"]
+    return bool(ready) and ready[0] != "True"
 
 
 def trouble_of(pod: Pod, container: str) -> PodTrouble | None:

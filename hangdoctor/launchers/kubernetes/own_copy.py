@@ -28,12 +28,10 @@ _RUN_THERE = ("cli.agent", "agents.oneshot", "agents.node_agent", "preflight.on_
 _PACKAGES = ("click", "msgspec", "psutil", "zmq", "typing_extensions")
 _BESIDE = ("pyzmq.libs",)  # shared libraries of a wheel, in a folder beside its package
 _LIST = """
-import importlib, sys
+import importlib, os, sys
 for name in sys.argv[1:]:
     importlib.import_module("hangdoctor." + name)
-for line in open("/proc/self/maps"):
-    if ".so" in line or "/ld-" in line:
-        print(line.split(maxsplit=5)[5].strip())
+os.write(1, open("/proc/self/maps", "rb").read())
 """
 # Parts of the standard library, and of this project, that nothing there imports.
 _LEFT_OUT = frozenset(
@@ -116,7 +114,8 @@ def _add_libraries(tar: tarfile.TarFile) -> str:
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
     )
     loader = ""
-    for path in sorted({Path(line) for line in told.stdout.splitlines()}):
+    mapped = {line.split(maxsplit=5)[-1] for line in told.stdout.splitlines()}
+    for path in sorted(Path(name) for name in mapped if ".so" in name or "/ld-" in name):
         if _unwanted(path) or "python" in str(path.parent):
             continue  # the modules are in their own folders
         if path.name.startswith("ld-"):

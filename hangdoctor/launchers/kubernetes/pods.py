@@ -175,8 +175,25 @@ class Pod(Struct, frozen=True):
         return next((s for s in every if s.name == container), ContainerStatus(container))
 
 
+class NodeStatus(Struct, frozen=True):
+    """What the cluster says of a node."""
+
+    conditions: list[Condition] = []
+
+
+class Node(Struct, frozen=True):
+    """One node of the cluster."""
+
+    metadata: Metadata
+    status: NodeStatus = NodeStatus()
+
+
 class _List(Struct):
     items: list[Pod] = []
+
+
+class _Nodes(Struct):
+    items: list[Node] = []
 
 
 def read(text: str) -> list[Pod]:
@@ -192,6 +209,16 @@ def read(text: str) -> list[Pod]:
         return [msgspec.json.decode(text, type=Pod)]
     except msgspec.DecodeError as error:
         raise LauncherError(f"kubectl printed no list of pods: {error}") from error
+
+
+def read_nodes(text: str) -> list[Node]:
+    """The nodes that kubectl printed, one or a list; none where it printed something else."""
+    try:
+        if '"items"' in text:
+            return msgspec.json.decode(text, type=_Nodes).items
+        return [msgspec.json.decode(text, type=Node)]
+    except msgspec.DecodeError:
+        return []
 
 
 def in_order(pods: list[Pod]) -> list[Pod]:

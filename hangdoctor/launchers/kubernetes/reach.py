@@ -11,19 +11,20 @@ from functools import cached_property
 from msgspec import Struct
 
 from ...errors import LauncherError, NoRanksFound, UsageError
-from ...model.capture import ToldEnd
 from ..lost_nodes import Watch
 from ..remote import Command, run_all
 from ..slurm_job import clean_environment
-from ..told_ends import NodeEnd
+from ..told_nodes import NodeTold
 from . import in_pod, own_copy, pods, selectors
-from .condition import PodTrouble, trouble_of
+from .condition import PodTrouble, is_suspect, not_ready, trouble_of
 from .kubectl import Kubectl
 from .pods import Pod
 
 _LOOK_S = 5.0  # at most, to learn what the pods' images have
 _LOOKED_AT = 2  # pods of each image
 _FROM_FILE = 'exec "$@" <"$0"'  # kubectl reads the archive
+_NODES_S = 3.0
+_NAMED = 64  # pods in a command for a person
 _GRACE_S = 2.0  # beyond the deadline here, for what runs in a pod
 
 
@@ -69,19 +70,9 @@ class K8sReach:
         """{pod: why} of those that do not run."""
         return {name: trouble.why for name, trouble in self.troubles.items()}
 
-    def ends(self) -> dict[str, NodeEnd]:
-        """{pod: how it ended}, of those that ran and do not any more."""
-        return {
-            name: NodeEnd(
-                ToldEnd(trouble.why, self._more(name)), trouble.exit_code, trouble.out_of_memory
-            )
-            for name, trouble in self.troubles.items()
-            if trouble.kind == "ended"
-        }
-
-    def ranks_at_least(self) -> int:
-        """One rank a pod."""
-        return len(self.pods)
+    def told(self) -> dict[str, NodeTold]:
+        """{pod: what the cluster says of it}, of those that do not run."""
+        return {name: self._told(name, trouble) for name, trouble in self.troubles.items()}
 
     def watch(self) -> Watch | None:
         """None: the API server stands between, and a node's own port cannot be reached."""
@@ -97,6 +88,7 @@ class K8sReach:
                 f"there is no pod of {self.target.wanted}{self._in_namespace()}",
                 f"See which there are, with their labels: {self.kubectl.shown('get pods --show-labels')}",
             )
+        self._refuse_ended(found)
         if not any(pods.container_of(pod, self.target.container) for pod in found):
             names = sorted({c.name for pod in found for c in pod.spec.containers})
             raise UsageError(
@@ -114,7 +106,32 @@ class K8sReach:
     def troubles(self) -> dict[str, PodTrouble]:
         """{pod: what keeps it from being asked}."""
         found = {pod.name: trouble_of(pod, self._container(pod)) for pod in self.pods}
-        return {name: trouble for name, trouble in found.items() if trouble is not None}
+        known = {name: trouble for name, trouble in found.items() if trouble is not None}
+        return known | self._on_lost_nodes([p for p in self.pods if p.name not in known])
+
+    def _on_lost_nodes(self, running: Sequence[Pod]) -> dict[str, PodTrouble]:
+        """{pod: its trouble}, of those that are said to run on a node that is not ready."""
+        suspects = [pod for pod in running if is_suspect(pod) and pod.spec.node_name]
+        if not suspects:
+            return {}
+        names = sorted({pod.spec.node_name for pod in suspects})
+        asked = self.kubectl.outcome(["get", "nodes", *names, "-o", "json"], _NODES_S)
+        lost = not_ready(asked.output)  # nothing, where the user may not see nodes
+        return {
+            pod.name: PodTrouble("lost", lost[pod.spec.node_name])
+            for pod in suspects
+            if pod.spec.node_name in lost
+        }
+
+    def _refuse_ended(self, found: Sequence[Pod]) -> None:
+        """Raise where there is nothing to capture any more: what is left are the pods' logs."""
+        if any(pod.status.phase not in ("Failed", "Succeeded") for pod in found):
+            return
+        names = " ".join(pod.name for pod in found[:_NAMED])
+        raise NoRanksFound(
+            f"all {len(found)} pods have ended: {names}",
+            f"Diagnose their logs: for p in {names}; do {self.kubectl.shown('logs $p')}; done | hangdoctor diagnose -",
+        )
 
     def _asked_for(self, wanted: selectors.Wanted) -> list[Pod]:
         if wanted.pod:
@@ -172,9 +189,18 @@ class K8sReach:
                 own_copy.archive()
         return self._known
 
-    def _more(self, pod: str) -> str:
-        """The command that shows how a pod ended."""
-        return f"{self.kubectl.shown('describe pod', pod)} and {self.kubectl.shown('logs --previous', pod)}"
+    def _told(self, pod: str, trouble: PodTrouble) -> NodeTold:
+        see = self.kubectl.shown("describe pod", pod)
+        if trouble.exit_code is not None:
+            see += f" and {self.kubectl.shown('logs --previous', pod)}"
+        return NodeTold(
+            trouble.why,
+            see,
+            ended=trouble.kind == "ended",
+            unstarted=trouble.kind == "not_started",
+            exit_code=trouble.exit_code,
+            out_of_memory=trouble.out_of_memory,
+        )
 
     def _refuse_others(self, known: Mapping[str, in_pod.Found]) -> None:
         """Raise where the copy of this hangdoctor could not run: on another kind of processor."""

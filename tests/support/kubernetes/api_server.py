@@ -42,6 +42,8 @@ class ApiServer:
 
     def add(self, plural: str, item: dict[str, Any]) -> None:
         """Keep an object under its name."""
+        version, kind = next((v, kind) for v, name, kind in RESOURCES if name == plural)
+        item |= {"apiVersion": version, "kind": kind}
         item["metadata"].setdefault("namespace", "default")
         self.objects[plural][item["metadata"]["name"]] = item
 
@@ -92,7 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer({"kind": "APIVersions", "versions": ["v1"]})
         if parts == ["apis"]:
             return self._answer(_groups())
-        version, rest = ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
+        version, rest = (
+            ("v1", parts[2:]) if parts[0] == "api" else ("/".join(parts[1:3]), parts[3:])
+        )
         if not rest:
             return self._answer(_resources(version))
         namespace = ""

@@ -62,9 +62,7 @@ class Pods:
         hide = "".join(f"mount -t tmpfs none {path}\n" for path in hidden)
         begin = f"hostname {name}\n{hide}while [ ! -e {gate} ]; do sleep 0.05; done\n{script}\n"
         self.environ[name] = dict(environ)
-        process = _unshare(
-            "-mpnuf", ["--mount-proc", "--kill-child", "bash", "-c", begin], environ
-        )
+        process = _unshare("-mpnuf", ["--mount-proc", "--kill-child", "bash", "-c", begin], environ)
         self.running[name] = process
         wait_until(lambda: _children(process.pid) != [], f"pod {name} has begun")
         [pid] = _children(process.pid)
@@ -78,9 +76,7 @@ class Pods:
         gate.touch()
         return address
 
-    def enter(
-        self, name: str, command: Sequence[str], with_input: bool
-    ) -> subprocess.Popen[bytes]:
+    def enter(self, name: str, command: Sequence[str], with_input: bool) -> subprocess.Popen[bytes]:
         """Start a command in a pod, as `kubectl exec` does."""
         where = ["nsenter", "-t", str(self.pids[name]), "-m", "-p", "-n", "-u", "--wd=/"]
         process = subprocess.Popen(
@@ -136,7 +132,7 @@ def _unshare(
 
 
 def _namespace(pid: int, kind: str = "net") -> str:
-    return os.readlink(f"/proc/{pid}/ns/{kind}")
+    return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
 
 
 def _children(pid: int) -> list[int]:

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import hangdoctor as hangdoctor_package
 from tests.support.stage import hangdoctor, wait_until
 
 from .api_server import ApiServer
 from .pods import Pods
 
+PACKAGE = Path(hangdoctor_package.__file__).parent
 JOB = Path(__file__).parents[1] / "jobs" / "lab_job.py"
 
 
 class Training:
     """A PyTorchJob: a master pod with two ranks and a worker with one; rank 2 stays away from the
-    first all_reduce. `hidden` folders are empty in the pods.
+    first all_reduce. `hangdoctor` is installed in the master's image, and in the worker's not.
     """
 
-    def __init__(self, folder: Path, hidden: Sequence[Path] = ()) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.control = folder / "control"
         self.control.mkdir()
         self.pods = Pods(folder)
         self.api = ApiServer(self.pods)
-        self.hidden = hidden
 
     def start(self) -> None:
         """Start the pods and wait until the job hangs."""
         (self.control / "go.0").write_text("2")
-        self._pod("bloom-master-0", 0, [0, 1])
-        self._pod("bloom-worker-0", 0, [2])
-        wait_until(lambda: self._at() == {0: "0 enters", 1: "0 enters", 2: "0 away"}, "the hang", 100)
+        self._pod("bloom-master-0", [0, 1], [])
+        self._pod("bloom-worker-0", [2], [PACKAGE])
+        wait_until(
+            lambda: self._at() == {0: "0 enters", 1: "0 enters", 2: "0 away"}, "the hang", 100
+        )
 
     def _at(self) -> dict[int, str]:
         said = self.control.glob("at.*")
         return {int(p.suffix[1:]): p.read_text().rpartition(" ")[0] for p in said}
 
-    def _pod(self, name: str, index: int, ranks: list[int]) -> None:
+    def _pod(self, name: str, ranks: list[int], hidden: Sequence[Path]) -> None:
         environ = {
             "PATH": os.environ["PATH"],
             "MASTER_ADDR": "10.88.0.1",
@@ -51,8 +56,8 @@ class Training:
         }
         command = f"{sys.executable} {JOB} {self.control}"
         script = "".join(f"RANK={rank} LOCAL_RANK={rank} {command} &\n" for rank in ranks)
-        self.pods.start(name, f"{script}wait", environ, hidden=self.hidden)
-        self.api.add("pods", pod(name, name.split("-")[1], index))
+        self.pods.start(name, f"{script}wait", environ, hidden=hidden)
+        self.api.add("pods", pod(name, name.split("-")[1]))
 
     def environ(self) -> dict[str, str]:
         """The environment in which kubectl asks this cluster."""
@@ -64,8 +69,25 @@ class Training:
         done = hangdoctor(*words, cwd=self.folder, env=self.environ(), code=code)
         return done.stdout, done.stderr
 
+    def dump(self, *words: str) -> dict[str, Any]:
+        """The diagnosis of ``hangdoctor dump --k8s bloom WORDS``."""
+        flags = ("--no-bundle", "--json", "-", "--timeout", "60")
+        found, _ = self.run("dump", "--k8s", "bloom", *flags, *words)
+        return dict(json.loads(found))
 
-def pod(name: str, role: str, index: int) -> dict[str, Any]:
+    @contextlib.contextmanager
+    def status(self, name: str, **status: object) -> Iterator[None]:
+        """The API server says this of a pod meanwhile."""
+        item = self.api.objects["pods"][name]
+        before = item["status"]
+        item["status"] = status
+        try:
+            yield
+        finally:
+            item["status"] = before
+
+
+def pod(name: str, role: str, index: int = 0) -> dict[str, Any]:
     """A running pod of the PyTorchJob `bloom`, with a sidecar of a service mesh before its ranks."""
     labels = {
         "training.kubeflow.org/job-name": "bloom",
@@ -90,7 +112,7 @@ def pod(name: str, role: str, index: int) -> dict[str, Any]:
         "status": {
             "phase": "Running",
             "containerStatuses": [
-                {"name": n, "imageID": f"sha256:{n}", "restartCount": 0, "state": running}
+                {"name": n, "imageID": f"{role}:{n}", "restartCount": 0, "state": dict(running)}
                 for n in names
             ],
         },
