@@ -21,6 +21,7 @@ from hangdoctor.errors import BadInput
 from hangdoctor.model.capture import JobCapture
 from hangdoctor.model.diagnosis import Diagnosis, Job
 from hangdoctor.sidecar import actions, notify
+from hangdoctor.sidecar.verdict import Verdict
 from hangdoctor.storage.incidents import Incidents
 from tests.support.fleet import not_entered
 
@@ -85,10 +86,10 @@ def actor(tmp_path: Path, path: Path, more: str = "", dry_run: bool = False) -> 
     return actions.Actor(actions.load(tmp_path / "hangdoctor.toml"), dry_run)
 
 
-def verdict(bundle: Path = Path("/b/id-1")) -> actions.Verdict:
+def verdict(bundle: Path = Path("/b/id-1")) -> Verdict:
     cause = not_entered("n2")
     told = Diagnosis("hang", Job("torchrun:run-7", 8, ["n1", "n2"]), cause.summary, [cause])
-    return actions.Verdict.of("id-1", told, bundle)
+    return Verdict.of("id-1", told, bundle)
 
 
 @pytest.mark.usefixtures("apprise")
@@ -116,7 +117,7 @@ def test_a_verdict_by_http_and_mail(tmp_path: Path, caplog: pytest.LogCaptureFix
     letter = email.message_from_bytes(text, policy=email.policy.default)
     assert letter["Subject"] == told["title"] and letter["To"] == "oncall@example.org"
     said = letter.get_body(("plain", "html"))
-    assert said is not None and "Culprit ranks: 5; nodes: n2" in said.get_content()
+    assert said is not None and "Ranks: 5; nodes: n2" in said.get_content()
     assert SECRET not in caplog.text
 
 
