@@ -51,6 +51,8 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     beyond = passed(case)
     if len(groups) == 1 and not beyond:
         return [_in_communication(case, groups[0], beyond)]
+    if len(groups) == 1 and 2 * len(groups[0]) < len(beyond):
+        return [_order(case, groups[0], beyond, Apart.BEHIND)]
     earliest = _earliest(groups)
     if earliest is None:
         return [_odd_one(case, groups)] if groups else []
