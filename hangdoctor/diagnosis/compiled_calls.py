@@ -1,8 +1,9 @@
-"""Waits inside of JAX's compiled functions, which leave no frame: only the user's line shows.
+"""Waits inside of compiled code, which leave no frame: only the user's line shows.
 
 JAX runs ahead of its results: the next call of a compiled function waits for the collectives of the
 last one. A line of the user's own code alone could as well wait for anything else, so that it takes
-several ranks at one line, and JAX in the stack of any rank of the job.
+several ranks at one line, and JAX in the stack of any rank of the job; without that, most ranks of a
+job of which none is in a communication that is known.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from .view import RankView
 
 _JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
 _OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
-_CALL = "compiled function"
 
 
 def settle(views: Sequence[RankView]) -> None:
-    """Make it a wait for the device where several ranks of a JAX job block at one line of the user's."""
-    if not any(_has_jax(view) for view in views):
-        return
+    """Make it a wait for the device where several ranks block at one line of the user's."""
+    jax = any(_has_jax(view) for view in views)
+    alive = [view for view in views if not view.gone]
     at: dict[object, list[RankView]] = {}
-    for view in views:
+    for view in alive:
         if _blocks_in_native_code(view):
             at.setdefault((view.place.at, counts(view)), []).append(view)
     for together in at.values():
-        if len(together) > 1:
+        most = 2 * len(together) > len(alive) > len(together)
+        if len(together) > 1 and (jax or (most and not any(v.waits for v in alive))):
             for view in together:
-                view.place = structs.replace(view.place, kind="device", op=_CALL)
+                op = "compiled function" if jax else "native call"
+                view.place = structs.replace(view.place, kind="device", op=op)
 
 
 def _has_jax(view: RankView) -> bool:
