@@ -22,7 +22,7 @@ Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 _RUNNING_SHARE = 0.2
 _TWO_TICKS_S = 0.02  # of the kernel's clock: less says nothing on a short interval
 _SHORTEST_S = 1e-3  # between two samples
-# No device is waited for in these: print(loss.item()) is blocked in the print.
+# No device is waited for in these: a line that prints loss.item() is blocked in printing.
 _ON_FILE = re.compile(r"^p?(?:read|write)(?:v|64)?\(\d+ -> (?:pipe:|/(?!dev/nvidia))")
 
 
