@@ -15,7 +15,7 @@ from ..text.ranges import format_hosts
 from . import gather
 from .base import Progress
 from .pbs import PbsLauncher
-from .remote import Outcome, run_all
+from .remote import Command, Outcome, run_all
 from .slurm import SlurmLauncher
 from .slurm_job import clean_environment
 from .ssh import read_hostfile, ssh_command
@@ -71,3 +71,18 @@ class Everywhere:
                 ssh_command(h, gather.shell_command(command), timeout_s) for h in self.nodes
             ]
         return run_all(commands, deadline, clean_environment(os.environ), progress)
+
+    def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
+        """``hangdoctor WORDS`` for each node, to be run by the caller, who speaks to its standard
+        input; the GPUs of a Slurm job are visible to it.
+
+        Raises:
+            LauncherError: as `ask`.
+        """
+        command = gather.own_command(words, self.target.python)
+        if self._slurm is not None:
+            return self._slurm.spoken_to(self.nodes, command)
+        if self.target.pbs:
+            return self._pbs.commands(command)
+        shell = gather.shell_command(command)
+        return [ssh_command(host, shell, timeout_s) for host in self.nodes]
