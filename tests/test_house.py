@@ -110,6 +110,8 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--jobid",
         "--hostfile",
         "--pbs",
+        "--exec",
+        "--hosts",
         "--job",
         "--user",
         "--settle",
@@ -170,7 +172,15 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--no-color",
     }
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
-    assert flags_of("sidecar") == watch | {"--jobid", "--hostfile", "--pbs", "--local", "--python"}
+    assert flags_of("sidecar") == watch | {
+        "--jobid",
+        "--hostfile",
+        "--pbs",
+        "--exec",
+        "--hosts",
+        "--local",
+        "--python",
+    }
     assert flags_of("incidents") == {"--folder", "--job"}
     assert flags_of("report") == {
         "--text",
@@ -187,6 +197,8 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--jobid",
         "--hostfile",
         "--pbs",
+        "--exec",
+        "--hosts",
         "--gpus",
         "--path",
         "--python",

@@ -11,8 +11,9 @@ import click
 import msgspec
 
 from ..errors import BundleError, UsageError
+from ..launchers.reach import Reach
+from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import parse_job
-from ..launchers.verb_on_nodes import Target
 from ..preflight import on_nodes as preflight
 from ..preflight.collectives.options import CollectiveOptions, sizes_in
 from ..preflight.compare import Preflight
@@ -21,6 +22,7 @@ from ..text.printable import as_json
 from . import complete, pipes
 from .output import progress_to_stderr
 from .shared_flags import seconds
+from .targets import one_target, reach_flags, reach_of
 
 EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 
@@ -33,15 +35,7 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
     shell_complete=complete.job_ids,
     help="The nodes of a Slurm job or allocation; a training need not run in it.",
 )
-@click.option(
-    "--hostfile",
-    metavar="F",
-    type=click.Path(path_type=Path),
-    help="The hosts in file F, one per line (`host [slots=n]`), reached by ssh.",
-)
-@click.option(
-    "--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec."
-)
+@reach_flags
 @click.option(
     "--gpus",
     default=-1,
@@ -146,30 +140,32 @@ def command(**flags: Any) -> None:
     if flags["serve"]:
         _serve(str(flags["serve"]))
         return
-    if sum(bool(flags[name]) for name in ("local", "jobid", "hostfile", "pbs")) > 1:
-        raise UsageError(
-            "more than one target was given",
-            "Choose one of --local, --jobid J, --hostfile F and --pbs.",
-        )
+    target = one_target(flags, {"local": "--local", "jobid": "--jobid J"}, needed=False)
     options = PreflightOptions(
         paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"]
     )
-    target = None
-    progress = progress_to_stderr(bool(flags["quiet"]))
-    if flags["jobid"] or flags["hostfile"] or flags["pbs"]:
-        job = parse_job(str(flags["jobid"])) if flags["jobid"] else None
-        target = Target(job, flags["hostfile"], bool(flags["pbs"]), str(flags["python"]))
     wanted = _collective_options(flags)
-    found = (
-        preflight.local(options) if target is None else preflight.remote(target, options, progress)
-    )
+    progress = progress_to_stderr(bool(flags["quiet"]))
+    nodes = None
+    if target in ("", "local"):
+        found = preflight.local(options)
+    else:
+        nodes = _nodes(target, flags)
+        found = preflight.remote(nodes, options, progress)
     if flags["collectives"]:
         from ..preflight.collectives.check import check
 
-        found = check(found, target, wanted, progress)
+        found = check(found, nodes, wanted, progress)
     _deliver(found, flags["json_file"], bool(flags["quiet"]), bool(flags["no_color"]))
     if flags["exit_code"]:
         raise click.exceptions.Exit(EXIT_CODES[found.verdict])
+
+
+def _nodes(target: str, flags: dict[str, Any]) -> SlurmLauncher | Reach:
+    """What asks the nodes of the target."""
+    if target == "jobid":
+        return SlurmLauncher(*parse_job(str(flags["jobid"])), str(flags["python"]))
+    return reach_of(target, flags)
 
 
 def _answer(once: str) -> None:

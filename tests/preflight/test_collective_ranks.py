@@ -25,7 +25,7 @@ pytestmark = pytest.mark.torch
 
 
 def server() -> subprocess.Popen[bytes]:
-    setup = packed(NodeSetup("here", beside=True))
+    setup = packed(NodeSetup(beside=True))
     return subprocess.Popen(
         [sys.executable, "-m", "hangdoctor", "preflight", "--serve", setup],
         stdin=subprocess.PIPE,
@@ -67,7 +67,7 @@ def alone(process: subprocess.Popen[bytes], seconds: float) -> int:
 def test_a_stopped_node_is_named_and_all_are_ended(tmp_path: Path) -> None:
     names = ["a", "b", "c"]
     commands = [
-        Command(n, own_command(["preflight", "--serve", packed(NodeSetup(n, beside=True))]))
+        Command(n, own_command(["preflight", "--serve", packed(NodeSetup(beside=True))]))
         for n in names
     ]
     options = CollectiveOptions([4096, 65536], seconds=5.0, slow_below=0.01, history=tmp_path)

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 from ...launchers import gather
 from ...launchers.base import Progress
+from ...launchers.reach import Reach
 from ...launchers.remote import Command
+from ...launchers.slurm import SlurmLauncher
 from ...launchers.slurm_job import clean_environment
-from ...launchers.verb_on_nodes import Everywhere, Target
+from ...launchers.verb_on_nodes import Everywhere
 from ...text.plural import count
 from ...text.ranges import format_hosts
 from .. import gpu
@@ -30,7 +32,10 @@ _PROCESSES = 2  # on this host without GPUs
 
 
 def check(
-    found: Preflight, target: Target | None, options: CollectiveOptions, progress: Progress
+    found: Preflight,
+    target: SlurmLauncher | Reach | None,
+    options: CollectiveOptions,
+    progress: Progress,
 ) -> Preflight:
     """The preflight with what the tests of the network add; on this host where `target` is None.
 
@@ -38,7 +43,11 @@ def check(
         LauncherError: the nodes cannot be asked at all.
         BadInput, UsageError: the host file is none, or this is not a PBS job.
     """
-    commands = _of_this_host() if target is None else _of_target(target, options)
+    if target is None:
+        commands = _of_this_host()
+    else:
+        words = ["preflight", "--serve", packed(NodeSetup())]
+        commands = Everywhere(target).commands(words, options.seconds)
     tester = NetworkTest(options, progress, target is not None)
     units = [command.node for command in commands]
     addresses = {u: u.rpartition("@")[2] if target is not None else "127.0.0.1" for u in units}
@@ -62,15 +71,6 @@ def _busy_here(found: Preflight) -> dict[str, str]:
     return {found.nodes[0]: reading} if reading else {}
 
 
-def _of_target(target: Target, options: CollectiveOptions) -> list[Command]:
-    there = Everywhere(target)
-    commands = []
-    for node in there.nodes:
-        words = ["preflight", "--serve", packed(NodeSetup(node))]
-        commands += [c for c in there.commands(words, options.seconds) if c.node == node]
-    return commands
-
-
 def _of_this_host() -> list[Command]:
     gpus = gpu.Gpus()
     gpu.read(gpus)
@@ -81,7 +81,7 @@ def _of_this_host() -> list[Command]:
     return [
         Command(
             name,
-            gather.own_command(["preflight", "--serve", packed(NodeSetup(name, chosen, True))]),
+            gather.own_command(["preflight", "--serve", packed(NodeSetup(chosen, beside=True))]),
         )
         for name, chosen in places
     ]

@@ -43,6 +43,8 @@ class Unit(Struct):
         said = self.errors.decode(errors="replace")
         code = self.process.poll()
         known = set_up_trouble(said) or last_words(said)
+        if not known and code == 0:
+            return "it left at once: does its launcher pass standard input on (docker exec -i)?"
         return known or f"its command ended with exit code {code}"
 
 

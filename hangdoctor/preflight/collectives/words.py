@@ -17,7 +17,6 @@ SILENCE_S = 15.0  # after that long without one a node ends everything and leave
 class NodeSetup(Struct, frozen=True):
     """What a node is started with."""
 
-    name: str  # what the launcher calls it
     devices: list[int] = []  # GPUs to use; empty for all, or one process where there is none
     beside: bool = False  # one of several units on this host: it does not look for running ranks
 
