@@ -12,8 +12,9 @@ from click.core import ParameterSource
 from ..clock import SystemClock
 from ..diagnosis import diagnose
 from ..diagnosis.third_sample import pause_s
-from ..errors import BundleError, HangdoctorError, UsageError
+from ..errors import BundleError, HangdoctorError
 from ..launchers.base import Launcher, Progress
+from ..launchers.reach import ReachLauncher
 from ..launchers.second_capture import join_captures
 from ..model.capture import JobCapture
 from ..model.diagnosis import Diagnosis
@@ -23,6 +24,7 @@ from ..time_limit import OutOfTime, within
 from . import complete, pipes
 from .output import Shown, deliver, exit_with, full_flag, progress_to_stderr, result_flags
 from .shared_flags import seconds
+from .targets import one_target, reach_flags, reach_of
 
 _SAVE_S = 15.0  # to write the bundle; the program does not wait longer than this
 _SAVE_AT_LEAST_S = 5.0  # nor longer than for the capture, where that is more than so much
@@ -52,15 +54,7 @@ _PAUSE_AT_MOST_S = (
     shell_complete=complete.job_ids,
     help="A running Slurm job; starts one short step on each of its nodes.",
 )
-@click.option(
-    "--hostfile",
-    metavar="F",
-    type=click.Path(),
-    help="The hosts in file F, one per line (`host [slots=n]`), reached by ssh or pdsh.",
-)
-@click.option(
-    "--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec."
-)
+@reach_flags
 @click.option(
     "--job",
     default="",
@@ -125,7 +119,7 @@ def command(**flags: object) -> None:
     """Capture a hung job once and name the culprit rank.
 
     The job needs no preparation, and by default no rank is stopped or paused. Choose one target: --local, --pid, --jobid,
-    --hostfile or --pbs.
+    --hostfile, --pbs, --k8s or --exec with --hosts.
     """
     options = CaptureOptions(
         job=str(flags["job"]),
@@ -209,34 +203,19 @@ def choose_launcher(
     Raises:
         UsageError: no target, or more than one.
     """
-    named = [name for name in ("local", "pids", "jobid", "hostfile", "pbs") if flags[name]]
-    if len(named) != 1:
-        raise UsageError(
-            "more than one target was given" if named else "no target was given",
-            "Choose one of --local, --pid P, --jobid J, --hostfile F and --pbs.",
-        )
-    python = flags["python"]
-    if named[0] in ("local", "pids"):
+    target = one_target(flags, {"local": "--local", "pids": "--pid P", "jobid": "--jobid J"})
+    if target in ("local", "pids"):
         from ..launchers.local import LocalLauncher
 
         return LocalLauncher(), options
-    if named[0] == "jobid":
+    if target == "jobid":
         from ..launchers.slurm import SlurmLauncher
         from ..launchers.slurm_job import parse_job
 
         job, step = parse_job(str(flags["jobid"]))
-        return SlurmLauncher(job, step, str(python or "")), msgspec.structs.replace(
-            options, slurm_job=job, slurm_step=step
-        )
-    if named[0] == "pbs":
-        from ..launchers.pbs import PbsLauncher
-
-        return PbsLauncher(str(python or "")), options
-    from ..launchers.ssh import SshLauncher
-
-    return SshLauncher(
-        Path(str(flags["hostfile"])), str(flags["remote_shell"]), str(python or "")
-    ), options
+        wanted = msgspec.structs.replace(options, slurm_job=job, slurm_step=step)
+        return SlurmLauncher(job, step, str(flags["python"] or "")), wanted
+    return ReachLauncher(reach_of(target, flags)), options
 
 
 def _save_s(timeout_s: float) -> float:

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from ..errors import LauncherError, UsageError
-from ..launchers.kept_agents import KeptAgents, local, over_mpiexec, over_ssh
+from ..launchers.kept_agents import KeptAgents, local
+from ..launchers.reach import staying
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import clean_environment, parse_job
-from ..launchers.ssh import read_hostfile
 from ..readers import job_choice, job_words
 from ..sidecar.wiring import collect
 from ..text.job_names import short_job
@@ -23,6 +23,7 @@ from ..text.ranges import format_ranks
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import complete, pipes
+from .targets import THIS_JOB, one_target, reach_flags, reach_of
 from .unused_folder import Use, unless_used
 from .watch_flags import watch_flags
 
@@ -36,15 +37,7 @@ _LINGER_S = 60.0  # after the last rank: a launcher may start ranks again
     shell_complete=complete.job_ids,
     help="A running Slurm job; starts one step on each of its nodes.",
 )
-@click.option(
-    "--hostfile",
-    metavar="F",
-    type=click.Path(),
-    help="The hosts in file F, one per line, reached by ssh.",
-)
-@click.option(
-    "--pbs", is_flag=True, help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec."
-)
+@reach_flags
 @click.option("--local", "here", is_flag=True, help="Only this host.")
 @click.option(
     "--job",
@@ -65,29 +58,15 @@ def command(**flags: Any) -> None:
     """Watch a running job: one agent on each node, and the collector in this process.
 
     Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
-    and does not change the job. Choose one target: --jobid, --hostfile, --pbs or --local.
+    and does not change the job. Choose one target: --jobid, --hostfile, --pbs,
+    --exec with --hosts, or --local.
     """
-    target = _target(flags)
+    target = one_target(flags, {"here": "--local", "jobid": "--jobid J"})
     if target == "here":
         flags["job"] = _job_here(str(flags["job"]))
     folder = _folder(flags)
     with unless_used(folder) as use, only_collector(folder):
         _watch(folder, target, flags, use)
-
-
-def _target(flags: dict[str, object]) -> str:
-    """The flag that names the nodes.
-
-    Raises:
-        UsageError: no target, or more than one.
-    """
-    named = [name for name in ("jobid", "hostfile", "pbs", "here") if flags[name]]
-    if len(named) != 1:
-        raise UsageError(
-            "more than one target was given" if named else "no target was given",
-            "Choose one of --jobid J, --hostfile F, --pbs and --local.",
-        )
-    return named[0]
 
 
 def _watch(folder: Path, target: str, flags: dict[str, Any], use: Use) -> None:
@@ -152,7 +131,8 @@ def _folder_name(flags: dict[str, object]) -> str:
     if flags["jobid"]:
         return f"slurm-{flags['jobid']}"
     if flags["pbs"]:
-        return f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
+        this_job = os.environ.get("PBS_JOBID", "job")
+        return f"pbs-{this_job if flags['pbs'] == THIS_JOB else flags['pbs']}"
     return local_folder(str(flags["job"]))
 
 
@@ -172,10 +152,8 @@ def _commands(target: str, flags: dict[str, object], words: list[str]) -> list[C
     if target == "jobid":
         job, step = parse_job(str(flags["jobid"]))
         return SlurmLauncher(job, step, python).stay(words)
-    if target == "hostfile":
-        return over_ssh(read_hostfile(Path(str(flags["hostfile"]))), words, python)
-    if target == "pbs":
-        return over_mpiexec(words, python)
+    if target != "here":
+        return staying(reach_of(target, flags), words)
     if python and python != sys.executable:
         raise UsageError(
             "--python cannot be used with --local",

@@ -47,24 +47,21 @@ _NOISE = re.compile(
 )
 
 
+def agent_words(options: CaptureOptions) -> list[str]:
+    """The words behind `hangdoctor` that start the one-shot agent."""
+    return ["agent", "--once", base64.urlsafe_b64encode(msgspec.json.encode(options)).decode()]
+
+
 def agent_command(options: CaptureOptions, python: str = "") -> list[str]:
     """The one-shot agent as a command that needs no login-shell set-up: by path, with this package
     on its path.
     """
-    return [
-        *_agent(python),
-        "--once",
-        base64.urlsafe_b64encode(msgspec.json.encode(options)).decode(),
-    ]
+    return own_command(agent_words(options), python)
 
 
 def staying_agent(flags: Sequence[str], python: str = "") -> list[str]:
     """The agent that runs as long as its job, as such a command."""
-    return [*_agent(python), *flags]
-
-
-def _agent(python: str) -> list[str]:
-    return own_command(["agent"], python)
+    return own_command(["agent", *flags], python)
 
 
 def own_command(words: Sequence[str], python: str = "") -> list[str]:

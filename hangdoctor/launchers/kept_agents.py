@@ -159,22 +159,3 @@ def _last_words(agent: _Agent) -> str:
 def local(flags: Sequence[str]) -> list[Command]:
     """One agent on this host."""
     return [Command(os.uname().nodename, gather.staying_agent(flags))]
-
-
-def over_ssh(hosts: Sequence[str], flags: Sequence[str], python: str = "") -> list[Command]:
-    """One agent a host by ssh; it ends with its job, or when its connection does."""
-    from .ssh import ssh_command
-
-    agent = gather.shell_command(gather.staying_agent(flags, python))
-    return [ssh_command(h, agent, 10.0) for h in hosts]
-
-
-def over_mpiexec(flags: Sequence[str], python: str = "") -> list[Command]:
-    """One agent a node of this PBS job.
-
-    Raises:
-        UsageError, BadInput, LauncherError: as `PbsLauncher.commands`.
-    """
-    from .pbs import PbsLauncher
-
-    return PbsLauncher(python).commands(gather.staying_agent(flags, python))

@@ -11,16 +11,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..clock import SystemClock
 from ..errors import BadInput, LauncherError, UsageError
-from ..model.capture import JobCapture
-from ..readers.node import CaptureOptions
-from ..text.ranges import format_hosts
 from . import gather
-from .base import Progress
 from .knock import Address, Knocker
 from .lost_nodes import Watch
-from .remote import Command, query, run_all
+from .remote import Command, query
 from .slurm_job import clean_environment
 from .ssh import read_hostfile
 
@@ -28,47 +23,33 @@ _VERSION_S = 5.0
 _SSH = 22
 
 
-class PbsLauncher:
-    """Captures the nodes that PBS_NODEFILE lists."""
+class PbsReach:
+    """The nodes that PBS_NODEFILE lists, by the job's own mpiexec; see `reach.Reach`."""
+
+    means = "mpiexec"
 
     def __init__(self, python: str = "") -> None:
         self.python = python
         self.env = clean_environment(os.environ)
-        self.clock = SystemClock()
 
-    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
-        """Capture the nodes of this PBS job by its own mpiexec; see `base.Launcher`.
-
-        Raises:
-            UsageError, BadInput, LauncherError: as `commands`.
-        """
-        begin, taken = self.clock.monotonic(), self.clock.wall()
-        hosts, make = self.nodes(), self._flavour()
-        progress(f"asking {len(hosts)} nodes by mpiexec: {format_hosts(hosts)}")
-        left = max(0.5, begin + options.timeout_s - self.clock.monotonic())
-        agent = gather.agent_command(gather.node_options(options, left), self.python)
-        commands = [Command(h, [*make(h), *agent]) for h in hosts]
-        watch = Watch(Knocker(_address))
-        outcomes = run_all(commands, begin + options.timeout_s, self.env, progress, watch=watch)
-        gathered = gather.sort_out(outcomes)
-        progress(gather.summary(gathered, len(hosts)))
-        whys = {
-            n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s)
-            for n, o in gathered.silent.items()
-        }
-        capture = gather.join(gathered, hosts, whys, options)
-        capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
-        return capture
-
-    def commands(self, words: Sequence[str]) -> list[Command]:
-        """The same command for each node.
+    def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
+        """One mpiexec a node, which has no limit of its own.
 
         Raises:
             UsageError: this is not a PBS job.
             BadInput, LauncherError: its file of nodes or mpiexec is not here.
         """
         hosts, make = self.nodes(), self._flavour()
-        return [Command(host, [*make(host), *words]) for host in hosts]
+        command = gather.own_command(words, self.python)
+        return [Command(host, [*make(host), *command]) for host in hosts]
+
+    def unasked(self) -> dict[str, str]:
+        """None: PBS_NODEFILE says nothing about its nodes."""
+        return {}
+
+    def watch(self) -> Watch:
+        """Knocks at sshd, by which most mpiexec start their processes."""
+        return Watch(Knocker(_address))
 
     def nodes(self) -> list[str]:
         """The nodes of the job.
@@ -80,7 +61,7 @@ class PbsLauncher:
         if not name:
             raise UsageError(
                 "PBS_NODEFILE is not set",
-                "--pbs works only inside a PBS job (qsub -I, or its script). Elsewhere use --hostfile F.",
+                "Without a job id --pbs works inside a PBS job (qsub -I, or its script). From outside: --pbs JOBID.",
             )
         if not Path(name).exists():
             raise BadInput(
@@ -90,13 +71,15 @@ class PbsLauncher:
         return read_hostfile(Path(name))
 
     def _flavour(self) -> Callable[[str], list[str]]:
-        if shutil.which("mpiexec") is None:
+        found = shutil.which("mpiexec")
+        if found is None:
             raise LauncherError(
                 "mpiexec was not found",
                 "Load the job's MPI module. If ssh reaches the nodes: --hostfile $PBS_NODEFILE.",
             )
         told = query(("mpiexec", "--version"), _VERSION_S, self.env)
-        return flavour(told.output + told.errors)
+        # PALS need not print its name; it is in the path of its program.
+        return flavour(told.output + told.errors + os.path.realpath(found).upper())
 
 
 def _address(host: str) -> Address:

@@ -7,18 +7,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..clock import SystemClock
 from ..errors import BadInput, LauncherError, UsageError
-from ..model.capture import JobCapture
-from ..readers.node import CaptureOptions
-from ..text.ranges import MAX_HOSTS, format_hosts, number_in, parse_hosts
+from ..text.ranges import MAX_HOSTS, number_in, parse_hosts
 from . import gather
-from .base import Progress
 from .knock import Address, Knocker
 from .lost_nodes import Watch
-from .remote import Command, query, run_all
+from .remote import Command, query
 from .slurm_job import clean_environment
 
 _HOST = re.compile(r"^(?:[\w.-]+@)?[A-Za-z0-9][\w.:-]*$")
@@ -66,55 +63,52 @@ def _hosts_of(words: list[str], path: Path, number: int, line: str) -> list[str]
     except UsageError:
         raise wrong from None
     # A name that begins with a dash would be an option of ssh.
-    if not names or not all(_HOST.match(n) for n in names):
+    if not names or not all(map(is_host, names)):
         raise wrong
     return names
 
 
-class SshLauncher:
-    """Captures the hosts of a file, with one ssh (or pdsh) a host."""
+def is_host(name: str) -> bool:
+    """Whether ssh takes this for a host, and not for an option."""
+    return _HOST.match(name) is not None
+
+
+class SshReach:
+    """The hosts of a file, with one ssh (or pdsh) a host; see `reach.Reach`."""
 
     def __init__(self, hostfile: Path, shell: str = "ssh", python: str = "") -> None:
         self.hostfile = hostfile
-        self.shell = shell
+        self.means = shell
         self.python = python
-        self.clock = SystemClock()
 
-    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
-        """Capture the hosts of the file by ssh or pdsh; see `base.Launcher`.
+    def nodes(self) -> list[str]:
+        """The hosts of the file.
 
         Raises:
             BadInput, LauncherError: the file cannot be read, or the remote shell is not here.
         """
-        begin, taken = self.clock.monotonic(), self.clock.wall()
         hosts = read_hostfile(self.hostfile)
-        if shutil.which(self.shell) is None:
-            other = "pdsh" if self.shell == "ssh" else "ssh"
+        if shutil.which(self.means) is None:
+            other = "pdsh" if self.means == "ssh" else "ssh"
             raise LauncherError(
-                f"{self.shell} was not found",
+                f"{self.means} was not found",
                 f"Install it, or use --remote-shell {other}.",
             )
-        progress(f"asking {len(hosts)} hosts by {self.shell}: {format_hosts(hosts)}")
-        agent = gather.agent_command(gather.node_options(options, options.timeout_s), self.python)
-        make = ssh_command if self.shell == "ssh" else pdsh_command
-        commands = [make(host, gather.shell_command(agent), options.timeout_s) for host in hosts]
-        environment = clean_environment(os.environ)
-        outcomes = run_all(
-            commands,
-            begin + options.timeout_s,
-            environment,
-            progress,
-            watch=Watch(Knocker(ssh_address)),
-        )
-        gathered = gather.sort_out(outcomes)
-        progress(gather.summary(gathered, len(hosts)))
-        whys = {
-            n: gather.why_silent(o, gathered.damaged.get(n, ""), options.timeout_s)
-            for n, o in gathered.silent.items()
-        }
-        capture = gather.join(gathered, hosts, whys, options)
-        capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
-        return capture
+        return hosts
+
+    def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
+        """One ssh or pdsh a host; raises as `nodes`."""
+        make = ssh_command if self.means == "ssh" else pdsh_command
+        command = gather.shell_command(gather.own_command(words, self.python))
+        return [make(host, command, timeout_s) for host in self.nodes()]
+
+    def unasked(self) -> dict[str, str]:
+        """None: a host file says nothing about its hosts."""
+        return {}
+
+    def watch(self) -> Watch:
+        """Knocks at sshd."""
+        return Watch(Knocker(ssh_address))
 
 
 def ssh_command(host: str, command: str, timeout_s: float) -> Command:

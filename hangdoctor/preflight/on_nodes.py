@@ -12,8 +12,10 @@ from msgspec import structs
 from ..errors import LauncherError, WireError
 from ..launchers import gather
 from ..launchers.base import Progress
+from ..launchers.reach import Reach
 from ..launchers.remote import Outcome
-from ..launchers.verb_on_nodes import Everywhere, Target
+from ..launchers.slurm import SlurmLauncher
+from ..launchers.verb_on_nodes import Everywhere
 from ..text.ranges import format_hosts
 from ..transport.stdout_frame import NodeReply, pack, unpack
 from .checks import read_node
@@ -29,7 +31,9 @@ def local(options: PreflightOptions) -> Preflight:
     return conclude([own.node], {own.node: own}, {}, {})
 
 
-def remote(target: Target, options: PreflightOptions, progress: Progress) -> Preflight:
+def remote(
+    target: SlurmLauncher | Reach, options: PreflightOptions, progress: Progress
+) -> Preflight:
     """All nodes of the target.
 
     Raises:
@@ -56,7 +60,7 @@ def remote(target: Target, options: PreflightOptions, progress: Progress) -> Pre
 
 
 def _ask(
-    target: Target, options: PreflightOptions, progress: Progress
+    target: SlurmLauncher | Reach, options: PreflightOptions, progress: Progress
 ) -> tuple[list[str], list[Outcome]]:
     there = Everywhere(target)
     wanted = structs.replace(options, peers=there.nodes if len(there.nodes) > 1 else [])

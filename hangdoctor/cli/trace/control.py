@@ -101,7 +101,7 @@ def stop(**where: object) -> None:
 
 
 def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: Any) -> None:
-    say, where = progress_to_stderr(quiet or rows), Where(**named)
+    say, where = progress_to_stderr(quiet or rows), Where.of(named)
     if where.nodes:
         answers = trace_nodes.ask(where, _as_arguments(request, wait_s), wait_s, say)
         if not answers:
@@ -118,7 +118,7 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
     tracing = [r for r in answers if r.obeyed and r.state in ("tracing", "waiting")]
     if tracing:
         first = min(tracing, key=lambda row: row.rank)
-        there = f" on {first.node}" if where.hostfile or where.pbs else ""
+        there = f" on {first.node}" if where.reach else ""
         say(f"to see the calls{there}: {_tail_of(first, where)}")
 
 
@@ -264,7 +264,7 @@ def _named(rows: Iterable[TracedRank]) -> str:
 @_rows_flag
 def status(as_json: bool, rows: bool, **named: Any) -> None:
     """Show which ranks trace, what they follow, and how far back their calls reach."""
-    say, where = progress_to_stderr(rows), Where(**named)
+    say, where = progress_to_stderr(rows), Where.of(named)
     if where.nodes:
         found = trace_nodes.ask(where, ["status"], 5.0, say)
     else:

@@ -6,21 +6,22 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 from msgspec import Struct
 
-from ...errors import LauncherError, UsageError, WireError
+from ...errors import LauncherError, WireError
 from ...transport.stdout_frame import NodeReply, pack, unpack
 from .. import pipes
 from ..shared_flags import Command, together
+from ..targets import REACHES, one_target, reach_flags, reach_of
 from .target import TracedRank, jobid_flag, target_flags
 
 if TYPE_CHECKING:
+    from ...launchers.reach import Reach
     from ...launchers.remote import Outcome
 
 _SAID = "hangdoctor: "  # of a line that a person is to read
@@ -34,48 +35,31 @@ class Where(Struct):
     job: str = ""
     folder: Path | None = None
     jobid: str | None = None
-    hostfile: Path | None = None
-    pbs: bool = False
+    target: str = ""  # the flag that names the target, one of `targets.REACHES` where `reach` is
+    reach: Reach | None = None  # gets to the nodes, where it is not this host or a Slurm job
 
-    @property
-    def nodes(self) -> str:
-        """The nodes in words, "" where it is this host.
+    @classmethod
+    def of(cls, flags: Mapping[str, Any]) -> Where:
+        """What these flags choose.
 
         Raises:
             UsageError: more than one target.
         """
-        words = (
-            "--local" * self.local,
-            f"job {self.jobid}" if self.jobid else "",
-            str(self.hostfile or ""),
-            "this PBS job" * self.pbs,
-        )
-        named = [w for w in words if w]
-        if len(named) > 1:
-            raise UsageError(
-                "more than one target was given",
-                "Choose one of --local, --jobid J, --hostfile F and --pbs.",
-            )
-        return "" if self.local else "".join(named)
+        target = one_target(flags, {"local": "--local", "jobid": "--jobid J"}, needed=False)
+        reach = reach_of(target, flags) if target in REACHES else None
+        return cls(flags["local"], flags["job"], flags["folder"], flags["jobid"], target, reach)
+
+    @property
+    def nodes(self) -> str:
+        """The nodes in words, "" where it is this host."""
+        if self.jobid:
+            return f"job {self.jobid}"
+        return f"the nodes of {REACHES[self.target]}" if self.reach else ""
 
 
 def where_flags(command: Command) -> Command:
-    """The fields of `Where` as flags."""
-    flags = [
-        jobid_flag("all of its nodes."),
-        click.option(
-            "--hostfile",
-            metavar="F",
-            type=click.Path(path_type=Path),
-            help="The hosts in file F, one per line, reached by ssh.",
-        ),
-        click.option(
-            "--pbs",
-            is_flag=True,
-            help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
-        ),
-    ]
-    return together([target_flags, *flags])(command)
+    """The flags that `Where.of` reads."""
+    return together([target_flags, jobid_flag("all of its nodes."), reach_flags])(command)
 
 
 def answer(rows: Sequence[TracedRank]) -> None:
@@ -94,7 +78,7 @@ def ask(
     """
     from ...launchers.slurm import SlurmLauncher
     from ...launchers.slurm_job import parse_job
-    from ...launchers.verb_on_nodes import Everywhere, Target
+    from ...launchers.verb_on_nodes import Everywhere
 
     words, patience_s = ["trace", *arguments, "--rows"], wait_s + _SPARE_S
     if where.jobid:
@@ -102,9 +86,8 @@ def ask(
     else:
         words += ["--job", where.job] if where.job else []
         words += ["--folder", str(where.folder)] if where.folder else []
-        outcomes = Everywhere(Target(hostfile=where.hostfile, pbs=where.pbs)).ask(
-            words, patience_s, say
-        )
+        assert where.reach is not None
+        outcomes = Everywhere(where.reach).ask(words, patience_s, say)
     rows: list[TracedRank] = []
     for outcome in outcomes:
         try:

@@ -1,0 +1,113 @@
+"""What reaches the nodes of a job: a protocol that ssh, mpiexec and the user's own commands keep, and
+the capture and the agents that are made of it once for all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ..clock import SystemClock
+from ..model.capture import JobCapture
+from ..readers.node import CaptureOptions
+from ..text.ranges import format_hosts
+from . import gather, told_nodes
+from .base import Progress
+from .lost_nodes import Watch
+from .remote import Command, Outcome, run_all
+from .slurm_job import clean_environment
+
+_STAY_S = 10.0  # to reach a node, for an agent that then stays as long as its job
+
+
+class Reach(Protocol):
+    """Brings one command to each node of a job."""
+
+    means: str  # in words, behind "asking 4 hosts by"
+
+    def nodes(self) -> list[str]:
+        """The nodes, each once, by the names that the user knows.
+
+        Raises:
+            UsageError, BadInput, LauncherError: the nodes cannot be known, or not reached from here.
+        """
+        ...
+
+    def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
+        """``hangdoctor WORDS`` on each node that can be asked, reached within `timeout_s` seconds.
+
+        Raises:
+            UsageError, BadInput, LauncherError: as `nodes`.
+        """
+        ...
+
+    def unasked(self) -> Mapping[str, str]:
+        """{node: why} of those known not to answer, which have no command."""
+        ...
+
+    def watch(self) -> Watch | None:
+        """Tells which nodes need not be waited for; None where that cannot be known."""
+        ...
+
+
+class ReachLauncher:
+    """Captures all nodes that a `Reach` gets to; see `base.Launcher`."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.clock = SystemClock()
+
+    def capture(self, options: CaptureOptions, progress: Progress) -> JobCapture:
+        """Capture each node by one command of its own.
+
+        Raises:
+            UsageError, BadInput, LauncherError: as `Reach.nodes`.
+            NoRanksFound: the nodes answered and there is no rank on any of them.
+        """
+        begin, taken = self.clock.monotonic(), self.clock.wall()
+        nodes = self.reach.nodes()
+        progress(f"asking {len(nodes)} nodes by {self.reach.means}: {format_hosts(nodes)}")
+        left_s = max(0.5, begin + options.timeout_s - self.clock.monotonic())
+        words = gather.agent_words(gather.node_options(options, left_s))
+        outcomes = run_all(
+            self.reach.commands(words, options.timeout_s),
+            begin + options.timeout_s,
+            clean_environment(os.environ),
+            progress,
+            watch=self.reach.watch(),
+        )
+        outcomes += [Outcome(node, lost=why) for node, why in self.reach.unasked().items()]
+        gathered = gather.sort_out(outcomes)
+        progress(gather.summary(gathered, len(nodes)))
+        whys = {
+            node: gather.why_silent(outcome, gathered.damaged.get(node, ""), options.timeout_s)
+            for node, outcome in gathered.silent.items()
+        }
+        capture = gather.join(gathered, nodes, whys, options)
+        if isinstance(self.reach, told_nodes.TellsOfNodes):
+            told_nodes.enter(capture, self.reach.told())
+        capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
+        return capture
+
+
+def ask(reach: Reach, words: Sequence[str], timeout_s: float, progress: Progress) -> list[Outcome]:
+    """Run ``hangdoctor WORDS`` once on each node.
+
+    Raises:
+        UsageError, BadInput, LauncherError: as `Reach.nodes`.
+    """
+    deadline = time.monotonic() + timeout_s
+    commands = reach.commands(words, timeout_s)
+    outcomes = run_all(commands, deadline, clean_environment(os.environ), progress)
+    return outcomes + [Outcome(node, lost=why) for node, why in reach.unasked().items()]
+
+
+def staying(reach: Reach, flags: Sequence[str]) -> list[Command]:
+    """One agent a node; it ends with its job, or when its connection does.
+
+    Raises:
+        UsageError, BadInput, LauncherError: as `Reach.nodes`.
+    """
+    return reach.commands(["agent", *flags], _STAY_S)
