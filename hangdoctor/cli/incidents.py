@@ -1,14 +1,15 @@
-"""`hangdoctor incidents`: lists, shows and removes saved incidents; lists the training's events."""
+"""`hangdoctor incidents`: lists, shows, searches, exports and removes incidents; lists the training's
+events.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-from msgspec import Struct
 
 from ..diagnosis import diagnose
 from ..errors import UsageError
@@ -19,7 +20,9 @@ from ..storage.event_rows import EventRow
 from ..storage.incidents import Incident, Incidents
 from ..text import printable
 from ..transport import address
-from . import complete, pipes
+from . import complete, incident_search, pipes
+from .columns import aligned
+from .incident_search import Named
 from .output import Shown, deliver, full_flag
 from .sidecar import local_folder
 
@@ -27,15 +30,6 @@ Cells = tuple[str, ...]
 _INCIDENT: Cells = ("ID", "TIME", "STATUS", "KIND", "RANKS", "VERDICT")
 _EVENT: Cells = ("TIME", "KIND", "ITERATION", "RANK", "NODE", "ACTIONS", "TEXT")
 _JOBS = 6  # named in one line
-_WIDEST = 60  # characters of a column: a longer value pushes its own line alone
-
-
-class Named(Struct):
-    """The folder of the command line, given before or after the sub-verb; the one after it wins."""
-
-    folder: str = ""
-    job: str = ""
-    where: str = ""
 
 
 def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -74,10 +68,15 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.group("incidents")
 @_which
 def command() -> None:
-    """List, show or remove the incidents that the collector saved.
+    """List, show, search, export or remove the incidents that the collector saved.
 
-    Opening the folder also repairs its index if a collector was interrupted.
+    list, show and prune are about one job, --folder or --job, and repair its index if a
+    collector was interrupted; search and export are about all jobs.
     """
+
+
+command.add_command(incident_search.search)
+command.add_command(incident_search.export)
 
 
 def _open(ctx: click.Context, changes: bool = False) -> Incidents:
@@ -145,17 +144,8 @@ def _list(rows: object, as_json: bool, head: Cells, cells: Sequence[Cells]) -> N
     elif cells:
         zone = time.strftime("%Z")
         names = tuple(name.replace("TIME", f"TIME ({zone})") for name in head)
-        for line in _table([names, *cells]):
+        for line in aligned([names, *cells]):
             pipes.say(line)
-
-
-def _table(cells: Sequence[Cells]) -> Iterator[str]:
-    """Each row as a line, the columns below one another."""
-    *before, _ = zip(*cells, strict=True)
-    widths = [min(_WIDEST, max(map(len, column))) for column in before]
-    for *fixed, last in cells:
-        padded = [f"{cell:<{width}}" for cell, width in zip(fixed, widths, strict=True)]
-        yield "  ".join([*padded, last])
 
 
 def _cells(row: Incident) -> Cells:

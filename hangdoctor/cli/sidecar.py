@@ -23,7 +23,7 @@ from ..text.ranges import format_ranks
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import complete, pipes
-from .targets import one_target, reach_flags, reach_of
+from .targets import THIS_JOB, one_target, reach_flags, reach_of
 from .unused_folder import Use, unless_used
 from .watch_flags import watch_flags
 
@@ -58,7 +58,8 @@ def command(**flags: Any) -> None:
     """Watch a running job: one agent on each node, and the collector in this process.
 
     Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
-    and does not change the job. Choose one target: --jobid, --hostfile, --pbs or --local.
+    and does not change the job. Choose one target: --jobid, --hostfile, --pbs,
+    --exec with --hosts, or --local.
     """
     target = one_target(flags, {"here": "--local", "jobid": "--jobid J"})
     if target == "here":
@@ -130,7 +131,8 @@ def _folder_name(flags: dict[str, object]) -> str:
     if flags["jobid"]:
         return f"slurm-{flags['jobid']}"
     if flags["pbs"]:
-        return f"pbs-{os.environ.get('PBS_JOBID', 'job')}"
+        this_job = os.environ.get("PBS_JOBID", "job")
+        return f"pbs-{this_job if flags['pbs'] == THIS_JOB else flags['pbs']}"
     return local_folder(str(flags["job"]))
 
 

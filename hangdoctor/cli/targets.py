@@ -6,6 +6,7 @@ its `Reach` in `reach_of`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +14,22 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from .k8s_target import k8s_flags, k8s_reach
 from .shared_flags import Command, together
 
 if TYPE_CHECKING:
     from ..launchers.reach import Reach
 
 # {parameter: how a person writes it} of the flags that `reach_of` understands.
-REACHES = {"hostfile": "--hostfile F", "pbs": "--pbs"}
+REACHES = {
+    "hostfile": "--hostfile F",
+    "pbs": "--pbs [JOBID]",
+    "k8s": "--k8s JOB",
+    "template": "--exec TEMPLATE --hosts LIST",
+}
+
+
+THIS_JOB = "this"  # the value of --pbs without one
 
 
 def reach_flags(command: Command) -> Command:
@@ -33,11 +43,24 @@ def reach_flags(command: Command) -> Command:
         ),
         click.option(
             "--pbs",
-            is_flag=True,
-            help="The nodes of this PBS job (PBS_NODEFILE), reached by mpiexec.",
+            metavar="[JOBID]",
+            is_flag=False,
+            flag_value=THIS_JOB,
+            help="The nodes of a running PBS job, by qstat and ssh; without JOBID of this one, by mpiexec.",
+        ),
+        click.option(
+            "--exec",
+            "template",
+            metavar="TEMPLATE",
+            help="The hosts of --hosts, reached by this command: 'ssh -J gate {host}', 'docker exec {host}'.",
+        ),
+        click.option(
+            "--hosts",
+            metavar="LIST",
+            help="Names for the {host} of --exec, as in n[1-8],login.",
         ),
     ]
-    return together(flags)(command)
+    return together([*flags, *k8s_flags()])(command)
 
 
 def one_target(flags: Mapping[str, object], others: Mapping[str, str], needed: bool = True) -> str:
@@ -50,6 +73,11 @@ def one_target(flags: Mapping[str, object], others: Mapping[str, str], needed: b
     """
     words = {**others, **REACHES}
     named = [name for name in words if flags.get(name)]
+    if bool(flags.get("hosts")) != bool(flags.get("template")):
+        raise UsageError(
+            "--exec and --hosts are needed together",
+            "For example: --exec 'ssh -J gate {host}' --hosts n[1-8]",
+        )
     if len(named) == 1 or (not named and not needed):
         return "".join(named)
     raise UsageError(
@@ -77,11 +105,23 @@ def _hostfile(flags: Mapping[str, object], python: str) -> Reach:
 
 def _pbs(flags: Mapping[str, object], python: str) -> Reach:
     from ..launchers.pbs import PbsReach
+    from ..launchers.pbs_job import PbsJobReach, here
 
-    return PbsReach(python)
+    job = str(flags["pbs"])
+    if job == THIS_JOB or here(job, os.environ):
+        return PbsReach(python)
+    return PbsJobReach(job, python)
+
+
+def _template(flags: Mapping[str, object], python: str) -> Reach:
+    from ..launchers.template import TemplateReach
+
+    return TemplateReach(str(flags["template"]), str(flags["hosts"]), python)
 
 
 _MAKERS: dict[str, Callable[[Mapping[str, object], str], Reach]] = {
     "hostfile": _hostfile,
     "pbs": _pbs,
+    "k8s": k8s_reach,
+    "template": _template,
 }

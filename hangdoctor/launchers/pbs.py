@@ -61,7 +61,7 @@ class PbsReach:
         if not name:
             raise UsageError(
                 "PBS_NODEFILE is not set",
-                "--pbs works only inside a PBS job (qsub -I, or its script). Elsewhere use --hostfile F.",
+                "Without a job id --pbs works inside a PBS job (qsub -I, or its script). From outside: --pbs JOBID.",
             )
         if not Path(name).exists():
             raise BadInput(
@@ -71,13 +71,15 @@ class PbsReach:
         return read_hostfile(Path(name))
 
     def _flavour(self) -> Callable[[str], list[str]]:
-        if shutil.which("mpiexec") is None:
+        found = shutil.which("mpiexec")
+        if found is None:
             raise LauncherError(
                 "mpiexec was not found",
                 "Load the job's MPI module. If ssh reaches the nodes: --hostfile $PBS_NODEFILE.",
             )
         told = query(("mpiexec", "--version"), _VERSION_S, self.env)
-        return flavour(told.output + told.errors)
+        # PALS need not print its name; it is in the path of its program.
+        return flavour(told.output + told.errors + os.path.realpath(found).upper())
 
 
 def _address(host: str) -> Address:

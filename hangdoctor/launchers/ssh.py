@@ -63,9 +63,14 @@ def _hosts_of(words: list[str], path: Path, number: int, line: str) -> list[str]
     except UsageError:
         raise wrong from None
     # A name that begins with a dash would be an option of ssh.
-    if not names or not all(_HOST.match(n) for n in names):
+    if not names or not all(map(is_host, names)):
         raise wrong
     return names
+
+
+def is_host(name: str) -> bool:
+    """Whether ssh takes this for a host, and not for an option."""
+    return _HOST.match(name) is not None
 
 
 class SshReach:

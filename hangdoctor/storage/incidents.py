@@ -307,14 +307,14 @@ def _row(id: str, diagnosis: Diagnosis, at: float, reason: str) -> Incident:
     if diagnosis.causes:
         first = diagnosis.causes[0]
         row.kind, row.ranks = first.kind, format_ranks(first.ranks)
-        row.advice, row.hang = first.advice, _hang_of(first, row.ranks)
+        row.advice, row.hang = first.advice, hang_of(first, row.ranks)
     if diagnosis.job.layout is not None:
         sizes = diagnosis.job.layout
         row.layout = f"{sizes.dp},{sizes.pp},{sizes.tp}"
     return row
 
 
-def _hang_of(cause: Cause, ranks: str) -> str:
+def hang_of(cause: Cause, ranks: str) -> str:
     """What stays the same from one capture of a hang to the next.
 
     A later capture may name another kind; the operation and its number say that it is the same

@@ -106,12 +106,11 @@ def test_call_traces_are_switched_on_all_nodes(
 
     assert "rank 0: tracing" in trace("start", "--follow", "json", "--wait", "30").stderr
     [row] = json.loads(trace("status", "--json").stdout)
-    assert (row["rank"], row["node"], row["state"], row["follow"]) == (
-        0,
-        "localhost",
-        "tracing",
-        "json",
-    )
+    shown = (row["rank"], row["node"], row["state"], row["follow"])
+    assert shown == (0, "localhost", "tracing", "json")
+    own = ("--exec", "sh -c {command} {host}", "--hosts", "anywhere", "--folder", boxes)
+    done = hangdoctor("trace", "status", "--json", *own, cwd=tmp_path, env=environ)
+    assert [(r["node"], r["state"]) for r in json.loads(done.stdout)] == [("anywhere", "tracing")]
     assert "rank 0: stopped" in trace("stop", "--wait", "30").stderr
     wrong = hangdoctor(
         "trace", "start", *target, "--job", "no-such-job", cwd=tmp_path, code=1, env=environ

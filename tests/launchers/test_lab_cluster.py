@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -313,6 +314,40 @@ def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     assert cause(diagnosis) == ("not_entered", [5], ["n3"])
     assert ranks_seen(diagnosis) == list(range(8))
     assert any("are the same host" in n for n in diagnosis["notes"])
+
+
+def test_over_a_gate_by_a_command_of_ones_own(cluster: Cluster, job: LabJob) -> None:
+    """One of the names is none: the others are diagnosed without it."""
+    if not cluster.ssh:
+        pytest.skip("needs sshd (scripts/setup-slurm)")
+    job.hang(5)
+    own = ("--exec", "ssh -J login {host}", "--hosts", "n[1-4],n9")
+    diagnosis = cluster.dump(*own)
+    assert cause(diagnosis) == ("not_entered", [5], ["n3"])
+    assert ranks_seen(diagnosis) == list(range(8)), diagnosis["missing"]
+    [missing] = diagnosis["missing"]
+    assert (missing["node"], missing["why"]) == ("n9", "stdio forwarding failed")
+    assert not cluster.processes("n3", "agent --once")
+
+
+QSTAT = """#!/bin/sh
+[ "$*" = "-f -F json 1008" ] && cat <<END
+{"Jobs":{"1008.head":{"job_state":"R","exec_host":"n1/0*2+n2/0*2+n3/0*2+n4/0*2"}}}
+END
+"""
+
+
+def test_a_job_of_pbs_from_outside(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
+    """No PBS runs here: a program answers as its qstat does; the nodes are reached by ssh."""
+    if not cluster.ssh:
+        pytest.skip("needs sshd (scripts/setup-slurm)")
+    (tmp_path / "qstat").write_text(QSTAT)
+    (tmp_path / "qstat").chmod(0o755)
+    job.hang(5)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    diagnosis = cluster.dump("--pbs", "1008", env=path)
+    assert cause(diagnosis) == ("not_entered", [5], ["n3"])
+    assert ranks_seen(diagnosis) == list(range(8))
 
 
 def test_a_dead_node_over_other_launchers(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:

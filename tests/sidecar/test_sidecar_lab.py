@@ -110,7 +110,9 @@ def test_a_loader_that_brings_nothing(watched: Watched) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("target", ["hostfile", "pbs"])
+@pytest.mark.parametrize(
+    "target", ["hostfile", "pbs", pytest.param("exec", marks=pytest.mark.full)]
+)
 def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
     watched: Watched, target: str
 ) -> None:
@@ -120,7 +122,11 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
     hosts = cluster.folder / "sidecar-hosts"  # `hosts` is the cluster's own
     hosts.write_text("".join(f"n{n + 1}\n" for n in range(NODES)))
     folder, log = cluster.folder / target, cluster.folder / f"{target}.log"
-    where = ["--hostfile", str(hosts)] if target == "hostfile" else ["--pbs"]
+    where = {
+        "hostfile": ["--hostfile", str(hosts)],
+        "pbs": ["--pbs"],
+        "exec": ["--exec", "ssh -J login {host}", "--hosts", f"n[1-{NODES}]"],
+    }[target]
     process = watched.sidecar(
         *where,
         "--folder",

@@ -182,6 +182,14 @@ class NotSeen(Struct, frozen=True):
 
     whys: tuple[str, ...]
     nodes: tuple[str, ...] = ()
+    see: str = ""  # the command that shows more of them
+
+
+class NotStarted(Struct, frozen=True):
+    """Ranks whose scheduler has not started them, and why; of no known number where there is none."""
+
+    whys: tuple[str, ...]
+    see: str = ""  # the command that shows more
 
 
 class OwnNumbers(Struct, frozen=True):
@@ -270,7 +278,12 @@ class Diverged(Struct, frozen=True):
 
 
 class Ring(Struct, frozen=True):
-    """Ranks that wait for one another."""
+    """Ranks that wait for one another; `mine` and `theirs`: where the calls of the named ranks part,
+    while the others of the ring agree.
+    """
+
+    mine: Op | None = None
+    theirs: Op | None = None
 
 
 class OneOf(Struct, frozen=True):
@@ -323,6 +336,7 @@ Story = (
     | PeerElsewhere
     | InOther
     | NotSeen
+    | NotStarted
     | LostByRas
     | LostProcesses
     | FewerByRas
