@@ -79,7 +79,7 @@ def check(told: Endpoint, where: str) -> None:
     except ImportError as error:
         raise BadInput(
             f"{where}: the OpenTelemetry exporter is not installed ({error})",
-            "Install it: pip install 'hangdoctor[otel]'",
+            "In a checkout of hangdoctor: pip install '.[otel]'",
         ) from error
 
 
