@@ -191,6 +191,12 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--python",
         "--timeout",
         "--once",
+        "--collectives",
+        "--sizes",
+        "--rounds",
+        "--collective-timeout",
+        "--slow-below",
+        "--serve",
     }
     assert flags_of("completion") == set()
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait", "--full"}

@@ -20,10 +20,6 @@ from ..text.ranges import format_ranks
 from ..time_limit import OutOfTime, within
 
 SENT = "sent"
-INSTALL = (
-    "Install it: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http "
-    "(in a checkout: pip install '.[otel]')."
-)
 _SEVERITY = {"hang": "ERROR", "failed": "ERROR", "slow": "WARN", "unknown": "WARN"}
 _GRACE_S = 1.0  # the exporter's own limit comes first
 _NS = 1_000_000_000
@@ -83,7 +79,7 @@ def check(told: Endpoint, where: str) -> None:
     except ImportError as error:
         raise BadInput(
             f"{where}: the OpenTelemetry exporter is not installed ({error})",
-            INSTALL,
+            "In a checkout of hangdoctor: pip install '.[otel]'",
         ) from error
 
 

@@ -79,7 +79,7 @@ def _library(path: Path) -> Any:
     except ImportError as error:
         raise BadInput(
             f"notifications need the library apprise, which is not installed ({error})",
-            "Install it: pip install apprise (in a checkout: pip install '.[notify]').",
+            "In a checkout of hangdoctor: pip install '.[notify]'",
         ) from error
     # What it logs of a service may have parts of its address.
     log = logging.getLogger("apprise")

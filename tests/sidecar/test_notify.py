@@ -187,4 +187,4 @@ def test_without_the_library_it_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(BadInput, match="not installed") as told:
         actor(tmp_path, addresses(tmp_path, "json://127.0.0.1:1"))
-    assert told.value.help.startswith("Install it: pip install apprise")
+    assert told.value.help == "In a checkout of hangdoctor: pip install '.[notify]'"
