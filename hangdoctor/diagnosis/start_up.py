@@ -19,12 +19,25 @@ from .findings import Clue, Finding
 from .view import RankView
 
 _LONG_S = 20.0  # an import of torch takes seconds; on a busy node more
+_STORIES = (f.OtherStore, f.StoreRefused, f.StillImporting, f.NoProcessThere)
 _JOINED = ("listens", "connected")
 
 
 def run(case: Case, draft: Draft) -> None:
     """Who has not joined, where facts beyond the stacks say why."""
     add_first(find, case, draft)
+
+
+def decides(case: Case, findings: Sequence[Finding]) -> bool:
+    """Whether findings of a set-up say more than records of operations can: why a rank has not come,
+    or that it has never been there.
+    """
+    never = set(unstarted(case))
+    return any(
+        isinstance(c.story, _STORIES)
+        or (isinstance(c.story, f.NotJoined) and never.issuperset(c.ranks))
+        for c in findings
+    )
 
 
 def find(case: Case, blamed: set[int]) -> list[Finding]:

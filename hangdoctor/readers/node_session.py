@@ -269,8 +269,10 @@ class Session:
     def attach_start_up(self, ranks: Sequence[RankCapture]) -> None:
         """The way of ranks in set-up to their store; a name server or a mount may not answer."""
         copies = [structs.replace(rank) for rank in ranks]
+        patience = self.left(_START_UP_SHARE)
+        attempt_s = min(start_up.ATTEMPT_S, patience / 2)
         try:
-            within(self.left(_START_UP_SHARE), lambda: start_up.attach(copies))
+            within(patience, lambda: start_up.attach(copies, attempt_s))
         except OutOfTime:
             self.note(f"why ranks have not joined their store was not read: {self.too_late}")
             return

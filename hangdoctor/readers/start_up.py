@@ -16,12 +16,13 @@ from ..errors import UsageError
 from ..model.capture import Frame, RankCapture
 from ..model.start_up import Import, StoreView
 from ..stacks.rank_thread import rank_thread
+from ..text.durations import duration
 from ..text.plain import readable
 from ..text.ranges import number_in, parse_hosts
 from ..time_limit import OutOfTime, within
 from . import connections
 
-_ATTEMPT_S = 2.0
+ATTEMPT_S = 2.0
 _RESOLVE_S = 2.0
 _MOST = 256  # ranks of a node whose sockets are read
 _IMPORT = re.compile(r"^<frozen importlib\._bootstrap")
@@ -29,8 +30,10 @@ _ORDERS = ("block", "cyclic")
 _PACKAGES = re.compile(r"(?:site|dist)-packages/(.+?)(?:/__init__)?\.py$")
 
 
-def attach(ranks: Sequence[RankCapture]) -> None:
-    """Set `store` and `importing` of those in set-up, as their last sample shows them."""
+def attach(ranks: Sequence[RankCapture], attempt_s: float = ATTEMPT_S) -> None:
+    """Set `store` and `importing` of those in set-up, as their last sample shows them; an attempt to
+    connect has `attempt_s` seconds.
+    """
     starting = []
     for rank in ranks[:_MOST]:
         threads = rank.samples[-1].threads if rank.samples else []
@@ -44,7 +47,7 @@ def attach(ranks: Sequence[RankCapture]) -> None:
         environ = _environ(rank.pid)
         name, port = environ.get("MASTER_ADDR", ""), number_in(environ.get("MASTER_PORT", ""))
         if name and 0 < port < 1 << 16:
-            rank.store = _store_of(rank.pid, readable(name), port, known)
+            rank.store = _store_of(rank.pid, readable(name), port, known, attempt_s=attempt_s)
 
 
 def import_in(frames: Sequence[Frame], rank: RankCapture) -> Import | None:
@@ -90,14 +93,21 @@ def filesystem_of(file: str, mountinfo: str) -> tuple[str, str]:
     return best, kind
 
 
-def _store_of(pid: int, name: str, port: int, known: dict[tuple[str, int], StoreView]) -> StoreView:
+def _store_of(
+    pid: int,
+    name: str,
+    port: int,
+    known: dict[tuple[str, int], StoreView],
+    *,
+    attempt_s: float = ATTEMPT_S,
+) -> StoreView:
     """One attempt and one look-up for each address; the sockets are the rank's own."""
     link = _link(pid, port)
     if (name, port) not in known:
         known[name, port] = StoreView(name, port, _addresses(name))
     view = known[name, port]
     if link in ("asks", "none") and view.addresses and not view.refused:
-        view.refused = attempt(view.addresses, port)
+        view.refused = attempt(view.addresses, port, attempt_s)
     refused = view.refused if link in ("asks", "none") else ""
     return StoreView(name, port, view.addresses, link, refused=refused)
 
@@ -120,13 +130,13 @@ def _addresses(name: str) -> list[str]:
     return sorted({str(info[4][0]) for info in found})
 
 
-def attempt(addresses: Iterable[str], port: int) -> str:
+def attempt(addresses: Iterable[str], port: int, seconds: float = ATTEMPT_S) -> str:
     """Connect to the first address, send nothing, close; why that failed, "" where it did not."""
     address = next(iter(addresses))
     try:
-        socket.create_connection((address, port), timeout=_ATTEMPT_S).close()
+        socket.create_connection((address, port), timeout=seconds).close()
     except TimeoutError:
-        return f"no answer in {_ATTEMPT_S:.0f} s"
+        return f"no answer in {duration(seconds)}"
     except OSError as error:
         return os.strerror(error.errno).lower() if error.errno else str(error)
     return ""

@@ -126,3 +126,26 @@ def test_after_the_first_operation_it_is_no_start() -> None:
         group = Group("g", [0, 1, 2, 3])
         rank.ops = RankOps(rank.rank, 4, groups=[group], operations=[done])
     assert all("looks for the store" not in c.summary for c in judged(*ranks, lost).causes)
+
+
+def entering(rank: RankCapture) -> RankCapture:
+    """The same with the probe's record of a set-up that is under way."""
+    under_way = Operation("", 1, "init_process_group", state="entered", entered_s=1.0)
+    rank.ops = RankOps(rank.rank, 4, operations=[under_way])
+    return rank
+
+
+def test_the_reasons_hold_beside_records_of_operations() -> None:
+    lost = entering(at_store(1, "none", "10.0.0.9"))
+    found = judged(entering(at_store(0, "listens")), lost, entering(at_store(3, "connected")))
+    assert causes(found) == [("start_stall", [1]), ("start_stall", [2])]
+    assert "looks for the store" in first(found)
+    assert "Rank 2 never started: n3 has no process of this job" in found.causes[1].summary
+
+
+def test_a_rank_that_was_never_seen_is_not_dead_beside_records() -> None:
+    gone = RankCapture(pid=0, rank=2, node="n3", world_size=4, gone=True)
+    ranks = [entering(at_store(r, "connected")) for r in (0, 1, 3)]
+    nodes = [NodeCapture(rank.node, ranks=[rank]) for rank in (*ranks, gone)]
+    found = diagnose(JobCapture("j", nodes, world_size=4, taken=1.0))
+    assert causes(found) == [("start_stall", [2])]
