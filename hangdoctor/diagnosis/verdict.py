@@ -11,6 +11,7 @@ import traceback
 from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
+    by_scheduler,
     calls,
     ended_meanwhile,
     faults,
@@ -58,6 +59,8 @@ PASSES: tuple[Pass, ...] = (
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
+    # And its scheduler, which knows why nodes say nothing.
+    by_scheduler.run,
     ended_meanwhile.run,
     health.run,
     straggling.run,

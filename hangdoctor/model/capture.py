@@ -78,6 +78,13 @@ class LockHolder(Struct, omit_defaults=True):
     argv: list[str] = []
 
 
+class ToldEnd(Struct, omit_defaults=True, frozen=True):
+    """How a rank ended, by what runs its node: a scheduler that keeps what a container ended with."""
+
+    says: str  # "container pytorch has ended: OOMKilled, exit code 137"
+    see: str = ""  # the command that shows more
+
+
 class RankCapture(Process, omit_defaults=True, kw_only=True):
     """One rank: its process, where it runs, and the children that work for it."""
 
@@ -94,6 +101,7 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     recorded: RankOps | None = None
     recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced
+    told: ToldEnd | None = None  # where it is gone, and its scheduler says how
     lock: LockHolder | None = None  # where it waits for a file lock at the last sample
 
 
@@ -126,6 +134,8 @@ class SilentNode(Struct, omit_defaults=True):
     node: str
     why: str
     ranks: list[int] = []
+    see: str = ""  # the command that shows more of it
+    unstarted: bool = False  # its scheduler says that nothing has run there yet
 
 
 class JobCapture(Struct, omit_defaults=True):

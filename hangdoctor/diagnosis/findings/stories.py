@@ -182,6 +182,14 @@ class NotSeen(Struct, frozen=True):
 
     whys: tuple[str, ...]
     nodes: tuple[str, ...] = ()
+    see: str = ""  # the command that shows more of them
+
+
+class NotStarted(Struct, frozen=True):
+    """Ranks whose scheduler has not started them, and why; of no known number where there is none."""
+
+    whys: tuple[str, ...]
+    see: str = ""  # the command that shows more
 
 
 class OwnNumbers(Struct, frozen=True):
@@ -323,6 +331,7 @@ Story = (
     | PeerElsewhere
     | InOther
     | NotSeen
+    | NotStarted
     | LostByRas
     | LostProcesses
     | FewerByRas

@@ -149,6 +149,10 @@ def _(story: f.Died, finding: Finding) -> str:
     again = (
         f"The job cannot continue without {rank}: cancel it and restart from the last checkpoint"
     )
+    if story.end.told is not None:
+        memory = "; raise its memory limit, or use fewer data-loader workers"
+        more = memory if story.end.oom_kills else ""
+        return f"{again}{more}; see {story.end.told.see}."
     if story.end.oom_kills:
         return f"{again}; its cgroup ran out of memory: use fewer data-loader workers or a larger --mem."
     log = terms.choose(finding.ranks, "see the end of its log", "see the end of their logs")
@@ -192,6 +196,11 @@ def _(story: f.PeerElsewhere, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.NotStarted, finding: Finding) -> str:
+    return f"See what it lacks: {story.see}."
+
+
+@by_story.register
 def _(story: f.NotSeen, finding: Finding) -> str:
     nodes, pid = _nodes(finding) or format_hosts(story.nodes), pid_of(finding)
     if pid:
@@ -199,6 +208,8 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     if not nodes:
         capture = "capture every node of the job (--jobid, --hostfile)"
         return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
+    if story.see:
+        return f"See what became of it: {story.see}. Without it the job must be restarted."
     return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
 
 

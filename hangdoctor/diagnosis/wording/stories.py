@@ -234,6 +234,14 @@ def _(story: f.InOther, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.NotStarted, finding: Finding) -> str:
+    why = "; ".join(story.whys)
+    if not finding.ranks:
+        return f"The job has not started: {why}"
+    return f"{terms.capital(terms.ranks(finding.ranks))} {_has(finding)} not started: {why}"
+
+
+@tell.register
 def _(story: f.NotSeen, finding: Finding) -> str:
     why = "; ".join(story.whys) or "no records"
     return f"{terms.capital(terms.ranks(finding.ranks))} cannot be seen: {why}"
