@@ -196,6 +196,10 @@ def _family(parent: int, children: list[int]) -> Family | None:
     connected = connections.between([parent, *children])
     linked = [pid for pid in children if pid in connected]
     members = [m for pid in children if (m := _member(pid)) is not None]
+    given, world = ray_ranks.given([m.pid for m in members if _is_rays(m)])
+    if given:
+        members = [m for m in members if m.pid in given]
+        return _by_own_numbers(parent, members, [given[m.pid] for m in members], world)
     # One that has not come as far as the others is connected to none of them.
     members = alike(members, connected)
     by_ray = any(_is_rays(m) for m in members)

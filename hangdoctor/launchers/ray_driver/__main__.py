@@ -13,6 +13,7 @@ N.code before that.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -104,10 +105,8 @@ class _Driver:
         output, errors, code = told
         (folder / f"{number}.code").write_text(str(code))
         for name, data in (("out", output), ("err", errors)):
-            try:
+            with contextlib.suppress(BrokenPipeError):  # whoever asked is no longer interested
                 (folder / f"{number}.{name}").write_bytes(data)
-            except BrokenPipeError:
-                pass  # whoever asked is no longer interested
 
 
 def _plain_node(node: dict[str, Any]) -> dict[str, object]:
@@ -160,7 +159,8 @@ def _death(cause: Any) -> str:
 
 
 def _words(error: Exception) -> str:
-    return " ".join(str(error).split())[:500] or type(error).__name__
+    said = " ".join(str(error).split()).partition(" lease_id=")[0].rstrip(",")
+    return said[:500] or type(error).__name__
 
 
 def _answer(told: dict[str, object]) -> None:
@@ -193,9 +193,7 @@ def _main(address: str, folder: Path) -> None:
     both = os.open(folder / "ask", os.O_RDWR)  # also for writing: it has no end
     with os.fdopen(both) as asked:
         for line in asked:
-            threading.Thread(
-                target=driver.serve, args=(folder, line.strip()), daemon=True
-            ).start()
+            threading.Thread(target=driver.serve, args=(folder, line.strip()), daemon=True).start()
 
 
 if __name__ == "__main__":
