@@ -163,9 +163,17 @@ def _words(error: Exception) -> str:
     return said[:500] or type(error).__name__
 
 
-def _answer(told: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
+def _own_output() -> int:
+    """A copy of standard output for the answer alone: what Ray prints goes nowhere."""
+    own = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    return own
+
+
+def _answer(output: int, told: dict[str, object]) -> None:
+    with os.fdopen(output, "w") as answer:
+        answer.write(json.dumps(told) + "\n")
 
 
 def _end_with_input(folder: Path) -> None:
@@ -178,18 +186,20 @@ def _end_with_input(folder: Path) -> None:
 
 def _main(address: str, folder: Path) -> None:
     threading.Thread(target=_end_with_input, args=(folder,), daemon=True).start()
+    output = _own_output()
     try:
         driver = _Driver(address)
-        _answer(driver.state())
+        state = driver.state()
     except ImportError as error:
-        _answer({"error": "import", "says": _words(error)})
+        _answer(output, {"error": "import", "says": _words(error)})
         return
     except ConnectionError as error:
-        _answer({"error": "connection", "says": _words(error)})
+        _answer(output, {"error": "connection", "says": _words(error)})
         return
     except Exception as error:  # any of Ray's: another version, a wrong address
-        _answer({"error": "ray", "says": _words(error)})
+        _answer(output, {"error": "ray", "says": _words(error)})
         return
+    _answer(output, state)
     both = os.open(folder / "ask", os.O_RDWR)  # also for writing: it has no end
     with os.fdopen(both) as asked:
         for line in asked:
