@@ -61,7 +61,7 @@ def check_ptrace() -> Check:
     if program is None:
         reading = "py-spy is not beside this Python, in ~/.local/bin or on PATH: no stacks"
         return Check("ptrace", "fail", reading, f"{sys.executable} -m pip install py-spy")
-    target = subprocess.Popen([sys.executable, "-c", _TARGET], stdout=subprocess.PIPE)
+    target = subprocess.Popen([_python(), "-c", _TARGET], stdout=subprocess.PIPE)
     try:
         assert target.stdout is not None
         target.stdout.readline()
@@ -77,6 +77,14 @@ def check_ptrace() -> Check:
         return Check("ptrace", "ok", f"py-spy reads stacks of other processes{setting}")
     reading = f"py-spy cannot read another process{setting}: {result.error}"
     return Check("ptrace", "fail", reading, _ptrace_cure(program, scope))
+
+
+def _python() -> str:
+    """A Python that py-spy can read; a copy of hangdoctor in a container is started by a loader, which
+    hides its own.
+    """
+    copied = os.environ.get("HANGDOCTOR_COPY")
+    return (shutil.which("python3") if copied else None) or sys.executable
 
 
 def _ptrace_cure(program: str, scope: str) -> str:

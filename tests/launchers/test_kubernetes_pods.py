@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,14 +51,23 @@ def test_the_culprit_is_named_and_nothing_is_left(training: Training) -> None:
     assert not [*Path("/tmp").glob("hangdoctor.??????")]
 
 
-def test_a_pod_that_was_killed_for_lack_of_memory(training: Training) -> None:
+def test_a_pod_that_was_killed_and_one_that_may_not_be_read(training: Training) -> None:
+    """A capture for both: what is left of the job are ranks whose container forbids ptrace."""
     killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     statuses = [{"name": "pytorch", "state": killed}]
+    training.pods.without_ptrace.add("bloom-master-0")
     with training.status("bloom-worker-0", phase="Failed", containerStatuses=statuses):
-        [cause] = training.dump()["causes"]
+        found = training.dump()
+    training.pods.without_ptrace.clear()
+    [cause] = found["causes"]
     assert (cause["kind"], cause["ranks"]) == ("dead", [2])
     assert "OOMKilled, exit code 137" in cause["summary"]
     assert "kubectl logs --previous bloom-worker-0" in cause["advice"]
+    assert any(
+        "py-spy may not read the ranks in bloom-master-0 (uid 0" in note
+        and note.endswith('securityContext: {capabilities: {add: ["SYS_PTRACE"]}}')
+        for note in found["notes"]
+    )
 
 
 def test_a_job_whose_pods_wait_for_their_turn(training: Training) -> None:
@@ -96,3 +106,15 @@ def test_what_cannot_be_asked_for(training: Training) -> None:
     training.api.forbidden = ""
     assert "the cluster does not allow this" in errors
     assert "kubectl auth can-i" in errors
+
+
+def test_other_verbs_on_the_pods(training: Training) -> None:
+    shown, _ = training.run(
+        "preflight", "--k8s", "bloom", "--timeout", "60", "--json", "-", "--gpus", "0"
+    )
+    found = json.loads(shown)
+    assert found["nodes"] == ["bloom-master-0", "bloom-worker-0"]
+    reached = [f for f in found["findings"] if f["check"] == "ptrace"]
+    assert [f["verdict"] for f in reached] == ["ok"], reached
+    _, errors = training.run("trace", "start", "--k8s", "bloom", "--wait", "1", code=None)
+    assert "no rank of the nodes of --k8s JOB has the probe" in errors

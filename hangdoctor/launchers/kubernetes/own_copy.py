@@ -44,7 +44,7 @@ _REST_OF_HEADER = 12  # bytes of a .pyc behind its magic number: https://peps.py
 _START = """#!/bin/sh
 d=${0%/bin/python}
 exec env -u LD_PRELOAD -u LD_LIBRARY_PATH -u PYTHONPATH PYTHONHOME="$d" PYTHONDONTWRITEBYTECODE=1 \\
-  PYTHONNOUSERSITE=1 HANGDOCTOR_PYTHON="$0" "$d/so/LOADER" --library-path "$d/so" "$d/bin/python.real" "$@"
+  PYTHONNOUSERSITE=1 HANGDOCTOR_COPY=1 HANGDOCTOR_PYTHON="$0" "$d/so/LOADER" --library-path "$d/so" "$d/bin/python.real" "$@"
 """
 
 

@@ -11,11 +11,12 @@ from functools import cached_property
 from msgspec import Struct
 
 from ...errors import LauncherError, NoRanksFound, UsageError
+from ...model.capture import JobCapture
 from ..lost_nodes import Watch
 from ..remote import Command, run_all
 from ..slurm_job import clean_environment
 from ..told_nodes import NodeTold
-from . import in_pod, own_copy, pods, selectors
+from . import in_pod, own_copy, pods, ptrace, selectors
 from .condition import PodTrouble, is_suspect, not_ready, trouble_of
 from .kubectl import Kubectl
 from .pods import Pod
@@ -73,6 +74,19 @@ class K8sReach:
     def told(self) -> dict[str, NodeTold]:
         """{pod: what the cluster says of it}, of those that do not run."""
         return {name: self._told(name, trouble) for name, trouble in self.troubles.items()}
+
+    def notes(self, capture: JobCapture) -> list[str]:
+        """What pods lack whose ranks py-spy was not permitted to read, once for each image."""
+        refused = set(ptrace.refused(capture))
+        known = self._ready()
+        by_image: dict[str, list[Pod]] = {}
+        for pod in self.asked:
+            if pod.name in refused:
+                by_image.setdefault(self._image(pod), []).append(pod)
+        return [
+            ptrace.note([p.name for p in alike], self._container(alike[0]), known[image])
+            for image, alike in by_image.items()
+        ]
 
     def watch(self) -> Watch | None:
         """None: the API server stands between, and a node's own port cannot be reached."""
@@ -169,7 +183,9 @@ class K8sReach:
 
     def _exec(self, pod: Pod, argv: Sequence[str], with_input: bool = False) -> Command:
         flags = ["-i"] if with_input else []
-        words = ["exec", *flags, pod.name, "-c", self._container(pod), "--", *argv]
+        # A pod is known by its own name, even where it has the host name of its node.
+        named = ["env", f"HANGDOCTOR_NODE={pod.name}", *argv]
+        words = ["exec", *flags, pod.name, "-c", self._container(pod), "--", *named]
         return Command(pod.name, self.kubectl.argv(*words))
 
     def _become(self, pod: Pod, python: str, words: Sequence[str], limit: float) -> Command:
