@@ -103,7 +103,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
     assert set(VERBS) == set(
-        "dump diagnose run agent collect sidecar top trace report preflight incidents clean completion demo".split()
+        "dump diagnose run agent collect sidecar top trace report preflight incidents fleet clean completion demo".split()
     )
     assert flags_of("dump") == COMMON | REACHED | {
         "--local",
@@ -171,6 +171,8 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
     assert flags_of("sidecar") == watch | REACHED | {"--jobid", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
+    web = {"--web", "--web-anywhere", "--web-host", "--metrics-token", "--metrics-open"}
+    assert flags_of("fleet") == web | {"--root", "--folder", "--json"}
     assert flags_of("report") == {
         "--text",
         "--json",
@@ -189,6 +191,12 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--python",
         "--timeout",
         "--once",
+        "--collectives",
+        "--sizes",
+        "--rounds",
+        "--collective-timeout",
+        "--slow-below",
+        "--serve",
     }
     assert flags_of("completion") == set()
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait", "--full"}

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
-from . import driven
+from . import compiled_calls, driven
 from .findings import At, Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
@@ -50,6 +50,7 @@ def open_case(capture: JobCapture) -> Case:
     """The capture as the passes read it."""
     views = view_job(capture)
     driven.settle(views)
+    compiled_calls.settle(views)
     seen = {v.rank for v in views}
     sizes = [v.capture.world_size for v in views]
     world = max(capture.world_size, *sizes, max(seen, default=-1) + 1)

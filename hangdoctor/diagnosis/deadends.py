@@ -23,12 +23,20 @@ from . import stackgraph
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
-from .position import compare, counters, steps
+from .position import compare, counters, operation_key, steps
 from .stackgraph import End, Instance, StackGraph, Transfer
 from .view import RankView
 
 _SHOWN = 8  # ranks whose operation is evidence
-_NAMES_OF_ROOT = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+_NAMES_OF_ROOT = {
+    "broadcast": "src",
+    "broadcast_object_list": "src",
+    "scatter": "src",
+    "scatter_object_list": "src",
+    "reduce": "dst",
+    "gather": "dst",
+    "gather_object": "dst",
+}
 _NAMES_GROUP = re.compile(r"\bgroup\s*=\s*(?!None\b|[\w.]*\bWORLD\b)")
 _OF_MEGATRON = re.compile(r"(?:^|/)megatron/")
 Views = dict[int, RankView]
@@ -90,6 +98,8 @@ def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:
         both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, ground=Ground.RING_BY_STACKS)
         return _finding(case, both, views)
     few, many = sorted((here, there), key=len)
+    if all_of_many and len(few) > 1 and len({operation_key(views[r]) for r in many}) > 1:
+        return None  # some of the few wait for the others among them
     return _finding(
         case, Odd("order", few, many, Apart.SMALLER_SIDE, ground=Ground.FEW_ELSEWHERE), views
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from typing import Literal
 
@@ -9,7 +10,7 @@ from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
 from ..stacks.place_rules import Place
-from ..stacks.place_search import PlaceFinder, find_place, python_frames
+from ..stacks.place_search import HANDLE, PlaceFinder, find_place, python_frames
 from ..stacks.rank_thread import rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
@@ -21,6 +22,8 @@ Motion = Literal["still", "stirred", "looping", "moved", "running", "unknown"]
 _RUNNING_SHARE = 0.2
 _TWO_TICKS_S = 0.02  # of the kernel's clock: less says nothing on a short interval
 _SHORTEST_S = 1e-3  # between two samples
+# No device is waited for in these: a line that prints loss.item() is blocked in printing.
+_ON_FILE = re.compile(r"^p?(?:read|write)(?:v|64)?\(\d+ -> (?:pipe:|/(?!dev/nvidia))")
 
 
 class Look(Struct):
@@ -181,12 +184,20 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     thread, view.place = rank_thread(told.threads, still, looks.places)
     if thread is None:
         return view
-    view.thread = thread
+    view.thread, view.place = thread, _unless_on_file(view.place, thread)
     view.motion = motion_of(capture, thread.tid)
     if view.got_on and (view.place.communicates or view.place.kind == "work"):
         view.motion = _same_wait(capture, thread, view)
     view.look = looks.of(thread.frames, view.place)
     return view
+
+
+def _unless_on_file(place: Place, thread: ThreadSample) -> Place:
+    """The place; the user's code where its line alone shows a wait, and its thread is in a file's call."""
+    by_line = place.kind == "device" or place.op == HANDLE
+    if by_line and _ON_FILE.search(thread.syscall):
+        return Place("code", frame=place.frame, caller=place.caller)
+    return place
 
 
 def _has_stacks(sample: ProcessSample) -> bool:

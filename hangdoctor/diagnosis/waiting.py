@@ -14,7 +14,7 @@ from .confidence import Ground, sure
 from .draft import Draft, add_first
 from .findings import Against, Apart, Clue, Finding, Why
 from .gradients import mark
-from .position import compare, group_by_operation
+from .position import compare, counters, group_by_operation, steps
 from .view import RankView
 
 
@@ -51,9 +51,14 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     beyond = passed(case)
     if len(groups) == 1 and not beyond:
         return [_in_communication(case, groups[0], beyond)]
+    if len(groups) == 1 and 2 * len(groups[0]) < len(beyond):
+        return [_order(case, groups[0], beyond, Apart.BEHIND)]
+    branch = _branch_apart(groups)
+    if branch is not None:
+        return [_order(case, *branch, Apart.SMALLER_SIDE)]
     earliest = _earliest(groups)
     if earliest is None:
-        return [_odd_one(case, groups)] if groups else []
+        return _odd_one(case, groups)
     rest = [v for g in groups if g is not earliest for v in g]
     few = len(earliest) <= len(rest) + len(beyond)
     if few and (len(earliest) > 1 or not rest):
@@ -86,6 +91,38 @@ def _at_handles_of_one_function(groups: list[list[RankView]]) -> bool:
     outer = {tuple(path[:-1]) for path in paths}
     inner = {path[-1][:2] for path in paths}
     return len(outer) == len(inner) == 1
+
+
+def _branch_apart(groups: list[list[RankView]]) -> tuple[list[RankView], list[RankView]] | None:
+    """(one, most) by the call in which their stacks first part, where they are in three operations
+    or more: the others are in one call of the user's, such as a backward over several groups.
+    """
+    views = [v for group in groups for v in group]
+    if len(groups) < 3 or any(v.place.kind == "p2p" for v in views):
+        return None
+    branches: dict[object, list[RankView]] = {}
+    for view in views:
+        branches.setdefault(_key_at(view, _parting(views)), []).append(view)
+    most = max(branches.values(), key=len)
+    few = [v for v in views if v not in most]
+    # Of several, some would wait for the others among them.
+    return (few, most) if len(few) == 1 and len(most) > 2 else None
+
+
+def _parting(views: list[RankView]) -> int:
+    """How many frames all stacks have in common, from the outermost on."""
+    depth = 0
+    while len({_key_at(v, depth) for v in views}) == 1 and depth < len(steps(views[0])):
+        depth += 1
+    return depth
+
+
+def _key_at(view: RankView, depth: int) -> object:
+    path = steps(view)
+    if depth >= len(path):
+        return None
+    frame = path[depth]
+    return frame.name, frame.file, frame.line, counters([frame])
 
 
 def passed(case: Case) -> list[RankView]:
@@ -166,21 +203,26 @@ def _in_communication(case: Case, held: list[RankView], beyond: list[RankView]) 
 
 def _order(case: Case, odd: list[RankView], others: list[RankView], how: Apart) -> Finding:
     story = f.InOther(how, op_of(odd), ranks_of(others), op_of(others))
-    finding = finding_on(case, "order", odd, story, confidence=sure(Ground.ORDER_OF_LINES))
+    ground = Ground.FEW_ELSEWHERE if how is Apart.SMALLER_SIDE else Ground.ORDER_OF_LINES
+    finding = finding_on(case, "order", odd, story, confidence=sure(ground))
     finding.where = where_held(case, others, odd[0])
     finding.clues = [in_op(odd), in_op(others)]
     finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
     return finding
 
 
-def _odd_one(case: Case, groups: list[list[RankView]]) -> Finding:
-    """Different operations whose order is unknown: the small group, where there is one, else
-    everyone.
+def _odd_one(case: Case, groups: list[list[RankView]]) -> list[Finding]:
+    """Different operations whose order is unknown: the small group, where there is one; else both
+    ranks of two, and of more none, since most of them only wait.
     """
+    if not groups:
+        return []
     majority, rest = groups[0], [v for g in groups[1:] for v in g]
     if len(rest) * 2 < len(majority):
         odd, ground = rest, Ground.FEW_ELSEWHERE
         story = f.InOther(Apart.SMALLER_SIDE, op_of(odd), ranks_of(majority), op_of(majority))
+    elif len(majority) + len(rest) > 2:
+        return []
     else:
         odd, ground = majority + rest, Ground.NO_ORDER
         story = f.InOther(Apart.NO_ORDER, op_of(odd))
@@ -188,7 +230,7 @@ def _odd_one(case: Case, groups: list[list[RankView]]) -> Finding:
     finding.where = where_held(case, majority, odd[0])
     finding.clues = [in_op(g) for g in groups]
     finding.against = [Against("in_communication", ranks_of(majority), Why.NOT_ONE_OPERATION)]
-    return finding
+    return [finding]
 
 
 def _unreachable(case: Case, waiting: list[RankView]) -> Finding:

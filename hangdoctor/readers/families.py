@@ -194,13 +194,15 @@ def _parent_of_one(pid: int, uid: int | None) -> int:
 
 def _family(parent: int, children: list[int]) -> Family | None:
     connected = connections.between([parent, *children])
-    linked = [pid for pid in children if pid in connected]
-    members = [m for pid in children if (m := _member(pid)) is not None]
+    seen = [m for pid in children if (m := _member(pid)) is not None]
+    members = [m for m in seen if not is_launcher(m.argv)]  # torchrun of several nodes on this one
+    linked = [m for m in members if m.pid in connected]
     # One that has not come as far as the others is connected to none of them.
     members = alike(members, connected)
     by_ray = any(_is_rays(m) for m in members)
     directed = by_ray or any(_title(m) is not None for m in members)
     own = _member(parent) if parent in connected and not directed else None
+    own = own if own is not None and not is_launcher(own.argv) else None  # mpirun
     if not linked or len(members) + (own is not None) < 2:
         return None
     named = ray_ranks.find(parent, [m.pid for m in members]) if by_ray else None

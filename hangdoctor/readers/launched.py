@@ -34,6 +34,9 @@ def ranks_below(pid: int) -> tuple[list[Found], list[str]]:
             continue
         others.append(child)
         waiting += family.get(child, ())
+    started = families.job_below(found[0].pid) if len(found) == 1 else None
+    if started is not None:  # the first rank started the others, as Lightning's launcher does
+        return started.ranks, started.notes
     if found:
         return sorted(found, key=lambda f: (f.rank, f.started)), []
     for parent in [other for other in others if len(family.get(other, ())) > 0][:_MOST]:

@@ -180,9 +180,11 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
     notes: list[str] = []
     if len(pids) == 1:
         family = families.job_below(pids[0])
-        if family is not None and pids[0] not in {f.pid for f in family.ranks}:
+        if family is not None:
             ranks = [discover.to_capture(f, node) for f in family.ranks]
-            notes = [f"process {pids[0]} is no rank: its {len(ranks)} ranks are shown"]
+            first = any(f.pid == pids[0] for f in family.ranks)  # as of Lightning's launcher
+            what = "started the other ranks: all" if first else "is no rank: its"
+            notes = [f"process {pids[0]} {what} {len(ranks)} ranks are shown"]
             key = f"pids:{pids[0]}"
             return NodeCapture(node, key, ranks, notes=notes + family.notes), ranks
     key = "pids:" + ",".join(map(str, pids))

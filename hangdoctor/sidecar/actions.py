@@ -9,7 +9,8 @@ time limit.
     kind = "command"      # command | webhook | requeue | scancel | signal
     command = ["/usr/local/bin/page", "{job}", "{summary}"]
     timeout_s = 30
-    on = ["hang"]         # status: hang, slow, failed, unknown
+    on = ["hang"]         # status: hang, slow, failed, unknown; "event:spike": what the training
+                          # says of itself (hangdoctor.probe.event), "event" of any kind
 
     [[action]]
     kind = "webhook"      # POST of JSON: id, job, status, kind, ranks, nodes, summary, bundle
@@ -21,7 +22,7 @@ time limit.
     min_confidence = 0.8
 
 Words in braces are replaced; a command is never run by a shell. The verdict is also in the environment: HANGDOCTOR_JOB,
-HANGDOCTOR_STATUS, HANGDOCTOR_SUMMARY, HANGDOCTOR_BUNDLE, HANGDOCTOR_RANKS.
+HANGDOCTOR_STATUS, HANGDOCTOR_SUMMARY, HANGDOCTOR_BUNDLE, HANGDOCTOR_RANKS, HANGDOCTOR_KIND, HANGDOCTOR_ITERATION.
 """
 
 from __future__ import annotations
@@ -44,9 +45,8 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import read_settings
-from ..model.diagnosis import Diagnosis
 from ..text.durations import duration
-from ..text.ranges import format_ranks
+from .verdict import EVENT, Subject, Verdict
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -63,6 +63,8 @@ _ONE_PROCESS = (
     "-N1",
     "-n1",
 )
+_FRESH_S = 600.0  # an event that is older was not seen while it happened: no action for it
+_STATUSES = ("hang", "slow", "failed", "unknown", "healthy", EVENT)
 Kind = Literal["command", "webhook", "requeue", "scancel", "signal"]
 
 
@@ -118,43 +120,17 @@ def load(path: Path) -> Config:
             raise BadInput(f"{path}: a webhook needs a url that starts with http:// or https://")
         if action.kind == "signal" and action.signal not in signal.Signals.__members__:
             raise BadInput(f"{path}: '{action.signal}' is not a signal", "For example: SIGABRT")
+        unknown = [word for word in action.on if not _is_known(word)]
+        if unknown:
+            raise BadInput(
+                f"{path}: an action is on '{unknown[0]}'",
+                f'Known: {", ".join(_STATUSES)}, and for one kind of event for example "event:spike".',
+            )
     return config
 
 
-class Verdict(Struct):
-    """What the actions get to know."""
-
-    id: str
-    job: str
-    status: str
-    kind: str = ""
-    ranks: str = ""
-    nodes: list[str] = []
-    confidence: float = 0.0
-    summary: str = ""
-    bundle: str = ""
-    pids: dict[str, list[int]] = {}  # node -> processes of the first cause
-
-    @classmethod
-    def of(cls, id: str, diagnosis: Diagnosis, bundle: Path) -> Verdict:
-        """The first cause of a diagnosis, with the processes of its ranks."""
-        verdict = cls(
-            id=id,
-            job=diagnosis.job.id,
-            status=diagnosis.status,
-            summary=diagnosis.summary,
-            bundle=str(bundle),
-        )
-        if not diagnosis.causes:
-            return verdict
-        first = diagnosis.causes[0]
-        verdict.kind, verdict.confidence = first.kind, first.confidence
-        verdict.ranks, verdict.nodes = format_ranks(first.ranks), first.nodes
-        culprits = set(first.ranks)
-        for line in diagnosis.ranks:
-            if line.rank in culprits and line.pid > 1:
-                verdict.pids.setdefault(line.node, []).append(line.pid)
-        return verdict
+def _is_known(word: str) -> bool:
+    return word in _STATUSES or word.startswith(f"{EVENT}:")
 
 
 class Actor:
@@ -163,25 +139,35 @@ class Actor:
     def __init__(self, config: Config, dry_run: bool = False) -> None:
         self.config = config
         self.dry_run = dry_run or config.actions.dry_run
-        self.acted_at = float("-inf")
+        never = float("-inf")
+        self.acted_at: dict[Subject, float] = {"verdict": never, "event": never}
         # Called before something is done: for who keeps that it was.
-        self.acting: Callable[[], None] = lambda: None
+        self.acting: Callable[[Subject], None] = lambda subject: None
+        self._lock = threading.Lock()  # verdicts and events come from threads of their own
 
-    def act(self, verdict: Verdict, now: float) -> list[str]:
-        """Do what is configured; returns one line for each action. `now` is a clock that never goes back."""
-        due = [a for a in self.config.action if verdict.status in a.on]
+    def act(self, verdict: Verdict, now: float, age_s: float = 0.0) -> list[str]:
+        """Do what is configured for what happened `age_s` ago; returns one line for each action.
+
+        `now` is a clock that never goes back.
+        """
+        due = [a for a in self.config.action if _is_due(a, verdict)]
         if not due:
             return []
-        since, cooldown_s = now - self.acted_at, self.config.actions.cooldown_s
-        if since < cooldown_s:
-            return [
-                f"no action: {duration(since)} after the last one (cool-down {duration(cooldown_s)})"
-            ]
-        planned = [(a, *_plan(a, verdict)) for a in due]
-        acts = any(not why for _, why, _ in planned)  # a skipped action does not count
-        if acts and not self.dry_run:
-            self.acted_at = now
-            self.acting()
+        if age_s > _FRESH_S:
+            return [f"no action: that was {duration(age_s)} ago"]
+        subject, cooldown_s = verdict.subject, self.config.actions.cooldown_s
+        with self._lock:
+            since = now - self.acted_at[subject]
+            if since < cooldown_s:
+                return [
+                    f"no action: {duration(since)} after the last one "
+                    f"(cool-down {duration(cooldown_s)})"
+                ]
+            planned = [(a, *_plan(a, verdict)) for a in due]
+            acts = any(not why for _, why, _ in planned)  # a skipped action does not count
+            if acts and not self.dry_run:
+                self.acted_at[subject] = now
+                self.acting(subject)
         said = []
         for action, why, commands in planned:
             said.append(f"{action.kind}: {why or self._one(action, commands, verdict)}")
@@ -193,6 +179,11 @@ class Actor:
         if self.dry_run:
             return "would run " + "; ".join(" ".join(c) for c in commands)
         return "; ".join(_run(c, action.timeout_s, verdict) for c in commands)
+
+
+def _is_due(action: Action, verdict: Verdict) -> bool:
+    named = f"{EVENT}:{verdict.kind}" if verdict.status == EVENT else verdict.status
+    return verdict.status in action.on or named in action.on
 
 
 def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
@@ -221,6 +212,7 @@ def _commands(action: Action, verdict: Verdict) -> list[list[str]]:
             "nodes": ",".join(verdict.nodes),
             "summary": verdict.summary,
             "bundle": verdict.bundle,
+            "iteration": str(verdict.iteration),
         }
         return [[_filled(word, words) for word in action.command]]
     match = re.match(r"^slurm:(\d+)", verdict.job)
@@ -251,6 +243,8 @@ def _environment(verdict: Verdict, environ: Mapping[str, str]) -> dict[str, str]
         "SUMMARY": verdict.summary,
         "BUNDLE": verdict.bundle,
         "RANKS": verdict.ranks,
+        "KIND": verdict.kind,
+        "ITERATION": str(verdict.iteration),
     }
     # Slurm's own variables of the collector's step would be taken as options by scontrol and srun.
     foreign = [k for k in environ if k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF"]

@@ -161,7 +161,8 @@ def _caller(python: list[Frame], i: int) -> Frame:
 
 
 def _group(rule: Rule, frames: list[Frame]) -> str:
-    told = next((f.group for f in frames if f.group), "")
+    """Of the outermost call: all_gather_object passes the world on as a group."""
+    told = next((f.group for f in reversed(frames) if f.group), "")
     return rule.group or told
 
 

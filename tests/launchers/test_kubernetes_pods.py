@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from tests.support.kubernetes.pods import unavailable
 from tests.support.kubernetes.training import Training
+from tests.support.stage import wait_until
 
 pytestmark = [
     pytest.mark.torch,
@@ -81,6 +85,7 @@ def test_a_job_whose_pods_wait_for_their_turn(training: Training) -> None:
     assert "kubectl describe pod bloom-master-0" in cause["advice"]
 
 
+@pytest.mark.full
 def test_a_pod_on_a_node_that_is_lost(training: Training) -> None:
     lost = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
     training.api.add("nodes", {"metadata": {"name": "gpu-7"}, "status": {"conditions": [lost]}})
@@ -108,6 +113,7 @@ def test_what_cannot_be_asked_for(training: Training) -> None:
     assert "kubectl auth can-i" in errors
 
 
+@pytest.mark.full
 def test_other_verbs_on_the_pods(training: Training) -> None:
     shown, _ = training.run(
         "preflight", "--k8s", "bloom", "--timeout", "60", "--json", "-", "--gpus", "0"
@@ -118,3 +124,32 @@ def test_other_verbs_on_the_pods(training: Training) -> None:
     assert [f["verdict"] for f in reached] == ["ok"], reached
     _, errors = training.run("trace", "start", "--k8s", "bloom", "--wait", "1", code=None)
     assert "no rank of the nodes of --k8s JOB has the probe" in errors
+
+
+@pytest.mark.full
+def test_a_sidecar_watches_the_pods_through_kubectl(training: Training, tmp_path: Path) -> None:
+    """The pods reach no port of this host: what the agents say goes through `kubectl exec`."""
+    command = [sys.executable, "-m", "hangdoctor", "sidecar", "--k8s", "bloom", "--once"]
+    flags = ["--folder", str(tmp_path / "job"), "--stall-after", "900"]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        sidecar = subprocess.Popen(
+            [*command, *flags, "--bind", "tcp://127.0.0.1:*"],
+            env=training.environ(),
+            cwd=tmp_path,
+            stderr=output,
+        )
+    try:
+        for name in training.pods.running:
+            wait_until(lambda name=name: f"{name}: its agent" in log.read_text(), log.read_text, 90)
+        sidecar.send_signal(signal.SIGUSR1)
+        assert sidecar.wait(timeout=60) == 0
+    finally:
+        sidecar.kill()
+        sidecar.wait(timeout=30)
+    assert "Rank 2 (bloom-worker-0, pid" in log.read_text()
+    for name in training.pods.running:
+        wait_until(
+            lambda name=name: not training.pods.processes(name, "behind_tunnel"), "the agents end"
+        )
+    assert not [*Path("/tmp").glob("hangdoctor-agent-*")]

@@ -225,6 +225,29 @@ def test_lightnings_launcher_is_the_first_rank(
         (0, process.pid, 2),
         (1, child.pid, 2),
     ]
+    named = capture_node(CaptureOptions(pids=[process.pid], settle_s=0.1))
+    assert [r.pid for r in named.ranks] == [process.pid, child.pid]
+    assert any("started the other ranks" in note for note in named.notes), named.notes
+
+
+def test_hangdoctor_run_above_lightnings_launcher_stands_for_all(
+    begin: Begin, tmp_path: Path
+) -> None:
+    process, _ = begin(*RUN, script="launches_itself.py")
+    wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
+    found = diagnosed("dump", "--pid", str(process.pid), cwd=tmp_path)
+    assert [row["rank"] for row in found["ranks"]] == [0, 1], found["notes"]
+
+
+def test_several_torchruns_of_one_shell_are_no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = {n: families.Member(n, 1, n, ["python", "/bin/torchrun", "t.py"], {}) for n in (2, 3)}
+    monkeypatch.setattr(families, "_member", agents.get)
+    monkeypatch.setattr(families.connections, "between", set)
+    assert families._family(1, [2, 3]) is None
+    for agent in agents.values():
+        agent.argv[1] = "/app/train.py"
+    found = families._family(1, [2, 3])
+    assert found is not None and [member.pid for member in found.members] == [2, 3]
 
 
 def test_where_all_ranks_have_ended_their_folder_is_named(

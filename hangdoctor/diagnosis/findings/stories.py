@@ -278,7 +278,12 @@ class Diverged(Struct, frozen=True):
 
 
 class Ring(Struct, frozen=True):
-    """Ranks that wait for one another."""
+    """Ranks that wait for one another; `mine` and `theirs`: where the calls of the named ranks part,
+    while the others of the ring agree.
+    """
+
+    mine: Op | None = None
+    theirs: Op | None = None
 
 
 class OneOf(Struct, frozen=True):

@@ -6,8 +6,9 @@ from collections import deque
 
 from ..confidence import Ground, sure
 from ..findings import Finding, Ring
+from .apart_in_group import parted_members
 from .blame import blame
-from .facts import nodes_of, where_of
+from .facts import nodes_of, op_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .scene import Scene
 from .stage_links import stopped_receiving
@@ -93,12 +94,20 @@ def _walk_back(graph: WaitGraph, came: dict[int, tuple[int, int]], start: int) -
 
 def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
     """No history shows which rank began: the smallest set that the ring singles out."""
-    ring = sorted(link.rank for link in cycle)
+    ring = sorted({link.rank for link in cycle})
+    parted = parted_members(scene, ring)
+    story = Ring()
+    if parted:
+        ring = sorted(parted)
+        first = parted[ring[0]]
+        story = Ring(
+            op_of(scene, first.mine, first.rank), op_of(scene, first.theirs, first.reference)
+        )
     p2p = all(link.instance.key.transfer is not None for link in cycle)
     return Finding(
         kind="p2p_unmatched" if p2p else "order",
         ranks=ring,
-        story=Ring(),
+        story=story,
         confidence=sure(Ground.RING_BY_RECORDS),
         nodes=nodes_of(scene, ring),
         where=where_of(scene, cycle[0].instance, None, ring),

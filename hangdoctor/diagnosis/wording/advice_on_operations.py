@@ -155,6 +155,8 @@ def _other_way(story: f.InOther, finding: Finding) -> str:
 def _(story: f.Ring, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched":
         return "Compare the sends and receives in the evidence: one side posts them in a different order."
+    if story.mine is not None:
+        return _branch(finding, story.mine, f"only one of {terms.ranks(finding.ranks)}")
     return f"Keep more of the records, so that they show the wrong call: {_LARGER}."
 
 

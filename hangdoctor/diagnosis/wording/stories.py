@@ -350,6 +350,9 @@ def _(story: f.Diverged, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.Ring, finding: Finding) -> str:
+    if story.mine is not None and story.theirs is not None:
+        calls = f"one {terms.op_at(story.mine)} where another made {terms.op_at(story.theirs)}"
+        return f"{subject(finding)} made different calls, {calls}; the records do not show which is wrong"
     return f"{subject(finding)} wait for one another in a ring; the records do not show which made a wrong call"
 
 

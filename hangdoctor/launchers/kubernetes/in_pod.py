@@ -46,6 +46,14 @@ import runpy
 runpy.run_module("hangdoctor", run_name="__main__", alter_sys=True)
 """
 
+# The agent that stays: it ends when its standard input does.
+_STAY = """
+import sys
+sys.path[:1] = []
+import os, runpy
+sys.executable = os.environ.pop("HANGDOCTOR_PYTHON", sys.executable)
+runpy.run_module("hangdoctor.agents.behind_tunnel", run_name="__main__", alter_sys=True)
+"""
 # Unpacks the archive of `own_copy` from its standard input into a folder that programs can be run
 # from, runs it, and removes the folder. Its arguments: the archive's size, then those of Python.
 _UNPACK = """
@@ -60,7 +68,7 @@ done
 trap 'rm -rf "$d"' EXIT
 head -c "$1" | tar -xzf - -C "$d" || exit 1
 shift
-HANGDOCTOR_DISABLE=1 "$d/bin/python" "$@" </dev/null
+HANGDOCTOR_DISABLE=1 "$d/bin/python" "$@"
 """
 
 
@@ -103,6 +111,16 @@ def unpack_and_become(size: int, words: Sequence[str], seconds: float) -> list[s
     nothing of it is left in the pod.
     """
     return ["sh", "-c", _UNPACK, "hangdoctor", str(size), *_arguments(words, seconds)]
+
+
+def stay(python: str, words: Sequence[str]) -> list[str]:
+    """``hangdoctor WORDS``, an agent, behind a tunnel, by a Python of the pod."""
+    return ["env", "HANGDOCTOR_DISABLE=1", python, "-c", _STAY, *words]
+
+
+def unpack_and_stay(size: int, words: Sequence[str]) -> list[str]:
+    """The same by a copy of this hangdoctor."""
+    return ["sh", "-c", _UNPACK, "hangdoctor", str(size), "-c", _STAY, *words]
 
 
 def _arguments(words: Sequence[str], seconds: float) -> list[str]:

@@ -1,0 +1,52 @@
+"""Waits inside of compiled code, which leave no frame: only the user's line shows.
+
+JAX runs ahead of its results: the next call of a compiled function waits for the collectives of the
+last one. A line of the user's own code alone could as well wait for anything else, so that it takes
+several ranks at one line, and JAX in the stack of any rank of the job; without that, most ranks of a
+job of which none is in a communication that is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ..stacks.user_code import is_users
+from .position import counts
+from .view import RankView
+
+_JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
+_OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
+
+
+def settle(views: Sequence[RankView]) -> None:
+    """Make it a wait for the device where several ranks block at one line of the user's."""
+    jax = any(_has_jax(view) for view in views)
+    alive = [view for view in views if not view.gone]
+    at: dict[object, list[RankView]] = {}
+    for view in alive:
+        if _blocks_in_native_code(view):
+            at.setdefault((view.place.at, counts(view)), []).append(view)
+    for together in at.values():
+        most = 2 * len(together) > len(alive) > len(together)
+        if len(together) > 1 and (jax or (most and not any(v.waits for v in alive))):
+            for view in together:
+                op = "compiled function" if jax else "native call"
+                view.place = structs.replace(view.place, kind="device", op=op)
+
+
+def _has_jax(view: RankView) -> bool:
+    threads = [t for sample in view.capture.samples for t in sample.threads]
+    return any(_JAX.search(frame.file) for thread in threads for frame in thread.frames)
+
+
+def _blocks_in_native_code(view: RankView) -> bool:
+    """Whether its innermost frame is the user's, and its thread sleeps there in a lock."""
+    if view.gone or view.place.kind != "code" or view.motion != "still" or not view.path:
+        return False
+    innermost, thread = view.path[-1], view.thread
+    if thread is None or thread.syscall != "futex" or not is_users(innermost):
+        return False
+    return "(" in innermost.code and _OTHER_WAITS.search(innermost.code) is None

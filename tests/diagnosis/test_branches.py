@@ -1,0 +1,115 @@
+"""Ranks that wait in several operations of a framework, by stacks alone: the branch of the program
+that a few took, and what is a wait though no operation shows.
+"""
+
+from __future__ import annotations
+
+from hangdoctor.model.capture import Frame, RankCapture
+from tests.support.captures import (
+    C10D,
+    WAIT,
+    captured,
+    causes,
+    judged,
+    sample,
+    stack,
+    still,
+    thread,
+)
+
+FSDP = "/site-packages/torch/distributed/fsdp/_collectives.py"
+STEP = ("main", "/app/train.py", 5)
+
+
+def below(op: str, line: int, function: str, frame: tuple[str, str, int] = STEP) -> list[Frame]:
+    """An operation that a framework calls in this function, below a line of the user's."""
+    framework = (function, "/site-packages/torch/nn/modules/module.py", 40)
+    return stack((op, C10D, 9), ("foreach", FSDP, line), framework, frame)
+
+
+def test_one_is_in_another_call_than_three_that_are_in_two_operations_of_one() -> None:
+    """Its shard waits in one of them, the other replica behind that in another."""
+    backward = [
+        still(0, below("reduce_scatter_tensor", 619, "backward")),
+        still(2, below("all_reduce", 658, "backward")),
+        still(3, below("all_reduce", 658, "backward")),
+    ]
+    said = judged(*backward, still(1, below("all_gather_into_tensor", 364, "forward")))
+    assert causes(said) == [("order", [1])]
+    assert said.causes[0].confidence == 0.45
+    assert "most likely rank 1 took another path" in said.causes[0].summary
+
+
+def test_no_side_of_three_is_named_without_a_small_one() -> None:
+    parts = [
+        still(0, below("all_reduce", 1, "forward")),
+        still(1, below("all_gather", 2, "backward")),
+        still(2, below("broadcast", 3, "forward")),
+        still(3, below("reduce_scatter", 4, "backward")),
+    ]
+    said = judged(*parts)
+    assert (said.status, said.causes) == ("unknown", []), said.summary
+
+
+def test_an_object_call_with_another_root_is_a_mismatch() -> None:
+    def scattering(source: int) -> list[Frame]:
+        outer = Frame("scatter_object_list", C10D, 41, values={"src": source})
+        inner = [Frame("broadcast", C10D, 9), Frame("wrapper", _LOGGER, 83, group="sub")]
+        around = Frame("wrapper", _LOGGER, 83, group="world")
+        return [*inner, outer, around, Frame("share", "/app/train.py", 7)]
+
+    said = judged(*[still(rank, scattering(1 if rank == 2 else 0)) for rank in range(4)])
+    assert causes(said) == [("mismatch", [2])]
+    assert "rank 2: 1" in said.causes[0].summary
+
+
+_LOGGER = "/site-packages/torch/distributed/c10d_logger.py"
+
+
+def jax_rank(rank: int, code: str = "w, loss = step(w, x)", call: str = "futex") -> RankCapture:
+    """One that is blocked at this line of the user's, in no Python below it."""
+    line = [Frame("main", "/app/train.py", 37, code, values={"it": 7})]
+    samples = [sample(at, thread(line, syscall=call)) for at in (0.0, 1.0)]
+    return captured(rank, samples)
+
+
+def gathering(rank: int) -> RankCapture:
+    gather = Frame("process_allgather", "/site-packages/jax/experimental/multihost_utils.py", 9)
+    return still(rank, [gather, Frame("main", "/app/train.py", 41, values={"it": 6})])
+
+
+def test_compiled_calls_of_jax_are_waits() -> None:
+    said = judged(gathering(0), *map(jax_rank, (1, 2, 3)))
+    assert causes(said) == [("order", [0])]
+    assert "ranks 1-3 in compiled function in main (train.py:37)" in said.causes[0].summary
+    # The rank that did not come to it is outside
+    asleep = captured(3, [sample(at, thread([Frame("load", "/app/d.py", 3)])) for at in (0.0, 1.0)])
+    said = judged(gathering(0), jax_rank(1), jax_rank(2), asleep)
+    assert causes(said) == [("not_entered", [3])]
+
+
+def test_a_lock_of_the_users_is_no_compiled_call() -> None:
+    for code, call in (("with lock:", "futex"), ("step(w)", "read(4 -> /data/a)")):
+        locked = [jax_rank(rank, code, call) for rank in (1, 2, 3)]
+        said = judged(gathering(0), *locked)
+        assert "compiled function" not in said.summary
+
+
+def test_few_behind_most_at_an_unknown_wait_made_an_extra_call() -> None:
+    """Not: stuck in a call that the others have completed."""
+    beyond = stack(("step", "/app/native.py", 3), ("main", "/app/train.py", 9))
+    early = stack(("barrier", C10D, 9), ("main", "/app/train.py", 5))
+    said = judged(still(0, early), *[still(rank, beyond) for rank in (1, 2, 3)])
+    assert causes(said) == [("order", [0])]
+    assert "most likely rank 0 made an extra call" in said.causes[0].summary
+
+
+def test_a_print_of_a_result_that_is_blocked_is_no_wait_for_the_device() -> None:
+    line = [Frame("log", "/app/train.py", 28, "print(loss.item())")]
+    blocked = thread(line, syscall="write(1 -> pipe:[77])")
+    said = judged(
+        *[still(rank, WAIT) for rank in range(3)],
+        captured(3, [sample(at, blocked) for at in (0.0, 1.0)]),
+    )
+    assert causes(said) == [("not_entered", [3])]
+    assert "blocked in write on a pipe" in said.causes[0].summary
