@@ -64,6 +64,7 @@ async def _run(words: Sequence[str], folder: Path) -> int:
     server = await asyncio.start_server(end.accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     to = ["--folder", str(folder), "--collector", f"tcp://127.0.0.1:{port}"]
+    to += ["--spool", str(folder / "spool")]
     # Standard output belongs to the tunnel.
     agent = await asyncio.create_subprocess_exec(
         sys.executable,

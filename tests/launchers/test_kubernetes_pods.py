@@ -52,7 +52,7 @@ def test_the_culprit_is_named_and_nothing_is_left(training: Training) -> None:
     assert found["missing"] == []
     for name in training.pods.running:
         assert training.pods.processes(name, "run_module") == []
-    assert not [*Path("/tmp").glob("hangdoctor.??????")]
+    assert not [*training.temporary.iterdir()]
 
 
 def test_a_pod_that_was_killed_and_one_that_may_not_be_read(training: Training) -> None:
@@ -152,4 +152,4 @@ def test_a_sidecar_watches_the_pods_through_kubectl(training: Training, tmp_path
         wait_until(
             lambda name=name: not training.pods.processes(name, "behind_tunnel"), "the agents end"
         )
-    assert not [*Path("/tmp").glob("hangdoctor-agent-*")]
+    assert not [*training.temporary.iterdir()]
