@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from ..errors import BadInput, UsageError
 from ..files import read_regular
+from ..model.diagnosis import Diagnosis
+from ..report import telemetry
 from ..storage.incident_search import IncidentSearch, Query
 from ..storage.incident_words import Entry
 from ..text import printable
@@ -121,11 +123,22 @@ def search(limit: int, as_json: bool, **asked: Any) -> None:
     metavar="FILE|-",
     help="File to write (default: standard output).",
 )
-def export(limit: int | None, output: str, **asked: Any) -> None:
+@click.option(
+    "--otlp",
+    default="",
+    metavar="URL",
+    help="Send them to this OpenTelemetry collector instead, by OTLP over HTTP.",
+)
+def export(limit: int | None, output: str, otlp: str, **asked: Any) -> None:
     """Export incidents of all jobs with their whole diagnoses as JSON, newest first.
 
     WORDS and flags choose incidents as in `incidents search`.
     """
+    if otlp:
+        to = telemetry.Endpoint(otlp)
+        telemetry.check(to, "--otlp")
+        _send(_found(asked)[:limit], to)
+        return
     found = _found(asked)[:limit]
     if output == "-":
         _write(sys.stdout.buffer, found)
@@ -184,18 +197,43 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     return (at, entry.place, entry.user, kind, ranks, nodes or "-", entry.summary)
 
 
+def _send(found: Sequence[Entry], to: telemetry.Endpoint) -> None:
+    """Raises BadInput: one could not be sent; those before it were."""
+    for number, entry in enumerate(found):
+        data = _diagnosis(entry)
+        if data is None:
+            continue
+        diagnosis = msgspec.json.decode(data, type=Diagnosis)
+        spans = telemetry.saved_spans(entry.at, diagnosis)
+        told = telemetry.Told(entry.id, entry.bundle, at=entry.at, diagnosis=diagnosis, spans=spans)
+        said = telemetry.send(told, to)
+        if said != telemetry.SENT:
+            raise BadInput(
+                f"incident {entry.id} was not sent: {said}",
+                f"{count(number, 'incident')} before it went out. Is an OTLP receiver for HTTP at {to.endpoint}?",
+            )
+    pipes.say(f"{count(len(found), 'incident')} sent to {to.endpoint}", err=True)
+
+
+def _diagnosis(entry: Entry) -> bytes | None:
+    """The whole diagnosis; None, and a line on standard error, where it was removed since."""
+    path = Path(entry.bundle) / "diagnosis.json"
+    try:
+        return read_regular(path, _MAX_DIAGNOSIS)
+    except OSError as error:
+        pipes.say(f"hangdoctor: left out: {path}: {error.strerror}", err=True)
+        return None
+
+
 def _write(file: BinaryIO, found: Sequence[Entry]) -> None:
     """One document, an incident after the other: each may have megabytes."""
     file.write(f'{{"schema": "{SCHEMA}", "incidents": ['.encode())
     between = b"\n"
     for entry in found:
-        path = Path(entry.bundle) / "diagnosis.json"
-        try:
-            whole = msgspec.Raw(read_regular(path, _MAX_DIAGNOSIS))
-        except OSError as error:  # removed since
-            pipes.say(f"hangdoctor: left out: {path}: {error.strerror}", err=True)
+        data = _diagnosis(entry)
+        if data is None:
             continue
-        one = {**msgspec.structs.asdict(entry), "diagnosis": whole}
+        one = {**msgspec.structs.asdict(entry), "diagnosis": msgspec.Raw(data)}
         file.write(between + printable.as_json(one).rstrip())
         between = b",\n"
     file.write(b"\n]}\n")

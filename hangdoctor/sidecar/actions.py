@@ -1,57 +1,27 @@
-"""Actions after a verdict: only those that the operator wrote into hangdoctor.toml, each with a
-time limit.
-
-    [actions]
-    dry_run = false       # true: only log what would be done
-    cooldown_s = 600      # no further action for N seconds after one
-
-    [[action]]
-    kind = "command"      # command | webhook | requeue | scancel | signal
-    command = ["/usr/local/bin/page", "{job}", "{summary}"]
-    timeout_s = 30
-    on = ["hang"]         # status: hang, slow, failed, unknown; "event:spike": what the training
-                          # says of itself (hangdoctor.probe.event), "event" of any kind
-
-    [[action]]
-    kind = "webhook"      # POST of JSON: id, job, status, kind, ranks, nodes, summary, bundle
-    url = "https://..."
-
-    [[action]]
-    kind = "signal"       # to the first cause's ranks; only where its confidence is at least min_confidence
-    signal = "SIGABRT"
-    min_confidence = 0.8
-
-Words in braces are replaced; a command is never run by a shell. The verdict is also in the environment: HANGDOCTOR_JOB,
-HANGDOCTOR_STATUS, HANGDOCTOR_SUMMARY, HANGDOCTOR_BUNDLE, HANGDOCTOR_RANKS, HANGDOCTOR_KIND, HANGDOCTOR_ITERATION.
+"""Runs actions after a verdict: only those of hangdoctor.toml (`action_settings`), each with a time
+limit.
 """
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import signal
 import subprocess
-import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
-from ..errors import BadInput
-from ..files import read_settings
 from ..text.durations import duration
+from ..text.job_names import short_job
+from ..text.ranges import format_hosts
+from . import notify, webhook
+from .action_settings import Action, Config, Policy, load
 from .verdict import EVENT, Subject, Verdict
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+__all__ = ["Action", "Actor", "Config", "Policy", "load"]
 
 # One process on one node of the job, beside the training and without its resources.
 _ONE_PROCESS = (
@@ -64,73 +34,6 @@ _ONE_PROCESS = (
     "-n1",
 )
 _FRESH_S = 600.0  # an event that is older was not seen while it happened: no action for it
-_STATUSES = ("hang", "slow", "failed", "unknown", "healthy", EVENT)
-Kind = Literal["command", "webhook", "requeue", "scancel", "signal"]
-
-
-class Action(Struct, forbid_unknown_fields=True):
-    """One [[action]]: `command` and `url` and `signal` belong to the kinds of these names."""
-
-    kind: Kind
-    command: list[str] = []
-    url: str = ""
-    signal: str = "SIGTERM"
-    timeout_s: float = 30.0
-    on: tuple[str, ...] = ("hang",)
-    min_confidence: float = 0.0
-
-
-class Policy(Struct, forbid_unknown_fields=True):
-    """[actions]: what holds for all of them."""
-
-    dry_run: bool = False
-    cooldown_s: float = 600.0
-
-
-class Config(Struct):
-    """What of a hangdoctor.toml is read here."""
-
-    actions: Policy = msgspec.field(default_factory=Policy)
-    action: list[Action] = []
-
-
-def load(path: Path) -> Config:
-    """The actions in a hangdoctor.toml.
-
-    Raises:
-        BadInput: it cannot be read, or is not in this form; the message says where.
-    """
-    try:
-        config = msgspec.convert(tomllib.loads(read_settings(path)), Config)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    except (
-        ValueError,
-        RecursionError,
-        msgspec.ValidationError,
-    ) as error:  # no TOML, no UTF-8, numbers without end
-        raise BadInput(f"{path}: {error}", "docs/sidecar.md describes hangdoctor.toml.") from error
-    for action in config.action:
-        if action.kind == "command" and not action.command:
-            raise BadInput(
-                f"{path}: an action of kind `command` has no command",
-                'For example: command = ["/bin/page", "{summary}"]',
-            )
-        if action.kind == "webhook" and not re.match(r"^https?://", action.url):
-            raise BadInput(f"{path}: a webhook needs a url that starts with http:// or https://")
-        if action.kind == "signal" and action.signal not in signal.Signals.__members__:
-            raise BadInput(f"{path}: '{action.signal}' is not a signal", "For example: SIGABRT")
-        unknown = [word for word in action.on if not _is_known(word)]
-        if unknown:
-            raise BadInput(
-                f"{path}: an action is on '{unknown[0]}'",
-                f'Known: {", ".join(_STATUSES)}, and for one kind of event for example "event:spike".',
-            )
-    return config
-
-
-def _is_known(word: str) -> bool:
-    return word in _STATUSES or word.startswith(f"{EVENT}:")
 
 
 class Actor:
@@ -175,10 +78,32 @@ class Actor:
 
     def _one(self, action: Action, commands: list[list[str]], verdict: Verdict) -> str:
         if action.kind == "webhook":
-            return f"would POST to {action.url}" if self.dry_run else _post(action, verdict)
+            if self.dry_run:
+                return f"would POST to {action.url}"
+            return webhook.post(action.url, msgspec.json.encode(verdict), action.timeout_s)
+        if action.kind == "notify":
+            return self._notify(action, verdict)
         if self.dry_run:
             return "would run " + "; ".join(" ".join(c) for c in commands)
         return "; ".join(_run(c, action.timeout_s, verdict) for c in commands)
+
+    def _notify(self, action: Action, verdict: Verdict) -> str:
+        path = Path(action.urls_file)
+        if self.dry_run:
+            return f"would notify {notify.services(path)}"
+        return notify.send(path, _message(verdict), action.timeout_s)
+
+
+def _message(verdict: Verdict) -> notify.Message:
+    """The verdict for a person who is elsewhere."""
+    lines = [verdict.summary]
+    if verdict.ranks:
+        lines.append(f"Ranks: {verdict.ranks}; nodes: {format_hosts(verdict.nodes)}")
+    if verdict.id and verdict.bundle:
+        lines.append(f"On {os.uname().nodename}: hangdoctor diagnose {verdict.bundle}")
+    what = f"{EVENT} {verdict.kind}" if verdict.status == EVENT else verdict.status
+    title = f"hangdoctor: {what} in {short_job(verdict.job)}"
+    return notify.Message(title, "\n".join(lines), urgent=verdict.status in ("hang", "failed"))
 
 
 def _is_due(action: Action, verdict: Verdict) -> bool:
@@ -193,7 +118,7 @@ def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
             f"skipped: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
             [],
         )
-    if action.kind == "webhook":
+    if action.kind in ("webhook", "notify"):
         return "", []
     commands = _commands(action, verdict)
     return (
@@ -279,22 +204,3 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
     return f"{command[0]} exited with code {process.returncode}" + (
         f": {words}" if process.returncode and words else ""
     )
-
-
-def _post(action: Action, verdict: Verdict) -> str:
-    body = msgspec.json.encode(verdict)
-    request = urllib.request.Request(action.url, body, {"Content-Type": "application/json"})
-    said = [f"no answer after {action.timeout_s:.0f} s"]
-
-    def post() -> None:
-        try:
-            with urllib.request.urlopen(request, timeout=action.timeout_s) as answer:
-                said.append(f"answered {answer.status}")
-        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-            said.append(f"failed: {error or type(error).__name__}")
-
-    # The library's limit is for each read: who answers a byte now and then would hold the watch up for ever.
-    thread = threading.Thread(target=post, name="webhook", daemon=True)
-    thread.start()
-    thread.join(action.timeout_s)
-    return said[-1]

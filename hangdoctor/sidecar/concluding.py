@@ -18,6 +18,7 @@ from ..collector.training_events import Said
 from ..diagnosis import diagnose
 from ..errors import BundleError
 from ..model.diagnosis import Diagnosis
+from ..report import telemetry
 from ..storage import bundle
 from ..storage.event_rows import EventRow
 from ..storage.incidents import Incidents
@@ -149,13 +150,41 @@ class Concluder:
             time.monotonic() - begin,
         )
         place = self.incidents.folder / id if id else Path()
+        acting = time.time()
         kept.done = self.actor.act(Verdict.of(id, diagnosis, place), time.monotonic())
         for line in kept.done:
             _LOG.info("%s", line)
         self._note(id, kept)
+        self._tell_otel(id, kept, begin, acting)
         if self.loop is not None and self.after is not None:
             self.loop.call_soon_threadsafe(self.after)
         return diagnosis.status
+
+    def _tell_otel(self, id: str, kept: _Kept, begin: float, acting: float) -> None:
+        """Send the incident to OpenTelemetry, where that is configured. Diagnosis began at `begin`
+        (a clock that never goes back), the actions at `acting` (time of day).
+        """
+        to = self.actor.config.otel
+        if to is None or not id:
+            return
+        ahead = time.time() - time.monotonic()  # of the clock that never goes back
+        capture, reason = kept.one.capture, kept.one.reason
+        began = capture.taken - capture.took_s
+        spans = [telemetry.Span("capture", began, capture.taken)]
+        if reason.since:
+            since = min(reason.since + ahead, began)
+            spans.insert(0, telemetry.Span("stall", since, began, [reason.words]))
+        spans.append(telemetry.Span("diagnosis", begin + ahead, acting))
+        if kept.done:
+            spans.append(telemetry.Span("actions", acting, time.time(), kept.done))
+        bundle_path = str(self.incidents.folder / id)
+        told = telemetry.Told(
+            id, bundle_path, at=capture.taken, diagnosis=kept.diagnosis, spans=spans
+        )
+        if self.actor.dry_run:
+            _LOG.info("otel: would send to %s", to.endpoint)
+            return
+        _LOG.info("otel: %s", telemetry.send(told, to))
 
     def _keep(self, kept: _Kept) -> str:
         """Its id; "" if it cannot be saved: the verdict is still logged and passed to the actions."""
