@@ -266,7 +266,8 @@ class NodeAgent:
             self._usual_s = max(0.98 * self._usual_s, min(now - self._changed_at, _STANDS_S))
             self._changed_at = now
         stands = now - self._changed_at < _STANDS_S
-        if not changed and not stands and now - self._reported_at < _HEARTBEAT_S:
+        events = self.ranks.new_events()
+        if not events and not changed and not stands and now - self._reported_at < _HEARTBEAT_S:
             return
         self._reported_at = now
         self._told = {r.rank: _news(r) for r in told}
@@ -277,6 +278,7 @@ class NodeAgent:
             ranks=changed,
             late_s=now,
             timeout_s=self.ranks.timeout_s,
+            events=events,
         )
         if boxes > self._boxes:
             report.past = self.ranks.past()

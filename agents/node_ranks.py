@@ -9,6 +9,7 @@ import os
 import signal
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from hangdoctor.readers import box_history as history
 from hangdoctor.readers.box_position import BoxWatch
 from hangdoctor.readers.process_exits import ExitWatch
 from hangdoctor.time_limit import OutOfTime
-from hangdoctor.transport.messages import Past, RankNow
+from hangdoctor.transport.messages import MOST_EVENTS, EventNow, Past, RankNow
 
 from . import outside_view
 from .after_end import Remains
@@ -34,6 +35,7 @@ _SEARCH_S = 5.0  # at most so often, and only when processes have come
 _SEARCH_SHARE = 1000.0  # searches may cost one part in N of a core
 _SEARCH_SHARE_EARLY = 100.0  # ... until the ranks are there
 _EARLY_S = 60.0
+_MOST_WAITING = 2000  # events of the training
 _ASKED_TO_END = (0, -signal.SIGHUP, -signal.SIGINT, -signal.SIGTERM)
 
 
@@ -62,6 +64,7 @@ class Ranks:
         self._next_boxes = 0.0
         self._came_at = 0.0
         self._others: list[discover.Job] = []
+        self._said: deque[EventNow] = deque(maxlen=_MOST_WAITING)
         self.meant: discover.Job | None = None  # the one that was taken last
 
     # ----------------------------------------------------------------- coming and going
@@ -221,6 +224,20 @@ class Ranks:
         """Where every rank is now."""
         return [self._look(t) for _, t in sorted(self.tracked.items())]
 
+    def new_events(self) -> list[EventNow]:
+        """What the training has said since the last call, oldest first; of very many some wait."""
+        for _, tracked in sorted(self.tracked.items()):
+            self._hear(tracked)
+        return [self._said.popleft() for _ in range(min(len(self._said), MOST_EVENTS))]
+
+    def _hear(self, tracked: Tracked) -> None:
+        box = tracked.box
+        if box is not None:
+            hear = partial(tracked.new_events, self.wall(), self.clock())
+            # Where it cannot be read, the look after this deals with it.
+            with contextlib.suppress(OSError, struct.error, OutOfTime):
+                self._said += self.host.of_box(box.path, hear)
+
     def _look(self, tracked: Tracked) -> RankNow:
         mono = self.clock()
         gap = mono - tracked.looked_at if tracked.looked_at else 0.0
@@ -360,6 +377,7 @@ class Ranks:
             self._close(tracked)
 
     def _close(self, tracked: Tracked) -> None:
+        self._hear(tracked)  # the last words of a process that has ended
         box, tracked.box = tracked.box, None
         if box is not None:
             with contextlib.suppress(OutOfTime):  # the file is left open then

@@ -96,22 +96,19 @@ def flags_of(verb: str) -> set[str]:
 
 
 COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
+REACHED = set("--hostfile --pbs --exec --hosts --k8s --namespace --container --context".split())
 
 
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
     assert set(VERBS) == set(
-        "dump diagnose run agent collect sidecar top trace report preflight incidents clean completion demo".split()
+        "dump diagnose run agent collect sidecar top trace report preflight incidents fleet mcp clean completion demo".split()
     )
-    assert flags_of("dump") == COMMON | {
+    assert flags_of("dump") == COMMON | REACHED | {
         "--local",
         "--pid",
         "--jobid",
-        "--hostfile",
-        "--pbs",
-        "--exec",
-        "--hosts",
         "--job",
         "--user",
         "--settle",
@@ -172,16 +169,10 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--no-color",
     }
     assert flags_of("collect") == watch | {"--insecure", "--lonely", "--parent", "--name"}
-    assert flags_of("sidecar") == watch | {
-        "--jobid",
-        "--hostfile",
-        "--pbs",
-        "--exec",
-        "--hosts",
-        "--local",
-        "--python",
-    }
+    assert flags_of("sidecar") == watch | REACHED | {"--jobid", "--local", "--python"}
     assert flags_of("incidents") == {"--folder", "--job"}
+    web = {"--web", "--web-anywhere", "--web-host", "--metrics-token", "--metrics-open"}
+    assert flags_of("fleet") == web | {"--root", "--folder", "--json"}
     assert flags_of("report") == {
         "--text",
         "--json",
@@ -192,18 +183,20 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--speedscope",
         "--quiet",
     }
-    assert flags_of("preflight") == COMMON | {
+    assert flags_of("preflight") == COMMON | REACHED | {
         "--local",
         "--jobid",
-        "--hostfile",
-        "--pbs",
-        "--exec",
-        "--hosts",
         "--gpus",
         "--path",
         "--python",
         "--timeout",
         "--once",
+        "--collectives",
+        "--sizes",
+        "--rounds",
+        "--collective-timeout",
+        "--slow-below",
+        "--serve",
     }
     assert flags_of("completion") == set()
     assert flags_of("demo") == {"--script", "--fault", "--ranks", "--wait", "--full"}

@@ -31,6 +31,12 @@ def micro_batch(number: int) -> None:
         _probe.micro_batch(number)
 
 
+def event(kind: str, text: str, number: int) -> None:
+    """Say once what the training saw of itself, at this iteration: the sidecar may act for it."""
+    if _probe is not None:
+        _probe.event(kind, text, number)
+
+
 def layout(dp: int, pp: int, tp: int) -> None:
     """How ranks map to coordinates: a configuration file does not show on the command line."""
     if _probe is not None:

@@ -105,6 +105,9 @@ def valid_range(field: dataclasses.Field) -> str:
     return f"{low} to {meta['high']:g}" if meta["high"] is not None else f"{low} or more"
 
 
+BARE = "run."  # a section's name that options without one may have, too
+
+
 def flags(sections: Mapping[str, Any]) -> Iterator[tuple[str, str, dataclasses.Field]]:
     """(flag without dashes, section name, field) of every option; section "" holds the bare flags."""
     for name, section in sections.items():
@@ -130,6 +133,9 @@ def assign(sections: Mapping[str, Any], name: str, value: Any, where: str) -> No
         ConfigError: no such option, no such value, or out of its range.
     """
     table = {flag: (section, field) for flag, section, field in flags(sections)}
+    bare = name.removeprefix(BARE)
+    if bare in table and "." not in bare:
+        name = bare
     if name not in table:
         raise unknown(name, list(table), where)
     section, field = table[name]
@@ -146,7 +152,7 @@ def assign_mapping(sections: Mapping[str, Any], data: Mapping[str, Any], where: 
         ConfigError: see `assign`.
     """
     for key, value in data.items():
-        if key in sections and key:
+        if (key in sections and key) or f"{key}." == BARE:
             if not isinstance(value, Mapping):
                 raise ConfigError(
                     f"{where}: '{key}' is a section; write its options under it, indented"

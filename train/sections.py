@@ -248,7 +248,10 @@ class LogConfig:
         False,
         "norms and largest element of Adam's second moment, in log, metrics and tensorboard",
     )
-    spikes: bool = option(False, "a line when loss or gradient norm jump; see train.spikes")
+    spikes: bool = option(
+        False,
+        "a line, and an event for the sidecar, when loss or gradient norm jump; see train.spikes",
+    )
     on_spike: str = option(
         "", "command for each spike, without a shell; {iteration}, {what}, {summary} are replaced"
     )

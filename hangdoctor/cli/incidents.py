@@ -1,37 +1,35 @@
-"""`hangdoctor incidents`: lists, shows and removes saved incidents."""
+"""`hangdoctor incidents`: lists, shows, searches, exports and removes incidents; lists the training's
+events.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
-from msgspec import Struct
 
 from ..diagnosis import diagnose
 from ..errors import UsageError
 from ..readers import job_choice
 from ..sidecar.wiring import choose_folder
 from ..storage import bundle
+from ..storage.event_rows import EventRow
 from ..storage.incidents import Incident, Incidents
 from ..text import printable
 from ..transport import address
-from . import complete, pipes
+from . import complete, incident_search, pipes
+from .columns import aligned
+from .incident_search import Named
 from .output import Shown, deliver, full_flag
 from .sidecar import local_folder
 
+Cells = tuple[str, ...]
+_INCIDENT: Cells = ("ID", "TIME", "STATUS", "KIND", "RANKS", "VERDICT")
+_EVENT: Cells = ("TIME", "KIND", "ITERATION", "RANK", "NODE", "ACTIONS", "TEXT")
 _JOBS = 6  # named in one line
-_WIDEST = 60  # characters of a column: a longer value pushes its own line alone
-
-
-class Named(Struct):
-    """The folder of the command line, given before or after the sub-verb; the one after it wins."""
-
-    folder: str = ""
-    job: str = ""
-    where: str = ""
 
 
 def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -70,10 +68,15 @@ def _which(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.group("incidents")
 @_which
 def command() -> None:
-    """List, show or remove the incidents that the collector saved.
+    """List, show, search, export or remove the incidents that the collector saved.
 
-    Opening the folder also repairs its index if a collector was interrupted.
+    list, show and prune are about one job, --folder or --job, and repair its index if a
+    collector was interrupted; search and export are about all jobs.
     """
+
+
+command.add_command(incident_search.search)
+command.add_command(incident_search.export)
 
 
 def _open(ctx: click.Context, changes: bool = False) -> Incidents:
@@ -128,34 +131,48 @@ def _folder_name(job: str) -> str:
 def list_them(ctx: click.Context, as_json: bool) -> None:
     """List all incidents, oldest first."""
     rows = _open(ctx).rows()
-    if as_json:
-        sys.stdout.buffer.write(printable.as_json(rows))
-        sys.stdout.flush()
-        return
-    for line in _table(rows):
-        pipes.say(line)
-    if not rows:
+    _list(rows, as_json, _INCIDENT, [_cells(row) for row in rows])
+    if not rows and not as_json:
         pipes.say("no incidents", err=True)
 
 
-def _table(rows: Sequence[Incident]) -> Iterator[str]:
-    """The names of the columns, then a line for each incident; nothing without one."""
-    if not rows:
-        return
-    zone = time.strftime("%Z")
-    cells: list[tuple[str, ...]] = [("ID", f"TIME ({zone})", "STATUS", "KIND", "RANKS", "VERDICT")]
-    cells += [_cells(row) for row in rows]
-    *before, _ = zip(*cells, strict=True)
-    widths = [min(_WIDEST, max(map(len, column))) for column in before]
-    for *fixed, last in cells:
-        padded = [f"{cell:<{width}}" for cell, width in zip(fixed, widths, strict=True)]
-        yield "  ".join([*padded, last])
+def _list(rows: object, as_json: bool, head: Cells, cells: Sequence[Cells]) -> None:
+    """The rows as JSON, or their cells as a table; nothing without one."""
+    if as_json:
+        sys.stdout.buffer.write(printable.as_json(rows))
+        sys.stdout.flush()
+    elif cells:
+        zone = time.strftime("%Z")
+        names = tuple(name.replace("TIME", f"TIME ({zone})") for name in head)
+        for line in aligned([names, *cells]):
+            pipes.say(line)
 
 
-def _cells(row: Incident) -> tuple[str, ...]:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.at))
+def _cells(row: Incident) -> Cells:
     status = (row.status or "-") if row.state == "saved" else f"{row.status or '-'} [{row.state}]"
-    return (row.id, at, status, row.kind or "-", row.ranks or "-", row.summary)
+    return (row.id, _clock(row.at), status, row.kind or "-", row.ranks or "-", row.summary)
+
+
+@command.command("events")
+@_which
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def events(ctx: click.Context, as_json: bool) -> None:
+    """List what the training said of itself, such as spikes of its loss, oldest first."""
+    rows = _open(ctx).events()
+    _list(rows, as_json, _EVENT, [_event_cells(row) for row in rows])
+    if not rows and not as_json:
+        pipes.say("no events", err=True)
+
+
+def _event_cells(row: EventRow) -> Cells:
+    iteration = str(row.iteration) if row.iteration >= 0 else "-"
+    acted = "; ".join(row.actions.splitlines()) or "-"
+    return (_clock(row.at), row.kind or "-", iteration, str(row.rank), row.node, acted, row.text)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 @command.command("show")

@@ -15,6 +15,7 @@ from ..launchers.reach import Reach
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import parse_job
 from ..preflight import on_nodes as preflight
+from ..preflight.collectives.options import CollectiveOptions, sizes_in
 from ..preflight.compare import Preflight
 from ..preflight.readings import PreflightOptions
 from ..text.printable import as_json
@@ -63,6 +64,41 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
     help="Seconds for the checks of a node.",
 )
 @click.option(
+    "--collectives",
+    is_flag=True,
+    help="Also time all_reduce in pairs, halves and all nodes, and name a bad node or link.",
+)
+@click.option(
+    "--sizes",
+    default="64k,1M,16M",
+    show_default=True,
+    metavar="LIST",
+    help="With --collectives: sizes of the buffers, such as 1M,256M.",
+)
+@click.option(
+    "--rounds",
+    default=7,
+    show_default=True,
+    type=click.IntRange(3, 1000),
+    metavar="N",
+    help="With --collectives: rounds of pairs; in each, every node has another partner.",
+)
+@seconds(
+    "--collective-timeout",
+    default=30.0,
+    least=2,
+    most=600,
+    help="With --collectives: seconds for one test; a node has 60 or more to import torch.",
+)
+@click.option(
+    "--slow-below",
+    default=50.0,
+    show_default=True,
+    type=click.FloatRange(0, 99),
+    metavar="PERCENT",
+    help="With --collectives: slow is less than this share of the speed of good pairs.",
+)
+@click.option(
     "--json",
     "json_file",
     metavar="FILE|-",
@@ -87,25 +123,39 @@ EXIT_CODES = {"ok": 0, "fail": 10, "warn": 11, "unknown": 12}
 @click.option(
     "--once", hidden=True, help="Check this node and exit; `hangdoctor preflight` passes OPTIONS."
 )
+@click.option(
+    "--serve", hidden=True, help="Take part in the tests of --collectives; it passes SETUP."
+)
 def command(**flags: Any) -> None:
     """Check nodes before a job: GPUs, network, ptrace, clocks, disks, limits, versions, ranks left over.
 
     Each check prints what it read, whether that is a problem, and what to do. Versions, GPUs
     and clocks are compared between the nodes. Nothing is changed; test files are removed at
-    once.
+    once. With --collectives, nodes without running ranks also do a timed all_reduce in pairs,
+    halves and all together, and the node or link that fails or is slow is named.
     """
     if flags["once"]:
         _answer(str(flags["once"]))
+        return
+    if flags["serve"]:
+        _serve(str(flags["serve"]))
         return
     target = one_target(flags, {"local": "--local", "jobid": "--jobid J"}, needed=False)
     options = PreflightOptions(
         paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"]
     )
+    wanted = _collective_options(flags)
+    progress = progress_to_stderr(bool(flags["quiet"]))
+    nodes = None
     if target in ("", "local"):
         found = preflight.local(options)
     else:
         nodes = _nodes(target, flags)
-        found = preflight.remote(nodes, options, progress_to_stderr(bool(flags["quiet"])))
+        found = preflight.remote(nodes, options, progress)
+    if flags["collectives"]:
+        from ..preflight.collectives.check import check
+
+        found = check(found, nodes, wanted, progress)
     _deliver(found, flags["json_file"], bool(flags["quiet"]), bool(flags["no_color"]))
     if flags["exit_code"]:
         raise click.exceptions.Exit(EXIT_CODES[found.verdict])
@@ -124,6 +174,26 @@ def _answer(once: str) -> None:
     except (msgspec.DecodeError, ValueError) as error:
         raise UsageError(f"--once takes the options that a launcher made: {error}") from error
     pipes.hand_back(text)
+
+
+def _serve(setup: str) -> None:
+    from ..preflight.collectives import node_server, words
+
+    try:
+        own = words.unpacked(setup)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"--serve takes the set-up that a launcher made: {error}") from error
+    node_server.serve(own)
+
+
+def _collective_options(flags: dict[str, Any]) -> CollectiveOptions:
+    return CollectiveOptions(
+        sizes_in(str(flags["sizes"])),
+        flags["rounds"],
+        flags["collective_timeout"],
+        flags["slow_below"] / 100,
+        history=Path(os.environ.get("HOME", "/nonexistent")) / ".hangdoctor",
+    )
 
 
 def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: bool) -> None:

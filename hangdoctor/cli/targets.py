@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from .k8s_target import k8s_flags, k8s_reach
 from .shared_flags import Command, together
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 REACHES = {
     "hostfile": "--hostfile F",
     "pbs": "--pbs [JOBID]",
+    "k8s": "--k8s JOB",
     "template": "--exec TEMPLATE --hosts LIST",
 }
 
@@ -58,7 +60,7 @@ def reach_flags(command: Command) -> Command:
             help="Names for the {host} of --exec, as in n[1-8],login.",
         ),
     ]
-    return together(flags)(command)
+    return together([*flags, *k8s_flags()])(command)
 
 
 def one_target(flags: Mapping[str, object], others: Mapping[str, str], needed: bool = True) -> str:
@@ -120,5 +122,6 @@ def _template(flags: Mapping[str, object], python: str) -> Reach:
 _MAKERS: dict[str, Callable[[Mapping[str, object], str], Reach]] = {
     "hostfile": _hostfile,
     "pbs": _pbs,
+    "k8s": k8s_reach,
     "template": _template,
 }

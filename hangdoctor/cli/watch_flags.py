@@ -58,7 +58,7 @@ _COLLECTOR_FLAGS = (
     ),
     click.option("--once", is_flag=True, help="Exit after the first incident."),
 )
-_WEB_FLAGS = (
+_ADDRESS_FLAGS = (
     click.option(
         "--web",
         default="",
@@ -77,14 +77,6 @@ _WEB_FLAGS = (
         help="Another host name under which the page is opened.",
     ),
     click.option(
-        "--metrics-ranks",
-        default=1024,
-        show_default=True,
-        type=click.IntRange(0),
-        metavar="N",
-        help="Serve metrics of single ranks only up to N ranks.",
-    ),
-    click.option(
         "--metrics-token",
         metavar="FILE",
         type=click.Path(path_type=Path),
@@ -97,7 +89,21 @@ _WEB_FLAGS = (
     ),
 )
 
+_RANKS_FLAG = click.option(
+    "--metrics-ranks",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Serve metrics of single ranks only up to N ranks.",
+)
+
+
+def address_flags(command: Command) -> Command:
+    """--web and what belongs to an address: --web-host, --metrics-token ..."""
+    return together(_ADDRESS_FLAGS)(command)
+
 
 def watch_flags(command: Command) -> Command:
     """Add --folder, --bind, ... and --web, ... to a command."""
-    return together([*_COLLECTOR_FLAGS, *_WEB_FLAGS])(command)
+    return together([*_COLLECTOR_FLAGS, *_ADDRESS_FLAGS, _RANKS_FLAG])(command)

@@ -21,14 +21,16 @@ class CaptureReason(Struct, frozen=True):
 
     trigger: Trigger
     words: str
+    # By the collector's clock: the last progress before a stall, where one was declared; 0 unknown.
+    since: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.trigger.value}{self.words}"
 
 
-def stall(words: str) -> CaptureReason:
-    """The job makes no progress, or there is evidence that it will make none."""
-    return CaptureReason(Trigger.STALL, words)
+def stall(words: str, since: float = 0.0) -> CaptureReason:
+    """The job has made no progress since then, or there is evidence that it will make none."""
+    return CaptureReason(Trigger.STALL, words, since)
 
 
 def slow(words: str) -> CaptureReason:

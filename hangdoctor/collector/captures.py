@@ -99,7 +99,7 @@ class Captures:
         said = Log(
             f"no rank has made progress for {duration(stall.age_s)} ({stall.why}): capturing"
         )
-        reason = capture_reason.stall(_passed(stall))
+        reason = capture_reason.stall(_passed(stall), now - stall.age_s)
         early, id = self.early.held, self.early.id
         self.early.end()
         if early is not None:
@@ -121,7 +121,8 @@ class Captures:
             return []
         stall = self.watchdog.declare(now, suspicion)
         said = Log(f"no rank has made progress for {duration(stall.age_s)}: {stall.why}")
-        reason = capture_reason.stall(f"{_passed(stall)}: {stall.why}")
+        words = f"{_passed(stall)}: {stall.why}"
+        reason = capture_reason.stall(words, now - stall.age_s)
         capture, early.held = early.held, None
         return [said, *self._conclude(early.id, capture, reason, early=True)]
 

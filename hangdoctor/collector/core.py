@@ -42,6 +42,7 @@ from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .node_table import NodeTable
 from .peer_limits import Door, Peer
+from .training_events import TrainingEvents
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
 _STANDS_S = 1.5  # without progress, before it is asked how well the nodes are heard
@@ -78,6 +79,7 @@ class Core:
         self._door = Door(settings, self.counters, self.table.node_of)
         self._coming, self._leaving = CrowdLines("connected"), CrowdLines("left")
         self._unacked: dict[str, bytes] = {}
+        self.events = TrainingEvents()
         self._remembered_at = -1e18
         self._begin = BeginLines(self.nodes, watchdog)
         self.observers: list[Observer] = []  # see all news that are taken
@@ -183,6 +185,7 @@ class Core:
         if isinstance(report, Report):
             news = NodeNews(node.name, ranks=report.ranks)
             news.timeout_s, news.past = report.timeout_s, report.past
+            news.events = report.events
             self._news(node, news, report.late_s, now)
             return []
         return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
@@ -209,6 +212,7 @@ class Core:
             node.ranks[rank.rank] = rank.over
         if news.past is not None:
             self.watchdog.recall(now, news.past)
+        self.events.take(news.events, node.name, node.job, late_s=late_s)
         self.watchdog.report(now, news.ranks, late_s)
         for observer in self.observers:
             observer(node.name, news.ranks, late_s, now)

@@ -42,12 +42,14 @@ class Counters(Struct):
     false_alarms: int = 0
     messages: int = 0
     bytes: int = 0
+    events: int = 0  # of the training, that were kept
     dropped: int = 0  # captures on evidence that came to nothing
 
 
 _COUNTED = {
     "incidents": ("incident", "incidents"),
     "false_alarms": ("false alarm", "false alarms"),
+    "events": ("event of the training", "events of the training"),
     "reports": ("report", "reports"),
     "malformed": ("malformed message", "malformed messages"),
     "other_protocol": (
@@ -114,8 +116,8 @@ class Log(Struct, frozen=True):
 
 
 class Remember(Struct, frozen=True):
-    """Keep positions and rhythm as they are now, then send these: what cannot be kept is not
-    acknowledged, and is said again.
+    """Keep positions, rhythm and events of the training as they are now, then send these: what
+    cannot be kept is not acknowledged, and is said again.
     """
 
     acks: list[Send]

@@ -1,4 +1,6 @@
-"""Records the progress of the job beside the core, once a second, and keeps it over restarts."""
+"""Records the progress of the job beside the core, once a second: keeps it over restarts, and writes
+the status that others may read.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ from ..watch.job_history import History, Kept, Moment
 from ..watch.step_counter import StepCounter
 from . import history_file
 from .core import Core
+from .status_file import JobStatus
+from .status_log import StatusLog
 from .view import MAX_ROWS
 
 _SAMPLE_S = 1.0
@@ -29,6 +33,7 @@ class ProgressLog:
     def __init__(self, core: Core, folder: Path) -> None:
         self.core, self.folder = core, folder
         self.history = History(history_file.load(folder))
+        self.status = StatusLog(core, folder)
         self._steps = StepCounter()
         self._writing = threading.Lock()
         self._saved = True  # whether the last try to save went well
@@ -80,13 +85,22 @@ class ProgressLog:
             recording.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await recording
+            last = self._status_now()
+            last.ended = True
+            await asyncio.to_thread(self.status.save, last)
             await asyncio.to_thread(self.save, self.kept())
+
+    def _status_now(self) -> JobStatus:
+        pace_s = self.history.pace_s
+        return self.status.status(time.monotonic(), time.time(), self._steps.furthest, pace_s)
 
     async def _record(self) -> None:
         saved_at = time.monotonic()
         while True:
             now = time.monotonic()
             self.sample(now, time.time())
+            if self.status.due(now):
+                await asyncio.to_thread(self.status.save, self._status_now())
             if now - saved_at >= _SAVE_S:
                 saved_at = now
                 await asyncio.to_thread(self.save, self.kept())

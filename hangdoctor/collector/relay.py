@@ -13,10 +13,12 @@ from msgspec import Struct, structs
 
 from ..text.durations import duration
 from ..transport.messages import (
+    MOST_EVENTS,
     Capture,
     Captured,
     Declined,
     Dismissed,
+    EventNow,
     FromAgent,
     FromCollector,
     Level,
@@ -34,6 +36,7 @@ from .instructions import Instruction, Log, Node, Position, Send, Settings
 
 _RANKS = 4000  # in one message
 _NODES = 2000
+_EVENT_ROWS = 4  # an event is as long as that many ranks
 _SIGN_OF_LIFE_S = 2.0
 
 
@@ -43,6 +46,12 @@ class _News(Struct):
     ranks: dict[int, LastWord] = {}
     timeout_s: float = 0.0
     past: Past | None = None
+    events: list[EventNow] = []  # their age is the moment at which they happened
+
+    def rest(self) -> _News | None:
+        """What is left after a report, which has room for some events; None where nothing is."""
+        left = self.events[MOST_EVENTS:]
+        return _News(timeout_s=self.timeout_s, past=self.past, events=left) if left else None
 
 
 class Relay(Core):
@@ -77,6 +86,8 @@ class Relay(Core):
             known.timeout_s = news.timeout_s
             known.past = news.past or known.past
             known.ranks.update(words)
+        fresh = self._fresh[node.name]
+        fresh.events += [structs.replace(event, age_s=at - event.age_s) for event in news.events]
         node.ranks.update({rank.rank: rank.over for rank in news.ranks})
 
     def _forget(self, node: str, ranks: set[int]) -> None:
@@ -89,7 +100,9 @@ class Relay(Core):
         for name, known in self._last.items():
             old = {number: _of_the_past(word) for number, word in known.ranks.items()}
             fresh = self._fresh.get(name, _News())
-            self._fresh[name] = _News(old | fresh.ranks, known.timeout_s, known.past)
+            self._fresh[name] = _News(
+                old | fresh.ranks, known.timeout_s, known.past, events=fresh.events
+            )
 
     def _answer(
         self, node: Node, message: Captured | Declined, now: float, wall: float
@@ -152,7 +165,7 @@ class Relay(Core):
         self._flushed_at = now
         for nodes in self._batches(now):
             self.keep(Relayed(0, 0, nodes))
-        self._fresh.clear()
+        self._fresh = {name: rest for name, known in self._fresh.items() if (rest := known.rest())}
         return self._acknowledge()
 
     def _batches(self, now: float) -> Iterator[list[NodeNews]]:
@@ -161,7 +174,8 @@ class Relay(Core):
         for node in self.nodes.values():
             news = self._news_of(node, now)
             batch.append(news)
-            count += len(news.ranks) + (len(news.past.phases) if news.past is not None else 0)
+            count += len(news.ranks) + _EVENT_ROWS * len(news.events)
+            count += len(news.past.phases) if news.past is not None else 0
             if count >= _RANKS or len(batch) >= _NODES:
                 yield batch
                 batch, count = [], 0
@@ -182,6 +196,9 @@ class Relay(Core):
         if fresh is not None:
             news.timeout_s, news.past = fresh.timeout_s, fresh.past
             news.ranks = [_aged(word, now) for word in fresh.ranks.values()]
+            for event in fresh.events[:MOST_EVENTS]:
+                age_s = max(0.0, now - event.age_s)
+                news.events.append(structs.replace(event, age_s=age_s))
         return news
 
     def _acknowledge(self) -> list[Instruction]:

@@ -28,9 +28,11 @@ from .handshake_limit import BUSY_S, PERIOD_S, Crowd
 from .instructions import Conclude, Instruction, Log, Position, Remember, Send
 from .operator_requests import TraceRequests
 from .relay import Relay
+from .training_events import Said
 from .uplink import Uplink
 
 _AGAIN_S = 5.0
+_MOST_SAID = 1000  # events of the training
 _BATCH = 500  # messages between two readings of the clock
 _OPTIONS = {
     zmq.MAXMSGSIZE: MAX_CAPTURE + MAX_SMALL,
@@ -52,9 +54,11 @@ class Memory(Protocol):
     def load(self) -> tuple[dict[str, Position], Learned]:
         """What a collector before this one has kept; empty where there was none."""
 
-    def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        """What keeps them as they are now: called in a thread, where a lock or a slow disk blocks
-        nothing else.
+    def writing(
+        self, positions: dict[str, Position], learned: Learned, events: Sequence[Said]
+    ) -> Callable[[], list[Said]]:
+        """What keeps them as they are now, and returns the events that were not kept before: called
+        in a thread, where a lock or a slow disk blocks nothing else.
         """
 
 
@@ -72,10 +76,13 @@ class CollectorOptions(Struct, frozen=True):
 
 
 class Handler(Protocol):
-    """What becomes of a capture. Both run in a thread."""
+    """What becomes of a capture, and of events of the training. All run in a thread."""
 
     def __call__(self, one: Conclude) -> str:
         """Diagnose, keep, act; returns the status."""
+
+    def said(self, events: Sequence[Said]) -> None:
+        """The training has said this: log it and act."""
 
     def again(self, last: bool = False) -> None:
         """Called now and then, and at the end: try once more what could not be done."""
@@ -105,6 +112,7 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeping: asyncio.Task[None] | None = None
         self._acks: dict[bytes, Send] = {}  # that wait until what they acknowledge is kept
+        self._said: list[Said] = []  # events that the disk did not take
         self._failure: BaseException | None = None
         self._lonely_since: float | None = None
         self._again_at = time.monotonic() + _AGAIN_S
@@ -135,7 +143,8 @@ class Server:
             if self.uplink is not None:
                 await self.uplink.line.leave("it was stopped")
             await asyncio.to_thread(self.conclude.again, True)
-            self._keep(self._writing())
+            await self._keep()
+            await self._finish()
             socket.close(linger=200)
             if self.gate is not None:
                 self.gate.socket.close(linger=0)
@@ -236,7 +245,11 @@ class Server:
                 await asyncio.wait_for(self.stopping.wait(), self.core.rest_s(now))
             except (asyncio.TimeoutError, TimeoutError):
                 continue
-        if self._tasks:  # a verdict that is being made is worth the wait
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """A verdict that is being made is worth the wait."""
+        if self._tasks:
             await asyncio.wait(self._tasks, timeout=20)
 
     async def _thin_out(self, crowd: Crowd) -> None:
@@ -303,19 +316,31 @@ class Server:
         """
         while self._acks:
             acks, self._acks = self._acks, {}
-            if await asyncio.to_thread(self._keep, self._writing()):
+            if await self._keep():
                 self._carry_out(socket, list(acks.values()))
 
-    def _writing(self) -> Callable[[], None]:
-        return self.memory.writing(self.core.positions, self.core.watchdog.learned)
-
-    def _keep(self, write: Callable[[], None]) -> bool:
+    async def _keep(self) -> bool:
+        """Write positions, rhythm and events of now; act for events that were not there before."""
+        said = [*self._said, *self.core.events.fresh()][-_MOST_SAID:]
+        self._said = []
+        core = self.core
+        write = self.memory.writing(core.positions, core.watchdog.learned, said)
         try:
-            write()
+            fresh = await asyncio.to_thread(write)
         except HangdoctorError as error:
             _LOG.error("%s", error)
+            self._said = said
             return False
+        if fresh:
+            core.counters.events += len(fresh)
+            self._add(self._act(fresh))
         return True
+
+    async def _act(self, fresh: Sequence[Said]) -> None:
+        try:
+            await asyncio.to_thread(self.conclude.said, fresh)
+        except Exception:  # one bad event must not end it
+            _LOG.exception("events of the training were not acted on")
 
     async def _conclude(self, socket: Any, one: Conclude) -> None:
         try:

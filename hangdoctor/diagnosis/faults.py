@@ -49,7 +49,7 @@ def end_of(view: RankView, oom_kills: int) -> End:
     """
     code = view.capture.exit_code
     by_kill = code is None or -code == signal.SIGKILL
-    return End(code, oom_kills if by_kill else 0)
+    return End(code, oom_kills if by_kill else 0, view.capture.told)
 
 
 def _dead(case: Case) -> list[Finding]:
@@ -81,7 +81,11 @@ def unstarted(case: Case) -> list[int]:
         return []
     if any(has_communicated(v) for v in case.alive):
         return []
-    return [v.rank for v in case.gone if not v.pid and v.capture.exit_code is None]
+    return [
+        v.rank
+        for v in case.gone
+        if not v.pid and v.capture.exit_code is None and not v.capture.told
+    ]
 
 
 def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:

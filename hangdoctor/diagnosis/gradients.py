@@ -17,6 +17,9 @@ from .ops.evidence import Note, Remark
 from .recorders import box_shows_nothing, by_recorder
 from .view import RankView
 
+_AT_EXIT = "interpreter exit"
+_TWO_SIDES = (Apart.SMALLER_SIDE, Apart.BEHIND, Apart.AHEAD)
+
 
 def mark(case: Case, findings: list[Finding]) -> list[Finding]:
     """The same findings; a wrong order is marked where one side of it reduces gradients, which has
@@ -53,7 +56,9 @@ def run(case: Case, draft: Draft) -> None:
 
 def _unrecorded_waits(case: Case) -> dict[int, RankView]:
     """Ranks that wait by their stacks, while their black boxes show no open operation."""
-    records = {v.rank: (v, v.capture.ops) for v in case.waiting}
+    # Whoever waits for its own threads at exit is through with its program, whatever it called.
+    waiting = [v for v in case.waiting if v.place.op != _AT_EXIT]
+    records = {v.rank: (v, v.capture.ops) for v in waiting}
     return {
         rank: view
         for rank, (view, ops) in records.items()
@@ -90,7 +95,7 @@ def _count(draft: Draft, by_ops: Finding) -> None:
     lead = draft.by_stacks[0] if draft.by_stacks else None
     if lead is None or by_ops.waiters is None or not isinstance(lead.story, InOther):
         return
-    if lead.story.how is not Apart.SMALLER_SIDE or not isinstance(by_ops.story, NeverReached):
+    if lead.story.how not in _TWO_SIDES or not isinstance(by_ops.story, NeverReached):
         return
     few, many = set(lead.ranks), set(lead.story.others)
     absent, present = set(by_ops.ranks), set(by_ops.waiters.ranks)

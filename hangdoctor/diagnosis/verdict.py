@@ -11,6 +11,7 @@ import traceback
 from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
+    by_scheduler,
     calls,
     ended_meanwhile,
     faults,
@@ -27,6 +28,7 @@ from . import (
     outsiders,
     parting,
     ras_culprits,
+    start_up,
     straggling,
     waiting,
 )
@@ -38,9 +40,10 @@ from .ops.evidence import Note, Remark
 _SHOWN = 120  # characters of an error of our own
 
 PASSES: tuple[Pass, ...] = (
-    # From processes and stacks: the first of the last four that finds anything ends the search.
+    # From processes and stacks: the first of the last five that finds anything ends the search.
     faults.run,
     file_locks.run,
+    start_up.run,
     lifecycle.run_start,
     lifecycle.run_end,
     outsiders.run,
@@ -58,6 +61,8 @@ PASSES: tuple[Pass, ...] = (
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
+    # And its scheduler, which knows why nodes say nothing.
+    by_scheduler.run,
     ended_meanwhile.run,
     health.run,
     straggling.run,

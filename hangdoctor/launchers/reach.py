@@ -13,7 +13,7 @@ from ..clock import SystemClock
 from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts
-from . import gather
+from . import gather, told_nodes
 from .base import Progress
 from .lost_nodes import Watch
 from .remote import Command, Outcome, run_all
@@ -86,6 +86,8 @@ class ReachLauncher:
             for node, outcome in gathered.silent.items()
         }
         capture = gather.join(gathered, nodes, whys, options)
+        if isinstance(self.reach, told_nodes.TellsOfNodes):
+            told_nodes.enter(capture, self.reach.told())
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 

@@ -83,6 +83,11 @@ class SlurmLauncher:
         """One overlapping step a node, until `deadline` (of time.monotonic); after `nodes`."""
         return self._ask(nodes, agent, deadline, progress)
 
+    def spoken_to(self, nodes: Sequence[str], command: Sequence[str]) -> list[Command]:
+        """One overlapping step a node with the job's GPUs, whose standard input is the caller's."""
+        job, overlap = self._job.number, self._job.has_overlap()
+        return [step_command(job, n, command, overlap, gres="", stdin="all") for n in nodes]
+
     def stay(self, flags: Sequence[str]) -> list[Command]:
         """One agent a node that stays beside the training, as commands to run.
 
@@ -180,24 +185,31 @@ class SlurmLauncher:
 
 
 def step_command(
-    job: str, node: str, agent: Sequence[str], overlap: bool = True, gres: str = "gpu:0"
+    job: str,
+    node: str,
+    agent: Sequence[str],
+    overlap: bool = True,
+    *,
+    gres: str = "gpu:0",
+    stdin: str = "none",
 ) -> Command:
     """The srun for one node.
 
-    Memory and GPUs stay with the training, no MPI is set up, and no folder but / is needed.
+    Memory and GPUs stay with the training (with an empty `gres` the step has the job's GPUs), no
+    MPI is set up, and no folder but / is needed.
     """
     srun = [
         "srun",
         f"--jobid={job}",
         *(["--overlap"] if overlap else []),
-        f"--gres={gres}",
+        *([f"--gres={gres}"] if gres else []),
         "-w",
         node,
         "-N1",
         "-n1",
         "--mem=0",
         "--mpi=none",
-        "--input=none",
+        f"--input={stdin}",
         "--export=ALL",
         "--chdir=/",
         f"--job-name={STEP_NAME}",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..text.ranges import format_hosts
 from . import gather, reach
 from .base import Progress
-from .remote import Outcome
+from .remote import Command, Outcome
 from .slurm import SlurmLauncher
 
 
@@ -35,3 +35,15 @@ class Everywhere:
             deadline = time.monotonic() + timeout_s
             return self.target.ask(self.nodes, command, deadline, progress)
         return reach.ask(self.target, words, timeout_s, progress)
+
+    def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
+        """``hangdoctor WORDS`` for each node that can be asked, to be run by the caller, who speaks
+        to its standard input; the GPUs of a Slurm job are visible to it.
+
+        Raises:
+            UsageError, BadInput, LauncherError: as `Reach.nodes`.
+        """
+        if isinstance(self.target, SlurmLauncher):
+            command = gather.own_command(words, self.target.python)
+            return self.target.spoken_to(self.nodes, command)
+        return self.target.commands(words, timeout_s)

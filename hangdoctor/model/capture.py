@@ -16,6 +16,7 @@ from .layout import Layout
 from .log_facts import JobLogs
 from .operations import RankOps
 from .ras_report import RasReport
+from .start_up import Import, StoreView
 
 CAPTURE_SCHEMA = "hangdoctor.capture/1"
 
@@ -78,6 +79,13 @@ class LockHolder(Struct, omit_defaults=True):
     argv: list[str] = []
 
 
+class ToldEnd(Struct, omit_defaults=True, frozen=True):
+    """How a rank ended, by what runs its node: a scheduler that keeps what a container ended with."""
+
+    says: str  # "container pytorch has ended: OOMKilled, exit code 137"
+    see: str = ""  # the command that shows more
+
+
 class RankCapture(Process, omit_defaults=True, kw_only=True):
     """One rank: its process, where it runs, and the children that work for it."""
 
@@ -94,6 +102,9 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     recorded: RankOps | None = None
     recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced
+    told: ToldEnd | None = None  # where it is gone, and its scheduler says how
+    store: StoreView | None = None  # where it is in set-up
+    importing: Import | None = None  # where its main thread imports a module
     lock: LockHolder | None = None  # where it waits for a file lock at the last sample
 
 
@@ -117,6 +128,8 @@ class NodeCapture(Struct, omit_defaults=True):
     # Which of several jobs was taken: for the person who started the capture. It names the jobs of
     # others, and is not kept.
     chosen: str = ""
+    # The ranks that each node of the job should have, as its launcher told one of the ranks here.
+    expected: list[tuple[str, list[int]]] = []
     ended: JobLogs | None = None  # how its ranks ended, where none of them runs any more
 
 
@@ -126,6 +139,8 @@ class SilentNode(Struct, omit_defaults=True):
     node: str
     why: str
     ranks: list[int] = []
+    see: str = ""  # the command that shows more of it
+    unstarted: bool = False  # its scheduler says that nothing has run there yet
 
 
 class JobCapture(Struct, omit_defaults=True):

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..text.ranges import format_hosts
+from .collectives.report import Collectives
 from .readings import NodeReadings, Verdict
 
 SCHEMA = "hangdoctor.preflight/1"
@@ -39,6 +40,7 @@ class Preflight(Struct):
     findings: list[Finding] = []
     facts: dict[str, dict[str, str]] = {}  # node -> what was compared
     schema: str = SCHEMA
+    collectives: Collectives | None = None  # with --collectives
 
 
 def conclude(
@@ -60,9 +62,21 @@ def conclude(
         findings += _compared(readings)
         if len(skews) > 1:
             findings.append(_clocks(skews))
-    findings.sort(key=lambda f: (_ORDER.index(f.verdict), f.check))
-    verdict = findings[0].verdict if findings else "unknown"
-    return Preflight(verdict, list(order), findings, {n: r.facts for n, r in readings.items()})
+    facts = {n: r.facts for n, r in readings.items()}
+    return _sorted(Preflight("unknown", list(order), findings, facts))
+
+
+def with_more(found: Preflight, findings: Sequence[Finding], data: Collectives) -> Preflight:
+    """The same with the findings and data of the tests of the network."""
+    every = [*found.findings, *findings]
+    return _sorted(structs.replace(found, findings=every, collectives=data))
+
+
+def _sorted(found: Preflight) -> Preflight:
+    """The worst finding first; the verdict is its."""
+    ordered = sorted(found.findings, key=lambda f: (_ORDER.index(f.verdict), f.check))
+    verdict = ordered[0].verdict if ordered else "unknown"
+    return structs.replace(found, verdict=verdict, findings=ordered)
 
 
 def _joined(readings: Mapping[str, NodeReadings]) -> list[Finding]:

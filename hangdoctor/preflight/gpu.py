@@ -13,7 +13,7 @@ from ..text.ranges import number_in
 from .readings import Check, Verdict
 
 _QUERY = "index,name,driver_version,memory.used,ecc.errors.uncorrected.volatile.total"
-_BUSY_MB = 1024  # of memory, in use before the job
+BUSY_MB = 1024  # of memory, in use before the job
 _PATIENCE_S = 10.0  # a driver in trouble does not answer at all
 
 
@@ -104,7 +104,7 @@ def check_gpus(expected: int, gpus: Gpus) -> Check:
             f"uncorrected memory errors ({said})",
             "Drain the node and reset or replace the GPU.",
         )
-    busy = [g for g in gpus.rows if g.used_mb > _BUSY_MB]
+    busy = [g for g in gpus.rows if g.used_mb > BUSY_MB]
     if busy:
         said = ", ".join(f"GPU {g.index}: {g.used_mb} MB" for g in busy)
         return Check(

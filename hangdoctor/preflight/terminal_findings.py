@@ -12,6 +12,7 @@ from rich.markup import escape
 from ..text.plural import count
 from ..text.printable import cleaned
 from ..text.ranges import format_hosts
+from .collectives.speed_table import speed_table
 from .compare import Preflight
 
 _COLOURS = {"fail": "bold red", "warn": "bold yellow", "unknown": "bold magenta", "ok": "green"}
@@ -44,3 +45,5 @@ def lines(found: Preflight) -> Iterator[str]:
         yield f"[{_COLOURS[finding.verdict]}]{_WORDS[finding.verdict]:<4}[/]  {escape(f'{finding.check:<{width}}')}  {escape(where + finding.reading)}"
         if finding.advice:
             yield f"      {'':<{width}}  [dim]do: {escape(finding.advice)}[/]"
+    if found.collectives is not None:
+        yield from (escape(line) for line in speed_table(found.collectives))

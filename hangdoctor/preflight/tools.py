@@ -61,7 +61,11 @@ def check_ptrace() -> Check:
     if program is None:
         reading = "py-spy is not beside this Python, in ~/.local/bin or on PATH: no stacks"
         return Check("ptrace", "fail", reading, f"{sys.executable} -m pip install py-spy")
-    target = subprocess.Popen([sys.executable, "-c", _TARGET], stdout=subprocess.PIPE)
+    # Without Slurm's variables: another check would take it for a rank.
+    environment = clean_environment(os.environ)
+    target = subprocess.Popen(
+        [sys.executable, "-c", _TARGET], stdout=subprocess.PIPE, env=environment
+    )
     try:
         assert target.stdout is not None
         target.stdout.readline()

@@ -116,6 +116,20 @@ def micro_batch(n: int) -> None:
         state.set_micro_batch(n)
 
 
+def event(kind: str, text: str = "", iteration: int | None = None) -> None:
+    """Say once what the training saw of itself ("spike", "loss 14 at iteration 7020"): the sidecar
+    keeps it and runs the operator's actions for it. Call it on one rank.
+
+    Args:
+        kind: a word that actions are chosen by, at most 23 bytes.
+        text: a sentence for people, at most 199 bytes.
+        iteration: the iteration that it is about, by default that of now.
+    """
+    state = _state or _load()
+    if state is not None:
+        state.add_event(kind, text, iteration)
+
+
 def layout(dp: int, pp: int, tp: int) -> None:
     """Say how ranks map to data, pipeline and tensor parallel coordinates."""
     state = _state or _load()

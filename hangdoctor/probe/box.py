@@ -85,7 +85,7 @@ class BoxWriter:
             (fmt.H_STRINGS_USED, self._strings_used),
         ):
             self.put(place, value)
-        for name in ("threads", "groups", "strings", "ring"):
+        for name in ("threads", "groups", "events", "strings", "ring"):
             offset, how = getattr(fmt, f"H_{name.upper()}")
             struct.pack_into(how, self.map, offset, *self.regions[name])
         self.put_text(fmt.H_HOST, host())

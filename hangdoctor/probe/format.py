@@ -44,8 +44,10 @@ H_THREADS = (144, "<QII")
 H_GROUPS = (160, "<QII")
 H_STRINGS = (176, "<QII")
 H_RING = (192, "<QII")
+H_EVENTS = (208, "<QII")  # older writers: a region of another width, never written, or nothing
 H_STRINGS_USED = (224, "<Q")
 H_GROUPS_USED = (232, "<Q")
+H_EVENTS_USED = (240, "<Q")  # events of the training so far, also those written over
 H_TIMEOUT_MS = (248, "<Q")  # the shortest of the process groups, 0 where it is not known
 # Texts: UTF-8, filled up with NUL.
 H_HOST = (256, "<64s")
@@ -86,6 +88,10 @@ GROUP = struct.Struct("<8sIIIIII")
 GROUP_ENDED = 24
 GROUP_CHECK = 28
 GROUP_BYTES = 64
+EVENTS = 16
+# serial number from 1, wall ns, iteration, kind, text, check: low half of the serial number, zero
+EVENT = struct.Struct("<QQq24s200sII")
+EVENT_BYTES = EVENT.size
 STRING_UNIT = 8  # an id is an offset in units of this
 STRING_HEAD = struct.Struct("<I")
 
@@ -123,7 +129,8 @@ def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
     """
     threads = HEADER_BYTES
     groups = threads + THREADS * THREAD.size
-    strings = groups + GROUPS * GROUP_BYTES
+    events = groups + GROUPS * GROUP_BYTES
+    strings = events + EVENTS * EVENT_BYTES
     free = file_bytes - strings
     if free < 4 * RECORD_BYTES:
         raise ValueError(f"{file_bytes} bytes are too few for a black box")
@@ -136,6 +143,7 @@ def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
     return {
         "threads": (threads, THREADS, THREAD.size),
         "groups": (groups, GROUPS, GROUP_BYTES),
+        "events": (events, EVENTS, EVENT_BYTES),
         "strings": (strings, string_bytes, 1),
         "ring": (ring, records, RECORD_BYTES),
     }

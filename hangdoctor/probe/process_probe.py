@@ -220,7 +220,7 @@ class Probe(Holder):
     def set_phase(self, name: str) -> str:
         """Begin a phase, "" for none; returns the one before."""
         before = self._phase
-        self._phase = name = str.__str__(name) if issubclass(type(name), str) else ""
+        self._phase = name = _plain(name)
         recorder = self.recorder or self.begin()
         if recorder is not None:
             try:
@@ -269,6 +269,16 @@ class Probe(Holder):
                 recorder.step()
                 if recorder.iteration < 0 and self.tracer is not None:
                     self.tracer.reached(recorder.steps)
+            except Exception as error:
+                self.fail(error)
+
+    def add_event(self, kind: str, text: str, n: Any) -> None:
+        """Keep an event of the training; without a number it is of the iteration of now."""
+        recorder = self.recorder or self.begin()
+        if recorder is not None:
+            try:
+                iteration = recorder.iteration if n is None else _whole(n)
+                recorder.events.add(_plain(kind), _plain(text), iteration)
             except Exception as error:
                 self.fail(error)
 
@@ -381,6 +391,11 @@ def _ended_well(error: BaseException | None) -> bool:
     return issubclass(type(error), SystemExit) and (
         code is None or (type(code) in (int, bool) and not code)
     )
+
+
+def _plain(text: Any) -> str:
+    """A text of the job without any code of the job's; "" for what is none."""
+    return str.__str__(text) if issubclass(type(text), str) else ""
 
 
 def _whole(n: Any) -> int:

@@ -16,6 +16,7 @@ from . import format as fmt
 from . import record_core as hot
 from . import torchnames
 from .box import BoxWriter
+from .event_table import EventTable
 from .group_table import GroupEntry, Groups
 from .odd_calls import describe_otherwise
 from .record_core import Core, Thread
@@ -87,6 +88,7 @@ class Recorder(Core):
         self.careful = False
         self.groups = Groups(box)
         self.sites = Sites(box)
+        self.events = EventTable(box)
         self._sites = self.sites.known
         self.iteration = -1
         self.steps = 0

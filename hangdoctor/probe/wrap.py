@@ -18,6 +18,7 @@ from typing import Any
 from . import flight, steps, torchnames
 from . import format as fmt
 from . import record_core as hot
+from .asked_members import asked_members
 from .call_forms import form_of
 from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
@@ -231,7 +232,8 @@ def set_up(function: Function, op: str) -> Function:
         try:
             entry, group = _group_set_up(recorder.groups, op, args, kwargs)
             if beginning or entry is not None:
-                token = recorder.enter_named(op, entry, _frame().f_back or _frame())
+                asked = "" if entry is None else _asked(function, entry, args, kwargs)
+                token = recorder.enter_named(op, entry, _frame().f_back or _frame(), asked)
         except Exception as error:
             probe.fail(error)
         try:
@@ -265,6 +267,12 @@ def _group_set_up(groups: Groups, op: str, args: Any, kwargs: Any) -> tuple[Grou
     described = _describe(NAMED[op], args, kwargs)
     group = None if described is None else described[1]
     return entry if group is None else groups.named(group), group
+
+
+def _asked(function: Function, entry: GroupEntry, args: Any, kwargs: Any) -> str:
+    """The members that a new group shall have, as far as the call shows them."""
+    name = getattr(function, "__name__", "")
+    return asked_members(name, args, kwargs, len(entry.members))
 
 
 def _is_set_up(recorder: Recorder, op: str, group: Any) -> None:

@@ -18,6 +18,7 @@ from ..errors import BadInput
 from ..files import open_regular
 from ..model.operations import STORE
 from ..probe import format as fmt
+from .box_events import TrainingEvent, read_new
 from .box_header import iteration_of, number, runs_ahead, state_of
 from .box_records import Record, ThreadRow, record_at, thread_at
 from .training_threads import Flow
@@ -128,6 +129,19 @@ class BoxWatch:
         self._operations(head, glance)
         self._head = head
         return glance
+
+    def events(self, after: int) -> list[TrainingEvent]:
+        """What the training has said since its event number `after`.
+
+        Raises:
+            OSError: the box cannot be read any more.
+        """
+        return read_new(self._fd, os.pread(self._fd, fmt.HEADER_BYTES, 0), after)
+
+    @property
+    def made_ns(self) -> int:
+        """When the box was made, by its rank's clock: with the rank it names the process."""
+        return number(self._head, fmt.H_CREATED_WALL)
 
     def age_s(self, event_s: float, wall: float, mono: float) -> float:
         """Seconds since an event of this box's rank, by wall and monotonic clock of its host;

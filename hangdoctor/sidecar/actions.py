@@ -1,57 +1,27 @@
-"""Actions after a verdict: only those that the operator wrote into hangdoctor.toml, each with a
-time limit.
-
-    [actions]
-    dry_run = false       # true: only log what would be done
-    cooldown_s = 600      # no further action for N seconds after one
-
-    [[action]]
-    kind = "command"      # command | webhook | requeue | scancel | signal
-    command = ["/usr/local/bin/page", "{job}", "{summary}"]
-    timeout_s = 30
-    on = ["hang"]         # status: hang, slow, failed, unknown
-
-    [[action]]
-    kind = "webhook"      # POST of JSON: id, job, status, kind, ranks, nodes, summary, bundle
-    url = "https://..."
-
-    [[action]]
-    kind = "signal"       # to the first cause's ranks; only where its confidence is at least min_confidence
-    signal = "SIGABRT"
-    min_confidence = 0.8
-
-Words in braces are replaced; a command is never run by a shell. The verdict is also in the environment: HANGDOCTOR_JOB,
-HANGDOCTOR_STATUS, HANGDOCTOR_SUMMARY, HANGDOCTOR_BUNDLE, HANGDOCTOR_RANKS.
+"""Runs actions after a verdict: only those of hangdoctor.toml (`action_settings`), each with a time
+limit.
 """
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import signal
 import subprocess
-import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
-from ..errors import BadInput
-from ..files import read_settings
-from ..model.diagnosis import Diagnosis
 from ..text.durations import duration
-from ..text.ranges import format_ranks
+from ..text.job_names import short_job
+from ..text.ranges import format_hosts
+from . import notify, webhook
+from .action_settings import Action, Config, Policy, load
+from .verdict import EVENT, Subject, Verdict
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+__all__ = ["Action", "Actor", "Config", "Policy", "load"]
 
 # One process on one node of the job, beside the training and without its resources.
 _ONE_PROCESS = (
@@ -63,98 +33,7 @@ _ONE_PROCESS = (
     "-N1",
     "-n1",
 )
-Kind = Literal["command", "webhook", "requeue", "scancel", "signal"]
-
-
-class Action(Struct, forbid_unknown_fields=True):
-    """One [[action]]: `command` and `url` and `signal` belong to the kinds of these names."""
-
-    kind: Kind
-    command: list[str] = []
-    url: str = ""
-    signal: str = "SIGTERM"
-    timeout_s: float = 30.0
-    on: tuple[str, ...] = ("hang",)
-    min_confidence: float = 0.0
-
-
-class Policy(Struct, forbid_unknown_fields=True):
-    """[actions]: what holds for all of them."""
-
-    dry_run: bool = False
-    cooldown_s: float = 600.0
-
-
-class Config(Struct):
-    """What of a hangdoctor.toml is read here."""
-
-    actions: Policy = msgspec.field(default_factory=Policy)
-    action: list[Action] = []
-
-
-def load(path: Path) -> Config:
-    """The actions in a hangdoctor.toml.
-
-    Raises:
-        BadInput: it cannot be read, or is not in this form; the message says where.
-    """
-    try:
-        config = msgspec.convert(tomllib.loads(read_settings(path)), Config)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    except (
-        ValueError,
-        RecursionError,
-        msgspec.ValidationError,
-    ) as error:  # no TOML, no UTF-8, numbers without end
-        raise BadInput(f"{path}: {error}", "docs/sidecar.md describes hangdoctor.toml.") from error
-    for action in config.action:
-        if action.kind == "command" and not action.command:
-            raise BadInput(
-                f"{path}: an action of kind `command` has no command",
-                'For example: command = ["/bin/page", "{summary}"]',
-            )
-        if action.kind == "webhook" and not re.match(r"^https?://", action.url):
-            raise BadInput(f"{path}: a webhook needs a url that starts with http:// or https://")
-        if action.kind == "signal" and action.signal not in signal.Signals.__members__:
-            raise BadInput(f"{path}: '{action.signal}' is not a signal", "For example: SIGABRT")
-    return config
-
-
-class Verdict(Struct):
-    """What the actions get to know."""
-
-    id: str
-    job: str
-    status: str
-    kind: str = ""
-    ranks: str = ""
-    nodes: list[str] = []
-    confidence: float = 0.0
-    summary: str = ""
-    bundle: str = ""
-    pids: dict[str, list[int]] = {}  # node -> processes of the first cause
-
-    @classmethod
-    def of(cls, id: str, diagnosis: Diagnosis, bundle: Path) -> Verdict:
-        """The first cause of a diagnosis, with the processes of its ranks."""
-        verdict = cls(
-            id=id,
-            job=diagnosis.job.id,
-            status=diagnosis.status,
-            summary=diagnosis.summary,
-            bundle=str(bundle),
-        )
-        if not diagnosis.causes:
-            return verdict
-        first = diagnosis.causes[0]
-        verdict.kind, verdict.confidence = first.kind, first.confidence
-        verdict.ranks, verdict.nodes = format_ranks(first.ranks), first.nodes
-        culprits = set(first.ranks)
-        for line in diagnosis.ranks:
-            if line.rank in culprits and line.pid > 1:
-                verdict.pids.setdefault(line.node, []).append(line.pid)
-        return verdict
+_FRESH_S = 600.0  # an event that is older was not seen while it happened: no action for it
 
 
 class Actor:
@@ -163,25 +42,35 @@ class Actor:
     def __init__(self, config: Config, dry_run: bool = False) -> None:
         self.config = config
         self.dry_run = dry_run or config.actions.dry_run
-        self.acted_at = float("-inf")
+        never = float("-inf")
+        self.acted_at: dict[Subject, float] = {"verdict": never, "event": never}
         # Called before something is done: for who keeps that it was.
-        self.acting: Callable[[], None] = lambda: None
+        self.acting: Callable[[Subject], None] = lambda subject: None
+        self._lock = threading.Lock()  # verdicts and events come from threads of their own
 
-    def act(self, verdict: Verdict, now: float) -> list[str]:
-        """Do what is configured; returns one line for each action. `now` is a clock that never goes back."""
-        due = [a for a in self.config.action if verdict.status in a.on]
+    def act(self, verdict: Verdict, now: float, age_s: float = 0.0) -> list[str]:
+        """Do what is configured for what happened `age_s` ago; returns one line for each action.
+
+        `now` is a clock that never goes back.
+        """
+        due = [a for a in self.config.action if _is_due(a, verdict)]
         if not due:
             return []
-        since, cooldown_s = now - self.acted_at, self.config.actions.cooldown_s
-        if since < cooldown_s:
-            return [
-                f"no action: {duration(since)} after the last one (cool-down {duration(cooldown_s)})"
-            ]
-        planned = [(a, *_plan(a, verdict)) for a in due]
-        acts = any(not why for _, why, _ in planned)  # a skipped action does not count
-        if acts and not self.dry_run:
-            self.acted_at = now
-            self.acting()
+        if age_s > _FRESH_S:
+            return [f"no action: that was {duration(age_s)} ago"]
+        subject, cooldown_s = verdict.subject, self.config.actions.cooldown_s
+        with self._lock:
+            since = now - self.acted_at[subject]
+            if since < cooldown_s:
+                return [
+                    f"no action: {duration(since)} after the last one "
+                    f"(cool-down {duration(cooldown_s)})"
+                ]
+            planned = [(a, *_plan(a, verdict)) for a in due]
+            acts = any(not why for _, why, _ in planned)  # a skipped action does not count
+            if acts and not self.dry_run:
+                self.acted_at[subject] = now
+                self.acting(subject)
         said = []
         for action, why, commands in planned:
             said.append(f"{action.kind}: {why or self._one(action, commands, verdict)}")
@@ -189,10 +78,37 @@ class Actor:
 
     def _one(self, action: Action, commands: list[list[str]], verdict: Verdict) -> str:
         if action.kind == "webhook":
-            return f"would POST to {action.url}" if self.dry_run else _post(action, verdict)
+            if self.dry_run:
+                return f"would POST to {action.url}"
+            return webhook.post(action.url, msgspec.json.encode(verdict), action.timeout_s)
+        if action.kind == "notify":
+            return self._notify(action, verdict)
         if self.dry_run:
             return "would run " + "; ".join(" ".join(c) for c in commands)
         return "; ".join(_run(c, action.timeout_s, verdict) for c in commands)
+
+    def _notify(self, action: Action, verdict: Verdict) -> str:
+        path = Path(action.urls_file)
+        if self.dry_run:
+            return f"would notify {notify.services(path)}"
+        return notify.send(path, _message(verdict), action.timeout_s)
+
+
+def _message(verdict: Verdict) -> notify.Message:
+    """The verdict for a person who is elsewhere."""
+    lines = [verdict.summary]
+    if verdict.ranks:
+        lines.append(f"Ranks: {verdict.ranks}; nodes: {format_hosts(verdict.nodes)}")
+    if verdict.id and verdict.bundle:
+        lines.append(f"On {os.uname().nodename}: hangdoctor diagnose {verdict.bundle}")
+    what = f"{EVENT} {verdict.kind}" if verdict.status == EVENT else verdict.status
+    title = f"hangdoctor: {what} in {short_job(verdict.job)}"
+    return notify.Message(title, "\n".join(lines), urgent=verdict.status in ("hang", "failed"))
+
+
+def _is_due(action: Action, verdict: Verdict) -> bool:
+    named = f"{EVENT}:{verdict.kind}" if verdict.status == EVENT else verdict.status
+    return verdict.status in action.on or named in action.on
 
 
 def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
@@ -202,7 +118,7 @@ def _plan(action: Action, verdict: Verdict) -> tuple[str, list[list[str]]]:
             f"skipped: confidence {verdict.confidence:.0%} is below {action.min_confidence:.0%}",
             [],
         )
-    if action.kind == "webhook":
+    if action.kind in ("webhook", "notify"):
         return "", []
     commands = _commands(action, verdict)
     return (
@@ -221,6 +137,7 @@ def _commands(action: Action, verdict: Verdict) -> list[list[str]]:
             "nodes": ",".join(verdict.nodes),
             "summary": verdict.summary,
             "bundle": verdict.bundle,
+            "iteration": str(verdict.iteration),
         }
         return [[_filled(word, words) for word in action.command]]
     match = re.match(r"^slurm:(\d+)", verdict.job)
@@ -251,6 +168,8 @@ def _environment(verdict: Verdict, environ: Mapping[str, str]) -> dict[str, str]
         "SUMMARY": verdict.summary,
         "BUNDLE": verdict.bundle,
         "RANKS": verdict.ranks,
+        "KIND": verdict.kind,
+        "ITERATION": str(verdict.iteration),
     }
     # Slurm's own variables of the collector's step would be taken as options by scontrol and srun.
     foreign = [k for k in environ if k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF"]
@@ -285,22 +204,3 @@ def _run(command: list[str], timeout_s: float, verdict: Verdict) -> str:
     return f"{command[0]} exited with code {process.returncode}" + (
         f": {words}" if process.returncode and words else ""
     )
-
-
-def _post(action: Action, verdict: Verdict) -> str:
-    body = msgspec.json.encode(verdict)
-    request = urllib.request.Request(action.url, body, {"Content-Type": "application/json"})
-    said = [f"no answer after {action.timeout_s:.0f} s"]
-
-    def post() -> None:
-        try:
-            with urllib.request.urlopen(request, timeout=action.timeout_s) as answer:
-                said.append(f"answered {answer.status}")
-        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-            said.append(f"failed: {error or type(error).__name__}")
-
-    # The library's limit is for each read: who answers a byte now and then would hold the watch up for ever.
-    thread = threading.Thread(target=post, name="webhook", daemon=True)
-    thread.start()
-    thread.join(action.timeout_s)
-    return said[-1]

@@ -7,23 +7,29 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from ..collector.capture_reason import Trigger
 from ..collector.instructions import Conclude, Position
+from ..collector.training_events import Said
 from ..diagnosis import diagnose
 from ..errors import BundleError
 from ..model.diagnosis import Diagnosis
+from ..report import telemetry
 from ..storage import bundle
+from ..storage.event_rows import EventRow
 from ..storage.incidents import Incidents
+from ..text.plain import visible
 from ..watch.stall_watch import Learned
 from . import actions
+from .verdict import Subject, Verdict
 
 _LOG = logging.getLogger("hangdoctor.collector")
-_ACTED = "acted"  # key of the time of day of the last action
+# Keys of the time of day of the last action, by what it was for.
+_ACTED: dict[Subject, str] = {"verdict": "acted", "event": "acted for an event"}
 _WAITING = 4  # incidents that the disk did not take; a fifth pushes the oldest out
 
 
@@ -41,13 +47,39 @@ class IncidentMemory:
             msgspec.json.decode(learned, type=Learned) if learned else Learned(),
         )
 
-    def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        """What writes them as they are now; it raises BundleError where the disk does not take them."""
+    def writing(
+        self, positions: dict[str, Position], learned: Learned, events: Sequence[Said]
+    ) -> Callable[[], list[Said]]:
+        """What writes them as they are now, and returns the events that are new; it raises
+        BundleError where the disk does not take them.
+        """
         values = {
             "positions": msgspec.json.encode(positions),
             "learned": msgspec.json.encode(learned),
         }
-        return lambda: self.incidents.put(values)
+        rows = [event_row(one) for one in events]
+
+        def write() -> list[Said]:
+            fresh = {row.key for row in self.incidents.put(values, rows)}
+            return [one for one, row in zip(events, rows, strict=True) if row.key in fresh]
+
+        return write
+
+
+def event_row(one: Said) -> EventRow:
+    """An event as the index of incidents has it."""
+    event = one.event
+    return EventRow(
+        rank=event.rank,
+        made=event.made,
+        serial=event.serial,
+        job=one.job,
+        node=one.node,
+        at=event.at,
+        kind=event.kind,
+        iteration=event.iteration,
+        text=event.text,
+    )
 
 
 class _Kept(msgspec.Struct):
@@ -72,20 +104,21 @@ class Concluder:
         self._waiting: list[_Kept] = []
         self._lock = threading.Lock()
         actor.acting = self._note_act
-        actor.acted_at = self._acted_before()
+        for subject, key in _ACTED.items():
+            actor.acted_at[subject] = self._acted_before(key)
 
-    def _acted_before(self) -> float:
+    def _acted_before(self, key: str) -> float:
         """The time of the last action, also by an earlier collector: cool-down and stall outlive it."""
         try:
-            told = self.incidents.get(_ACTED)
+            told = self.incidents.get(key)
             return time.monotonic() - max(0.0, time.time() - float(told)) if told else float("-inf")
         except (BundleError, ValueError):
             return float("-inf")
 
-    def _note_act(self) -> None:
+    def _note_act(self, subject: Subject) -> None:
         """Before any action: it may end the collector's own job."""
         try:
-            self.incidents.put({_ACTED: b"%.3f" % time.time()})
+            self.incidents.put({_ACTED[subject]: b"%.3f" % time.time()})
         except BundleError as error:
             _LOG.error("%s", error)
 
@@ -117,13 +150,41 @@ class Concluder:
             time.monotonic() - begin,
         )
         place = self.incidents.folder / id if id else Path()
-        kept.done = self.actor.act(actions.Verdict.of(id, diagnosis, place), time.monotonic())
+        acting = time.time()
+        kept.done = self.actor.act(Verdict.of(id, diagnosis, place), time.monotonic())
         for line in kept.done:
             _LOG.info("%s", line)
         self._note(id, kept)
+        self._tell_otel(id, kept, begin, acting)
         if self.loop is not None and self.after is not None:
             self.loop.call_soon_threadsafe(self.after)
         return diagnosis.status
+
+    def _tell_otel(self, id: str, kept: _Kept, begin: float, acting: float) -> None:
+        """Send the incident to OpenTelemetry, where that is configured. Diagnosis began at `begin`
+        (a clock that never goes back), the actions at `acting` (time of day).
+        """
+        to = self.actor.config.otel
+        if to is None or not id:
+            return
+        ahead = time.time() - time.monotonic()  # of the clock that never goes back
+        capture, reason = kept.one.capture, kept.one.reason
+        began = capture.taken - capture.took_s
+        spans = [telemetry.Span("capture", began, capture.taken)]
+        if reason.since:
+            since = min(reason.since + ahead, began)
+            spans.insert(0, telemetry.Span("stall", since, began, [reason.words]))
+        spans.append(telemetry.Span("diagnosis", begin + ahead, acting))
+        if kept.done:
+            spans.append(telemetry.Span("actions", acting, time.time(), kept.done))
+        bundle_path = str(self.incidents.folder / id)
+        told = telemetry.Told(
+            id, bundle_path, at=capture.taken, diagnosis=kept.diagnosis, spans=spans
+        )
+        if self.actor.dry_run:
+            _LOG.info("otel: would send to %s", to.endpoint)
+            return
+        _LOG.info("otel: %s", telemetry.send(told, to))
 
     def _keep(self, kept: _Kept) -> str:
         """Its id; "" if it cannot be saved: the verdict is still logged and passed to the actions."""
@@ -144,6 +205,23 @@ class Concluder:
             return
         try:
             self.incidents.note_actions(id, "\n".join(kept.done))
+        except BundleError as error:
+            _LOG.error("%s", error)
+
+    def said(self, events: Sequence[Said]) -> None:
+        """Log what the training has said, and act for it."""
+        for one in events:
+            row, verdict = event_row(one), Verdict.of_event(one)
+            _LOG.info("EVENT %s: %s", visible(row.kind), visible(verdict.summary))
+            done = self.actor.act(verdict, time.monotonic(), age_s=one.event.age_s)
+            for line in done:
+                _LOG.info("%s", line)
+            if done:
+                self._note_event(row, done)
+
+    def _note_event(self, row: EventRow, done: Sequence[str]) -> None:
+        try:
+            self.incidents.note_event_actions(row, "\n".join(done))
         except BundleError as error:
             _LOG.error("%s", error)
 

@@ -25,9 +25,9 @@ from ..storage.incidents import Incidents
 from ..web.channel import MAX_ASK, MAX_SNAPSHOT, Ask, frame, read_frame
 from ..web.collector_mirror import Mirror
 from ..web.page_socket import Opening
+from ..web.reports import Reports
 from ..web.server import WebServer
 from ..web.snapshot import Board, Doors
-from .page import Reports
 from .wiring import allow_connections
 
 _NICE = 5  # behind the collector, where both want the same processor

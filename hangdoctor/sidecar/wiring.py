@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..collector.instructions import Settings as CoreSettings
 from ..collector.progress_log import ProgressLog
 from ..collector.relay import Relay
 from ..collector.server import CollectorOptions, Server, session_name
+from ..collector.training_events import Said
 from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
 from ..logs import to_stderr
@@ -130,6 +132,8 @@ class _NothingToConclude:
 
     def __call__(self, one: Conclude) -> str:
         return "unknown"
+
+    def said(self, events: Sequence[Said]) -> None: ...
 
     def again(self, last: bool = False) -> None: ...
 

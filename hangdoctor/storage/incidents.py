@@ -17,7 +17,7 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,8 @@ from ..model.diagnosis import Cause, Diagnosis
 from ..text.job_names import short_job
 from ..text.plain import safe_name
 from ..text.ranges import format_ranks
-from . import bundle, unrecorded_waits
+from . import bundle, event_rows, unrecorded_waits
+from .event_rows import EventRow
 
 _ID = re.compile(r"^[0-9]{8}-[0-9]{6}-[A-Za-z0-9._-]{1,80}$")
 _QUERY_S = 20.0
@@ -84,7 +85,7 @@ class Incidents:
         with self._trouble():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._open() as db:
-                db.executescript(_SCHEMA)
+                db.executescript(_SCHEMA + event_rows.SCHEMA)
                 _add_columns(db)
             self._mend()
 
@@ -242,10 +243,32 @@ class Incidents:
                 db.execute("DELETE FROM incidents WHERE id=?", (id,))
         return gone
 
+    # ----------------------------------------------------------------- events of the training
+
+    def events(self, most: int = 1000) -> list[EventRow]:
+        """The newest, the oldest of them first."""
+        with self._trouble(), self._open() as db:
+            return event_rows.newest(db, most)
+
+    def event_counts(self) -> dict[str, int]:
+        """How many of each kind there were."""
+        with self._trouble(), self._open() as db:
+            return event_rows.counts(db)
+
+    def note_event_actions(self, row: EventRow, text: str) -> None:
+        """Keep what the actions for an event said, one line each.
+
+        Raises:
+            BundleError: the disk does not take it.
+        """
+        with self._trouble(), self._open() as db:
+            event_rows.note_actions(db, row, text)
+
     # ----------------------------------------------------------------- memory
 
-    def put(self, values: dict[str, bytes]) -> None:
-        """Keep values by key, all or none.
+    def put(self, values: dict[str, bytes], events: Sequence[EventRow] = ()) -> list[EventRow]:
+        """Keep values by key, and events of the training, all or none; returns the events that
+        were not there before.
 
         Raises:
             BundleError: the disk does not take them.
@@ -254,6 +277,7 @@ class Incidents:
             db.executemany(
                 "INSERT OR REPLACE INTO memory (key, value) VALUES (?, ?)", list(values.items())
             )
+            return event_rows.add(db, events)
 
     def get(self, key: str) -> bytes | None:
         """The value that was put last under this key, None without one."""
@@ -283,14 +307,14 @@ def _row(id: str, diagnosis: Diagnosis, at: float, reason: str) -> Incident:
     if diagnosis.causes:
         first = diagnosis.causes[0]
         row.kind, row.ranks = first.kind, format_ranks(first.ranks)
-        row.advice, row.hang = first.advice, _hang_of(first, row.ranks)
+        row.advice, row.hang = first.advice, hang_of(first, row.ranks)
     if diagnosis.job.layout is not None:
         sizes = diagnosis.job.layout
         row.layout = f"{sizes.dp},{sizes.pp},{sizes.tp}"
     return row
 
 
-def _hang_of(cause: Cause, ranks: str) -> str:
+def hang_of(cause: Cause, ranks: str) -> str:
     """What stays the same from one capture of a hang to the next.
 
     A later capture may name another kind; the operation and its number say that it is the same

@@ -26,14 +26,18 @@ MAX_CAPTURE = 32 << 20  # compressed, from one node
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=80)]
 Words = Annotated[str, Meta(max_length=400)]
-Number = Annotated[int, Meta(ge=0, le=1 << 62)]
+MOST = 1 << 62
+Number = Annotated[int, Meta(ge=0, le=MOST)]
 World = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
-Moment = Annotated[float, Meta(ge=0, le=1e11)]  # seconds since the epoch
+LATEST = 1e11
+Moment = Annotated[float, Meta(ge=0, le=LATEST)]  # seconds since the epoch
 Percent = Annotated[int, Meta(ge=-1, le=100)]
 Letter = Annotated[str, Meta(max_length=1)]
 Ranks = Annotated[list["RankNow"], Meta(max_length=4096)]
+MOST_EVENTS = 128  # in one report of a node
+Events = Annotated[list["EventNow"], Meta(max_length=MOST_EVENTS)]
 
 
 class RankNow(Struct, array_like=True):
@@ -79,6 +83,24 @@ class Past(Struct, array_like=True):
     phases: Annotated[list[PastPhase], Meta(max_length=16)] = []
 
 
+class EventNow(Struct, array_like=True):
+    """What the training said of itself, from a rank's black box.
+
+    Rank, `made` and `serial` name it, however often it is reported. Fields go by their place: new
+    ones come at the end.
+    """
+
+    rank: RankNumber
+    made: Number  # when the box was made, ns since the epoch by the rank's clock
+    serial: Number
+    kind: Words = ""
+    text: Words = ""
+    iteration: Annotated[int, Meta(ge=-1, le=1 << 62)] = -1
+    at: Moment = 0.0  # by the rank's clock, for people only
+    age_s: Seconds = 0.0  # by the clock of its node
+    pid: Number = 0
+
+
 # --------------------------------------------------------------------------- from an agent
 
 
@@ -104,6 +126,7 @@ class Report(Struct, tag=True, omit_defaults=True):
     late_s: Seconds = 0.0  # how long it lay on the node before it was sent
     timeout_s: Seconds = 0.0  # of the ranks' process groups, the shortest; 0 where it is not known
     past: Past | None = None  # once in a conversation
+    events: Events = []
 
 
 class NodeNews(Struct, omit_defaults=True):
@@ -118,6 +141,7 @@ class NodeNews(Struct, omit_defaults=True):
     timeout_s: Seconds = 0.0
     past: Past | None = None
     began: Moment = 0.0  # as in `Hello`
+    events: Events = []
 
 
 class Relayed(Struct, tag=True, omit_defaults=True):

@@ -157,6 +157,11 @@ class History:
                 ring.take(kept.rings.get(name, KeptRing()))
             self.stalls = [(a, b) for a, b in kept.stalls if a <= b][-_MAX_STALLS:]
 
+    @property
+    def pace_s(self) -> float:
+        """How long the last step took, 0 before one was counted."""
+        return self._pace_s
+
     def sample(self, now: Moment, mono: float, wall: float) -> None:
         """What is seen at this moment stands for the time since the sample before."""
         before, self._at = self._at, (mono, wall)

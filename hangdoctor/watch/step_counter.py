@@ -30,6 +30,11 @@ class StepCounter:
         if iteration < before or iteration > self._furthest:
             self._furthest = iteration
 
+    @property
+    def furthest(self) -> int:
+        """The iteration of the job, -1 where it is not known."""
+        return self._furthest
+
     def taken(self) -> int:
         """Steps since the call before."""
         steps, self._steps = self._steps, 0

@@ -180,7 +180,7 @@ class Guard:
             return (
                 401,
                 "the token is missing or wrong",
-                "It is in web.json in the collector's folder.",
+                "It is in web.json, in the folder of the collector or the fleet view.",
             )
         return 303, "/login", ""
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadInput, HangdoctorError, UsageError
+from ..storage.event_rows import EventRow
 from ..storage.incidents import Incident
 from ..text.plain import safe_name
 from ..text.ranges import number_in, parse_runs
@@ -51,6 +52,13 @@ class IncidentsAnswer(Struct):
     """The newest incidents, newest first, and why they cannot be read now ("" where they can)."""
 
     incidents: list[Incident]
+    trouble: str
+
+
+class EventsAnswer(Struct):
+    """The newest events of the training, newest first, and why they cannot be read now."""
+
+    events: list[EventRow]
     trouble: str
 
 
@@ -142,6 +150,10 @@ class Api:
     async def incidents(self, request: Request) -> Response:
         """The newest incidents."""
         return answer(IncidentsAnswer(self.board.rows(), self.board.trouble))
+
+    async def events(self, request: Request) -> Response:
+        """What the training said of itself."""
+        return answer(EventsAnswer(self.board.events(), self.board.trouble))
 
     async def incident(self, request: Request) -> Response:
         """One incident, by its id; 404 for one that is not among the newest."""
@@ -274,6 +286,13 @@ ROUTES = (
         {200: str, 404: Trouble, 500: Trouble},
         media="text/html",
         about="Its report: HTML, or plain text where that cannot be made.",
+    ),
+    Route(
+        "GET",
+        "/api/v1/events",
+        Api.events,
+        {200: EventsAnswer},
+        about="What the training said of itself, such as spikes of its loss; newest first.",
     ),
     Route(
         "GET",

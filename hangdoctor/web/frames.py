@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
+from ..storage.event_rows import EventRow
 from ..storage.incidents import Incident
 from ..text.job_names import short_job
 from ..watch.live_ranks import RankRow, Standing
@@ -81,6 +82,7 @@ class Frame(Struct):
     names: dict[str, tuple[int, list[str]]]  # table -> (number of the first that is new, names)
     incidents: list[Incident] | None = None
     concluded: int = 0
+    events: list[EventRow] | None = None  # of the training, newest first
 
 
 def status_of(board: Board, look: Look) -> Status:
@@ -156,7 +158,13 @@ class Frames:
         self.last: Frame | None = None
 
     def step(
-        self, look: Look, status: Status, incidents: list[Incident] | None, concluded: int
+        self,
+        look: Look,
+        status: Status,
+        incidents: list[Incident] | None,
+        concluded: int,
+        *,
+        events: list[EventRow] | None = None,
     ) -> Frame:
         """The changes since the step before."""
         fresh = self._columns(look)
@@ -174,6 +182,7 @@ class Frames:
             names=self._new_names(),
             incidents=incidents,
             concluded=concluded,
+            events=events,
         )
         return self.last
 
@@ -191,7 +200,7 @@ class Frames:
                 self._told[name] = len(table.texts)
         return found
 
-    def full(self, incidents: list[Incident]) -> Frame:
+    def full(self, incidents: list[Incident], events: list[EventRow]) -> Frame:
         """Everything, for a reader that comes in after the last step."""
         assert self.last is not None
         blank = [_BLANK] * self.last.size
@@ -200,6 +209,7 @@ class Frames:
             columns={name: runs(blank, values) for name, values in self.columns.items()},
             names={name: (0, table.texts) for name, table in self.tables.items()},
             incidents=incidents,
+            events=events,
         )
 
     def _columns(self, look: Look) -> dict[str, list[int]]:

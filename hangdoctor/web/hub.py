@@ -74,6 +74,7 @@ class Hub:
         self._full: tuple[int, tuple[bytes, bytes]] | None = None
         self._told = -1
         self._incidents: object = None
+        self._events: object = None
 
     async def run(self) -> None:
         """Until it is cancelled; a frame that cannot be made is left out."""
@@ -104,7 +105,11 @@ class Hub:
         rows = board.rows()
         news = rows if rows is not self._incidents else None
         self._incidents = rows
-        return self._frames.step(look, status_of(board, look), news, board.view.concluded)
+        events = board.events()
+        said = events if events is not self._events else None
+        self._events = events
+        status = status_of(board, look)
+        return self._frames.step(look, status, news, board.view.concluded, events=said)
 
     def _cut(self, reader: Reader) -> None:
         self.readers.discard(reader)
@@ -118,7 +123,7 @@ class Hub:
             self._next()
         assert self._frames.last is not None
         if self._full is None or self._full[0] != self._frames.last.number:
-            frame = self._frames.full(self.board.rows())
+            frame = self._frames.full(self.board.rows(), self.board.events())
             self._full = (frame.number, Packer().pack("full", frame))
         return self._full[1]
 

@@ -26,6 +26,7 @@ from ..watch.rank_states import STATES
 from .hub import Hub
 from .snapshot import Board, Look
 
+_MOST_KINDS = 50  # of events: the job makes their names
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -52,6 +53,7 @@ class Exporter:
         """
         look = self.board.look()
         self.board.rows()
+        self.board.events()
         yield from self._job(look)
         if len(look.rows) <= self.per_rank:
             yield from _ranks(look.rows)
@@ -115,6 +117,12 @@ class Exporter:
         for (kind, status), count in sorted(self.board.kinds.items()):
             incidents.add_metric([visible(kind), visible(status)], count)
         yield incidents
+        events = CounterMetricFamily(
+            "hangdoctor_training_events", "Events of the training.", labels=["kind"]
+        )
+        for kind, count in sorted(self.board.event_kinds.items())[:_MOST_KINDS]:
+            events.add_metric([visible(kind)], count)
+        yield events
         yield CounterMetricFamily(
             "hangdoctor_false_alarms",
             "Stalls that turned out to be false alarms.",

@@ -11,7 +11,9 @@ import os
 import re
 import secrets
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -38,6 +40,28 @@ class WebOptions(Struct, frozen=True):
     metrics_ranks: int = 1024
     metrics_token: Path | None = None
     metrics_open: bool = False
+
+
+def web_options(folder: Path, flags: Mapping[str, Any]) -> WebOptions:
+    """What the flags of the command line ask for.
+
+    Raises:
+        UsageError: metrics without a token would be reachable from the network.
+    """
+    if flags["metrics_open"] and flags["web_anywhere"]:
+        raise UsageError(
+            "--metrics-open works only on the loopback",
+            "With --web-anywhere the metrics need a token.",
+        )
+    return WebOptions(
+        folder=folder,
+        bind=flags["web"],
+        anywhere=flags["web_anywhere"],
+        names=tuple(flags["web_host"]),
+        metrics_ranks=flags.get("metrics_ranks", 0),
+        metrics_token=flags["metrics_token"],
+        metrics_open=flags["metrics_open"],
+    )
 
 
 def parse_bind(text: str, anywhere: bool) -> tuple[str, int]:

@@ -36,8 +36,8 @@ def load_files() -> dict[str, tuple[bytes, str]]:
 class Pages:
     """The files of the page, and the two forms that open and close a session."""
 
-    def __init__(self, access: Access) -> None:
-        self.access = access
+    def __init__(self, access: Access, front: str = "index.html") -> None:
+        self.access, self.front = access, front
         self.files = load_files()
 
     def _file(self, name: str, status: int = 200) -> Response:
@@ -46,7 +46,7 @@ class Pages:
 
     async def index(self, request: Request) -> Response:
         """The page itself."""
-        return self._file("index.html")
+        return self._file(self.front)
 
     async def static(self, request: Request) -> Response:
         """A style sheet, script or picture by its name; pages are not handed out under this
@@ -77,9 +77,7 @@ class Pages:
         if not self.access.is_token(told):
             self.access.refused += 1
             page = self.files["login.html"][0].decode()
-            words = html.escape(
-                "This is not the current token: the collector makes a new one at each start."
-            )
+            words = html.escape("This is not the current token: a new one is made at each start.")
             page = page.replace("<!--trouble-->", f'<p class="trouble" role="alert">{words}</p>')
             return Response(page, 401, headers={"content-type": _MEDIA[".html"]})
         response = RedirectResponse("/", 303)

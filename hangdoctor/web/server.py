@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import uvicorn
@@ -40,26 +40,7 @@ class WebServer:
         app = application(
             Api(board), Pages(self.access), self.hub, exporter=exporter, access=self.access
         )
-        strangers = Strangers()
-
-        def connection(*told: Any, **more: Any) -> Connection:
-            return Connection(strangers, *told, **more)
-
-        config = uvicorn.Config(
-            app,
-            http=connection,  # type: ignore[arg-type]
-            loop="asyncio",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-            limit_concurrency=2000,
-            backlog=1024,
-        )
-        self.server = uvicorn.Server(config)
+        self.server = server_of(app)
 
     def stop(self) -> None:
         """End `serve` within a moment; open streams are closed."""
@@ -76,33 +57,75 @@ class WebServer:
         frames.cancel()
 
 
+def server_of(app: Starlette) -> uvicorn.Server:
+    """A server of this application with limits on connections; it takes a socket that listens."""
+    strangers = Strangers()
+
+    def connection(*told: Any, **more: Any) -> Connection:
+        return Connection(strangers, *told, **more)
+
+    config = uvicorn.Config(
+        app,
+        http=connection,  # type: ignore[arg-type]
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        limit_concurrency=2000,
+        backlog=1024,
+    )
+    return uvicorn.Server(config)
+
+
 def application(api: Api, pages: Pages, hub: Hub, exporter: Exporter, access: Access) -> Starlette:
     """All routes behind the guard."""
 
-    async def metrics(request: Request) -> Response:
-        return Response(exporter.text(), headers={"content-type": CONTENT_TYPE})
-
-    async def failed(request: Request, error: Exception) -> Response:
-        _LOG.error("%s %s failed: %r", request.method, request.url.path, error)
-        return answer(Trouble("this could not be answered", "The collector's log says why."), 500)
-
-    routes = [
-        Starletted("/", pages.index),
-        Starletted("/login", pages.login, methods=["GET", "POST"]),
-        Starletted("/logout", pages.logout, methods=["POST"]),
-        Starletted("/healthz", pages.health),
-        Starletted("/favicon.ico", pages.icon),
-        Starletted("/static/{name}", pages.static),
-        Starletted("/metrics", metrics),
-    ]
+    routes = []
     for route in ROUTES:
         endpoint: Any = hub if route.handler is None else _bound(route.handler, api)
         # Numbers are read by the handlers: starlette's own reading fails on one of 5,000 digits.
         routes.append(
             Starletted(route.path.replace(":int}", "}"), endpoint, methods=[route.method])
         )
+
+    async def measured() -> bytes:
+        return exporter.text()
+
+    return guarded(pages, routes, metrics=measured, access=access)
+
+
+def guarded(
+    pages: Pages,
+    routes: Sequence[Starletted],
+    metrics: Callable[[], Awaitable[bytes]],
+    access: Access,
+) -> Starlette:
+    """The page's own files, the metrics and these routes, behind the guard."""
+
+    async def measured(request: Request) -> Response:
+        return Response(await metrics(), headers={"content-type": CONTENT_TYPE})
+
+    async def failed(request: Request, error: Exception) -> Response:
+        _LOG.error("%s %s failed: %r", request.method, request.url.path, error)
+        return answer(
+            Trouble("this could not be answered", "The log of this server says why."), 500
+        )
+
+    own = [
+        Starletted("/", pages.index),
+        Starletted("/login", pages.login, methods=["GET", "POST"]),
+        Starletted("/logout", pages.logout, methods=["POST"]),
+        Starletted("/healthz", pages.health),
+        Starletted("/favicon.ico", pages.icon),
+        Starletted("/static/{name}", pages.static),
+        Starletted("/metrics", measured),
+    ]
     return Starlette(
-        routes=routes,
+        routes=[*own, *routes],
         middleware=[Middleware(Guard, access=access)],
         exception_handlers={Exception: failed},
     )

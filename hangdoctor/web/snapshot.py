@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..collector.view import Now
 from ..errors import HangdoctorError
+from ..storage.event_rows import EventRow
 from ..storage.incidents import Incident, Incidents
 from ..storage.unrecorded_waits import from_text
 from ..watch import unrecorded
@@ -23,6 +24,7 @@ from .standstill import Standstill, standstill
 _FRESH_S = 0.5
 _INCIDENTS_S = 20.0  # another process may prune them
 _MAX_INCIDENTS = 200
+_MAX_EVENTS = 50
 
 
 class Look(Struct, frozen=True):
@@ -64,6 +66,10 @@ class Board:
         self._read_at = -1e9
         self._concluded = -1
         self._pace = Pace()
+        self.event_kinds: dict[str, int] = {}  # kind -> events of the training that are kept
+        self._events: list[EventRow] = []
+        self._events_kept = -1
+        self._events_at = -1e9
 
     def look(self, fresh_s: float = _FRESH_S) -> Look:
         """All ranks now; the look of before while that is younger than `fresh_s` seconds."""
@@ -105,6 +111,18 @@ class Board:
         sizes = [int(size) for size in told.split(",") if size.isdecimal()]
         fits = len(sizes) == 3 and prod(sizes) == len(look.rows)
         return sizes if fits else []
+
+    def events(self) -> list[EventRow]:
+        """The newest events of the training, newest first."""
+        kept = self.view.now.counters.events
+        if kept != self._events_kept or time.monotonic() - self._events_at > _INCIDENTS_S:
+            self._events_kept, self._events_at = kept, time.monotonic()
+            try:
+                self._events = self.incidents.events(_MAX_EVENTS)[::-1]
+                self.event_kinds = self.incidents.event_counts()
+            except HangdoctorError as error:
+                self.trouble = str(error)
+        return self._events
 
     def rows(self) -> list[Incident]:
         """The newest incidents, newest first."""

@@ -67,6 +67,23 @@ def test_a_rank_that_the_library_aborts_over_anothers_tensor_is_no_culprit(tmp_p
     assert found.status == "failed"
 
 
+@pytest.mark.parametrize(
+    ("kind", "hung", "says"),
+    [
+        ("reduce_op", None, "reduce op max, the others with reduce op sum"),
+        ("members", signal.SIGTERM, "members 1, the others with members 0-2"),
+    ],
+)
+def test_a_rank_that_called_it_otherwise_is_named_for_what_all_or_others_raise(
+    tmp_path: Path, kind: str, hung: signal.Signals | None, says: str
+) -> None:
+    """A wrong sum comes to its end, and so does a group that others did not ask for."""
+    ended = run_job(tmp_path, kind, "1", "none", when_hung=hung)
+    found = ended.diagnosis()
+    assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [1])], found
+    assert says in found.summary
+
+
 def test_a_hang_that_was_ended_from_outside_is_a_hang(tmp_path: Path) -> None:
     ended = run_job(tmp_path, "hang", "2", "between", when_hung=signal.SIGTERM)
     assert ended.named() == ("hang", [("not_entered", [2])]), ended.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import zmq.asyncio
 from hangdoctor.collector.core import Core
 from hangdoctor.collector.instructions import Conclude, Instruction, Position, Settings
 from hangdoctor.collector.server import CollectorOptions, Server
+from hangdoctor.collector.training_events import Said
 from hangdoctor.transport import address
 from hangdoctor.transport import messages as msg
 from hangdoctor.watch.stall_watch import Learned, StallWatch
@@ -23,13 +24,17 @@ class FakeMemory:
     def load(self) -> tuple[dict[str, Position], Learned]:
         return {}, Learned()
 
-    def writing(self, positions: dict[str, Position], learned: Learned) -> Callable[[], None]:
-        return lambda: None
+    def writing(
+        self, positions: dict[str, Position], learned: Learned, events: Sequence[Said]
+    ) -> Callable[[], list[Said]]:
+        return list
 
 
 class FakeHandler:
     def __call__(self, one: Conclude) -> str:
         return "unknown"
+
+    def said(self, events: Sequence[Said]) -> None: ...
 
     def again(self, last: bool = False) -> None: ...
 

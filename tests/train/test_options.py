@@ -319,3 +319,14 @@ def test_large_logits_are_made_in_pieces(flags, chunked) -> None:
     kernels = choose("reference", cpu)
     context = ModelContext(config, TensorGroup(), kernels, random, vocab=(50304, 50304))
     assert context.chunks_loss is chunked
+
+
+def test_options_without_a_section_may_be_written_with_that_of_their_class(tmp_path) -> None:
+    assert load_config(["--run.bind", "auto"]).run.bind == "auto"
+    (tmp_path / "c.yaml").write_text("run: {bind: auto}\ncompile: aot_eager\n")
+    run = load_config(["--config", str(tmp_path / "c.yaml")]).run
+    assert (run.bind, run.compile) == ("auto", "aot_eager")
+    with pytest.raises(ConfigError, match=r"no option 'run\.bound'"):
+        load_config(["--run.bound", "auto"])
+    with pytest.raises(ConfigError, match=r"no option 'run\.train\.bind'"):
+        load_config(["--run.train.bind", "auto"])

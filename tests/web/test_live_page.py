@@ -211,3 +211,12 @@ def tell_hostile_names(page: Any, live: LiveJob) -> None:
         assert status == 200 and metrics.count(b"\n# HELP hangdoctor_job_info") == 1
     finally:
         context.destroy(linger=0)
+
+
+def test_what_the_training_said_is_on_the_page_as_text(page: Any, live: LiveJob) -> None:
+    (live.control / "event").write_text("lm loss 14 is <i>high</i>")
+    soon(page, "events", lambda t: "lm loss 14 is <i>high</i>" in t)
+    said = text(page, "events")
+    assert said.startswith("SPIKE") and "rank 0 (n1)" in said and "iteration " in said
+    assert page.find_elements("css selector", "#events i") == []
+    assert page.find_element("id", "events-card").is_displayed()

@@ -183,3 +183,16 @@ def test_prometheus_scrapes_and_every_query_of_the_dashboard_works(
         "Straggler",
         "CollectorGone",
     }
+
+
+def test_events_of_the_training_are_counted_and_listed(live: LiveJob) -> None:
+    def kept() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(live.request("/api/v1/events")[2])["events"]
+        return found
+
+    before = len(kept())
+    (live.control / "event").write_text("lm loss 14 (counted)")
+    wait_until(lambda: len(kept()) > before, "the event is listed")
+    newest = kept()[0]
+    assert (newest["kind"], newest["text"], newest["rank"]) == ("spike", "lm loss 14 (counted)", 0)
+    assert f'hangdoctor_training_events_total{{kind="spike"}} {before + 1}.0' in exported(live)

@@ -1,4 +1,6 @@
-"""A line in the log when loss or gradient norm jump, and the user's command for it."""
+"""A line in the log when loss or gradient norm jump, an event for the sidecar, and the user's
+command.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,10 @@ import shlex
 import subprocess
 import threading
 
+from .. import marks
 from ..loop import Callback, Trainer
 from ..spikes.watch import Point, Spike, Watch
-from ..spikes.words import sentence
+from ..spikes.words import event_kind, sentence
 from ..train_state import Step
 
 _LIMIT_S = 30.0
@@ -34,6 +37,7 @@ class Spikes(Callback):
         )
         for spike in self.watch.add(point):
             print(f" {sentence(spike)}", flush=True)
+            marks.event(event_kind(spike), sentence(spike), spike.first)
             if self.command:
                 thread = threading.Thread(target=self._act, args=(spike,), daemon=True)
                 thread.start()

@@ -35,6 +35,11 @@ def sentence(spike: Spike) -> str:
     return f"{said}; {where}" if where else said
 
 
+def event_kind(spike: Spike) -> str:
+    """The word by which the sidecar's actions choose it: spike, nan, slide."""
+    return "spike" if spike.kind == "jump" else spike.kind
+
+
 def rows(spikes: Sequence[Spike]) -> Iterator[tuple[str, ...]]:
     """The table's rows, the head first."""
     yield _HEAD

@@ -18,6 +18,7 @@ _OF_FIELD: dict[str, Difference] = {
     "reduce_op": "reduction",
     "dtype": "type",
     "shapes": "size",
+    "members": "group",
 }
 _OF_APART: dict[Apart, Difference] = {
     Apart.AHEAD: "skipped",

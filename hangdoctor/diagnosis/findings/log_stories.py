@@ -36,6 +36,7 @@ class FailedFirst(Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     later: bool = False  # another rank had failed before, and this one did by itself
     went_on: bool = False  # it only logged the error
+    alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -219,6 +220,10 @@ class Undecided(Enum):
     GUARDED = auto()  # by the program's own guard
     FROM_OUTSIDE = auto()  # healthy
     FROM_OUTSIDE_IDLE = auto()
+    TWO_SIDES = auto()  # of one operation
+    RING = auto()  # of waits
+    UNSET_KEY = auto()  # of the store
+    ABORTED_INSIDE = auto()  # of an operation
 
 
 class LogRemaining(Struct, frozen=True):
@@ -235,6 +240,8 @@ class LogRemaining(Struct, frozen=True):
     source: Source = "log"
     lost: bool = False  # some of them lost a connection
     gloo: bool = False  # the job communicates by gloo alone
+    other: Op | None = None  # what the other side called
+    sides: tuple[str, ...] = ()  # what each of the two called it with
 
 
 class Quote(Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...model.capture import Frame
+from ...model.capture import Frame, ToldEnd
 
 
 class GroupRef(Struct, frozen=True):
@@ -70,6 +70,7 @@ class End(Struct, frozen=True):
 
     code: int | None = None
     oom_kills: int = 0  # of its cgroup
+    told: ToldEnd | None = None  # by its scheduler
 
 
 class EndedMeanwhile(Struct, frozen=True):

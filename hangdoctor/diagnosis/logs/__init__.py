@@ -31,7 +31,7 @@ from ..findings.log_stories import FailedFirst, LogRemaining, Quote, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
-from . import apart, boxes_first, by_torch, counters, over, two_sources
+from . import apart, boxes_first, by_torch, called_apart, counters, over, two_sources
 from .beside import CRASH, weigh
 from .chain import chain
 from .first import First, failure, lost_node, quotes
@@ -56,12 +56,14 @@ def run(case: Case, draft: Draft) -> None:
 def _judge(case: Case, draft: Draft) -> None:
     logs = case.capture.logs
     if logs is None:
+        if case.capture.over:  # all was killed at once, `hangdoctor run` too
+            draft.remaining = called_apart.leave_open(draft)
         return
     scene = open_scene(logs, logs.attempts - 1)
     found = decide(scene)
     if case.capture.over:
         found = _after_the_end(case, draft, scene, found)
-    if found is None and not (case.capture.over and draft.findings):
+    if found is None and not (case.capture.over and (draft.findings or draft.remaining)):
         scene, found = _earlier(case, draft, scene)
     if scene.logs.attempts > 1:
         _tell_earlier(draft, scene)
@@ -87,9 +89,12 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
         found = over.settle(case, draft, scene, found)
     else:
         found = over.without_words(found) or went_on(case, scene) or _behind(case, scene)
+    found = called_apart.look_back(case, draft, scene, found)
+    open_sides = called_apart.leave_open(draft)
     if found is None or found.finding.kind not in CRASH:
         found = over.did_not_run(case, draft, scene) or found
     over.say_where(draft, scene)
+    draft.remaining = (draft.remaining or open_sides) if found is None else None
     return found
 
 
@@ -113,8 +118,10 @@ def _tell_earlier(draft: Draft, last: Scene) -> None:
 
 def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
     outside = from_outside(case, scene) if case.capture.over else None
-    draft.remaining = outside or structs.replace(
-        why_none(scene), ras=all_equal(case), gloo=is_gloo_alone(case)
+    draft.remaining = (
+        draft.remaining
+        or outside
+        or structs.replace(why_none(scene), ras=all_equal(case), gloo=is_gloo_alone(case))
     )
     clean = draft.remaining.reason is Undecided.ENDED_CLEANLY and not case.views
     well = clean or draft.remaining.reason is Undecided.FROM_OUTSIDE

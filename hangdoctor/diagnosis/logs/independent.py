@@ -8,14 +8,14 @@ from ...model.log_facts import PythonError
 from ..findings.log_stories import FailedFirst
 from .beside import CRASH
 from .first import First, of_errors
-from .scene import Scene
+from .scene import Scene, ranks_named
 
 
 def others_of_their_own(scene: Scene, found: First | None) -> list[First]:
     """One for each rank that raised an exception of its own after another one had failed."""
     if found is None or found.finding.kind not in CRASH:
         return []
-    named = set(found.finding.ranks)
+    named = {*found.finding.ranks, *ranks_named(found.facts)}
     errors = [f for f in scene.of(PythonError) if f.independent and f.rank not in named]
     further = [of_errors(scene, error, [error]) for error in errors]
     for first in further:

@@ -17,6 +17,7 @@ from ..confidence import Ground, sure
 from ..draft import Draft
 from ..findings import Clue, Finding, Waiters
 from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
+from .called_apart import missing_beside
 from .first import First
 from .scene import Scene, ranks_named
 
@@ -31,7 +32,7 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
     Returns what the ends of the processes still name: None where an operation that the ranks
     disagreed about explains them. The library aborts whichever rank notices it first.
     """
-    disagreed = [f for f in draft.findings if f.kind == "mismatch"]
+    disagreed = [f for f in draft.findings if f.kind in _OTHER_CALLS]
     if found is not None and _other_calls(draft) and _waited_first(found):
         return None
     if disagreed and found is not None and _aborted(scene, found):
@@ -39,6 +40,10 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         draft.status = "failed"
         return None
     if found is not None and draft.findings and gave_up(found, _blamed(draft)):
+        return None
+    missing = missing_beside(case, draft.findings, found) if found is not None else []
+    if missing:
+        draft.findings, draft.status = missing, "failed"
         return None
     crashed = found is not None and found.named and found.finding.kind in _CRASH
     if crashed or not _waited_long(case, scene):

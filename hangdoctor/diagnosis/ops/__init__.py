@@ -5,5 +5,6 @@ Small pure passes over `OpsEvidence`: frontier -> wait-for graph -> components -
 
 from .engine import diagnose_ops
 from .evidence import OpsEvidence, OpsVerdict
+from .first_disagreement import first_disagreement
 
-__all__ = ["OpsEvidence", "OpsVerdict", "diagnose_ops"]
+__all__ = ["OpsEvidence", "OpsVerdict", "diagnose_ops", "first_disagreement"]

@@ -12,7 +12,7 @@ from ..confidence import Ground, sure
 from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Op, Why
 from .blame import blame, confirmed
 from .divergence import Divergence
-from .facts import nodes_of, op_of, other_side, sample_of, waiters_of, where_of
+from .facts import in_op, nodes_of, op_of, other_side, sample_of, waiters_of, where_of
 from .order import divergence_finding
 from .other_group import on_other_group
 from .precedent import against_precedent, on_its_way, one_ahead
@@ -206,6 +206,9 @@ def _first_other(records: list[Operation], mine: Operation) -> Operation | None:
 def _in_communication(scene: Scene, instance: Instance) -> Finding:
     members = sorted(scene.members(instance.key, instance.waiters[0]))
     op = sample_of(scene, instance)
+    # The members that an older box's new_group asks for are not recorded: nothing was compared.
+    compared = instance.sample.op != "new_group" or bool(instance.sample.detail)
+    entered = f.SameSignature(op) if compared else in_op(scene, instance, everyone=True)
     return Finding(
         kind="in_communication",
         ranks=members,
@@ -220,7 +223,7 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
         nodes=nodes_of(scene, members),
         where=where_of(scene, instance, None, members),
         waiters=waiters_of(scene, instance),
-        clues=[Clue("ops", tuple(members), f.SameSignature(op))],
+        clues=[Clue("ops", tuple(members), entered)],
         against=[Against("not_entered", tuple(members), Why.ALL_ENTERED)],
     )
 

@@ -121,7 +121,7 @@ def _of_other_stages(
         voice = _expected(scene, rank, other, here) if other not in members else None
         if voice is not None:
             alike = _alike_before(scene, rank, other, here)
-            voices.append(voice if alike else (*voice[:4], ""))
+            voices.append(voice if alike else (*voice[:4], "", voice[5]))
     return voices
 
 
@@ -171,7 +171,7 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
         mine if any(earlier[field] == mine for earlier in past) else past[-1][field]
         for field, mine in enumerate(now)
     ]
-    return [(said[0], said[1], said[2], said[3], said[4])]
+    return [(said[0], said[1], said[2], said[3], said[4], said[5])]
 
 
 def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -189,7 +189,7 @@ def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> 
     if not columns:
         return []
     agreed = [values[0] if len(set(values)) == 1 else "" for values in columns]
-    return [(agreed[0], agreed[1], agreed[2], agreed[3], agreed[4])]
+    return [(agreed[0], agreed[1], agreed[2], agreed[3], agreed[4], agreed[5])]
 
 
 def _other_calls(scene: Scene, here: Operation, role: Role) -> Iterator[Operation]:
@@ -230,8 +230,8 @@ def _hop(scene: Scene, rank: int, op: Operation) -> int:
 
 def _relative(scene: Scene, op: Operation) -> Signature:
     """A signature that compares between groups: the root as a position."""
-    name, root, *rest = signature(op)
+    name, root, *_ = own = signature(op)
     if root:
         members = scene.groups.members(op.group, op.root)
         root = str(members.index(op.root)) if op.root in members else root
-    return (name, root, rest[0], rest[1], rest[2])
+    return (name, root, *own[2:])

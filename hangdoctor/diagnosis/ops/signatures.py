@@ -19,8 +19,8 @@ _EVEN_SHAPES = P2P_NAMES | {
     "reduce_scatter",
     "reduce_scatter_tensor",
 }
-FIELDS = ("op", "root", "reduce_op", "dtype", "shapes")
-Signature = tuple[str, str, str, str, str]
+FIELDS = ("op", "root", "reduce_op", "dtype", "shapes", "members")
+Signature = tuple[str, str, str, str, str, str]
 
 
 def signature(op: Operation) -> Signature:
@@ -29,7 +29,13 @@ def signature(op: Operation) -> Signature:
     """
     name = "p2p" if op.op in P2P_NAMES else op.op
     root = "" if op.root < 0 else str(op.root)
-    return (name, root, op.reduce_op, op.dtype, op.shapes if op.op in _EVEN_SHAPES else "")
+    shapes = op.shapes if op.op in _EVEN_SHAPES else ""
+    return (name, root, op.reduce_op, op.dtype, shapes, _asked(op))
+
+
+def _asked(op: Operation) -> str:
+    """The members that a new group shall have."""
+    return op.detail if op.op == "new_group" else ""
 
 
 def differing(a: Signature, b: Signature) -> list[str]:
@@ -60,5 +66,6 @@ def spelled(op: Operation, fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
         "reduce_op": f"reduce op {op.reduce_op}" if op.reduce_op else "",
         "dtype": f"dtype {op.dtype}" if op.dtype else "",
         "shapes": f"shapes {op.shapes}" if op.shapes else "",
+        "members": f"members {_asked(op)}" if _asked(op) else "",
     }
     return tuple(texts[field] for field in fields if texts[field])

@@ -142,6 +142,29 @@ def _(story: f.NotJoined, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.OtherStore, finding: Finding) -> str:
+    name = story.own.partition(":")[0]
+    return f"See what the name leads to{on_node(finding)}: getent hosts {name}. All ranks need the same MASTER_ADDR and MASTER_PORT; check /etc/hosts there and the job script."
+
+
+@by_story.register
+def _(story: f.StoreRefused, finding: Finding) -> str:
+    return f"Open TCP port {story.port} for the nodes of the job, or take another one (MASTER_PORT); see the firewall{on_node(finding)}: nft list ruleset; ip rule."
+
+
+@by_story.register
+def _(story: f.StillImporting, finding: Finding) -> str:
+    where = f" {story.mount}" if story.mount else ""
+    return f"Time it{on_node(finding)}: time python -c 'import {story.module or 'torch'}'. Put the Python environment on a local disk, or in one image file; see whether{where or ' its file system'} is overloaded."
+
+
+@by_story.register
+def _(story: f.NoProcessThere, finding: Finding) -> str:
+    nodes = terms.host_names(story.nodes)
+    return f"See the launcher's log of {nodes}, and start the job without {terms.choose(story.nodes, 'it', 'them')}: sbatch --exclude={nodes}."
+
+
+@by_story.register
 def _(story: f.Died, finding: Finding) -> str:
     rank = terms.choose(finding.ranks, "this rank", "these ranks")
     if story.end.code == 0:
@@ -149,6 +172,10 @@ def _(story: f.Died, finding: Finding) -> str:
     again = (
         f"The job cannot continue without {rank}: cancel it and restart from the last checkpoint"
     )
+    if story.end.told is not None:
+        memory = "; raise its memory limit, or use fewer data-loader workers"
+        more = memory if story.end.oom_kills else ""
+        return f"{again}{more}; see {story.end.told.see}."
     if story.end.oom_kills:
         return f"{again}; its cgroup ran out of memory: use fewer data-loader workers or a larger --mem."
     log = terms.choose(finding.ranks, "see the end of its log", "see the end of their logs")
@@ -192,6 +219,11 @@ def _(story: f.PeerElsewhere, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.NotStarted, finding: Finding) -> str:
+    return f"See what it lacks: {story.see}."
+
+
+@by_story.register
 def _(story: f.NotSeen, finding: Finding) -> str:
     nodes, pid = _nodes(finding) or format_hosts(story.nodes), pid_of(finding)
     if pid:
@@ -199,6 +231,8 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     if not nodes:
         capture = "capture every node of the job (--jobid, --hostfile)"
         return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
+    if story.see:
+        return f"See what became of it: {story.see}. Without it the job must be restarted."
     return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
 
 

@@ -45,6 +45,10 @@ def _reason(of: LogRemaining) -> str:
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had waited for {terms.duration(of.seconds)} in an operation, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
+        Undecided.TWO_SIDES: f"{who} disagree in {op}, {_sides(of)}, and nothing shows which of the two is right: another replica, or the calls of a run that went well, would",
+        Undecided.RING: f"{who} wait for one another in a ring, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
+        Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
+        Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.gloo)}",
@@ -57,6 +61,13 @@ def _reason(of: LogRemaining) -> str:
         Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+def _sides(of: LogRemaining) -> str:
+    """``broadcast (train.py:16) and barrier (train.py:17)``, ``shapes [8] and shapes [9] (...)``."""
+    lines = [terms.site(op.site) if op is not None and op.site else "" for op in (of.op, of.other)]
+    told = zip(of.sides, lines, strict=False)
+    return " and ".join(f"{values} ({line})" if line else values for values, line in told)
 
 
 def _how(of: LogRemaining) -> str:

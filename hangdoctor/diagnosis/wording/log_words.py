@@ -71,6 +71,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
     failed = "failed by itself, too" if story.later else "failed first"
+    if story.alike:
+        who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
     if story.went_on:
         return (
             f"{who} went on after an error that it only logged: {what}. Others then waited in vain"

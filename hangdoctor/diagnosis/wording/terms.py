@@ -201,6 +201,8 @@ def signal_name(number: int) -> str:
 
 def end(of: End) -> str:
     """``exit code 1``, ``killed by SIGKILL (its cgroup counts 2 kills for lack of memory)``."""
+    if of.told is not None:
+        return of.told.says
     memory = f"its cgroup shows {count(of.oom_kills, 'out-of-memory kill')}" if of.oom_kills else ""
     if of.code is None:
         return f"how it ended is unknown ({memory})" if memory else "how it ended is unknown"

@@ -12,6 +12,7 @@ export class Model {
     for (const name of COLUMNS) this.columns[name] = new Float64Array(0);
     this.names = { op: [""], phase: [""], node: [""] };
     this.incidents = [];
+    this.events = [];
     this.status = null;
     this.standings = [];
     this.at = 0;
@@ -32,6 +33,7 @@ export class Model {
       }
     }
     if (frame.incidents) this.incidents = frame.incidents;
+    if (frame.events) this.events = frame.events;
     this.status = frame.status;
     this.standings = frame.standings;
     this.more = frame.more;

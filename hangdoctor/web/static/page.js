@@ -5,6 +5,7 @@ import { banner } from "./banner.js";
 import { Detail } from "./detail.js";
 import { $, clip, say } from "./dom.js";
 import { matching } from "./filter.js";
+import { events } from "./events.js";
 import { Grid } from "./grid.js";
 import { headline } from "./headline.js";
 import { incidents } from "./incidents.js";
@@ -43,6 +44,7 @@ function show() {
   standings(model, grid.culprits, filterBy);
   stragglers(model, (rank) => detail.open(rank));
   incidents(model);
+  events(model);
   detail.show();
   asking.show();
   foot(status);
@@ -101,6 +103,7 @@ function otherZone() {
   headline(model, true);
   banner(model, stream.lostAt);
   incidents(model, true);
+  events(model, true);
   foot(model.status);
 }
 

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 4 ending_job.py KIND RANK WHEN
 
 KIND: kill, exception, segfault, exit, abort, memory, interrupt, terminate, leave, hang,
-sizes (of a tensor), none.
+sizes (of a tensor), reduce_op (another one; all ranks notice), members (of a new group), none.
 WHEN: start (before init_process_group), between (two operations), backward, inside (an operation).
 """
 
@@ -100,6 +100,26 @@ def step(number: int) -> None:
     dist.all_reduce(torch.ones(20) if sizes else weights.grad)
 
 
+def check(number: int) -> None:
+    """What all ranks notice at once."""
+    wrong = ME == CULPRIT and number == FAULT_STEP and KIND == "reduce_op"
+    total = torch.ones(1)
+    dist.all_reduce(total, op=dist.ReduceOp.MAX if wrong else dist.ReduceOp.SUM)
+    verdicts: list[object] = [None] * dist.get_world_size()
+    dist.all_gather_object(verdicts, total.item())
+    if verdicts != [float(dist.get_world_size())] * dist.get_world_size():
+        raise RuntimeError("a sum differs")
+
+
+def in_a_group() -> None:
+    """The chosen rank asks for other members; all go on with what they got."""
+    if ME == CULPRIT:
+        threading.Thread(target=_tell, daemon=True).start()
+    group = dist.new_group([ME] if ME == CULPRIT else None)
+    dist.all_reduce(torch.ones(4), group=group)
+    dist.barrier()
+
+
 def main() -> None:
     if ME == CULPRIT and WHEN == "start":
         fail()
@@ -108,6 +128,10 @@ def main() -> None:
         if number == FAULT_STEP:
             hold()
         step(number)
+        if KIND == "reduce_op":
+            check(number)
+    if KIND == "members":
+        in_a_group()
     if KIND == "interrupt_all" and ME == CULPRIT:
         wait_for_nothing()
     dist.barrier()

@@ -4,7 +4,7 @@ it unless BARE=1.
 Each rank writes `at.<rank>` (iteration, pid) with every tenth step. Faults by file in CONTROL:
 `skip` (a rank: it leaves one all_reduce out), `drag` (a rank: it takes 0.4 s more in each step),
 `loader` (a rank: its next batch does not come until the file goes), `slow` (seconds for one step),
-`save` (seconds of work outside of operations on rank 0), `end`.
+`save` (seconds of work outside of operations on rank 0), `event` (rank 0 says this once), `end`.
 """
 
 import os
@@ -59,6 +59,9 @@ def train_step(number: int) -> None:
         (control / "skip").unlink()
         return
     dist.all_reduce(batch)
+    if probe and rank == 0 and told("event"):
+        probe.event("spike", told("event"), number)
+        (control / "event").unlink()
 
 
 def main() -> None:

@@ -1,0 +1,34 @@
+"""What `preflight --collectives` adds to the JSON."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .search import Culprit
+from .trial import Result
+
+
+class DeviceTest(Struct):
+    """One device alone; `error` is empty where its results are right."""
+
+    unit: str
+    device: int
+    tflops: float = 0.0  # TFLOP/s of a matmul in fp32
+    gb_s: float = 0.0  # GB/s of a copy in its memory
+    gb: float = 0.0  # of memory that was written and read back
+    error: str = ""
+
+
+class Collectives(Struct):
+    """What `--collectives` adds to the JSON of preflight."""
+
+    backend: str = "gloo"
+    sizes: list[int] = []  # bytes
+    tests: list[Result] = []
+    devices: list[DeviceTest] = []
+    left_out: dict[str, str] = {}  # unit -> why it took no part
+    links: int = 0
+    of_links: int = 0
+    culprits: list[Culprit] = []
+    exclude: str = ""  # for sbatch --exclude
+    unfinished: str = ""  # why the search was stopped

@@ -1,0 +1,135 @@
+"""Jobs that are over in which no rank can be singled out, or only by the calls before the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec import structs
+
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
+from hangdoctor.readers.blackbox import Contents
+from tests.support.ended_boxes import LOST, ended, left, of_column
+
+EVERYONE = [0, 1, 2, 3]
+WORLD = Group(group_uid(EVERYONE), EVERYONE)
+OWN = "RuntimeError\nthe loss is no number any more\nmain\t/app/train.py\t18"
+
+
+def of(rank: int, *operations: Operation, said: str = "") -> Contents:
+    """A box of one of four ranks, that ended at 1010 s."""
+    contents = left(rank, 1010.0 if said else 0.0, said)
+    done = [structs.replace(o, group=WORLD.uid) for o in operations]
+    contents.ops = RankOps(rank, 4, groups=[WORLD], operations=done, heartbeat_s=1009.0)
+    contents.box.world_size = 4
+    return contents
+
+
+def called(seq: int, op: str = "all_reduce", **fields: object) -> Operation:
+    """One that has ended; others are as they are changed."""
+    at = 1000.0 + seq / 10
+    made = Operation("", seq, op, "done", entered_s=at, left_s=at + 0.01, site="main (train.py:9)")
+    return structs.replace(made, **fields)
+
+
+INSIDE = {"state": "entered", "left_s": 0.0}
+JUST_NOW = {**INSIDE, "entered_s": 1009.8}
+
+
+def verdict_of_alike(*last: Operation) -> Diagnosis:
+    boxes = [of(rank, called(1), own, said=OWN) for rank, own in zip(EVERYONE, last, strict=True)]
+    return of_column(boxes, [ended(rank, 1, 1011.0) for rank in EVERYONE])
+
+
+def test_what_all_raise_alike_names_no_rank() -> None:
+    found = verdict_of_alike(*[called(2)] * 4)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("error", [])]
+    assert found.status == "failed"
+    assert found.summary.startswith("All ranks (0-3) failed alike, at one moment: RuntimeError")
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "says"),
+    [
+        ({"reduce_op": "sum"}, {"reduce_op": "max"}, "reduce op max"),
+        ({"shapes": "[8]"}, {"shapes": "[9]"}, "shapes [9]"),
+    ],
+)
+def test_another_call_before_it_does(
+    usual: dict[str, object], other: dict[str, object], says: str
+) -> None:
+    calls = [called(2, **usual) for _ in EVERYONE]
+    calls[2] = called(2, **other)
+    found = verdict_of_alike(*calls)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [2])]
+    assert says in found.summary
+
+
+def test_the_same_sizes_written_in_two_ways_do_not() -> None:
+    calls = [called(2, shapes="[4, 8]") for _ in EVERYONE]
+    calls[2] = called(2, shapes="[32]")
+    found = verdict_of_alike(*calls)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("error", [])]
+
+
+def test_one_rank_that_raises_first_is_named_before_those_that_raise_the_same() -> None:
+    boxes = [of(rank, called(1), said=OWN) for rank in EVERYONE]
+    boxes[3].box.ended_s = 1002.0
+    found = of_column(boxes, [ended(rank, 1, 1011.0) for rank in EVERYONE])
+    assert 3 in found.causes[0].ranks
+
+
+# ---------------------------------------------------------------------- aborts
+
+
+def aborted(boxes: Sequence[Contents]) -> Diagnosis:
+    """Rank 0 by SIGABRT, the others by the launcher after it."""
+    after = [ended(rank, -15, 1010.5) for rank in EVERYONE[1:]]
+    return of_column(list(boxes), [ended(0, -6, 1009.9), *after])
+
+
+def test_an_abort_inside_an_operation_is_by_whichever_rank_is_not_in_it() -> None:
+    boxes = [of(rank, called(1), called(2, **JUST_NOW)) for rank in EVERYONE]
+    boxes[1] = of(1, called(1))
+    found = aborted(boxes)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [1])]
+    assert found.status == "failed"
+
+
+def test_an_abort_inside_an_operation_of_all_names_no_rank() -> None:
+    boxes = [of(rank, called(1), called(2, **JUST_NOW)) for rank in EVERYONE]
+    boxes[3] = of(3, called(1), called(2, failed=True, entered_s=1009.8, left_s=1010.0), said=LOST)
+    found = aborted(boxes)
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "rank 0 was aborted (SIGABRT) inside all_reduce #2" in found.summary
+
+
+def test_an_abort_outside_of_any_operation_is_the_ranks_own() -> None:
+    boxes = [of(rank, called(1), called(2, **INSIDE)) for rank in EVERYONE]
+    boxes[0] = of(0, called(1))
+    found = aborted(boxes)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [0])]
+
+
+# ---------------------------------------------------------------------- two sides
+
+
+def test_two_sides_of_a_wait_that_nothing_decides_name_no_rank() -> None:
+    """All were killed at once, `hangdoctor run` too: no end is recorded."""
+    boxes = [of(rank, called(1), called(2, **INSIDE)) for rank in EVERYONE]
+    for rank in (2, 3):
+        boxes[rank] = of(rank, called(1), called(2, "barrier", site="main (train.py:5)", **INSIDE))
+    found = of_column(boxes, [ended(rank, -15, 1060.0) for rank in EVERYONE])
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "all_reduce (train.py:9) and barrier (train.py:5)" in found.summary
+    assert "nothing shows which of the two is right" in found.summary
+
+
+def test_a_rank_that_asked_for_other_members_is_named() -> None:
+    asked = {"op": "new_group", **INSIDE}
+    boxes = [of(rank, called(1), called(1, detail="0-2", **asked)) for rank in EVERYONE]
+    boxes[1] = of(1, called(1), called(1, detail="1-3", **asked))
+    found = of_column(boxes, [ended(rank, -15, 1060.0) for rank in EVERYONE])
+    assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [1])]
+    assert "members 1-3, the others with members 0-2" in found.summary
