@@ -54,7 +54,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     found += _refused(case, [v for v in joining if v.rank not in elsewhere])
     found += _importing(case, importing, joining)
     found += _never_started(case, joining)
-    clue = _in_store(case, joining)
+    clue = in_store(case, joining)
     if clue is not None:
         for finding in found:
             finding.clues.append(clue)
@@ -112,9 +112,9 @@ def _words(store: StoreView) -> str:
 
 
 def _refused(case: Case, joining: Sequence[RankView]) -> list[Finding]:
-    """Ranks whose attempt fails although another rank listens."""
+    """Ranks whose attempt fails although another one listens, or is connected."""
     known = _stores(joining)
-    if not any(store.link == "listens" for _, store in known):
+    if not any(v.capture.store and v.capture.store.link in _JOINED for v in case.alive):
         return []  # who should listen is late, or was not captured
     groups: dict[tuple[str, str], list[RankView]] = {}
     for view, store in known:
@@ -175,7 +175,7 @@ def _finding(case: Case, views: Sequence[RankView], story: f.Story) -> Finding:
     return finding
 
 
-def _in_store(case: Case, joining: Sequence[RankView]) -> Clue | None:
+def in_store(case: Case, joining: Sequence[RankView]) -> Clue | None:
     """How many ranks have reached the store: only where each that is in set-up was asked."""
     known = _stores(joining)
     joined = tuple(view.rank for view, store in known if store.link in _JOINED)

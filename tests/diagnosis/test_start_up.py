@@ -81,6 +81,22 @@ def test_a_port_that_is_refused_is_named_while_another_rank_listens() -> None:
     assert "Open TCP port 29500" in found.causes[0].advice
 
 
+def test_the_store_of_torchruns_agent_counts_too() -> None:
+    """No rank listens there, but some are connected."""
+    shut = at_store(3, "asks", refused="no route to host")
+    found = judged(*(at_store(r, "connected") for r in (0, 1, 2)), shut)
+    assert causes(found) == [("start_stall", [3])]
+    assert "(10.0.0.1): no route to host" in first(found)
+
+
+def test_who_is_in_the_store_is_evidence_beside_a_rank_that_is_elsewhere() -> None:
+    late = still(2, LOAD, node="n3")
+    found = judged(at_store(0, "listens"), *(at_store(r, "connected") for r in (1, 3)), late)
+    assert causes(found) == [("start_stall", [2])]
+    evidence = [e.says for e in found.causes[0].evidence]
+    assert "3 of 4 ranks have reached the store at n1:29500; missing: rank 2" in evidence
+
+
 def test_where_no_rank_listens_it_is_the_host_that_is_late() -> None:
     waiting = [at_store(r, "none", refused="connection refused") for r in (1, 2, 3)]
     found = judged(still(0, LOAD, node="n1"), *waiting)
