@@ -19,6 +19,7 @@ from .findings import Clue, Finding
 from .view import RankView
 
 _LONG_S = 20.0  # an import of torch takes seconds; on a busy node more
+_LATER_S = 3600.0  # what is imported after that long is no part of a start
 _STORIES = (f.OtherStore, f.StoreRefused, f.StillImporting, f.NoProcessThere)
 _JOINED = ("listens", "connected")
 
@@ -63,7 +64,9 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
 
 def _imports_long(view: RankView) -> bool:
     own = view.capture.importing
-    return own is not None and not view.place.communicates and own.seconds >= _LONG_S
+    if own is None or view.place.communicates:
+        return False
+    return _LONG_S <= own.seconds <= _LATER_S
 
 
 def _stores(views: Sequence[RankView]) -> list[tuple[RankView, StoreView]]:
@@ -133,6 +136,8 @@ def _importing(
     """Ranks that import for long: those that others wait for, or all of them."""
     if not importing or len(importing) + len(joining) < len(case.alive):
         return []
+    if not joining and any(v.got_on or v.motion == "running" for v in importing):
+        return []  # all of them get on: the job is starting
     slowest = max(importing, key=lambda v: _seconds(v))
     own = slowest.capture.importing
     assert own is not None
