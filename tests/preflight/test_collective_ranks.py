@@ -133,6 +133,7 @@ def test_no_rank_outlives_its_server(number: signal.Signals) -> None:
         process.wait()
 
 
+@pytest.mark.full
 def test_a_device_that_computes_wrongly_or_forgets_is_found() -> None:
     torch = pytest.importorskip("torch")
     cpu = torch.device("cpu")

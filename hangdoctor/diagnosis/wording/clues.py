@@ -91,6 +91,13 @@ def _(fact: f.InOp) -> str:
 
 
 @say.register
+def _(fact: f.InStore) -> str:
+    reached = f"{len(fact.ranks)} of {fact.world} ranks have reached the store at {fact.where}"
+    missing = sorted(set(range(fact.world)) - set(fact.ranks))
+    return f"{reached}; missing: {terms.ranks(missing)}" if missing else reached
+
+
+@say.register
 def _(fact: f.WaitsIn) -> str:
     which = "" if fact.all_still else f"{terms.ranks(fact.still)} "
     still = f"; {which}did not run once between the samples" if fact.still else ""
