@@ -97,7 +97,8 @@ def flags_of(verb: str) -> set[str]:
 
 COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 REACHED = set(
-    "--hostfile --pbs --exec --hosts --k8s --namespace --container --context --debug-image".split()
+    "--hostfile --pbs --ray --exec --hosts".split()
+    + "--k8s --namespace --container --context --debug-image".split()
 )
 
 
@@ -105,7 +106,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
     from hangdoctor.cli.main import VERBS
 
     assert set(VERBS) == set(
-        "dump diagnose run agent collect sidecar top trace report preflight incidents fleet clean completion demo".split()
+        "dump diagnose run agent collect sidecar top trace report preflight incidents fleet mcp clean completion demo".split()
     )
     assert flags_of("dump") == COMMON | REACHED | {
         "--local",

@@ -48,6 +48,7 @@ VERBS: dict[str, tuple[str, str]] = {
     ),
     "incidents": ("incidents", "List, show, search, export or remove saved incidents."),
     "fleet": ("fleet", "Show all jobs, their last verdicts, and nodes that are culprits again."),
+    "mcp": ("mcp", "Serve read-only tools to an assistant (Model Context Protocol)."),
     "clean": ("clean", "Remove the leftovers of finished jobs; bundles only on request."),
     "completion": ("completion", "Print the completion script of a shell: bash, zsh, fish."),
     "demo": ("demo", "Hang one rank of a real 8-rank job on this machine and diagnose it."),

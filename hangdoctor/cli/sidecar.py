@@ -58,8 +58,8 @@ def command(**flags: Any) -> None:
     """Watch a running job: one agent on each node, and the collector in this process.
 
     Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
-    and does not change the job. Choose one target: --jobid, --hostfile, --pbs,
-    --k8s, --exec with --hosts, or --local.
+    and does not change the job. Choose one target: --jobid, --hostfile, --pbs, --k8s, --ray,
+    --exec with --hosts, or --local.
     """
     target = one_target(flags, {"here": "--local", "jobid": "--jobid J"})
     if target == "here":

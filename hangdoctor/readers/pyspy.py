@@ -301,7 +301,9 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     for frame in frames[:_CODE_FRAMES]:
         frame.code = source_line(frame.file, frame.line)
         if frame.code and is_users(frame):
-            frame.catches = retry_loops.caught(sources.lines(frame.file), frame.line)
+            lines = sources.lines(frame.file)
+            frame.catches = retry_loops.caught(lines, frame.line)
+            frame.counts = retry_loops.counted(lines, frame.line)
     return ThreadSample(
         tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
         name=_text(thread.get("thread_name") or ""),
