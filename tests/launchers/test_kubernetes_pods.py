@@ -153,3 +153,14 @@ def test_a_sidecar_watches_the_pods_through_kubectl(training: Training, tmp_path
             lambda name=name: not training.pods.processes(name, "behind_tunnel"), "the agents end"
         )
     assert not [*training.temporary.iterdir()]
+
+
+@pytest.mark.full
+def test_a_debug_container_may_read_what_the_ranks_own_may_not(training: Training) -> None:
+    """The stand-in runs it in the mounts of the pod: its image is not tried here."""
+    training.pods.without_ptrace.update(training.pods.running)
+    found = training.dump("--debug-image", "busybox")
+    training.pods.without_ptrace.clear()
+    [cause] = found["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("not_entered", [2])
+    assert found["notes"] == []
