@@ -6,8 +6,12 @@ the two name different ranks with confidence, the report says so and is less sur
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec import structs
+
 from ..model.diagnosis import Kind
-from . import file_locks, outsiders
+from . import file_locks, outsiders, start_up
 from . import held_by as holding
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
@@ -25,6 +29,9 @@ def run(case: Case, draft: Draft) -> None:
     ops = draft.ops
     if ops is None or draft.beyond:
         draft.findings = draft.by_stacks
+    elif start_up.decides(case, draft.by_stacks):
+        # What records say of a set-up is that some have not come; why, they cannot see.
+        draft.findings, draft.status = _since(draft.by_stacks, ops.findings), "hang"
     elif ops.findings:
         draft.findings = ordered(join(case, draft, ops.findings)) or draft.by_stacks
         # A process that is stopped or dead is a hang, whatever still moves.
@@ -35,6 +42,15 @@ def run(case: Case, draft: Draft) -> None:
         draft.status = "unknown" if case.unseen else "healthy"
     else:
         draft.findings = draft.by_stacks
+
+
+def _since(found: list[Finding], by_ops: Sequence[Finding]) -> list[Finding]:
+    """The findings with how long the others have been waiting, which the records know."""
+    seconds = max((c.waiters.seconds for c in by_ops if c.waiters is not None), default=0.0)
+    for finding in found:
+        if finding.waiters is not None and seconds > finding.waiters.seconds:
+            finding.waiters = structs.replace(finding.waiters, seconds=seconds)
+    return found
 
 
 def _contradicted(draft: Draft) -> bool:

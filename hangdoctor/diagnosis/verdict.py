@@ -28,6 +28,7 @@ from . import (
     outsiders,
     parting,
     ras_culprits,
+    start_up,
     straggling,
     waiting,
 )
@@ -39,9 +40,10 @@ from .ops.evidence import Note, Remark
 _SHOWN = 120  # characters of an error of our own
 
 PASSES: tuple[Pass, ...] = (
-    # From processes and stacks: the first of the last four that finds anything ends the search.
+    # From processes and stacks: the first of the last five that finds anything ends the search.
     faults.run,
     file_locks.run,
+    start_up.run,
     lifecycle.run_start,
     lifecycle.run_end,
     outsiders.run,

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from ..errors import HangdoctorError
 from ..storage.incident_search import Query
 from ..storage.incident_words import Entry
+from ..text.ranges import number_in
 from ..text.times import time_of
 from ..web.api import REPORT_POLICY, Trouble, answer
 from ..web.reports import Reports
@@ -23,13 +24,15 @@ from .culprits import CulpritNode
 from .jobs import JobRow
 
 _MAX_FOUND = 200
+_SHOWN = 200  # jobs, unless more are asked for
 _MAX_QUERY = 500  # characters
 
 
 class JobsAnswer(Struct):
-    """All jobs at `at`, stalled ones first; `counts` by state."""
+    """The jobs at `at`, stalled ones first; `counts` of all by state."""
 
     at: float
+    total: int
     counts: dict[str, int]
     jobs: list[JobRow]
     trouble: str
@@ -66,10 +69,12 @@ class FleetApi:
         ]
 
     async def jobs(self, request: Request) -> Response:
-        """All jobs."""
+        """The first jobs, as many as `limit` says."""
         now = await self.board.sample()
         counts = dict(Counter(str(row.state) for row in now.jobs))
-        return answer(JobsAnswer(now.at, counts, now.jobs, now.trouble))
+        limit = number_in(request.query_params.get("limit", ""), _SHOWN)
+        shown = now.jobs[:limit]
+        return answer(JobsAnswer(now.at, len(now.jobs), counts, jobs=shown, trouble=now.trouble))
 
     async def nodes(self, request: Request) -> Response:
         """Culprits again and again."""

@@ -13,6 +13,7 @@ from ..collector import status_file
 from ..collector.status_file import JobStatus
 from ..storage.incident_folders import job_folders
 from ..storage.incident_words import Entry, user_name
+from ..web.page_address import published
 
 State = Literal["stalled", "running", "starting", "not watched", "ended", "no status"]
 STATES: tuple[State, ...] = ("stalled", "running", "starting", "not watched", "ended", "no status")
@@ -41,6 +42,7 @@ class JobRow(Struct):
     pace_s: float = 0.0
     idle_s: float = -1.0
     host: str = ""
+    page: str = ""  # its address on that host, where the collector serves one
     incidents: int = 0
     last: Entry | None = None
 
@@ -92,6 +94,8 @@ def _row(folder: Path, status: JobStatus | None, now: float, last: Entry | None)
     row.world_size, row.living = status.world_size, status.living
     row.nodes, row.silent = status.nodes, status.silent
     row.iteration, row.pace_s, row.idle_s = status.iteration, status.pace_s, status.idle_s
+    if row.state not in _OVER and (page := published(folder)) is not None:
+        row.page = page.address
     if row.state == "stalled" and row.idle_s >= 0:
         row.idle_s += max(0.0, now - status.at)
     return row

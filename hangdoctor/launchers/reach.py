@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..clock import SystemClock
 from ..model.capture import JobCapture
@@ -52,6 +52,15 @@ class Reach(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsRanks(Protocol):
+    """A `Reach` that knows more of the ranks than their nodes can say."""
+
+    def enter(self, capture: JobCapture) -> None:
+        """Add it to the capture."""
+        ...
+
+
 class ReachLauncher:
     """Captures all nodes that a `Reach` gets to; see `base.Launcher`."""
 
@@ -88,6 +97,9 @@ class ReachLauncher:
         capture = gather.join(gathered, nodes, whys, options)
         if isinstance(self.reach, told_nodes.TellsOfNodes):
             told_nodes.enter(capture, self.reach.told())
+            capture.notes += self.reach.notes(capture)
+        if isinstance(self.reach, KnowsRanks):
+            self.reach.enter(capture)
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 

@@ -16,6 +16,7 @@ from .layout import Layout
 from .log_facts import JobLogs
 from .operations import RankOps
 from .ras_report import RasReport
+from .start_up import Import, StoreView
 
 CAPTURE_SCHEMA = "hangdoctor.capture/1"
 
@@ -102,6 +103,8 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     recorded_before: RankOps | None = None
     calls: CallTrace | None = None  # its last Python calls, where it was traced
     told: ToldEnd | None = None  # where it is gone, and its scheduler says how
+    store: StoreView | None = None  # where it is in set-up
+    importing: Import | None = None  # where its main thread imports a module
     lock: LockHolder | None = None  # where it waits for a file lock at the last sample
 
 
@@ -125,6 +128,8 @@ class NodeCapture(Struct, omit_defaults=True):
     # Which of several jobs was taken: for the person who started the capture. It names the jobs of
     # others, and is not kept.
     chosen: str = ""
+    # The ranks that each node of the job should have, as its launcher told one of the ranks here.
+    expected: list[tuple[str, list[int]]] = []
     ended: JobLogs | None = None  # how its ranks ended, where none of them runs any more
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 _ESTABLISHED = "01"
 _LISTENING = "0A"
+_ASKING = "02"  # SYN_SENT
 _LOCAL = ("0100007F", "0" * 24 + "01000000")  # 127.0.0.1, also as IPv6, and ::1
 
 
@@ -21,6 +22,7 @@ class Socket(Struct, frozen=True):
     peer: str  # address as /proc writes it
     peer_port: int
     listens: bool = False
+    asks: bool = False  # for a connection that the other side has not answered
 
 
 Table = Mapping[str, Socket]  # by inode
@@ -61,10 +63,13 @@ def guests(pid: int) -> dict[int, set[str]]:
     return found
 
 
-def sockets(pid: int, tables: dict[str, Table]) -> list[Socket]:
-    """The TCP sockets that a process has open; `tables` keeps what was read, by namespace."""
+def sockets(pid: int, tables: dict[str, Table], asking: bool = False) -> list[Socket]:
+    """The TCP sockets that a process has open, with `asking` also those whose connection is not
+    answered; `tables` keeps what was read, by namespace.
+    """
     table = _table_of(pid, tables)
-    return [table[inode] for inode in _inodes(pid) if inode in table]
+    held = [table[inode] for inode in _inodes(pid) if inode in table]
+    return [socket for socket in held if asking or not socket.asks]
 
 
 def _table_of(pid: int, tables: dict[str, Table]) -> Table:
@@ -86,11 +91,16 @@ def _read_table(pid: int) -> Table:
             continue
         for line in lines:
             words = line.split()
-            if len(words) > 9 and words[3] in (_ESTABLISHED, _LISTENING):
+            if len(words) > 9 and words[3] in (_ESTABLISHED, _LISTENING, _ASKING):
                 port = int(words[1].rpartition(":")[2], 16)
                 peer, _, peer_port = words[2].rpartition(":")
-                listens = words[3] == _LISTENING
-                found[words[9]] = Socket(port, peer, int(peer_port, 16), listens)
+                found[words[9]] = Socket(
+                    port,
+                    peer,
+                    int(peer_port, 16),
+                    listens=words[3] == _LISTENING,
+                    asks=words[3] == _ASKING,
+                )
     return found
 
 

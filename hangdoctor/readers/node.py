@@ -28,6 +28,7 @@ from . import (
     lost_ranks,
     rank_environment,
     rank_operations,
+    start_up,
     unnumbered,
     unread_pipes,
     waiting_agents,
@@ -87,6 +88,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     session.sample(ranks, LAST)
     file_locks.attach(ranks)
     unread_pipes.attach(ranks)
+    session.attach_start_up(ranks)
     session.attach_boxes()
     capture.layout = rank_operations.told_layout(capture.ranks) or capture.layout
     session.close(ranks)
@@ -147,6 +149,7 @@ def _find_job(
         job.key,
         notes=list(job.notes),
         layout=guess_layout(first.argv, first.environ, first.world_size),
+        expected=start_up.expected_ranks(first.environ),
         chosen=chosen,
     )
     if unread:

@@ -21,7 +21,7 @@ from ..model.ras_report import RasReport
 from ..stacks.rank_thread import rank_thread
 from ..text.durations import duration
 from ..time_limit import OutOfTime, in_time, within
-from . import blackbox, descendants, gpus, proc, pyspy, rank_operations, ras_reader, turns
+from . import blackbox, descendants, gpus, proc, pyspy, rank_operations, ras_reader, start_up, turns
 from .capture_options import CaptureOptions
 from .ended_meanwhile import Leaving
 
@@ -51,6 +51,7 @@ class Share(Struct, frozen=True):
 FIRST, CHILDREN, LAST = Share(0.4, 0.5), Share(0.2, 0.3), Share(0.55, 0.7)
 _BOXES_SHARE, _FAMILY_SHARE, _RAS_SHARE, _SETTLE_SHARE, _CLOSE_SHARE = 0.4, 0.2, 0.2, 0.4, 0.8
 _GPUS_SHARE, _OTHERS_SHARE = 0.3, 0.5
+_START_UP_SHARE = 0.4
 
 
 class End(Struct, frozen=True):
@@ -264,6 +265,19 @@ class Session:
             rank.recorded, rank.recorded_before = copy.recorded, copy.recorded_before
         for note in notes:
             self.note(note)
+
+    def attach_start_up(self, ranks: Sequence[RankCapture]) -> None:
+        """The way of ranks in set-up to their store; a name server or a mount may not answer."""
+        copies = [structs.replace(rank) for rank in ranks]
+        patience = self.left(_START_UP_SHARE)
+        attempt_s = min(start_up.ATTEMPT_S, patience / 2)
+        try:
+            within(patience, lambda: start_up.attach(copies, attempt_s))
+        except OutOfTime:
+            self.note(f"why ranks have not joined their store was not read: {self.too_late}")
+            return
+        for rank, copy in zip(ranks, copies, strict=True):
+            rank.store, rank.importing = copy.store, copy.importing
 
     def ask_ras(self) -> None:
         """NCCL's RAS on this node; most jobs have none, and the connection is refused at once."""

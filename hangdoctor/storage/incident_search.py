@@ -28,7 +28,7 @@ _BATCH = 200  # incidents in one transaction: the next writer waits for no more
 _BUSY_S = 5.0  # for another one's lock
 _TABLE = """
 CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, root TEXT NOT NULL, stamp INTEGER NOT NULL,
+    number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, stamp INTEGER NOT NULL,
     at REAL NOT NULL, entry BLOB NOT NULL)
 """
 _WORDS = {
@@ -80,8 +80,8 @@ class IncidentSearch:
         self, roots: Iterable[Path], file: Path | None = None, fts5: bool | None = None
     ) -> None:
         self.roots = list(dict.fromkeys(root.absolute() for root in roots))
-        self._root_names = [str(root) for root in self.roots]
-        self._marks = ", ".join("?" * len(self.roots))
+        # What is below them, in an index that may have the incidents of other roots as well.
+        self._below = tuple(f"{str(root).rstrip('/')}/" for root in self.roots)
         self.fts5 = has_fts5() if fts5 is None else fts5
         self.file = file or default_file(self.fts5)
         self.busy_s = _BUSY_S
@@ -134,10 +134,9 @@ class IncidentSearch:
     def _refresh(self, db: sqlite3.Connection) -> None:
         """Read what is new, drop what is gone."""
         there = self._there()
-        asked = f"SELECT path, stamp FROM entries WHERE root IN ({self._marks})"
-        known = dict(db.execute(asked, self._root_names))
-        gone = [path for path in known if path not in there]
-        fresh = [path for path, (one, _) in there.items() if known.get(path) != one.stamp]
+        known = dict(db.execute("SELECT path, stamp FROM entries"))
+        gone = [path for path in known if path.startswith(self._below) and path not in there]
+        fresh = [path for path, one in there.items() if known.get(path) != one.stamp]
         for batch in _batches(gone):
             with _writing(db):
                 _drop(db, batch)
@@ -145,21 +144,21 @@ class IncidentSearch:
             read = list(self._read(there[path] for path in batch))
             with _writing(db):
                 _drop(db, batch)
-                for found, root, entry, words in read:
-                    _add(db, found, root, entry, words)
+                for found, entry, words in read:
+                    _add(db, found, entry, words)
         if fresh:
             _bound(db)
 
-    def _there(self) -> dict[str, tuple[Found, str]]:
-        """The newest bundles by path, with the root that they are below; names begin with a time."""
-        every = ((found, str(root)) for root in self.roots for found in bundles(root))
-        newest = sorted(every, key=lambda one: one[0].stamp, reverse=True)[:MAX_ENTRIES]
-        return {str(found.path): (found, root) for found, root in newest}
+    def _there(self) -> dict[str, Found]:
+        """The newest bundles, by path."""
+        every = {str(found.path): found for root in self.roots for found in bundles(root)}
+        newest = sorted(every.values(), key=lambda found: found.stamp, reverse=True)
+        return {str(found.path): found for found in newest[:MAX_ENTRIES]}
 
-    def _read(self, some: Iterable[tuple[Found, str]]) -> Iterator[tuple[Found, str, Entry, str]]:
-        for found, root in some:
+    def _read(self, some: Iterable[Found]) -> Iterator[tuple[Found, Entry, str]]:
+        for found in some:
             try:
-                yield found, root, *incident_words.read(found.path, found.place)
+                yield found, *incident_words.read(found.path, found.place)
             except BadInput as error:
                 self.unread.append(str(error))
 
@@ -167,13 +166,15 @@ class IncidentSearch:
 
     def _matching(self, db: sqlite3.Connection, query: Query) -> Iterator[Entry]:
         phrases = incident_words.wanted(query.words)
-        where, values = f"root IN ({self._marks})", [*self._root_names]
+        where = ""
+        values: list[str] = []
         if phrases:
-            condition, texts = _by_fts5(phrases) if self.fts5 else _by_like(phrases)
-            where += f" AND number IN (SELECT rowid FROM words WHERE {condition})"
-            values += texts
-        rows = db.execute(f"SELECT entry FROM entries WHERE {where} ORDER BY at DESC", values)
-        return (msgspec.json.decode(row[0], type=Entry) for row in rows)
+            condition, values = _by_fts5(phrases) if self.fts5 else _by_like(phrases)
+            where = f"WHERE number IN (SELECT rowid FROM words WHERE {condition})"
+        rows = db.execute(f"SELECT path, entry FROM entries {where} ORDER BY at DESC", values)
+        for path, entry in rows:
+            if path.startswith(self._below):
+                yield msgspec.json.decode(entry, type=Entry)
 
 
 _Match = tuple[str, list[str]]  # a condition with marks, and the values of the marks
@@ -209,10 +210,10 @@ def _batches(paths: Sequence[str]) -> Iterator[Sequence[str]]:
         yield paths[first : first + _BATCH]
 
 
-def _add(db: sqlite3.Connection, found: Found, root: str, entry: Entry, words: str) -> None:
-    row = (str(found.path), root, found.stamp, entry.at, msgspec.json.encode(entry))
+def _add(db: sqlite3.Connection, found: Found, entry: Entry, words: str) -> None:
+    row = (str(found.path), found.stamp, entry.at, msgspec.json.encode(entry))
     number = db.execute(
-        "INSERT INTO entries (path, root, stamp, at, entry) VALUES (?, ?, ?, ?, ?)", row
+        "INSERT INTO entries (path, stamp, at, entry) VALUES (?, ?, ?, ?)", row
     ).lastrowid
     db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, words))
 

@@ -99,6 +99,22 @@ def test_folders_are_the_truth(root: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_one_index_serves_roots_that_overlap(root: Path) -> None:
+    file = root / "index.sqlite"
+
+    def found(*roots: Path) -> list[str]:
+        return [entry.place for entry in IncidentSearch(roots, file).find(Query())]
+
+    everything = ["vision-3", "gpt-2", "gpt-1"]
+    assert found(root) == everything and found(root / "gpt-1") == ["gpt-1"]
+    with sqlite3.connect(file) as db:
+        numbers = db.execute("SELECT number FROM entries ORDER BY number").fetchall()
+    assert found(root / "gpt-1", root) == everything and found(root / "gpt") == []
+    with sqlite3.connect(file) as db:
+        again = db.execute("SELECT number FROM entries ORDER BY number").fetchall()
+    assert again == numbers, "nothing was read twice, and nothing of another root dropped"
+
+
 def test_an_index_that_cannot_be_used_is_replaced_by_the_folders(root: Path) -> None:
     file = root / "index.sqlite"
     file.write_bytes(b"no database" * 500)

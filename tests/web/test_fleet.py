@@ -113,10 +113,24 @@ def test_nodes_count_hangs_and_jobs_not_captures(jobs: Path, tmp_path: Path) -> 
     assert later == [], "what is over for long is not shown"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reads folders of other users")
+def test_root_sees_jobs_of_other_users(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    status_file.save(keep_fleet(tmp_path, FLEET[:1]) / "gpt-1", status("gpt-1"))
+    (tmp_path / "gpt-1").rename(other)
+    for path in (other, *other.rglob("*")):
+        os.chown(path, 54_321, 54_321)
+    index = IncidentSearch([tmp_path], tmp_path / "index.sqlite")
+    [row] = read_jobs([tmp_path], index.find(Query()), time.time())
+    assert (row.user, row.state, row.incidents) == ("54321", "running", 1)
+    os.chown(other / "hangdoctor-status.json", 54_322, 54_321)
+    assert read_jobs([tmp_path], [], time.time()) == [], "a third user's file says nothing"
+
+
 def test_a_status_of_another_kind_is_none(tmp_path: Path) -> None:
-    (tmp_path / "status.json").write_text('{"schema": "other/1"}')
+    (tmp_path / "hangdoctor-status.json").write_text('{"schema": "other/1"}')
     assert status_file.load(tmp_path) is None
-    (tmp_path / "status.json").write_bytes(b"x" * 5000)
+    (tmp_path / "hangdoctor-status.json").write_bytes(b"x" * 5000)
     assert status_file.load(tmp_path) is None
 
 
@@ -130,6 +144,10 @@ def test_the_api_and_the_metrics(fleet: Fleet) -> None:
         "gpt-1": "no status",
     }
     assert told["jobs"][0]["place"] == "live-job" and told["jobs"][0]["living"] == 8
+    few = fleet.get("/api/v1/jobs?limit=1")
+    assert (few["total"], len(few["jobs"]), few["counts"]["ended"]) == (4, 1, 1)
+    own = json.loads((fleet.folder / "web.json").read_text())
+    assert told["jobs"][0]["page"] == own["address"] and own["token"] not in json.dumps(told)
     found = fleet.get("/api/v1/incidents?words=rank5+all_reduce&job=gpt-2")
     [one] = found["incidents"]
     code, headers, body = fleet.request(f"/api/v1/incidents/{one['key']}/report")

@@ -86,6 +86,14 @@ class InOp(Struct, frozen=True):
     everyone: bool = False
 
 
+class InStore(Struct, frozen=True):
+    """Of all ranks of the job, `ranks` have a connection to the store at `where`."""
+
+    where: str
+    ranks: tuple[int, ...]
+    world: int
+
+
 class WaitsIn(Struct, frozen=True):
     """Ranks that wait in communications; of these, `still` did not run once."""
 
@@ -248,6 +256,7 @@ Fact = (
     | IdleState
     | Ended
     | InOp
+    | InStore
     | WaitsIn
     | DidNotRun
     | SeenByHeartbeat

@@ -39,6 +39,39 @@ class NotJoined(Struct, frozen=True):
     why: str = ""
 
 
+class OtherStore(Struct, frozen=True):
+    """Looks for the store at another address than those that have reached it: `own` and `theirs` as
+    address:port; `reached` ranks have.
+    """
+
+    own: str
+    theirs: str
+    reached: int
+
+
+class StoreRefused(Struct, frozen=True):
+    """Cannot connect to the store at `where`, on which another rank listens."""
+
+    where: str
+    why: str
+    port: int
+
+
+class StillImporting(Struct, frozen=True):
+    """Has not come to set-up: it imports `module`, `seconds` after it was started."""
+
+    module: str
+    seconds: float
+    mount: str = ""
+    filesystem: str = ""
+
+
+class NoProcessThere(Struct, frozen=True):
+    """Expected on nodes that were asked and have no process of the job."""
+
+    nodes: tuple[str, ...]
+
+
 class Died(Struct, frozen=True):
     """Its process has ended."""
 
@@ -320,6 +353,10 @@ Story = (
     | NeverPosted
     | NeverStarted
     | NotJoined
+    | OtherStore
+    | StoreRefused
+    | StillImporting
+    | NoProcessThere
     | Died
     | Stopped
     | InputOutput

@@ -142,6 +142,29 @@ def _(story: f.NotJoined, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.OtherStore, finding: Finding) -> str:
+    name = story.own.partition(":")[0]
+    return f"See what the name leads to{on_node(finding)}: getent hosts {name}. All ranks need the same MASTER_ADDR and MASTER_PORT; check /etc/hosts there and the job script."
+
+
+@by_story.register
+def _(story: f.StoreRefused, finding: Finding) -> str:
+    return f"Open TCP port {story.port} for the nodes of the job, or take another one (MASTER_PORT); see the firewall{on_node(finding)}: nft list ruleset; ip rule."
+
+
+@by_story.register
+def _(story: f.StillImporting, finding: Finding) -> str:
+    where = f" {story.mount}" if story.mount else ""
+    return f"Time it{on_node(finding)}: time python -c 'import {story.module or 'torch'}'. Put the Python environment on a local disk, or in one image file; see whether{where or ' its file system'} is overloaded."
+
+
+@by_story.register
+def _(story: f.NoProcessThere, finding: Finding) -> str:
+    nodes = terms.host_names(story.nodes)
+    return f"See the launcher's log of {nodes}, and start the job without {terms.choose(story.nodes, 'it', 'them')}: sbatch --exclude={nodes}."
+
+
+@by_story.register
 def _(story: f.Died, finding: Finding) -> str:
     rank = terms.choose(finding.ranks, "this rank", "these ranks")
     if story.end.code == 0:

@@ -91,6 +91,13 @@ def _(fact: f.InOp) -> str:
 
 
 @say.register
+def _(fact: f.InStore) -> str:
+    reached = f"{len(fact.ranks)} of {fact.world} ranks have reached the store at {fact.where}"
+    missing = sorted(set(range(fact.world)) - set(fact.ranks))
+    return f"{reached}; missing: {terms.ranks(missing)}" if missing else reached
+
+
+@say.register
 def _(fact: f.WaitsIn) -> str:
     which = "" if fact.all_still else f"{terms.ranks(fact.still)} "
     still = f"; {which}did not run once between the samples" if fact.still else ""
@@ -164,7 +171,7 @@ def _(fact: f.Threads) -> str:
 
 @say.register
 def _(fact: f.LockWait) -> str:
-    return f"waits for the lock on {fact.path}, which process {fact.pid} holds (/proc/locks)"
+    return f"waits for the lock on {fact.path or 'a file'}, which process {fact.pid} holds (/proc/locks)"
 
 
 @say.register

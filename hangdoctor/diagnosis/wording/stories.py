@@ -35,6 +35,9 @@ def says_where(finding: Finding) -> bool:
         | f.AllIn
         | f.HeldBehind
         | f.NoneLeaves
+        | f.OtherStore
+        | f.StoreRefused
+        | f.StillImporting
         | f.InOther
         | f.PeerElsewhere
         | f.HoldsGil
@@ -116,6 +119,32 @@ def _(story: f.NotJoined, finding: Finding) -> str:
     verb = "reached" if finding.kind == "end_stall" else "joined"
     text = f"{subject(finding)} {_has(finding)} not {verb} {terms.op(story.op)}"
     return f"{text}: {story.why}" if story.why else text
+
+
+@tell.register
+def _(story: f.OtherStore, finding: Finding) -> str:
+    looks = choose(finding.ranks, "looks", "look")
+    reached = choose(story.reached, "1 rank has", f"{story.reached} ranks have")
+    return f"{subject(finding)} {looks} for the store at {story.own}; {reached} reached it at {story.theirs}"
+
+
+@tell.register
+def _(story: f.StoreRefused, finding: Finding) -> str:
+    return f"{subject(finding)} cannot reach the store at {story.where}: {story.why}"
+
+
+@tell.register
+def _(story: f.StillImporting, finding: Finding) -> str:
+    source = f", from {story.mount} ({story.filesystem})" if story.mount else ""
+    module = story.module or "a module"
+    return f"{subject(finding)} {_is(finding)} still importing {module} after {terms.duration(story.seconds)}{source}"
+
+
+@tell.register
+def _(story: f.NoProcessThere, finding: Finding) -> str:
+    has = choose(story.nodes, "has", "have")
+    nodes = terms.host_names(story.nodes)
+    return f"{terms.capital(terms.ranks(finding.ranks))} never started: {nodes} {has} no process of this job"
 
 
 @tell.register

@@ -60,10 +60,11 @@ function show() {
 
 function count(number, noun) { return `${number} ${noun}${number === 1 ? "" : "s"}`; }
 
-function sentence({ counts, jobs }) {
-  if (!jobs.length) return "No job has a folder here yet.";
+function sentence({ counts, jobs, total }) {
+  if (!total) return "No job has a folder here yet.";
   const parts = STATES.filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`);
-  return `${count(jobs.length, "job")}: ${parts.join(", ")}.`;
+  const more = total > jobs.length ? ` The first ${jobs.length} are shown.` : "";
+  return `${count(total, "job")}: ${parts.join(", ")}.${more}`;
 }
 
 // Replaced only where something has changed: a selection and the focus stay.
@@ -98,6 +99,7 @@ function factsOf(row) {
   if (row.iteration >= 0) facts.push(["iteration", `${row.iteration}`]);
   if (row.pace_s > 0) facts.push(["a step takes", seconds(row.pace_s)]);
   facts.push(["incidents", `${row.incidents}`]);
+  if (row.page) facts.push(["its page", `${row.page} on ${row.host}`]);
   if (!["running", "stalled", "starting"].includes(row.state) && row.at) facts.push(["last seen", clock(row.at)]);
   return facts;
 }
