@@ -133,6 +133,8 @@ def _folder_name(flags: dict[str, object]) -> str:
     if flags["pbs"]:
         this_job = os.environ.get("PBS_JOBID", "job")
         return f"pbs-{this_job if flags['pbs'] == THIS_JOB else flags['pbs']}"
+    if flags["k8s"]:
+        return f"k8s-{flags['namespace'] or 'default'}-{flags['k8s']}"
     return local_folder(str(flags["job"]))
 
 

@@ -11,6 +11,7 @@ from msgspec import structs
 from .case import Case
 from .confidence import Limit
 from .draft import Draft
+from .file_locks import STORIES
 from .findings import Clue, DidNotRun, Finding, SeenByHeartbeat, WaitsIn
 
 _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
@@ -29,7 +30,8 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def _is_counted(finding: Finding) -> bool:
-    return any(clue.source == "ops" for clue in finding.clues)
+    by_lock = isinstance(finding.story, STORIES)  # the kernel says who holds it
+    return by_lock or any(clue.source == "ops" for clue in finding.clues)
 
 
 def _decide(case: Case, alone: list[Finding]) -> bool:

@@ -107,6 +107,7 @@ class ReachLauncher:
             raise
         if isinstance(self.reach, told_nodes.TellsOfNodes):
             told_nodes.enter(capture, self.reach.told())
+            capture.notes += self.reach.notes(capture)
         if isinstance(self.reach, KnowsRanks):
             self.reach.enter(capture)
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin

@@ -72,6 +72,7 @@ H_END_TEXT = (
     2064,
     "<2000s",
 )  # lines: type, message, then `name TAB file TAB line`, innermost first
+H_LOCK_HOLDER = (4064, "<Q")  # pid of who holds the file lock that the main thread waits for, or 0
 
 BY_EXCEPTION, WITHOUT_EXCEPTION = 1, 2
 ENDS_SUFFIX = ".ends"  # beside the boxes: how processes ended, as `hangdoctor run` saw it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 
+from . import awaited_lock
 from . import format as fmt
 from .record_core import native
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 _BEATS = 2  # without progress, before it is looked for
+_LOCKS = 8  # beats between two looks at the file locks of the machine
 _WORD = 8
 _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
@@ -48,10 +50,13 @@ class LastPlace:
             if self._frames:
                 self._frames = b""
                 self._box.put(fmt.H_PLACE_GUARD, 0)
+                self._box.put(fmt.H_LOCK_HOLDER, 0)
             return
         self._beats += 1
         if self._beats >= _BEATS:
             self._show(now)
+            if (self._beats - _BEATS) % _LOCKS == 0:
+                self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
 
     def _read_signs(self) -> _Signs:
         """What changes where the program gets on: counts, and the main thread's last operation."""

@@ -45,6 +45,7 @@ class BlackBox(Struct, omit_defaults=True):
     iteration_since_s: float = 0.0
     ended_s: float = 0.0  # when it wrote how it ended; 0 where it could not
     end_text: str = ""  # the exception that ended it: lines of `probe.ending`
+    lock_holder: int = 0  # process that holds the file lock that it waits for, 0 for none
     owner: int = -1  # the user whose file it is; -1 where it was read by name, whoever wrote it
 
 
@@ -88,6 +89,7 @@ def parse_header(path: Path, data: bytes) -> BlackBox:
         iteration_since_s=number(data, fmt.H_ITERATION_SINCE) / 1e9,
         ended_s=number(data, fmt.H_END_AT) / 1e9,
         end_text=text(data, fmt.H_END_TEXT),
+        lock_holder=number(data, fmt.H_LOCK_HOLDER),
     )
 
 

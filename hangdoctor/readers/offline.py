@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import open_regular
-from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.capture import JobCapture, LockHolder, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs
 from ..model.pauses import first_end
 from ..probe.format import ENDS_SUFFIX, SUFFIX
@@ -211,6 +211,8 @@ def _add_places(capture: JobCapture, boxes: list[Contents]) -> None:
         if contents is not None and not rank.samples:
             rank.samples = samples_of(contents.box, contents.ops, contents.place, until)
             capture.by_heartbeat = capture.by_heartbeat or bool(rank.samples)
+            if rank.samples and contents.box.lock_holder:
+                rank.lock = LockHolder(contents.box.lock_holder)
 
 
 def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.capture import JobCapture, LockHolder, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import AnyFact, Ended, JobLogs, LogFile, NoBeat
 from hangdoctor.model.operations import Operation, RankOps
@@ -40,6 +40,17 @@ def test_who_is_in_its_own_code_while_the_others_reduce_gradients_is_named() -> 
     says = " ".join(e.says for e in cause.evidence)
     assert "load_batch" in cause.summary and cause.confidence <= 0.85
     assert "heartbeat" in says and "between the samples" not in says
+
+
+def test_the_rank_that_holds_the_file_lock_of_the_others_is_named() -> None:
+    """It waits for them in a barrier; its box has the process that they wait for, and no path."""
+    out = [still(rank, LOAD, "") for rank in (0, 1, 3)]
+    holder = still(2, WAIT)
+    for rank in out:
+        rank.lock = LockHolder(holder.pid)
+    found = ended(*out, holder)
+    assert causes(found) == [("order", [2])]
+    assert "holds the lock on a file that ranks 0-1,3 wait for" in found.summary
 
 
 def test_equal_places_everywhere_name_no_rank() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from hangdoctor.model.group_id import group_uid
 from hangdoctor.model.operations import Mark, Operation, RankOps
+from hangdoctor.probe import awaited_lock
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.group_table import GroupEntry, members_text
@@ -73,6 +74,27 @@ def test_it_is_there_only_while_nothing_gets_on(recorder: Recorder) -> None:
     beats(place, 8, 3)
     again = read_box(recorder.box.path).place
     assert again is not None and again.since_s == 9.0
+
+
+def test_the_holder_of_an_awaited_file_lock_is_there_with_it(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def holder(pid: int) -> int:
+        asked.append(pid)
+        return 4711
+
+    monkeypatch.setattr(awaited_lock, "holder", holder)
+    place = LastPlace(recorder)
+    wait_in_a_loader(place, 1, 2)
+    assert read_box(recorder.box.path).box.lock_holder == 0 and not asked
+    wait_in_a_loader(place, 3, 9)
+    assert read_box(recorder.box.path).box.lock_holder == 4711
+    assert asked == [os.getpid()] * 2  # not with each beat
+    enter(recorder)
+    beats(place, 12, 1)
+    assert read_box(recorder.box.path).box.lock_holder == 0
 
 
 def test_what_is_half_written_is_not_read(recorder: Recorder) -> None:

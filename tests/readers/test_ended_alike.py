@@ -10,6 +10,7 @@ from msgspec import structs
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.readers.blackbox import Contents
+from hangdoctor.readers.job_logs.rules import rules
 from tests.support.ended_boxes import LOST, ended, left, of_column
 
 EVERYONE = [0, 1, 2, 3]
@@ -133,3 +134,42 @@ def test_a_rank_that_asked_for_other_members_is_named() -> None:
     found = of_column(boxes, [ended(rank, -15, 1060.0) for rank in EVERYONE])
     assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [1])]
     assert "members 1-3, the others with members 0-2" in found.summary
+
+
+# ---------------------------------------------------------------------- the last ones
+
+
+def in_pairs(rank: int, calls: int, lost: bool = False) -> Contents:
+    """A box of four ranks in two pairs, each pair with its own all_reduces."""
+    pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+    group = Group(group_uid(pair), pair)
+    contents = of(rank, *(called(n) for n in range(1, calls + 1)), said=LOST if lost else "")
+    own = [structs.replace(o, group=group.uid) for o in contents.ops.operations]
+    if lost:
+        own[-1] = structs.replace(own[-1], failed=True, left_s=1010.0)
+    contents.ops.groups, contents.ops.operations = [WORLD, group], own
+    contents.box.ended_s = 1010.0 if lost else 1005.0
+    return contents
+
+
+@pytest.mark.parametrize(
+    ("calls", "named"), [([8, 8, 8, 7], ("not_entered", [3])), ([8, 8, 9, 8], ("end_stall", [2]))]
+)
+def test_who_went_on_alone_may_be_the_one_that_made_all_its_calls(
+    calls: list[int], named: tuple[str, list[int]]
+) -> None:
+    """Rank 2 loses rank 3, which has ended: it left a call out, or rank 2 made one too many."""
+    boxes = [in_pairs(rank, n, lost=rank == 2) for rank, n in enumerate(calls)]
+    ends = [*(ended(rank, 0, 1006.0) for rank in (0, 1, 3)), ended(2, 1, 1010.2)]
+    found = of_column(boxes, ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [named], found.summary
+    assert found.status == "failed"
+
+
+def test_a_port_that_is_taken_is_its_ranks_own_error() -> None:
+    """It comes as an error of the rendezvous store, of which others are consequences."""
+    said = "DistNetworkError: The server socket has failed to listen: 29500, name: EADDRINUSE"
+    rule = rules().known(said)
+    assert rule is not None and (rule.id, rule.role) == ("port_in_use", "cause")
+    waits = rules().known("DistNetworkError: The client socket has timed out after 60000ms")
+    assert waits is not None and waits.role == "consequence"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.model.capture import RankCapture
+from hangdoctor.probe import awaited_lock
 from hangdoctor.readers import file_locks
 from tests.support.stage import wait_until
 
@@ -77,3 +78,6 @@ def test_a_rank_that_waits_knows_the_holder(pair: tuple[int, int]) -> None:
     assert ranks[0].lock is not None and ranks[0].lock.pid == holder
     assert ranks[0].lock.argv[1:3] == ["-I", "-c"]
     assert ranks[1].lock is None
+    # As the probe of the rank itself sees it.
+    assert awaited_lock.holder(waiter) == holder
+    assert awaited_lock.holder(holder) == awaited_lock.holder(os.getpid()) == 0

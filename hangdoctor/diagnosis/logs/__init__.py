@@ -34,6 +34,7 @@ from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, counters, over, two_sources
 from .beside import CRASH, weigh
 from .chain import chain
+from .ended_short import who_parted
 from .first import First, failure, lost_node, quotes
 from .independent import others_of_their_own
 from .outside import from_outside
@@ -89,6 +90,9 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
         found = over.settle(case, draft, scene, found)
     else:
         found = over.without_words(found) or went_on(case, scene) or _behind(case, scene)
+        parted = who_parted(case, found)
+        if parted is not None:
+            draft.findings, draft.status, found = [parted], "failed", None
     found = called_apart.look_back(case, draft, scene, found)
     open_sides = called_apart.leave_open(draft)
     if found is None or found.finding.kind not in CRASH:

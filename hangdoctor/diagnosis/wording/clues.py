@@ -171,7 +171,7 @@ def _(fact: f.Threads) -> str:
 
 @say.register
 def _(fact: f.LockWait) -> str:
-    return f"waits for the lock on {fact.path}, which process {fact.pid} holds (/proc/locks)"
+    return f"waits for the lock on {fact.path or 'a file'}, which process {fact.pid} holds (/proc/locks)"
 
 
 @say.register

@@ -14,7 +14,7 @@ from .stories import tell
 
 
 def _name(path: str) -> str:
-    return path.rpartition("/")[2] or path
+    return path.rpartition("/")[2] or path or "a file"
 
 
 @tell.register
@@ -44,7 +44,7 @@ def _(story: f.LockRing, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.HoldsLock, finding: Finding) -> str:
-    path = shlex.quote(story.path)
+    path = shlex.quote(story.path) if story.path else "the file"
     if story.child:
         return f"See why process {story.child}{on_node(finding)} keeps the lock on {path}."
     if finding.kind == "order":
@@ -59,7 +59,9 @@ def _(story: f.HoldsLock, finding: Finding) -> str:
 def _(story: f.LockedBy, finding: Finding) -> str:
     here = on_node(finding)
     if not story.command:  # it is hidden from this user, or gone and its child has the file open
-        see = f"timeout 5 fuser -v {shlex.quote(story.path)}"
+        see = f"ps -fp {story.pid}"
+        if story.path:
+            see = f"timeout 5 fuser -v {shlex.quote(story.path)}"
         return f"Process {story.pid} or one that it started keeps the lock. Find it{here}: {see}."
     see = f"ps -o pid,ppid,user,stat,etime,args -p {story.pid}"
     why = f"See why process {story.pid} keeps the lock on {story.path}{here}: {see}"
