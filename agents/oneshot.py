@@ -19,7 +19,8 @@ def answer(options: CaptureOptions) -> NodeReply:
     """Capture this node; a failure becomes part of the answer, so that the launcher can tell it
     from silence.
     """
-    node = os.environ.get("SLURMD_NODENAME") or platform.node()
+    named = os.environ.get("HANGDOCTOR_NODE") or os.environ.get("SLURMD_NODENAME")
+    node = named or platform.node()
     try:
         return NodeReply(node, pack_capture(capture_node(options, node)))
     except HangdoctorError as error:

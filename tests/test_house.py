@@ -96,7 +96,10 @@ def flags_of(verb: str) -> set[str]:
 
 
 COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
-REACHED = set("--hostfile --pbs --exec --hosts --k8s --namespace --container --context".split())
+REACHED = set(
+    "--hostfile --pbs --ray --exec --hosts".split()
+    + "--k8s --namespace --container --context --debug-image".split()
+)
 
 
 def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:

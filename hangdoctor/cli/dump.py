@@ -119,7 +119,7 @@ def command(**flags: object) -> None:
     """Capture a hung job once and name the culprit rank.
 
     The job needs no preparation, and by default no rank is stopped or paused. Choose one target: --local, --pid, --jobid,
-    --hostfile, --pbs, --k8s or --exec with --hosts.
+    --hostfile, --pbs, --k8s, --ray or --exec with --hosts.
     """
     options = CaptureOptions(
         job=str(flags["job"]),

@@ -58,7 +58,7 @@ def command(**flags: Any) -> None:
     """Watch a running job: one agent on each node, and the collector in this process.
 
     Detects stalls, captures, diagnoses and saves incidents. Ends with the job or with Ctrl-C
-    and does not change the job. Choose one target: --jobid, --hostfile, --pbs,
+    and does not change the job. Choose one target: --jobid, --hostfile, --pbs, --k8s, --ray,
     --exec with --hosts, or --local.
     """
     target = one_target(flags, {"here": "--local", "jobid": "--jobid J"})
@@ -133,6 +133,8 @@ def _folder_name(flags: dict[str, object]) -> str:
     if flags["pbs"]:
         this_job = os.environ.get("PBS_JOBID", "job")
         return f"pbs-{this_job if flags['pbs'] == THIS_JOB else flags['pbs']}"
+    if flags["k8s"]:
+        return f"k8s-{flags['namespace'] or 'default'}-{flags['k8s']}"
     return local_folder(str(flags["job"]))
 
 

@@ -25,6 +25,7 @@ REACHES = {
     "hostfile": "--hostfile F",
     "pbs": "--pbs [JOBID]",
     "k8s": "--k8s JOB",
+    "ray": "--ray [ADDRESS]",
     "template": "--exec TEMPLATE --hosts LIST",
 }
 
@@ -47,6 +48,13 @@ def reach_flags(command: Command) -> Command:
             is_flag=False,
             flag_value=THIS_JOB,
             help="The nodes of a running PBS job, by qstat and ssh; without JOBID of this one, by mpiexec.",
+        ),
+        click.option(
+            "--ray",
+            metavar="[ADDRESS]",
+            is_flag=False,
+            flag_value="auto",
+            help="The nodes of a Ray cluster that train, by one Ray task each (default: the cluster of this host).",
         ),
         click.option(
             "--exec",
@@ -113,6 +121,12 @@ def _pbs(flags: Mapping[str, object], python: str) -> Reach:
     return PbsJobReach(job, python)
 
 
+def _ray(flags: Mapping[str, object], python: str) -> Reach:
+    from ..launchers.ray_reach import RayReach
+
+    return RayReach(str(flags["ray"]), python, float(str(flags.get("timeout") or 20)))
+
+
 def _template(flags: Mapping[str, object], python: str) -> Reach:
     from ..launchers.template import TemplateReach
 
@@ -123,5 +137,6 @@ _MAKERS: dict[str, Callable[[Mapping[str, object], str], Reach]] = {
     "hostfile": _hostfile,
     "pbs": _pbs,
     "k8s": k8s_reach,
+    "ray": _ray,
     "template": _template,
 }

@@ -1,6 +1,7 @@
-"""What a collector says of its job for who watches many: `status.json` in the job's folder, 0600.
+"""What a collector says of its job for who watches many: `hangdoctor-status.json` in the job's
+folder, 0600, below 4 kB.
 
-Below 4 kB. Readers need no key, and a collector knows none of them.
+Readers need no key, and a collector knows none of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from msgspec import Struct, structs
 
 from . import own_json
 
-FILE = "status.json"
+FILE = "hangdoctor-status.json"
 _MAX = 4096
 _MAX_NAME = 200
 _MAX_SILENT = 20  # nodes by name

@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..model.layout import Layout
-from ..stacks.place_search import GRADIENTS
+from ..stacks.place_search import GRADIENTS, HANDLE
 from ..stacks.user_code import is_users
 from . import findings as f
 from . import stackgraph
@@ -113,14 +113,16 @@ def _waits_for_one_past(case: Case, here: list[int], there: list[int], views: Vi
     """
     if len(there) >= len(here) or views[here[0]].place.op == GRADIENTS:
         return False
-    of_smaller = all(_in_smaller_group(views[r]) for r in there)
+    of_smaller = all(in_smaller_group(views[r]) for r in there)
     return of_smaller and all(is_ahead(case, views[here[0]], views[r], views) for r in there)
 
 
-def _in_smaller_group(view: RankView) -> bool:
-    """Whether its line names a group; a library passes one along where it means all ranks."""
+def in_smaller_group(view: RankView) -> bool:
+    """Whether its line names a group; a library passes one along where it means all ranks. A handle
+    may be of a send or receive.
+    """
     place, caller = view.place, view.place.caller
-    if place.group in ("tp", "dp", "pp"):
+    if place.group in ("tp", "dp", "pp") or place.op == HANDLE:
         return True
     if place.group != "sub" or caller is None:
         return False

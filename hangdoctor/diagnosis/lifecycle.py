@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ..model.diagnosis import Kind
 from . import findings as f
+from . import start_up
 from .case import (
     Case,
     finding_on,
@@ -48,6 +49,10 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
     found = [_late(case, joining, view) for view in late]
     if unseen:
         found.append(_not_started(case, joining, unseen))
+    reached = start_up.in_store(case, joining)
+    if reached is not None:
+        for finding in found:
+            finding.clues.append(reached)
     return found
 
 

@@ -98,12 +98,12 @@ def kind_of(view: RankView) -> Kind:
         return "slow"  # though it computes: a loop without end writes nothing
     busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
     if view.motion == "running" or busy_loop:
-        return "busy"
+        return "slow" if counts_to_an_end(view) else "busy"
     if byte_counts.reads_on(view):
         return "slow"
     if place == "data" or _waits_for_data(view):
         return "data_wait"
-    if view.motion == "moved" or counts_on(view):
+    if view.motion == "moved" or counts_on(view) or counts_to_an_end(view):
         return "slow"
     return "not_entered"
 
@@ -141,6 +141,22 @@ def counts_on(view: RankView) -> bool:
         return False
     first = dict(counters(list(reversed(before.frames))))
     return any(first.get(name, count) < count for name, count in counters(view.path))
+
+
+def counts_to_an_end(view: RankView) -> bool:
+    """Whether the variable of a ``for`` loop that it is in grew between the samples."""
+    samples = [s for s in view.capture.samples if s.threads]
+    if len(samples) < 2 or view.thread is None:
+        return False
+    before, now = (_counted(sample, view.thread.tid) for sample in (samples[0], samples[-1]))
+    return any(before.get(at, count) < count for at, count in now.items())
+
+
+def _counted(sample: ProcessSample, tid: int) -> dict[tuple[str, str, str], int]:
+    """The numbers that the ``for`` loops around a thread's lines have come to."""
+    frames = next((t.frames for t in sample.threads if t.tid == tid), [])
+    counting = [f for f in frames if f.counts in f.values]
+    return {(f.name, f.file, f.counts): f.values[f.counts] for f in counting}
 
 
 def _is_busy_loop(view: RankView) -> bool:

@@ -19,6 +19,7 @@ from .findings import Clue, Finding
 from .view import RankView
 
 _LONG_S = 20.0  # an import of torch takes seconds; on a busy node more
+_LATER_S = 3600.0  # what is imported after that long is no part of a start
 _STORIES = (f.OtherStore, f.StoreRefused, f.StillImporting, f.NoProcessThere)
 _JOINED = ("listens", "connected")
 
@@ -54,7 +55,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     found += _refused(case, [v for v in joining if v.rank not in elsewhere])
     found += _importing(case, importing, joining)
     found += _never_started(case, joining)
-    clue = _in_store(case, joining)
+    clue = in_store(case, joining)
     if clue is not None:
         for finding in found:
             finding.clues.append(clue)
@@ -63,7 +64,9 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
 
 def _imports_long(view: RankView) -> bool:
     own = view.capture.importing
-    return own is not None and not view.place.communicates and own.seconds >= _LONG_S
+    if own is None or view.place.communicates:
+        return False
+    return _LONG_S <= own.seconds <= _LATER_S
 
 
 def _stores(views: Sequence[RankView]) -> list[tuple[RankView, StoreView]]:
@@ -112,9 +115,9 @@ def _words(store: StoreView) -> str:
 
 
 def _refused(case: Case, joining: Sequence[RankView]) -> list[Finding]:
-    """Ranks whose attempt fails although another rank listens."""
+    """Ranks whose attempt fails although another one listens, or is connected."""
     known = _stores(joining)
-    if not any(store.link == "listens" for _, store in known):
+    if not any(v.capture.store and v.capture.store.link in _JOINED for v in case.alive):
         return []  # who should listen is late, or was not captured
     groups: dict[tuple[str, str], list[RankView]] = {}
     for view, store in known:
@@ -133,6 +136,8 @@ def _importing(
     """Ranks that import for long: those that others wait for, or all of them."""
     if not importing or len(importing) + len(joining) < len(case.alive):
         return []
+    if not joining and any(v.got_on or v.motion == "running" for v in importing):
+        return []  # all of them get on: the job is starting
     slowest = max(importing, key=lambda v: _seconds(v))
     own = slowest.capture.importing
     assert own is not None
@@ -175,7 +180,7 @@ def _finding(case: Case, views: Sequence[RankView], story: f.Story) -> Finding:
     return finding
 
 
-def _in_store(case: Case, joining: Sequence[RankView]) -> Clue | None:
+def in_store(case: Case, joining: Sequence[RankView]) -> Clue | None:
     """How many ranks have reached the store: only where each that is in set-up was asked."""
     known = _stores(joining)
     joined = tuple(view.rank for view, store in known if store.link in _JOINED)

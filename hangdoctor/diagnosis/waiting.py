@@ -63,6 +63,8 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     few = len(earliest) <= len(rest) + len(beyond)
     if few and (len(earliest) > 1 or not rest):
         return [_in_communication(case, earliest, beyond + rest)]
+    if len(earliest) == 1 and deadends.in_smaller_group(earliest[0]):
+        return []  # another member of its group left the call out, or this one made one too many
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     return [_order(case, rest, earliest, Apart.AHEAD)]

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..clock import SystemClock
+from ..errors import NoRanksFound
 from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts
@@ -52,6 +53,19 @@ class Reach(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsRanks(Protocol):
+    """A `Reach` that knows more of the ranks than their nodes can say."""
+
+    def enter(self, capture: JobCapture) -> None:
+        """Add it to the capture."""
+        ...
+
+    def without_ranks(self, error: NoRanksFound) -> NoRanksFound:
+        """The error for nodes without a rank, with what is known of why."""
+        ...
+
+
 class ReachLauncher:
     """Captures all nodes that a `Reach` gets to; see `base.Launcher`."""
 
@@ -85,9 +99,17 @@ class ReachLauncher:
             node: gather.why_silent(outcome, gathered.damaged.get(node, ""), options.timeout_s)
             for node, outcome in gathered.silent.items()
         }
-        capture = gather.join(gathered, nodes, whys, options)
+        try:
+            capture = gather.join(gathered, nodes, whys, options)
+        except NoRanksFound as error:
+            if isinstance(self.reach, KnowsRanks):
+                raise self.reach.without_ranks(error) from error
+            raise
         if isinstance(self.reach, told_nodes.TellsOfNodes):
             told_nodes.enter(capture, self.reach.told())
+            capture.notes += self.reach.notes(capture)
+        if isinstance(self.reach, KnowsRanks):
+            self.reach.enter(capture)
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 

@@ -31,6 +31,10 @@ class TellsOfNodes(Protocol):
         """{node: what is known of it}."""
         ...
 
+    def notes(self, capture: JobCapture) -> list[str]:
+        """What a person is to know of this capture, and could change for the next."""
+        ...
+
 
 def enter(capture: JobCapture, told: Mapping[str, NodeTold]) -> None:
     """Put the ranks of nodes that have ended among the dead, and mark those that never began."""

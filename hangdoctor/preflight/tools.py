@@ -63,9 +63,7 @@ def check_ptrace() -> Check:
         return Check("ptrace", "fail", reading, f"{sys.executable} -m pip install py-spy")
     # Without Slurm's variables: another check would take it for a rank.
     environment = clean_environment(os.environ)
-    target = subprocess.Popen(
-        [sys.executable, "-c", _TARGET], stdout=subprocess.PIPE, env=environment
-    )
+    target = subprocess.Popen([_python(), "-c", _TARGET], stdout=subprocess.PIPE, env=environment)
     try:
         assert target.stdout is not None
         target.stdout.readline()
@@ -81,6 +79,14 @@ def check_ptrace() -> Check:
         return Check("ptrace", "ok", f"py-spy reads stacks of other processes{setting}")
     reading = f"py-spy cannot read another process{setting}: {result.error}"
     return Check("ptrace", "fail", reading, _ptrace_cure(program, scope))
+
+
+def _python() -> str:
+    """A Python that py-spy can read; a copy of hangdoctor in a container is started by a loader, which
+    hides its own.
+    """
+    copied = os.environ.get("HANGDOCTOR_COPY")
+    return (shutil.which("python3") if copied else None) or sys.executable
 
 
 def _ptrace_cure(program: str, scope: str) -> str:

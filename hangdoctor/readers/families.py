@@ -195,6 +195,10 @@ def _parent_of_one(pid: int, uid: int | None) -> int:
 def _family(parent: int, children: list[int]) -> Family | None:
     connected = connections.between([parent, *children])
     seen = [m for pid in children if (m := _member(pid)) is not None]
+    given, world = ray_ranks.given([m.pid for m in seen if _is_rays(m)])
+    if given:
+        members = [m for m in seen if m.pid in given]
+        return _by_own_numbers(parent, members, [given[m.pid] for m in members], world)
     members = [m for m in seen if not is_launcher(m.argv)]  # torchrun of several nodes on this one
     linked = [m for m in members if m.pid in connected]
     # One that has not come as far as the others is connected to none of them.

@@ -27,7 +27,7 @@ from ..model.capture import Frame, ThreadSample
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
-from . import retry_loops
+from . import memory_access, retry_loops
 from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
@@ -37,6 +37,7 @@ _COUNTERS = frozenset(
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 _ATTEMPTS = 3
+_NO_INTERPRETER = "find a python interpreter"  # py-spy says so where it could read nothing, too
 _LOWEST = 19  # nice
 _END_S = 1.0  # for py-spy to end after a signal
 MAX_NAME = 4096  # characters of a name or path that are kept
@@ -115,6 +116,8 @@ def dump(
     hurried = result is not None and result.hurried
     if result is None or hurried or _may_pass(result.error):
         result = _insist(command, begin + deadline_s, hold)
+    if _NO_INTERPRETER in result.error and memory_access.is_refused(pid):
+        result.error = _ALLOW
     result.took_s, result.hurried = time.monotonic() - begin, hurried
     return result
 
@@ -251,14 +254,18 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
     _dying[:] = [p for p in (*_dying, process) if p.poll() is None]
 
 
+REFUSED = "not permitted to read the process"
+_ALLOW = (
+    f"{REFUSED}: run as its user, and allow ptrace "
+    "(sudo sysctl kernel.yama.ptrace_scope=0, or give py-spy CAP_SYS_PTRACE)"
+)
+
+
 def explain(stderr: str) -> str:
     """One line for a person out of py-spy's error: what it was and what to do."""
     text = " ".join(stderr.replace("Error:", "").split())
     if "Permission" in text or "EPERM" in text or "Operation not permitted" in text:
-        return (
-            "not permitted to read the process: run as its user, and allow ptrace "
-            "(sudo sysctl kernel.yama.ptrace_scope=0, or give py-spy CAP_SYS_PTRACE)"
-        )
+        return _ALLOW
     if "executable name" in text:
         return "the process has ended or is a zombie"
     if "find python version" in text:
@@ -294,7 +301,9 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     for frame in frames[:_CODE_FRAMES]:
         frame.code = source_line(frame.file, frame.line)
         if frame.code and is_users(frame):
-            frame.catches = retry_loops.caught(sources.lines(frame.file), frame.line)
+            lines = sources.lines(frame.file)
+            frame.catches = retry_loops.caught(lines, frame.line)
+            frame.counts = retry_loops.counted(lines, frame.line)
     return ThreadSample(
         tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
         name=_text(thread.get("thread_name") or ""),

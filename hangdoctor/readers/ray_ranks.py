@@ -1,5 +1,5 @@
 """Ranks of Ray Train's workers: they are variables of the workers alone, which only the actor that
-directs them shows, in its log.
+directs them shows, in its log; or whoever read that log and started this agent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import open_regular, users_of
@@ -20,7 +21,43 @@ from . import proc
 _DIRECTOR = "ray::TrainController"
 _STARTED = re.compile(rb"Started training worker group of size (\d{1,9})")
 _WORKER = re.compile(rb"pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
+_LISTED = re.compile(r"\(ip=([^\s,)]{1,64}), pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
 _MOST = 4 << 20  # bytes of a log, its last ones
+GIVEN = "HANGDOCTOR_RAY_RANKS"  # of this agent, "WORLD:PID=RANK,...": who started it knows them
+_GIVEN = re.compile(r"(\d{1,9}):((?:\d{1,9}=\d{1,9},?)+)")
+
+
+class Listed(Struct, frozen=True):
+    """One worker in the log of its director: `pid` is the number that it has for itself."""
+
+    address: str
+    pid: int
+    rank: int
+
+
+def workers(log: str) -> tuple[list[Listed], int]:
+    """(the last list of workers in a log, the size of the world); ([], 0) where there is none."""
+    begun = list(_STARTED.finditer(log.encode()))
+    if not begun:
+        return [], 0
+    behind = log.encode()[begun[-1].end() :].decode(errors="replace")
+    found = [Listed(ip, int(pid), int(rank)) for ip, pid, rank in _LISTED.findall(behind)]
+    world = int(begun[-1][1])
+    return [one for one in found if one.rank < world], world
+
+
+def given(pids: Sequence[int]) -> tuple[dict[int, int], int]:
+    """({process id: rank} of those that this agent was told of, the size of the world)."""
+    told = _GIVEN.fullmatch(os.environ.get(GIVEN, ""))
+    if told is None:
+        return {}, 0
+    pairs = (pair.split("=") for pair in told[2].rstrip(",").split(","))
+    ranks = {int(pid): int(rank) for pid, rank in pairs}
+    world = int(told[1])
+    inside = {pid: _number_inside(pid) for pid in pids}
+    found = {pid: ranks[number] for pid, number in inside.items() if number in ranks}
+    known = len(set(found.values())) == len(found) and all(r < world for r in found.values())
+    return (found, world) if known and world < MAX_RANKS else ({}, 0)
 
 
 def find(parent: int, workers: Sequence[int]) -> tuple[list[int], int] | None:

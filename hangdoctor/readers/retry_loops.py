@@ -1,6 +1,7 @@
-"""Loops that try again after an exception, found around a line of a program.
+"""Loops around a line of a program: those that try again after an exception, and those that count.
 
-A rank in one runs other lines in each sample and gets nowhere. Read by indentation, not by parsing:
+A rank in one of the first runs other lines in each sample and gets nowhere; in one of the others it
+comes to an end. Read by indentation, not by parsing:
 the program is anyone's, and may be written for another Python.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 _BLOCK = re.compile(r"(?:async\s+)?(while|for|try|except|else|finally|with|if|elif|def|class)\b")
 _CAUGHT = re.compile(r"except\*?\s+\(?([\w.]+(?:\s*,\s*[\w.]+)*)")
+_COUNTS = re.compile(r"(?:async\s+)?for\s+\(?(\w+)\b.*\bin\b(?!.*\b(?:count|cycle|repeat|iter)\()")
 _FAR = 400  # lines that are looked at, each way
 
 
@@ -35,6 +37,21 @@ def caught(lines: Sequence[str], number: int) -> str:
             return _names(lines[handler])
         elif keyword in ("while", "for"):
             return _after(lines, tried) if tried >= 0 and _leaves(lines, tried) else ""
+    return ""
+
+
+def counted(lines: Sequence[str], number: int) -> str:
+    """The variable of the innermost loop around line `number` (from 1), where that is a ``for`` over
+    something that ends; "" of a ``while``, of ``itertools.count()``, and where there is no loop.
+    """
+    if not 0 < number <= len(lines):
+        return ""
+    for at, keyword in _around(lines, number - 1):
+        if keyword in ("def", "class", "while"):
+            return ""
+        if keyword == "for":
+            match = _COUNTS.match(lines[at].lstrip())
+            return match[1] if match is not None else ""
     return ""
 
 

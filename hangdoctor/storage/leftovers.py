@@ -32,7 +32,7 @@ _FILES = (
     "hangdoctor-collector-trace.json",
     "history.json",
     "metrics.token",
-    "status.json",
+    "hangdoctor-status.json",
     "web.json",
 )
 _OURS = {*_FILES, "collector.lock", "incidents", "keys", "log", "logs", "relays", "spool", "state"}

@@ -104,12 +104,13 @@ def test_of_two_ranks_without_a_dump_neither_is_blamed_alone(tmp_path: Path) -> 
         groups = {"0": RANKS, pair: [rank, rank + 2]}
         dumps[rank] = dump(groups, {"0": 80, pair: 40}, [entry(200, 41, group=pair)])
     found = of(tmp_path, dumps)
-    assert (found.status, found.causes) == ("unknown", [])
-    assert found.summary == (
-        "Could not tell: ranks 0-1 wait for ranks 2-3, which have no dump, and the other dumps keep "
-        "no completed operations, so it is unknown which of them waits for another. Find the dumps "
-        "of ranks 2-3."
-    )
+    assert [(c.kind, c.ranks, c.confidence) for c in found.causes] == [
+        ("unreachable", [2, 3], 0.65)
+    ]
+    assert found.notes == [
+        "Ranks 0-1 wait for ranks 2-3, which have no dump, and the other dumps keep no completed "
+        "operations: one of these may be waiting for another. Find the dumps of ranks 2-3."
+    ]
     assert [(w.ranks, w.for_) for w in found.waits] == [([0], [2]), ([1], [3])]
 
 

@@ -172,7 +172,7 @@ def test_folders_of_collectors_go_only_where_no_collector_and_no_job_is(
 
 def test_what_a_page_and_the_recorded_progress_leave_goes_too(home: Home) -> None:
     folder = home.job("paged")
-    for name in ("metrics.token", "history.json", "hangdoctor-collector-trace.json"):
+    for name in ("metrics.token", "history.json", "hangdoctor-status.json"):
         (folder / name).write_text("{}")
     (folder / ".history.json.4711").write_text("")
     age(folder, OLD_S)

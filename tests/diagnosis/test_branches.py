@@ -113,3 +113,25 @@ def test_a_print_of_a_result_that_is_blocked_is_no_wait_for_the_device() -> None
     )
     assert causes(said) == [("not_entered", [3])]
     assert "blocked in write on a pipe" in said.causes[0].summary
+
+
+def test_a_for_loop_that_counts_is_slow_and_a_while_is_busy() -> None:
+    for loop, kind in (("i", "slow"), ("", "busy")):
+        at = [Frame("tokenize", "/app/d.py", 7, counts=loop, values={"i": n}) for n in (5, 900)]
+        samples = [
+            sample(float(n), thread([frame], state="R", cpu_s=float(n)))
+            for n, frame in enumerate(at)
+        ]
+        waiting = [still(rank, WAIT) for rank in range(3)]
+        assert causes(judged(*waiting, captured(3, samples))) == [(kind, [3])]
+
+
+def test_one_rank_alone_behind_in_a_handle_is_not_accused() -> None:
+    """It may wait for a message of a rank that is past it."""
+    exchange = [
+        Frame("exchange", "/app/train.py", 9, "q.wait()"),
+        Frame("main", "/app/train.py", 4),
+    ]
+    later = [Frame("all_reduce", C10D, 3, group="world"), Frame("main", "/app/train.py", 8)]
+    said = judged(still(3, exchange), *[still(rank, later) for rank in range(3)])
+    assert (said.status, said.causes) == ("unknown", []), said.summary

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture, SilentNode
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.operations import Group, Operation, RankOps
 from hangdoctor.model.start_up import Import, StoreView
-from tests.support.captures import LOAD, MAIN, causes, stack, still
+from tests.support.captures import LOAD, MAIN, captured, causes, sample, stack, still, thread
 
 JOIN = stack(
     ("_create_c10d_store", "/site-packages/torch/distributed/rendezvous.py", 189),
@@ -23,6 +23,10 @@ IMPORTS = stack(
     ("_find_and_load", "<frozen importlib._bootstrap>", 1027),
     ("<module>", "/app/train.py", 1),
 )
+
+
+def _rest(frames: list[Frame]) -> list[tuple[str, str, int]]:
+    return [(frame.name, frame.file, frame.line) for frame in frames[1:]]
 
 
 def at_store(rank: int, link: str, address: str = "10.0.0.1", **more: Any) -> RankCapture:
@@ -81,6 +85,22 @@ def test_a_port_that_is_refused_is_named_while_another_rank_listens() -> None:
     assert "Open TCP port 29500" in found.causes[0].advice
 
 
+def test_the_store_of_torchruns_agent_counts_too() -> None:
+    """No rank listens there, but some are connected."""
+    shut = at_store(3, "asks", refused="no route to host")
+    found = judged(*(at_store(r, "connected") for r in (0, 1, 2)), shut)
+    assert causes(found) == [("start_stall", [3])]
+    assert "(10.0.0.1): no route to host" in first(found)
+
+
+def test_who_is_in_the_store_is_evidence_beside_a_rank_that_is_elsewhere() -> None:
+    late = still(2, LOAD, node="n3")
+    found = judged(at_store(0, "listens"), *(at_store(r, "connected") for r in (1, 3)), late)
+    assert causes(found) == [("start_stall", [2])]
+    evidence = [e.says for e in found.causes[0].evidence]
+    assert "3 of 4 ranks have reached the store at n1:29500; missing: rank 2" in evidence
+
+
 def test_where_no_rank_listens_it_is_the_host_that_is_late() -> None:
     waiting = [at_store(r, "none", refused="connection refused") for r in (1, 2, 3)]
     found = judged(still(0, LOAD, node="n1"), *waiting)
@@ -104,6 +124,19 @@ def test_all_ranks_that_still_import_are_one_finding() -> None:
     own = Import("torch", "/sw/env/lib/x.py", 120.0, "/sw/env", "nfs4")
     found = judged(*(still(r, IMPORTS, node=f"n{r + 1}", importing=own) for r in range(4)))
     assert found.status == "hang" and causes(found) == [("start_stall", [0, 1, 2, 3])]
+    own.seconds = 5 * 3600.0
+    later = judged(*(still(r, IMPORTS, node=f"n{r + 1}", importing=own) for r in range(4)))
+    assert all(cause.kind != "start_stall" for cause in later.causes)
+
+
+def test_ranks_that_import_one_module_after_the_other_are_starting() -> None:
+    own = Import("torch", "/sw/env/lib/x.py", 40.0, "/sw/env", "nfs4")
+    further = stack(("<module>", "/sw/env/site-packages/torch/nn/__init__.py", 3), *_rest(IMPORTS))
+    ranks = []
+    for number in range(4):
+        samples = [sample(0.0, thread(IMPORTS)), sample(1.0, thread(further, switches=50))]
+        ranks.append(captured(number, samples, node=f"n{number + 1}", importing=own))
+    assert judged(*ranks).causes == []
 
 
 def test_a_node_without_a_process_never_started() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +13,7 @@ import pytest
 
 from tests.support.kubernetes.pods import unavailable
 from tests.support.kubernetes.training import Training
+from tests.support.stage import wait_until
 
 pytestmark = [
     pytest.mark.torch,
@@ -47,17 +52,26 @@ def test_the_culprit_is_named_and_nothing_is_left(training: Training) -> None:
     assert found["missing"] == []
     for name in training.pods.running:
         assert training.pods.processes(name, "run_module") == []
-    assert not [*Path("/tmp").glob("hangdoctor.??????")]
+    assert not [*training.temporary.iterdir()]
 
 
-def test_a_pod_that_was_killed_for_lack_of_memory(training: Training) -> None:
+def test_a_pod_that_was_killed_and_one_that_may_not_be_read(training: Training) -> None:
+    """A capture for both: what is left of the job are ranks whose container forbids ptrace."""
     killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     statuses = [{"name": "pytorch", "state": killed}]
+    training.pods.without_ptrace.add("bloom-master-0")
     with training.status("bloom-worker-0", phase="Failed", containerStatuses=statuses):
-        [cause] = training.dump()["causes"]
+        found = training.dump()
+    training.pods.without_ptrace.clear()
+    [cause] = found["causes"]
     assert (cause["kind"], cause["ranks"]) == ("dead", [2])
     assert "OOMKilled, exit code 137" in cause["summary"]
     assert "kubectl logs --previous bloom-worker-0" in cause["advice"]
+    assert any(
+        "py-spy may not read the ranks in bloom-master-0 (uid 0" in note
+        and note.endswith('securityContext: {capabilities: {add: ["SYS_PTRACE"]}}')
+        for note in found["notes"]
+    )
 
 
 def test_a_job_whose_pods_wait_for_their_turn(training: Training) -> None:
@@ -71,6 +85,7 @@ def test_a_job_whose_pods_wait_for_their_turn(training: Training) -> None:
     assert "kubectl describe pod bloom-master-0" in cause["advice"]
 
 
+@pytest.mark.full
 def test_a_pod_on_a_node_that_is_lost(training: Training) -> None:
     lost = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
     training.api.add("nodes", {"metadata": {"name": "gpu-7"}, "status": {"conditions": [lost]}})
@@ -96,3 +111,56 @@ def test_what_cannot_be_asked_for(training: Training) -> None:
     training.api.forbidden = ""
     assert "the cluster does not allow this" in errors
     assert "kubectl auth can-i" in errors
+
+
+@pytest.mark.full
+def test_other_verbs_on_the_pods(training: Training) -> None:
+    shown, _ = training.run(
+        "preflight", "--k8s", "bloom", "--timeout", "60", "--json", "-", "--gpus", "0"
+    )
+    found = json.loads(shown)
+    assert found["nodes"] == ["bloom-master-0", "bloom-worker-0"]
+    reached = [f for f in found["findings"] if f["check"] == "ptrace"]
+    assert [f["verdict"] for f in reached] == ["ok"], reached
+    _, errors = training.run("trace", "start", "--k8s", "bloom", "--wait", "1", code=None)
+    assert "no rank of the nodes of --k8s JOB has the probe" in errors
+
+
+@pytest.mark.full
+def test_a_sidecar_watches_the_pods_through_kubectl(training: Training, tmp_path: Path) -> None:
+    """The pods reach no port of this host: what the agents say goes through `kubectl exec`."""
+    command = [sys.executable, "-m", "hangdoctor", "sidecar", "--k8s", "bloom", "--once"]
+    flags = ["--folder", str(tmp_path / "job"), "--stall-after", "900"]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        sidecar = subprocess.Popen(
+            [*command, *flags, "--bind", "tcp://127.0.0.1:*"],
+            env=training.environ(),
+            cwd=tmp_path,
+            stderr=output,
+        )
+    try:
+        for name in training.pods.running:
+            wait_until(lambda name=name: f"{name}: its agent" in log.read_text(), log.read_text, 90)
+        sidecar.send_signal(signal.SIGUSR1)
+        assert sidecar.wait(timeout=60) == 0
+    finally:
+        sidecar.kill()
+        sidecar.wait(timeout=30)
+    assert "Rank 2 (bloom-worker-0, pid" in log.read_text()
+    for name in training.pods.running:
+        wait_until(
+            lambda name=name: not training.pods.processes(name, "behind_tunnel"), "the agents end"
+        )
+    assert not [*training.temporary.iterdir()]
+
+
+@pytest.mark.full
+def test_a_debug_container_may_read_what_the_ranks_own_may_not(training: Training) -> None:
+    """The stand-in runs it in the mounts of the pod: its image is not tried here."""
+    training.pods.without_ptrace.update(training.pods.running)
+    found = training.dump("--debug-image", "busybox")
+    training.pods.without_ptrace.clear()
+    [cause] = found["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("not_entered", [2])
+    assert found["notes"] == []

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from hangdoctor.preflight.collectives.fleet import Fleet, Plan
 from hangdoctor.preflight.collectives.options import CollectiveOptions
 from hangdoctor.preflight.collectives.words import NodeSetup, Order, Word, line, packed, word_in
 from hangdoctor.preflight.compare import Preflight
-from hangdoctor.preflight.history import Fault, History
+from hangdoctor.preflight.history import Fault, History, Run
 from tests.support.lab import wait_until
 
 pytestmark = pytest.mark.torch
@@ -72,6 +73,7 @@ def test_a_stopped_node_is_named_and_all_are_ended(tmp_path: Path) -> None:
     ]
     options = CollectiveOptions([4096, 65536], seconds=5.0, slow_below=0.01, history=tmp_path)
     plan = Plan(options.sizes, options.seconds, 100.0, dict.fromkeys(names, "127.0.0.1"))
+    History(tmp_path).keep(Run(time.time() - 3600, names, [Fault(["b"], "failed")]))
     with Fleet(commands, os.environ | {"OMP_NUM_THREADS": "1"}, plan) as fleet:
         fleet.wait_ready()
         pids = {name: unit.process.pid for name, unit in fleet.units.items()}
@@ -84,9 +86,10 @@ def test_a_stopped_node_is_named_and_all_are_ended(tmp_path: Path) -> None:
     assert data is not None and data.exclude == "b" and data.backend == "gloo"
     assert [(c.kind, c.units, c.status) for c in data.culprits] == [("node", ["b"], "failed")]
     assert "b did not start a process" in found.findings[0].reading
+    assert found.findings[0].reading.endswith("; failed twice in the last 7 days")
     [good] = [t for t in data.tests if not t.bad]
     assert good.units == ["a", "c"] and good.speeds[65536] > 0
-    [run] = History(tmp_path).runs()
+    [_, run] = History(tmp_path).runs()
     assert run.faults == [Fault(["b"], "failed")]
 
 

@@ -127,6 +127,9 @@ def test_wrong_usage(tmp_path: Path) -> None:
     assert "more than one target was given" in done.stderr
     assert "Traceback" not in hangdoctor("preflight", "--once", "e30", cwd=tmp_path, code=2).stderr
     hangdoctor("preflight", "--hostfile", "nowhere", cwd=tmp_path, code=1)
+    for wrong in (("--k8s", "job/x"), ("--sizes", "x")):
+        done = hangdoctor("preflight", "--collectives", *wrong, cwd=tmp_path, code=2)
+        assert "Traceback" not in done.stderr
 
 
 def test_a_check_that_does_not_answer_keeps_no_one_waiting() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.readers import ray_ranks
+from hangdoctor.readers import families, ray_ranks
 from tests.support.stage import wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -77,3 +77,21 @@ def test_the_log_of_the_actor_beside_the_workers_is_read(tmp_path: Path) -> None
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, 9)
+
+
+def test_one_worker_alone_on_a_node_is_a_rank_where_its_number_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing on the node itself tells it from any other process."""
+    title = ["ray::RayTrainWorker", "-c", "print(flush=True); import time; time.sleep(600)"]
+    with subprocess.Popen(title, executable=sys.executable, stdout=subprocess.PIPE) as worker:
+        try:
+            assert worker.stdout is not None and worker.stdout.readline()
+            assert families._family(os.getpid(), [worker.pid]) is None
+            monkeypatch.setenv(ray_ranks.GIVEN, f"8:{worker.pid}=5")
+            found = families._family(os.getpid(), [worker.pid])
+            assert found is not None and (found.ranks, found.world_size) == ([5], 8)
+            monkeypatch.setenv(ray_ranks.GIVEN, f"8:{worker.pid + 1}=5")
+            assert families._family(os.getpid(), [worker.pid]) is None
+        finally:
+            worker.kill()

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoctor.readers.retry_loops import caught
+from hangdoctor.readers.retry_loops import caught, counted
 
 RETURNS = """
     def read(url):
@@ -98,3 +98,21 @@ def test_loops_that_try_again(source: str, marks: tuple[str, ...], names: str) -
 @pytest.mark.parametrize("number", [-1, 0, 1, 2, 99])
 def test_lines_that_are_not_there(number: int) -> None:
     assert caught([], number) == "" and caught(["x"], number) == ""
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("for i in range(9):", "i"),
+        ("for i, row in enumerate(rows):", "i"),
+        ("for (k, v) in table.items():", "k"),
+        ("for i in itertools.count():", ""),
+        ("for i in iter(get, None):", ""),
+        ("while i < 9:", ""),
+        ("if i in range(9):", ""),
+    ],
+)
+def test_the_variable_of_a_loop_that_ends(header: str, name: str) -> None:
+    lines = ["def f():", f"    {header}", "        if x:", "            work()"]
+    assert counted(lines, 4) == name
+    assert counted(["for i in a:", "    def f():", "        work()"], 3) == ""

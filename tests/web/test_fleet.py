@@ -123,14 +123,14 @@ def test_root_sees_jobs_of_other_users(tmp_path: Path) -> None:
     index = IncidentSearch([tmp_path], tmp_path / "index.sqlite")
     [row] = read_jobs([tmp_path], index.find(Query()), time.time())
     assert (row.user, row.state, row.incidents) == ("54321", "running", 1)
-    os.chown(other / "status.json", 54_322, 54_321)
+    os.chown(other / "hangdoctor-status.json", 54_322, 54_321)
     assert read_jobs([tmp_path], [], time.time()) == [], "a third user's file says nothing"
 
 
 def test_a_status_of_another_kind_is_none(tmp_path: Path) -> None:
-    (tmp_path / "status.json").write_text('{"schema": "other/1"}')
+    (tmp_path / "hangdoctor-status.json").write_text('{"schema": "other/1"}')
     assert status_file.load(tmp_path) is None
-    (tmp_path / "status.json").write_bytes(b"x" * 5000)
+    (tmp_path / "hangdoctor-status.json").write_bytes(b"x" * 5000)
     assert status_file.load(tmp_path) is None
 
 

@@ -191,8 +191,8 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
         causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:
         causes.extend(_behind_silence(scene, ends))
-    elif ends.idle and all(c.kind not in _OF_THE_PROGRAM for c in causes):
-        causes.extend(_idle_ranks(scene, ends))
+    elif ends.idle and len(causes) == 1 and causes[0].kind not in _OF_THE_PROGRAM:
+        causes.extend(_idle_ranks(scene, ends))  # beside two faults that are seen, it only waits
     return sorted(causes, key=lambda c: -c.confidence)
 
 
@@ -252,7 +252,6 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
         named = sorted({*named, *ends.awaited})
     if one_may_wait_for_another(scene, named):
         ends.notes.append(_note_on(Remark.SEVERAL_UNSEEN, named, missed))
-        return []
     return [silence_finding(scene, named, missed)]
 
 

@@ -108,13 +108,13 @@ def _not_seen(of: Remaining) -> str:
     return f"operations made progress, or ended cleanly, on every captured rank, but {terms.ranks(of.ranks)} {were} not captured{why}"
 
 
-def several_unseen(of: Note) -> str:
-    """Why ranks without a dump are not blamed, and what would decide between them."""
+def _several_unseen(of: Note) -> str:
+    """Why one of several ranks without a dump may be innocent, and what would decide between them."""
     unseen, has = terms.ranks(of.blamed), terms.choose(of.blamed, "has", "have")
     wait = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')} for {unseen}"
     return (
-        f"Could not tell: {wait}, which {has} no dump, and the other dumps keep no completed "
-        f"operations, so it is unknown which of them waits for another. Find the dumps of {unseen}."
+        f"{terms.capital(wait)}, which {has} no dump, and the other dumps keep no completed "
+        f"operations: one of these may be waiting for another. Find the dumps of {unseen}."
     )
 
 
@@ -130,8 +130,7 @@ def beyond_records(of: Note) -> str:
 
 def unseen(notes: Iterable[Note]) -> str:
     """Why the ranks at which waits end are not blamed, "" where no note says so."""
-    texts = {Remark.SEVERAL_UNSEEN: several_unseen, Remark.BEYOND_RECORDS: beyond_records}
-    return next((texts[n.remark](n) for n in notes if n.remark in texts), "")
+    return next((beyond_records(n) for n in notes if n.remark is Remark.BEYOND_RECORDS), "")
 
 
 def note(of: Note) -> str:
@@ -167,7 +166,7 @@ def note(of: Note) -> str:
             "Check that they are of the same job and moment."
         ),
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
-        Remark.SEVERAL_UNSEEN: several_unseen(of),
+        Remark.SEVERAL_UNSEEN: _several_unseen(of),
         Remark.BEYOND_RECORDS: beyond_records(of),
         Remark.PASS_FAILED: (
             f"A step of the diagnosis failed by an error in hangdoctor{at} ({of.op}): the verdict does not include it. Please report it with the bundle."

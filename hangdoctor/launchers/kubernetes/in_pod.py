@@ -13,10 +13,12 @@ from msgspec import Struct
 
 from ..._version import __version__
 
-# Prints the machine and the first Python that can import this version of hangdoctor. What runs the
+# Prints the machine, what decides whether a process may read another, and the first Python that can import this version of hangdoctor. What runs the
 # ranks is tried, too: it need not be on PATH.
 _LOOK = """
 echo "machine $(uname -m)"
+echo "uid $(id -u)"
+echo "scope $(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null)"
 try() {
   "$1" -c 'import sys; sys.path[:1] = []
 import click, msgspec, psutil
@@ -44,6 +46,14 @@ import runpy
 runpy.run_module("hangdoctor", run_name="__main__", alter_sys=True)
 """
 
+# The agent that stays: it ends when its standard input does.
+_STAY = """
+import sys
+sys.path[:1] = []
+import os, runpy
+sys.executable = os.environ.pop("HANGDOCTOR_PYTHON", sys.executable)
+runpy.run_module("hangdoctor.agents.behind_tunnel", run_name="__main__", alter_sys=True)
+"""
 # Unpacks the archive of `own_copy` from its standard input into a folder that programs can be run
 # from, runs it, and removes the folder. Its arguments: the archive's size, then those of Python.
 _UNPACK = """
@@ -58,15 +68,19 @@ done
 trap 'rm -rf "$d"' EXIT
 head -c "$1" | tar -xzf - -C "$d" || exit 1
 shift
-HANGDOCTOR_DISABLE=1 "$d/bin/python" "$@" </dev/null
+HANGDOCTOR_DISABLE=1 "$d/bin/python" "$@"
 """
 
 
 class Found(Struct, frozen=True):
-    """What a pod has: its processor, and the Python there that can import hangdoctor, "" for none."""
+    """What a pod has: its processor, the Python there that can import hangdoctor ("" for none), the
+    user of its container, and the kernel's `yama.ptrace_scope` ("" where it has none).
+    """
 
     machine: str = ""
     python: str = ""
+    uid: str = ""
+    scope: str = ""
 
 
 def look() -> list[str]:
@@ -80,18 +94,34 @@ def found(output: str) -> Found | None:
     for line in output.splitlines():
         word, _, rest = line.partition(" ")
         said[word] = rest.strip()
-    return Found(said.get("machine", ""), said["python"]) if "python" in said else None
+    if "python" not in said:
+        return None
+    return Found(
+        said.get("machine", ""), said["python"], said.get("uid", ""), said.get("scope", "")
+    )
 
 
 def become(python: str, words: Sequence[str], seconds: float) -> list[str]:
     """``hangdoctor WORDS`` by a Python of the pod; it is killed there after so many seconds."""
-    limit = str(max(1, round(seconds)))
-    return ["env", "HANGDOCTOR_DISABLE=1", python, "-c", _BECOME, limit, *words]
+    return ["env", "HANGDOCTOR_DISABLE=1", python, *_arguments(words, seconds)]
 
 
 def unpack_and_become(size: int, words: Sequence[str], seconds: float) -> list[str]:
     """The same by a copy of this hangdoctor, whose archive of `size` bytes comes on standard input;
     nothing of it is left in the pod.
     """
-    limit = str(max(1, round(seconds)))
-    return ["sh", "-c", _UNPACK, "hangdoctor", str(size), "-c", _BECOME, limit, *words]
+    return ["sh", "-c", _UNPACK, "hangdoctor", str(size), *_arguments(words, seconds)]
+
+
+def stay(python: str, words: Sequence[str]) -> list[str]:
+    """``hangdoctor WORDS``, an agent, behind a tunnel, by a Python of the pod."""
+    return ["env", "HANGDOCTOR_DISABLE=1", python, "-c", _STAY, *words]
+
+
+def unpack_and_stay(size: int, words: Sequence[str]) -> list[str]:
+    """The same by a copy of this hangdoctor."""
+    return ["sh", "-c", _UNPACK, "hangdoctor", str(size), "-c", _STAY, *words]
+
+
+def _arguments(words: Sequence[str], seconds: float) -> list[str]:
+    return ["-c", _BECOME, str(max(1, round(seconds))), *words]

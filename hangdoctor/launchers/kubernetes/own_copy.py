@@ -40,11 +40,24 @@ _LEFT_OUT = frozenset(
 )
 _LEFT_OUT_LIBRARIES = ("libssl", "libcrypto", "_ssl", "_hashlib")
 _LIST_S = 60.0
-_REST_OF_HEADER = 12  # bytes of a .pyc behind its magic number: https://peps.python.org/pep-0552/
+# The header of a .pyc that no source is compared with: https://peps.python.org/pep-0552/
+_UNCHECKED = (1).to_bytes(4, "little") + bytes(8)
+# Compiled code without its source names the source that it was made of; the probe tells its own errors
+# by the folder that it lies in. As the import system itself does where there is a source.
+_SITE = """
+import _imp
+from importlib.machinery import SourcelessFileLoader
+get = SourcelessFileLoader.get_code
+def get_code(self, name):
+    code = get(self, name)
+    _imp._fix_co_filename(code, self.path[:-1])
+    return code
+SourcelessFileLoader.get_code = get_code
+"""
 _START = """#!/bin/sh
 d=${0%/bin/python}
 exec env -u LD_PRELOAD -u LD_LIBRARY_PATH -u PYTHONPATH PYTHONHOME="$d" PYTHONDONTWRITEBYTECODE=1 \\
-  PYTHONNOUSERSITE=1 HANGDOCTOR_PYTHON="$0" "$d/so/LOADER" --library-path "$d/so" "$d/bin/python.real" "$@"
+  PYTHONNOUSERSITE=1 HANGDOCTOR_COPY=1 HANGDOCTOR_PYTHON="$0" "$d/so/LOADER" --library-path "$d/so" "$d/bin/python.real" "$@"
 """
 
 
@@ -77,6 +90,8 @@ def _pack() -> bytes:
         pyspy = find_pyspy()
         if pyspy is not None:
             tar.add(Path(pyspy).resolve(), "bin/py-spy")
+        library = Path(sysconfig.get_path("stdlib")).name
+        _add_bytes(tar, f"lib/{library}/sitecustomize.py", _SITE.encode())
         for folder, name in _folders():
             _add_modules(tar, folder, name)
     return whole.getvalue()
@@ -145,7 +160,11 @@ def _add_modules(tar: tarfile.TarFile, folder: Path, name: str) -> None:
         _add_file(tar, folder, name)
         return
     for entry in sorted(folder.iterdir()):
-        if entry.name in _LEFT_OUT or entry.name.startswith("config-") or _unwanted(entry):
+        if (
+            entry.name in (*_LEFT_OUT, "sitecustomize.py")
+            or entry.name.startswith("config-")
+            or _unwanted(entry)
+        ):
             continue
         _add_modules(tar, entry, f"{name}/{entry.name}")
 
@@ -172,7 +191,7 @@ def _compiled(source: Path) -> bytes:
         code = compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
     except (OSError, SyntaxError, ValueError):
         return b""
-    return importlib.util.MAGIC_NUMBER + bytes(_REST_OF_HEADER) + marshal.dumps(code)
+    return importlib.util.MAGIC_NUMBER + _UNCHECKED + marshal.dumps(code)
 
 
 def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 
 from msgspec import Struct
 
 from ...errors import LauncherError, NoRanksFound, UsageError
+from ...model.capture import JobCapture
 from ..lost_nodes import Watch
 from ..remote import Command, run_all
 from ..slurm_job import clean_environment
 from ..told_nodes import NodeTold
-from . import in_pod, own_copy, pods, selectors
+from . import debug_container, in_pod, own_copy, pods, ptrace, selectors, tunnel
 from .condition import PodTrouble, is_suspect, not_ready, trouble_of
 from .kubectl import Kubectl
 from .pods import Pod
@@ -34,6 +37,7 @@ class Target(Struct, frozen=True):
     wanted: str
     container: str = ""
     python: str = ""
+    debug_image: str = ""  # of an ephemeral container to work from, "" for the ranks' own
 
 
 class K8sReach:
@@ -44,6 +48,7 @@ class K8sReach:
     def __init__(self, target: Target, kubectl: Kubectl) -> None:
         self.target = target
         self.kubectl = kubectl
+        self._debug = ""  # the name of the ephemeral container, once it runs
         self._known: dict[str, in_pod.Found] | None = None
 
     def nodes(self) -> list[str]:
@@ -60,8 +65,10 @@ class K8sReach:
 
     def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
         """One `kubectl exec` for each pod that runs; raises as `nodes`."""
-        limit = timeout_s + _GRACE_S
         known = self._ready()
+        if _stays(words):
+            return [self._stay(pod, known[self._image(pod)].python, words) for pod in self.asked]
+        limit = timeout_s + _GRACE_S
         return [
             self._become(pod, known[self._image(pod)].python, words, limit) for pod in self.asked
         ]
@@ -73,6 +80,19 @@ class K8sReach:
     def told(self) -> dict[str, NodeTold]:
         """{pod: what the cluster says of it}, of those that do not run."""
         return {name: self._told(name, trouble) for name, trouble in self.troubles.items()}
+
+    def notes(self, capture: JobCapture) -> list[str]:
+        """What pods lack whose ranks py-spy was not permitted to read, once for each image."""
+        refused = set(ptrace.refused(capture))
+        known = self._ready()
+        by_image: dict[str, list[Pod]] = {}
+        for pod in self.asked:
+            if pod.name in refused:
+                by_image.setdefault(self._image(pod), []).append(pod)
+        return [
+            ptrace.note([p.name for p in alike], self._container(alike[0]), known[image])
+            for image, alike in by_image.items()
+        ]
 
     def watch(self) -> Watch | None:
         """None: the API server stands between, and a node's own port cannot be reached."""
@@ -169,7 +189,10 @@ class K8sReach:
 
     def _exec(self, pod: Pod, argv: Sequence[str], with_input: bool = False) -> Command:
         flags = ["-i"] if with_input else []
-        words = ["exec", *flags, pod.name, "-c", self._container(pod), "--", *argv]
+        # A pod is known by its own name, even where it has the host name of its node.
+        named = ["env", f"HANGDOCTOR_NODE={pod.name}", *argv]
+        container = self._debug or self._container(pod)
+        words = ["exec", *flags, pod.name, "-c", container, "--", *named]
         return Command(pod.name, self.kubectl.argv(*words))
 
     def _become(self, pod: Pod, python: str, words: Sequence[str], limit: float) -> Command:
@@ -180,9 +203,27 @@ class K8sReach:
         inner = self._exec(pod, in_pod.unpack_and_become(size, words, limit), with_input=True)
         return Command(pod.name, ["sh", "-c", _FROM_FILE, path, *inner.argv])
 
+    def _stay(self, pod: Pod, python: str, words: Sequence[str]) -> Command:
+        """An agent in a pod, which reaches the collector of its folder through kubectl."""
+        at = words.index("--folder")
+        folder, rest = words[at + 1], [*words[:at], *words[at + 2 :], "--node", pod.name]
+        archive = tunnel.NO_ARCHIVE
+        if python:
+            inner = in_pod.stay(python, rest)
+        else:
+            archive, size = own_copy.archive()
+            inner = in_pod.unpack_and_stay(size, rest)
+        exec_ = self._exec(pod, inner, with_input=True).argv
+        near = [sys.executable, "-m", tunnel.__name__, folder, archive, *exec_]
+        root = str(Path(__file__).resolve().parents[3])
+        return Command(pod.name, ["env", f"PYTHONPATH={root}", *near])
+
     def _ready(self) -> dict[str, in_pod.Found]:
         """{image: what its pods have}, after which the pods can be asked without delay."""
         if self._known is None:
+            if self.target.debug_image and self.asked:
+                beside = [(pod.name, self._container(pod)) for pod in self.asked]
+                self._debug = debug_container.start(self.kubectl, beside, self.target.debug_image)
             self._known = self._look()
             self._refuse_others(self._known)
             if not all(self._known[self._image(pod)].python for pod in self.asked):
@@ -231,6 +272,11 @@ class K8sReach:
             told = [found for pod in alike if (found := heard.get(pod.name)) is not None]
             known[image] = told[0] if told else in_pod.Found()
         return known
+
+
+def _stays(words: Sequence[str]) -> bool:
+    """Whether this is the agent of a sidecar, which runs as long as its job."""
+    return words[:1] == ["agent"] and "--once" not in words
 
 
 def _is_named(pod: Pod, name: str) -> bool:

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Sequence
 
+from ...errors import UsageError
 from ...launchers import gather
 from ...launchers.base import Progress
 from ...launchers.reach import Reach
@@ -28,6 +29,7 @@ from .trial import Judge
 from .words import NodeSetup, Word, packed
 
 _MOST_S = 1200.0  # of all tests together
+_MOST_UNITS = 256  # three pipes each, below the usual limit of 1,024 open files
 _PROCESSES = 2  # on this host without GPUs
 
 
@@ -48,6 +50,11 @@ def check(
     else:
         words = ["preflight", "--serve", packed(NodeSetup())]
         commands = Everywhere(target).commands(words, options.seconds)
+    if len(commands) > _MOST_UNITS:
+        raise UsageError(
+            f"--collectives takes up to {_MOST_UNITS} nodes at a time, not {len(commands)}",
+            "Test parts of them: --hostfile F with some of the nodes each.",
+        )
     tester = NetworkTest(options, progress, target is not None)
     units = [command.node for command in commands]
     addresses = {u: u.rpartition("@")[2] if target is not None else "127.0.0.1" for u in units}

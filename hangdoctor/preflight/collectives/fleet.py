@@ -20,6 +20,7 @@ from .trial import Result, Trial
 from .words import ALIVE_S, Order, Word, line, word_in
 
 _TICK_S = 0.1
+_AT_ONCE, _PAUSE_S = 64, 1.0
 _MAX_ERRORS = 16 << 10
 _LEAVE_S = 3.0  # for a node to end its ranks and itself, once its input has ended
 
@@ -74,7 +75,9 @@ class Fleet:
 
     def __enter__(self) -> Fleet:
         try:
-            for command in self.commands:
+            for number, command in enumerate(self.commands):
+                if number and number % _AT_ONCE == 0:
+                    time.sleep(_PAUSE_S)  # a scheduler's controller is asked by each of them
                 self._start(command)
         except BaseException:
             self.__exit__()

@@ -5,9 +5,12 @@ root.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import shutil
 import signal
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +37,7 @@ class Pods:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.pids: dict[str, int] = {}
         self.environ: dict[str, dict[str, str]] = {}
+        self.without_ptrace: set[str] = set()
         self.entered: list[subprocess.Popen[bytes]] = []
         self.net = _unshare("-n", ["sleep", "infinity"])
         wait_until(lambda: _namespace(self.net.pid) != _namespace(os.getpid()), "the network")
@@ -76,7 +80,9 @@ class Pods:
         gate.touch()
         return address
 
-    def enter(self, name: str, command: Sequence[str], with_input: bool) -> subprocess.Popen[bytes]:
+    def enter(
+        self, name: str, command: Sequence[str], with_input: bool, may_trace: bool = False
+    ) -> subprocess.Popen[bytes]:
         """Start a command in a pod, as `kubectl exec` does."""
         where = ["nsenter", "-t", str(self.pids[name]), "-m", "-p", "-n", "-u", "--wd=/"]
         process = subprocess.Popen(
@@ -86,6 +92,7 @@ class Pods:
             stderr=subprocess.PIPE,
             env=self.environ[name],
             start_new_session=True,
+            preexec_fn=None if may_trace or name not in self.without_ptrace else refuse_ptrace,
         )
         self.entered.append(process)
         return process
@@ -118,6 +125,41 @@ class Pods:
             with contextlib.suppress(ProcessLookupError):
                 one.kill()
             one.wait(timeout=30)
+
+
+# A seccomp filter that refuses what Yama does: ptrace, process_vm_readv, and /proc/PID/mem, in which
+# a place is sought that no file has (the upper half of its offset). For x86-64.
+# (code, jump if true, jump if false, value): linux/filter.h, and struct seccomp_data for offsets.
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_NUMBER, _UPPER_OFFSET = 0, 28
+_LSEEK, _PTRACE, _PROCESS_VM_READV = 8, 101, 310
+_FILTER = (
+    (_LOAD, 0, 0, _NUMBER),
+    (_IF_EQUAL, 6, 0, _PTRACE),
+    (_IF_EQUAL, 5, 0, _PROCESS_VM_READV),
+    (_IF_EQUAL, 0, 3, _LSEEK),
+    (_LOAD, 0, 0, _UPPER_OFFSET),
+    (_IF_EQUAL, 1, 0, 0),
+    (_IF_EQUAL, 0, 1, 0xFFFFFFFF),  # a negative offset, from the end of a file
+    (_RETURN, 0, 0, 0x7FFF0000),  # SECCOMP_RET_ALLOW
+    (_RETURN, 0, 0, 0x00050000 | errno.EPERM),  # SECCOMP_RET_ERRNO
+)
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def refuse_ptrace() -> None:
+    """This process, and what it starts, cannot read the memory of others any more."""
+    packed = b"".join(struct.pack("HBBI", *one) for one in _FILTER)
+    buffer = ctypes.create_string_buffer(packed, len(packed))
+    program = _Program(len(_FILTER), ctypes.addressof(buffer))
+    done = ctypes.CDLL(None).prctl(
+        _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0
+    )
+    assert done == 0, "seccomp is not to be had"
 
 
 def _unshare(

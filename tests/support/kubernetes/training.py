@@ -29,6 +29,8 @@ class Training:
         self.folder = folder
         self.control = folder / "control"
         self.control.mkdir()
+        self.temporary = folder / "tmp"  # TMPDIR of the pods
+        self.temporary.mkdir()
         self.pods = Pods(folder)
         self.api = ApiServer(self.pods)
 
@@ -48,6 +50,7 @@ class Training:
     def _pod(self, name: str, ranks: list[int], hidden: Sequence[Path]) -> None:
         environ = {
             "PATH": os.environ["PATH"],
+            "TMPDIR": str(self.temporary),
             "MASTER_ADDR": "10.88.0.1",
             "MASTER_PORT": "29500",
             "WORLD_SIZE": "3",

@@ -1,0 +1,1 @@
+"""The program that talks to Ray, in a process of its own; see `__main__`."""

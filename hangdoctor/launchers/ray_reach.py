@@ -1,0 +1,209 @@
+"""The nodes of a Ray cluster, reached by tasks of Ray: one pinned to each node.
+
+Ray is asked by `ray_driver`, a process of its own that is killed when it does not answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ..errors import JobNotFound, LauncherError, NoRanksFound, UsageError
+from ..model.capture import JobCapture, RankCapture
+from ..readers.ray_ranks import GIVEN
+from . import gather, ray_state
+from .remote import Command
+from .slurm_job import clean_environment
+
+AUTO = "auto"  # the cluster of this host, or that of RAY_ADDRESS
+_DRIVER = Path(__file__).with_name("ray_driver")
+# Asks for one command, hands on what it says, ends with its exit code.
+_ASK = (
+    'echo "$0" >"$1/ask"; cat "$1/$0.out" & cat "$1/$0.err" >&2; wait; exit "$(cat "$1/$0.code")"'
+)
+_OPEN: list[RayReach] = []  # a driver ends with its input: as long as its tasks may run, it stays
+_PYTHON_HELP = "Choose the Python of the job, on this host and on the nodes: --python PATH."
+_HELP = {
+    "import": _PYTHON_HELP,
+    "ray": _PYTHON_HELP,
+    "connection": "Run it on a node of the cluster, or give the address of its head: --ray 10.0.0.2:6379.",
+}
+_OVER = "Diagnose what it printed: hangdoctor diagnose FILE. Its actors: ray list actors --detail."
+_SAID = {
+    "import": "this Python cannot import ray",
+    "ray": "Ray",
+    "connection": "no Ray cluster was found",
+}
+
+
+class RayReach:
+    """The nodes that have workers of the newest training; see `reach.Reach`."""
+
+    means = "Ray"
+
+    def __init__(self, address: str, python: str = "", seconds: float = 20.0) -> None:
+        """`seconds`: for Ray to answer.
+
+        Raises:
+            UsageError: the address would start a cluster, or is none.
+        """
+        if address == "local" or address.startswith("-"):
+            raise UsageError(
+                f"'{address}' is no address of a running Ray cluster", _HELP["connection"]
+            )
+        self.address = address
+        self.python = python
+        self.seconds = seconds
+        self._folder = Path()
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._found: ray_state.Training | None = None
+        self._ended = ""  # how the newest training did, where it has no live worker
+        self._count = 0  # of commands so far
+        _OPEN.append(self)
+
+    def nodes(self) -> list[str]:
+        """The nodes that have workers; Ray is asked once.
+
+        Raises:
+            JobNotFound: there is no cluster, or it has no node.
+            LauncherError: Ray does not answer, or cannot be used by this Python.
+        """
+        found = self._training()
+        return [found.names[node.id] for node in [*found.asked, *found.lost]]
+
+    def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
+        """One task a node, without a limit of its own: it ends with this process. Raises as `nodes`."""
+        found = self._training()
+        own = gather.own_command(words, self.python)
+        commands = []
+        for node in found.asked:
+            ranks = found.ranks(node)
+            told = [f"{GIVEN}={ray_state.given(ranks, found.world_size)}"] if ranks else []
+            number = self._request(node.id, [own[0], *told, *own[1:]])
+            argv = ["/bin/sh", "-c", _ASK, number, str(self._folder)]
+            commands.append(Command(found.names[node.id], argv))
+        return commands
+
+    def unasked(self) -> Mapping[str, str]:
+        """The dead nodes that had a worker, with Ray's reason."""
+        found = self._training()
+        return {
+            found.names[node.id]: f"Ray lists it as dead: {node.why or 'no reason given'}"
+            for node in found.lost
+        }
+
+    def watch(self) -> None:
+        """None: Ray finds out by itself which nodes are lost."""
+        return
+
+    def enter(self, capture: JobCapture) -> None:
+        """Note where the actors of the ranks are; the ranks of dead ones are gone."""
+        found = self._training()
+        if found.workers:
+            capture.job = f"ray:{found.workers[0].actor.job}"
+        capture.notes += ray_state.placement(found)
+        seen = {rank.rank for node in capture.nodes for rank in node.ranks}
+        for worker, why in ray_state.dead_workers(found):
+            name = found.names[worker.actor.node]
+            capture.notes.append(
+                f"Ray lists the actor of rank {worker.rank} ({name}) as dead: {why}"
+            )
+            home = next((node for node in capture.nodes if node.node == name), None)
+            if home is not None and worker.rank not in seen:
+                gone = RankCapture(pid=0, rank=worker.rank, node=name, gone=True)
+                gone.world_size = capture.world_size
+                home.ranks.append(gone)
+
+    def without_ranks(self, error: NoRanksFound) -> NoRanksFound:
+        """The same, with how Ray says that the newest training ended."""
+        return NoRanksFound(f"{self._ended}; {error}", _OVER) if self._ended else error
+
+    def _training(self) -> ray_state.Training:
+        if self._found is None:
+            state = self._ask_state()
+            if not any(node.alive for node in state.nodes):
+                raise JobNotFound("the Ray cluster has no live node", _HELP["connection"])
+            self._found = ray_state.training(state)
+            self._ended = ray_state.ended(state)
+        return self._found
+
+    def _ask_state(self) -> ray_state.RayState:
+        self._folder = Path(tempfile.mkdtemp(prefix="hangdoctor-ray-"))
+        os.mkfifo(self._folder / "ask", 0o600)
+        python = self.python or sys.executable
+        try:
+            self._driver = subprocess.Popen(
+                [python, str(_DRIVER), self.address, str(self._folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=clean_environment(os.environ),
+                start_new_session=True,
+            )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise LauncherError(
+                f"{python} cannot be started: {error.strerror}", _PYTHON_HELP
+            ) from error
+        state = self._read_state(time.monotonic() + self.seconds)
+        if state.error:
+            self._end()
+            kind = JobNotFound if state.error == "connection" else LauncherError
+            raise kind(f"{_SAID[state.error]}: {state.says}", _HELP[state.error])
+        return state
+
+    def _read_state(self, deadline: float) -> ray_state.RayState:
+        assert self._driver is not None and self._driver.stdout is not None
+        pipe, text = self._driver.stdout, b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while not text.endswith(b"\n"):
+                left = deadline - time.monotonic()
+                data = (
+                    os.read(pipe.fileno(), 1 << 16) if left > 0 and selector.select(left) else b""
+                )
+                if not data:
+                    break
+                text += data
+        try:
+            return msgspec.json.decode(text, type=ray_state.RayState)
+        except msgspec.DecodeError:
+            ended = self._driver.poll()
+            self._end()
+        if ended is not None:
+            raise LauncherError(f"Ray's driver ended with exit code {ended}", _PYTHON_HELP)
+        raise LauncherError(
+            f"the Ray cluster ({self.address}) did not answer within {self.seconds:.0f} s",
+            "Check it: ray status --address ADDRESS. " + _HELP["connection"],
+        )
+
+    def _request(self, node: str, argv: Sequence[str]) -> str:
+        number = str(self._count)
+        self._count += 1
+        asked = msgspec.json.encode({"node": node, "argv": list(argv)})
+        (self._folder / f"{number}.json").write_bytes(asked)
+        for name in ("out", "err"):
+            os.mkfifo(self._folder / f"{number}.{name}", 0o600)
+        return number
+
+    def _end(self) -> None:
+        """Kill the driver. In any other case it ends when its standard input does, with this process."""
+        if self._driver is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._driver.pid, signal.SIGKILL)
+            self._driver.wait()
+            for pipe in (self._driver.stdin, self._driver.stdout):
+                if pipe is not None:
+                    pipe.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
