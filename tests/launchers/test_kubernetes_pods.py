@@ -156,6 +156,22 @@ def test_other_verbs_on_the_pods(training: Training) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(300)
+def test_calls_are_traced_in_a_pod_whose_job_runs_under_the_probe(training: Training) -> None:
+    """`kubectl exec` has none of the variables that the job's own script sets."""
+    with training.probed("steps-0"):
+        _, said = training.run("trace", "start", "--k8s", "pod/steps-0", "--wait", "60")
+        assert "rank 0: tracing" in said
+        shown, _ = training.run("trace", "status", "--k8s", "pod/steps-0", "--json")
+        [row] = json.loads(shown)
+        assert (row["node"], row["rank"], row["state"]) == ("steps-0", 0, "tracing")
+        assert (row["follow"], row["process"]) == ("steps", "live")
+        assert row["events"] > 0
+        _, said = training.run("trace", "stop", "--k8s", "pod/steps-0", "--wait", "60")
+        assert "rank 0: stopped" in said
+
+
+@pytest.mark.full
 def test_a_sidecar_watches_the_pods_through_kubectl(training: Training, tmp_path: Path) -> None:
     """The pods reach no port of this host: what the agents say goes through `kubectl exec`."""
     command = [sys.executable, "-m", "hangdoctor", "sidecar", "--k8s", "bloom", "--once"]

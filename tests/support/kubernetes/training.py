@@ -19,6 +19,16 @@ from .pods import Pods
 PACKAGE = Path(hangdoctor_package.__file__).parent
 JOB = Path(__file__).parents[1] / "jobs" / "lab_job.py"
 
+_STEPS = """import sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+def step():
+    time.sleep(0.05)
+while True:
+    step()
+    open(sys.argv[1], "w").close()
+"""
+
 
 class Training:
     """A PyTorchJob: a master pod with two ranks and a worker with one; rank 2 stays away from the
@@ -61,6 +71,31 @@ class Training:
         script = "".join(f"RANK={rank} LOCAL_RANK={rank} {command} &\n" for rank in ranks)
         self.pods.start(name, f"{script}wait", environ, hidden=hidden)
         self.api.add("pods", pod(name, name.split("-")[1]))
+
+    @contextlib.contextmanager
+    def probed(self, name: str) -> Iterator[None]:
+        """A pod beside the job, with one rank under `hangdoctor run`; ready once it steps."""
+        boxes, stepping = self.folder / "boxes", self.folder / "stepping"
+        job = self.folder / "steps.py"
+        job.write_text(_STEPS)
+        environ = {
+            "PATH": os.environ["PATH"],
+            "TMPDIR": str(self.temporary),
+            "OMP_NUM_THREADS": "1",
+        }
+        rank = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500"
+        run = f"{sys.executable} -m hangdoctor run -- {sys.executable} {job} {stepping}"
+        self.pods.start(name, f"HANGDOCTOR_DIR={boxes} {rank} {run}\nsleep 900", environ)
+        item = pod(name, "worker")
+        item["metadata"]["labels"] = {}
+        self.api.add("pods", item)
+        try:
+            wait_until(stepping.exists, f"{name} steps", 100)
+            yield
+        finally:
+            del self.api.objects["pods"][name]
+            self.pods.end(name)
+            del self.pods.running[name]
 
     def environ(self) -> dict[str, str]:
         """The environment in which kubectl asks this cluster."""
