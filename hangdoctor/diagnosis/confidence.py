@@ -132,6 +132,7 @@ class Ground(Enum):
     LOG_LEFT = (0.60, "torchelastic lists all others as failed, and they only lost a connection")
     LOG_GUARD = (0.75, "the program's own guard saw it elsewhere, and all others in a collective")
     LOG_INTERRUPTED = (0.55, "the interrupt met it elsewhere, and all others in a collective")
+    LOG_MET_APART = (0.55, "the errors that ended the waits met it alone in another collective")
     LOG_BEHIND = (0.50, "all others have printed a later step, and then all were idle")
     LOG_DEATH = (0.93, "a signal that no launcher sent ended the process before the others")
     LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show which process that was")

@@ -38,6 +38,7 @@ from .ended_short import who_parted
 from .first import First, failure, lost_node, quotes
 from .independent import others_of_their_own
 from .late_end import still_running
+from .met_apart import met_apart
 from .outside import from_outside
 from .scene import Scene, op_of, open_scene, ranks_named
 from .went_on import went_on
@@ -177,6 +178,7 @@ def _named(scene: Scene) -> First | None:
         apart.left,
         apart.guarded,
         apart.interrupted,
+        met_apart,
         by_torch.peer,
         by_torch.all_joined,
         counters.everyone_waits,

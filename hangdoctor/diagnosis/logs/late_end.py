@@ -32,9 +32,7 @@ def still_running(case: Case, scene: Scene) -> First | None:
         return None
     frame = frame_of(views[0])
     story = StillIn(Op("", frame=frame), ended=tuple(sorted(clean)))
-    finding = finding_on(
-        case, "end_stall", views, story, confidence=sure(Ground.STILL_LATER)
-    )
+    finding = finding_on(case, "end_stall", views, story, confidence=sure(Ground.STILL_LATER))
     finding.clues = [stack_clue(views)] if frame is not None else []
     finding.clues.append(Clue("proc", tuple(sorted(clean)), EndedCleanly()))
     return First(finding, [*ends], True)

@@ -32,7 +32,7 @@ class Introduced:
         """Take a line that belongs to no stack."""
         if not text.strip():
             return
-        rank = _rank_of(text)
+        rank = rank_named(text)
         if rank < 0:
             self._since += 1
             if self._since > _BETWEEN:
@@ -56,7 +56,7 @@ class Introduced:
             self._open = False
 
 
-def _rank_of(text: str) -> int:
+def rank_named(text: str) -> int:
     """The one rank that a line names; -1 for none, or several."""
     head = text[:_LONG]
     named = {int(number) for number in _NAMED.findall(head)}

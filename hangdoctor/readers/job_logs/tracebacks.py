@@ -155,9 +155,7 @@ class Tracebacks:
         if match is not None:
             reason = self._fatal.get(key, "")  # of all threads: the process ends with it
             rank = self._rank_of(key, done)
-            self._stacks[key] = ThreadStack(
-                rank=rank, thread=match[1], line=line, fatal=reason
-            )
+            self._stacks[key] = ThreadStack(rank=rank, thread=match[1], line=line, fatal=reason)
             self._who[key] = said
         return Folded(belongs=match is not None, stack=done)
 
