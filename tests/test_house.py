@@ -97,7 +97,8 @@ def flags_of(verb: str) -> set[str]:
 
 COMMON = {"--json", "--quiet", "--no-color", "--exit-code"}
 REACHED = set(
-    "--hostfile --pbs --ray --exec --hosts --k8s --namespace --container --context".split()
+    "--hostfile --pbs --ray --exec --hosts".split()
+    + "--k8s --namespace --container --context --debug-image".split()
 )
 
 

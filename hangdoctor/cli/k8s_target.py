@@ -42,6 +42,12 @@ def k8s_flags() -> list[Flag]:
             metavar="NAME",
             help="kubectl's context for --k8s (default: the current one).",
         ),
+        click.option(
+            "--debug-image",
+            default="",
+            metavar="IMAGE",
+            help="Work from an ephemeral container of IMAGE beside the ranks of --k8s: for images without a shell, or that forbid ptrace.",
+        ),
     ]
 
 
@@ -56,6 +62,11 @@ def k8s_reach(flags: Mapping[str, object], python: str) -> Reach:
     from ..launchers.kubernetes.selectors import parse
 
     parse(str(flags["k8s"]))
-    target = Target(str(flags["k8s"]), str(flags["container"] or ""), python)
+    target = Target(
+        str(flags["k8s"]),
+        container=str(flags["container"] or ""),
+        python=python,
+        debug_image=str(flags["debug_image"] or ""),
+    )
     kubectl = Kubectl(str(flags["namespace"] or ""), str(flags["kube_context"] or ""))
     return K8sReach(target, kubectl)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import JobNotFound, LauncherError, UsageError
+from ..errors import JobNotFound, LauncherError, NoRanksFound, UsageError
 from ..model.capture import JobCapture, RankCapture
 from ..readers.ray_ranks import GIVEN
 from . import gather, ray_state
@@ -39,6 +39,7 @@ _HELP = {
     "ray": _PYTHON_HELP,
     "connection": "Run it on a node of the cluster, or give the address of its head: --ray 10.0.0.2:6379.",
 }
+_OVER = "Diagnose what it printed: hangdoctor diagnose FILE. Its actors: ray list actors --detail."
 _SAID = {
     "import": "this Python cannot import ray",
     "ray": "Ray",
@@ -67,6 +68,7 @@ class RayReach:
         self._folder = Path()
         self._driver: subprocess.Popen[bytes] | None = None
         self._found: ray_state.Training | None = None
+        self._ended = ""  # how the newest training did, where it has no live worker
         self._count = 0  # of commands so far
         _OPEN.append(self)
 
@@ -123,12 +125,17 @@ class RayReach:
                 gone.world_size = capture.world_size
                 home.ranks.append(gone)
 
+    def without_ranks(self, error: NoRanksFound) -> NoRanksFound:
+        """The same, with how Ray says that the newest training ended."""
+        return NoRanksFound(f"{self._ended}; {error}", _OVER) if self._ended else error
+
     def _training(self) -> ray_state.Training:
         if self._found is None:
             state = self._ask_state()
             if not any(node.alive for node in state.nodes):
                 raise JobNotFound("the Ray cluster has no live node", _HELP["connection"])
             self._found = ray_state.training(state)
+            self._ended = ray_state.ended(state)
         return self._found
 
     def _ask_state(self) -> ray_state.RayState:

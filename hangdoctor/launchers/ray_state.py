@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from ..readers import ray_ranks
-from ..text.ranges import MAX_RANKS, format_ranks
+from ..text.ranges import MAX_RANKS, format_hosts, format_ranks
 
 _ALIVE = "ALIVE"
 _WORKER = "RayTrainWorker"
+_CONSEQUENCE = re.compile(r"killed by `ray\.kill`|because its owner has died|^$")
 
 
 class RayNode(Struct, omit_defaults=True):
@@ -140,6 +142,23 @@ def dead_workers(found: Training) -> list[tuple[Worker, str]]:
     asked = {node.id for node in found.asked}
     dead = [w for w in found.workers if w.actor.state == "DEAD" and w.actor.node in asked]
     return [(worker, worker.actor.why or "Ray gives no reason") for worker in dead]
+
+
+def ended(state: RayState) -> str:
+    """How the newest training ended, in Ray's words; "" where it has live workers, or there was none.
+
+    What Ray Train killed itself, because another worker had died, is a consequence.
+    """
+    workers = [actor for actor in state.actors if _WORKER in actor.kind]
+    newest = max(workers, key=lambda actor: actor.started, default=None)
+    of_job = [actor for actor in workers if newest is not None and actor.job == newest.job]
+    if newest is None or any(actor.state != "DEAD" for actor in of_job):
+        return ""
+    names = node_names(state.nodes)
+    first = [actor for actor in of_job if not _CONSEQUENCE.search(actor.why)]
+    where = format_hosts(names.get(actor.node, actor.node) for actor in first)
+    why = f", first {len(first)} on {where}: {first[0].why}" if first else ""
+    return f"all {len(of_job)} workers of Ray job {newest.job} are dead{why}"
 
 
 def given(ranks: Mapping[int, int], world: int) -> str:

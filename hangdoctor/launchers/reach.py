@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from ..clock import SystemClock
+from ..errors import NoRanksFound
 from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts
@@ -60,6 +61,10 @@ class KnowsRanks(Protocol):
         """Add it to the capture."""
         ...
 
+    def without_ranks(self, error: NoRanksFound) -> NoRanksFound:
+        """The error for nodes without a rank, with what is known of why."""
+        ...
+
 
 class ReachLauncher:
     """Captures all nodes that a `Reach` gets to; see `base.Launcher`."""
@@ -94,7 +99,12 @@ class ReachLauncher:
             node: gather.why_silent(outcome, gathered.damaged.get(node, ""), options.timeout_s)
             for node, outcome in gathered.silent.items()
         }
-        capture = gather.join(gathered, nodes, whys, options)
+        try:
+            capture = gather.join(gathered, nodes, whys, options)
+        except NoRanksFound as error:
+            if isinstance(self.reach, KnowsRanks):
+                raise self.reach.without_ranks(error) from error
+            raise
         if isinstance(self.reach, told_nodes.TellsOfNodes):
             told_nodes.enter(capture, self.reach.told())
             capture.notes += self.reach.notes(capture)

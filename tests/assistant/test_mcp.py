@@ -36,7 +36,8 @@ async def ask(folder: Path, key: str, saved: str) -> dict[str, str]:
     """Each answer by the question; of errors with their text."""
     from mcp import Client, StdioServerParameters, stdio_client
 
-    words = ["-m", "hangdoctor", "mcp", "--folder", str(folder), "--allow", "--hostfile none"]
+    there = f"--exec 'sh -c {{command}} {{host}}' --hosts n1 --job {key}"
+    words = ["-m", "hangdoctor", "mcp", "--folder", str(folder), "--allow", there]
     environ = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder.parent)}
     server = StdioServerParameters(command=sys.executable, args=words, env=environ)
     said: dict[str, str] = {}
@@ -63,7 +64,7 @@ async def ask(folder: Path, key: str, saved: str) -> dict[str, str]:
         await call("incidents")
         await call("incident", id="last")
         await call("dump_cluster", target="--jobid 5")
-        await call("dump_cluster", target="--hostfile none")
+        said["there"] = await call("dump_cluster", target=there)
     return said
 
 
@@ -101,7 +102,8 @@ def test_the_questions_about_a_hung_job(tmp_path: Path) -> None:
     assert said["incidents"].startswith(id) and f"hang not_entered: {culprit}" in said["incidents"]
     assert "has not allowed a capture of '--jobid 5'" in said["dump_cluster --jobid 5"]
     assert "hangdoctor mcp --allow '--jobid 5'" in said["dump_cluster --jobid 5"]
-    assert "has not allowed" not in said["dump_cluster --hostfile none"]
+    assert culprit in said["there"]
+    assert "kept as capture-2" in said["there"]
     assert not list(tmp_path.glob("hangdoctor-mcp-*"))
 
 

@@ -80,6 +80,8 @@ def test_a_job_whose_pods_wait_for_their_turn(training: Training) -> None:
         training.status("bloom-worker-0", **PENDING),
     ):
         [cause] = training.dump()["causes"]
+        _, errors = training.run("sidecar", "--k8s", "bloom", code=1)
+    assert "no pod of bloom runs: bloom-master-0: Pending: Unschedulable" in errors
     assert (cause["kind"], cause["ranks"]) == ("start_stall", [])
     assert "bloom-master-0 and 1 more: Pending: Unschedulable" in cause["summary"]
     assert "kubectl describe pod bloom-master-0" in cause["advice"]
@@ -153,3 +155,14 @@ def test_a_sidecar_watches_the_pods_through_kubectl(training: Training, tmp_path
             lambda name=name: not training.pods.processes(name, "behind_tunnel"), "the agents end"
         )
     assert not [*training.temporary.iterdir()]
+
+
+@pytest.mark.full
+def test_a_debug_container_may_read_what_the_ranks_own_may_not(training: Training) -> None:
+    """The stand-in runs it in the mounts of the pod: its image is not tried here."""
+    training.pods.without_ptrace.update(training.pods.running)
+    found = training.dump("--debug-image", "busybox")
+    training.pods.without_ptrace.clear()
+    [cause] = found["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("not_entered", [2])
+    assert found["notes"] == []

@@ -14,7 +14,13 @@ import msgspec
 import psutil
 import pytest
 
-from hangdoctor.errors import HangdoctorError, JobNotFound, LauncherError, UsageError
+from hangdoctor.errors import (
+    HangdoctorError,
+    JobNotFound,
+    LauncherError,
+    NoRanksFound,
+    UsageError,
+)
 from hangdoctor.launchers import ray_reach, ray_state, reach
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.readers import ray_ranks
@@ -30,8 +36,8 @@ N1, N2 = (
 )
 
 
-def recorded() -> ray_state.RayState:
-    return msgspec.json.decode((DATA / "two-nodes.json").read_bytes(), type=ray_state.RayState)
+def recorded(name: str = "two-nodes") -> ray_state.RayState:
+    return msgspec.json.decode((DATA / f"{name}.json").read_bytes(), type=ray_state.RayState)
 
 
 def test_ranks_and_actors_of_a_recorded_cluster() -> None:
@@ -61,6 +67,21 @@ def test_a_dead_node_and_a_dead_actor_are_evidence_with_rays_reason() -> None:
     known.enter(capture)
     assert [(r.rank, r.gone) for r in capture.nodes[0].ranks] == [(2, False), (3, True)]
     assert f"Ray lists the actor of rank 3 (n1) as dead: {dead.why}" in capture.notes
+
+
+def test_a_training_that_is_over_is_said_with_its_first_death() -> None:
+    said = ray_state.ended(recorded("training-over"))
+    assert said.startswith(
+        "all 4 workers of Ray job 02000000 are dead, first 2 on n2: The actor died"
+    )
+    assert "its node has died" in said
+    assert ray_state.ended(recorded()) == ""
+    assert ray_state.ended(ray_state.RayState()) == ""
+    known = ray_reach.RayReach("auto")
+    none = NoRanksFound("none has a rank")
+    assert known.without_ranks(none) is none
+    known._ended = said
+    assert str(known.without_ranks(none)) == f"{said}; none has a rank"
 
 
 def test_without_a_training_all_nodes_with_actors_are_asked() -> None:

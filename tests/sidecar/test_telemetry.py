@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import http.server
 import logging
-import os
 import sys
 import threading
 import time
@@ -14,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from hangdoctor.cli import incidents
 from hangdoctor.collector.capture_reason import stall
 from hangdoctor.collector.instructions import Conclude
 from hangdoctor.errors import BadInput
@@ -24,7 +25,6 @@ from hangdoctor.sidecar.concluding import Concluder
 from hangdoctor.storage.incidents import Incidents
 from tests.support.captures import LOAD, WAIT, still
 from tests.support.fleet import keep_fleet
-from tests.support.stage import hangdoctor
 
 
 class Receiver:
@@ -132,12 +132,14 @@ def test_an_incident_is_a_log_record_and_a_trace(
     assert record.severity_text == "ERROR" and "Rank 3" in record.body.string_value
 
 
-def test_saved_incidents_are_sent_with_the_same_ids(tmp_path: Path, receiver: Receiver) -> None:
+def test_saved_incidents_are_sent_with_the_same_ids(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = keep_fleet(tmp_path / "jobs")
-    env = os.environ | {"HOME": str(tmp_path)}
-    words = ("incidents", "export", "--root", str(root), "--otlp", receiver.address, "rank5")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = ["export", "--root", str(root), "--otlp", receiver.address, "rank5"]
     for _ in range(2):
-        said = hangdoctor(*words, cwd=tmp_path, env=env).stderr
+        said = CliRunner().invoke(incidents.command, words, catch_exceptions=False).output
         assert said == f"2 incidents sent to {receiver.address}\n"
     ids = [(span.name, span.span_id) for span in receiver.spans()]
     assert len(ids) == 12 and ids[:6] == ids[6:] and len(set(ids)) == 6

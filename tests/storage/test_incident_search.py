@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.storage import incident_search
+from hangdoctor.storage import bundle, incident_search
 from hangdoctor.storage.incident_search import IncidentSearch, Query
 from hangdoctor.storage.incidents import Incidents
 from tests.support.fleet import FLEET, keep_fleet
@@ -132,11 +132,11 @@ def test_an_index_that_cannot_be_used_is_replaced_by_the_folders(root: Path) -> 
 
 
 def test_a_damaged_incident_is_left_out_and_named(root: Path) -> None:
-    [bundle] = (root / "gpt-1" / "incidents").glob("2*")
-    (bundle / "diagnosis.json").write_text("{")
+    [saved] = (root / "gpt-1" / "incidents").glob("2*")
+    (saved / "diagnosis.json").write_text("{")
     index = IncidentSearch([root], root / "index.sqlite")
     assert len(index.find(Query())) == 2
-    assert [str(bundle) in line for line in index.unread] == [True]
+    assert [str(saved) in line for line in index.unread] == [True]
 
 
 def test_of_more_than_the_bound_the_newest_stay(
@@ -167,9 +167,9 @@ def searchers(root: Path, file: Path, number: int) -> Sequence[subprocess.Popen[
 
 
 def test_several_write_at_once(root: Path) -> None:
-    [bundle] = (root / "gpt-1" / "incidents").glob("2*")
+    [saved] = (root / "gpt-1" / "incidents").glob("2*")
     for n in range(60):
-        shutil.copytree(bundle, bundle.with_name(f"{bundle.name}.{n + 2}"))
+        shutil.copytree(saved, saved.with_name(f"{saved.name}.{n + 2}"))
     processes = searchers(root, root / "index.sqlite", 3)
     try:
         for process in processes:
@@ -198,7 +198,7 @@ def test_the_verb(root: Path, tmp_path: Path) -> None:
     assert head.split()[2:] == ["JOB", "USER", "KIND", "RANKS", "NODES", "VERDICT"]
     assert "gpt-2" in first and "gpt-1" in second and "never reached all_reduce #12" in second
     assert where.startswith("The first in full: hangdoctor diagnose ") and told.stderr == ""
-    hangdoctor(*where.split("hangdoctor ")[1].split(), cwd=tmp_path, env=env)
+    assert bundle.is_bundle(Path(where.rpartition(" ")[2]))
     words = ("incidents", "export", "--job", "vision", "--output", "week.json")
     assert "1 incident written" in hangdoctor(*words, cwd=tmp_path, env=env).stderr
     told_json = json.loads((tmp_path / "week.json").read_text())

@@ -18,7 +18,7 @@ from ..lost_nodes import Watch
 from ..remote import Command, run_all
 from ..slurm_job import clean_environment
 from ..told_nodes import NodeTold
-from . import in_pod, own_copy, pods, ptrace, selectors, tunnel
+from . import debug_container, in_pod, own_copy, pods, ptrace, selectors, tunnel
 from .condition import PodTrouble, is_suspect, not_ready, trouble_of
 from .kubectl import Kubectl
 from .pods import Pod
@@ -37,6 +37,7 @@ class Target(Struct, frozen=True):
     wanted: str
     container: str = ""
     python: str = ""
+    debug_image: str = ""  # of an ephemeral container to work from, "" for the ranks' own
 
 
 class K8sReach:
@@ -47,6 +48,7 @@ class K8sReach:
     def __init__(self, target: Target, kubectl: Kubectl) -> None:
         self.target = target
         self.kubectl = kubectl
+        self._debug = ""  # the name of the ephemeral container, once it runs
         self._known: dict[str, in_pod.Found] | None = None
 
     def nodes(self) -> list[str]:
@@ -65,6 +67,7 @@ class K8sReach:
         """One `kubectl exec` for each pod that runs; raises as `nodes`."""
         known = self._ready()
         if _stays(words):
+            self._refuse_idle()
             return [self._stay(pod, known[self._image(pod)].python, words) for pod in self.asked]
         limit = timeout_s + _GRACE_S
         return [
@@ -151,6 +154,16 @@ class K8sReach:
             f"Diagnose their logs: for p in {names}; do {self.kubectl.shown('logs $p')}; done | hangdoctor diagnose -",
         )
 
+    def _refuse_idle(self) -> None:
+        """Raise where there is no pod that an agent could run in."""
+        if self.asked:
+            return
+        pod, trouble = next(iter(self.troubles.items()))
+        raise LauncherError(
+            f"no pod of {self.target.wanted} runs: {pod}: {trouble.why}",
+            f"See what it lacks: {self.kubectl.shown('describe pod', pod)}",
+        )
+
     def _asked_for(self, wanted: selectors.Wanted) -> list[Pod]:
         if wanted.pod:
             return pods.read(self.kubectl.ask(["get", "pod", wanted.pod, "-o", "json"]))
@@ -189,7 +202,8 @@ class K8sReach:
         flags = ["-i"] if with_input else []
         # A pod is known by its own name, even where it has the host name of its node.
         named = ["env", f"HANGDOCTOR_NODE={pod.name}", *argv]
-        words = ["exec", *flags, pod.name, "-c", self._container(pod), "--", *named]
+        container = self._debug or self._container(pod)
+        words = ["exec", *flags, pod.name, "-c", container, "--", *named]
         return Command(pod.name, self.kubectl.argv(*words))
 
     def _become(self, pod: Pod, python: str, words: Sequence[str], limit: float) -> Command:
@@ -218,6 +232,9 @@ class K8sReach:
     def _ready(self) -> dict[str, in_pod.Found]:
         """{image: what its pods have}, after which the pods can be asked without delay."""
         if self._known is None:
+            if self.target.debug_image and self.asked:
+                beside = [(pod.name, self._container(pod)) for pod in self.asked]
+                self._debug = debug_container.start(self.kubectl, beside, self.target.debug_image)
             self._known = self._look()
             self._refuse_others(self._known)
             if not all(self._known[self._image(pod)].python for pod in self.asked):

@@ -148,19 +148,25 @@ def _listed_actor(actor: Any) -> dict[str, object]:
         "pid": actor.pid or 0,
         "state": actor.state,
         "started": 0,
-        "why": " ".join(str(said).split()),
+        "why": _in_short(str(said)),
     }
 
 
 def _death(cause: Any) -> str:
     """Ray's words for the end of an actor, in one line."""
     context = getattr(cause, "actor_died_error_context", None)
-    return " ".join(str(getattr(context, "error_message", "")).split())
+    return _in_short(str(getattr(context, "error_message", "")))
+
+
+def _in_short(said: str) -> str:
+    """One line, without the numbers and the advice that Ray puts behind its reason."""
+    for tail in (" lease_id=", " Some common causes include"):
+        said = " ".join(said.split()).partition(tail)[0]
+    return said.rstrip(",")[:500]
 
 
 def _words(error: Exception) -> str:
-    said = " ".join(str(error).split()).partition(" lease_id=")[0].rstrip(",")
-    return said[:500] or type(error).__name__
+    return _in_short(str(error)) or type(error).__name__
 
 
 def _own_output() -> int:

@@ -108,6 +108,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
+    def do_PATCH(self) -> None:
+        """Ephemeral containers, which run at once."""
+        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = urlsplit(self.path).path.split("/")[-2]
+        item = self.api.objects["pods"][name]
+        added = sent["spec"]["ephemeralContainers"]
+        item["spec"]["ephemeralContainers"] = added
+        item["status"]["ephemeralContainerStatuses"] = [
+            {"name": one["name"], "state": {"running": {}}} for one in added
+        ]
+        self._answer(item)
+
     def _answer(self, body: dict[str, Any], code: int = 200) -> None:
         data = json.dumps(body).encode()
         self.send_response(code)
@@ -144,6 +156,16 @@ class _Handler(BaseHTTPRequestHandler):
         head = {"kind": f"{kind}List", "apiVersion": version, "metadata": {"resourceVersion": "1"}}
         return self._answer(head | {"items": found})
 
+    def _may_trace(self, pod: str, asked: dict[str, list[str]]) -> bool:
+        """Whether the container is an ephemeral one with the capability."""
+        added = self.api.objects["pods"][pod]["spec"].get("ephemeralContainers", [])
+        return any(
+            [one["name"]] == asked.get("container")
+            and one["targetContainerName"] == "pytorch"
+            and "SYS_PTRACE" in one["securityContext"]["capabilities"]["add"]
+            for one in added
+        )
+
     def _exec(self, pod: str, asked: dict[str, list[str]]) -> None:
         """Run a command in a pod: one byte for the channel before each message.
 
@@ -162,7 +184,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         _Session(
             WebSocket(self.rfile, self.wfile),
-            self.api.pods.enter(pod, asked["command"], "stdin" in asked),
+            self.api.pods.enter(
+                pod, asked["command"], "stdin" in asked, self._may_trace(pod, asked)
+            ),
         ).run()
 
 
