@@ -21,7 +21,9 @@ def met_apart(scene: Scene) -> First | None:
     errors = {e.rank: e for e in scene.of(PythonError) if e.rank >= 0 and e.frames}
     places = {rank: find_place(e.frames, blocked=True) for rank, e in errors.items()}
     waited = {*ranks_named(scene.of(GlooTimeout)), *ranks_named(scene.of(TimedOut))}
-    if set(places) != set(scene.everyone) or any(_is_narrow(p) for p in places.values()):
+    if set(places) != set(scene.everyone) or len(places) <= _ENOUGH:
+        return None
+    if any(_is_narrow(p) for p in places.values()):
         return None
     sides: dict[object, list[int]] = {}
     for rank, place in sorted(places.items()):
