@@ -222,8 +222,6 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
     extra = _alike(mine, i + 1, ahead, j, sites)
     other = _alike(mine, i + 1, ahead, j + 1, sites)
     swapped = _swapped(mine, i, ahead, j, sites)
-    if skipped == 1 and not _alike(mine, i, ahead, j + 1, sites=True):
-        skipped = 0  # one call, and from another line: that shows no place in the other's program
     if skipped > max(extra, other) and skipped >= swapped:
         return "skipped"
     if swapped > max(extra, other):
