@@ -80,6 +80,8 @@ def test_a_job_whose_pods_wait_for_their_turn(training: Training) -> None:
         training.status("bloom-worker-0", **PENDING),
     ):
         [cause] = training.dump()["causes"]
+        _, errors = training.run("sidecar", "--k8s", "bloom", code=1)
+    assert "no pod of bloom runs: bloom-master-0: Pending: Unschedulable" in errors
     assert (cause["kind"], cause["ranks"]) == ("start_stall", [])
     assert "bloom-master-0 and 1 more: Pending: Unschedulable" in cause["summary"]
     assert "kubectl describe pod bloom-master-0" in cause["advice"]

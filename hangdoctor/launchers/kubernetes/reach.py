@@ -67,6 +67,7 @@ class K8sReach:
         """One `kubectl exec` for each pod that runs; raises as `nodes`."""
         known = self._ready()
         if _stays(words):
+            self._refuse_idle()
             return [self._stay(pod, known[self._image(pod)].python, words) for pod in self.asked]
         limit = timeout_s + _GRACE_S
         return [
@@ -151,6 +152,16 @@ class K8sReach:
         raise NoRanksFound(
             f"all {len(found)} pods have ended: {names}",
             f"Diagnose their logs: for p in {names}; do {self.kubectl.shown('logs $p')}; done | hangdoctor diagnose -",
+        )
+
+    def _refuse_idle(self) -> None:
+        """Raise where there is no pod that an agent could run in."""
+        if self.asked:
+            return
+        pod, trouble = next(iter(self.troubles.items()))
+        raise LauncherError(
+            f"no pod of {self.target.wanted} runs: {pod}: {trouble.why}",
+            f"See what it lacks: {self.kubectl.shown('describe pod', pod)}",
         )
 
     def _asked_for(self, wanted: selectors.Wanted) -> list[Pod]:

@@ -40,12 +40,38 @@ _SIGNALS = {s.name: s.value for s in signal.Signals}
 _FACTS: dict[str, type[AnyFact]] = {kind.__name__: kind for kind in get_args(AnyFact)}
 
 
+class Pattern:
+    """A regular expression that is compiled when it is first searched for: of some hundred, a log
+    calls for a few.
+    """
+
+    __slots__ = ("_compiled", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._compiled: re.Pattern[str] | None = None
+
+    def compiled(self) -> re.Pattern[str]:
+        """The expression itself.
+
+        Raises:
+            re.error: it is none.
+        """
+        if self._compiled is None:
+            self._compiled = re.compile(self.text)
+        return self._compiled
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """The first place in `text` that fits."""
+        return self.compiled().search(text)
+
+
 class Rule(Struct, frozen=True):
     """One kind of line."""
 
     fact: type[AnyFact]
     anchors: tuple[str, ...]
-    pattern: re.Pattern[str] | None
+    pattern: Pattern | None
     fixed: dict[str, Any]  # fields of the fact that the rule itself sets
     wraps: bool  # the line may have been broken in the middle
     beside: bool = False  # its lines hold one of `COMMON` as well
@@ -59,7 +85,7 @@ class Rule(Struct, frozen=True):
         if self.pattern is None:
             return [dict(self.fixed)]
         found = []
-        for match in self.pattern.finditer(text):
+        for match in self.pattern.compiled().finditer(text):
             told = {k: v for k, v in match.groupdict().items() if v is not None}
             found.append(self._fields(told))
         return found
@@ -127,7 +153,7 @@ def rules() -> Rules:
     mine: list[Rule] = []
     if own:
         try:
-            mine = parse(read_settings(own), own)
+            mine = checked(parse(read_settings(own), own), own)
         except OSError as error:
             raise BadInput(
                 f"{ENVIRONMENT} names {own}, which cannot be read: {error.strerror}"
@@ -158,6 +184,21 @@ def parse(text: str, origin: str) -> list[Rule]:
         raise BadInput(f"{origin} has no usable rules: {error}", _FORM) from error
 
 
+def checked(found: list[Rule], origin: str) -> list[Rule]:
+    """The same rules, once all of their patterns have been compiled.
+
+    Raises:
+        BadInput: one of them is no regular expression.
+    """
+    try:
+        for rule in found:
+            if rule.pattern is not None:
+                rule.pattern.compiled()
+    except (re.error, TypeError, RecursionError) as error:
+        raise BadInput(f"{origin} has no usable rules: {error}", _FORM) from error
+    return found
+
+
 _FIELDS = {
     "fact",
     "anchor",
@@ -183,7 +224,7 @@ def _rule(entry: dict[str, Any]) -> Rule:
     anchors = tuple(entry["anchor"])
     if not anchors or not all(isinstance(a, str) and len(a) >= 3 for a in anchors):
         raise ValueError("an anchor is a text of three characters or more")
-    pattern = re.compile(entry["pattern"]) if "pattern" in entry else None
+    pattern = Pattern(entry["pattern"]) if "pattern" in entry else None
     fixed = dict(entry.get("set", {}))
     if kind is not KnownError:
         return Rule(
@@ -201,7 +242,7 @@ def _rule(entry: dict[str, Any]) -> Rule:
 def _error_rule(
     entry: dict[str, Any],
     anchors: tuple[str, ...],
-    pattern: re.Pattern[str] | None,
+    pattern: Pattern | None,
     fixed: dict[str, Any],
 ) -> Rule:
     role, of = entry.get("role", "cause"), entry.get("kind", "error")

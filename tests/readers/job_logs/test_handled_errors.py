@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from hangdoctor.errors import BadInput
+from hangdoctor.readers.job_logs.rules import checked, parse, rules
 from tests.support.read_logs import diagnosed, logs_of, named
 
 TRACE = """\
@@ -83,3 +87,11 @@ def test_a_warning_is_no_failure_but_where_a_wait_follows_it_is_the_lead(tmp_pat
     assert cause.ranks == [2], found.summary
     assert "failed first" not in cause.summary and "went on" in cause.summary
     assert cause.confidence < 0.7
+
+
+def test_each_pattern_of_the_built_in_rules_is_one() -> None:
+    """They are compiled when a log first calls for them; those of the user's file at once."""
+    built_in = list(rules().rules)
+    assert checked(built_in, "log_rules.toml") == built_in and len(built_in) > 100
+    with pytest.raises(BadInput, match="no usable rules"):
+        checked(parse('[[rule]]\nid="x"\nanchor=["abc"]\npattern="("\nmeaning="m"', "mine"), "mine")
