@@ -80,6 +80,26 @@ def test_a_skipped_call_is_distinguished_from_a_wrong_one_by_what_came_after_it_
         assert "job.py:10" in cause.summary
 
 
+def test_calls_from_a_line_of_its_own_are_not_said_to_be_left_out() -> None:
+    """Rank 1 goes through the model once more; its gathers match those of the others' next step."""
+    uid = group_uid([0, 1, 2])
+    gather, scatter = "all_gather_into_tensor", "reduce_scatter_tensor"
+    forward = [(gather, "train (job.py:10)"), (gather, "forward (job.py:4)")]
+    backward = [(call, "train (job.py:11)") for call in (gather, scatter, scatter)]
+    step = forward + backward
+    extra = [(gather, "sample (job.py:7)"), (gather, "forward (job.py:4)")]
+
+    def rank(number: int, last: list[tuple[str, str]]) -> RankOps:
+        calls = step * 5 + last
+        ops = [Operation(uid, i, op, "done", site=site) for i, (op, site) in enumerate(calls, 1)]
+        ops[-1].state = "entered"
+        return RankOps(number, 3, groups=[Group(uid, [0, 1, 2])], operations=ops)
+
+    ops = {n: rank(n, step[:4]) for n in (0, 2)} | {1: rank(1, extra + extra)}
+    cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=3)))
+    assert cause.ranks == [1] and "skipped" not in cause.summary, cause.summary
+
+
 def test_without_a_layout_a_stage_that_leaves_its_own_rhythm_is_distinguished_from_its_neighbours():
     """Four stages; one of them receives from behind before it sends there. No two stages run the
     same program.
