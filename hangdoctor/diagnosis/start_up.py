@@ -154,7 +154,8 @@ def _never_started(case: Case, joining: Sequence[RankView]) -> list[Finding]:
     unseen = {*case.absent, *unstarted(case)} - set(case.silent)
     if not unseen or not joining:
         return []
-    expected = next((node.expected for node in case.capture.nodes if node.expected), [])
+    of_slurm = next((node.expected for node in case.capture.nodes if node.expected), [])
+    expected = of_slurm or _behind_empty_nodes(case)
     silent = {node.node for node in case.capture.silent}
     seen = {view.node for view in case.alive}
     nodes = [node for node, ranks in expected if set(ranks) & unseen and node not in seen | silent]
@@ -164,7 +165,7 @@ def _never_started(case: Case, joining: Sequence[RankView]) -> list[Finding]:
     finding = Finding(
         kind="start_stall",
         ranks=ranks,
-        story=f.NoProcessThere(tuple(nodes)),
+        story=f.NoProcessThere(tuple(nodes), by_slurm=bool(of_slurm)),
         confidence=sure(Ground.NOT_JOINED_UNSEEN),
         nodes=nodes,
         where=where_held(case, list(joining), None),
@@ -172,6 +173,15 @@ def _never_started(case: Case, joining: Sequence[RankView]) -> list[Finding]:
         clues=[Clue("silence", tuple(ranks), f.Silence(("no process found",))), in_op(joining)],
     )
     return [finding]
+
+
+def _behind_empty_nodes(case: Case) -> list[tuple[str, list[int]]]:
+    """(node, its ranks) of nodes that were asked, and answered that they have no rank."""
+    ranks: dict[str, list[int]] = {}
+    for view in case.gone:
+        if view.node and not view.pid:
+            ranks.setdefault(view.node, []).append(view.rank)
+    return list(ranks.items())
 
 
 def _finding(case: Case, views: Sequence[RankView], story: f.Story) -> Finding:

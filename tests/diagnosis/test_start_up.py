@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.launchers.gather import Gathered, join
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture, SilentNode
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.operations import Group, Operation, RankOps
 from hangdoctor.model.start_up import Import, StoreView
+from hangdoctor.readers.capture_options import CaptureOptions
+from hangdoctor.transport.stdout_frame import NodeReply
 from tests.support.captures import LOAD, MAIN, captured, causes, sample, stack, still, thread
 
 JOIN = stack(
@@ -182,3 +185,23 @@ def test_a_rank_that_was_never_seen_is_not_dead_beside_records() -> None:
     nodes = [NodeCapture(rank.node, ranks=[rank]) for rank in (*ranks, gone)]
     found = diagnose(JobCapture("j", nodes, world_size=4, taken=1.0))
     assert causes(found) == [("start_stall", [2])]
+
+
+def test_a_host_without_a_rank_never_started_outside_slurm_too() -> None:
+    """A list of hosts was asked: one has no rank, and the others need more than were seen."""
+    ranks = [at_store(0, "listens"), *(at_store(r, "connected") for r in (1, 3))]
+    gathered = Gathered(empty={"n3": NodeReply("n3", b"", "no rank found")})
+    gathered.captures = {rank.node: NodeCapture(rank.node, ranks=[rank]) for rank in ranks}
+    for rank in ranks:
+        rank.world_size = 4
+    options = CaptureOptions()
+    found = diagnose(join(gathered, ["n1", "n2", "n3", "n4"], {}, options))
+    assert causes(found) == [("start_stall", [2])]
+    assert first(found).startswith("Rank 2 never started: n3 has no process of this job.")
+    assert "whether the command that starts the ranks ran there" in found.causes[0].advice
+    assert "sbatch" not in found.causes[0].advice
+    ended = RankCapture(pid=0, rank=2, node="n3", world_size=4, gone=True, exit_code=1)
+    gathered.empty = {}
+    gathered.captures["n3"] = NodeCapture("n3", ranks=[ended])
+    found = diagnose(join(gathered, ["n1", "n2", "n3", "n4"], {}, options))
+    assert "never started" not in first(found), "it has left an exit code"

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from hangdoctor.errors import LauncherError, UsageError
-from hangdoctor.launchers.kubernetes import in_pod, pods, selectors
+from hangdoctor.launchers.kubernetes import events, in_pod, pods, selectors
 from hangdoctor.launchers.kubernetes.condition import not_ready, trouble_of
+from hangdoctor.launchers.kubernetes.kubectl import Kubectl
 from hangdoctor.launchers.kubernetes.selectors import Wanted
+from hangdoctor.launchers.remote import Outcome
 from tests.support.kubernetes.training import pod as running_pod
 
 KUBEFLOW = "training.kubeflow.org"
@@ -200,6 +202,30 @@ def test_why_a_pod_cannot_be_asked(
     assert trouble is not None
     assert (trouble.kind, trouble.exit_code, trouble.why) == (kind, code, words)
     assert trouble.out_of_memory == ("OOMKilled" in words)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "node", "more"),
+    [
+        ("FailedScheduling", "0/8 nodes are available: 8 Insufficient nvidia.com/gpu.", "", ""),
+        ("FailedScheduling", "0/9 nodes are available", "gpu-7", ""),  # before it had a node
+        ("BackOff", "Back-off restarting failed container", "", ""),
+        ("FailedMount", "lustre: timed out", "", "; event FailedMount (lustre: timed out)"),
+    ],
+)
+def test_an_event_counts_where_it_says_more(
+    monkeypatch: pytest.MonkeyPatch, reason: str, message: str, node: str, more: str
+) -> None:
+    item = running_pod("b-0", "worker")
+    item["status"], item["spec"]["nodeName"] = UNSCHEDULED, node
+    [pod] = read(item)
+    trouble = trouble_of(pod, "pytorch")
+    assert trouble is not None
+    event = {"metadata": {"name": "e"}, "involvedObject": {"name": "b-0"}, "type": "Warning"}
+    printed = json.dumps({"items": [event | {"reason": reason, "message": message}]})
+    monkeypatch.setattr(Kubectl, "outcome", lambda *asked: Outcome("", printed))
+    [found] = events.explained({"b-0": trouble}, Kubectl(), [pod]).values()
+    assert found.why == trouble.why + more
 
 
 def test_a_pod_that_runs_can_be_asked() -> None:

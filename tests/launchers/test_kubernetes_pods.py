@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.launchers.kubernetes import events
+from hangdoctor.launchers.kubernetes.kubectl import Kubectl
+from hangdoctor.launchers.kubernetes.reach import K8sReach, Target
 from tests.support.kubernetes.pods import unavailable
 from tests.support.kubernetes.training import Training
 from tests.support.stage import wait_until
@@ -85,6 +88,30 @@ def test_a_job_whose_pods_wait_for_their_turn(training: Training) -> None:
     assert (cause["kind"], cause["ranks"]) == ("start_stall", [])
     assert "bloom-master-0 and 1 more: Pending: Unschedulable" in cause["summary"]
     assert "kubectl describe pod bloom-master-0" in cause["advice"]
+
+
+def test_the_newest_warning_says_what_the_status_does_not(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the real kubectl; how the words get into a verdict is the same as for any status."""
+    for name in ("KUBECONFIG", "KUBECACHEDIR"):
+        monkeypatch.setenv(name, training.environ()[name])
+    monkeypatch.setattr(events, "_EVENTS_S", 60.0)
+    creating = {"name": "pytorch", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    for name, seen, message in (
+        ("new", "04:20:00", "MountVolume.SetUp failed for volume lustre: timed out"),
+        ("old", "04:10:00", "MountVolume.SetUp failed for volume keys: not found"),
+    ):
+        training.warn(name, "bloom-worker-0", "FailedMount", f"2026-11-23T{seen}Z", message)
+    training.warn("other", "bloom-master-0", "Unhealthy", "2026-11-23T04:30:00Z", "of another pod")
+    with training.status("bloom-worker-0", phase="Pending", containerStatuses=[creating]):
+        known = K8sReach(Target("bloom"), Kubectl()).unasked()
+        monkeypatch.setattr(training.api, "forbidden", "events")
+        without = K8sReach(Target("bloom"), Kubectl()).unasked()
+    said = "container pytorch has not started: ContainerCreating"
+    event = "event FailedMount (MountVolume.SetUp failed for volume lustre: timed out)"
+    assert known == {"bloom-worker-0": f"{said}; {event}"}
+    assert without == {"bloom-worker-0": said}
 
 
 @pytest.mark.full

@@ -70,6 +70,7 @@ class NoProcessThere(Struct, frozen=True):
     """Expected on nodes that were asked and have no process of the job."""
 
     nodes: tuple[str, ...]
+    by_slurm: bool = False  # it has said which ranks these nodes should have
 
 
 class Died(Struct, frozen=True):

@@ -160,8 +160,10 @@ def _(story: f.StillImporting, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.NoProcessThere, finding: Finding) -> str:
-    nodes = terms.host_names(story.nodes)
-    return f"See the launcher's log of {nodes}, and start the job without {terms.choose(story.nodes, 'it', 'them')}: sbatch --exclude={nodes}."
+    nodes, them = terms.host_names(story.nodes), terms.choose(story.nodes, "it", "them")
+    if story.by_slurm:
+        return f"See the launcher's log of {nodes}, and start the job without {them}: sbatch --exclude={nodes}."
+    return f"See the launcher's log of {nodes}, and whether the command that starts the ranks ran there; else start the job without {them}."
 
 
 @by_story.register

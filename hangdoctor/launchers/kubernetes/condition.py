@@ -36,7 +36,7 @@ def not_ready(nodes: str) -> dict[str, str]:
         for condition in node.status.conditions:
             if condition.type == "Ready" and condition.status != "True":
                 what = f"node {node.metadata.name} is NotReady"
-                found[node.metadata.name] = _sentence(what, condition.message or condition.reason)
+                found[node.metadata.name] = sentence(what, condition.message or condition.reason)
     return found
 
 
@@ -52,9 +52,9 @@ def trouble_of(pod: Pod, container: str) -> PodTrouble | None:
     """What keeps this container from being asked; None where it runs."""
     status, one = pod.status, pod.status_of(container)
     if status.reason in ("Evicted", "Preempting", "NodeShutdown", "Terminated", "NodeAffinity"):
-        return PodTrouble("ended", _sentence(f"the pod was ended: {status.reason}", status.message))
+        return PodTrouble("ended", sentence(f"the pod was ended: {status.reason}", status.message))
     if status.phase == "Unknown" or status.reason == "NodeLost":
-        return PodTrouble("lost", _sentence(f"node {_node(pod)} is lost", status.message))
+        return PodTrouble("lost", sentence(f"node {_node(pod)} is lost", status.message))
     if one.state.terminated is not None:
         return _ended(one.state.terminated, container)
     if one.state.waiting is not None:
@@ -62,7 +62,7 @@ def trouble_of(pod: Pod, container: str) -> PodTrouble | None:
     if one.state.running is not None:
         return None
     if status.phase in ("Failed", "Succeeded"):
-        why = _sentence(f"the pod has ended ({status.phase})", status.reason or status.message)
+        why = sentence(f"the pod has ended ({status.phase})", status.reason or status.message)
         return PodTrouble("ended", why)
     return _pending(pod)
 
@@ -78,7 +78,7 @@ def _ended(ended: Ended, container: str, before: str = "") -> PodTrouble:
         code = -_SIGKILL
     reason = f"{ended.reason}, " if ended.reason else ""
     what = f"container {container} has ended: {reason}exit code {ended.exit_code}"
-    why = _sentence(f"{before}{what}", ended.message)
+    why = sentence(f"{before}{what}", ended.message)
     return PodTrouble("ended", why, code, out_of_memory)
 
 
@@ -95,7 +95,7 @@ def _waiting(pod: Pod, one: ContainerStatus, container: str) -> PodTrouble:
     if stuck:
         return PodTrouble("not_started", stuck)
     why = f"container {container} has not started: {reason}"
-    return PodTrouble("not_started", _sentence(why, waiting.message))
+    return PodTrouble("not_started", sentence(why, waiting.message))
 
 
 def _init_trouble(pod: Pod) -> str:
@@ -116,17 +116,17 @@ def _pending(pod: Pod) -> PodTrouble:
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             why = f"Pending: {condition.reason or 'not scheduled'}"
-            return PodTrouble("not_started", _sentence(why, condition.message))
+            return PodTrouble("not_started", sentence(why, condition.message))
     where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
     why = f"{pod.status.phase or 'Pending'}{where}: its container has not started"
-    return PodTrouble("not_started", _sentence(why, pod.status.message))
+    return PodTrouble("not_started", sentence(why, pod.status.message))
 
 
 def _node(pod: Pod) -> str:
     return pod.spec.node_name or "of the pod"
 
 
-def _sentence(what: str, more: str) -> str:
-    """Both, on one line and not too long."""
+def sentence(what: str, more: str) -> str:
+    """What is known and, in brackets, what the cluster says of it: on one line and not too long."""
     told = " ".join(more.split())[:200].rstrip(". ")
     return f"{what} ({told})" if told else what

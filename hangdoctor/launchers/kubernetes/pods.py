@@ -135,6 +135,7 @@ class Metadata(Struct, rename="camel", frozen=True):
 
     name: str
     namespace: str = ""
+    uid: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     creation_timestamp: str | None = None

@@ -18,7 +18,7 @@ from ..lost_nodes import Watch
 from ..remote import Command, run_all
 from ..slurm_job import clean_environment
 from ..told_nodes import NodeTold
-from . import debug_container, in_pod, own_copy, pods, ptrace, selectors, tunnel
+from . import debug_container, events, in_pod, own_copy, pods, ptrace, selectors, tunnel
 from .condition import PodTrouble, is_suspect, not_ready, trouble_of
 from .kubectl import Kubectl
 from .pods import Pod
@@ -128,7 +128,8 @@ class K8sReach:
         """{pod: what keeps it from being asked}."""
         found = {pod.name: trouble_of(pod, self._container(pod)) for pod in self.pods}
         known = {name: trouble for name, trouble in found.items() if trouble is not None}
-        return known | self._on_lost_nodes([p for p in self.pods if p.name not in known])
+        known |= self._on_lost_nodes([p for p in self.pods if p.name not in known])
+        return events.explained(known, self.kubectl, self.pods)
 
     def _on_lost_nodes(self, running: Sequence[Pod]) -> dict[str, PodTrouble]:
         """{pod: its trouble}, of those that are said to run on a node that is not ready."""

@@ -152,6 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             for item in known.values()
             if namespace in ("", item["metadata"]["namespace"])
             and _selected(item["metadata"].get("labels", {}), asked.get("labelSelector", [""])[0])
+            and _selected(_fields(item), asked.get("fieldSelector", [""])[0])
         ]
         head = {"kind": f"{kind}List", "apiVersion": version, "metadata": {"resourceVersion": "1"}}
         return self._answer(head | {"items": found})
@@ -266,6 +267,12 @@ def _resources(version: str) -> dict[str, Any]:
         if of == version
     ]
     return {"kind": "APIResourceList", "groupVersion": version, "resources": found}
+
+
+def _fields(item: dict[str, Any]) -> dict[str, str]:
+    """What a field selector of events can name."""
+    involved = item.get("involvedObject", {})
+    return {"type": item.get("type", "")} | {f"involvedObject.{k}": v for k, v in involved.items()}
 
 
 def _selected(labels: dict[str, str], selector: str) -> bool:

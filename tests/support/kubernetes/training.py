@@ -78,6 +78,18 @@ class Training:
         found, _ = self.run("dump", "--k8s", "bloom", *flags, *words)
         return dict(json.loads(found))
 
+    def warn(self, name: str, pod: str, reason: str, last: str, message: str) -> None:
+        """The cluster has recorded an event of a pod, `last` seen at that time."""
+        event = {
+            "metadata": {"name": name, "namespace": "training"},
+            "involvedObject": {"kind": "Pod", "name": pod, "namespace": "training"},
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "lastTimestamp": last,
+        }
+        self.api.add("events", event)
+
     @contextlib.contextmanager
     def status(self, name: str, **status: object) -> Iterator[None]:
         """The API server says this of a pod meanwhile."""
