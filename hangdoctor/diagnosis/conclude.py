@@ -77,7 +77,7 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
         return log_outcomes.remaining(draft.remaining)
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
-    return remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case))
+    return remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
 
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:

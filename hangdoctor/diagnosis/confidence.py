@@ -31,6 +31,7 @@ class Ground(Enum):
     OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
     OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
+    ALONE_AT_WORK = (0.60, "in one function at both samples, while all others slept in their waits")
     OUTSIDE_LOOPING = (
         0.60,
         "at other lines of its loop, and nothing counts or grows: it polls, or works slowly",
@@ -132,6 +133,7 @@ class Ground(Enum):
     LOG_LEFT = (0.60, "torchelastic lists all others as failed, and they only lost a connection")
     LOG_GUARD = (0.75, "the program's own guard saw it elsewhere, and all others in a collective")
     LOG_INTERRUPTED = (0.55, "the interrupt met it elsewhere, and all others in a collective")
+    LOG_MET_APART = (0.55, "the errors that ended the waits met it alone in another collective")
     LOG_BEHIND = (0.50, "all others have printed a later step, and then all were idle")
     LOG_DEATH = (0.93, "a signal that no launcher sent ended the process before the others")
     LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show which process that was")
@@ -145,6 +147,7 @@ class Ground(Enum):
         "its heartbeat stopped inside the operation, and those of the others went on",
     )
     LOG_WENT_ON = (0.80, "all other ranks ended cleanly, and these few lost them in an operation")
+    STILL_LATER = (0.75, "a signal ended it long after all other ranks had ended with exit code 0")
     LOG_NEVER_STARTED = (0.85, "as many ranks left no black box as did not come to the rendezvous")
     LOG_JOINED = (0.90, "the store counts how many processes came")
     LOG_COUNTERS = (0.88, "in the group that timed out it has enqueued fewer operations")

@@ -119,15 +119,24 @@ def _waits_for_one_past(case: Case, here: list[int], there: list[int], views: Vi
 
 def in_smaller_group(view: RankView) -> bool:
     """Whether its line names a group; a library passes one along where it means all ranks. A handle
-    may be of a send or receive.
+    may be of a send or receive. A process whose records know only groups of all ranks is in none.
     """
     place, caller = view.place, view.place.caller
+    if place.op != HANDLE and _only_whole_groups(view):
+        return False
     if place.group in ("tp", "dp", "pp") or place.op == HANDLE:
         return True
     if place.group != "sub" or caller is None:
         return False
     names_one = is_users(caller) and _NAMES_GROUP.search(caller.code) is not None
     return names_one or _OF_MEGATRON.search(caller.file) is not None
+
+
+def _only_whole_groups(view: RankView) -> bool:
+    ops = view.capture.ops
+    if ops is None or not ops.groups or ops.world_size < 1:
+        return False
+    return all(len(group.ranks) == ops.world_size for group in ops.groups)
 
 
 def _full(case: Case, instance: Instance, views: Views) -> Finding:

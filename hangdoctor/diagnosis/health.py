@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from msgspec import Struct
 
-from ..model.diagnosis import Status
+from ..model.diagnosis import Status, Wait
 from . import driven, operations, ras_counts
 from .case import Case, op_of, ranks_of
 from .draft import Draft
@@ -35,6 +36,7 @@ class Reason(Enum):
     NO_STACKS = auto()
     SOME_NOT_CAPTURED = auto()
     NONE_WAITS = auto()
+    SOME_WAIT = auto()
     ALL_WITHOUT_WORK = auto()
     ONE_RANK = auto()
     TWO_SIDES = auto()
@@ -95,8 +97,8 @@ def _in_doubt(view: RankView) -> bool:
     return view.motion == "stirred" and not view.place.communicates
 
 
-def why_unknown(case: Case) -> Remaining:
-    """The first reason that applies, by how much it explains."""
+def why_unknown(case: Case, waits: Sequence[Wait] = ()) -> Remaining:
+    """The first reason that applies, by how much it explains; `waits`: those that the records show."""
     if not case.views:
         return _nothing_captured(case)
     if case.unseen and operations.all_go_on(case):
@@ -105,7 +107,12 @@ def why_unknown(case: Case) -> Remaining:
     blind = [v for v in case.alive if v.stack_error]
     if blind:
         return Remaining(Reason.NO_STACKS, ranks_of(blind), whys=(blind[0].stack_error,))
-    return _by_motion(case)
+    found = _by_motion(case)
+    waiting = {rank for wait in waits for rank in wait.ranks}
+    if found.reason is Reason.NONE_WAITS and waiting:
+        others = tuple(rank for rank in found.ranks if rank not in waiting)
+        return Remaining(Reason.SOME_WAIT, tuple(sorted(waiting)), others)
+    return found
 
 
 def _nothing_captured(case: Case) -> Remaining:

@@ -20,6 +20,7 @@ from . import (
     gpus,
     gradients,
     health,
+    held_by_work,
     last_places,
     lifecycle,
     logs,
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     by_scheduler.run,
     ended_meanwhile.run,
     health.run,
+    held_by_work.run,
     straggling.run,
     calls.run,
 )

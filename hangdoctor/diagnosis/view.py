@@ -129,7 +129,11 @@ def _runs(before: ThreadSample, after: ThreadSample, seconds: float) -> bool:
 
 
 def _functions(frames: Sequence[Frame]) -> list[tuple[str, str]]:
-    return [(f.name, f.file) for f in frames]
+    """What is called, in order; of a function that calls itself once: how deep it is says nothing
+    of how far it is.
+    """
+    calls = [(f.name, f.file) for f in frames]
+    return [call for i, call in enumerate(calls) if i == 0 or call != calls[i - 1]]
 
 
 def _lines(frames: Sequence[Frame]) -> list[tuple[str, str, int, tuple[tuple[str, int], ...]]]:

@@ -16,6 +16,8 @@ Role = Literal["cause", "consequence", "launcher", "note"]
 """What an error line means: it can be the first one; it follows from another rank's end; it is the
 launcher's; or it explains without naming a failure."""
 
+EXIT_LIST = "a list of exit codes"  # who says so: a launcher's own list, without an order in time
+
 
 class Fact(Struct, omit_defaults=True, kw_only=True, tag=True):
     """One thing that one line says, and who said it."""

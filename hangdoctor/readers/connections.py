@@ -45,6 +45,18 @@ def between(pids: Sequence[int]) -> set[int]:
     return found
 
 
+def only_serves(pid: int, others: Sequence[int]) -> bool:
+    """Whether these reach a process at one port that it listens on, and in no other way: it serves
+    a store, where a rank has connections of its group, too.
+    """
+    tables: dict[str, Table] = {}
+    theirs = {(s.peer_port, s.port) for other in others for s in sockets(other, tables)}
+    held = sockets(pid, tables)
+    listening = {s.port for s in held if s.listens}
+    used = {s.port for s in held if not s.listens and (s.port, s.peer_port) in theirs}
+    return len(used) == 1 and used <= listening
+
+
 def guests(pid: int) -> dict[int, set[str]]:
     """{port that a process listens on: who is connected to it}, without the process itself.
 

@@ -8,6 +8,7 @@ store, to their peers). Data-loader workers, which look alike otherwise, have no
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..time_limit import in_time
 from . import connections, proc, ray_ranks, served_titles
 from .discover import Found, Job
 from .jobnames import job_key
+from .lost_members import Started, zombies_among
 from .own_numbers import numbers
 from .rank_environment import is_launcher
 
@@ -57,6 +59,7 @@ class Family(Struct):
     ranks: list[int]
     world_size: int
     by_order: bool  # nothing of their own numbers them: the order of their start does
+    local_size: int = 0  # ranks of this host with those that have ended; 0: not known
 
 
 def with_families(
@@ -155,8 +158,8 @@ def _job(family: Family) -> Job | None:
                 member.ppid,
                 rank=rank,
                 world_size=family.world_size,
-                local_rank=place,
-                local_world_size=len(family.members),
+                local_rank=_local_rank(family, place),
+                local_world_size=family.local_size or len(family.members),
                 job=family.key,
                 started=started,
                 user=user,
@@ -173,6 +176,11 @@ def _job(family: Family) -> Job | None:
             f"in which process {family.parent} started them"
         )
     return Job(family.key, ranks, max(r.started for r in ranks), notes)
+
+
+def _local_rank(family: Family, place: int) -> int:
+    """Of the member at this place, with gaps where others have ended."""
+    return family.ranks[place] % family.local_size if family.local_size else place
 
 
 def _parent_of_one(pid: int, uid: int | None) -> int:
@@ -206,13 +214,30 @@ def _family(parent: int, children: list[int]) -> Family | None:
     by_ray = any(_is_rays(m) for m in members)
     directed = by_ray or any(_title(m) is not None for m in members)
     own = _member(parent) if parent in connected and not directed else None
-    own = own if own is not None and not is_launcher(own.argv) else None  # mpirun
-    if not linked or len(members) + (own is not None) < 2:
+    own = own if own is not None and _is_rank(own, members) else None
+    dead = _dead(parent, members) if linked and not directed else []
+    if not linked or len(members) + len(dead) + (own is not None) < 2:
         return None
     named = ray_ranks.find(parent, [m.pid for m in members]) if by_ray else None
     if named is not None:
         return _by_own_numbers(parent, members, *named)
-    return _numbered(parent, own, members)
+    return _numbered(parent, own, members, dead)
+
+
+def _is_rank(own: Member, members: list[Member]) -> bool:
+    """Whether what started the members is one of the ranks itself.
+
+    mpirun is none, and neither is a program that only serves the store of those that it started.
+    """
+    if is_launcher(own.argv):
+        return False
+    told = any(m.local_rank >= 0 for m in members)
+    return told or not connections.only_serves(own.pid, [m.pid for m in members])
+
+
+def _dead(parent: int, members: list[Member]) -> list[Started]:
+    living = [Started(m.started, m.pid) for m in members]
+    return zombies_among(parent, living, os.sysconf("SC_CLK_TCK"))
 
 
 def alike(members: list[Member], connected: set[int]) -> list[Member]:
@@ -236,7 +261,9 @@ def _is_rays(member: Member) -> bool:
     return member.argv[:1] != [] and member.argv[0].startswith(_RAY)
 
 
-def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family | None:
+def _numbered(
+    parent: int, own: Member | None, members: list[Member], dead: list[Started]
+) -> Family | None:
     local = [m.local_rank for m in members]
     told = min(local) >= 0 and len(set(local)) == len(local)
     if any("RANK" in m.environ for m in members):
@@ -252,14 +279,30 @@ def _numbered(parent: int, own: Member | None, members: list[Member]) -> Family 
     if own is not None and (not told or 0 not in local):
         members = [own, *members]
     environ = members[-1].environ
-    size = len(members)
+    places = _places(members, own, dead, told=told)
+    size = max(max(places) + 1, len(members) + len(dead))
     node = max(0, number_in(environ.get("NODE_RANK", environ.get("GROUP_RANK", ""))))
     world = number_in(environ.get("WORLD_SIZE", ""))
     world = world if size <= world < MAX_RANKS else size * (node + 1)
-    ranks = list(range(node * size, (node + 1) * size))
-    return Family(
-        _key(members, parent), parent, members, ranks, world_size=world, by_order=not told
-    )
+    ranks = [node * size + place for place in places]
+    key = _key(members, parent)
+    family = Family(key, parent, members, ranks, world_size=world, by_order=not told)
+    family.local_size = size
+    return family
+
+
+def _places(
+    members: list[Member], own: Member | None, dead: list[Started], *, told: bool
+) -> list[int]:
+    """The local rank of each member: its own where it has one, else its place in the order of their
+    start, in which the dead ones count.
+    """
+    if told:
+        return [0 if m is own else m.local_rank for m in members]
+    order = [Started(m.started, m.pid) for m in members] + dead
+    order.sort(key=lambda one: (one.started, one.pid))
+    by_pid = {one.pid: place for place, one in enumerate(order)}
+    return [by_pid[m.pid] for m in members]
 
 
 def _by_own_numbers(

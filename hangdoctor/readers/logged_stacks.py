@@ -20,6 +20,7 @@ from ..model.log_facts import (
 
 _FAILED = (Cancelled, Ended, KnownError, NodeLost, OomKill, PythonError)
 _OF_THREADS = ("_bootstrap", "_bootstrap_inner")  # outermost frames of all but the main thread
+_PROBE = "/hangdoctor/probe/"  # its heartbeat's thread is no thread of Python's own
 _LEAST = 2  # ranks, before one can stand out
 
 
@@ -39,7 +40,10 @@ def ranks_of(logs: JobLogs) -> list[RankCapture]:
 
 
 def _is_main(stack: ThreadStack) -> bool:
-    return bool(stack.frames) and stack.frames[-1].name not in _OF_THREADS and not stack.fatal
+    if not stack.frames or stack.fatal:
+        return False
+    outermost = stack.frames[-1]
+    return outermost.name not in _OF_THREADS and _PROBE not in outermost.file
 
 
 def _capture(rank: int, stack: ThreadStack, world: int, logs: JobLogs) -> RankCapture:

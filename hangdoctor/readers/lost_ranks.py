@@ -9,7 +9,7 @@ import psutil
 
 from ..model.capture import RankCapture
 from ..text.ranges import MAX_RANKS, number_in
-from . import proc
+from . import box_folders, proc, unnumbered
 from .discover import Found, Job
 
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
@@ -21,19 +21,34 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
     """Ranks that were started on this host and are no more: zombies of the same launcher, or gaps
     among the local ranks.
     """
-    gone = absent(job)
-    if not gone:
+    by_box = _by_boxes(job)
+    gone = [rank for rank in absent(job) if rank not in by_box]
+    if not gone and not by_box:
         return []
     matched = match(gone, job.ranks, _zombies({f.ppid for f in job.ranks if f.ppid > 1}))
     world = max(f.world_size for f in job.ranks)
+    matched |= by_box
     lost = []
-    for rank in gone:
+    for rank in sorted({*gone, *by_box}):
         pid = matched.get(rank, 0)
         code = proc.exit_code(pid) if pid else None
         lost.append(
             RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code)
         )
     return lost
+
+
+def _by_boxes(job: Job) -> dict[int, int]:
+    """{rank: pid} of ranks that have ended and left a black box beside those of the living ones."""
+    known = {f.rank for f in job.ranks}
+    first = job.ranks[0]
+    if len(known) >= first.world_size:
+        return {}
+    told = [(f.environ.get("HANGDOCTOR_DIR", ""), f.pid) for f in job.ranks]
+    boxes = [box for folder, pid in told if (box := unnumbered.box_in(folder, pid)) is not None]
+    ended = [box for box in box_folders.ended_beside(boxes) if box.state != "finished"]
+    missing = set(range(first.world_size)) - known
+    return {box.rank: box.pid for box in ended if box.rank in missing}
 
 
 def match(

@@ -25,9 +25,14 @@ def box_of(pid: int, environ: bytes) -> BlackBox | None:
     `environ` is /proc/PID/environ. None without a box that can be believed, or before it has a rank.
     """
     told = next((e for e in environ.split(b"\0") if e.startswith(FOLDER)), b"")[len(FOLDER) :]
+    return box_in(os.fsdecode(told), pid)
+
+
+def box_in(told: str, pid: int) -> BlackBox | None:
+    """As `box_of`, of a process whose HANGDOCTOR_DIR is `told`."""
     if not told:
         return None
-    folder = box_folders.named_folder(os.fsdecode(told), pid)
+    folder = box_folders.named_folder(told, pid)
     box = box_folders.box_of_process(folder, pid)
     if box is None or not 0 <= box.rank < min(box.world_size, MAX_RANKS):
         return None

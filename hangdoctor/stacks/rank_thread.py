@@ -39,6 +39,8 @@ def rank_thread(
     with_stacks = [t for t in threads if t is not main and t.frames]
     if place.delegated or _is_librarys(main, place, blocked):
         others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
+        if place.op == "backward":  # its own threads are native: others only watch, or log
+            others = [(t, p) for t, p in others if p.communicates or not _by_threading(t)]
         return _at_work(others) or (main, place)
     if _waits_for_lock(main, place):
         others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
@@ -48,10 +50,16 @@ def rank_thread(
 
 
 def _is_librarys(main: ThreadSample, place: Place, blocked: Container[object]) -> bool:
-    """Whether no line of the main thread is the user's, and it did not run: a worker's own loop."""
-    if place.kind != "code" or main.tid not in blocked:
+    """Whether no line of the main thread is the user's, and it sleeps: a worker's own loop."""
+    if place.kind != "code" or not (main.tid in blocked or main.state == "S"):
         return False
     return not any(is_users(frame) for frame in python_frames(main.frames))
+
+
+def _by_threading(thread: ThreadSample) -> bool:
+    """Whether Python's own `threading` started it."""
+    python = python_frames(thread.frames)
+    return bool(python) and python[-1].file.endswith("threading.py")
 
 
 def _waits_for_lock(thread: ThreadSample, place: Place) -> bool:

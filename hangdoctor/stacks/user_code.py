@@ -29,6 +29,14 @@ _PACKAGES = re.compile(
     r"|safetensors|sglang|tensorboard|torchmetrics|torchtitan|tqdm|transformer_engine|transformers|triton|trl|uvicorn"
     r"|uvloop|vllm|wandb|webdataset|xgrammar|zmq)/"
 )
+# In any folder, as a clone or `pip install --target` has them: a package and a part of it together,
+# since a person's own folder may have the name of one.
+_ANYWHERE = re.compile(
+    r"/(?:accelerate/(?:accelerator|launchers|utils/\w+)\.py$|deepspeed/(?:comm|runtime|utils)/"
+    r"|ignite/(?:distributed|engine|handlers)/|(?:lightning|pytorch_lightning)/(?:fabric|pytorch)/"
+    r"|lightning_fabric/(?:plugins|strategies)/|megatron/core/|ray/(?:_private|train|util|actor)(?:/|\.py$)"
+    r"|transformers/(?:models/|trainer\w*\.py$))"
+)
 # `<eval_with_key>.3`, `<attrs generated init>`: made by libraries. `python -c` and a notebook are not.
 _GENERATED = re.compile(r"^<(?!string>|stdin>|ipython-input)")
 _CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
@@ -44,6 +52,8 @@ def is_users(frame: Frame) -> bool:
 @lru_cache(maxsize=65_536)
 def _is_users_file(file: str) -> bool:
     if not file or _STANDARD.search(file) or _INSTALLED.search(file) or _FOUNDATION.search(file):
+        return False
+    if _ANYWHERE.search(file):
         return False
     made = _GENERATED.search(file) or _CONSOLE_SCRIPT.search(file)
     return not made and _PACKAGES.search(file) is None

@@ -238,3 +238,16 @@ def test_a_size_that_no_job_has_is_not_counted_through() -> None:
     ends[0].world_size = 1 << 60
     logs = ended_ranks.facts_of([left(0, 1009.0, LOST)], ends)
     assert logs is not None and logs.unseen == []
+
+
+def test_a_rank_that_a_signal_ended_long_after_the_others_was_still_in_its_own_code() -> None:
+    """Training is over and the groups are gone: one joins a thread that never ends."""
+    boxes = [column(rank, 20, 1020.0, 1020.01) for rank in range(4)]
+    others = [ended(rank, 0, 1041.0 + rank / 10) for rank in (0, 1, 3)]
+    found = of_column(boxes, [*others, ended(2, -15, 1060.0)])
+    assert [(c.kind, c.ranks) for c in found.causes] == [("end_stall", [2])]
+    assert found.status == "hang" and "ranks 0-1,3 have ended" in found.summary
+    soon = of_column(boxes, [*others, ended(2, -15, 1042.0)])
+    assert soon.causes == [] and soon.status != "healthy", soon.summary
+    most = [ended(rank, -15, 1060.0) for rank in (0, 1, 2)]
+    assert of_column(boxes, [ended(3, 0, 1041.0), *most]).causes == []

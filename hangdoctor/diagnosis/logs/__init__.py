@@ -26,7 +26,7 @@ from ...model.log_facts import (
 )
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue, Op
+from ..findings import Clue, Op, StillIn
 from ..findings.log_stories import FailedFirst, LogRemaining, Quote, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
@@ -37,6 +37,8 @@ from .chain import chain
 from .ended_short import who_parted
 from .first import First, failure, lost_node, quotes
 from .independent import others_of_their_own
+from .late_end import still_running
+from .met_apart import met_apart
 from .outside import from_outside
 from .scene import Scene, op_of, open_scene, ranks_named
 from .went_on import went_on
@@ -81,6 +83,7 @@ def _judge(case: Case, draft: Draft) -> None:
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
     failed = found.finding.kind in _FAILED or isinstance(found.finding.story, FailedFirst)
+    failed = failed and not isinstance(found.finding.story, StillIn)
     draft.status = "failed" if failed else "hang"
 
 
@@ -89,7 +92,8 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     if draft.findings:
         found = over.settle(case, draft, scene, found)
     else:
-        found = over.without_words(found) or went_on(case, scene) or _behind(case, scene)
+        found = over.without_words(found) or went_on(case, scene) or still_running(case, scene)
+        found = found or _behind(case, scene)
         parted = who_parted(case, found)
         if parted is not None:
             draft.findings, draft.status, found = [parted], "failed", None
@@ -122,6 +126,8 @@ def _tell_earlier(draft: Draft, last: Scene) -> None:
 
 def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
     outside = from_outside(case, scene) if case.capture.over else None
+    if draft.remaining is None and case.capture.over and draft.status == "healthy":
+        draft.status = None  # of ranks that have ended; what ended them decides
     draft.remaining = (
         draft.remaining
         or outside
@@ -172,6 +178,7 @@ def _named(scene: Scene) -> First | None:
         apart.left,
         apart.guarded,
         apart.interrupted,
+        met_apart,
         by_torch.peer,
         by_torch.all_joined,
         counters.everyone_waits,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from ...model.log_facts import (
+    EXIT_LIST,
     AnyFact,
     Cancelled,
     Ended,
@@ -299,6 +300,8 @@ def _together(first: Ended, other: Ended) -> bool:
 
 def _is_own_death(scene: Scene, fact: Ended) -> bool:
     """Killed, and not by the launcher, nor in the abort after a time-out."""
+    if fact.by == EXIT_LIST:
+        return _all_others_lost_it(scene, fact)
     if _was_seen(fact) and fact.code in (-6, -15) and fact.first:
         return not _after_first_wait(scene, fact)
     if _was_seen(fact) and not fact.first and "memory" not in fact.by:
@@ -312,6 +315,17 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
     if fact.code == -9 and _all_killed(scene):
         return False
     return not _by_launcher(scene, fact) and not _after_first_wait(scene, fact)
+
+
+def _all_others_lost_it(scene: Scene, death: Ended) -> bool:
+    """Whether it alone was killed, without a word, and all others lost a connection: in a list of
+    exit codes a launcher's own kills look the same.
+    """
+    killed = {f.rank for f in scene.of(Ended) if f.by == EXIT_LIST}
+    spoke = {f.rank for f in scene.of(PythonError)}
+    lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
+    others = set(scene.everyone) - {death.rank}
+    return killed == {death.rank} and death.rank not in spoke and bool(others) and others <= lost
 
 
 def _all_killed(scene: Scene) -> bool:

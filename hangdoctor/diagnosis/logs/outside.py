@@ -25,7 +25,7 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
     """That every rank was ended by a signal, and how long after its last operation; None where some
     were not, or nothing shows it.
     """
-    codes = _codes(scene)
+    codes = signalled(scene)
     every = [v.capture.ops for v in case.views if v.capture.ops is not None]
     world = max(case.world_size, scene.logs.world_size)
     if not codes or set(codes) != set(range(world)) or not any(_signs(ops) for ops in every):
@@ -44,7 +44,7 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
     )
 
 
-def _codes(scene: Scene) -> dict[int, int]:
+def signalled(scene: Scene) -> dict[int, int]:
     """{rank: the signal that ended it}; empty where one ended otherwise."""
     found: dict[int, int] = {}
     for fact in scene.by_boxes():

@@ -65,7 +65,8 @@ class _Court:
         """Of ranks that wait for one another, some in sends and receives, those that left their own
         rhythm: a stage that left one out may be in the collective that ends the step.
 
-        Only where no rank runs the same program: the stages of a pipeline do not.
+        Only where no rank runs the same program: the stages of a pipeline do not. A round that is
+        another one for their neighbours too, as of a batch that is not full, shows nothing.
         """
         transfers = [rank for rank in self.ranks if self._in_transfer(rank)]
         if not transfers or not all(self._unlike(rank) for rank in self.ranks):
@@ -77,7 +78,19 @@ class _Court:
             if at is not None:
                 mine, before = history.operations[at[0]], history.operations[at[1]]
                 found[rank] = Divergence(rank, rank, "own", mine, theirs=before, position=at[0])
-        return found if 2 * len(found) <= len(self.ranks) else {}
+        if 2 * len(found) > len(self.ranks) or (found and self._others_break()):
+            return {}
+        return found
+
+    def _others_break(self) -> bool:
+        """Whether a rank outside that exchanges transfers with a suspect left its rhythm too."""
+        suspects = set(self.ranks)
+        peers: set[int] = set()
+        for rank in self.ranks[:_VOTERS]:
+            ops = self.scene.ops[rank].operations
+            peers |= {o.peer for o in ops if o.op in P2P_NAMES and o.peer in self.scene.ops}
+        outside = sorted(peers - suspects)[:_VOTERS]
+        return any(break_of(self.history(rank)) is not None for rank in outside)
 
     def _unlike(self, rank: int) -> bool:
         return not references(self.scene, rank, set())

@@ -11,7 +11,7 @@ from .blame import blame
 from .facts import nodes_of, op_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .scene import Scene
-from .stage_links import stopped_receiving
+from .stage_links import one_too_many, stopped_receiving
 from .unanswered import transfers_apart
 from .waits import WaitGraph
 
@@ -24,7 +24,8 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     found = blame(scene, likely_first(scene, ranks)) or transfers_apart(scene, ranks)
     if not found:
         cycle = shortest_cycle(graph, ranks)
-        return [stopped_receiving(scene, cycle) or _undecided(scene, cycle)]
+        by_links = stopped_receiving(scene, cycle) or one_too_many(scene, cycle)
+        return [by_links or _undecided(scene, cycle)]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():
         by_kind.setdefault(kind_of_divergence(d), []).append(rank)

@@ -110,7 +110,20 @@ def _divergence(scene: Scene, instance: Instance, rank: int, own: Operation) -> 
     found = blame(scene, [rank]).get(rank)
     if found is None:
         return one_ahead(scene, rank, instance)
-    return (on_its_way(scene, rank, own, instance) if found.how == "other" else None) or found
+    if found.how != "other" or _left_before(scene, found):
+        return found
+    return on_its_way(scene, rank, own, instance) or found
+
+
+def _left_before(scene: Scene, d: Divergence) -> bool:
+    """Whether it made a call from a line where the other rank has never been: what came after may
+    be calls too many as well as calls left out.
+    """
+    one_call = (d.mine.op, d.mine.group) == (d.theirs.op, d.theirs.group)
+    if not d.mine.site or not one_call:
+        return False
+    calls = {(op.op, op.site) for op in scene.ops[d.reference].operations}
+    return (d.mine.op, d.mine.site) not in calls
 
 
 def _odd_ones(scene: Scene, instance: Instance, records: Records) -> Odd:

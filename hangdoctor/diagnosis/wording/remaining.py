@@ -76,6 +76,10 @@ def unknown(of: Remaining) -> str:
             f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
             "Capture again with a larger --settle, or when the job stalls"
         ),
+        Reason.SOME_WAIT: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')} in a collective, send or recv"
+            f"{_working(of)}. Capture again with a larger --settle: who is still working then is slow or stuck"
+        ),
         Reason.ALL_WITHOUT_WORK: (
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')} for work from the engine, and for no other rank. "
             "If requests hang, the engine or the server before it does: py-spy dump --pid of VLLM::EngineCore"
@@ -95,6 +99,13 @@ def unknown(of: Remaining) -> str:
         ),
     }
     return f"Could not tell: {texts[of.reason]}."
+
+
+def _working(of: Remaining) -> str:
+    """Who works meanwhile, "" where none does."""
+    if not of.others:
+        return ""
+    return f" while {terms.ranks(of.others)} {terms.choose(of.others, 'is', 'are')} working"
 
 
 def _nodes(of: Remaining) -> str:

@@ -23,11 +23,12 @@ from ...model.log_facts import (
     ThreadStack,
     TimedOut,
 )
-from . import launcher_tables, marks, source, tasks
+from . import exit_lists, launcher_tables, marks, source, tasks
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
+from .introduced import rank_named
 from .launcher_tables import LauncherTables
 from .logged import Logged, is_warning
 from .prefix import Habits, Said, Speaker, habits, records, strip
@@ -239,7 +240,7 @@ class FileScan:
         for rule in self.rules.of(said.text):
             if not self._apply(rule, said, said.text, text) and rule.wraps:
                 torn = True
-        for fact in tasks.ends(said.text):
+        for fact in [*tasks.ends(said.text), *exit_lists.deaths(said.text)]:
             self._keep(fact, said, text)
         self._join_torn(said, torn)
 
@@ -321,6 +322,9 @@ class FileScan:
         if isinstance(fact, KnownError) and fact.rank < 0:
             own = said.own_rank()
             fact.rank = own if own >= 0 else marks.watched(text)
+        if isinstance(fact, Finished) and fact.rank < 0:
+            fact.rank = rank_named(said.text)
+            self.heard.update({fact.rank} - {-1})
         if hasattr(fact, "group") and not fact.group:
             fact.group = said.group
         self._stamp(fact, said)

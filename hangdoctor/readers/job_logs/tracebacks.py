@@ -15,6 +15,7 @@ from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
 from ...stacks.user_code import is_outer, is_users
 from .elastic_table import HEADS
+from .introduced import Introduced
 from .prefix import Said, Speaker
 
 # Also a checkout of this probe, which a job runs under.
@@ -82,9 +83,20 @@ class Tracebacks:
         self._recorded: set[Speaker] = set()
         self._last: dict[Speaker, str] = {}
         self._fatal: dict[Speaker, str] = {}
+        self._introduced: dict[Speaker, Introduced] = {}
 
     def feed(self, said: Said, line: int) -> Folded:
         """Take one line."""
+        open_stack = self._stacks.get(said.speaker())
+        folded = self._feed(said, line)
+        if not folded.belongs and folded.error is None and said.rank < 0:
+            introduced = self._introduced.setdefault(said.speaker(), Introduced())
+            if open_stack is not None:
+                introduced.ended(open_stack.frames)
+            introduced.line(said.text)
+        return folded
+
+    def _feed(self, said: Said, line: int) -> Folded:
         key, text = said.speaker(), said.text
         if text.lstrip().startswith(HEADS):
             return _NOTHING  # the message of the launcher's own error
@@ -142,9 +154,19 @@ class Tracebacks:
         match = _STACK.search(said.text)
         if match is not None:
             reason = self._fatal.get(key, "")  # of all threads: the process ends with it
-            self._stacks[key] = ThreadStack(thread=match[1], line=line, fatal=reason)
+            rank = self._rank_of(key, done)
+            self._stacks[key] = ThreadStack(rank=rank, thread=match[1], line=line, fatal=reason)
             self._who[key] = said
         return Folded(belongs=match is not None, stack=done)
+
+    def _rank_of(self, key: Speaker, before: ThreadStack | None) -> int:
+        """The rank that a line before the stacks names; -1 where none does."""
+        introduced = self._introduced.get(key)
+        if introduced is None:
+            return -1
+        if before is not None:
+            introduced.ended(before.frames)
+        return introduced.head()
 
     def _ended(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _ERROR.match(said.text)

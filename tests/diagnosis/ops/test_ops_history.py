@@ -80,6 +80,26 @@ def test_a_skipped_call_is_distinguished_from_a_wrong_one_by_what_came_after_it_
         assert "job.py:10" in cause.summary
 
 
+def test_calls_from_a_line_of_its_own_are_not_said_to_be_left_out() -> None:
+    """Rank 1 goes through the model once more; its gathers match those of the others' next step."""
+    uid = group_uid([0, 1, 2])
+    gather, scatter = "all_gather_into_tensor", "reduce_scatter_tensor"
+    forward = [(gather, "train (job.py:10)"), (gather, "forward (job.py:4)")]
+    backward = [(call, "train (job.py:11)") for call in (gather, scatter, scatter)]
+    step = forward + backward
+    extra = [(gather, "sample (job.py:7)"), (gather, "forward (job.py:4)")]
+
+    def rank(number: int, last: list[tuple[str, str]]) -> RankOps:
+        calls = step * 5 + last
+        ops = [Operation(uid, i, op, "done", site=site) for i, (op, site) in enumerate(calls, 1)]
+        ops[-1].state = "entered"
+        return RankOps(number, 3, groups=[Group(uid, [0, 1, 2])], operations=ops)
+
+    ops = {n: rank(n, step[:4]) for n in (0, 2)} | {1: rank(1, extra + extra)}
+    cause = only_cause(diagnose_ops(OpsEvidence(ops=ops, world_size=3)))
+    assert cause.ranks == [1] and "skipped" not in cause.summary, cause.summary
+
+
 def test_without_a_layout_a_stage_that_leaves_its_own_rhythm_is_distinguished_from_its_neighbours():
     """Four stages; one of them receives from behind before it sends there. No two stages run the
     same program.
@@ -118,3 +138,55 @@ def _stuck_behind(culprit: int) -> dict[int, int]:
     return waits | {
         r: 2 * len([x for x in (r - 1, r + 1) if 0 <= x <= 3]) for r in range(culprit + 1, 4)
     }
+
+
+def test_a_stage_that_counts_one_micro_batch_more_is_named_where_the_last_round_is_short_for_all():
+    """GPipe: the last batch is not full, and one stage rounds the number of its parts up."""
+    for culprit in range(4):
+        rounds = {r: [4, 4, 4, 4, 3 if r == culprit else 2] for r in range(4)}
+        cause = only_cause(diagnose_ops(OpsEvidence(ops=_run_stages(rounds), world_size=4)))
+        assert (cause.kind, cause.ranks) == ("p2p_unmatched", [culprit]), cause.summary
+        assert "one call too many" in cause.summary
+
+
+def test_a_short_round_of_most_stages_names_no_stage_by_its_rhythm():
+    rounds = {r: [4, 4, 4, 4, 3 if r in (2, 3) else 2] for r in range(4)}
+    found = diagnose_ops(OpsEvidence(ops=_run_stages(rounds), world_size=4)).findings
+    assert [f.ranks for f in found] == [[1, 2]]
+
+
+def _run_stages(rounds: dict[int, list[int]]) -> dict[int, RankOps]:
+    """What the stages of a GPipe have called when none of them can go on: a send and its receive
+    end together.
+    """
+    uid, world = group_uid(list(rounds)), len(rounds)
+    left = {r: [c for n in parts for c in _round(r, world, n)] for r, parts in rounds.items()}
+    made: dict[int, list[Operation]] = {r: [] for r in rounds}
+    counts: dict[tuple[int, str, int], int] = {}
+
+    def call(rank: int, state: str) -> None:
+        op, peer = left[rank].pop(0)
+        counts[rank, op, peer] = seq = counts.get((rank, op, peer), 0) + 1
+        line = f"{op} (pipe.py:{10 + peer})"
+        made[rank].append(Operation(uid, seq, op, state, peer=peer, site=line))
+
+    moved = True
+    while moved:
+        moved = False
+        for rank in rounds:
+            op, peer = left[rank][0] if left[rank] else ("", -1)
+            if op == "send" and left[peer] and left[peer][0] == ("recv", rank):
+                call(rank, "done")
+                call(peer, "done")
+                moved = True
+    for rank in rounds:
+        if left[rank]:
+            call(rank, "entered")
+    members = [Group(uid, list(rounds))]
+    return {r: RankOps(r, world, groups=members, operations=ops) for r, ops in made.items()}
+
+
+def _round(rank: int, world: int, parts: int) -> list[tuple[str, int]]:
+    ahead = [("recv", rank - 1), ("send", rank + 1)]
+    back = [("recv", rank + 1), ("send", rank - 1)]
+    return [(op, peer) for op, peer in ahead * parts + back * parts if 0 <= peer < world]

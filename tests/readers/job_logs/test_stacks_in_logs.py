@@ -82,3 +82,29 @@ def test_the_verdict_of_run_in_the_jobs_output_is_no_evidence(tmp_path: Path) ->
     own = "hangdoctor: Rank 3 (n1, pid 7) failed first: FloatingPointError in hook (job.py:163).\n"
     text = said_by(1, "ValueError: bad shard")
     assert named(diagnosed(tmp_path, own + "0: " + own + text)) == [("error", [1])]
+
+
+def guard(rank: int) -> str:
+    return f"[guard] rank {rank}: no progress for 20 s, aborting\n"
+
+
+def test_a_line_that_names_one_rank_says_whose_stacks_follow_it(tmp_path: Path) -> None:
+    order = (2, 1, 0, 3)
+    text = "".join(guard(r) + thread(0x7F11, IDLE, current=True) + thread(1, LOAD) for r in order)
+    text = text.replace("read_shard", "sync", 1).replace("/app/data.py", "/app/train.py", 1)
+    waits = "".join(guard(r) + dump(LOAD if r == 2 else WAIT) for r in order)
+    verdict = diagnosed(tmp_path, "step 40 loss 0.9\n" + waits)
+    assert named(verdict) == [("not_entered", [2])] and "read_shard" in verdict.summary
+    assert named(diagnosed(tmp_path, text)) == []
+
+
+def test_stacks_after_lines_that_name_several_ranks_are_of_no_known_rank(tmp_path: Path) -> None:
+    """Ranks that write at once, and one whose line stands inside of another's stacks."""
+    parts = [dump(LOAD if rank == 2 else WAIT) for rank in range(4)]
+    mixed = "".join(guard(r) for r in range(4)) + "".join(parts)
+    assert named(diagnosed(tmp_path, mixed)) == []
+    torn = guard(0) + thread(0x7F11, IDLE) + guard(2) + thread(0x7F10, WAIT)
+    torn += "".join(guard(r) + dump(WAIT) for r in (1, 3)) + thread(0x7F10, LOAD)
+    assert named(diagnosed(tmp_path, torn)) == []
+    several = "ranks 0-3 wait\n" + parts[2] + "".join(guard(r) + parts[r] for r in (0, 1, 3))
+    assert named(diagnosed(tmp_path, several)) == []

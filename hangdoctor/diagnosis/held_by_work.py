@@ -1,0 +1,106 @@
+"""Pass: all ranks go on, and at both samples a few were at the same work while all others slept in a
+collective or in a backward, which waits for gradients: the few are slow.
+
+A healthy job, too, has ranks that wait at one moment. So both samples must show the same, the others
+must hardly have used the CPU between them, and those at work several times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.capture import Frame, ProcessSample, ThreadSample
+from ..stacks.place_search import find_place
+from . import findings as f
+from .case import Case, finding_on, ranks_of, stack_clue
+from .confidence import Ground, sure
+from .draft import Draft
+from .findings import Clue, Doing, Finding
+from .view import RankView
+
+_ASLEEP = 0.05  # of the time between the samples, on the CPU, at most
+_TIMES_MORE = 4.0  # CPU time than any of those that wait
+_AT_LEAST = 0.05  # of the time between the samples
+_SHORTEST_S = 0.2  # between two samples
+_WAITS = ("collective", "start", "end")
+
+
+def run(case: Case, draft: Draft) -> None:
+    """Name them, where nothing else is wrong with the job."""
+    if draft.status not in ("healthy", "unknown") or case.capture.over:
+        return
+    if case.gone or case.unseen or case.unread or len(case.alive) < 2:
+        return
+    found = _find(case)
+    if found is not None:
+        draft.status, draft.findings = "slow", [found]
+
+
+def _find(case: Case) -> Finding | None:
+    waiting = [view for view in case.alive if _slept_in_wait(view)]
+    working = [view for view in case.alive if view not in waiting]
+    places = {_work_of(view) for view in working}
+    if not 0 < len(working) <= len(waiting) or len(places) != 1 or None in places:
+        return None
+    least = min(_cpu_share(view) for view in working)
+    most = max(_cpu_share(view) for view in waiting)
+    if least < max(_AT_LEAST, _TIMES_MORE * most):
+        return None
+    finding = finding_on(
+        case, "slow", working, f.NeverReached(None), confidence=sure(Ground.ALONE_AT_WORK)
+    )
+    finding.doing = Doing("working")
+    finding.waiters = f.Waiters(ranks_of(waiting), _op_of(waiting[0]))
+    code = working[0].path[-1].code
+    finding.clues = [stack_clue(working, code), Clue("stack", ranks_of(waiting), f.WaitsIn())]
+    return finding
+
+
+def _threads(view: RankView) -> list[tuple[ProcessSample, ThreadSample]]:
+    """The rank's own thread in each sample that has its stack."""
+    if view.thread is None:
+        return []
+    own = view.thread.tid
+    return [(s, t) for s in view.capture.samples for t in s.threads if t.tid == own and t.frames]
+
+
+def _slept_in_wait(view: RankView) -> bool:
+    """Whether it was asleep in a collective, or in a backward, at both samples."""
+    seen = _threads(view)
+    if len(seen) < 2 or view.stopped or _cpu_share(view) > _ASLEEP:
+        return False
+    places = [find_place(thread.frames, blocked=True) for _, thread in seen]
+    asleep = all(thread.state == "S" for _, thread in seen)
+    return asleep and all(place.kind in _WAITS for place in places)
+
+
+def _op_of(view: RankView) -> f.Op:
+    """What it waits in, by its last stack."""
+    place = find_place(_threads(view)[-1][1].frames, blocked=True)
+    return f.Op(place.op, frame=place.frame, caller=place.caller)
+
+
+def _work_of(view: RankView) -> tuple[str, str] | None:
+    """The function of the user's that it was in at both samples, outside of any communication."""
+    seen = _threads(view)
+    if len(seen) < 2 or view.stopped or view.motion in ("still", "stirred", "unknown"):
+        return None
+    places = [find_place(thread.frames) for _, thread in seen]
+    if any(place.communicates or place.delegated for place in places):
+        return None
+    return _same([place.frame for place in places])
+
+
+def _same(frames: Sequence[Frame | None]) -> tuple[str, str] | None:
+    called = {(frame.name.partition(".<locals>")[0], frame.file) for frame in frames if frame}
+    return next(iter(called)) if len(called) == 1 and None not in frames else None
+
+
+def _cpu_share(view: RankView) -> float:
+    """CPU time of its thread, as a share of the time between the samples; 1 where that is too short."""
+    seen = _threads(view)
+    if len(seen) < 2:
+        return 1.0
+    (first, before), (last, after) = seen[0], seen[-1]
+    seconds = last.at_s - first.at_s
+    return (after.cpu_s - before.cpu_s) / seconds if seconds >= _SHORTEST_S else 1.0

@@ -1,0 +1,53 @@
+"""One rank whose traceback is in another collective than those of all others, which had waited there
+until the limit: by the lines where the errors that ended their waits met them.
+"""
+
+from __future__ import annotations
+
+from ...model.log_facts import GlooTimeout, PythonError, TimedOut
+from ...stacks.place_rules import Place
+from ...stacks.place_search import find_place
+from ..confidence import Ground, sure
+from ..findings import Apart, Finding, InOther, Op
+from .first import First
+from .scene import Scene, ranks_named
+
+_ENOUGH = 3  # ranks that agree
+_NARROW = ("tp", "pp", "sub")  # groups in which one rank alone may wait for one that went on
+
+
+def met_apart(scene: Scene) -> First | None:
+    """The one of at least four ranks; None where several differ, or some were not met in a wait."""
+    errors = {e.rank: e for e in scene.of(PythonError) if e.rank >= 0 and e.frames}
+    places = {rank: find_place(e.frames, blocked=True) for rank, e in errors.items()}
+    waited = {*ranks_named(scene.of(GlooTimeout)), *ranks_named(scene.of(TimedOut))}
+    if set(places) != set(scene.everyone) or len(places) <= _ENOUGH:
+        return None
+    if any(_is_narrow(p) for p in places.values()):
+        return None
+    sides: dict[object, list[int]] = {}
+    for rank, place in sorted(places.items()):
+        sides.setdefault((place.op, place.at), []).append(rank)
+    few, most = min(sides.values(), key=len), max(sides.values(), key=len)
+    if len(sides) != 2 or len(few) != 1 or len(most) < _ENOUGH or not set(most) <= waited:
+        return None
+    mine, theirs = places[few[0]], places[most[0]]
+    here, there = errors[few[0]].frame, errors[most[0]].frame
+    if mine.op == theirs.op:
+        return None
+    finding = Finding(
+        kind="order",
+        ranks=few,
+        story=InOther(
+            Apart.SMALLER_SIDE, Op(mine.op, frame=here), tuple(most), Op(theirs.op, frame=there)
+        ),
+        confidence=sure(Ground.LOG_MET_APART),
+        nodes=scene.nodes(few),
+    )
+    finding.where.op = mine.op
+    finding.where.frame = str(here) if here is not None else None
+    return First(finding, [errors[few[0]], errors[most[0]]], True)
+
+
+def _is_narrow(place: Place) -> bool:
+    return place.kind != "collective" or place.group in _NARROW

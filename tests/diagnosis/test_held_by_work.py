@@ -1,0 +1,89 @@
+"""A few ranks at work at both samples while all others sleep in their waits; and what is none."""
+
+from __future__ import annotations
+
+from hangdoctor.diagnosis.case import open_case
+from hangdoctor.diagnosis.health import Reason, why_unknown
+from hangdoctor.diagnosis.view import motion_of
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import Wait, WaitOn
+from hangdoctor.stacks.rank_thread import rank_thread
+from tests.support.captures import MAIN, WAIT, captured, causes, judged, sample, stack, thread
+
+TORCH = "/v/site-packages/torch/"
+STEP = ("step", "/app/train.py", 30)
+BACKWARD = stack(("_engine_run_backward", TORCH + "autograd/graph.py", 979), STEP, MAIN)
+PICTURE = ("dump_grid", "/app/train.py", 18)
+WORK = stack(PICTURE, MAIN)
+TIMES = (0.0, 1.0)
+
+
+def moving(
+    rank: int, frames: tuple[list[Frame], list[Frame]], cpu_s: float, state: str = "S"
+) -> RankCapture:
+    """A rank whose thread ran between the samples, and used so much of the CPU."""
+    threads = [
+        thread(seen, state=state, switches=1 + 90 * n, cpu_s=cpu_s * n)
+        for n, seen in enumerate(frames)
+    ]
+    return captured(
+        rank, [sample(at, t, state=state) for at, t in zip(TIMES, threads, strict=True)]
+    )
+
+
+def in_backward(cpu_s: float = 0.01) -> list[RankCapture]:
+    """Three ranks in another iteration at each sample."""
+    later = stack(("_engine_run_backward", TORCH + "autograd/graph.py", 979), STEP, MAIN)
+    later[1].values, BACKWARD[1].values = {"step": 8}, {"step": 7}
+    return [moving(rank, (BACKWARD, later), cpu_s) for rank in range(3)]
+
+
+def test_who_works_at_both_samples_while_all_others_sleep_is_slow() -> None:
+    said = judged(*in_backward(), moving(3, (WORK, WORK), cpu_s=0.4, state="R"))
+    assert (said.status, causes(said)) == ("slow", [("slow", [3])])
+    assert said.causes[0].where.frame == "dump_grid (/app/train.py:18)"
+    assert "Ranks 0-2 are waiting in gradient all_reduce" in said.summary
+
+
+def test_one_sample_or_a_little_work_accuses_no_rank() -> None:
+    elsewhere = moving(3, (WORK, WAIT), cpu_s=0.4)
+    little = moving(3, (WORK, WORK), cpu_s=0.03)
+    busy_too = in_backward(cpu_s=0.3)
+    for ranks in (
+        [*in_backward(), elsewhere],
+        [*in_backward(), little],
+        [*busy_too, moving(3, (WORK, WORK), cpu_s=0.4, state="R")],
+    ):
+        assert judged(*ranks).status in ("healthy", "unknown"), ranks
+
+
+def test_a_wait_in_the_records_is_not_denied() -> None:
+    ranks = [moving(rank, (WORK, WORK), cpu_s=0.4, state="R") for rank in range(4)]
+    case = open_case(JobCapture("j", [NodeCapture("n1", ranks=ranks)], [], 4, taken=1.0))
+    assert why_unknown(case).reason is Reason.NONE_WAITS
+    said = why_unknown(case, [Wait([1], WaitOn("world", "all_reduce"), [0])])
+    assert (said.reason, said.ranks, said.others) == (Reason.SOME_WAIT, (1,), (0, 2, 3))
+
+
+def test_the_depth_of_a_recursion_is_no_progress() -> None:
+    call = ("distance", "/app/train.py", 16)
+    shallow, deep = stack(*[call] * 3, MAIN), stack(*[call] * 9, MAIN)
+    assert motion_of(moving(0, (shallow, deep), cpu_s=0.9), 9) == "running"
+    assert motion_of(moving(0, (deep, WORK), cpu_s=0.9), 9) == "moved"
+
+
+def test_a_thread_that_watches_is_not_where_a_backward_is() -> None:
+    started = [("_bootstrap", "/usr/lib/python3.11/threading.py", 995)]
+    watching = thread(stack(("watch", "/app/watch.py", 4), *started), tid=10, name="watch")
+    main = thread(BACKWARD, switches=4)
+    assert rank_thread([main, watching])[0] is main
+    hook = thread(stack(("hook", "/app/hooks.py", 4)), tid=11, name="autograd")
+    assert rank_thread([main, watching, hook])[0] is hook
+
+
+def test_a_library_loop_that_wakes_now_and_then_is_not_where_the_training_is() -> None:
+    ray = "/opt/target/ray/_private/worker.py"  # as `pip install --target` has it
+    main = thread(stack(("main_loop", ray, 1069)), switches=8)
+    training = thread(stack(("get", ray, 3009), ("loop", "/app/train.py", 33)), tid=10, name="t")
+    found, place = rank_thread([main, training])
+    assert found is training and place.frame is not None and place.frame.name == "loop"

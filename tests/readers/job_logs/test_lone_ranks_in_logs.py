@@ -1,0 +1,78 @@
+"""A log alone: one rank in another collective, one that a launcher's list shows as killed, few that
+printed the end of the program.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.read_logs import diagnosed, named
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+MAIN = ("/app/train.py", 46, "<module>")
+BARRIER = [
+    MAIN,
+    ("/app/train.py", 38, "train"),
+    (f"{TORCH}/distributed/distributed_c10d.py", 5356, "barrier"),
+]
+EVALUATE = [
+    MAIN,
+    ("/app/train.py", 16, "evaluate"),
+    (f"{TORCH}/nn/parallel/distributed.py", 2363, "_distributed_broadcast_coalesced"),
+]
+REDUCE = [MAIN, (f"{TORCH}/distributed/distributed_c10d.py", 3252, "all_reduce")]
+LIMIT = "[/x/unbound_buffer.cc:78] Timed out waiting 35000ms for recv operation to complete"
+LOST = "[/x/pair.cc:553] Connection closed by peer [127.0.0.1]:2955"
+Frames = list[tuple[str, int, str]]
+
+
+def error(rank: int, frames: Frames, message: str) -> str:
+    lines = ["Traceback (most recent call last):"]
+    lines += [f'  File "{file}", line {line}, in {name}' for file, line, name in frames]
+    return "".join(f"[rank{rank}]: {text}\n" for text in [*lines, f"RuntimeError: {message}"])
+
+
+def test_one_rank_whose_wait_ended_in_another_collective(tmp_path: Path) -> None:
+    others = "".join(error(rank, BARRIER, LIMIT) for rank in (3, 2, 1))
+    verdict = diagnosed(tmp_path, error(0, EVALUATE, LOST) + others)
+    assert named(verdict) == [("order", [0])]
+    assert "evaluate (train.py:16)" in verdict.summary and "barrier" in verdict.summary
+    two = others + error(0, EVALUATE, LOST)
+    assert named(diagnosed(tmp_path, two + error(4, EVALUATE, LOST))) == []
+    crash = others.replace(LIMIT, LOST) + error(0, EVALUATE, LOST)
+    assert named(diagnosed(tmp_path, crash)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("exit codes [1, 1, 1, -9]", [("dead", [3])]),
+        ("workers' exit codes: {0: 1, 1: 1, 2: 1, 3: 137}", [("dead", [3])]),
+        ("return codes [1, -9, -9, -9]", []),
+        ("exit codes [1, 1, -9, 1]", []),
+        ("exit codes [1, 1, 1, -15]", []),
+    ],
+)
+def test_a_death_in_a_launchers_list_that_all_others_noticed(
+    tmp_path: Path, line: str, expected: list[tuple[str, list[int]]]
+) -> None:
+    lost = "".join(error(rank, REDUCE, LOST) for rank in (0, 2, 1))
+    assert named(diagnosed(tmp_path, lost + line + "\n")) == expected
+
+
+def test_an_error_of_its_own_comes_before_a_death_in_a_list(tmp_path: Path) -> None:
+    text = error(0, [MAIN], LOST).replace("RuntimeError: " + LOST, "KeyError: 'brid'")
+    assert named(diagnosed(tmp_path, text + "exit codes [1, -9]\n")) == [("error", [0])]
+
+
+def test_ranks_that_printed_their_end_while_the_others_lost_them(tmp_path: Path) -> None:
+    table = "/app/train.py FAILED\nFailures:\n[1]:\n  host : n1\n  rank : 0 (local_rank: 0)\n"
+    table += "  exitcode : -15 (pid: 10)  (SIGTERM)\nRoot Cause (first observed failure):\n[0]:\n"
+    table += "  host : n1\n  rank : 1 (local_rank: 1)\n  exitcode : 1 (pid: 11)\n"
+    done = "".join(f"[05:46:48] rank {rank}: training finished\n" for rank in (2, 3))
+    lost = "".join(error(rank, REDUCE, LOST) for rank in (1, 0))
+    assert named(diagnosed(tmp_path, done + lost + table)) == [("dead", [2, 3])]
+    unnamed = done.replace("rank 2: ", "").replace("rank 3: ", "")
+    assert named(diagnosed(tmp_path, unnamed + lost + table)) == []
