@@ -25,6 +25,8 @@ _OF_CHILD = 2  # of a child's
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
+_LOADER = "torch/utils/data/dataloader.py"
+_JOINS = ("_shutdown_workers", "__del__")
 
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:
@@ -129,7 +131,14 @@ def _waits_for_data(view: RankView) -> bool:
     place = view.place.kind
     if place in ("queue", "child") and view.capture.children and _data_by_name(view):
         return True
+    if place in ("queue", "child") and _joins_workers(view):
+        return True
     return place == "queue" and _has_workers(view)
+
+
+def _joins_workers(view: RankView) -> bool:
+    """Whether the loader waits for its workers to end, also while an interrupt unwinds the stack."""
+    return any(_LOADER in frame.file and frame.name in _JOINS for frame in view.path)
 
 
 def counts_on(view: RankView) -> bool:
@@ -198,6 +207,7 @@ def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) 
     held = case.held_up([v.rank for v in group])
     story = f.NeverReached(op_of(held) if held and waiting else None)
     finding = finding_on(case, kind, group, story, confidence=_confidence(case, group, waiting))
+    finding.children = finding.children or any(_joins_workers(v) for v in group)
     # Bytes that grow are work, although its thread does not run.
     finding.doing = Doing("working") if kind == "slow" else doing_of(group[0])
     finding.holding = held_by(kind, group)

@@ -165,6 +165,12 @@ INIT, NEW, LEAVE = (
     call("destroy_process_group", 90),
 )
 BATCH = stack(("_next_data", "/x/torch/utils/data/dataloader.py", 7), MAIN)
+JOINS = stack(
+    ("wait", "/lib/multiprocessing/connection.py", 9),
+    ("wait", "/lib/multiprocessing/popen_fork.py", 4),
+    ("_shutdown_workers", "/x/torch/utils/data/dataloader.py", 8),
+    ("__del__", "/x/torch/utils/data/dataloader.py", 7),
+)
 SAVE = stack(("save_checkpoint", "/app/ckpt.py", 7), MAIN)
 WORKER = stack(("_worker_loop", "/lib/multiprocessing/process.py", 3))
 QUEUE = stack(("get", "/lib/multiprocessing/queues.py", 7), MAIN)
@@ -313,6 +319,7 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "computes and polls a file": (job([*ALL, transfers(OTHER, read=8 << 20, state="R")]), "hang", [("busy", [3])]),
     "loops": (job([*ALL, moves(3, OTHER, OTHER_LINE)]), "hang", [("not_entered", [3])]),
     "data loader": (job([*ALL, still(3, BATCH)]), "hang", [("data_wait", [3])]),
+    "data loader that joins its workers": (job([*ALL, still(3, JOINS)]), "hang", [("data_wait", [3])]),
     "queue with workers": (job([*ALL, still(3, QUEUE, children=[child("S", frames=WORKER)])]), "hang", [("data_wait", [3])]),
     "queue without": (job([*ALL, still(3, QUEUE)]), "hang", [("not_entered", [3])]),
     "checkpoint": (job([*ALL, still(3, SAVE)]), "hang", [("checkpoint_wait", [3])]),
