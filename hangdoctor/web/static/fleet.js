@@ -4,7 +4,7 @@ import { $, clip, element, say, sayFacts } from "./dom.js";
 import { clock, isLocal, seconds, setClock, switchZone, zone } from "./times.js";
 
 const PERIOD_MS = 5000, PAUSE_MS = 250;
-const STATES = ["stalled", "running", "starting", "not watched", "ended", "no status"];
+const BADGES = ["stalled", "running", "starting", "not watched", "ended", "no status"];
 let newest = null; // the last answers, for a change of the zone
 let typing = 0;
 
@@ -62,7 +62,7 @@ function count(number, noun) { return `${number} ${noun}${number === 1 ? "" : "s
 
 function sentence({ counts, jobs, total }) {
   if (!total) return "No job has a folder here yet.";
-  const parts = STATES.filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`);
+  const parts = BADGES.filter((state) => counts[state]).map((state) => `${counts[state]} ${state}`);
   const more = total > jobs.length ? ` The first ${jobs.length} are shown.` : "";
   return `${count(total, "job")}: ${parts.join(", ")}.${more}`;
 }
