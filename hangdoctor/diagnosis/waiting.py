@@ -51,7 +51,9 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     beyond = passed(case)
     if len(groups) == 1 and not beyond:
         return [_in_communication(case, groups[0], beyond)]
-    if len(groups) == 1 and 2 * len(groups[0]) < len(beyond):
+    # Several may be a group of their own, unless the others are in a wait, such as JAX's compiled calls.
+    apart = all(v.place.op for v in beyond) or len(waiting) == 1
+    if len(groups) == 1 and apart and 2 * len(groups[0]) < len(beyond):
         return [_order(case, groups[0], beyond, Apart.BEHIND)]
     branch = _branch_apart(groups)
     if branch is not None:

@@ -169,6 +169,8 @@ def test_the_api_and_the_metrics(fleet: Fleet) -> None:
 
 
 def test_the_page(browser: Any, fleet: Fleet) -> None:
+    browser.get("about:blank")
+    complaints(browser)  # of pages that other tests have left open
     log_in(browser, fleet, fleet.token)
     soon(
         browser,
