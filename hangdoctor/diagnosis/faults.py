@@ -16,6 +16,8 @@ from .findings import Against, Clue, End, Finding, Why
 from .position import counters, iteration
 from .view import RankView, all_states
 
+_IMPORTS_S = 600.0  # a program that is in an import for longer trains in it
+
 
 def run(case: Case, draft: Draft) -> None:
     """What is wrong with single processes; at the end of a job, ranks that left cleanly are no dead
@@ -77,7 +79,7 @@ def unstarted(case: Case) -> list[int]:
     """Ranks that no trace shows, neither a zombie nor an exit code, in a job that is still in its
     set-up: they may never have been started. `lifecycle` says so.
     """
-    if not case.alive or not all(v.place.kind == "start" for v in case.alive):
+    if not case.alive or not all(map(_sets_up, case.alive)):
         return []
     if any(has_communicated(v) for v in case.alive):
         return []
@@ -86,6 +88,13 @@ def unstarted(case: Case) -> list[int]:
         for v in case.gone
         if not v.pid and v.capture.exit_code is None and not v.capture.told
     ]
+
+
+def _sets_up(view: RankView) -> bool:
+    """Whether it is in `init_process_group`, or imports what its program needs before that."""
+    own = view.capture.importing
+    imports = own is not None and own.seconds <= _IMPORTS_S and not view.place.communicates
+    return view.place.kind == "start" or imports
 
 
 def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:

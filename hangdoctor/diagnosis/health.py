@@ -11,6 +11,7 @@ from ..model.diagnosis import Status, Wait
 from . import driven, operations, ras_counts
 from .case import Case, op_of, ranks_of
 from .draft import Draft
+from .faults import unstarted
 from .findings import Finding, Op
 from .position import group_by_operation
 from .view import RankView
@@ -35,6 +36,7 @@ class Reason(Enum):
     SOME_NOT_SEEN = auto()
     NO_STACKS = auto()
     SOME_NOT_CAPTURED = auto()
+    SOME_NOT_STARTED = auto()
     NONE_WAITS = auto()
     SOME_WAIT = auto()
     ALL_WITHOUT_WORK = auto()
@@ -145,6 +147,9 @@ def _by_motion(case: Case) -> Remaining:
     without_work = driven.idle(case.alive)
     if without_work and len(without_work) == len(case.alive):
         return Remaining(Reason.ALL_WITHOUT_WORK, ranks_of(without_work))
+    not_started = unstarted(case)
+    if not_started:
+        return Remaining(Reason.SOME_NOT_STARTED, tuple(not_started), ranks_of(case.alive))
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
     if at_work:
         return Remaining(Reason.NONE_WAITS, ranks_of(at_work))

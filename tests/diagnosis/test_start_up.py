@@ -205,3 +205,16 @@ def test_a_host_without_a_rank_never_started_outside_slurm_too() -> None:
     gathered.captures["n3"] = NodeCapture("n3", ranks=[ended])
     found = diagnose(join(gathered, ["n1", "n2", "n3", "n4"], {}, options))
     assert "never started" not in first(found), "it has left an exit code"
+
+
+def test_a_rank_without_a_trace_is_not_dead_while_the_others_still_import() -> None:
+    samples = [sample(at, thread(IMPORTS, state="R", cpu_s=at)) for at in (0.0, 1.0)]
+    importing = captured(0, samples)
+    importing.importing = Import("torch", "/sw/env/torch.py", 22.0, "/", "ext4")
+    missing = RankCapture(pid=0, rank=1, world_size=2, gone=True)
+    found = diagnose(JobCapture("j", [NodeCapture("n1", ranks=[importing, missing])], world_size=2))
+    assert (found.status, causes(found)) == ("unknown", [])
+    assert "rank 0 is still importing, and no process of rank 1 is there" in found.summary
+    killed = RankCapture(pid=7, rank=1, world_size=2, gone=True, exit_code=-9)
+    found = diagnose(JobCapture("j", [NodeCapture("n1", ranks=[importing, killed])], world_size=2))
+    assert causes(found) == [("dead", [1])]

@@ -72,6 +72,11 @@ def unknown(of: Remaining) -> str:
             f"all captured ranks wait ({who}{where}) and {others} {terms.choose(of.others, 'was', 'were')} not captured: "
             "capture the whole job (--jobid, --hostfile)"
         ),
+        Reason.SOME_NOT_STARTED: (
+            f"{others} {terms.choose(of.others, 'is', 'are')} still importing, and no process of {who} is there: "
+            f"{terms.choose(of.ranks, 'it', 'they')} may not have been started yet. "
+            "Capture again in a minute, and see whether the launcher did"
+        ),
         Reason.NONE_WAITS: (
             f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
             "Capture again with a larger --settle, or when the job stalls"
