@@ -5,6 +5,8 @@ one from being asked. Their JSON has the form that the API's documentation gives
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from hangdoctor.launchers.kubernetes.kubectl import Kubectl
 from hangdoctor.launchers.kubernetes.selectors import Wanted
 from hangdoctor.launchers.remote import Outcome
 from tests.support.kubernetes.training import pod as running_pod
+from tests.support.stage import hangdoctor
 
 KUBEFLOW = "training.kubeflow.org"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -296,3 +299,12 @@ def test_what_look_prints() -> None:
     )
     assert in_pod.found("machine aarch64\npython\n") == in_pod.Found("aarch64", "")
     assert in_pod.found("machine x86_64\n") is None
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    """kubectl says it to a person in the last line, behind several of its own log."""
+    env = os.environ | {"KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)}
+    done = hangdoctor("dump", "--k8s", "job/x", cwd=tmp_path, code=1, env=env)
+    assert "API server does not answer (kubectl: The connection to the server" in done.stderr
+    assert "memcache" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from ..remote import Outcome, query
 from ..slurm_job import clean_environment
 
 _ASK_S = 10.0  # for the API server to list pods
+_LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
 
 _REFUSALS: tuple[tuple[str, type[HangdoctorError], str, str], ...] = (
     (
@@ -96,7 +98,7 @@ class Kubectl(Struct, frozen=True):
         return query(self.argv(*words), seconds, clean_environment(os.environ))
 
     def _refused(self, outcome: Outcome, words: Sequence[str], seconds: float) -> HangdoctorError:
-        said = gather.last_words(outcome.errors)
+        said = _plain_words(outcome.errors)
         if outcome.code is None:
             return LauncherError(
                 f"kubectl did not answer within {seconds:.0f} s",
@@ -106,3 +108,9 @@ class Kubectl(Struct, frozen=True):
         if known is not None:
             return type(known)(f"{known} (kubectl: {said})", known.help)
         return LauncherError(f"kubectl failed: {said or f'exit code {outcome.code}'}")
+
+
+def _plain_words(errors: str) -> str:
+    """What kubectl says to a person, without the lines of its log (``E1123 06:16:35.215927 ...``)."""
+    lines = [line for line in errors.splitlines() if not _LOG_LINE.match(line)]
+    return gather.last_words("\n".join(lines) or errors)
