@@ -21,6 +21,10 @@ from .view import RankView
 _ASLEEP = 0.05  # of the time between the samples, on the CPU, at most
 _TIMES_MORE = 4.0  # CPU time than any of those that wait
 _AT_LEAST = 0.05  # of the time between the samples
+# Where a rank that waits has gone on between the samples, its two waits may be chance.
+_MOVED_TIMES_MORE = 10.0
+_MOVED_AT_LEAST = 0.25
+_MOVED = ("moved", "looping")
 _SHORTEST_S = 0.2  # between two samples
 _WAITS = ("collective", "start", "end")
 
@@ -44,7 +48,10 @@ def _find(case: Case) -> Finding | None:
         return None
     least = min(_cpu_share(view) for view in working)
     most = max(_cpu_share(view) for view in waiting)
-    if least < max(_AT_LEAST, _TIMES_MORE * most):
+    times, at_least = _TIMES_MORE, _AT_LEAST
+    if any(view.motion in _MOVED for view in waiting):
+        times, at_least = _MOVED_TIMES_MORE, _MOVED_AT_LEAST
+    if least < max(at_least, times * most):
         return None
     finding = finding_on(
         case, "slow", working, f.NeverReached(None), confidence=sure(Ground.ALONE_AT_WORK)

@@ -48,10 +48,12 @@ def test_who_works_at_both_samples_while_all_others_sleep_is_slow() -> None:
 def test_one_sample_or_a_little_work_accuses_no_rank() -> None:
     elsewhere = moving(3, (WORK, WAIT), cpu_s=0.4)
     little = moving(3, (WORK, WORK), cpu_s=0.03)
+    some = moving(3, (WORK, WORK), cpu_s=0.15, state="R")  # the others are in another iteration
     busy_too = in_backward(cpu_s=0.3)
     for ranks in (
         [*in_backward(), elsewhere],
         [*in_backward(), little],
+        [*in_backward(), some],
         [*busy_too, moving(3, (WORK, WORK), cpu_s=0.4, state="R")],
     ):
         assert judged(*ranks).status in ("healthy", "unknown"), ranks
