@@ -33,9 +33,10 @@ from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, counters, over, two_sources
 from .beside import CRASH, weigh
+from .candidate import First, quotes
 from .chain import chain
 from .ended_short import who_parted
-from .first import First, failure, lost_node, quotes
+from .first import failure, lost_node
 from .independent import others_of_their_own
 from .late_end import still_running
 from .met_apart import met_apart

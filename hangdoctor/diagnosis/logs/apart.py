@@ -13,7 +13,7 @@ from ..confidence import Ground, sure
 from ..findings import Clue, Finding, Op, Waiters
 from ..findings.log_stories import GuardFound, InterruptedIn, LoggedDeath, PrintedLess, Quote
 from ..findings.named import End
-from .first import First
+from .candidate import First
 from .scene import Scene, ranks_named
 
 _COLLECTIVES = (

@@ -9,7 +9,7 @@ from ..draft import Draft
 from ..findings import Against, Clue, Finding, Op, Why
 from ..findings.log_stories import LogAgrees, LogContradicts, Source
 from ..ops.evidence import Note, Remark
-from .first import First
+from .candidate import First
 from .scene import Scene, op_name, ranks_named
 
 CRASH: frozenset[Kind] = frozenset({"dead", "error", "unreachable"})

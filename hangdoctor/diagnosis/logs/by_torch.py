@@ -27,7 +27,7 @@ from ..findings.log_stories import (
     TooFewJoined,
     TooManyJoined,
 )
-from .first import First
+from .candidate import First
 from .scene import Scene, op_name, op_of, ranks_named
 
 _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")

@@ -20,7 +20,7 @@ from ..findings.log_stories import FailedFirst, LogRemaining, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..operations import gather
 from ..ops import first_disagreement
-from .first import First
+from .candidate import First
 from .scene import Scene
 
 _AT_ONCE_S = 3.0  # between errors that one result brings

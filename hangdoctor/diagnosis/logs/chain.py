@@ -28,7 +28,7 @@ from ...model.log_facts import (
 from ..findings import Op
 from ..findings.log_stories import Event
 from ..findings.named import End
-from .first import First
+from .candidate import First
 from .scene import Scene, nodes_named, op_name, ranks_named
 
 MOST = 10

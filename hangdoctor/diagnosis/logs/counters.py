@@ -16,7 +16,7 @@ from ...model.log_facts import AnyFact, Counted, GlooTimeout, PythonError, Timed
 from ..confidence import Ground, sure
 from ..findings import Finding, Op, Waiters
 from ..findings.log_stories import AllWaited, DidNotTimeOut, FewerCalls, OtherCall
-from .first import First
+from .candidate import First
 from .scene import Scene, op_name, op_of, ranks_named
 
 _UNSET = 1 << 31  # a counter that was never written, in 32 bits or 64

@@ -14,7 +14,7 @@ from ..ops import diagnose_ops
 from ..ops.facts import nodes_of, op_of
 from ..ops.keys import UNNUMBERED
 from ..ops.scene import Scene
-from .first import First
+from .candidate import First
 
 
 def who_parted(case: Case, found: First | None) -> Finding | None:

@@ -7,7 +7,8 @@ from msgspec import structs
 from ...model.log_facts import PythonError
 from ..findings.log_stories import FailedFirst
 from .beside import CRASH
-from .first import First, of_errors
+from .candidate import First
+from .first_error import of_errors
 from .scene import Scene, ranks_named
 
 

@@ -8,7 +8,7 @@ from ..case import Case, finding_on, frame_of, stack_clue
 from ..confidence import Ground, sure
 from ..findings import Clue, EndedCleanly, Op, StillIn
 from ..view import RankView
-from .first import First
+from .candidate import First
 from .outside import signalled
 from .scene import Scene
 

@@ -9,7 +9,7 @@ from ...stacks.place_rules import Place
 from ...stacks.place_search import find_place
 from ..confidence import Ground, sure
 from ..findings import Apart, Finding, InOther, Op
-from .first import First
+from .candidate import First
 from .scene import Scene, ranks_named
 
 _ENOUGH = 3  # ranks that agree

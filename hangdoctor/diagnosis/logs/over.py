@@ -18,7 +18,7 @@ from ..draft import Draft
 from ..findings import Clue, Finding, Waiters
 from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
 from .called_apart import missing_beside
-from .first import First
+from .candidate import First
 from .scene import Scene, ranks_named
 
 _CRASH = frozenset({"dead", "error", "unreachable"})

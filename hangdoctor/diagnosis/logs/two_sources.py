@@ -12,7 +12,7 @@ from ..draft import Draft
 from ..findings import Clue, Finding
 from ..findings.log_stories import LogAgrees, LogContradicts, Source
 from ..ops.evidence import Note, Remark
-from .first import First
+from .candidate import First
 from .scene import Scene, open_scene
 
 

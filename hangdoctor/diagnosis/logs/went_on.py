@@ -7,7 +7,7 @@ from ..case import Case
 from ..confidence import Ground, sure
 from ..findings import Clue, EndedCleanly, Finding, Op
 from ..findings.log_stories import WentOn
-from .first import First
+from .candidate import First
 from .scene import Scene, ranks_named
 
 

@@ -1,0 +1,154 @@
+"""The first exception or known error of a log that is no consequence of another process's end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText
+from ..confidence import Ground, sure
+from ..findings import Finding
+from ..findings.log_stories import FailedFirst, LinkBroken
+from .candidate import First, someone
+from .scene import Scene, ranks_named
+from .swept import with_those_that_failed_too
+
+
+def first_error(scene: Scene) -> First | None:
+    """The earliest of the errors that can have come first, with those like it."""
+    candidates = _candidates(scene)
+    # A line that says which rank, device or file is worth more than one without a name at the same
+    # time, and the last line of a traceback more than a traceback that was cut.
+    chosen = [f for f in candidates if not _was_cut(f)] or candidates
+    chosen = [f for f in chosen if not only_warned([f])] or chosen
+    if not chosen or (only_warned(chosen) and not _troubled(scene)):
+        return None
+    first = chosen[0]
+    if _between(scene, first) and not _dated(first):
+        first = next((f for f in chosen if not _between(scene, f)), first)
+    found = of_errors(scene, first, [f for f in chosen if _same(first, f)])
+    return _and_others(scene, found)
+
+
+def _and_others(scene: Scene, found: First) -> First:
+    """With the ranks that ended like it, and before it, without a word of their own."""
+    others = with_those_that_failed_too(scene, found.finding.ranks) if found.finding.ranks else []
+    if others and isinstance(found.finding.story, FailedFirst):
+        found.finding.ranks = sorted({*found.finding.ranks, *ranks_named(others)})
+        found.finding.nodes = scene.nodes(found.finding.ranks)
+        found.facts += others
+    return found
+
+
+def _candidates(scene: Scene) -> list[PythonError | KnownError]:
+    """The errors that can have come first, in their order."""
+    found = []
+    for position, fact in scene.positioned(PythonError, KnownError):
+        assert isinstance(fact, PythonError | KnownError)
+        if _can_be_first(scene, position, fact):
+            found.append(fact)
+    return found
+
+
+def only_warned(facts: Sequence[AnyFact]) -> bool:
+    """Whether all that is told are warnings, which a program prints and goes on."""
+    return all(isinstance(f, KnownError) and f.logged for f in facts)
+
+
+def _troubled(scene: Scene) -> bool:
+    """Whether a rank waited in vain, lost a connection, or ended badly."""
+    waited = scene.first_wait < len(scene.facts)
+    return waited or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
+
+
+def _was_cut(fact: PythonError | KnownError) -> bool:
+    """Whether a traceback's last line, which has the error's name, is missing."""
+    return isinstance(fact, PythonError) and not fact.error
+
+
+def _between(scene: Scene, fact: PythonError | KnownError) -> bool:
+    """Whether it lies between its speaker and another process."""
+    text = scene.logs.rules.get(fact.rule)
+    return text is not None and text.between
+
+
+def _dated(fact: AnyFact) -> bool:
+    return fact.at > 0 and not fact.inherited
+
+
+def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
+    if fact.role != "cause" or fact.survived:
+        return False
+    return position < scene.first_wait or _unordered(scene, fact)
+
+
+def _unordered(scene: Scene, fact: AnyFact) -> bool:
+    """Nothing shows that it came after the first wait: another file, and no stamp."""
+    if scene.first_wait >= len(scene.facts):
+        return True
+    wait = scene.facts[scene.first_wait]
+    return fact.at <= 0 and fact.file != wait.file
+
+
+def _same(one: AnyFact, other: AnyFact) -> bool:
+    if isinstance(one, PythonError) and isinstance(other, PythonError):
+        return (one.error, one.rule, _line(one)) == (other.error, other.rule, _line(other))
+    rules = {getattr(one, "rule", ""), getattr(other, "rule", "")}
+    return len(rules) == 1 and "" not in rules
+
+
+def _line(error: PythonError) -> tuple[str, int] | None:
+    return (error.frame.name, error.frame.line) if error.frame is not None else None
+
+
+def of_errors(
+    scene: Scene, first: PythonError | KnownError, alike: Sequence[PythonError | KnownError]
+) -> First:
+    """The candidate that an error makes, with those like it."""
+    text = scene.logs.rules.get(first.rule)
+    if text is None:
+        text = RuleText(meaning="")
+    if text.between:
+        return _of_link(text, alike)
+    # Who receives what does not fit is one side of it, and mostly the one that made the right call.
+    ranks = [] if text.kind == "mismatch" else ranks_named(alike)
+    nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
+    raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
+    story = FailedFirst(
+        error=raised.error,
+        message=raised.message,
+        meaning=text.meaning,
+        advice=text.advice,
+        someone=someone(first),
+        nodes=tuple(nodes),
+        went_on=only_warned([first]),
+    )
+    ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
+    if story.went_on:
+        ground = Ground.LOG_WARNED
+    if raised is first and not raised.error:
+        ground = Ground.LOG_ERROR_CUT
+    finding = Finding(
+        kind=text.kind,  # type: ignore[arg-type]
+        ranks=ranks,
+        story=story,
+        confidence=sure(ground),
+        nodes=nodes,
+        frame=raised.frame,
+    )
+    finding.where.frame = str(raised.frame) if raised.frame is not None else None
+    return First(finding, [*alike], bool(ranks or nodes))
+
+
+def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First:
+    """Who says that a connection failed is only one end of it."""
+    told = [f.values for f in alike if isinstance(f, KnownError)]
+    peers = sorted({v.get("peer") or v.get("to") or "" for v in told} - {""})
+    by = tuple(ranks_named(alike))
+    finding = Finding(
+        kind=text.kind,  # type: ignore[arg-type]
+        ranks=[],
+        story=LinkBroken(by, tuple(peers), text.meaning, text.advice),
+        confidence=sure(Ground.LOG_LINK),
+        nodes=peers,
+    )
+    return First(finding, [*alike], False)
