@@ -60,7 +60,7 @@ def import_in(frames: Sequence[Frame], rank: RankCapture) -> Import | None:
         return None
     outermost = max(within_import)
     own = [frame.file for frame in frames[:outermost] if frame.name == "<module>"]
-    file = own[0] if own else (files[0] if files else "")
+    file = next(iter(own or files), "")
     mount, kind = filesystem_of(file, _text(f"/proc/{rank.pid}/mountinfo"))
     seconds = max(0.0, time.time() - rank.started) if rank.started else 0.0
     module = _module(own[-1]) if own else ""

@@ -25,7 +25,17 @@ from hangdoctor.watch.stall_watch import Settings as Bounds
 
 
 def event(serial: int, made: int = 5, **more: object) -> msg.EventNow:
-    one = msg.EventNow(0, made, serial, "spike", f"number {serial}", 60 + serial, 1000.0, 2.0, 77)
+    one = msg.EventNow(
+        rank=0,
+        made=made,
+        serial=serial,
+        kind="spike",
+        text=f"number {serial}",
+        iteration=60 + serial,
+        at=1000.0,
+        age_s=2.0,
+        pid=77,
+    )
     return msgspec.structs.replace(one, **more)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.lab import JOB, NODES, Cluster, LabJob, unavailable
+from tests.support.lab import JOB, NODES, Cluster, LabJob, running_cluster
 
 RANK_SETTINGS = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 GLOO_SOCKET_IFNAME=eth0 MASTER_PORT="
 
@@ -28,17 +28,8 @@ wait
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    reason = unavailable()
-    if reason:
-        pytest.skip(reason)
-    lab = Cluster()
-    try:
-        lab.up()
-        if not lab.netns:
-            pytest.skip("the lab's Slurm cluster needs the right to make namespaces")
+    with running_cluster() as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Jobs of PBS from outside: what qstat says, and what a user is told of a job that cannot be captured."""
+"""Jobs of PBS from outside: what qstat says, and what is printed where a job cannot be captured."""
 
 from __future__ import annotations
 

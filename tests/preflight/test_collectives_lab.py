@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.lab import LAB, NODES, Cluster, unavailable, wait_until
+from tests.support.lab import LAB, NODES, Cluster, running_cluster, wait_until
 
 # 16 kB in a tenth of a second: a hundred times slower than a pair here at a load of 30.
 SLOW = "tc qdisc add dev eth0 root tbf rate 2mbit burst 16kbit latency 400ms"
@@ -24,17 +24,8 @@ DEAD = "ip neigh replace 10.77.0.3 lladdr 02:77:00:00:00:99 dev eth0 nud permane
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Nodes of their own: the tests of other modules run ranks on theirs."""
-    reason = unavailable()
-    if reason:
-        pytest.skip(reason)
-    lab = Cluster()
-    try:
-        lab.up()
-        if not lab.netns:
-            pytest.skip("the lab's Slurm cluster needs the right to make namespaces")
+    with running_cluster() as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 def start(cluster: Cluster, *flags: str) -> subprocess.Popen[str]:

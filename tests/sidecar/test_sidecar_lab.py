@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.storage.incidents import Incidents
-from tests.support.lab import NODES, Cluster, unavailable, wait_until
+from tests.support.lab import NODES, Cluster, running_cluster, wait_until
 from tests.support.watched import Watched
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
@@ -46,17 +46,8 @@ print("\\n".join(actions.Actor(config, len(sys.argv) > 3).act(verdict, 0.0)))
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    reason = unavailable()
-    if reason:
-        pytest.skip(reason)
-    lab = Cluster()
-    try:
-        lab.up()
-        if not lab.netns:
-            pytest.skip("the lab's Slurm cluster needs the right to make namespaces")
+    with running_cluster() as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 @pytest.fixture(scope="module")

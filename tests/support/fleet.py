@@ -24,7 +24,7 @@ FRAMES = [StackFrame("main", "/home/u/train.py", 9), StackFrame("load_batch", "/
 
 
 class One(Struct):
-    """What is told of one incident."""
+    """One incident."""
 
     place: str
     job: str

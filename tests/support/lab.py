@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hangdoctor.train.faults import outside
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -219,6 +221,22 @@ class Cluster:
 
     def wait_state(self, job: str, state: str) -> None:
         wait_until(lambda: self.state(job) == state, f"job {job} is {state}")
+
+
+@contextlib.contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """A cluster for the tests of a fixture's scope, which are skipped where none can be had."""
+    reason = unavailable()
+    if reason:
+        pytest.skip(reason)
+    lab = Cluster()
+    try:
+        lab.up()
+        if not lab.netns:
+            pytest.skip("the lab's Slurm cluster needs the right to make namespaces")
+        yield lab
+    finally:
+        lab.down()
 
 
 class LabJob:

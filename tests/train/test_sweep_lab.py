@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.lab import LAB, Cluster, unavailable, wait_until
+from tests.support.lab import LAB, Cluster, running_cluster, wait_until
 
 pytestmark = [
     pytest.mark.slurm,
@@ -30,17 +30,8 @@ SETTINGS = {"OMP_NUM_THREADS": "1", "MASTER_PORT": "29741"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    reason = unavailable()
-    if reason:
-        pytest.skip(reason)
-    lab = Cluster()
-    try:
-        lab.up()
-        if not lab.netns:
-            pytest.skip("the lab's Slurm cluster needs the right to make namespaces")
+    with running_cluster() as lab:
         yield lab
-    finally:
-        lab.down()
 
 
 def test_a_submitted_job_trains_beside_its_sidecar(cluster: Cluster) -> None:

@@ -50,7 +50,7 @@ def _candidates(scene: Scene) -> list[PythonError | KnownError]:
 
 
 def only_warned(facts: Sequence[AnyFact]) -> bool:
-    """Whether all that is told are warnings, which a program prints and goes on."""
+    """Whether all of them are warnings, which a program prints and goes on."""
     return all(isinstance(f, KnownError) and f.logged for f in facts)
 
 

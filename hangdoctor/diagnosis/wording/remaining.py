@@ -40,32 +40,8 @@ def unknown(of: Remaining) -> str:
     """Why nothing could be said, and what would decide it."""
     who, others = terms.ranks(of.ranks), terms.ranks(of.others)
     where = f" in {terms.op(of.op)}" if of.op is not None else ""
-    texts = {
+    texts = _by_ras(of) | {
         Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
-        Reason.RAS_GAP: (
-            f"NCCL RAS counts one operation fewer for {_behind(of)}, which is usual in a healthy job. "
-            "This is one snapshot; repeat it after 30 s: a rank whose count has not changed by then is stuck"
-        ),
-        Reason.RAS_MOVED: (
-            f"NCCL RAS counts fewer operations for {_behind(of)}, and more than in the snapshot before: "
-            "the job moves, or moved until then"
-        ),
-        Reason.RAS_ERROR: (
-            f"NCCL RAS lists errors of ranks about another process alone ({'; '.join(of.whys)}): "
-            "these ranks lost it; which one it was does not show. Read its log or capture stacks"
-        ),
-        Reason.RAS_STATES: (
-            f"NCCL RAS sees the ranks of a communicator in different states ({_some(of.whys)}): it is being "
-            "set up or taken down. Repeat it after 30 s: a rank that stays behind is stuck"
-        ),
-        Reason.RAS_TIMEOUTS: (
-            f"NCCL RAS lists no fault, but {of.number} of its requests timed out: some processes or nodes "
-            "answer late or not at all. Repeat it with ncclras -v -t 30; hangdoctor dump shows which"
-        ),
-        Reason.RAS_EQUAL: (
-            f"NCCL RAS reaches all {terms.count(of.number, 'rank')}, with equal counts. "
-            "If ranks time out, it is probably the network, a link or a GPU; stacks of all ranks would show where they wait"
-        ),
         Reason.SOME_NOT_SEEN: _not_seen(of),
         Reason.NO_STACKS: f"no stack of {who} could be read: {'; '.join(of.whys)}",
         Reason.SOME_NOT_CAPTURED: (
@@ -104,6 +80,36 @@ def unknown(of: Remaining) -> str:
         ),
     }
     return f"Could not tell: {texts[of.reason]}."
+
+
+def _by_ras(of: Remaining) -> dict[Reason, str]:
+    """Where NCCL RAS alone was given."""
+    return {
+        Reason.RAS_GAP: (
+            f"NCCL RAS counts one operation fewer for {_behind(of)}, which is usual in a healthy job. "
+            "This is one snapshot; repeat it after 30 s: a rank whose count has not changed by then is stuck"
+        ),
+        Reason.RAS_MOVED: (
+            f"NCCL RAS counts fewer operations for {_behind(of)}, and more than in the snapshot before: "
+            "the job moves, or moved until then"
+        ),
+        Reason.RAS_ERROR: (
+            f"NCCL RAS lists errors of ranks about another process alone ({'; '.join(of.whys)}): "
+            "these ranks lost it; which one it was does not show. Read its log or capture stacks"
+        ),
+        Reason.RAS_STATES: (
+            f"NCCL RAS sees the ranks of a communicator in different states ({_some(of.whys)}): it is being "
+            "set up or taken down. Repeat it after 30 s: a rank that stays behind is stuck"
+        ),
+        Reason.RAS_TIMEOUTS: (
+            f"NCCL RAS lists no fault, but {of.number} of its requests timed out: some processes or nodes "
+            "answer late or not at all. Repeat it with ncclras -v -t 30; hangdoctor dump shows which"
+        ),
+        Reason.RAS_EQUAL: (
+            f"NCCL RAS reaches all {terms.count(of.number, 'rank')}, with equal counts. "
+            "If ranks time out, it is probably the network, a link or a GPU; stacks of all ranks would show where they wait"
+        ),
+    }
 
 
 def _working(of: Remaining) -> str:

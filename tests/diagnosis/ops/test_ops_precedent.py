@@ -292,15 +292,14 @@ def test_a_call_that_was_left_out_before_all_that_is_recorded_shows_in_the_place
 
 def test_what_the_first_rank_records_for_itself_accuses_no_rank() -> None:
     """Rank 0 has made five records more, in a group of its own; rank 3 does not come to the reduction of all."""
-    ranks = [
-        pending(
-            r,
-            [] if r == 3 else [entered(range(6), 2)],
-            [] if r == 3 else [(16 if r == 0 else 11, 2)],
-            {6: 1, 2: 9},
-        )
-        for r in range(6)
-    ]
+    behind = {6: 1, 2: 9}
+    ranks = []
+    for rank in range(6):
+        record = 16 if rank == 0 else 11
+        if rank == 3:
+            ranks.append(pending(rank, [], [], behind))
+        else:
+            ranks.append(pending(rank, [entered(range(6), 2)], [(record, 2)], behind))
     cause = only_cause(diagnose_ops(evidence(ranks)))
     assert (cause.kind, cause.ranks) == ("not_entered", [3])
 
