@@ -76,7 +76,7 @@ def _sides(case: Case) -> tuple[list[RankView], list[RankView]]:
     working = [view for view in case.alive if view not in waiting]
     if not 0 < len(working) <= len(waiting) or not all(map(_worked, working)):
         return [], []
-    if not any(view.motion in _MOVED for view in case.alive):
+    if all(view.motion == "still" for view in waiting):
         return [], []  # the job does not go on
     return waiting, working
 

@@ -19,6 +19,7 @@ from .stories import (
     HoldsGil,
     LostByRas,
     LostProcesses,
+    SlowByArrival,
     SlowByPace,
     SlowByWaiting,
 )
@@ -232,7 +233,7 @@ class WaitedShare(Struct, frozen=True):
 class Pace(Struct, frozen=True):
     """The measure of a straggler."""
 
-    story: SlowByWaiting | SlowByPace
+    story: SlowByWaiting | SlowByPace | SlowByArrival
 
 
 class WaitsInKey(Struct, frozen=True):
