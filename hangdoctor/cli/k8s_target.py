@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +10,7 @@ import click
 from .shared_flags import Flag
 
 if TYPE_CHECKING:
+    from ..launchers.kept_agents import Follows
     from ..launchers.reach import Reach
 
 
@@ -70,3 +71,13 @@ def k8s_reach(flags: Mapping[str, object], python: str) -> Reach:
     )
     kubectl = Kubectl(str(flags["namespace"] or ""), str(flags["kube_context"] or ""))
     return K8sReach(target, kubectl)
+
+
+def followed(reach: Reach, flags: Sequence[str]) -> Follows | None:
+    """What follows the pods of a job, in which agents with these flags run; None for nodes that are
+    always the same.
+    """
+    from ..launchers.kubernetes.follow import FollowedPods
+    from ..launchers.kubernetes.reach import K8sReach
+
+    return FollowedPods(reach, ["agent", *flags]) if isinstance(reach, K8sReach) else None
