@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..launchers.reach import Reach
 
 
-def k8s_flags() -> list[Flag]:
-    """`--k8s`, and what goes with it."""
+def k8s_flags(short: bool = True) -> list[Flag]:
+    """`--k8s`, and what goes with it; without `short` the verb has a -n of its own."""
     return [
         click.option(
             "--k8s",
@@ -24,7 +24,7 @@ def k8s_flags() -> list[Flag]:
         ),
         click.option(
             "--namespace",
-            "-n",
+            *(["-n"] if short else []),
             default="",
             metavar="NS",
             help="Namespace of the pods of --k8s (default: that of kubectl's context).",

@@ -82,17 +82,21 @@ def with_more(found: Preflight, findings: Sequence[Finding], data: Collectives) 
     ready.
     """
     every = [*found.findings, *findings]
-    data.untested = [untested(f) for f in findings if f.verdict == "unknown" and f.check != HISTORY]
+    data.untested = _untested([f for f in findings if f.verdict == "unknown"])
     whole = _sorted(structs.replace(found, findings=every, collectives=data))
     if data.untested and whole.verdict != "fail":
         whole.verdict = "unknown"
     return whole
 
 
-def untested(finding: Finding) -> str:
-    """What a test that could not be made leaves open, in words."""
-    what = _LEFT_OPEN.get(finding.check, finding.check)
-    return f"{what} of {format_hosts(finding.nodes)}" if finding.nodes else what
+def _untested(findings: Sequence[Finding]) -> list[str]:
+    """What tests that could not be made leave open, in words."""
+    open_: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.check != HISTORY:
+            what = _LEFT_OPEN.get(finding.check, finding.check)
+            open_.setdefault(what, []).extend(finding.nodes)
+    return [f"{what} of {format_hosts(nodes)}" if nodes else what for what, nodes in open_.items()]
 
 
 def _sorted(found: Preflight) -> Preflight:

@@ -6,12 +6,13 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from msgspec import Struct
 
+from ..._version import __version__
 from ...errors import LauncherError, NoRanksFound, UsageError
 from ...model.capture import JobCapture
 from ..lost_nodes import Watch
@@ -73,6 +74,18 @@ class K8sReach:
         return [
             self._become(pod, known[self._image(pod)].python, words, limit) for pod in self.asked
         ]
+
+    def connected(
+        self, words: Sequence[str], nodes: Collection[str], reads: bool = True
+    ) -> list[Command]:
+        """One `kubectl exec -i` for each of these pods that runs; see `launchers.reach.Connects`."""
+        known = self._ready()
+        pods = [pod for pod in self.asked if pod.name in nodes]
+        return [self._connect(pod, known[self._image(pod)].python, words, reads) for pod in pods]
+
+    def addresses(self) -> dict[str, str]:
+        """{pod: its IP}: pods do not find each other by their names."""
+        return {pod.name: pod.status.pod_ip for pod in self.pods}
 
     def unasked(self) -> dict[str, str]:
         """{pod: why} of those that do not run."""
@@ -224,6 +237,15 @@ class K8sReach:
         path, size = own_copy.archive()
         inner = self._exec(pod, in_pod.unpack_and_become(size, words, limit), with_input=True)
         return Command(pod.name, ["sh", "-c", _FROM_FILE, path, *inner.argv])
+
+    def _connect(self, pod: Pod, python: str, words: Sequence[str], reads: bool) -> Command:
+        if not python:
+            raise LauncherError(
+                f"hangdoctor is not installed in pod {pod.name}, and a copy of this one is not enough here",
+                f"Install hangdoctor {__version__} into the image, or name a Python there that has it: --python PATH.",
+            )
+        inner = in_pod.connected(python, words, reads)
+        return self._exec(pod, inner, with_input=True)
 
     def _stay(self, pod: Pod, python: str, words: Sequence[str]) -> Command:
         """An agent in a pod, which reaches the collector of its folder through kubectl."""

@@ -48,9 +48,11 @@ def check(
     """
     if target is None:
         commands = _of_this_host()
+        addresses = {command.node: "127.0.0.1" for command in commands}
     else:
-        words = ["preflight", "--serve", packed(NodeSetup())]
-        commands = Everywhere(target).commands(words, options.seconds)
+        there = Everywhere(target)
+        commands = there.connected(["preflight", "--serve", packed(NodeSetup())])
+        addresses = there.addresses()
     if len(commands) > _MOST_UNITS:
         raise UsageError(
             f"--collectives takes up to {_MOST_UNITS} nodes at a time, not {len(commands)}",
@@ -58,7 +60,6 @@ def check(
         )
     tester = NetworkTest(options, progress, target is not None)
     units = [command.node for command in commands]
-    addresses = {u: u.rpartition("@")[2] if target is not None else "127.0.0.1" for u in units}
     plan = Plan(options.sizes, options.seconds, options.start_seconds, addresses)
     busy = {} if target is not None else _busy_here(found)
     if busy:
