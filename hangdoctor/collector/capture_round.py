@@ -118,8 +118,7 @@ class Round:
         world = max(sizes, default=0)
         present = {r.rank for r in captured if not r.gone}
         captures, silent = self._by_node(known, present, world, now)
-        silent += self._never_heard(expected, known, world)
-        self._add_empty(captures, known, world)
+        silent += self._never_had_ranks(captures, known, expected, world)
         after_end = joined(captures.values()) if not silent else None
         for capture in captures.values():
             capture.ended = None
@@ -152,34 +151,36 @@ class Round:
                 silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
         return captures, silent
 
-    def _never_heard(
-        self, expected: frozenset[str], known: Mapping[str, Node], world: int
+    def _never_had_ranks(
+        self,
+        captures: dict[str, NodeCapture],
+        known: Mapping[str, Node],
+        expected: frozenset[str],
+        world: int,
     ) -> list[SilentNode]:
-        """Nodes on which agents were started that have not connected, with the ranks behind them."""
-        missing = sorted(expected - known.keys())
-        if not missing or not known.keys() <= expected:
-            return []  # all have, or they call themselves otherwise than the launcher does
-        order = sorted(expected)
-        reported = {name: sorted(node.ranks) for name, node in known.items()}
-        behind = ranks_behind(order, reported, missing, world)
-        why = "its agent has not connected"
-        return [SilentNode(name, why, behind.get(name, [])) for name in missing]
-
-    def _add_empty(
-        self, captures: dict[str, NodeCapture], known: Mapping[str, Node], world: int
-    ) -> None:
-        """Nodes that answered and have never had a rank, with those that they should have."""
-        never = [n for n in self.empty if n in known and not known[n].ranks and n not in captures]
+        """Add the ranks of nodes that answered and have never had one; the nodes on which agents were
+        started that have not connected, with the ranks behind them.
+        """
+        # They may call themselves otherwise than their launcher does.
+        unheard = sorted(expected - known.keys()) if known.keys() <= expected else []
+        empty = [n for n in self.empty if n in known and not known[n].ranks and n not in captures]
         reported = {n: sorted(r.rank for r in c.ranks) for n, c in captures.items()}
-        if not any(reported.values()):
-            return
-        behind = ranks_behind(sorted(known), reported, never, world)
-        for name, ranks in behind.items():
-            node = captures[name] = NodeCapture(name, known[name].job)
-            node.notes.append(f"{name} answered and runs no rank: {self.empty[name]}")
-            for rank in ranks:
-                gone = RankCapture(pid=0, rank=rank, node=name, world_size=world, gone=True)
-                node.ranks.append(gone)
+        behind: dict[str, list[int]] = {}
+        if any(reported.values()):
+            behind = ranks_behind(sorted({*known, *unheard}), reported, empty + unheard, world)
+        for name in empty:
+            if behind.get(name):
+                captures[name] = self._emptied(known[name], behind[name], world)
+        why = "its agent has not connected"
+        return [SilentNode(name, why, behind.get(name, [])) for name in unheard]
+
+    def _emptied(self, node: Node, ranks: list[int], world: int) -> NodeCapture:
+        note = f"{node.name} answered and runs no rank: {self.empty[node.name]}"
+        gone = [
+            RankCapture(pid=0, rank=rank, node=node.name, world_size=world, gone=True)
+            for rank in ranks
+        ]
+        return NodeCapture(node.name, node.job, gone, notes=[note])
 
     def _lost(self, node: Node, present: set[int]) -> list[int]:
         """The ranks of a node that are not in its capture, nor, started again, in another node's."""
