@@ -182,7 +182,7 @@ def _of_line(scene: Scene, rank: int, here: Operation, members: set[int]) -> lis
     calls = [o.op for o in others if o.site == here.site]
     if len(calls) < _ENOUGH or len(set(calls)) > 1:
         return []
-    return [(calls[0], "", "", "", "", "")]
+    return [(calls[0], "", "", "", "", "", "")]
 
 
 def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
