@@ -67,6 +67,14 @@ from .holdings import (
     TypedInput,
 )
 from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, Usual, Waiters
+from .start_stories import (
+    Agent,
+    AgentWaits,
+    AskedFor,
+    NotAtRendezvous,
+    NoWayToRendezvous,
+    OtherPort,
+)
 from .stories import (
     AllIn,
     Apart,
@@ -117,8 +125,11 @@ from .stories import (
 __all__ = [
     "Act",
     "Against",
+    "Agent",
+    "AgentWaits",
     "AllIn",
     "Apart",
+    "AskedFor",
     "At",
     "AtWorker",
     "BytesMoved",
@@ -172,7 +183,9 @@ __all__ = [
     "NeverStarted",
     "NoProcessThere",
     "NoStack",
+    "NoWayToRendezvous",
     "NoneLeaves",
+    "NotAtRendezvous",
     "NotJoined",
     "NotSeen",
     "NotStarted",
@@ -183,6 +196,7 @@ __all__ = [
     "OnQueue",
     "OneOf",
     "Op",
+    "OtherPort",
     "OtherStore",
     "OwnNumbers",
     "Pace",
