@@ -28,10 +28,11 @@ from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
+from .habits import Habits, habits
 from .introduced import rank_named
 from .launcher_tables import LauncherTables
 from .logged import Logged, is_warning
-from .prefix import Habits, Said, Speaker, habits, records, strip
+from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
@@ -110,6 +111,7 @@ class FileScan:
         sample = Shipper(form)
         self._shipper = Shipper(form)
         self._usual = habits(line.text for record in lines for line in sample.lines(record))
+        self.marks.world = max(self.marks.world, self._usual.world)
 
     # ------------------------------------------------------------------ which lines are read
 
