@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText
+from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText, Signalled
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
@@ -78,7 +78,15 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
+    if _was_cut(fact) and _is_the_launchers(scene, fact):
+        return False
     return position < scene.first_wait or _unordered(scene, fact)
+
+
+def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
+    """Whether it follows the launcher's word that it was asked to end, and no rank says it."""
+    asked = [f for f in scene.of(Signalled) if f.file == fact.file]
+    return fact.rank < 0 and any(f.line < fact.line for f in asked)
 
 
 def _unordered(scene: Scene, fact: AnyFact) -> bool:

@@ -28,9 +28,7 @@ LOGGER = re.compile(
     r"(?:[\w.:<>]{1,120} ?[:-] )?"
 )
 
-_WORD = (
-    r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
-)
+_WORD = r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
 _IN_BRACKET = re.compile(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")
 _BARE = re.compile(_WORD + r"(?=[\s:|\],-])")
 _BEHIND = re.compile(r"(?: ?\|\|?| ?[:-])? ?")
@@ -84,7 +82,7 @@ def habits(sample: Iterable[str]) -> Habits:
     of_stacks = sum(line.startswith(_OF_STACK) for line in lines)
     hosts = Counter(m[1] for m in map(HOST.match, lines) if m is not None)
     pipes = Counter(m[1] for m in map(PIPED.match, lines) if m is not None)
-    named = [name for name in hosts if any(c.isdigit() for c in name) or "." in name]
+    named = [name for name in hosts if is_host(name)]
     services = [name for name in pipes if name[0].isalpha() and "=" not in name]
     first, world = _first_mark(lines)
     worded = sum(in_words(line) is not None for line in lines)
@@ -98,6 +96,11 @@ def habits(sample: Iterable[str]) -> Habits:
         last=in_words if 2 * worded > seen - of_stacks else None,
         world=world,
     )
+
+
+def is_host(name: str) -> bool:
+    """Whether a name before a colon may be that of a host, and not of an error."""
+    return any(c.isdigit() for c in name) or "." in name
 
 
 def _lines(sample: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from . import workers
-from .habits import ANSI, HOST, LOGGER, PIPED, TASK, Found, Habits
+from .habits import ANSI, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
 from .stamps import Clock
 
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
@@ -43,7 +43,9 @@ _RECORD = re.compile(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
-_ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
+_ONE_PREFIX = re.compile(
+    r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
+)
 _LEVELLED = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
 )
@@ -263,7 +265,10 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
             said.local = int(match[3])
         said.text = text[match.end() :]
     elif (match := _STREAM.match(text)) is not None or (
-        usual.hosts and not said.node and (match := HOST.match(text)) is not None
+        usual.hosts
+        and not said.node
+        and (match := HOST.match(text)) is not None
+        and is_host(match[1])
     ):
         said.node = match[1]
         said.text = text[match.end() :]

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
+import msgspec
+
 from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
@@ -48,6 +50,7 @@ _MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
 # The verdict of `hangdoctor run` itself, in the job's output.
 _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
+_TRACEBACK = "Traceback (most recent call last)"
 _BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS, *launcher_tables.BEGINS)
 
 
@@ -206,6 +209,9 @@ class FileScan:
         if folded.error is not None:
             self._error(folded.error, said, text)
             return
+        head, begins, _ = said.text.partition(_TRACEBACK)
+        if begins and head.strip():
+            self._by_rules(msgspec.structs.replace(said, text=head), text)
         if not folded.belongs:
             # A progress bar without an end of its line stands before what follows it.
             self._progress(said, text)
