@@ -22,6 +22,7 @@ from .candidate import First, quotes
 from .chain import chain
 from .ended_short import who_parted
 from .first import failure, lost_node
+from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
 from .met_apart import met_apart
@@ -168,6 +169,7 @@ def _named(scene: Scene) -> First | None:
         by_torch.peer,
         by_torch.all_joined,
         counters.everyone_waits,
+        mesh,
     ):
         found = reason(scene)
         if found is not None:

@@ -12,6 +12,9 @@ from .candidate import First, someone
 from .scene import Scene, ranks_named
 from .swept import with_those_that_failed_too
 
+_MESH = "gloo_mesh"  # a rule
+_MESH_SAYS = "Gloo connectFullMesh failed"
+
 
 def first_error(scene: Scene) -> First | None:
     """The earliest of the errors that can have come first, with those like it."""
@@ -145,6 +148,16 @@ def of_errors(
     )
     finding.where.frame = str(raised.frame) if raised.frame is not None else None
     return First(finding, [*alike], bool(ranks or nodes))
+
+
+def mesh(scene: Scene) -> First | None:
+    """gloo could not connect the ranks with one another, and nothing else is known."""
+    known = [f for f in scene.of(KnownError) if f.rule == _MESH]
+    raised = [f for f in scene.of(PythonError) if f.message.startswith(_MESH_SAYS)]
+    text = scene.logs.rules.get(_MESH)
+    if text is None or not known or scene.of(Ended):
+        return None
+    return _of_link(text, [*known, *raised])
 
 
 def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First:

@@ -45,6 +45,7 @@ _LONG = 160  # characters: a prefix of words is no longer
 _TOKENS = 10  # words before the rank
 _DENSE = 4  # ranks of a file lie closer than this to one another, on average
 _LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "root"})
+_ERRORS = ("Error", "Exception", "Warning", "Exit", "Interrupt")
 _OF_STACK = ("  ", "Traceback (most")  # lines that no logger begins
 _OF_GROUPS = ("ProcessGroup", "PG ")  # their "Rank 3" is the number in a group
 
@@ -100,7 +101,8 @@ def habits(sample: Iterable[str]) -> Habits:
 
 def is_host(name: str) -> bool:
     """Whether a name before a colon may be that of a host, and not of an error."""
-    return any(c.isdigit() for c in name) or "." in name
+    numbered = any(c.isdigit() for c in name) or "." in name
+    return numbered and not name.endswith(_ERRORS)
 
 
 def _lines(sample: Iterable[str]) -> list[str]:
