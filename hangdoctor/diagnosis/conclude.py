@@ -30,7 +30,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
-        finding.boxes_unread = unread
+        finding.boxes_unread, finding.site = unread, case.capture.site
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}

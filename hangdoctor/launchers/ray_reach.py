@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import JobNotFound, LauncherError, NoRanksFound, UsageError
-from ..model.capture import JobCapture, RankCapture
+from ..model.capture import JobCapture, RankCapture, Site
 from ..readers.ray_ranks import GIVEN
 from . import gather, ray_state
 from .remote import Command
@@ -125,6 +125,16 @@ class RayReach:
     def watch(self) -> None:
         """None: Ray finds out by itself which nodes are lost."""
         return
+
+    def site(self) -> Site:
+        """Ray's own commands; see `launchers.reach.HasSite`."""
+        at = "" if self.address == AUTO else f" {self.address}"
+        return Site(
+            see="ray list nodes --detail",
+            capture=f"hangdoctor dump --ray{at}",
+            restart="ray job list; ray job stop SUBMISSION_ID (of a script that was not submitted: end it), then start it again",
+            memory="memory of the node (Ray itself kills workers where it is full)",
+        )
 
     def enter(self, capture: JobCapture) -> None:
         """Note where the actors of the ranks are; the ranks of dead ones are gone."""

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from ..clock import SystemClock
 from ..errors import NoRanksFound
-from ..model.capture import JobCapture
+from ..model.capture import JobCapture, Site
 from ..readers.node import CaptureOptions
 from ..text.ranges import format_hosts
 from . import gather, told_nodes
@@ -79,6 +79,15 @@ class KnowsAddresses(Protocol):
 
 
 @runtime_checkable
+class HasSite(Protocol):
+    """A `Reach` on whose platform Slurm's commands and a node's own shell are of no use."""
+
+    def site(self) -> Site:
+        """The commands to name in advice."""
+        ...
+
+
+@runtime_checkable
 class KnowsRanks(Protocol):
     """A `Reach` that knows more of the ranks than their nodes can say."""
 
@@ -135,6 +144,8 @@ class ReachLauncher:
             capture.notes += self.reach.notes(capture)
         if isinstance(self.reach, KnowsRanks):
             self.reach.enter(capture)
+        if isinstance(self.reach, HasSite):
+            capture.site = self.reach.site()
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 

@@ -69,7 +69,8 @@ def test_a_pod_that_was_killed_and_one_that_may_not_be_read(training: Training) 
     [cause] = found["causes"]
     assert (cause["kind"], cause["ranks"]) == ("dead", [2])
     assert "OOMKilled, exit code 137" in cause["summary"]
-    assert "kubectl logs --previous bloom-worker-0" in cause["advice"]
+    assert "kubectl logs bloom-worker-0 -c pytorch" in cause["advice"]
+    assert "kubectl delete pod bloom-master-0 bloom-worker-0 (then apply" in cause["advice"]
     assert any(
         "py-spy may not read the ranks in bloom-master-0 (uid 0" in note
         and note.endswith('securityContext: {capabilities: {add: ["SYS_PTRACE"]}}')
