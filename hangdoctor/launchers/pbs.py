@@ -45,6 +45,10 @@ class PbsReach:
         command = gather.own_command(words, self.python)
         return [Command(host, [*make(host), *command]) for host in hosts]
 
+    def by_hand(self) -> str:
+        """See `reach.TriedByHand`."""
+        return " ".join([*self._flavour()("{node}"), "true"])
+
     def unasked(self) -> dict[str, str]:
         """None: PBS_NODEFILE says nothing about its nodes."""
         return {}

@@ -78,6 +78,10 @@ class PbsJobReach:
         command = gather.shell_command(gather.own_command(words, self.python))
         return [ssh_command(node, command, timeout_s) for node in self.nodes()]
 
+    def by_hand(self) -> str:
+        """See `reach.TriedByHand`."""
+        return "ssh {node} true"
+
     def unasked(self) -> dict[str, str]:
         """None: a job's nodes are all asked."""
         return {}

@@ -88,6 +88,15 @@ class HasSite(Protocol):
 
 
 @runtime_checkable
+class TriedByHand(Protocol):
+    """A `Reach` that a person can try with one command."""
+
+    def by_hand(self) -> str:
+        """A command that does nothing on the node `{node}`, reached as the agent is."""
+        ...
+
+
+@runtime_checkable
 class KnowsRanks(Protocol):
     """A `Reach` that knows more of the ranks than their nodes can say."""
 
@@ -146,6 +155,8 @@ class ReachLauncher:
             self.reach.enter(capture)
         if isinstance(self.reach, HasSite):
             capture.site = self.reach.site()
+        if capture.silent and isinstance(self.reach, TriedByHand):
+            capture.by_hand = self.reach.by_hand()
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 

@@ -180,6 +180,8 @@ class JobCapture(Struct, omit_defaults=True):
     by_heartbeat: bool = False  # its stacks are those that the probe wrote into the black boxes
     slowest: int = -1  # the rank that stood out all that time, because it never waited
     site: Site | None = None
+    # What a person types to see why a node, `{node}`, does not answer; "" where nothing is known.
+    by_hand: str = ""
     packed: dict[
         str, bytes
     ] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks

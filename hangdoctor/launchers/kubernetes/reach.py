@@ -110,6 +110,12 @@ class K8sReach:
             for image, alike in by_image.items()
         ]
 
+    def by_hand(self) -> str:
+        """See `launchers.reach.TriedByHand`."""
+        first = self.pods[0]
+        flag = container_flag(first, self.container(first))
+        return self.kubectl.shown("exec {node}", *flag, "-- true")
+
     def site(self) -> Site:
         """The commands of Kubernetes for these pods; see `launchers.reach.HasSite`."""
         return commands_of(self.kubectl, self.target.wanted, self.pods, self.container)
