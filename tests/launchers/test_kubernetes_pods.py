@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.errors import LauncherError
 from hangdoctor.launchers.kubernetes import events
 from hangdoctor.launchers.kubernetes.kubectl import Kubectl
 from hangdoctor.launchers.kubernetes.reach import K8sReach, Target
@@ -113,6 +114,23 @@ def test_the_newest_warning_says_what_the_status_does_not(
     event = "event FailedMount (MountVolume.SetUp failed for volume lustre: timed out)"
     assert known == {"bloom-worker-0": f"{said}; {event}"}
     assert without == {"bloom-worker-0": said}
+
+
+def test_the_pods_of_a_ray_job_are_those_of_the_cluster_that_its_status_names(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KubeRay marks its pods by the cluster's name, which a retry of the job changes."""
+    for name in ("KUBECONFIG", "KUBECACHEDIR"):
+        monkeypatch.setenv(name, training.environ()[name])
+    labels = training.api.objects["pods"]["bloom-worker-0"]["metadata"]["labels"]
+    monkeypatch.setitem(labels, "ray.io/cluster", "sft-x7k2p")
+    job = {"metadata": {"name": "sft"}, "status": {"rayClusterName": "sft-x7k2p"}}
+    training.api.add("rayjobs", job)
+    for wanted in ("rayjob/sft", "raycluster/sft-x7k2p"):
+        assert [pod.name for pod in K8sReach(Target(wanted), Kubectl()).pods] == ["bloom-worker-0"]
+    job["status"] = {}
+    with pytest.raises(LauncherError, match="RayJob sft has no cluster yet"):
+        K8sReach(Target("rayjob/sft"), Kubectl()).nodes()
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@ alone ends. Ray itself is in tests/frameworks; here its recorded answer, and a s
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -165,7 +166,12 @@ def test_each_node_runs_its_task_and_one_that_cannot_be_scheduled_says_why(clust
     ("address", "kind", "said", "advice"),
     [
         ("nowhere", JobNotFound, "no Ray cluster was found", "Run it on a node of the cluster"),
-        ("older", LauncherError, "Ray (by this Python): Version mismatch: The cluster was", "--python"),
+        (
+            "older",
+            LauncherError,
+            "Ray (by this Python): Version mismatch: The cluster was",
+            "--python",
+        ),
         ("silent", LauncherError, "(silent) did not answer within 1 s", "ray status"),
     ],
 )
@@ -178,6 +184,13 @@ def test_a_cluster_that_cannot_be_asked(
     assert said in str(caught.value) and advice in caught.value.help
     assert known._driver is not None and known._driver.poll() is not None
     assert not known._folder.exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="this Python has ray")
+def test_this_python_without_ray_is_said() -> None:
+    with pytest.raises(LauncherError, match="this Python cannot import ray") as caught:
+        ray_reach.RayReach("auto", seconds=60).nodes()
+    assert "--python PATH" in caught.value.help
 
 
 def test_a_python_without_ray_is_said(tmp_path: Path) -> None:
