@@ -153,12 +153,16 @@ class ReachLauncher:
             capture.notes += self.reach.notes(capture)
         if isinstance(self.reach, KnowsRanks):
             self.reach.enter(capture)
-        if isinstance(self.reach, HasSite):
-            capture.site = self.reach.site()
+        capture.site = site_of(self.reach)
         if capture.silent and isinstance(self.reach, TriedByHand):
             capture.by_hand = self.reach.by_hand()
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
+
+
+def site_of(reach: Reach | None) -> Site | None:
+    """The commands to name in advice; None for those of Slurm and ssh."""
+    return reach.site() if isinstance(reach, HasSite) else None
 
 
 def ask(reach: Reach, words: Sequence[str], timeout_s: float, progress: Progress) -> list[Outcome]:

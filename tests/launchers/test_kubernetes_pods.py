@@ -190,8 +190,20 @@ def test_calls_are_traced_in_a_pod_whose_job_runs_under_the_probe(training: Trai
         tail = ("trace", "tail", "--rank", "0", "--k8s", "pod/steps-0", "-n", "5", "--no-wait")
         shown, _ = training.run(*tail)
         assert "step" in shown, "the calls of the rank, through kubectl exec"
+        _tail_ends_in_the_pod(training, "steps-0")
         _, said = training.run("trace", "stop", "--k8s", "pod/steps-0", "--wait", "60")
         assert "rank 0: stopped" in said
+
+
+def _tail_ends_in_the_pod(training: Training, name: str) -> None:
+    """What runs behind `kubectl exec` does not end with kubectl by itself."""
+    words = ["trace", "tail", "--rank", "0", "--k8s", f"pod/{name}"]
+    command = [sys.executable, "-m", "hangdoctor", *words]
+    with subprocess.Popen(command, env=training.environ(), stdout=subprocess.PIPE) as tail:
+        assert tail.stdout is not None and tail.stdout.readline()
+        assert training.pods.processes(name, "tail --rank 0") != []
+        tail.kill()
+    wait_until(lambda: training.pods.processes(name, "tail --rank 0") == [], "its far end ends")
 
 
 @pytest.mark.full
