@@ -23,6 +23,7 @@ from ..model.capture import (
     SilentNode,
     world_size_of,
 )
+from ..readers import other_ports
 from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions
 from ..readers.ranks_by_node import ranks_behind, unreported
@@ -270,13 +271,20 @@ def _one_job(captures: dict[str, NodeCapture], notes: list[str]) -> dict[str, No
     if not any(capture.ranks for capture in captures.values()):
         return captures  # torchrun waits on each: one of them may look for another rendezvous
     counts = Counter(_key(c) for c in captures.values())
-    if len(counts) < 2:
+    if len(counts) < 2 or _look_elsewhere(captures.values()):
         return captures
     kept = counts.most_common(1)[0][0]
     for key in sorted(set(counts) - {kept}):
         names = format_hosts(n for n, c in captures.items() if _key(c) == key)
         notes.append(f"{names} runs another job ({key}) and is left out; choose a job with --job")
     return {n: c for n, c in captures.items() if _key(c) == kept}
+
+
+def _look_elsewhere(captures: Iterable[NodeCapture]) -> bool:
+    """Whether these are nodes of one job that were given different addresses or ports of the store."""
+    nodes = list(captures)
+    sizes = [[(r.rank, r.world_size) for r in node.ranks] for node in nodes]
+    return all(other_ports.is_place(node.job) for node in nodes) and other_ports.complement(sizes)
 
 
 def _emptied(

@@ -19,7 +19,7 @@ from ..text import redaction
 from ..text.plain import readable
 from ..text.ranges import number_in
 from ..time_limit import in_time
-from . import proc, unnumbered
+from . import other_ports, proc, unnumbered
 from .jobnames import box_name, job_key, names_job
 from .rank_environment import gpu_of, is_launcher, is_python, names_a_rank, rank_of
 
@@ -221,7 +221,8 @@ def _jobs(candidates: list[Found]) -> list[Job]:
     groups: dict[tuple[str, str], list[Found]] = defaultdict(list)
     for found in _topmost(candidates):
         groups[found.job, found.user].append(found)
-    jobs = [job for (key, _), ranks in groups.items() for job in _split(key, ranks)]
+    whole = other_ports.joined(groups)
+    jobs = [job for (key, _), ranks in whole.items() for job in _split(key, ranks)]
     return sorted(jobs, key=lambda job: -job.started)
 
 
