@@ -26,6 +26,7 @@ class Rank(Protocol):
 
 R = TypeVar("R", bound=Rank)
 Name = tuple[str, str]
+Origin = tuple[int, int, str, str]  # parent, world size, address, script
 
 
 def is_place(key: str) -> bool:
@@ -42,11 +43,11 @@ def complement(groups: Sequence[Sizes]) -> bool:
 
 def joined(groups: Mapping[Name, list[R]]) -> dict[Name, list[R]]:
     """The groups (by job's key and user), those of one job in one: under the key that most have."""
-    alike: dict[tuple[object, ...], list[Name]] = defaultdict(list)
+    alike: dict[tuple[str, Origin], list[Name]] = defaultdict(list)
     for name, ranks in groups.items():
         origins = {_origin(rank) for rank in ranks}
         if is_place(name[0]) and len(origins) == 1 and ranks[0].ppid > 1:
-            alike[(name[1], *origins.pop())].append(name)
+            alike[name[1], origins.pop()].append(name)
     found = dict(groups)
     for names in alike.values():
         sizes = [[(r.rank, r.world_size) for r in groups[name]] for name in names]
@@ -60,7 +61,7 @@ def _first(ranks: Sequence[Rank]) -> int:
     return min(rank.rank for rank in ranks)
 
 
-def _origin(rank: Rank) -> tuple[object, ...]:
+def _origin(rank: Rank) -> Origin:
     """What ranks of one job have in common."""
     return rank.ppid, rank.world_size, rank.environ.get("MASTER_ADDR", ""), _script(rank.argv)
 
