@@ -159,7 +159,9 @@ def _importing(
     slowest = max(importing, key=lambda v: _seconds(v))
     own = slowest.capture.importing
     assert own is not None
-    story = f.StillImporting(own.module, own.seconds, own.mount, own.filesystem)
+    story = f.StillImporting(
+        own.module, own.seconds, own.mount, own.filesystem, computes=slowest.motion == "running"
+    )
     return [_finding(case, importing, story)]
 
 

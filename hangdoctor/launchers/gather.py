@@ -27,6 +27,7 @@ from ..readers import other_ports
 from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions
 from ..readers.ranks_by_node import ranks_behind, unreported
+from ..text.plural import choose, count
 from ..text.ranges import format_hosts, format_ranks
 from ..transport.capture_codec import unpack_capture
 from ..transport.stdout_frame import NodeReply, unpack
@@ -236,7 +237,7 @@ def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
     if gathered.empty and not gathered.silent:
         first = next(iter(gathered.empty.values()))
         raise NoRanksFound(
-            f"all {len(order)} nodes answered ({where}), and none has a rank of the job: {first.error}",
+            f"{choose(order, 'the only node', f'all {len(order)} nodes')} answered ({where}), and none has a rank of the job: {first.error}",
             first.help,
         )
     troubles = {set_up_trouble(o.errors) for o in gathered.silent.values()}
@@ -340,7 +341,7 @@ def summary(gathered: Gathered, total: int) -> str:
     elif gathered.captures:
         found = ", none has a rank"
     silent = f"; no answer from {format_hosts(gathered.silent)}" if gathered.silent else ""
-    return f"{len(gathered.captures)} of {total} nodes reported{found}{silent}"
+    return f"{len(gathered.captures)} of {count(total, 'node')} reported{found}{silent}"
 
 
 def refused(
