@@ -4,8 +4,6 @@ rendezvous has no rank whose progress could stop.
 
 from __future__ import annotations
 
-import time
-
 from hangdoctor.readers import waiting_agents
 from hangdoctor.readers.discover import uid_of
 from hangdoctor.time_limit import OutOfTime, Patience

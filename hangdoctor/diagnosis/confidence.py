@@ -32,6 +32,7 @@ class Ground(Enum):
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
     OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
     ALONE_AT_WORK = (0.60, "in one function at both samples, while all others slept in their waits")
+    AT_WORK_IN_ALL = (0.80, "at work in every sample, while all others slept in their waits")
     OUTSIDE_LOOPING = (
         0.60,
         "at other lines of its loop, and nothing counts or grows: it polls, or works slowly",

@@ -38,6 +38,8 @@ class ThreadSample(Struct, omit_defaults=True, gc=False):
     switches: int = -1  # context switches so far; -1 where it is not known
     read_bytes: int = -1  # by read() and write() so far; -1 where it is not known
     write_bytes: int = -1
+    received: int = -1  # by the TCP connection that it is blocked on; -1 where it is on none
+    sent: int = -1
     gil: bool = False
     active: bool = False  # py-spy's opinion
     frames: list[Frame] = []
@@ -51,6 +53,7 @@ class ProcessSample(Struct, omit_defaults=True, gc=False):
     cpu_s: float = 0.0
     read_bytes: int = -1  # by read() and write() of all its threads; -1 where it is not known
     write_bytes: int = -1
+    received: int = -1  # by all its TCP connections; -1 where it is not known
     threads: list[ThreadSample] = []
     stack_error: str = ""  # why there are no stacks
     unread: bool = False  # that was for want of time: it says nothing of the process

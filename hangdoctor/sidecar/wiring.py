@@ -19,6 +19,7 @@ from ..collector.server import CollectorOptions, Server, session_name
 from ..collector.training_events import Said
 from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
+from ..launchers.kept_agents import Follows
 from ..logs import to_stderr
 from ..readers import launch_file
 from ..storage.incidents import Incidents
@@ -72,10 +73,15 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
         session=session_name(),
         slow=SlowSettings(window_s=flags["slow_after"]),
     )
+    follow: Follows | None = flags.get("follow")
+    if follow is not None:
+        core.members = follow.members
     handler = Concluder(incidents, actions.Actor(config, flags["dry_run"]))
     recorder = ProgressLog(core, folder)
     page = Page(folder, flags, recorder)
     handler.captured = page.captured
+    if follow is not None:
+        handler.enter = follow.enter
     options = CollectorOptions(
         folder,
         flags["bind"],

@@ -196,6 +196,7 @@ FINDINGS: list[Finding] = [
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),
     two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
     one("slow", f.SlowByWaiting(0.04, 0.61)), one("slow", f.SlowByPace(2.5)), one("slow", f.SlowByHistory(600.0, 4.0, 60.0, 65.0, 70.0)),
+    one("slow", f.SlowBySamples(6, 9.0)), two("slow", f.SlowBySamples(6, 9.0)),
 ]  # fmt: skip
 
 FACTS: list[f.Fact] = [

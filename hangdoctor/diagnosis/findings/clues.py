@@ -55,10 +55,11 @@ class ThreadState(Struct, frozen=True):
 
 
 class BytesMoved(Struct, frozen=True):
-    """Bytes by read() and write() between the samples."""
+    """Bytes by read() and write() between the samples, and by connections."""
 
     read: int = 0
     written: int = 0
+    received: int = 0
 
 
 class StoppedState(Struct, frozen=True):

@@ -14,10 +14,18 @@ from .blame import blame, confirmed
 from .divergence import Divergence
 from .facts import in_op, nodes_of, op_of, other_side, sample_of, waiters_of, where_of
 from .order import divergence_finding
-from .other_group import on_other_group
 from .precedent import against_precedent, on_its_way, one_ahead
+from .same_line import on_other_group
 from .scene import Scene
-from .signatures import Signature, classes_of, differing, signature, spelled
+from .signatures import (
+    Signature,
+    classes_of,
+    differing,
+    signature,
+    spelled,
+    spelled_signature,
+    tag_of,
+)
 from .waits import Instance
 
 _COMPARED = 64  # members of a group that are compared with ranks of the same role
@@ -38,6 +46,7 @@ class Odd(Struct):
     ranks: list[int]
     ground: Ground
     decided_by: DecidedBy
+    usual: Signature | None = None  # of the first, by precedent: what calls like it said
 
 
 def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
@@ -87,17 +96,40 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     """Who entered it with another signature than the other members, or than ranks of its role where
     members are unknown.
     """
-    members = scene.members(instance.key, instance.waiters[0])
-    found = {r: scene.find(r, instance.key) for r in members}
-    records: Records = {r: op for r, op in found.items() if op is not None}
+    records = _records_of(scene, instance)
     odd = _odd_ones(scene, instance, records)
-    if not odd.ranks:
+    if not odd.ranks or _other_order(scene, records):
         return None
     if len(odd.ranks) == 1:
         only = _divergence(scene, instance, odd.ranks[0], records[odd.ranks[0]])
         if only is not None and only.how in ("skipped", "extra", "swapped", "group"):
             return divergence_finding(scene, {only.rank: only}, [])
     return _mismatch(scene, instance, records, odd)
+
+
+def _records_of(scene: Scene, instance: Instance) -> Records:
+    members = scene.members(instance.key, instance.waiters[0])
+    found = {r: scene.find(r, instance.key) for r in members}
+    return {r: op for r, op in found.items() if op is not None}
+
+
+def _other_order(scene: Scene, records: Records) -> bool:
+    """Whether the two sides of a transfer differ in their tags alone, and one of them has the other's
+    tag pending too: transfers with tags may be called in another order than their counterparts.
+    """
+    if len(records) != 2 or not all(map(tag_of, records.values())):
+        return False
+    one, other = records.items()
+    if differing(signature(one[1]), signature(other[1])) != ["tag"]:
+        return False
+    return any(_has_pending(scene, *own, theirs[1]) for own, theirs in ((one, other), (other, one)))
+
+
+def _has_pending(scene: Scene, rank: int, own: Operation, theirs: Operation) -> bool:
+    """Whether a rank has another transfer of this kind pending, with the tag of the counterpart."""
+    pending = scene.ops[rank].unfinished() if rank in scene.ops else []
+    same = [o for o in pending if (o.op, o.peer, o.group) == (own.op, own.peer, own.group)]
+    return any(tag_of(o) == tag_of(theirs) for o in same)
 
 
 def _divergence(scene: Scene, instance: Instance, rank: int, own: Operation) -> Divergence | None:
@@ -134,8 +166,13 @@ def _odd_ones(scene: Scene, instance: Instance, records: Records) -> Odd:
         return _of_two_sides(scene, instance, signatures, classes)
     if instance.unknown and len(signatures) <= _COMPARED:
         strange = against_precedent(scene, instance, signatures)
-        return Odd(strange, Ground.SIGNATURE_PARTLY, DecidedBy.PRECEDENT)
+        return _by_precedent(strange, Ground.SIGNATURE_PARTLY)
     return Odd([], Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
+
+
+def _by_precedent(strange: dict[int, Signature], ground: Ground) -> Odd:
+    usual = next(iter(strange.values()), None)
+    return Odd(list(strange), ground, DecidedBy.PRECEDENT, usual)
 
 
 def _of_two_sides(
@@ -155,7 +192,7 @@ def _of_two_sides(
         return Odd(sorted(set(everyone) - sure), Ground.SIGNATURE_ROLE, DecidedBy.ROLE)
     strange = against_precedent(scene, instance, signatures)
     if strange and len(strange) < len(everyone):
-        return Odd(strange, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT)
+        return _by_precedent(strange, Ground.SIGNATURE_PRECEDENT)
     return Odd(everyone, Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
 
 
@@ -180,7 +217,7 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
             mine=mine,
             theirs=op_of(scene, other, instance.waiters[0]) if other is not None else None,
             other=other,
-            decided_by=odd.decided_by,
+            odd=odd,
         ),
         confidence=sure(odd.ground),
         nodes=nodes_of(scene, odd.ranks),
@@ -192,16 +229,22 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
 
 
 def _story(
-    own: Op, mine: Operation, theirs: Op | None, other: Operation | None, decided_by: DecidedBy
+    own: Op, mine: Operation, theirs: Op | None, other: Operation | None, odd: Odd
 ) -> Disagrees:
-    fields = tuple(differing(signature(mine), signature(other))) if other is not None else ()
+    usual = signature(other) if other is not None else odd.usual
+    fields = tuple(differing(signature(mine), usual)) if usual is not None else ()
+    their_values: tuple[str, ...] = ()
+    if other is not None:
+        their_values = spelled(other, fields)
+    elif usual is not None:
+        their_values = spelled_signature(usual, fields)
     return Disagrees(
         mine=own,
         theirs=theirs,
         fields=fields,
-        my_values=spelled(mine)[1:] if other is None else spelled(mine, fields),
-        their_values=() if other is None else spelled(other, fields),
-        ground=decided_by,
+        my_values=spelled(mine, fields) if fields else spelled(mine)[1:],
+        their_values=their_values,
+        ground=odd.decided_by,
     )
 
 
@@ -231,6 +274,7 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
             counted=True,
             sides=instance.key.transfer is not None,
             other=other_side(scene, instance),
+            one_tag=all(map(tag_of, _records_of(scene, instance).values())),
         ),
         confidence=sure(_all_entered(scene, instance)),
         nodes=nodes_of(scene, members),
@@ -242,8 +286,8 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
 
 
 def in_all_transfers(scene: Scene, found: list[Finding]) -> list[Finding]:
-    """Where several transfers that both sides entered have one rank in common, that one alone: tags
-    are in no record, and one rank with another tag holds up all of its partners.
+    """Where several transfers that both sides entered have one rank in common, that one alone: in
+    records without tags, one rank with another tag holds up all of its partners.
     """
     pairs = [c for c in found if isinstance(c.story, f.AllIn) and c.story.sides]
     common = set.intersection(*(set(c.ranks) for c in pairs)) if len(pairs) > 1 else set()

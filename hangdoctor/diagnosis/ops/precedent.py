@@ -19,35 +19,33 @@ from .waits import Instance
 Voices = Callable[[Scene, int, Operation, set[int]], list[Signature]]
 
 _WAY = 64  # calls that may lie between two of one kind
+_ENOUGH = 2  # calls of one line, to say what it usually calls
 _VOICES = 256  # other pending calls that are asked
 
 
 def against_precedent(
     scene: Scene, instance: Instance, signatures: dict[int, Signature]
-) -> list[int]:
+) -> dict[int, Signature]:
     """Ranks whose signature most ranks with the same role, or they themselves before, did not use in that
-    place.
+    place; each with one that these used.
     """
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
     members = set(signatures)
-    every: list[Voices] = [_of_like, _of_other_stages, _of_last_iteration, _of_own_past]
+    every: list[Voices] = [_of_like, _of_other_stages, _of_last_iteration, _of_own_past, _of_line]
     if len(set(signatures.values())) > 1:
         # Other calls show which of two sides is usual, not that a call which all agree on is wrong.
         every.append(_of_pending)
     for voices in every:
-        strange = []
-        for rank, here in records.items():
+        strange: dict[int, Signature] = {}
+        for rank, here in sorted(records.items()):
+            own = _relative(scene, here)
             said = voices(scene, rank, here, members)
-            if _most_differ(said, _relative(scene, here)):
-                strange.append(rank)
+            against = [voice for voice in said if differing(own, voice)]
+            if 2 * len(against) > len(said):
+                strange[rank] = against[0]
         if strange and (len(strange) < len(records) or instance.unknown):
-            return sorted(strange)
-    return []
-
-
-def _most_differ(voices: list[Signature], own: Signature) -> bool:
-    against = sum(bool(differing(own, voice)) for voice in voices)
-    return 2 * against > len(voices)
+            return strange
+    return {}
 
 
 def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
@@ -121,7 +119,7 @@ def _of_other_stages(
         voice = _expected(scene, rank, other, here) if other not in members else None
         if voice is not None:
             alike = _alike_before(scene, rank, other, here)
-            voices.append(voice if alike else (*voice[:4], "", voice[5]))
+            voices.append(voice if alike else (*voice[:4], "", *voice[5:]))
     return voices
 
 
@@ -171,7 +169,20 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
         mine if any(earlier[field] == mine for earlier in past) else past[-1][field]
         for field, mine in enumerate(now)
     ]
-    return [(said[0], said[1], said[2], said[3], said[4], said[5])]
+    # Tags often count steps: one that was always the same says something, a new one alone does not.
+    tag = said[-1] if len({earlier[-1] for earlier in past}) == 1 else ""
+    return [(said[0], said[1], said[2], said[3], said[4], said[5], tag)]
+
+
+def _of_line(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    """The operation that the line calls on all other ranks; sizes and types may be others each time."""
+    if not scene.ops[rank].only_active or not here.site:
+        return []
+    others = islice(_other_calls(scene, here, scene.groups.role(here.group)), _VOICES)
+    calls = [o.op for o in others if o.site == here.site]
+    if len(calls) < _ENOUGH or len(set(calls)) > 1:
+        return []
+    return [(calls[0], "", "", "", "", "", "")]
 
 
 def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -189,7 +200,7 @@ def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> 
     if not columns:
         return []
     agreed = [values[0] if len(set(values)) == 1 else "" for values in columns]
-    return [(agreed[0], agreed[1], agreed[2], agreed[3], agreed[4], agreed[5])]
+    return [(agreed[0], agreed[1], agreed[2], agreed[3], agreed[4], agreed[5], "")]
 
 
 def _other_calls(scene: Scene, here: Operation, role: Role) -> Iterator[Operation]:
@@ -204,7 +215,8 @@ def _other_calls(scene: Scene, here: Operation, role: Role) -> Iterator[Operatio
 def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature | None:
     """The signature that `other` used for the operation that corresponds to `here`."""
     found = _corresponding(scene, rank, other, here, later=0)
-    return _relative(scene, found) if found is not None else None
+    # A tag may be a rank's own.
+    return (*_relative(scene, found)[:-1], "") if found is not None else None
 
 
 def _corresponding(

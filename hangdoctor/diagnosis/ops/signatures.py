@@ -19,8 +19,8 @@ _EVEN_SHAPES = P2P_NAMES | {
     "reduce_scatter",
     "reduce_scatter_tensor",
 }
-FIELDS = ("op", "root", "reduce_op", "dtype", "shapes", "members")
-Signature = tuple[str, str, str, str, str, str]
+FIELDS = ("op", "root", "reduce_op", "dtype", "shapes", "members", "tag")
+Signature = tuple[str, str, str, str, str, str, str]
 
 
 def signature(op: Operation) -> Signature:
@@ -30,12 +30,17 @@ def signature(op: Operation) -> Signature:
     name = "p2p" if op.op in P2P_NAMES else op.op
     root = "" if op.root < 0 else str(op.root)
     shapes = op.shapes if op.op in _EVEN_SHAPES else ""
-    return (name, root, op.reduce_op, op.dtype, shapes, _asked(op))
+    return (name, root, op.reduce_op, op.dtype, shapes, _asked(op), tag_of(op))
 
 
 def _asked(op: Operation) -> str:
     """The members that a new group shall have."""
     return op.detail if op.op == "new_group" else ""
+
+
+def tag_of(op: Operation) -> str:
+    """``tag 7`` of a send or receive; "" where it is not recorded."""
+    return op.detail if op.op in P2P_NAMES else ""
 
 
 def differing(a: Signature, b: Signature) -> list[str]:
@@ -60,12 +65,13 @@ def classes_of(signatures: dict[int, Signature]) -> list[list[int]]:
 
 def spelled(op: Operation, fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
     """The fields that are recorded, each with its name: ``shapes [8]``, ``root 2``."""
-    texts = {
-        "op": op.op,
-        "root": f"root {op.root}" if op.root >= 0 else "",
-        "reduce_op": f"reduce op {op.reduce_op}" if op.reduce_op else "",
-        "dtype": f"dtype {op.dtype}" if op.dtype else "",
-        "shapes": f"shapes {op.shapes}" if op.shapes else "",
-        "members": f"members {_asked(op)}" if _asked(op) else "",
-    }
-    return tuple(texts[field] for field in fields if texts[field])
+    root = str(op.root) if op.root >= 0 else ""
+    values = (op.op, root, op.reduce_op, op.dtype, op.shapes, _asked(op), tag_of(op))
+    return spelled_signature(values, fields)
+
+
+def spelled_signature(values: Signature, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields of a signature that say something, as `spelled` has them."""
+    names = {field: field.replace("_", " ") + " " for field in FIELDS} | {"op": "", "tag": ""}
+    named = zip(FIELDS, values, strict=True)
+    return tuple(names[field] + value for field, value in named if field in fields and value)
