@@ -26,6 +26,7 @@ class Programs:
 
     def __init__(self, ops: Mapping[int, RankOps], groups: GroupTable) -> None:
         self._ops, self._groups = ops, groups
+        self._in_order = sorted(ops)
         self._found: dict[int, Program] = {}
         self._firsts: dict[int, frozenset[Role]] = {}
         self._ranks: dict[Program, list[int]] | None = None
@@ -64,8 +65,10 @@ class Programs:
         mine = self.of(rank)
         found = [r for r in sorted(beside) if r in self._ops and self.of(r) != mine]
         seen = {self.of(r) for r in found}
-        for other in sorted(self._ops):
-            if other not in beside and self.of(other) in seen and len(found) < _NEAR:
+        for other in self._in_order if seen else ():
+            if len(found) >= _NEAR:
+                break
+            if other not in beside and self.of(other) in seen:
                 found.append(other)
         return found
 

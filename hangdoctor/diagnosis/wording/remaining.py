@@ -135,8 +135,17 @@ def _several_unseen(of: Note) -> str:
     unseen, has = terms.ranks(of.blamed), terms.choose(of.blamed, "has", "have")
     wait = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')} for {unseen}"
     return (
-        f"{terms.capital(wait)}, which {has} no dump, and the other dumps keep no completed "
-        f"operations: one of these may be waiting for another. Find the dumps of {unseen}."
+        f"{terms.capital(wait)}, which {has} no dump or answer, and nothing shows which of these is "
+        f"waiting for another. Find the dumps or the processes of {unseen}."
+    )
+
+
+def _many_unseen(of: Note) -> str:
+    """Why none of very many ranks without a record is named."""
+    waiters = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')}"
+    return (
+        f"Could not tell: {waiters} for some of {len(of.blamed)} ranks that are not seen, each "
+        "of which may be waiting for another. Find their dumps or processes, or capture them as well."
     )
 
 
@@ -152,7 +161,8 @@ def beyond_records(of: Note) -> str:
 
 def unseen(notes: Iterable[Note]) -> str:
     """Why the ranks at which waits end are not blamed, "" where no note says so."""
-    return next((beyond_records(n) for n in notes if n.remark is Remark.BEYOND_RECORDS), "")
+    said = {Remark.BEYOND_RECORDS: beyond_records, Remark.MANY_UNSEEN: _many_unseen}
+    return next((said[n.remark](n) for n in notes if n.remark in said), "")
 
 
 def note(of: Note) -> str:
@@ -190,6 +200,7 @@ def note(of: Note) -> str:
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: _several_unseen(of),
         Remark.BEYOND_RECORDS: beyond_records(of),
+        Remark.MANY_UNSEEN: _many_unseen(of),
         Remark.PASS_FAILED: (
             f"A step of the diagnosis failed by an error in hangdoctor{at} ({of.op}): the verdict does not include it. Please report it with the bundle."
         ),
