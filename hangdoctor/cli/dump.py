@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from ..clock import SystemClock
 from ..diagnosis import diagnose
-from ..diagnosis.third_sample import pause_s
+from ..diagnosis.third_sample import MORE_PAUSE_S, pause_s, wants_more
 from ..errors import BundleError, HangdoctorError
 from ..launchers.base import Launcher, Progress
 from ..launchers.reach import ReachLauncher
@@ -175,6 +175,10 @@ def _look(
     begin = clock.monotonic()
     capture = launcher.capture(options, progress)
     first_s = clock.monotonic() - begin
+    if whole_s:
+        capture = _with_more(
+            launcher, options, progress, capture=capture, begin=begin, until_s=whole_s - first_s
+        )
     pause = pause_s(capture, diagnose(capture, lenient=True)) if whole_s else 0.0
     if not 0 < pause <= _PAUSE_AT_MOST_S:
         return capture
@@ -193,6 +197,33 @@ def _look(
     except HangdoctorError as error:
         capture.notes.append(f"the second capture failed: {error}")
         return capture
+
+
+def _with_more(
+    launcher: Launcher,
+    options: CaptureOptions,
+    progress: Progress,
+    *,
+    capture: JobCapture,
+    begin: float,
+    until_s: float,
+) -> JobCapture:
+    """With further samples, while these show one rank at work that all others wait for: that may be
+    chance, which more of them rule out.
+    """
+    clock = SystemClock()
+    while wants_more(capture) and clock.monotonic() - begin < until_s:
+        progress(
+            "all ranks go on, and one may be slow; capturing again to see whether it always is"
+        )
+        time.sleep(MORE_PAUSE_S)
+        apart = clock.monotonic() - begin
+        try:
+            capture = join_captures(capture, launcher.capture(options, progress), apart, every=True)
+        except HangdoctorError as error:
+            capture.notes.append(f"another capture failed: {error}")
+            break
+    return capture
 
 
 def choose_launcher(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,11 +10,12 @@ import click
 from .shared_flags import Flag
 
 if TYPE_CHECKING:
+    from ..launchers.kept_agents import Follows
     from ..launchers.reach import Reach
 
 
-def k8s_flags() -> list[Flag]:
-    """`--k8s`, and what goes with it."""
+def k8s_flags(short: bool = True) -> list[Flag]:
+    """`--k8s`, and what goes with it; without `short` the verb has a -n of its own."""
     return [
         click.option(
             "--k8s",
@@ -23,7 +24,7 @@ def k8s_flags() -> list[Flag]:
         ),
         click.option(
             "--namespace",
-            "-n",
+            *(["-n"] if short else []),
             default="",
             metavar="NS",
             help="Namespace of the pods of --k8s (default: that of kubectl's context).",
@@ -70,3 +71,13 @@ def k8s_reach(flags: Mapping[str, object], python: str) -> Reach:
     )
     kubectl = Kubectl(str(flags["namespace"] or ""), str(flags["kube_context"] or ""))
     return K8sReach(target, kubectl)
+
+
+def followed(reach: Reach, flags: Sequence[str]) -> Follows | None:
+    """What follows the pods of a job, in which agents with these flags run; None for nodes that are
+    always the same.
+    """
+    from ..launchers.kubernetes.follow import FollowedPods
+    from ..launchers.kubernetes.reach import K8sReach
+
+    return FollowedPods(reach, ["agent", *flags]) if isinstance(reach, K8sReach) else None

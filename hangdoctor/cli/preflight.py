@@ -144,11 +144,6 @@ def command(**flags: Any) -> None:
     options = PreflightOptions(
         paths=list(flags["paths"]), gpus=flags["gpus"], timeout_s=flags["timeout"]
     )
-    if flags["collectives"] and target == "k8s":
-        raise UsageError(
-            "--collectives does not go into pods yet",
-            "Run it in a pod of the job: hangdoctor preflight --collectives tests its GPUs.",
-        )
     wanted = _collective_options(flags)
     progress = progress_to_stderr(bool(flags["quiet"]))
     nodes = None

@@ -11,18 +11,20 @@ from typing import Any
 import click
 
 from ..errors import LauncherError, UsageError
-from ..launchers.kept_agents import KeptAgents, local
+from ..launchers.kept_agents import Follows, KeptAgents, local
 from ..launchers.reach import staying
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import clean_environment, parse_job
-from ..readers import job_choice, job_words
+from ..model.start_up import Launch
+from ..readers import job_choice, job_words, launch_file
 from ..sidecar.wiring import collect
 from ..text.job_names import short_job
 from ..text.ranges import format_ranks
 from ..transport import address, keys
 from ..transport.folder_lock import only_collector
 from . import complete, pipes
+from .k8s_target import followed
 from .targets import THIS_JOB, one_target, reach_flags, reach_of
 from .unused_folder import Use, unless_used
 from .watch_flags import watch_flags
@@ -75,17 +77,25 @@ def _watch(folder: Path, target: str, flags: dict[str, Any], use: Use) -> None:
     words = ["--folder", str(folder), "--linger", f"{_LINGER_S:.0f}"]
     if flags["job"]:
         words += ["--job", str(flags["job"])]
-    commands = _commands(target, flags, words)
+    commands, follow = _commands(target, flags, words)
     agents = KeptAgents(
         commands,
         clean_environment(os.environ),
         keys.make_folder(folder / "logs"),
         _end,
+        follow=follow,
     )
     agents.start()
     try:
         nodes = [command.node for command in commands]
-        more = {"insecure": False, "lonely": 10.0, "dismiss": True, "linger": _LINGER_S}
+        launch_file.write(folder, Launch(nodes=len(nodes), names=tuple(nodes)))
+        more: dict[str, object] = {
+            "insecure": False,
+            "lonely": 10.0,
+            "dismiss": True,
+            "linger": _LINGER_S,
+        }
+        more["follow"] = follow
         use.kept = collect(folder, {**flags, **more, "nodes": nodes})
     finally:
         agents.stop()
@@ -143,8 +153,10 @@ def local_folder(job: str) -> str:
     return f"{short_job(job) or 'job'}-{os.uname().nodename}"
 
 
-def _commands(target: str, flags: dict[str, object], words: list[str]) -> list[Command]:
-    """The command for each node.
+def _commands(
+    target: str, flags: dict[str, object], words: list[str]
+) -> tuple[list[Command], Follows | None]:
+    """The command for each node, and what follows the nodes where they come and go.
 
     Raises:
         UsageError: a flag that does not go with this target.
@@ -153,12 +165,13 @@ def _commands(target: str, flags: dict[str, object], words: list[str]) -> list[C
     python = str(flags["python"])
     if target == "jobid":
         job, step = parse_job(str(flags["jobid"]))
-        return SlurmLauncher(job, step, python).stay(words)
+        return SlurmLauncher(job, step, python).stay(words), None
     if target != "here":
-        return staying(reach_of(target, flags), words)
+        reach = reach_of(target, flags)
+        return staying(reach, words), followed(reach, words)
     if python and python != sys.executable:
         raise UsageError(
             "--python cannot be used with --local",
             "Leave it out: --local uses the Python running this.",
         )
-    return local(words)
+    return local(words), None

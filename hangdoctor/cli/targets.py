@@ -15,7 +15,7 @@ import click
 
 from ..errors import UsageError
 from .k8s_target import k8s_flags, k8s_reach
-from .shared_flags import Command, together
+from .shared_flags import Command, Flag, together
 
 if TYPE_CHECKING:
     from ..launchers.reach import Reach
@@ -35,7 +35,16 @@ THIS_JOB = "this"  # the value of --pbs without one
 
 def reach_flags(command: Command) -> Command:
     """The flags of `REACHES`."""
-    flags = [
+    return together(_flags(k8s_flags()))(command)
+
+
+def reach_flags_beside_n(command: Command) -> Command:
+    """The same for a verb whose -n means something else."""
+    return together(_flags(k8s_flags(short=False)))(command)
+
+
+def _flags(of_k8s: list[Flag]) -> list[Flag]:
+    return [
         click.option(
             "--hostfile",
             metavar="F",
@@ -67,8 +76,8 @@ def reach_flags(command: Command) -> Command:
             metavar="LIST",
             help="Names for the {host} of --exec, as in n[1-8],login.",
         ),
+        *of_k8s,
     ]
-    return together([*flags, *k8s_flags()])(command)
 
 
 def one_target(flags: Mapping[str, object], others: Mapping[str, str], needed: bool = True) -> str:
@@ -92,6 +101,32 @@ def one_target(flags: Mapping[str, object], others: Mapping[str, str], needed: b
         "more than one target was given" if named else "no target was given",
         f"Choose one of {_listed(list(words.values()))}.",
     )
+
+
+# {parameter: its flag} of the targets, and of what goes with them.
+_FLAGS = {
+    "hostfile": "--hostfile",
+    "pbs": "--pbs",
+    "ray": "--ray",
+    "template": "--exec",
+    "hosts": "--hosts",
+    "k8s": "--k8s",
+    "namespace": "--namespace",
+    "container": "--container",
+    "kube_context": "--context",
+    "python": "--python",
+}
+_WITHOUT_VALUE = {"pbs": THIS_JOB, "ray": "auto"}
+
+
+def target_words(flags: Mapping[str, object]) -> list[str]:
+    """The words of a command line that choose the same nodes."""
+    words = []
+    for name, flag in _FLAGS.items():
+        value = str(flags.get(name) or "")
+        if value:
+            words += [flag] if _WITHOUT_VALUE.get(name) == value else [flag, value]
+    return words
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import OtherProtocol, WireError
+from ..model.members import Members
 from ..probe.calls.request import Request
 from ..text.plural import count
 from ..transport.messages import (
@@ -38,10 +39,12 @@ from .capture_round import Round
 from .captures import KEEP_LEAST, Captures
 from .crowd_lines import CrowdLines
 from .end_watch import EndLine, EndWatch
+from .ended_members import EndedMembers
 from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .node_table import NodeTable
 from .peer_limits import Door, Peer
+from .rendezvous_watch import RendezvousWatch
 from .training_events import TrainingEvents
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
@@ -66,6 +69,8 @@ class Core:
         self.settings = settings
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
+        bounds = watchdog.settings
+        self._rendezvous = RendezvousWatch(bounds.stall_after_s or bounds.start_s)
         self._end, self._end_line = EndWatch(), EndLine(settings.linger_s)
         self.session = session
         self.table = NodeTable(settings, positions)
@@ -83,6 +88,9 @@ class Core:
         self._remembered_at = -1e18
         self._begin = BeginLines(self.nodes, watchdog)
         self.observers: list[Observer] = []  # see all news that are taken
+        # Which nodes the job has now, where that is known.
+        self.members: Callable[[], Members] = lambda: Members(settings.expected)
+        self._ended = EndedMembers()
 
     # ----------------------------------------------------------------- from the network
 
@@ -186,6 +194,7 @@ class Core:
             news = NodeNews(node.name, ranks=report.ranks)
             news.timeout_s, news.past = report.timeout_s, report.past
             news.events = report.events
+            node.waits_s = report.waits_s
             self._news(node, news, report.late_s, now)
             return []
         return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
@@ -245,7 +254,10 @@ class Core:
         if self._unacked and now - self._remembered_at > 0.9 * self.settings.interval_s:
             self._remembered_at = now
             out.append(self._remember())
-        hears = self._hearing(now)
+        members = self.members()
+        for news in self._ended.news(members, self.nodes, self.watchdog, now):
+            self._news(self.nodes[news.node], news, 0.0, now)
+        hears = self._hearing(members, now)
         for crowd in (self._coming, self._leaving):
             out += crowd.tick(now, len(self.nodes))
         out += self._begin.tick(now, hears)
@@ -267,7 +279,7 @@ class Core:
         close = self.captures.early.suspicion is not None or self.watchdog.quiet(now)
         return _CLOSE_S if close else self.settings.interval_s
 
-    def _hearing(self, now: float) -> Hearing:
+    def _hearing(self, members: Members, now: float) -> Hearing:
         if now - self.watchdog.last_event < _STANDS_S and self._begin.watching:
             return Hearing()
         return hearing(
@@ -275,7 +287,7 @@ class Core:
             self.watchdog.ranks,
             self.watchdog.last_event,
             now,
-            expected=self.settings.expected,
+            expected=members.expected,
         )
 
     def _other_reasons(self, now: float, hears: Hearing) -> list[Instruction]:
@@ -283,6 +295,9 @@ class Core:
         watch = self.watchdog
         if self.captures.free and self._end.tick(now, watch.living, watch.lost):
             return self.captures.ended(watch.lost, now)
+        late = self._rendezvous.tick(self.nodes.values(), watch.living)
+        if late:
+            return self.captures.unstarted(late, now)
         suspicion = self.watchdog.suspicion(now, hears) if self.captures.free else None
         if suspicion is not None:
             return self.captures.suspect(suspicion, hears, now)

@@ -112,7 +112,7 @@ class View:
             agents=sum(not n.left and not n.silent_s for n in nodes),
             stalled=core.watchdog.stalled,
             warm=core.watchdog.learned.warm,
-            missing=sorted(core.settings.expected - core.nodes.keys()),
+            missing=sorted(core.members().expected - core.nodes.keys()),
             counters=structs.replace(core.counters),
         )
         if core.round is not None:

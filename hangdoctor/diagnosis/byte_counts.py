@@ -1,8 +1,13 @@
-"""What a rank has read and written between its samples: work that its stack does not show."""
+"""What a rank has read, written and received between its samples: work that its stack does not show."""
 
 from __future__ import annotations
 
-from ..model.capture import ProcessSample, ThreadSample
+import re
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ..model.capture import Process, ProcessSample, ThreadSample
 from .findings import BytesMoved
 from .view import RankView
 
@@ -12,6 +17,12 @@ _OF_OTHERS = 1 << 20  # by threads beside the rank's own: a checkpoint that they
 # loop that polls reads a small file again and again, but none polls by writing.
 _WRITTEN = 64 << 10
 _READ = 1 << 20
+# Of the pipe or connection that the thread is blocked on at both samples: a line now and then is a
+# sign of life of the other end, and what is answered to questions is no stream.
+_STREAM = re.compile(r"^(?:read|readv|recvfrom|recvmsg|p?poll)\(\d+ -> (?:pipe|socket):")
+_OF_STREAM = 1024
+_TIMES_MORE = 4  # received than sent
+_RECEIVED = 256 << 10  # by all connections: the thread may wait for others, which read
 
 
 def gets_on(view: RankView) -> bool:
@@ -34,12 +45,13 @@ def of_thread(view: RankView) -> BytesMoved:
     samples = view.capture.samples
     if view.thread is None or view.motion == "still" or len(samples) < 2:
         return BytesMoved()
-    first, last = samples[0], samples[-1]
-    before = next((t for t in first.threads if t.tid == view.thread.tid), None)
-    after = next((t for t in last.threads if t.tid == view.thread.tid), None)
+    before, after = _own_thread(view)
     if before is None or after is None or min(before.write_bytes, after.write_bytes) < 0:
-        return _between(first, last)
-    return _between(before, after)
+        moved = _between(samples[0], samples[-1])
+    else:
+        moved = _between(before, after)
+    own = 0 if before is None or after is None else _grown(before.received, after.received)
+    return structs.replace(moved, received=max(own, received_by(view)))
 
 
 def writes_on(view: RankView) -> bool:
@@ -48,8 +60,46 @@ def writes_on(view: RankView) -> bool:
 
 
 def reads_on(view: RankView) -> bool:
-    """Whether it has read more than a loop does that polls a small file."""
-    return of_thread(view).read >= _READ
+    """Whether it has read more than a loop does that polls a small file, or a stream runs on."""
+    return of_thread(view).read >= _READ or streams_on(view)
+
+
+def streams_on(view: RankView) -> bool:
+    """Whether the pipe or connection that the rank waits on carries data, slowly as it may be; or,
+    where it waits for another thread or process, any that this one reads.
+    """
+    before, after = _own_thread(view)
+    if before is None or after is None:
+        return False
+    on_same = before.syscall == after.syscall and _STREAM.match(after.syscall) is not None
+    if on_same and after.received >= 0:
+        sent, received = _grown(before.sent, after.sent), _grown(before.received, after.received)
+        return received >= max(_OF_STREAM, _TIMES_MORE * sent)
+    if on_same and "socket:" not in after.syscall:
+        return _between(before, after).read >= _OF_STREAM
+    return received_by(view) >= _RECEIVED
+
+
+def received_by(view: RankView) -> int:
+    """Bytes that the rank's process, and the children that work for it, have received by TCP."""
+    return sum(_received(process) for process in (view.capture, *view.capture.children))
+
+
+def _received(process: Process) -> int:
+    samples: Sequence[ProcessSample] = [s for s in process.samples if s.received >= 0]
+    return max(samples[-1].received - samples[0].received, 0) if len(samples) > 1 else 0
+
+
+def _own_thread(view: RankView) -> tuple[ThreadSample | None, ThreadSample | None]:
+    """The rank's thread in its first and last sample."""
+    samples, own = view.capture.samples, view.thread
+    if own is None or len(samples) < 2:
+        return None, None
+    return _thread_in(samples[0], own.tid), _thread_in(samples[-1], own.tid)
+
+
+def _thread_in(sample: ProcessSample, tid: int) -> ThreadSample | None:
+    return next((t for t in sample.threads if t.tid == tid), None)
 
 
 def _between(first: ProcessSample | ThreadSample, last: ProcessSample | ThreadSample) -> BytesMoved:

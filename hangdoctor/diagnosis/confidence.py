@@ -32,12 +32,14 @@ class Ground(Enum):
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
     OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
     ALONE_AT_WORK = (0.60, "in one function at both samples, while all others slept in their waits")
+    AT_WORK_IN_ALL = (0.80, "at work in every sample, while all others slept in their waits")
     OUTSIDE_LOOPING = (
         0.60,
         "at other lines of its loop, and nothing counts or grows: it polls, or works slowly",
     )
     NOT_JOINED = (0.90, "others wait in set-up, it has not reached it")
     STORE = (0.93, "others wait in set-up, and its way to the store shows why it has not joined")
+    RENDEZVOUS = (0.93, "torchrun runs no rank, and its rendezvous shows which nodes are there")
     NOT_STARTED = (0.97, "its scheduler says that it has not started")
     NOT_JOINED_UNSEEN = (0.80, "others wait in set-up and no process of that rank was found")
     NOT_JOINED_SILENT = (

@@ -1,8 +1,10 @@
-"""Pass: all ranks go on, and at both samples a few were at the same work while all others slept in a
+"""Pass: all ranks go on, and in all samples a few were at work while all others slept in a
 collective or in a backward, which waits for gradients: the few are slow.
 
-A healthy job, too, has ranks that wait at one moment. So both samples must show the same, the others
-must hardly have used the CPU between them, and those at work several times as much.
+A healthy job, too, has ranks that wait at one moment. Where there are two samples alone, both must
+show the same work, the others must hardly have used the CPU between them, and those at work several
+times as much. Six samples need no such proof: a rank that is waited for half of the time is found so
+in one capture of sixty.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ _MOVED_TIMES_MORE = 10.0
 _MOVED_AT_LEAST = 0.25
 _MOVED = ("moved", "looping")
 _SHORTEST_S = 0.2  # between two samples
+_ENOUGH = 6  # samples, to name a rank by them alone
 _WAITS = ("collective", "start", "end")
 
 
@@ -33,34 +36,73 @@ def run(case: Case, draft: Draft) -> None:
     """Name them, where nothing else is wrong with the job."""
     if draft.status not in ("healthy", "unknown") or case.capture.over:
         return
-    if case.gone or case.unseen or case.unread or len(case.alive) < 2:
-        return
     found = _find(case)
     if found is not None:
         draft.status, draft.findings = "slow", [found]
 
 
 def _find(case: Case) -> Finding | None:
-    waiting = [view for view in case.alive if _slept_in_wait(view)]
-    working = [view for view in case.alive if view not in waiting]
-    places = {_work_of(view) for view in working}
-    if not 0 < len(working) <= len(waiting) or len(places) != 1 or None in places:
+    waiting, working = _sides(case)
+    if not working:
         return None
-    least = min(_cpu_share(view) for view in working)
-    most = max(_cpu_share(view) for view in waiting)
-    times, at_least = _TIMES_MORE, _AT_LEAST
-    if any(view.motion in _MOVED for view in waiting):
-        times, at_least = _MOVED_TIMES_MORE, _MOVED_AT_LEAST
-    if least < max(at_least, times * most):
+    in_all = _samples(case) >= _ENOUGH
+    if not in_all and not _by_cpu(waiting, working):
         return None
-    finding = finding_on(
-        case, "slow", working, f.NeverReached(None), confidence=sure(Ground.ALONE_AT_WORK)
-    )
+    ground = Ground.AT_WORK_IN_ALL if in_all else Ground.ALONE_AT_WORK
+    finding = finding_on(case, "slow", working, f.NeverReached(None), confidence=sure(ground))
+    if in_all:
+        finding.story = f.SlowBySamples(_samples(case), _seconds(working[0]))
     finding.doing = Doing("working")
     finding.waiters = f.Waiters(ranks_of(waiting), _op_of(waiting[0]))
     code = working[0].path[-1].code
     finding.clues = [stack_clue(working, code), Clue("stack", ranks_of(waiting), f.WaitsIn())]
     return finding
+
+
+def may_be_chance(case: Case) -> bool:
+    """Whether all samples show a few ranks at work and the others in their waits, and there are too few
+    samples to conclude anything from that.
+    """
+    return bool(_sides(case)[1]) and 1 < _samples(case) < _ENOUGH
+
+
+def _sides(case: Case) -> tuple[list[RankView], list[RankView]]:
+    """Ranks that slept in their waits in all samples, and the few that were at work in all; two empty
+    lists where a rank was at neither.
+    """
+    if case.gone or case.unseen or case.unread or len(case.alive) < 2:
+        return [], []
+    waiting = [view for view in case.alive if _slept_in_wait(view)]
+    working = [view for view in case.alive if view not in waiting]
+    if not 0 < len(working) <= len(waiting) or not all(map(_worked, working)):
+        return [], []
+    if not any(view.motion in _MOVED for view in case.alive):
+        return [], []  # the job does not go on
+    return waiting, working
+
+
+def _by_cpu(waiting: list[RankView], working: list[RankView]) -> bool:
+    """Whether the CPU time, too, shows that those at work in one function make the others wait."""
+    places = {_work_of(view) for view in working}
+    if any(view.motion == "stirred" for view in working):
+        return False
+    if len(places) != 1 or None in places:
+        return False
+    least = min(_cpu_share(view) for view in working)
+    most = max(_cpu_share(view) for view in waiting)
+    times, at_least = _TIMES_MORE, _AT_LEAST
+    if any(view.motion in _MOVED for view in waiting):
+        times, at_least = _MOVED_TIMES_MORE, _MOVED_AT_LEAST
+    return most <= _ASLEEP and least >= max(at_least, times * most)
+
+
+def _samples(case: Case) -> int:
+    return min(len(_threads(view)) for view in case.alive)
+
+
+def _seconds(view: RankView) -> float:
+    seen = _threads(view)
+    return seen[-1][0].at_s - seen[0][0].at_s
 
 
 def _threads(view: RankView) -> list[tuple[ProcessSample, ThreadSample]]:
@@ -72,9 +114,9 @@ def _threads(view: RankView) -> list[tuple[ProcessSample, ThreadSample]]:
 
 
 def _slept_in_wait(view: RankView) -> bool:
-    """Whether it was asleep in a collective, or in a backward, at both samples."""
+    """Whether it was asleep in a collective, or in a backward, in all samples."""
     seen = _threads(view)
-    if len(seen) < 2 or view.stopped or _cpu_share(view) > _ASLEEP:
+    if len(seen) < 2 or view.stopped:
         return False
     places = [find_place(thread.frames, blocked=True) for _, thread in seen]
     asleep = all(thread.state == "S" for _, thread in seen)
@@ -87,15 +129,18 @@ def _op_of(view: RankView) -> f.Op:
     return f.Op(place.op, frame=place.frame, caller=place.caller)
 
 
-def _work_of(view: RankView) -> tuple[str, str] | None:
-    """The function of the user's that it was in at both samples, outside of any communication."""
+def _worked(view: RankView) -> bool:
+    """Whether it was outside of any communication in all samples, and ran between them."""
     seen = _threads(view)
-    if len(seen) < 2 or view.stopped or view.motion in ("still", "stirred", "unknown"):
-        return None
+    if len(seen) < 2 or view.stopped or view.motion in ("still", "unknown"):
+        return False
     places = [find_place(thread.frames) for _, thread in seen]
-    if any(place.communicates or place.delegated for place in places):
-        return None
-    return _same([place.frame for place in places])
+    return not any(place.communicates or place.delegated for place in places)
+
+
+def _work_of(view: RankView) -> tuple[str, str] | None:
+    """The function of the user's that it was in at both samples."""
+    return _same([find_place(thread.frames).frame for _, thread in _threads(view)])
 
 
 def _same(frames: Sequence[Frame | None]) -> tuple[str, str] | None:

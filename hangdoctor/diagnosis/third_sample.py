@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis
+from . import diagnose, held_by_work
+from .case import open_case
 from .ops.lone_culprit import last_waits, settling_s
+
+MORE_PAUSE_S = 0.7  # before another capture: no multiple of the time between two samples
+
+
+def wants_more(capture: JobCapture) -> bool:
+    """Whether more samples would show that a rank is slow: in those that there are, all others slept
+    in a collective while it was at work, and nothing else is wrong.
+    """
+    if not held_by_work.may_be_chance(open_case(capture)):
+        return False
+    return diagnose(capture, lenient=True).status in ("healthy", "unknown", "slow")
 
 
 def pause_s(capture: JobCapture, diagnosis: Diagnosis) -> float:

@@ -1,11 +1,13 @@
 """Agents that stay: one command a node, kept running as long as the collector, started again when
-it fails.
+it fails; where the job's nodes come and go, agents do so with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -13,9 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
+from ..model.capture import JobCapture
+from ..model.members import Members
 from ..text.ranges import format_hosts
 from . import gather
 from .remote import Command, _prepare
@@ -25,6 +30,36 @@ _AGAIN_S = 3.0  # after a failure, doubled with each
 _AGAIN_MAX_S = 60.0
 _LOOK_S = 0.5
 _GIVE_UP = 4  # failures of every node in a row
+_FOLLOW_S = 5.0  # between two questions which nodes the job has
+_LOG = logging.getLogger("hangdoctor.sidecar")
+
+
+class Changes(Struct):
+    """What has changed of a job's nodes."""
+
+    begun: list[Command] = []  # the agents of new ones
+    ended: dict[str, str] = {}  # node without which the job goes on -> why
+    trouble: str = ""  # why nothing, or not all, is known
+
+
+class Follows(Protocol):
+    """Knows how the nodes of a job change while agents run on them."""
+
+    def changes(self) -> Changes:
+        """What has changed since the last call, which may take some seconds."""
+        ...
+
+    def members(self) -> Members:
+        """The nodes as they were at the last call of `changes`."""
+        ...
+
+    def waits(self) -> bool:
+        """Whether nodes may still come."""
+        ...
+
+    def enter(self, capture: JobCapture) -> None:
+        """Put into a capture why nodes did not answer."""
+        ...
 
 
 class _Agent(Struct):
@@ -51,14 +86,17 @@ class KeptAgents:
         env: Mapping[str, str],
         logs: Path,
         ended: Callable[[], None],
+        follow: Follows | None = None,
     ) -> None:
-        self.agents = [
-            _Agent(c, log=logs / f"agent-{c.node.replace('/', '_')}.log") for c in commands
-        ]
+        self.logs = logs
+        self.agents = [self._agent(command) for command in commands]
         self.env = dict(env)
         self.ended = ended
+        self.follow = follow
         self.trouble = ""
         self.stopping = threading.Event()
+        self._changes: queue.SimpleQueue[Changes] = queue.SimpleQueue()
+        self._deaf = ""  # why the nodes are not known now
         # Commands die with the thread that started them (PR_SET_PDEATHSIG): it lives as long as the
         # collector.
         self.thread = threading.Thread(target=self._run, name="agents", daemon=True)
@@ -66,26 +104,63 @@ class KeptAgents:
     def start(self) -> None:
         """Start the agents, and keep them running until `stop`."""
         self.thread.start()
+        if self.follow is not None:
+            asks = threading.Thread(target=self._ask, args=(self.follow,), daemon=True)
+            asks.start()
 
     def stop(self) -> None:
         """SIGTERM to all, SIGKILL a few seconds later."""
         self.stopping.set()
         self.thread.join(timeout=8)
 
+    def _agent(self, command: Command) -> _Agent:
+        name = command.node.replace("/", "_")
+        return _Agent(command, log=self.logs / f"agent-{name}.log")
+
     def _run(self) -> None:
         while not self.stopping.wait(_LOOK_S):
             now = time.monotonic()
+            while not self._changes.empty():
+                self._change(self._changes.get())
             for agent in self.agents:
                 self._look(agent, now)
-            if all(a.done for a in self.agents):
+            if self._is_over():
                 self.ended()
                 break
-            if all(a.failures >= _GIVE_UP for a in self.agents):
-                said = _last_words(self.agents[0])
-                self.trouble = f"no agent could be started on {format_hosts(a.command.node for a in self.agents)}: {said}"
-                self.ended()
-                break
-        self._end()
+        _end(self.agents)
+
+    def _is_over(self) -> bool:
+        """Whether there is nothing more to do; `trouble` says why, where that is a failure."""
+        may_come = self.follow is not None and self.follow.waits()
+        if all(a.done for a in self.agents):
+            return not may_come
+        if self._deaf or not all(a.failures >= _GIVE_UP for a in self.agents):
+            return False
+        where = format_hosts(a.command.node for a in self.agents)
+        said = _last_words(self.agents[0])
+        self.trouble = f"no agent could be started on {where}: {said}"
+        return True
+
+    def _ask(self, follow: Follows) -> None:
+        while not self.stopping.wait(_FOLLOW_S):
+            self._changes.put(follow.changes())
+
+    def _change(self, changes: Changes) -> None:
+        """Let agents go whose node has, and start those of new ones."""
+        if changes.trouble and changes.trouble != self._deaf:
+            _LOG.warning("%s", changes.trouble)
+        self._deaf = changes.trouble
+        fresh = {command.node for command in changes.begun}
+        for node, why in changes.ended.items():
+            again = "an agent is started in it" if node in fresh else "it is watched no more"
+            _LOG.info("%s: %s; %s", node, why, again)
+        leave = fresh | changes.ended.keys()
+        _end([a for a in self.agents if a.command.node in leave])
+        self.agents = [a for a in self.agents if a.command.node not in leave]
+        self.agents += [self._agent(command) for command in changes.begun]
+        more = sorted(fresh - changes.ended.keys())
+        if more:
+            _LOG.info("%s has started: an agent is started in it", format_hosts(more))
 
     def _look(self, agent: _Agent, now: float) -> None:
         if agent.process is None:
@@ -131,15 +206,17 @@ class KeptAgents:
             return
         agent.begun = now
 
-    def _end(self) -> None:
-        running = [a.process for a in self.agents if a.process is not None]
-        for number, patience in ((signal.SIGTERM, 4.0), (signal.SIGKILL, 1.0)):
-            for process in running:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, number)
-            end = time.monotonic() + patience
-            while any(p.poll() is None for p in running) and time.monotonic() < end:
-                time.sleep(0.05)
+
+def _end(agents: Sequence[_Agent]) -> None:
+    """SIGTERM, and SIGKILL to those that are still there a little later."""
+    running = [a.process for a in agents if a.process is not None]
+    for number, patience in ((signal.SIGTERM, 4.0), (signal.SIGKILL, 1.0)):
+        for process in running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+        end = time.monotonic() + patience
+        while any(p.poll() is None for p in running) and time.monotonic() < end:
+            time.sleep(0.05)
 
 
 def _tail(agent: _Agent) -> str:

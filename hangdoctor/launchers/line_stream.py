@@ -31,7 +31,8 @@ class Line(Struct, frozen=True):
 class Stream:
     """A context manager; iterate it for the lines, `None` in between where nothing comes.
 
-    Leaving it ends the command.
+    Leaving it ends the command. Its standard input stays open until then, and nothing is written to
+    it: what runs on the node may end with it.
     """
 
     def __init__(self, command: Command, env: Mapping[str, str]) -> None:
@@ -44,7 +45,7 @@ class Stream:
             try:
                 self._process = subprocess.Popen(
                     command.argv,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     env=dict(env),
@@ -84,6 +85,8 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         process = self._process
+        if process.stdin is not None:
+            process.stdin.close()
         for number, patience in ((signal.SIGTERM, _END_S), (signal.SIGKILL, 1.0)):
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):

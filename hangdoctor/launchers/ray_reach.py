@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,11 @@ _DRIVER = Path(__file__).with_name("ray_driver")
 # Asks for one command, hands on what it says, ends with its exit code.
 _ASK = (
     'echo "$0" >"$1/ask"; cat "$1/$0.out" & cat "$1/$0.err" >&2; wait; exit "$(cat "$1/$0.code")"'
+)
+# The same for a command that is spoken to. A shell's jobs in the background have no input of their own.
+_CONNECT = (
+    'exec 3<&0; echo "$0" >"$1/ask"; cat <&3 >"$1/$0.in" & i=$!; cat "$1/$0.out" & o=$!; '
+    'cat "$1/$0.err" >&2; wait $o; kill $i 2>/dev/null; exit "$(cat "$1/$0.code")"'
 )
 _OPEN: list[RayReach] = []  # a driver ends with its input: as long as its tasks may run, it stays
 _PYTHON_HELP = "Choose the Python of the job, on this host and on the nodes: --python PATH."
@@ -84,16 +89,30 @@ class RayReach:
 
     def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
         """One task a node, without a limit of its own: it ends with this process. Raises as `nodes`."""
+        return [self._command(node, words, connected=False) for node in self._training().asked]
+
+    def connected(
+        self, words: Sequence[str], nodes: Collection[str], reads: bool = True
+    ) -> list[Command]:
+        """One actor a node, whose command is spoken to; see `reach.Connects`."""
         found = self._training()
-        own = gather.own_command(words, self.python)
-        commands = []
-        for node in found.asked:
-            ranks = found.ranks(node)
-            told = [f"{GIVEN}={ray_state.given(ranks, found.world_size)}"] if ranks else []
-            number = self._request(node.id, [own[0], *told, *own[1:]])
-            argv = ["/bin/sh", "-c", _ASK, number, str(self._folder)]
-            commands.append(Command(found.names[node.id], argv))
-        return commands
+        asked = [node for node in found.asked if found.names[node.id] in nodes]
+        return [self._command(node, words, connected=True) for node in asked]
+
+    def addresses(self) -> dict[str, str]:
+        """{node: its address}, by which Ray's own processes reach it."""
+        found = self._training()
+        return {found.names[node.id]: node.address for node in found.asked}
+
+    def _command(self, node: ray_state.RayNode, words: Sequence[str], connected: bool) -> Command:
+        """``hangdoctor WORDS`` on a node, which is told the ranks there."""
+        found = self._training()
+        own, ranks = gather.own_command(words, self.python), found.ranks(node)
+        told = [f"{GIVEN}={ray_state.given(ranks, found.world_size)}"] if ranks else []
+        number = self._request(node.id, [own[0], *told, *own[1:]], connected)
+        script = _CONNECT if connected else _ASK
+        argv = ["/bin/sh", "-c", script, number, str(self._folder)]
+        return Command(found.names[node.id], argv)
 
     def unasked(self) -> Mapping[str, str]:
         """The dead nodes that had a worker, with Ray's reason."""
@@ -188,12 +207,12 @@ class RayReach:
             "Check it: ray status --address ADDRESS. " + _HELP["connection"],
         )
 
-    def _request(self, node: str, argv: Sequence[str]) -> str:
+    def _request(self, node: str, argv: Sequence[str], connected: bool) -> str:
         number = str(self._count)
         self._count += 1
-        asked = msgspec.json.encode({"node": node, "argv": list(argv)})
-        (self._folder / f"{number}.json").write_bytes(asked)
-        for name in ("out", "err"):
+        asked = {"node": node, "argv": list(argv), "connected": connected}
+        (self._folder / f"{number}.json").write_bytes(msgspec.json.encode(asked))
+        for name in ("in", "out", "err"):
             os.mkfifo(self._folder / f"{number}.{name}", 0o600)
         return number
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from ..clock import SystemClock
@@ -50,6 +50,31 @@ class Reach(Protocol):
 
     def watch(self) -> Watch | None:
         """Tells which nodes need not be waited for; None where that cannot be known."""
+        ...
+
+
+@runtime_checkable
+class Connects(Protocol):
+    """A `Reach` whose `commands` cannot be spoken to while they run."""
+
+    def connected(
+        self, words: Sequence[str], nodes: Collection[str], reads: bool = True
+    ) -> list[Command]:
+        """``hangdoctor WORDS`` on those of `nodes` that can be asked, whose standard input and output
+        are the caller's and which ends with its input. `reads`: it takes that input itself.
+
+        Raises:
+            UsageError, BadInput, LauncherError: as `Reach.nodes`.
+        """
+        ...
+
+
+@runtime_checkable
+class KnowsAddresses(Protocol):
+    """A `Reach` whose nodes do not find each other by their names."""
+
+    def addresses(self) -> Mapping[str, str]:
+        """{node: where the other ones reach it}."""
         ...
 
 
@@ -133,3 +158,17 @@ def staying(reach: Reach, flags: Sequence[str]) -> list[Command]:
         UsageError, BadInput, LauncherError: as `Reach.nodes`.
     """
     return reach.commands(["agent", *flags], _STAY_S)
+
+
+def connected(
+    reach: Reach, words: Sequence[str], nodes: Collection[str], reads: bool = True
+) -> list[Command]:
+    """``hangdoctor WORDS`` on some nodes, to be run by the caller, who speaks to its standard input;
+    see `Connects`.
+
+    Raises:
+        UsageError, BadInput, LauncherError: as `Reach.nodes`.
+    """
+    if isinstance(reach, Connects):
+        return reach.connected(words, nodes, reads)
+    return [command for command in reach.commands(words, _STAY_S) if command.node in nodes]

@@ -13,9 +13,11 @@ from ..text.ranges import number_in
 _SAME_START_S = 1.0
 
 
-def join_captures(first: JobCapture, later: JobCapture, apart_s: float) -> JobCapture:
+def join_captures(
+    first: JobCapture, later: JobCapture, apart_s: float, every: bool = False
+) -> JobCapture:
     """What `later` shows, measured against what `first` saw; `apart_s`: seconds between the
-    beginnings of the two.
+    beginnings of the two. `every`: with the samples between the first and the last.
 
     A process of `first` that `later` no longer has is kept as gone. One that is new stays as
     `later` has it.
@@ -25,7 +27,7 @@ def join_captures(first: JobCapture, later: JobCapture, apart_s: float) -> JobCa
         earlier = before.get((rank.node, rank.pid))
         if earlier is not None and abs(rank.started - earlier.started) < _SAME_START_S:
             del before[(rank.node, rank.pid)]
-            _join(rank, earlier, apart_s)
+            _join(rank, earlier, apart_s, every)
     silent = {s.node for s in later.silent}
     _keep_the_gone(later, [r for r in before.values() if r.node not in silent])
     raw = {n.node: n.raw for n in first.nodes}
@@ -39,9 +41,9 @@ def join_captures(first: JobCapture, later: JobCapture, apart_s: float) -> JobCa
     return later
 
 
-def _join(rank: RankCapture, earlier: RankCapture, apart_s: float) -> None:
-    last = [structs.replace(s, at_s=s.at_s + apart_s) for s in rank.samples[-1:]]
-    rank.samples = earlier.samples[:1] + last
+def _join(rank: RankCapture, earlier: RankCapture, apart_s: float, every: bool) -> None:
+    later = [structs.replace(s, at_s=s.at_s + apart_s) for s in rank.samples]
+    rank.samples = earlier.samples + later if every else earlier.samples[:1] + later[-1:]
     if rank.ops is not None:
         rank.ops_before = earlier.ops_before or earlier.ops
     if rank.recorded is not None:

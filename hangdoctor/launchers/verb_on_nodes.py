@@ -36,7 +36,7 @@ class Everywhere:
             return self.target.ask(self.nodes, command, deadline, progress)
         return reach.ask(self.target, words, timeout_s, progress)
 
-    def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
+    def connected(self, words: Sequence[str]) -> list[Command]:
         """``hangdoctor WORDS`` for each node that can be asked, to be run by the caller, who speaks
         to its standard input; the GPUs of a Slurm job are visible to it.
 
@@ -46,4 +46,9 @@ class Everywhere:
         if isinstance(self.target, SlurmLauncher):
             command = gather.own_command(words, self.target.python)
             return self.target.spoken_to(self.nodes, command)
-        return self.target.commands(words, timeout_s)
+        return reach.connected(self.target, words, self.nodes)
+
+    def addresses(self) -> dict[str, str]:
+        """{node: where the others reach it, as far as the target knows}; `user@` is no part of it."""
+        known = self.target.addresses() if isinstance(self.target, reach.KnowsAddresses) else {}
+        return {node: known.get(node) or node.rpartition("@")[2] for node in self.nodes}

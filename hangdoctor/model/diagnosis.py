@@ -34,7 +34,17 @@ Kind = Literal[
 ]
 # How a culprit's calls differ from those of ranks that run the same program.
 Difference = Literal[
-    "skipped", "added", "swapped", "operation", "size", "type", "root", "reduction", "group", "peer"
+    "skipped",
+    "added",
+    "swapped",
+    "operation",
+    "size",
+    "type",
+    "root",
+    "reduction",
+    "group",
+    "peer",
+    "tag",
 ]
 Source = Literal["stack", "ops", "proc", "ras", "gpu", "log", "silence", "trace"]
 

@@ -88,7 +88,8 @@ class Operation(Struct, omit_defaults=True, gc=False):
     failed: bool = (
         False  # left by an exception: the operation did not take place, or not to its end
     )
-    detail: str = ""  # of a store wait: the keys that it waits for
+    # Of a store wait: its keys; of new_group: the members asked for; of a send or recv: "tag 7".
+    detail: str = ""
 
     def signature(self) -> tuple[str, str, str, str, int]:
         """What all members of one collective must agree on."""

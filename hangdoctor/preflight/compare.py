@@ -17,6 +17,15 @@ SCHEMA = "hangdoctor.preflight/1"
 _ORDER: tuple[Verdict, ...] = ("fail", "warn", "unknown", "ok")
 _SPREAD_S = 1.0  # of the nodes' clocks
 _SHOWN = 3  # of different readings
+HISTORY = "history"  # what was not kept there was tested all the same
+# {check of the network: what is not known where it could not be made}
+_LEFT_OPEN = {
+    "busy": "network and devices",
+    "network": "the network",
+    "not finished": "part of the network",
+    "fabric": "the fabric",
+    "devices": "devices",
+}
 _LOOSE = frozenset({"kernel"})  # may differ without harm more often than not: worth a warning only
 
 
@@ -67,9 +76,27 @@ def conclude(
 
 
 def with_more(found: Preflight, findings: Sequence[Finding], data: Collectives) -> Preflight:
-    """The same with the findings and data of the tests of the network."""
+    """The same with the findings and data of the tests of the network.
+
+    A test that was asked for and could not be made weighs more than a warning: the nodes may not be
+    ready.
+    """
     every = [*found.findings, *findings]
-    return _sorted(structs.replace(found, findings=every, collectives=data))
+    data.untested = _untested([f for f in findings if f.verdict == "unknown"])
+    whole = _sorted(structs.replace(found, findings=every, collectives=data))
+    if data.untested and whole.verdict != "fail":
+        whole.verdict = "unknown"
+    return whole
+
+
+def _untested(findings: Sequence[Finding]) -> list[str]:
+    """What tests that could not be made leave open, in words."""
+    open_: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.check != HISTORY:
+            what = _LEFT_OPEN.get(finding.check, finding.check)
+            open_.setdefault(what, []).extend(finding.nodes)
+    return [f"{what} of {format_hosts(nodes)}" if nodes else what for what, nodes in open_.items()]
 
 
 def _sorted(found: Preflight) -> Preflight:

@@ -17,10 +17,11 @@ from .compare import Preflight
 
 _COLOURS = {"fail": "bold red", "warn": "bold yellow", "unknown": "bold magenta", "ok": "green"}
 _WORDS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "ok": "ok"}
+_NAMED = 6  # of what was not tested
 _SENTENCES = {
     "fail": "Not ready: a job started here would fail, or a hang could not be diagnosed.",
     "warn": "Ready, with warnings.",
-    "unknown": "Ready, but some checks could not be made.",
+    "unknown": "Could not tell: some checks could not be made.",
     "ok": "Ready.",
 }
 
@@ -36,7 +37,7 @@ def lines(found: Preflight) -> Iterator[str]:
     found = cleaned(found)
     colour = _COLOURS[found.verdict]
     nodes = f"{count(len(found.nodes), 'node')} {format_hosts(found.nodes)}"
-    yield f"[{colour}]{_WORDS[found.verdict]}[/] {_SENTENCES[found.verdict]} [dim]{escape(nodes)}[/]"
+    yield f"[{colour}]{_WORDS[found.verdict]}[/] {escape(_sentence(found))} [dim]{escape(nodes)}[/]"
     yield ""
     width = max([len(f.check) for f in found.findings] + [5])
     every = set(found.nodes)
@@ -47,3 +48,15 @@ def lines(found: Preflight) -> Iterator[str]:
             yield f"      {'':<{width}}  [dim]do: {escape(finding.advice)}[/]"
     if found.collectives is not None:
         yield from (escape(line) for line in speed_table(found.collectives))
+
+
+def _sentence(found: Preflight) -> str:
+    """The verdict in words, with what the tests of the network left open."""
+    left = found.collectives.untested if found.collectives is not None else []
+    if not left:
+        return _SENTENCES[found.verdict]
+    named = ", ".join(left[:_NAMED])
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    if found.verdict == "unknown":
+        return f"Could not tell: not tested: {named}{more}."
+    return f"{_SENTENCES[found.verdict]} Not tested: {named}{more}."

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import format as fmt
 from .signatures import Describe
 
 # The tensor whose shape and dtype are, with the reduce operation, the whole signature; "" for operations without any.
@@ -29,10 +30,20 @@ _TENSOR = {
     "scatter_object_list": "",
 }
 _ZERO_ROOT = ("gather", "scatter", "gather_object", "broadcast_object_list", "scatter_object_list")
+_TAG = 3  # place of the tag in sends and receives
 _SPLITS = (
     "output_split_sizes",
     "input_split_sizes",
 )  # where given, members may differ rightly: Python describes
+
+
+def tag_flags(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The tag of a send or receive as it lies in a record's flags; 0 where it is no number, or has
+    no room.
+    """
+    tag = args[_TAG] if len(args) > _TAG else kwargs.get("tag", 0)
+    has_room = type(tag) is int and 0 <= tag < fmt.TAG_LIMIT
+    return tag + 1 << fmt.TAG_SHIFT if has_room else 0
 
 
 def form_of(describe: Describe, direction: int) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -57,6 +68,7 @@ def form_of(describe: Describe, direction: int) -> tuple[tuple[str, ...], dict[s
         "async": ("async_op",),
         "root": ("src", "dst"),
         "group_root": ("group_src", "group_dst"),
+        "tag": ("tag",),
     }
     for place, name in enumerate(names):
         form |= {role: place for role, called in roles.items() if name in called}

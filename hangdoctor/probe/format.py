@@ -114,6 +114,8 @@ NO_GROUP = (
     0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
 )
 ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
+# Above the flags, the tag of a send or receive and one more; 0 where it is not known, or has no room.
+TAG_SHIFT, TAG_LIMIT = 8, 0xFFFFFF
 # A record that is not an operation but a mark: its number in `seq`, its text in `signature`, its
 # kind in `root or peer`.
 MARK = 32

@@ -193,9 +193,11 @@ class Recorder(Core):
         return at, serial, entry
 
     def enter_directed(
-        self, described: Any, direction: int, frame: FrameType
+        self, described: Any, flags: int, frame: FrameType
     ) -> tuple[Token, GroupEntry] | None:
-        """Enter a send or a receive, counted by peer and direction."""
+        """Enter a send or a receive, counted by peer and direction; `flags`: the direction, and the
+        tag above.
+        """
         key, group, root, group_root, async_op = described
         entry = self.groups.default if group is None else self.groups.by_id.get(id(group))
         if entry is None:
@@ -203,14 +205,14 @@ class Recorder(Core):
             if entry is None:
                 return None
         peer = -1 if root is None and group_root is None else global_rank(entry, root, group_root)
-        seq = entry.next_directed(peer, direction) if peer >= 0 else 0
+        seq = entry.next_directed(peer, flags & (fmt.SEND | fmt.RECV)) if peer >= 0 else 0
         signature = self._signatures.get(key)
         if signature is None:
             signature = self._new_signature(key)
         site = self._sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = self.sites.find(frame)
-        flags = direction | (fmt.ASYNC if async_op else 0)
+        flags |= fmt.ASYNC if async_op else 0
         if signature < 0:
             flags |= fmt.INLINE_SIGNATURE
             token = self.write(entry, seq, 0, site, peer=peer, flags=flags, inline=render(key))

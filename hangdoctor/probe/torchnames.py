@@ -224,10 +224,11 @@ def dtype_name(dtype: Any) -> str:
 # --------------------------------------------------------------------------- point to point
 
 
-def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any]:
-    """Name, tensor, group, global peer and group peer of one P2POp."""
+def p2p_fields(op: Any) -> tuple[str, Any, Any, Any, Any, Any]:
+    """Name, tensor, group, global peer, group peer and tag of one P2POp."""
     name = getattr(op.op, "__name__", "")
-    return name, op.tensor, op.group, op.peer, getattr(op, "group_peer", None)
+    tag = getattr(op, "tag", 0)
+    return name, op.tensor, op.group, op.peer, getattr(op, "group_peer", None), tag
 
 
 # --------------------------------------------------------------------------- what is wrapped beside functions

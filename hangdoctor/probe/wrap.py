@@ -19,7 +19,7 @@ from . import flight, steps, torchnames
 from . import format as fmt
 from . import record_core as hot
 from .asked_members import asked_members
-from .call_forms import form_of
+from .call_forms import form_of, tag_flags
 from .call_outcomes import refused, returned
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
@@ -131,7 +131,8 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
         try:
             described = _describe(describe, args, kwargs)
             if described is not None:
-                entered = recorder.enter_directed(described, direction, _frame().f_back or _frame())
+                flags = direction | tag_flags(args, kwargs)
+                entered = recorder.enter_directed(described, flags, _frame().f_back or _frame())
         except Exception as error:
             probe.fail(error)
         if entered is None or described is None:
@@ -195,13 +196,14 @@ def _enter_all(recorder: Recorder, tokens: list[Token], ops: Any, frame: FrameTy
     """A record for each member of a batch, up to one that torch will refuse; tokens are added as
     they come.
     """
-    for name, tensor, group, peer, group_peer in map(torchnames.p2p_fields, _p2p_ops(ops)):
+    for name, tensor, group, peer, group_peer, tag in map(torchnames.p2p_fields, _p2p_ops(ops)):
         in_group = group_peer if peer is None else None
-        described = _describe(P2P[name], (tensor, peer, group, 0, in_group), {})
+        call = (tensor, peer, group, tag, in_group)
+        described = _describe(P2P[name], call, {})
         if described is None:
             break
-        direction = fmt.SEND if "send" in name else fmt.RECV
-        entered = recorder.enter_directed(described, direction, frame)
+        flags = (fmt.SEND if "send" in name else fmt.RECV) | tag_flags(call, {})
+        entered = recorder.enter_directed(described, flags, frame)
         if entered is not None:
             tokens.append(entered[0])
 

@@ -288,8 +288,13 @@ def _operation(tables: Tables, record: Record, uids: list[str], rows: list[Threa
         asynchronous=bool(record.flags & fmt.ASYNC),
         iteration=record.iteration,
         failed=record.outcome == fmt.FAILED,
-        detail=inline if record.flags & fmt.INLINE_DETAIL else "",
+        detail=_tag(record) if directed else inline if record.flags & fmt.INLINE_DETAIL else "",
     )
+
+
+def _tag(record: Record) -> str:
+    tag = record.flags >> fmt.TAG_SHIFT
+    return f"tag {tag - 1}" if tag else ""
 
 
 def _state(record: Record) -> OpState:

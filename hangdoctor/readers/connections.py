@@ -80,7 +80,7 @@ def sockets(pid: int, tables: dict[str, Table], asking: bool = False) -> list[So
     answered; `tables` keeps what was read, by namespace.
     """
     table = _table_of(pid, tables)
-    held = [table[inode] for inode in _inodes(pid) if inode in table]
+    held = [table[inode] for inode in inodes_of(pid) if inode in table]
     return [socket for socket in held if asking or not socket.asks]
 
 
@@ -116,7 +116,8 @@ def _read_table(pid: int) -> Table:
     return found
 
 
-def _inodes(pid: int) -> list[str]:
+def inodes_of(pid: int) -> list[str]:
+    """The inodes of the sockets that a process has open."""
     found = []
     try:
         with os.scandir(f"/proc/{pid}/fd") as entries:

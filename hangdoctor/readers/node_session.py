@@ -21,7 +21,18 @@ from ..model.ras_report import RasReport
 from ..stacks.rank_thread import rank_thread
 from ..text.durations import duration
 from ..time_limit import OutOfTime, in_time, within
-from . import blackbox, descendants, gpus, proc, pyspy, rank_operations, ras_reader, start_up, turns
+from . import (
+    blackbox,
+    descendants,
+    gpus,
+    proc,
+    pyspy,
+    rank_operations,
+    ras_reader,
+    socket_bytes,
+    start_up,
+    turns,
+)
 from .capture_options import CaptureOptions
 from .ended_meanwhile import Leaving
 
@@ -105,10 +116,12 @@ class Session:
         ordered = sorted(processes, key=_has_stack)
         stacks_end = begin + self.left(share.stacks)
         states: dict[int, ProcessSample] = {}
+        counts = socket_bytes.SocketCounts()
 
         def read(numbered: tuple[int, Process]) -> pyspy.StackResult | None:
             place, process = numbered
             sample = self._state(process.pid)
+            counts.add_to(process.pid, sample)
             states[place] = sample
             if sample.stack_error:
                 return None

@@ -94,6 +94,7 @@ _ON_FILE = {
     "accept4",
     "connect",
 }
+_POLLS = {"poll", "ppoll"}  # of `struct pollfd`s, which begin with a descriptor
 
 
 def _read(path: str) -> str:
@@ -129,13 +130,29 @@ def syscall_of(pid: int, tid: int) -> str:
     if number < 0 or len(words) < 2:
         return ""
     name = _CALLS.get(number, f"syscall {number}")
-    if name not in _ON_FILE:
+    fd = _descriptor(pid, name, words[1:])
+    if fd < 0:
         return name
-    fd = int(words[1], 16)
     try:
         return f"{name}({fd} -> {readable(str(Path(f'/proc/{pid}/fd/{fd}').readlink()))})"
     except OSError:
         return f"{name}({fd})"
+
+
+def _descriptor(pid: int, name: str, arguments: list[str]) -> int:
+    """The file that a call is about: its first argument, or the only one that a poll waits for; -1
+    where there is none.
+    """
+    if name in _ON_FILE:
+        return int(arguments[0], 16)
+    if name not in _POLLS or int(arguments[1], 16) != 1:
+        return -1
+    try:
+        with Path(f"/proc/{pid}/mem").open("rb") as memory:
+            memory.seek(int(arguments[0], 16))
+            return int.from_bytes(memory.read(4), "little", signed=True)
+    except (OSError, ValueError, OverflowError):
+        return -1
 
 
 def _switches(pid: int, tid: int) -> int:

@@ -17,6 +17,7 @@ from ..collector.instructions import Conclude, Position
 from ..collector.training_events import Said
 from ..diagnosis import diagnose
 from ..errors import BundleError
+from ..model.capture import JobCapture
 from ..model.diagnosis import Diagnosis
 from ..report import telemetry
 from ..storage import bundle
@@ -101,6 +102,8 @@ class Concluder:
         self.loop: asyncio.AbstractEventLoop | None = None
         # Seconds of a capture and of its diagnosis, for who counts them.
         self.captured: Callable[[float, float], None] = lambda capture_s, diagnose_s: None
+        # Puts into a capture what is known of nodes that did not answer.
+        self.enter: Callable[[JobCapture], None] = lambda capture: None
         self._waiting: list[_Kept] = []
         self._lock = threading.Lock()
         actor.acting = self._note_act
@@ -133,6 +136,7 @@ class Concluder:
     def _deal_with(self, one: Conclude, begin: float) -> str:
         from ..report.terminal_report import plain
 
+        self.enter(one.capture)
         diagnosis = diagnose(one.capture, lenient=True)
         if diagnosis.status == "healthy" and one.reason.trigger is Trigger.STALL:
             return "healthy"

@@ -19,7 +19,9 @@ from ..collector.server import CollectorOptions, Server, session_name
 from ..collector.training_events import Said
 from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
+from ..launchers.kept_agents import Follows
 from ..logs import to_stderr
+from ..readers import launch_file
 from ..storage.incidents import Incidents
 from ..transport import address
 from ..watch.stall_watch import Settings, StallWatch
@@ -61,7 +63,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
     settings = CoreSettings(
         settle_s=flags["settle"],
         capture_s=flags["capture_timeout"],
-        expected=frozenset(flags.get("nodes", ())),
+        expected=frozenset(flags.get("nodes") or _noted_nodes(folder)),
         linger_s=flags.get("linger", 0.0),
     )
     core = Core(
@@ -71,10 +73,15 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
         session=session_name(),
         slow=SlowSettings(window_s=flags["slow_after"]),
     )
+    follow: Follows | None = flags.get("follow")
+    if follow is not None:
+        core.members = follow.members
     handler = Concluder(incidents, actions.Actor(config, flags["dry_run"]))
     recorder = ProgressLog(core, folder)
     page = Page(folder, flags, recorder)
     handler.captured = page.captured
+    if follow is not None:
+        handler.enter = follow.enter
     options = CollectorOptions(
         folder,
         flags["bind"],
@@ -98,6 +105,14 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
     gc.set_threshold(200_000, 50, 1000)
     asyncio.run(serve())
     return any(node.job for node in core.nodes.values())
+
+
+def _noted_nodes(folder: Path) -> tuple[str, ...]:
+    """The nodes that the sidecar of this folder started agents on: a collector that follows it
+    waits for the same.
+    """
+    launch = launch_file.read(folder)
+    return launch.names if launch is not None else ()
 
 
 def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:

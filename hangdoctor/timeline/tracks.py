@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..model.operations import WHOLE_JOB, Mark, Operation, spoken
+from ..model.operations import P2P, WHOLE_JOB, Mark, Operation, spoken
 from ..text.ranges import number_in
 from .model import Lane, Timeline
 
@@ -210,7 +210,7 @@ def _kind(
         ("shapes", op.shapes),
         ("dtype", op.dtype),
         ("reduce_op", op.reduce_op),
-        ("keys", op.detail),
+        ("tag" if op.op in P2P else "keys", op.detail.removeprefix("tag ")),
     ):
         if value:
             facts[key] = value

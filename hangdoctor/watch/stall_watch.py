@@ -361,6 +361,11 @@ class StallWatch:
         """How many have ended, and not cleanly."""
         return len(self._ranks.lost)
 
+    def idle_s(self, rank: int, now: float) -> float:
+        """Seconds since the last progress of this rank; 0 of one that was never reported."""
+        known = self._ranks.ranks.get(rank)
+        return max(0.0, now - known.event) if known is not None else 0.0
+
     @property
     def last_event(self) -> float:
         """The last progress of any rank, by the caller's clock."""

@@ -118,6 +118,18 @@ def transfers(
     return captured(3, samples)
 
 
+def receives(
+    *, received: int = 0, sent: int = 0, of_all: int = 0, syscall: str = "recvfrom(5 -> socket:[7])"
+) -> RankCapture:
+    """Rank 3, which waits for a connection or for another thread, with the bytes that came."""
+    samples = []
+    for n in (0, 1):
+        carried = {} if syscall == "futex" else {"received": received * n, "sent": sent * n}
+        own = thread(LOAD, syscall=syscall, switches=1 + n, **carried)
+        samples.append(sample(float(n), own, received=of_all * n))
+    return captured(3, samples)
+
+
 def asleep_with_gil(place: list[Frame]) -> RankCapture:
     """Rank 3, whose only thread sleeps and has the GIL."""
     return captured(3, [sample(s, thread(place, gil=True)) for s in (0.0, 1.0)])
@@ -293,6 +305,13 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "writes a little in a checkpoint, and runs": (job([*ALL, captured(3, [sample(s, thread(SAVE, switches=n), write_bytes=b) for s, n, b in ((0.0, 1, 0), (1.0, 9, 40_000))])]), "slow", [("slow", [3])]),
     "wrote in a checkpoint before": (job([*ALL, writes(SAVE, 9, 9)]), "hang", [("checkpoint_wait", [3])]),
     "in a checkpoint, and bytes are not counted": (job([*ALL, writes(SAVE, -1, 9)]), "hang", [("checkpoint_wait", [3])]),
+    "a pipe runs on": (job([*ALL, transfers(LOAD, read=2000, state="S", syscall="read(5 -> pipe:[7])")]), "slow", [("slow", [3])]),
+    "a line in a pipe": (job([*ALL, transfers(LOAD, read=80, state="S", syscall="read(5 -> pipe:[7])")]), "hang", [("not_entered", [3])]),
+    "a connection carries data": (job([*ALL, receives(received=2000)]), "slow", [("slow", [3])]),
+    "a connection answers questions": (job([*ALL, receives(received=2000, sent=900)]), "hang", [("not_entered", [3])]),
+    "a connection is silent": (job([*ALL, receives()]), "hang", [("not_entered", [3])]),
+    "other threads receive": (job([*ALL, receives(of_all=1 << 20, syscall="futex")]), "slow", [("slow", [3])]),
+    "other threads receive a little": (job([*ALL, receives(of_all=9000, syscall="futex")]), "hang", [("not_entered", [3])]),
     "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
     "no sample": (job([*ALL, captured(3, [])]), "unknown", []),
     # ---- for want of time

@@ -108,6 +108,11 @@ def test_call_traces_are_switched_on_all_nodes(
     [row] = json.loads(trace("status", "--json").stdout)
     shown = (row["rank"], row["node"], row["state"], row["follow"])
     assert shown == (0, "localhost", "tracing", "json")
+    tail = trace("tail", "--rank", "0", "--no-wait")
+    assert "rank 0: " in tail.stderr and "connection" not in tail.stderr, tail.stderr
+    absent = ("trace", "tail", "--rank", "7", *target, "--folder", boxes)
+    done = hangdoctor(*absent, cwd=tmp_path, code=1, env=environ)
+    assert f"rank 7 was not found with a probe on the nodes of {target[0]}" in done.stderr
     own = ("--exec", "sh -c {command} {host}", "--hosts", "anywhere", "--folder", boxes)
     done = hangdoctor("trace", "status", "--json", *own, cwd=tmp_path, env=environ)
     assert [(r["node"], r["state"]) for r in json.loads(done.stdout)] == [("anywhere", "tracing")]

@@ -167,6 +167,10 @@ def test_calls_are_traced_in_a_pod_whose_job_runs_under_the_probe(training: Trai
         assert (row["node"], row["rank"], row["state"]) == ("steps-0", 0, "tracing")
         assert (row["follow"], row["process"]) == ("steps", "live")
         assert row["events"] > 0
+        assert "trace tail --rank 0 --k8s pod/steps-0 --job" in said.replace("'", "")
+        tail = ("trace", "tail", "--rank", "0", "--k8s", "pod/steps-0", "-n", "5", "--no-wait")
+        shown, _ = training.run(*tail)
+        assert "step" in shown, "the calls of the rank, through kubectl exec"
         _, said = training.run("trace", "stop", "--k8s", "pod/steps-0", "--wait", "60")
         assert "rank 0: stopped" in said
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from hangdoctor.cli.preflight import EXIT_CODES
 from hangdoctor.errors import UsageError
 from hangdoctor.preflight.collectives import fabric, outcome
+from hangdoctor.preflight.collectives.check import _device_test
+from hangdoctor.preflight.collectives.fleet import Unit
 from hangdoctor.preflight.collectives.options import sizes_in
 from hangdoctor.preflight.collectives.report import Collectives, DeviceTest
 from hangdoctor.preflight.collectives.running_trial import RunningTrial, size_text
@@ -17,7 +21,9 @@ from hangdoctor.preflight.collectives.search import Culprit, Found
 from hangdoctor.preflight.collectives.speed_table import speed_table
 from hangdoctor.preflight.collectives.trial import Judge, Result, Trial
 from hangdoctor.preflight.collectives.words import Order, Word, line, order_in, word_in
+from hangdoctor.preflight.compare import HISTORY, Finding, Preflight, with_more
 from hangdoctor.preflight.history import FILE, MAX_LINES, Fault, History, Run, times_this_week
+from hangdoctor.preflight.terminal_findings import lines
 
 DAY_S = 86400.0
 
@@ -133,6 +139,47 @@ def test_a_wrong_or_slow_device_is_named() -> None:
     wrong, slow = outcome.of_devices(tests, 0.5)
     assert wrong.verdict == "fail" and wrong.reading.startswith("n1 GPU 2: ")
     assert slow.verdict == "warn" and slow.reading.startswith("n1 GPU 1 is slow: 20 TFLOP/s")
+
+
+def test_what_could_not_be_tested_is_said_and_nothing_is_called_ready() -> None:
+    """A warning of the node's own checks does not hide it; a failure stays one."""
+    late = DeviceTest("n2", 0, untested="its test did not finish in time")
+    open_ = outcome.of_left_out({"n1": "8 ranks of bloom, pid 7"}, {})
+    open_ += outcome.of_devices([DeviceTest("n3", 0, 60.0, 2000.0), late], 0.5)
+    open_ += outcome.of_unfinished(Found(links=3, of_links=28), "stopped after 20 min")
+    warned = Finding("clock", "warn", ["n1"], "not synchronized")
+    before = Preflight("warn", ["n1", "n2", "n3"], [warned])
+    found = with_more(before, open_, Collectives())
+    assert (found.verdict, EXIT_CODES[found.verdict]) == ("unknown", 12)
+    first = next(lines(found))
+    said = (
+        "Could not tell: not tested: network and devices of n1, devices of n2, part of the network."
+    )
+    assert said in first and "Ready" not in first
+    assert [f.nodes for f in found.findings if f.verdict == "ok"] == [["n3"]]
+    bad = outcome.of_left_out({}, {"n4": "did not answer after 60 s"})
+    failed = with_more(before, open_ + bad, Collectives())
+    assert failed.verdict == "fail"
+    assert "Not ready" in next(lines(failed)) and "Not tested: network" in next(lines(failed))
+    kept = with_more(before, [Finding(HISTORY, "unknown", [], "disk full")], Collectives())
+    assert kept.verdict == "warn", "the tests themselves were made"
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "untested"),
+    [
+        ([Word("device", 1, 0, values={"TFLOP/s": 1.0})], "", ""),
+        ([Word("failed", 1, 0, text="ArithmeticError: wrong")], "ArithmeticError: wrong", ""),
+        ([Word("failed", 1, 0, text="OutOfMemoryError: CUDA")], "", "OutOfMemoryError: CUDA"),
+        ([Word("started", 1, 0), Word("late", 1, 0)], "", "its test did not finish in time"),
+    ],
+)
+def test_a_device_without_an_answer_is_not_called_wrong(
+    words: list[Word], error: str, untested: str
+) -> None:
+    with subprocess.Popen(["true"]) as process:
+        test = _device_test("n1", Unit("n1", process), 0, words)
+    assert (test.error, test.untested) == (error, untested)
 
 
 IB = "n1:12:34 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"

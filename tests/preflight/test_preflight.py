@@ -127,7 +127,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
     assert "more than one target was given" in done.stderr
     assert "Traceback" not in hangdoctor("preflight", "--once", "e30", cwd=tmp_path, code=2).stderr
     hangdoctor("preflight", "--hostfile", "nowhere", cwd=tmp_path, code=1)
-    for wrong in (("--k8s", "job/x"), ("--sizes", "x")):
+    for wrong in (("--rounds", "1"), ("--sizes", "x")):
         done = hangdoctor("preflight", "--collectives", *wrong, cwd=tmp_path, code=2)
         assert "Traceback" not in done.stderr
 

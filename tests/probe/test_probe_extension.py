@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hangdoctor.model.operations import Operation
+from hangdoctor.model.operations import P2P, Operation
 from hangdoctor.probe import record_core as hot
 from hangdoctor.readers.blackbox import Contents
 from tests.support import forked
@@ -71,7 +71,8 @@ def recorded(folder: Path, pure: str) -> list[list[Operation]]:
 
 def _bare(box: Contents, op: Operation) -> Operation:
     name = next((t.name for t in box.threads if t.tid == op.thread), "?")
-    detail = "keys" if op.detail else ""  # some have the port of the run
+    keys = "keys" if op.detail else ""  # some have the port of the run
+    detail = op.detail if op.op in P2P else keys
     return msgspec.structs.replace(
         op,
         entered_s=0.0,

@@ -152,13 +152,13 @@ def test_sends_and_receives_match_by_peer_and_number(boxes: list[Contents]) -> N
     for box in boxes:
         me = box.ops.rank
         for o in of(box, "send"):
-            sent[me, o.peer].append((o.seq, o.shapes))
+            sent[me, o.peer].append((o.seq, o.shapes + o.detail))
         for o in of(box, "recv"):
-            received[o.peer, me].append((o.seq, o.shapes))
+            received[o.peer, me].append((o.seq, o.shapes + o.detail))
     assert set(sent) == {(0, 1), (1, 2), (2, 0)}
     assert sent == received
     # ring, isend, batch; between 0 and 1 the object list's size and payload besides
-    assert [n for n, _ in sent[1, 2]] == [1, 2, 3]
+    assert sent[1, 2] == [(1, "[6]tag 0"), (2, "[7]tag 5"), (3, "[8]tag 2")]
     assert [n for n, _ in sent[0, 1]] == [1, 2, 3, 4, 5]
 
 

@@ -494,10 +494,15 @@ def test_what_the_extension_learns_of_a_call() -> None:
         "async": 3,
         "group_root": 4,
     }
+    assert call_forms.tag_flags((A, 1, None, 7), {}) == 8 << fmt.TAG_SHIFT
+    assert call_forms.tag_flags((A, 1), {}) == 1 << fmt.TAG_SHIFT
+    for strange in ("a", -1, fmt.TAG_LIMIT, True):
+        assert call_forms.tag_flags((A,), {"tag": strange}) == 0
     _, form = call_forms.form_of(signatures.all_to_all_single, 0)
     assert form["absent"] == (1 << 2) | (1 << 3) and form["tensor"] == 1
     _, form = call_forms.form_of(signatures.irecv, 2)
     assert (form["always_async"], form["direction"], form["root"], form["required"]) == (1, 2, 1, 1)
+    assert form["tag"] == 3
     _, form = call_forms.form_of(signatures.gather, 0)
     assert (form["zero_root"], form["fast"]) == (1, 1)
     assert call_forms.form_of(signatures.all_gather, 0)[1]["fast"] == 0

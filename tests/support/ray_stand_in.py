@@ -44,9 +44,35 @@ class _Remote:
         return _pool.submit(self.function, *arguments)
 
 
-def remote(num_cpus, max_retries):
+class _Method:
+    def __init__(self, function):
+        self.function = function
+
+    def remote(self, *arguments):
+        return _pool.submit(self.function, *arguments)
+
+
+class _Handle:
+    def __init__(self, actor):
+        self.actor = actor
+
+    def __getattr__(self, name):
+        return _Method(getattr(self.actor, name))
+
+
+class _Actor(_Remote):
+    def remote(self, *arguments):
+        assert self.node in [node["NodeID"] for node in _known["nodes"]]
+        return _Handle(self.function(*arguments))
+
+
+def remote(num_cpus, max_retries=None):
     assert num_cpus == 0
-    return _Remote
+    return _Actor if max_retries is None else _Remote
+
+
+def kill(handle):
+    handle.actor.process.kill()
 
 
 def get(future, timeout=None):

@@ -118,17 +118,16 @@ def _switch(request: Request, wait_s: float, quiet: bool, rows: bool, **named: A
     tracing = [r for r in answers if r.obeyed and r.state in ("tracing", "waiting")]
     if tracing:
         first = min(tracing, key=lambda row: row.rank)
-        there = f" on {first.node}" if where.reach else ""
-        say(f"to see the calls{there}: {_tail_of(first, where)}")
+        say(f"to see the calls: {_tail_of(first, where)}")
 
 
 def _tail_of(row: TracedRank, where: Where) -> str:
     """The command that shows the calls of a rank, with the target of this one; it names the job, so
     that a newer one is not taken.
     """
-    words = ["hangdoctor", "trace", "tail", "--rank", str(row.rank)]
+    words = ["hangdoctor", "trace", "tail", "--rank", str(row.rank), *where.target_flags]
     job = where.job if where.jobid else row.job
-    named = (("--jobid", where.jobid), ("--job", job), ("--folder", where.folder))
+    named = (("--job", job), ("--folder", where.folder))
     return shlex.join(words + [w for flag, value in named if value for w in (flag, str(value))])
 
 

@@ -4,6 +4,7 @@ rows or lines.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +18,12 @@ from ...errors import LauncherError, WireError
 from ...transport.stdout_frame import NodeReply, pack, unpack
 from .. import pipes
 from ..shared_flags import Command, together
-from ..targets import REACHES, one_target, reach_flags, reach_of
+from ..targets import REACHES, one_target, reach_flags, reach_of, target_words
 from .target import TracedRank, jobid_flag, target_flags
 
 if TYPE_CHECKING:
     from ...launchers.reach import Reach
+    from ...launchers.remote import Command as RemoteCommand
     from ...launchers.remote import Outcome
 
 _SAID = "hangdoctor: "  # of a line that a person is to read
@@ -37,6 +39,7 @@ class Where(Struct):
     jobid: str | None = None
     target: str = ""  # the flag that names the target, one of `targets.REACHES` where `reach` is
     reach: Reach | None = None  # gets to the nodes, where it is not this host or a Slurm job
+    words: list[str] = []  # that choose the same nodes, where `reach` is
 
     @classmethod
     def of(cls, flags: Mapping[str, Any]) -> Where:
@@ -46,8 +49,10 @@ class Where(Struct):
             UsageError: more than one target.
         """
         target = one_target(flags, {"local": "--local", "jobid": "--jobid J"}, needed=False)
-        reach = reach_of(target, flags) if target in REACHES else None
-        return cls(flags["local"], flags["job"], flags["folder"], flags["jobid"], target, reach)
+        here = cls(flags["local"], flags["job"], flags["folder"], flags["jobid"], target)
+        if target in REACHES:
+            here.reach, here.words = reach_of(target, flags), target_words(flags)
+        return here
 
     @property
     def nodes(self) -> str:
@@ -55,6 +60,17 @@ class Where(Struct):
         if self.jobid:
             return f"job {self.jobid}"
         return f"the nodes of {REACHES[self.target]}" if self.reach else ""
+
+    @property
+    def target_flags(self) -> list[str]:
+        """The words that choose the same nodes."""
+        return ["--jobid", self.jobid] if self.jobid else self.words
+
+    def of_job(self, arguments: Sequence[str]) -> list[str]:
+        """The words of a sub-verb on a node that `reach` gets to, with the job that is meant."""
+        words = ["trace", *arguments]
+        words += ["--job", self.job] if self.job else []
+        return words + (["--folder", str(self.folder)] if self.folder else [])
 
 
 def where_flags(command: Command) -> Command:
@@ -80,14 +96,12 @@ def ask(
     from ...launchers.slurm_job import parse_job
     from ...launchers.verb_on_nodes import Everywhere
 
-    words, patience_s = ["trace", *arguments, "--rows"], wait_s + _SPARE_S
-    if where.jobid:
-        outcomes = SlurmLauncher(*parse_job(where.jobid)).on_nodes(words, patience_s, say)
+    words, patience_s = [*arguments, "--rows"], wait_s + _SPARE_S
+    if where.reach is None:
+        launcher = SlurmLauncher(*parse_job(str(where.jobid)))
+        outcomes = launcher.on_nodes(["trace", *words], patience_s, say)
     else:
-        words += ["--job", where.job] if where.job else []
-        words += ["--folder", str(where.folder)] if where.folder else []
-        assert where.reach is not None
-        outcomes = Everywhere(where.reach).ask(words, patience_s, say)
+        outcomes = Everywhere(where.reach).ask(where.of_job(words), patience_s, say)
     rows: list[TracedRank] = []
     for outcome in outcomes:
         try:
@@ -109,7 +123,7 @@ def _why_silent(outcome: Outcome, trouble: str) -> str:
     return trouble if outcome.output.strip() else "the time was over"
 
 
-def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:
+def follow(where: Where, node: str, arguments: Sequence[str], say: Callable[[str], None]) -> None:
     """Print the output of the sub-verb on one node, until it ends there or the reader here has
     gone.
 
@@ -117,26 +131,13 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
         LauncherError: the job is not there, or not ours; the node does not answer.
     """
     from ...launchers import gather
-    from ...launchers.line_stream import Stream
-    from ...launchers.slurm import SlurmLauncher
-    from ...launchers.slurm_job import parse_job
     from ...launchers.slurm_words import ENDED
 
-    launcher = SlurmLauncher(*parse_job(jobid))
     errors = ""
-    for command in launcher.on_node(node, ["trace", *arguments]):
-        errors = ""
-        with Stream(command, launcher.env) as stream:
-            for line in stream:
-                if line is None:
-                    pipes.pause(0)
-                elif line.is_output:
-                    pipes.say(line.text)
-                elif line.text.startswith(_SAID):
-                    say(line.text.removeprefix(_SAID))
-                else:
-                    errors += line.text + "\n"
-        if stream.code == 0:
+    code: int | None = None
+    for command in _on_node(where, node, arguments):
+        code, errors = _shown(command, say)
+        if code == 0:
             return
         if (
             "Invalid generic resource" not in errors
@@ -146,5 +147,38 @@ def follow(jobid: str, node: str, arguments: Sequence[str], say: Callable[[str],
         say(f"the job ended on node {node}")
         return
     raise LauncherError(
-        f"the connection to node {node} ended: {gather.last_words(errors) or f'exit code {stream.code}'}"
+        f"the connection to node {node} ended: {gather.last_words(errors) or f'exit code {code}'}"
     )
+
+
+def _on_node(where: Where, node: str, arguments: Sequence[str]) -> list[RemoteCommand]:
+    """The commands that run the sub-verb on a node, of which each is for where the one before is
+    refused.
+    """
+    from ...launchers.reach import connected
+    from ...launchers.slurm import SlurmLauncher
+    from ...launchers.slurm_job import parse_job
+
+    if where.reach is None:
+        launcher = SlurmLauncher(*parse_job(str(where.jobid)))
+        return launcher.on_node(node, ["trace", *arguments])
+    return connected(where.reach, where.of_job(arguments), [node], reads=False)
+
+
+def _shown(command: RemoteCommand, say: Callable[[str], None]) -> tuple[int | None, str]:
+    """Print what a command prints as it comes; (its exit code, what else it said)."""
+    from ...launchers.line_stream import Stream
+    from ...launchers.slurm_job import clean_environment
+
+    errors = ""
+    with Stream(command, clean_environment(os.environ)) as stream:
+        for line in stream:
+            if line is None:
+                pipes.pause(0)
+            elif line.is_output:
+                pipes.say(line.text)
+            elif line.text.startswith(_SAID):
+                say(line.text.removeprefix(_SAID))
+            else:
+                errors += line.text + "\n"
+    return stream.code, errors

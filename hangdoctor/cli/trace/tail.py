@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,7 +18,9 @@ from ...text.job_names import short_job
 from ...text.ranges import format_ranks
 from .. import pipes
 from ..output import progress_to_stderr
+from ..targets import reach_flags_beside_n
 from . import nodes as trace_nodes
+from .nodes import Where
 from .tail_rows import Fold, Rows, where_words
 from .target import NEXT_TIME, Traced, TracedRank, again, find, jobid_flag, target_flags
 
@@ -48,16 +50,8 @@ _MAX_AT_ONCE = 20_000  # most events to show at once; of more only the last ones
 @click.option("--no-wait", is_flag=True, help="Print the earlier events and exit.")
 @target_flags
 @jobid_flag("finds the node of the rank.")
-def tail(
-    rank: int,
-    lines: int,
-    all_threads: bool,
-    no_wait: bool,
-    folder: Path | None,
-    job: str,
-    jobid: str | None,
-    local: bool,
-) -> None:
+@reach_flags_beside_n
+def tail(rank: int, lines: int, all_threads: bool, no_wait: bool, **named: Any) -> None:
     """Follow the calls of one rank, like tail -f; also while it hangs or after it died.
 
     \b
@@ -66,20 +60,18 @@ def tail(
     Of a loop the first two rounds are printed, and how many came after them.
     Ends with the rank's process, with Ctrl-C, or when the reader has gone (`| head`).
     """
-    say = progress_to_stderr(False)
-    if jobid:
-        node = _node_of(
-            trace_nodes.ask(trace_nodes.Where(jobid=jobid), ["status"], _STATUS_S, say), rank, jobid
-        )
+    say, where = progress_to_stderr(False), Where.of(named)
+    if where.nodes:
+        rows = trace_nodes.ask(where, ["status"], _STATUS_S, say)
+        node = _node_of(rows, rank, where)
         flags = [*(["--all-threads"] if all_threads else []), *(["--no-wait"] if no_wait else [])]
-        trace_nodes.follow(
-            jobid, node, ["tail", "--rank", str(rank), "-n", str(lines), *flags], say
-        )
+        words = ["tail", "--rank", str(rank), "-n", str(lines), *flags]
+        trace_nodes.follow(where, node, words, say)
         return
-    _tail(_rank(find(folder, job, say), rank), lines, all_threads, no_wait)
+    _tail(_rank(find(where.folder, where.job, say), rank), lines, all_threads, no_wait)
 
 
-def _node_of(rows: list[TracedRank], rank: int, jobid: str) -> str:
+def _node_of(rows: list[TracedRank], rank: int, where: Where) -> str:
     """The node of a rank's newest process.
 
     Raises:
@@ -90,12 +82,10 @@ def _node_of(rows: list[TracedRank], rank: int, jobid: str) -> str:
     if not own:
         there = format_ranks(sorted({r.rank for r in rows}))
         help = f"There are: {there}." if there else "Start the job with: hangdoctor run -- CMD"
-        raise NoRanksFound(
-            f"rank {rank} of job {jobid} was not found with a probe on any node", help
-        )
+        raise NoRanksFound(f"rank {rank} was not found with a probe on {where.nodes}", help)
     newest = max(own, key=lambda r: (r.process == "live", r.state != "never traced"))
     if newest.state == "never traced" and not newest.note:
-        raise _never_traced(rank, f" --jobid {jobid}")
+        raise _never_traced(rank, f" {shlex.join(where.target_flags)}")
     return newest.node
 
 

@@ -67,6 +67,14 @@ from .holdings import (
     TypedInput,
 )
 from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, Usual, Waiters
+from .start_stories import (
+    Agent,
+    AgentWaits,
+    AskedFor,
+    NotAtRendezvous,
+    NoWayToRendezvous,
+    OtherPort,
+)
 from .stories import (
     AllIn,
     Apart,
@@ -103,6 +111,7 @@ from .stories import (
     Ring,
     SlowByHistory,
     SlowByPace,
+    SlowBySamples,
     SlowByWaiting,
     StillImporting,
     StillIn,
@@ -115,8 +124,11 @@ from .stories import (
 __all__ = [
     "Act",
     "Against",
+    "Agent",
+    "AgentWaits",
     "AllIn",
     "Apart",
+    "AskedFor",
     "At",
     "AtWorker",
     "BytesMoved",
@@ -170,7 +182,9 @@ __all__ = [
     "NeverStarted",
     "NoProcessThere",
     "NoStack",
+    "NoWayToRendezvous",
     "NoneLeaves",
+    "NotAtRendezvous",
     "NotJoined",
     "NotSeen",
     "NotStarted",
@@ -181,6 +195,7 @@ __all__ = [
     "OnQueue",
     "OneOf",
     "Op",
+    "OtherPort",
     "OtherStore",
     "OwnNumbers",
     "Pace",
@@ -196,6 +211,7 @@ __all__ = [
     "Silence",
     "SlowByHistory",
     "SlowByPace",
+    "SlowBySamples",
     "SlowByWaiting",
     "StillImporting",
     "StillIn",

@@ -12,6 +12,7 @@ from ...model.gpu import Gpu
 from .holdings import ChildStopped
 from .log_stories import HeartbeatStopped, LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
+from .start_stories import AgentWaits, AskedFor
 from .stories import (
     ErrorByRas,
     FewerByRas,
@@ -54,10 +55,11 @@ class ThreadState(Struct, frozen=True):
 
 
 class BytesMoved(Struct, frozen=True):
-    """Bytes by read() and write() between the samples."""
+    """Bytes by read() and write() between the samples, and by connections."""
 
     read: int = 0
     written: int = 0
+    received: int = 0
 
 
 class StoppedState(Struct, frozen=True):
@@ -288,6 +290,8 @@ Fact = (
     | HoldsGil
     | ForkedLock
     | ChildStopped
+    | AgentWaits
+    | AskedFor
 )
 
 

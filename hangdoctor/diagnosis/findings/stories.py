@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from .log_stories import LogStory
 from .named import End, Op
+from .start_stories import StartStory
 
 
 class NeverReached(Struct, frozen=True):
@@ -143,6 +144,7 @@ class AllIn(Struct, frozen=True):
     sides: bool = False
     other: Op | None = None  # of a send its recv, and the other way round
     partners: tuple[int, ...] = ()  # several transfers: the ranks across from the one in all
+    one_tag: bool = False  # both sides have recorded the same tag
 
 
 class HeldBehind(Struct, frozen=True):
@@ -333,6 +335,13 @@ class SlowByWaiting(Struct, frozen=True):
     others: float
 
 
+class SlowBySamples(Struct, frozen=True):
+    """At work in each of the samples, in which all others waited."""
+
+    samples: int
+    seconds: float  # from the first to the last
+
+
 class SlowByPace(Struct, frozen=True):
     """Takes so many times as long as others in each call."""
 
@@ -386,7 +395,9 @@ Story = (
     | Ring
     | OneOf
     | SlowByWaiting
+    | SlowBySamples
     | SlowByPace
     | SlowByHistory
     | LogStory
+    | StartStory
 )

@@ -17,7 +17,15 @@ from .order import divergence_finding
 from .precedent import against_precedent, on_its_way, one_ahead
 from .same_line import on_other_group
 from .scene import Scene
-from .signatures import Signature, classes_of, differing, signature, spelled, spelled_signature
+from .signatures import (
+    Signature,
+    classes_of,
+    differing,
+    signature,
+    spelled,
+    spelled_signature,
+    tag_of,
+)
 from .waits import Instance
 
 _COMPARED = 64  # members of a group that are compared with ranks of the same role
@@ -88,17 +96,40 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     """Who entered it with another signature than the other members, or than ranks of its role where
     members are unknown.
     """
-    members = scene.members(instance.key, instance.waiters[0])
-    found = {r: scene.find(r, instance.key) for r in members}
-    records: Records = {r: op for r, op in found.items() if op is not None}
+    records = _records_of(scene, instance)
     odd = _odd_ones(scene, instance, records)
-    if not odd.ranks:
+    if not odd.ranks or _other_order(scene, records):
         return None
     if len(odd.ranks) == 1:
         only = _divergence(scene, instance, odd.ranks[0], records[odd.ranks[0]])
         if only is not None and only.how in ("skipped", "extra", "swapped", "group"):
             return divergence_finding(scene, {only.rank: only}, [])
     return _mismatch(scene, instance, records, odd)
+
+
+def _records_of(scene: Scene, instance: Instance) -> Records:
+    members = scene.members(instance.key, instance.waiters[0])
+    found = {r: scene.find(r, instance.key) for r in members}
+    return {r: op for r, op in found.items() if op is not None}
+
+
+def _other_order(scene: Scene, records: Records) -> bool:
+    """Whether the two sides of a transfer differ in their tags alone, and one of them has the other's
+    tag pending too: transfers with tags may be called in another order than their counterparts.
+    """
+    if len(records) != 2 or not all(map(tag_of, records.values())):
+        return False
+    one, other = records.items()
+    if differing(signature(one[1]), signature(other[1])) != ["tag"]:
+        return False
+    return any(_has_pending(scene, *own, theirs[1]) for own, theirs in ((one, other), (other, one)))
+
+
+def _has_pending(scene: Scene, rank: int, own: Operation, theirs: Operation) -> bool:
+    """Whether a rank has another transfer of this kind pending, with the tag of the counterpart."""
+    pending = scene.ops[rank].unfinished() if rank in scene.ops else []
+    same = [o for o in pending if (o.op, o.peer, o.group) == (own.op, own.peer, own.group)]
+    return any(tag_of(o) == tag_of(theirs) for o in same)
 
 
 def _divergence(scene: Scene, instance: Instance, rank: int, own: Operation) -> Divergence | None:
@@ -243,6 +274,7 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
             counted=True,
             sides=instance.key.transfer is not None,
             other=other_side(scene, instance),
+            one_tag=all(map(tag_of, _records_of(scene, instance).values())),
         ),
         confidence=sure(_all_entered(scene, instance)),
         nodes=nodes_of(scene, members),
@@ -254,8 +286,8 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
 
 
 def in_all_transfers(scene: Scene, found: list[Finding]) -> list[Finding]:
-    """Where several transfers that both sides entered have one rank in common, that one alone: tags
-    are in no record, and one rank with another tag holds up all of its partners.
+    """Where several transfers that both sides entered have one rank in common, that one alone: in
+    records without tags, one rank with another tag holds up all of its partners.
     """
     pairs = [c for c in found if isinstance(c.story, f.AllIn) and c.story.sides]
     common = set.intersection(*(set(c.ranks) for c in pairs)) if len(pairs) > 1 else set()

@@ -119,7 +119,7 @@ def _of_other_stages(
         voice = _expected(scene, rank, other, here) if other not in members else None
         if voice is not None:
             alike = _alike_before(scene, rank, other, here)
-            voices.append(voice if alike else (*voice[:4], "", voice[5]))
+            voices.append(voice if alike else (*voice[:4], "", *voice[5:]))
     return voices
 
 
@@ -169,7 +169,9 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
         mine if any(earlier[field] == mine for earlier in past) else past[-1][field]
         for field, mine in enumerate(now)
     ]
-    return [(said[0], said[1], said[2], said[3], said[4], said[5])]
+    # Tags often count steps: one that was always the same says something, a new one alone does not.
+    tag = said[-1] if len({earlier[-1] for earlier in past}) == 1 else ""
+    return [(said[0], said[1], said[2], said[3], said[4], said[5], tag)]
 
 
 def _of_line(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -180,7 +182,7 @@ def _of_line(scene: Scene, rank: int, here: Operation, members: set[int]) -> lis
     calls = [o.op for o in others if o.site == here.site]
     if len(calls) < _ENOUGH or len(set(calls)) > 1:
         return []
-    return [(calls[0], "", "", "", "", "")]
+    return [(calls[0], "", "", "", "", "", "")]
 
 
 def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
@@ -198,7 +200,7 @@ def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> 
     if not columns:
         return []
     agreed = [values[0] if len(set(values)) == 1 else "" for values in columns]
-    return [(agreed[0], agreed[1], agreed[2], agreed[3], agreed[4], agreed[5])]
+    return [(agreed[0], agreed[1], agreed[2], agreed[3], agreed[4], agreed[5], "")]
 
 
 def _other_calls(scene: Scene, here: Operation, role: Role) -> Iterator[Operation]:
@@ -213,7 +215,8 @@ def _other_calls(scene: Scene, here: Operation, role: Role) -> Iterator[Operatio
 def _expected(scene: Scene, rank: int, other: int, here: Operation) -> Signature | None:
     """The signature that `other` used for the operation that corresponds to `here`."""
     found = _corresponding(scene, rank, other, here, later=0)
-    return _relative(scene, found) if found is not None else None
+    # A tag may be a rank's own.
+    return (*_relative(scene, found)[:-1], "") if found is not None else None
 
 
 def _corresponding(

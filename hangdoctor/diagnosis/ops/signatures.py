@@ -19,8 +19,8 @@ _EVEN_SHAPES = P2P_NAMES | {
     "reduce_scatter",
     "reduce_scatter_tensor",
 }
-FIELDS = ("op", "root", "reduce_op", "dtype", "shapes", "members")
-Signature = tuple[str, str, str, str, str, str]
+FIELDS = ("op", "root", "reduce_op", "dtype", "shapes", "members", "tag")
+Signature = tuple[str, str, str, str, str, str, str]
 
 
 def signature(op: Operation) -> Signature:
@@ -30,12 +30,17 @@ def signature(op: Operation) -> Signature:
     name = "p2p" if op.op in P2P_NAMES else op.op
     root = "" if op.root < 0 else str(op.root)
     shapes = op.shapes if op.op in _EVEN_SHAPES else ""
-    return (name, root, op.reduce_op, op.dtype, shapes, _asked(op))
+    return (name, root, op.reduce_op, op.dtype, shapes, _asked(op), tag_of(op))
 
 
 def _asked(op: Operation) -> str:
     """The members that a new group shall have."""
     return op.detail if op.op == "new_group" else ""
+
+
+def tag_of(op: Operation) -> str:
+    """``tag 7`` of a send or receive; "" where it is not recorded."""
+    return op.detail if op.op in P2P_NAMES else ""
 
 
 def differing(a: Signature, b: Signature) -> list[str]:
@@ -61,12 +66,12 @@ def classes_of(signatures: dict[int, Signature]) -> list[list[int]]:
 def spelled(op: Operation, fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
     """The fields that are recorded, each with its name: ``shapes [8]``, ``root 2``."""
     root = str(op.root) if op.root >= 0 else ""
-    values = (op.op, root, op.reduce_op, op.dtype, op.shapes, _asked(op))
+    values = (op.op, root, op.reduce_op, op.dtype, op.shapes, _asked(op), tag_of(op))
     return spelled_signature(values, fields)
 
 
 def spelled_signature(values: Signature, fields: tuple[str, ...]) -> tuple[str, ...]:
     """The fields of a signature that say something, as `spelled` has them."""
-    names = {field: field.replace("_", " ") + " " for field in FIELDS} | {"op": ""}
+    names = {field: field.replace("_", " ") + " " for field in FIELDS} | {"op": "", "tag": ""}
     named = zip(FIELDS, values, strict=True)
     return tuple(names[field] + value for field, value in named if field in fields and value)

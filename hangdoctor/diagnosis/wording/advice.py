@@ -290,6 +290,11 @@ def _(story: f.SlowByWaiting, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.SlowBySamples, finding: Finding) -> str:
+    return _STRAGGLER
+
+
+@by_story.register
 def _(story: f.SlowByPace, finding: Finding) -> str:
     return _STRAGGLER
 

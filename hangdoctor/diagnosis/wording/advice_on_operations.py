@@ -205,7 +205,7 @@ def _(story: f.AllIn, finding: Finding) -> str:
 
 def _compare(story: f.AllIn) -> str:
     """The two lines to compare; "" where they are not known."""
-    if story.other is None:
+    if story.other is None or story.one_tag:
         return ""
     lines = [terms.place_of(op) for op in (story.op, story.other)]
     what = "tags" if story.counted else "tags and sizes"

@@ -62,6 +62,8 @@ _MOTIONS = {
 @say.register
 def _(fact: f.BytesMoved) -> str:
     written, read = size_words(fact.written), size_words(fact.read)
+    if fact.received > 0:
+        return f"received {size_words(fact.received)} by TCP between the samples"
     return f"wrote {written} and read {read} between the samples"
 
 

@@ -37,6 +37,9 @@ def says_where(finding: Finding) -> bool:
         | f.NoneLeaves
         | f.OtherStore
         | f.StoreRefused
+        | f.OtherPort
+        | f.NotAtRendezvous
+        | f.NoWayToRendezvous
         | f.StillImporting
         | f.InOther
         | f.PeerElsewhere
@@ -205,11 +208,12 @@ def _of_one_in_all(story: f.AllIn, finding: Finding, left: str) -> str:
 
 
 def _of_two_sides(story: f.AllIn, left: str) -> str:
-    """A send and its recv: their tags are in no record."""
+    """A send and its recv; Flight Recorder dumps have no tags."""
     entered = "entered it" if story.counted else "are in it"
     both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)}) {entered}"
     differ = "tags that differ" if story.counted else "tags or sizes that differ"
-    text = f"{both} and it does not finish: {differ}, or {left}"
+    causes = left if story.one_tag else f"{differ}, or {left}"
+    text = f"{both} and it does not finish: {causes}"
     return text if story.counted else f"{text}, or a send or recv too many"
 
 
@@ -396,6 +400,13 @@ def _(story: f.OneOf, finding: Finding) -> str:
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
     times = f"the others spend {terms.share(story.others)} of their time waiting, this one {terms.share(story.own)}"
     return f"{subject(finding)} is slow: the job goes on, but {times}"
+
+
+@tell.register
+def _(story: f.SlowBySamples, finding: Finding) -> str:
+    seen = f"in all {story.samples} samples over {terms.duration(story.seconds)}"
+    are = terms.choose(finding.ranks, "it was", "they were")
+    return f"{subject(finding)} {_is(finding)} slow: the job goes on, but {seen} {are} at work while all others waited"
 
 
 @tell.register

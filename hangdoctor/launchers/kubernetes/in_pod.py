@@ -54,6 +54,19 @@ import os, runpy
 sys.executable = os.environ.pop("HANGDOCTOR_PYTHON", sys.executable)
 runpy.run_module("hangdoctor.agents.behind_tunnel", run_name="__main__", alter_sys=True)
 """
+# Any verb that runs until its standard input ends, which it reads itself or not.
+_CONNECTED = """
+import sys
+sys.path[:1] = []
+import os, runpy, threading
+def end():
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+if sys.argv.pop(1) == "ignores":
+    threading.Thread(target=end, daemon=True).start()
+runpy.run_module("hangdoctor", run_name="__main__", alter_sys=True)
+"""
 # Unpacks the archive of `own_copy` from its standard input into a folder that programs can be run
 # from, runs it, and removes the folder. Its arguments: the archive's size, then those of Python.
 _UNPACK = """
@@ -116,6 +129,14 @@ def unpack_and_become(size: int, words: Sequence[str], seconds: float) -> list[s
 def stay(python: str, words: Sequence[str]) -> list[str]:
     """``hangdoctor WORDS``, an agent, behind a tunnel, by a Python of the pod."""
     return ["env", "HANGDOCTOR_DISABLE=1", python, "-c", _STAY, *words]
+
+
+def connected(python: str, words: Sequence[str], reads: bool) -> list[str]:
+    """``hangdoctor WORDS`` by a Python of the pod, until its standard input ends; whether it reads
+    that input itself.
+    """
+    how = "reads" if reads else "ignores"
+    return ["env", "HANGDOCTOR_DISABLE=1", python, "-c", _CONNECTED, how, *words]
 
 
 def unpack_and_stay(size: int, words: Sequence[str]) -> list[str]:

@@ -119,6 +119,7 @@ class Status(Struct, rename="camel", frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []

@@ -6,12 +6,13 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from msgspec import Struct
 
+from ..._version import __version__
 from ...errors import LauncherError, NoRanksFound, UsageError
 from ...model.capture import JobCapture
 from ..lost_nodes import Watch
@@ -74,13 +75,25 @@ class K8sReach:
             self._become(pod, known[self._image(pod)].python, words, limit) for pod in self.asked
         ]
 
+    def connected(
+        self, words: Sequence[str], nodes: Collection[str], reads: bool = True
+    ) -> list[Command]:
+        """One `kubectl exec -i` for each of these pods that runs; see `launchers.reach.Connects`."""
+        known = self._ready()
+        pods = [pod for pod in self.asked if pod.name in nodes]
+        return [self._connect(pod, known[self._image(pod)].python, words, reads) for pod in pods]
+
+    def addresses(self) -> dict[str, str]:
+        """{pod: its IP}: pods do not find each other by their names."""
+        return {pod.name: pod.status.pod_ip for pod in self.pods}
+
     def unasked(self) -> dict[str, str]:
         """{pod: why} of those that do not run."""
         return {name: trouble.why for name, trouble in self.troubles.items()}
 
     def told(self) -> dict[str, NodeTold]:
         """{pod: what the cluster says of it}, of those that do not run."""
-        return {name: self._told(name, trouble) for name, trouble in self.troubles.items()}
+        return {name: self.in_words(name, trouble) for name, trouble in self.troubles.items()}
 
     def notes(self, capture: JobCapture) -> list[str]:
         """What pods lack whose ranks py-spy was not permitted to read, once for each image."""
@@ -91,7 +104,7 @@ class K8sReach:
             if pod.name in refused:
                 by_image.setdefault(self._image(pod), []).append(pod)
         return [
-            ptrace.note([p.name for p in alike], self._container(alike[0]), known[image])
+            ptrace.note([p.name for p in alike], self.container(alike[0]), known[image])
             for image, alike in by_image.items()
         ]
 
@@ -99,11 +112,20 @@ class K8sReach:
         """None: the API server stands between, and a node's own port cannot be reached."""
         return None
 
+    def listed(self) -> list[Pod]:
+        """The pods of the job as the cluster has them now; raises as `nodes`, but for `NoRanksFound`."""
+        return self._asked_for(selectors.parse(self.target.wanted))
+
+    def part(self, some: Sequence[Pod]) -> K8sReach:
+        """The same for these pods alone, all of which run."""
+        other = K8sReach(self.target, self.kubectl)
+        other.pods, other.troubles = list(some), {}
+        return other
+
     @cached_property
     def pods(self) -> list[Pod]:
         """All pods of the job; raises as `nodes`."""
-        wanted = selectors.parse(self.target.wanted)
-        found = pods.in_order(self._asked_for(wanted))
+        found = pods.in_order(self.listed())
         if not found:
             raise NoRanksFound(
                 f"there is no pod of {self.target.wanted}{self._in_namespace()}",
@@ -126,7 +148,7 @@ class K8sReach:
     @cached_property
     def troubles(self) -> dict[str, PodTrouble]:
         """{pod: what keeps it from being asked}."""
-        found = {pod.name: trouble_of(pod, self._container(pod)) for pod in self.pods}
+        found = {pod.name: trouble_of(pod, self.container(pod)) for pod in self.pods}
         known = {name: trouble for name, trouble in found.items() if trouble is not None}
         known |= self._on_lost_nodes([p for p in self.pods if p.name not in known])
         return events.explained(known, self.kubectl, self.pods)
@@ -190,12 +212,13 @@ class K8sReach:
     def _in_namespace(self) -> str:
         return f" in namespace {self.kubectl.namespace}" if self.kubectl.namespace else ""
 
-    def _container(self, pod: Pod) -> str:
+    def container(self, pod: Pod) -> str:
+        """The one with the ranks."""
         return pods.container_of(pod, self.target.container)
 
     def _image(self, pod: Pod) -> str:
         """What pods with the same image have in common."""
-        container = self._container(pod)
+        container = self.container(pod)
         asked = next((c.image for c in pod.spec.containers if c.name == container), "")
         return f"{container} {pod.status_of(container).image_id or asked}"
 
@@ -203,7 +226,7 @@ class K8sReach:
         flags = ["-i"] if with_input else []
         # A pod is known by its own name, even where it has the host name of its node.
         named = ["env", f"HANGDOCTOR_NODE={pod.name}", *argv]
-        container = self._debug or self._container(pod)
+        container = self._debug or self.container(pod)
         words = ["exec", *flags, pod.name, "-c", container, "--", *named]
         return Command(pod.name, self.kubectl.argv(*words))
 
@@ -214,6 +237,15 @@ class K8sReach:
         path, size = own_copy.archive()
         inner = self._exec(pod, in_pod.unpack_and_become(size, words, limit), with_input=True)
         return Command(pod.name, ["sh", "-c", _FROM_FILE, path, *inner.argv])
+
+    def _connect(self, pod: Pod, python: str, words: Sequence[str], reads: bool) -> Command:
+        if not python:
+            raise LauncherError(
+                f"hangdoctor is not installed in pod {pod.name}, and a copy of this one is not enough here",
+                f"Install hangdoctor {__version__} into the image, or name a Python there that has it: --python PATH.",
+            )
+        inner = in_pod.connected(python, words, reads)
+        return self._exec(pod, inner, with_input=True)
 
     def _stay(self, pod: Pod, python: str, words: Sequence[str]) -> Command:
         """An agent in a pod, which reaches the collector of its folder through kubectl."""
@@ -234,7 +266,7 @@ class K8sReach:
         """{image: what its pods have}, after which the pods can be asked without delay."""
         if self._known is None:
             if self.target.debug_image and self.asked:
-                beside = [(pod.name, self._container(pod)) for pod in self.asked]
+                beside = [(pod.name, self.container(pod)) for pod in self.asked]
                 self._debug = debug_container.start(self.kubectl, beside, self.target.debug_image)
             self._known = self._look()
             self._refuse_others(self._known)
@@ -242,7 +274,8 @@ class K8sReach:
                 own_copy.archive()
         return self._known
 
-    def _told(self, pod: str, trouble: PodTrouble) -> NodeTold:
+    def in_words(self, pod: str, trouble: PodTrouble) -> NodeTold:
+        """A pod's trouble, with the command that shows more."""
         see = self.kubectl.shown("describe pod", pod)
         if trouble.exit_code is not None:
             see += f" and {self.kubectl.shown('logs --previous', pod)}"

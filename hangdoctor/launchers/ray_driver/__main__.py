@@ -8,7 +8,8 @@ asked under a deadline: whoever started it kills it. It ends when its standard i
 The first line of its output is JSON: what `_state` returns, or {"error": ...}. From then on each
 number that comes through FOLDER/ask names a file FOLDER/N.json with {"node", "argv"}: the command is
 run there as a task, its output goes through the pipes FOLDER/N.out and N.err, its exit code into
-N.code before that.
+N.code before that. With {"connected": true} it runs in an actor instead, its output comes as it is
+written, what comes through the pipe N.in is its input, and it ends when N.out has no reader.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import sys
 import threading
@@ -25,6 +27,7 @@ from typing import Any
 _CONTROLLER = "TrainController"
 _LOG_MOST = 1 << 20  # bytes of a controller's log, its last ones
 _LOG_S = 10.0
+_EXCHANGE_S = 0.1  # of one turn with a command that is spoken to
 
 
 def _run(argv: list[str]) -> tuple[bytes, bytes, int]:
@@ -39,6 +42,43 @@ def _run(argv: list[str]) -> tuple[bytes, bytes, int]:
         argv, stdin=subprocess.DEVNULL, capture_output=True, cwd="/", preexec_fn=end_with_task
     )
     return done.stdout, done.stderr, done.returncode
+
+
+class _Session:
+    """On the node: a command that is spoken to. It ends with its actor."""
+
+    def __init__(self, argv: list[str]) -> None:
+        import ctypes
+        import subprocess
+
+        def end_with_actor() -> None:
+            ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", preexec_fn=end_with_actor
+        )
+        self.open = {1: self.process.stdout, 2: self.process.stderr}
+
+    def exchange(self, data: bytes | None, seconds: float) -> tuple[bytes, bytes, int | None]:
+        """Give it input, None for its end; (output, errors, exit code) of at most so many seconds."""
+        import contextlib
+        import os
+        import select
+
+        with contextlib.suppress(OSError, ValueError):
+            if data:
+                os.write(self.process.stdin.fileno(), data)  # type: ignore[union-attr]
+            elif data is None:
+                self.process.stdin.close()  # type: ignore[union-attr]
+        said = {1: b"", 2: b""}
+        pipes = {pipe.fileno(): n for n, pipe in self.open.items()}  # type: ignore[union-attr]
+        for fd in select.select(list(pipes), [], [], seconds)[0]:
+            said[pipes[fd]] = os.read(fd, 1 << 16)
+            if not said[pipes[fd]]:
+                del self.open[pipes[fd]]
+        code = None if self.open else self.process.wait()
+        return said[1], said[2], code
 
 
 def _log_end(pid: int, most: int) -> str:
@@ -97,8 +137,11 @@ class _Driver:
 
     def serve(self, folder: Path, number: str) -> None:
         """Run one command; what it says goes through its two pipes."""
+        asked = json.loads((folder / f"{number}.json").read_text())
+        if asked.get("connected"):
+            self._connect(asked["node"], asked["argv"], _Pipes(folder, number))
+            return
         try:
-            asked = json.loads((folder / f"{number}.json").read_text())
             told = self.ray.get(self.task(_run, asked["node"], asked["argv"]))
         except Exception as error:  # Ray could not, in its own words
             told = (b"", f"Ray: {_words(error)}\n".encode(), 1)
@@ -107,6 +150,64 @@ class _Driver:
         for name, data in (("out", output), ("err", errors)):
             with contextlib.suppress(BrokenPipeError):  # whoever asked is no longer interested
                 (folder / f"{number}.{name}").write_bytes(data)
+
+    def _connect(self, node: str, argv: list[str], pipes: _Pipes) -> None:
+        """Run a command and hand on what is said on both sides, until one of them has ended."""
+        session = None
+        code: int | None = None
+        try:
+            pinned = self.on(node_id=node, soft=False)
+            session = self.ray.remote(num_cpus=0)(_Session)
+            session = session.options(scheduling_strategy=pinned).remote(argv)
+            while code is None and pipes.wanted():
+                told = session.exchange.remote(pipes.said(), _EXCHANGE_S)
+                output, errors, code = self.ray.get(told)
+                pipes.write(output, errors)
+        except Exception as error:  # Ray could not, in its own words
+            pipes.write(b"", f"Ray: {_words(error)}\n".encode())
+        pipes.end(1 if code is None else code)
+        if session is not None:
+            self.ray.kill(session)
+
+
+class _Pipes:
+    """This end of a command that is spoken to: three pipes to whoever asked for it."""
+
+    def __init__(self, folder: Path, number: str) -> None:
+        self.code = folder / f"{number}.code"
+        self.input = os.open(folder / f"{number}.in", os.O_RDONLY)
+        self.output = os.open(folder / f"{number}.out", os.O_WRONLY)
+        self.errors = os.open(folder / f"{number}.err", os.O_WRONLY)
+        self.heard_all = False
+
+    def said(self) -> bytes | None:
+        """What has come, b"" for nothing; None once, when no more will."""
+        if self.heard_all or not select.select([self.input], [], [], 0)[0]:
+            return b""
+        data = os.read(self.input, 1 << 16)
+        self.heard_all = not data
+        return data or None
+
+    def wanted(self) -> bool:
+        """Whether the output still has a reader."""
+        poll = select.poll()
+        poll.register(self.output, 0)
+        return not poll.poll(0)
+
+    def write(self, output: bytes, errors: bytes) -> None:
+        """Hand it on; what no one reads any more is dropped."""
+        for fd, data in ((self.output, output), (self.errors, errors)):
+            while data:
+                try:
+                    data = data[os.write(fd, data) :]
+                except BrokenPipeError:
+                    break
+
+    def end(self, code: int) -> None:
+        """It has ended with this code."""
+        self.code.write_text(str(code))
+        for fd in (self.input, self.output, self.errors):
+            os.close(fd)
 
 
 def _plain_node(node: dict[str, Any]) -> dict[str, object]:

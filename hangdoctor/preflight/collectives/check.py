@@ -18,11 +18,11 @@ from ...launchers.verb_on_nodes import Everywhere
 from ...text.plural import count
 from ...text.ranges import format_hosts
 from .. import gpu
-from ..compare import Finding, Preflight, with_more
+from ..compare import HISTORY, Finding, Preflight, with_more
 from ..history import Fault, History, Run, times_this_week
 from .fleet import Fleet, Plan, Unit
 from .options import CollectiveOptions
-from .outcome import Seen, excluded, of_devices, of_fabric, of_left_out, of_search
+from .outcome import Seen, excluded, of_devices, of_fabric, of_left_out, of_search, of_unfinished
 from .report import Collectives, DeviceTest
 from .search import Found, Search
 from .trial import Judge
@@ -31,6 +31,7 @@ from .words import NodeSetup, Word, packed
 _MOST_S = 1200.0  # of all tests together
 _MOST_UNITS = 256  # three pipes each, below the usual limit of 1,024 open files
 _PROCESSES = 2  # on this host without GPUs
+_FULL = ("OutOfMemoryError", "MemoryError")  # another program's memory: says nothing of the device
 
 
 def check(
@@ -47,9 +48,11 @@ def check(
     """
     if target is None:
         commands = _of_this_host()
+        addresses = {command.node: "127.0.0.1" for command in commands}
     else:
-        words = ["preflight", "--serve", packed(NodeSetup())]
-        commands = Everywhere(target).commands(words, options.seconds)
+        there = Everywhere(target)
+        commands = there.connected(["preflight", "--serve", packed(NodeSetup())])
+        addresses = there.addresses()
     if len(commands) > _MOST_UNITS:
         raise UsageError(
             f"--collectives takes up to {_MOST_UNITS} nodes at a time, not {len(commands)}",
@@ -57,7 +60,6 @@ def check(
         )
     tester = NetworkTest(options, progress, target is not None)
     units = [command.node for command in commands]
-    addresses = {u: u.rpartition("@")[2] if target is not None else "127.0.0.1" for u in units}
     plan = Plan(options.sizes, options.seconds, options.start_seconds, addresses)
     busy = {} if target is not None else _busy_here(found)
     if busy:
@@ -117,7 +119,12 @@ class NetworkTest:
             data.devices = self.test_devices(fleet, units)
             findings += of_devices(data.devices, self.options.slow_below)
             broken = {t.unit for t in data.devices if t.error}
-            searched = self._search(fleet, [u for u in units if u not in broken], data)
+            lost = {u: self._why(every[u]) for u in units if every[u].gone}
+            findings += of_left_out({}, lost)
+            absent |= lost
+            whole = [u for u in units if u not in broken and u not in lost]
+            searched = self._search(fleet, whole, data)
+            findings += of_unfinished(searched, data.unfinished)
             findings += of_search(searched, self.judge, self._past(searched), self.many_hosts)
             self._fill(data, searched, list(every), [*absent, *sorted(broken)])
             seen = Seen({u: every[u].fabric for u in units}, fleet.fabric_lines)
@@ -186,7 +193,7 @@ class NetworkTest:
             History(self.options.history).keep(Run(time.time(), units, faults))
         except OSError as error:
             said = f"this run was not added to it ({self.options.history}): {error.strerror}"
-            return [Finding("history", "unknown", [], said)]
+            return [Finding(HISTORY, "unknown", [], said)]
         return []
 
 
@@ -206,7 +213,10 @@ def _device_test(unit: str, own: Unit, rank: int, words: Sequence[Word]) -> Devi
     device = rank if own.gpus else -1
     if values is None:
         failed = next((w.text for w in said if w.stage == "failed"), "")
-        return DeviceTest(unit, device, error=failed or "its test did not finish in time")
+        if failed and not failed.startswith(_FULL):
+            return DeviceTest(unit, device, error=failed)
+        why = failed or "its test did not finish in time"
+        return DeviceTest(unit, device, untested=why)
     return DeviceTest(
         unit,
         device,

@@ -35,6 +35,7 @@ class Unit(Struct):
     stage: str = ""  # the node's own: "", "here", "busy", "refused", "ready"
     text: str = ""  # of that stage
     fabric: str = ""
+    addresses: str = ""  # its own, with commas
     ranks: int = 1
     gpus: int = 0
     gone: bool = False
@@ -127,7 +128,7 @@ class Fleet:
                 {u: self.units[u].ranks for u in trial.units},
                 self.plan.sizes,
                 seconds=self.plan.seconds,
-                address=self.plan.addresses[trial.units[0]],
+                address=self._address(trial.units[0]),
             )
             self._trials[self._number] = one
             running.append(one)
@@ -144,6 +145,10 @@ class Fleet:
         for one in running:
             del self._trials[one.number]
         return [results[one.number] for one in running]
+
+    def _address(self, unit: str) -> str:
+        """Where others reach it: what the launcher says, else what the node itself does."""
+        return ",".join(filter(None, [self.plan.addresses[unit], self.units[unit].addresses]))
 
     def test_devices(self, units: Sequence[str]) -> dict[str, list[Word]]:
         """Each device of these units alone: {unit: the words of its ranks}."""
@@ -215,6 +220,7 @@ class Fleet:
             if word.stage == "here":
                 unit.fabric = word.text
             if word.stage == "ready":
+                unit.addresses = word.text
                 unit.ranks = max(1, int(word.values.get("ranks", 1)))
                 unit.gpus = int(word.values.get("gpus", 0))
 

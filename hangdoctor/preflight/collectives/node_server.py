@@ -21,7 +21,7 @@ from ...readers import discover
 from ...text.job_names import short_job
 from ...text.plural import count
 from .. import gpu
-from . import fabric, rank_work
+from . import addresses, fabric, rank_work
 from .words import SILENCE_S, NodeSetup, Order, Word, line, order_in
 
 _TICK_S = 0.2
@@ -84,7 +84,13 @@ def serve(setup: NodeSetup) -> None:
         return
     chosen = [d for d in setup.devices if d < devices] or list(range(devices)) or [-1]
     server = _Server(chosen)
-    _say(Word("ready", values={"ranks": float(len(chosen)), "gpus": float(devices)}))
+    _say(
+        Word(
+            "ready",
+            text=",".join(addresses.own()),
+            values={"ranks": float(len(chosen)), "gpus": float(devices)},
+        )
+    )
     try:
         server.run(orders)
     finally:
@@ -144,6 +150,8 @@ class _Server:
             self._end([r for r in self.ranks if r.trial == order.trial])
             return
         if order.what in ("device", "host", "join"):
+            known = addresses.first_known(order.address)
+            order = msgspec.structs.replace(order, address=known)
             for place, device in enumerate(self.devices):
                 # Others join where rank 0 listens, which it has not said yet.
                 if order.what != "join" or order.first_rank or place:

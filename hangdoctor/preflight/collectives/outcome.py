@@ -125,21 +125,27 @@ def _advice(culprit: Culprit, many_hosts: bool) -> str:
 
 
 def of_devices(tests: Sequence[DeviceTest], slow_below: float) -> list[Finding]:
-    """Findings on devices alone: wrong results, and those slower than the usual one."""
+    """Findings on devices alone: wrong results, those slower than the usual one, and those that
+    could not be tested.
+    """
     findings = []
     wrong = [t for t in tests if t.error]
     for test in wrong:
         said = f"{_device(test)}: {test.error}"
         advice = "Drain the node; a device that computes wrongly ruins a training silently."
         findings.append(Finding("devices", "fail", [test.unit], said, advice))
-    right = [t for t in tests if not t.error]
+    for test in tests:
+        if test.untested:
+            said = f"{_device(test)} could not be tested: {test.untested}"
+            findings.append(Finding("devices", "unknown", [test.unit], said))
+    right = [t for t in tests if not t.error and not t.untested]
     usual = sorted(t.tflops for t in right)[len(right) // 2] if right else 0.0
     for test in right:
         if len(right) > 2 and test.tflops < slow_below * usual:
             said = f"{_device(test)} is slow: {test.tflops:.3g} TFLOP/s, usual is {usual:.3g}"
             advice = "nvidia-smi -q -d PERFORMANCE,CLOCK: is it throttled or shared?"
             findings.append(Finding("devices", "warn", [test.unit], said, advice))
-    if right and not findings:
+    if right and all(f.verdict == "unknown" for f in findings):
         least = min(t.gb_s for t in right)
         said = f"matmul and memory are right on {count(len(right), 'device')}: {right[0].tflops:.3g} TFLOP/s (fp32), memory {least:.3g} GB/s or more"
         findings.append(Finding("devices", "ok", [t.unit for t in right], said))
@@ -163,6 +169,16 @@ def of_fabric(seen: Seen, backend: str) -> list[Finding]:
         first = next((line for line in seen.lines.values() if line), "NCCL did not say which")
         findings.append(Finding("fabric", "ok", having, f"NCCL's network: {first}"))
     return findings
+
+
+def of_unfinished(found: Found, why: str) -> list[Finding]:
+    """That the search was stopped before its end, where it was."""
+    if not why:
+        return []
+    said = f"the tests were {why}, with {found.links} of {count(found.of_links, 'link')} tried"
+    return [
+        Finding("not finished", "unknown", [], said, "Try again with fewer nodes or --rounds 3.")
+    ]
 
 
 def of_left_out(busy: Mapping[str, str], absent: Mapping[str, str]) -> list[Finding]:

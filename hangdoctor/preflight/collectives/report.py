@@ -9,7 +9,7 @@ from .trial import Result
 
 
 class DeviceTest(Struct):
-    """One device alone; `error` is empty where its results are right."""
+    """One device alone; `error` is empty where its results are right, `untested` where it was tested."""
 
     unit: str
     device: int
@@ -17,6 +17,7 @@ class DeviceTest(Struct):
     gb_s: float = 0.0  # GB/s of a copy in its memory
     gb: float = 0.0  # of memory that was written and read back
     error: str = ""
+    untested: str = ""  # why it could not be tested
 
 
 class Collectives(Struct):
@@ -32,3 +33,4 @@ class Collectives(Struct):
     culprits: list[Culprit] = []
     exclude: str = ""  # for sbatch --exclude
     unfinished: str = ""  # why the search was stopped
+    untested: list[str] = []  # what could not be tested: "network and devices of n3"

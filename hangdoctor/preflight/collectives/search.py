@@ -89,9 +89,12 @@ class Search:
         self.found.links = len(self.tally.pairs)
 
     def _once_more(self) -> Batches:
-        """A bad pair is tried twice before it counts, unless one of its units is bad everywhere."""
+        """A bad pair is tried twice before it counts, unless one of its units is bad everywhere and
+        each try of it takes all of its time.
+        """
         hopeless = self.tally.hopeless()
-        doubted = [p for p in self.tally.bad() if not hopeless & p]
+        pairs = self.tally.pairs
+        doubted = [p for p in self.tally.bad() if pairs[p].complete or not hopeless & p]
         results = yield from self._try([self._ordered(p) for p in doubted], "again")
         self.tally.add(results)
 

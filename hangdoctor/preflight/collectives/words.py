@@ -28,7 +28,7 @@ class Order(Struct, frozen=True, omit_defaults=True):
     trial: int = 0
     first_rank: int = 0
     world: int = 0
-    address: str = ""
+    address: str = ""  # or several, with commas: the first one counts that can be looked up
     port: int = 0
     sizes: list[int] = []
     seconds: float = 0.0

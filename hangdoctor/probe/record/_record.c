@@ -51,6 +51,8 @@
 #define FLAG_ASYNC 1u
 #define FLAG_RECV 4u
 #define FLAG_MARK 32u
+#define TAG_SHIFT 8
+#define TAG_LIMIT 0xFFFFFF /* of tags that have room above the flags */
 #define STARTED 1u /* outcomes */
 #define FAILED 3u
 #define DROPPED 4u
@@ -578,7 +580,7 @@ typedef struct {
     uint32_t id, direction;  /* SEND, RECV, or 0 for a collective */
     uint32_t absent;         /* places that must not be given, or the call is described in Python */
     int8_t known;            /* parameters that the probe knows */
-    int8_t tensor, reduce, group, async_, root, group_root; /* places of parameters, -1 for none */
+    int8_t tensor, reduce, group, async_, root, group_root, tag; /* places of parameters, -1 for none */
     int8_t required, zero_root, fast; /* fast: tensor, dtype and reduce op are the whole signature */
     int8_t always_async;
     PyObject *names; /* of those parameters */
@@ -1256,6 +1258,17 @@ RARE static int enlist(Core *core, Thread *thread)
     return enlisted == NULL ? -1 : 0;
 }
 
+/* The tag of a send or receive and one more, above the flags; 0 where it is no number or has no room. */
+static inline uint32_t tag_of(Function *self, const said_t *said)
+{
+    if (self->tag < 0)
+        return 0;
+    PyObject *value = said->at[self->tag];
+    int over = 0;
+    long tag = value == NULL ? 0 : PyLong_CheckExact(value) ? PyLong_AsLongAndOverflow(value, &over) : -1;
+    return over || tag < 0 || tag >= TAG_LIMIT ? 0 : (uint32_t)(tag + 1) << TAG_SHIFT;
+}
+
 static inline void write_entry(Function *self, entered_t *in, record_t *with)
 {
     in->record = slot(in->core);
@@ -1264,7 +1277,7 @@ static inline void write_entry(Function *self, entered_t *in, record_t *with)
     with->group = in->entry->index;
     with->thread = (uint32_t)in->thread->index;
     with->iteration = in->core->iteration;
-    with->flags = self->direction | (in->async_ ? FLAG_ASYNC : 0);
+    with->flags |= self->direction | (in->async_ ? FLAG_ASYNC : 0);
     with->uid = in->entry->uid_word;
     with->tag = (uint32_t)with->uid;
     with->check = (uint32_t)with->serial;
@@ -1301,6 +1314,7 @@ static inline int enter_described(Function *self, said_t *said, entered_t *in)
     with.seq = (uint64_t)seq;
     in->async_ = said->async_;
     in->anybody = self->direction == FLAG_RECV && said->root == NULL && said->group_root == NULL;
+    with.flags = tag_of(self, said);
     write_entry(self, in, &with);
     return 1;
 }
@@ -1647,6 +1661,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *keyw
     self->async_ = place_of(form, "async");
     self->root = place_of(form, "root");
     self->group_root = place_of(form, "group_root");
+    self->tag = place_of(form, "tag");
     self->required = required;
     self->zero_root = place_of(form, "zero_root") > 0;
     self->fast = place_of(form, "fast") > 0 && required > tensor;

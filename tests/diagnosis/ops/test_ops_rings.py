@@ -301,3 +301,44 @@ def test_who_has_part_in_all_transfers_that_do_not_finish_is_named(
     found = diagnose_ops(evidence).findings
     assert [(c.kind, c.ranks) for c in found] == named
     assert all(c.story.partners == (0, 2) for c in found)
+
+
+@pytest.mark.parametrize(
+    ("usual", "tags", "named"),
+    [
+        ("tag 0", ("tag 1", "tag 2"), ("mismatch", [0, 1])),  # both are new
+        ("tag 1", ("tag 1", "tag 2"), ("mismatch", [1])),  # it had always received tag 1
+        ("tag 1", ("tag 1", "tag 1"), ("in_communication", [0, 1])),
+        ("", ("", "tag 1"), ("in_communication", [0, 1])),  # one side's record has none
+    ],
+)
+def test_a_transfer_with_two_tags(
+    usual: str, tags: tuple[str, str], named: tuple[str, list[int]]
+) -> None:
+    job = Job(3)
+    for _ in range(4):
+        job.rank(0).send(1)
+        job.rank(1).recv(0)
+    evidence = job.run()
+    for rank, tag in enumerate(tags):
+        *before, last = [o for o in evidence.ops[rank].operations if o.op in ("send", "recv")]
+        for op in before:
+            op.detail = usual
+        last.detail, last.state, last.left_s = tag, "entered", 0.0
+    evidence.earlier = dict(evidence.ops)
+    cause = only_cause(diagnose_ops(evidence))
+    assert (cause.kind, cause.ranks) == named
+    assert ("tags that differ" in cause.summary) == ("" in tags)
+
+
+def test_transfers_with_tags_may_be_called_in_another_order() -> None:
+    job = Job(2)
+    job.rank(0).send(1).send(1)
+    job.rank(1).recv(0)
+    evidence = job.run()
+    first, second = (o for o in evidence.ops[0].operations if o.op == "send")
+    [receive] = [o for o in evidence.ops[1].operations if o.op == "recv"]
+    first.detail, second.detail, receive.detail = "tag 1", "tag 2", "tag 2"
+    for op in (first, second, receive):
+        op.state, op.left_s = "entered", 0.0
+    assert "mismatch" not in {c.kind for c in diagnose_ops(evidence).findings}

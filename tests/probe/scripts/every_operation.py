@@ -118,11 +118,17 @@ else:
     source = dist.recv(got, left)
     dist.send(got, right)
 keep("ring", got, source)
-sending, receiving = dist.isend(data(7, of=rank), right), dist.irecv(into := torch.empty(7), left)
+sending, receiving = (
+    dist.isend(data(7, of=rank), right, tag=5),
+    dist.irecv(into := torch.empty(7), left, None, 5),
+)
 receiving.wait()
 sending.wait()
 batched = torch.empty(8)
-ops = [dist.P2POp(dist.isend, data(8, of=rank), right), dist.P2POp(dist.irecv, batched, left)]
+ops = [
+    dist.P2POp(dist.isend, data(8, of=rank), right, tag=2),
+    dist.P2POp(dist.irecv, batched, left, tag=2),
+]
 for work in dist.batch_isend_irecv(ops):
     work.wait()
 listed: list[object] = [None]

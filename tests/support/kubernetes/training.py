@@ -69,8 +69,8 @@ class Training:
         }
         command = f"{sys.executable} {JOB} {self.control}"
         script = "".join(f"RANK={rank} LOCAL_RANK={rank} {command} &\n" for rank in ranks)
-        self.pods.start(name, f"{script}wait", environ, hidden=hidden)
-        self.api.add("pods", pod(name, name.split("-")[1]))
+        address = self.pods.start(name, f"{script}wait", environ, hidden=hidden)
+        self.api.add("pods", pod(name, name.split("-")[1], address=address))
 
     @contextlib.contextmanager
     def probed(self, name: str) -> Iterator[None]:
@@ -137,7 +137,7 @@ class Training:
             item["status"] = before
 
 
-def pod(name: str, role: str, index: int = 0) -> dict[str, Any]:
+def pod(name: str, role: str, index: int = 0, address: str = "") -> dict[str, Any]:
     """A running pod of the PyTorchJob `bloom`, with a sidecar of a service mesh before its ranks."""
     labels = {
         "training.kubeflow.org/job-name": "bloom",
@@ -161,6 +161,7 @@ def pod(name: str, role: str, index: int = 0) -> dict[str, Any]:
         "spec": {"containers": containers, "nodeName": "gpu-7"},
         "status": {
             "phase": "Running",
+            "podIP": address,
             "containerStatuses": [
                 {"name": n, "imageID": f"{role}:{n}", "restartCount": 0, "state": dict(running)}
                 for n in names
