@@ -29,6 +29,7 @@ class Programs:
         self._in_order = sorted(ops)
         self._found: dict[int, Program] = {}
         self._firsts: dict[int, frozenset[Role]] = {}
+        self._like: dict[int, list[int]] = {}
         self._ranks: dict[Program, list[int]] | None = None
         self._pipelines: frozenset[Role] | None = None
         self._chains: dict[int, tuple[int, int]] = {}  # rank: length of its chain, place in it
@@ -42,6 +43,12 @@ class Programs:
 
     def like(self, rank: int) -> list[int]:
         """Ranks with records that run the same program, those first that are the most like it."""
+        found = self._like.get(rank)
+        if found is None:
+            found = self._like[rank] = self._most_like(rank)
+        return found
+
+    def _most_like(self, rank: int) -> list[int]:
         if self._ranks is None:
             self._ranks = {}
             for other, ops in self._ops.items():
