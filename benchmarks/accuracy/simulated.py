@@ -35,7 +35,7 @@ LAYOUTS = (
 QUICK_LAYOUTS = LAYOUTS[:2]
 MANY = Layout(dp=16, pp=8, tp=8)  # 1,024 ranks, through files
 MESH_MOST = 64  # ranks of a random layout
-# Seeds from here on were never looked at while the diagnosis was developed; those below 100 were.
+# Layouts of a seed are ten from here on; while the diagnosis was developed, seeds below 100 were looked at.
 MESH_SEEDS = 2000
 HUGE_MESH = Mesh(order=("dp", "tp", "pp", "cp"), tp=4, pp=8, dp=128, cp=4, shard=16, names="none")
 HUGE = Layout(dp=128, pp=16, tp=8)  # 16,384 ranks, in memory

@@ -135,8 +135,8 @@ def _several_unseen(of: Note) -> str:
     unseen, has = terms.ranks(of.blamed), terms.choose(of.blamed, "has", "have")
     wait = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')} for {unseen}"
     return (
-        f"{terms.capital(wait)}, which {has} no dump or answer, and nothing shows which of these is "
-        f"waiting for another. Find the dumps or the processes of {unseen}."
+        f"{terms.capital(wait)}, which {has} no dump, and the other dumps keep no completed "
+        f"operations: one of these may be waiting for another. Find the dumps of {unseen}."
     )
 
 
