@@ -178,12 +178,12 @@ def _look(
     if not whole_s:
         return capture
     again = _Again(launcher, options, progress, begin, end=begin + whole_s - first_s)
-    pause = pause_s(capture, diagnose(capture, lenient=True))
+    so_far = diagnose(capture, lenient=True)
+    pause = pause_s(capture, so_far)
     if 0 < pause <= _PAUSE_AT_MOST_S:
+        later = f"capturing again in {pause:.0f} s to tell slow from stuck"
         capture = again.after(
-            capture,
-            pause,
-            f"it may only be slow; capturing again in {pause:.0f} s to tell slow from stuck",
+            capture, pause, f"so far: {so_far.summary} It may only be slow; {later}"
         )
     while again.in_time() and wants_more(capture, diagnose(capture, lenient=True)):
         before = len(capture.notes)

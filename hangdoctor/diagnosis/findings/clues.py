@@ -335,6 +335,7 @@ class Why(Enum):
     ENQUEUED = auto()
     SAME_AS_ROUNDS_BEFORE = auto()
     SAME_AS_ROLE = auto()
+    SAME_AS_LINE = auto()
     LOG_IS_SURER = auto()
 
 

@@ -59,12 +59,15 @@ class StoreRefused(Struct, frozen=True):
 
 
 class StillImporting(Struct, frozen=True):
-    """Has not come to set-up: it imports `module`, `seconds` after it was started."""
+    """Has not come to set-up: it imports `module`, `seconds` after it was started; `computes`: it
+    used the CPU between the samples, and did not wait for a file.
+    """
 
     module: str
     seconds: float
     mount: str = ""
     filesystem: str = ""
+    computes: bool = False
 
 
 class NoProcessThere(Struct, frozen=True):

@@ -139,6 +139,8 @@ def _(story: f.StoreRefused, finding: Finding) -> str:
 @tell.register
 def _(story: f.StillImporting, finding: Finding) -> str:
     source = f", from {story.mount} ({story.filesystem})" if story.mount else ""
+    if story.computes:
+        source = ", using the CPU"
     module = story.module or "a module"
     return f"{subject(finding)} {_is(finding)} still importing {module} after {terms.duration(story.seconds)}{source}"
 
