@@ -36,7 +36,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
-        finding.boxes_unread = unread
+        finding.boxes_unread, finding.site = unread, case.capture.site
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}
@@ -60,7 +60,16 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
         chain=[log_outcomes.happening(event) for event in draft.chain],
+        advice=_advice(case, draft, status, causes),
     )
+
+
+def _advice(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
+    """What to do where no cause says it: nodes did not answer."""
+    if causes or status != "unknown" or draft.remaining is not None or draft.ended is not None:
+        return ""
+    nodes = [one.node for one in case.capture.silent if one.node]
+    return remaining.advice(why_unknown(case, draft.waits), case.capture.by_hand, nodes)
 
 
 def _script(capture: JobCapture) -> str:

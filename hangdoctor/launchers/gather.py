@@ -27,6 +27,7 @@ from ..readers import other_ports
 from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions
 from ..readers.ranks_by_node import ranks_behind, unreported
+from ..text import alike
 from ..text.plural import choose, count
 from ..text.ranges import format_hosts, format_ranks
 from ..transport.capture_codec import unpack_capture
@@ -326,9 +327,9 @@ def _merge_unplaced(
     lost = unreported(reported, world)
     if not lost or behind or len(silent) < 2:
         return silent
-    why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (
-        f"; and {len(silent) - 4} more" if len(silent) > 4 else ""
-    )
+    whys = alike.in_words((s.node, s.why) for s in silent)
+    more = f"; and {len(whys) - 4} more" if len(whys) > 4 else ""
+    why = "; ".join(whys[:4]) + more
     return [SilentNode(format_hosts(s.node for s in silent), why, lost)]
 
 

@@ -67,6 +67,7 @@ class SlurmLauncher:
         if not gathered.captures and step:
             capture.job = f"slurm:{training.job}.{step}"
         capture.notes += training.notes
+        capture.by_hand = f"srun --jobid={training.job} --overlap -w {{node}} -N1 -n1 hostname"
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 

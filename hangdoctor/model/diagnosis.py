@@ -217,4 +217,5 @@ class Diagnosis(Struct):
     took: Took = field(default_factory=Took)
     calls: CallsParting | None = None  # where call tracing was on
     chain: list[Happening] = []  # from job logs: at most ten lines
+    advice: str = ""  # where there is no cause, and nothing was seen of nodes
     schema: str = DIAGNOSIS_SCHEMA

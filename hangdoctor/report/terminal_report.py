@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..model.capture import JobCapture
-from ..model.diagnosis import Cause, Diagnosis
+from ..model.diagnosis import Cause, Diagnosis, Missing
+from ..text import alike
 from ..text.durations import duration
 from ..text.job_names import short_job
 from ..text.plain import visible
@@ -90,8 +91,9 @@ def _verdict(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
     first = diagnosis.causes[0] if diagnosis.causes else None
     sure = f" [dim]({_sure(first)})[/]" if first is not None else ""
     yield f"[{colour}]{diagnosis.status.upper()}[/] {escape(diagnosis.summary)}{sure}"
-    if first is not None and first.advice:
-        yield f"[bold]DO[/]   {escape(first.advice)}"
+    advice = first.advice if first is not None else diagnosis.advice
+    if advice:
+        yield f"[bold]DO[/]   {escape(advice)}"
     if bundle:
         yield f"[dim]bundle[/] {escape(bundle)}"
 
@@ -197,7 +199,8 @@ def _missing(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.missing:
         yield ""
     told = ""
-    for missing in diagnosis.missing[:_MAX_CAUSES]:
+    every = _joined(diagnosis.missing)
+    for missing in every[:_MAX_CAUSES]:
         at = f" on {missing.node}" if missing.node else ""
         ranks = _ranks(missing.ranks) if missing.ranks else "unknown ranks"
         why = f": {missing.why}"
@@ -208,8 +211,21 @@ def _missing(diagnosis: Diagnosis) -> Iterator[str]:
         of = "" if missing.what == "ranks" else f"{missing.what} of "
         yield f"[yellow]missing[/] {of}{ranks}{escape(at + why)}"
         told += missing.why
-    if len(diagnosis.missing) > _MAX_CAUSES:
-        yield f"[yellow]missing[/] {len(diagnosis.missing) - _MAX_CAUSES} more entries (--json lists them)"
+    if len(every) > _MAX_CAUSES:
+        yield f"[yellow]missing[/] {len(every) - _MAX_CAUSES} more entries (--json lists them)"
+
+
+def _joined(entries: Sequence[Missing]) -> list[Missing]:
+    """Nodes that are missing for one reason as one entry."""
+    shared = alike.grouped((m.node or "", m.why) for m in entries if m.what == "node")
+    joined = []
+    for nodes, why in shared:
+        ranks = [
+            r for m in entries if m.what == "node" and (m.node or "") in nodes for r in m.ranks
+        ]
+        several = f" ({count(len(nodes), 'node')})" if len(nodes) > 1 else ""
+        joined.append(Missing(sorted(ranks), f"{format_hosts(nodes)}{several}", "node", why))
+    return joined + [m for m in entries if m.what != "node"]
 
 
 def _evidence(diagnosis: Diagnosis) -> Iterator[str]:

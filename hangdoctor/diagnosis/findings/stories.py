@@ -345,6 +345,13 @@ class SlowBySamples(Struct, frozen=True):
     seconds: float  # from the first to the last
 
 
+class SlowByArrival(Struct, frozen=True):
+    """Comes last to the collectives, so that all others wait for it."""
+
+    seconds: float  # later than the last but one, where it is late
+    share: float  # of the time, in which all others waited for it alone
+
+
 class SlowByPace(Struct, frozen=True):
     """Takes so many times as long as others in each call."""
 
@@ -399,6 +406,7 @@ Story = (
     | OneOf
     | SlowByWaiting
     | SlowBySamples
+    | SlowByArrival
     | SlowByPace
     | SlowByHistory
     | LogStory

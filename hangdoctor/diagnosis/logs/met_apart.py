@@ -13,6 +13,7 @@ from .candidate import First
 from .scene import Scene, ranks_named
 
 _ENOUGH = 3  # ranks that agree
+_WAITED = 2  # of them, until the limit
 _NARROW = ("tp", "pp", "sub")  # groups in which one rank alone may wait for one that went on
 
 
@@ -21,6 +22,7 @@ def met_apart(scene: Scene) -> First | None:
     errors = {e.rank: e for e in scene.of(PythonError) if e.rank >= 0 and e.frames}
     places = {rank: find_place(e.frames, blocked=True) for rank, e in errors.items()}
     waited = {*ranks_named(scene.of(GlooTimeout)), *ranks_named(scene.of(TimedOut))}
+    lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
     if set(places) != set(scene.everyone) or len(places) <= _ENOUGH:
         return None
     if any(_is_narrow(p) for p in places.values()):
@@ -29,7 +31,11 @@ def met_apart(scene: Scene) -> First | None:
     for rank, place in sorted(places.items()):
         sides.setdefault((place.op, place.at), []).append(rank)
     few, most = min(sides.values(), key=len), max(sides.values(), key=len)
-    if len(sides) != 2 or len(few) != 1 or len(most) < _ENOUGH or not set(most) <= waited:
+    if len(sides) != 2 or len(few) != 1 or len(most) < _ENOUGH:
+        return None
+    # Who of most lost its connection did so as one that had waited ended.
+    ended = set(most) <= waited | lost and len(waited & set(most)) >= _WAITED
+    if not set(most) <= waited and not (ended and few[0] in waited):
         return None
     mine, theirs = places[few[0]], places[most[0]]
     here, there = errors[few[0]].frame, errors[most[0]].frame

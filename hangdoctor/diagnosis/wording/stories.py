@@ -412,6 +412,12 @@ def _(story: f.SlowBySamples, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.SlowByArrival, finding: Finding) -> str:
+    times = f"the others wait for it {terms.share(story.share)} of the time: it comes {terms.duration(story.seconds)} after them"
+    return f"{subject(finding)} is slow: the job goes on, but {times}"
+
+
+@tell.register
 def _(story: f.SlowByPace, finding: Finding) -> str:
     return f"{subject(finding)} is slow: the job goes on, but it takes {story.times:.1f} times as long as others in each call"
 
