@@ -96,7 +96,8 @@ class EndsWatch:
                 left = folders.field(head, fmt.H_END_KIND) == fmt.WITHOUT_EXCEPTION
                 if ours and left and pid not in failed:
                     path.unlink()
-                    folders.discard(path.with_suffix(fmt.NCCL_SUFFIX), fmt.NCCL_MAGIC)
+                    for suffix, magic in fmt.BESIDE:
+                        folders.discard(path.with_suffix(suffix), magic)
 
     # ------------------------------------------------------------------ the thread
 

@@ -134,6 +134,7 @@ class RankOps(Struct, omit_defaults=True):
     steps: int = 0  # that the job's optimizers have made
     phase: str = ""
     heartbeat_s: float = 0.0  # wall clock of the last sign of life
+    got_on_s: float = 0.0  # when its heartbeat last saw progress, that of C++ too; 0 if unknown
     finished: bool = False  # left its training cleanly
     # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
     runs_ahead: bool = False

@@ -197,4 +197,5 @@ class BoxWriter:
         """
         if os.getpid() == self.pid:
             remove_own(self.path, self._file)
-            discard(self.path.with_suffix(fmt.NCCL_SUFFIX), fmt.NCCL_MAGIC)
+            for suffix, magic in fmt.BESIDE:
+                discard(self.path.with_suffix(suffix), magic)

@@ -217,8 +217,8 @@ def prune(folder: Path, rank: int, host: str) -> None:
             continue
     for _, path in sorted(dead)[:-1]:
         path.unlink(missing_ok=True)
-        path.with_suffix(".calls").unlink(missing_ok=True)
-        path.with_suffix(fmt.NCCL_SUFFIX).unlink(missing_ok=True)
+        for suffix in (".calls", *(beside for beside, _ in fmt.BESIDE)):
+            path.with_suffix(suffix).unlink(missing_ok=True)
         (folder / socket_name(path.stem.removeprefix(f"{host}-"))).unlink(missing_ok=True)
 
 

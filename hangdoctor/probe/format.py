@@ -73,10 +73,23 @@ H_END_TEXT = (
     "<2000s",
 )  # lines: type, message, then `name TAB file TAB line`, innermost first
 H_LOCK_HOLDER = (4064, "<Q")  # pid of who holds the file lock that the main thread waits for, or 0
+H_GOT_ON = (
+    4072,
+    "<Q",
+)  # wall: the heartbeat that last saw progress, that of C++ too; 0 in older boxes
+# Of the time since then, under the guard of the place.
+H_IDLE_CPU = (4080, "<Q")  # ns of the CPU that the main thread used since then
+H_IDLE_BEATS = (4088, "<H")  # heartbeats since then
+H_RUNNABLE_BEATS = (4090, "<H")  # those at which the main thread ran, or waited for a CPU alone
+H_LAST_STATE = (4092, "<B")  # its state at the last of them, as /proc has it: a letter
+H_STEADY = (4093, "<B")  # which frame (1 the innermost) is of a function that it never left, 0 none
 
 BY_EXCEPTION, WITHOUT_EXCEPTION = 1, 2
 ENDS_SUFFIX = ".ends"  # beside the boxes: how processes ended, as `hangdoctor run` saw it
+# Beside a box while its rank is idle: the magic, how many bytes follow, and what torch's recorder holds as JSON.
+RECORDS_SUFFIX, RECORDS_MAGIC, RECORDS_LENGTH = ".records", b"HDRECORD", "<Q"
 NCCL_SUFFIX, NCCL_MAGIC = ".nccl", b"HDNCCLPR"  # beside a box: NCCL's own events (`nccl.format`)
+BESIDE = ((NCCL_SUFFIX, NCCL_MAGIC), (RECORDS_SUFFIX, RECORDS_MAGIC))  # go with the box
 
 RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
 RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns

@@ -7,10 +7,12 @@ them, and only where no operation, step or iteration has come for some beats.
 
 from __future__ import annotations
 
+import os
 import struct
 
-from . import awaited_lock
+from . import awaited_lock, torchnames
 from . import format as fmt
+from .last_records import LastRecords
 from .record_core import native
 
 TYPE_CHECKING = False
@@ -22,6 +24,8 @@ _LOCKS = 8  # beats between two looks at the file locks of the machine
 _WORD = 8
 _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
+_MOST_BEATS = 0xFFFF
+_RUNS = ord("R")
 _COUNTS = (fmt.H_ITERATION, fmt.H_MICRO_BATCH, fmt.H_STEPS, fmt.H_PHASE_SINCE)
 
 _Signs = tuple[int, ...]
@@ -39,29 +43,40 @@ class LastPlace:
         self._guard = 0
         self._frames = b""
         self._since = self._cpu = 0
+        self._idle_cpu = 0  # at the heartbeat that saw the last progress
+        self._steady: set[bytes] = set()  # functions that it has been in at each beat since then
+        self._runnable = 0  # beats since then at which it ran
+        self._records = LastRecords(recorder.box)
 
     def beat(self, now: int) -> None:
         """Once a heartbeat; `now` is its wall clock in ns."""
-        if native is None:
+        found = native.program_place() if native is not None else None
+        if found is None:
             return
+        frames, cpu = found
         signs = self._read_signs()
         if signs != self._signs:
             self._signs, self._beats = signs, 0
+            self._idle_cpu, self._runnable = cpu, 0
+            self._box.put(fmt.H_GOT_ON, now)
             if self._frames:
                 self._frames = b""
                 self._box.put(fmt.H_PLACE_GUARD, 0)
                 self._box.put(fmt.H_LOCK_HOLDER, 0)
-            return
-        self._beats += 1
-        if self._beats >= _BEATS:
-            self._show(now)
-            if (self._beats - _BEATS) % _LOCKS == 0:
-                self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
+                self._records.got_on()
+        else:
+            self._beats = min(self._beats + 1, _MOST_BEATS)
+            self._records.idle(self._beats)
+            if self._beats >= _BEATS:
+                self._show(now, frames, cpu)
+                if (self._beats - _BEATS) % _LOCKS == 0:
+                    self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
 
     def _read_signs(self) -> _Signs:
         """What changes where the program gets on: counts, and the main thread's last operation."""
         words, regions = self._box.words, self._box.regions
         signs = [words[place[0] // _WORD] for place in _COUNTS]
+        signs.append(torchnames.issued())
         begin, rows, _ = regions["threads"]
         first, records, _ = regions["ring"]
         for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):
@@ -73,11 +88,11 @@ class LastPlace:
                 signs += [last, waited, words[record + fmt.LEFT_WORD]]
         return tuple(signs)
 
-    def _show(self, now: int) -> None:
-        found = native.program_place()
-        if found is None:
-            return
-        frames, cpu = found
+    def _show(self, now: int, frames: bytes, cpu: int) -> None:
+        state = _state()
+        self._runnable += state == _RUNS
+        functions = _functions(frames)
+        self._steady = self._steady.intersection(functions) if self._frames else set(functions)
         self._guard += 2
         put = self._box.put
         put(fmt.H_PLACE_GUARD, self._guard | 1)
@@ -87,4 +102,36 @@ class LastPlace:
             put(fmt.H_PLACE_SINCE, now)
         put(fmt.H_PLACE_SEEN, now)
         put(fmt.H_PLACE_CPU, max(0, cpu - self._cpu))
+        put(fmt.H_IDLE_CPU, max(0, cpu - self._idle_cpu))
+        put(fmt.H_IDLE_BEATS, self._beats - _BEATS + 1)
+        put(fmt.H_RUNNABLE_BEATS, min(self._runnable, self._beats - _BEATS + 1))
+        put(fmt.H_LAST_STATE, state)
+        put(fmt.H_STEADY, self._innermost_steady(functions))
         put(fmt.H_PLACE_GUARD, self._guard)
+
+    def _innermost_steady(self, functions: list[bytes]) -> int:
+        for at, function in enumerate(functions):
+            if function in self._steady:
+                return min(at + 1, 255)
+        return 0
+
+
+def _functions(frames: bytes) -> list[bytes]:
+    """`name TAB file` of each frame."""
+    return [line.rpartition(b"\t")[0] for line in frames.splitlines()]
+
+
+def _state() -> int:
+    """Of the main thread, as a letter of proc(5); 0 where it cannot be read."""
+    pid = os.getpid()
+    try:
+        fd = os.open(f"/proc/self/task/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        fields = os.read(fd, 256).rpartition(b") ")[2]
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
+    return fields[0] if fields else 0

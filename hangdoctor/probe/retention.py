@@ -29,7 +29,8 @@ _SETTLED_NS = (
 )  # a run that is started anew in the same folder is not taken away between its ends and beginnings
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
-_OURS = (fmt.SUFFIX, fmt.ENDS_SUFFIX, fmt.NCCL_SUFFIX, ".calls", ".sock")
+_BESIDE = (fmt.NCCL_SUFFIX, fmt.RECORDS_SUFFIX, ".calls", ".sock")
+_OURS = (fmt.SUFFIX, fmt.ENDS_SUFFIX, *_BESIDE)
 
 
 class Ended:

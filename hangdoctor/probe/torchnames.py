@@ -146,6 +146,13 @@ def group_timeout_s(pg: Any) -> float:
     return min(found, default=0.0)
 
 
+def issued() -> int:
+    """How many collectives all groups of this rank have been given, those of C++ too."""
+    kind = getattr(c10d(), "ProcessGroup", None)
+    groups = [pg for pg, _ in live_groups() if type(pg) is kind]
+    return sum(_as_torch_says(pg, "_get_sequence_number_for_group", 0) for pg in groups)
+
+
 def own_rank() -> tuple[int, int]:
     """Rank and world size of the default group, (-1, -1) without one."""
     pg = default_group()
@@ -350,6 +357,20 @@ def log_level() -> Any:
 
 
 RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+def recorder_dump() -> bytes:
+    """What the recorder of the default group's backend holds, as JSON; b"" where this torch has none,
+    or it is empty.
+    """
+    module = getattr(getattr(torch(), "_C", None), "_distributed_c10d", None)
+    names = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+    for name in names if "nccl" in backend_name() else names[1:]:
+        dump = getattr(module, name, None)
+        if dump is not None:
+            data = dump(True, False)
+            return data if type(data) is bytes and b'"collective_seq_id"' in data else b""
+    return b""
 
 
 def recorder_size_names() -> tuple[str, ...]:

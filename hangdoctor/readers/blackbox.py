@@ -150,6 +150,7 @@ def contents_of(path: Path, first: bytes, second: bytes, last: int | None = None
         steps=number(second, fmt.H_STEPS),
         phase=tables.text(number(second, fmt.H_PHASE)),
         heartbeat_s=box.heartbeat_s,
+        got_on_s=number(second, fmt.H_GOT_ON) / 1e9,
         finished=box.state == "finished",
         runs_ahead=runs_ahead(second),
         notes=_notes(tables, torn),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..model.capture import Frame, ProcessSample, ThreadSample
 from ..model.operations import RankOps
@@ -24,6 +24,12 @@ _AT_START_S = 10.0  # the same in the first steps
 _ENOUGH = 4  # signs of progress, to know its pauses
 _IDLE = 0.05  # of the time on the CPU: less is a wait
 _SET_UP = "init_process_group"
+_SPINS = 0.5  # of the heartbeats: it runs at less where it computed before, and waits now
+# What is written under the guard.
+_GUARDED = (
+    (fmt.H_PLACE_GUARD[0], fmt.H_END_AT[0]),
+    (fmt.H_GOT_ON[0], fmt.HEADER_BYTES),
+)
 
 
 class LastPlace(Struct):
@@ -33,15 +39,25 @@ class LastPlace(Struct):
     since_s: float
     seen_s: float
     cpu_s: float  # used between the two
+    idle_since_s: float = 0.0  # when the box last got on; 0 in older boxes
+    idle_cpu_s: float = 0.0  # used since then
+    beats: int = 0  # heartbeats since then
+    runnable: int = 0  # those at which it ran
+    state: str = ""  # at the last of them
+    steady: int = 0  # which frame, from 1, is of a function that it never left since then; 0 none
+
+    @property
+    def spins(self) -> bool:
+        """Whether its thread ran at most heartbeats, and at the last; on a busy machine, or while it
+        waits for a CPU, it uses little of one.
+        """
+        return self.state == "R" and self.runnable > _SPINS * self.beats
 
 
 def place_of(first: bytes, second: bytes) -> LastPlace | None:
     """What two snapshots of one file agree on; None where nothing was written, or only in part."""
     guard = number(second, fmt.H_PLACE_GUARD)
-    same = (
-        first[fmt.H_PLACE_GUARD[0] : fmt.H_END_AT[0]]
-        == second[fmt.H_PLACE_GUARD[0] : fmt.H_END_AT[0]]
-    )
+    same = all(first[begin:end] == second[begin:end] for begin, end in _GUARDED)
     if not guard or guard % 2 or not same:
         return None
     frames = [_frame(line) for line in text(second, fmt.H_PLACE).splitlines()]
@@ -50,6 +66,12 @@ def place_of(first: bytes, second: bytes) -> LastPlace | None:
         since_s=number(second, fmt.H_PLACE_SINCE) / 1e9,
         seen_s=number(second, fmt.H_PLACE_SEEN) / 1e9,
         cpu_s=number(second, fmt.H_PLACE_CPU) / 1e9,
+        idle_since_s=number(second, fmt.H_GOT_ON) / 1e9,
+        idle_cpu_s=number(second, fmt.H_IDLE_CPU) / 1e9,
+        beats=number(second, fmt.H_IDLE_BEATS),
+        runnable=number(second, fmt.H_RUNNABLE_BEATS),
+        state=chr(number(second, fmt.H_LAST_STATE)).strip("\0"),
+        steady=number(second, fmt.H_STEADY),
     )
 
 
@@ -67,11 +89,29 @@ def samples_of(
     """
     if place is None or not place.frames or place.seen_s < box.heartbeat_s - _FRESH_S:
         return []
+    place = _as_spinning(place)
     if until and place.since_s > until:
         return []
     signs = _signs(ops, until)
-    idle = min(until or place.seen_s, place.seen_s) - max(signs, default=box.created_s)
+    last = max(signs, default=box.created_s)
+    if ops.got_on_s <= (until or place.seen_s):
+        last = max(last, ops.got_on_s)  # in C++, too
+    idle = min(until or place.seen_s, place.seen_s) - last
     return _samples(box.pid, place) if _is_stuck(ops, signs, idle) else []
+
+
+def _as_spinning(place: LastPlace) -> LastPlace:
+    """Of a thread that computes to the end, the function that it never left, and all the time and CPU
+    since its last progress: its innermost frames change from one heartbeat to the next.
+    """
+    if not place.spins or not place.steady:
+        return place
+    return structs.replace(
+        place,
+        frames=place.frames[place.steady - 1 :],
+        since_s=place.idle_since_s,
+        cpu_s=place.idle_cpu_s,
+    )
 
 
 def _is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
@@ -107,6 +147,7 @@ def _samples(pid: int, place: LastPlace) -> list[ProcessSample]:
                 ThreadSample(
                     tid=pid,
                     name="MainThread",
+                    state="R" if place.spins else "",
                     cpu_s=cpu,
                     switches=switches,
                     frames=place.frames,

@@ -16,7 +16,7 @@ from ..model.log_facts import JobLogs
 from ..model.pauses import first_end
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
-from ..probe.format import ENDS_SUFFIX, SUFFIX
+from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
 from ..text.plain import readable
 from ..text.plural import count
 from . import (
@@ -31,6 +31,7 @@ from . import (
     pyspy_ranks,
     pyspy_text,
     ras_reader,
+    recorder_beside,
     stack_texts,
 )
 from .blackbox import Contents
@@ -113,6 +114,7 @@ def _add_launch(capture: JobCapture, launch: Launch | None) -> None:
 def _sort(files: Sequence[Path]) -> _Sorted:
     launches, rest = _parted(files, lambda f: f.name == LAUNCH)
     boxes, rest = _parted(rest, lambda f: f.suffix == SUFFIX)
+    rest = [f for f in rest if f.suffix != RECORDS_SUFFIX]  # read with their boxes
     ends, rest = _parted(rest, lambda f: f.suffix == ENDS_SUFFIX)
     dumps, rest = _parted(rest, flight_recorder.is_dump)
     answers, rest = _parted(rest, lambda f: ras_reader.is_ras(_head(f)))
@@ -248,6 +250,9 @@ def _add_places(capture: JobCapture, boxes: list[Contents]) -> None:
             capture.by_heartbeat = capture.by_heartbeat or bool(rank.samples)
             if rank.samples and contents.box.lock_holder:
                 rank.lock = LockHolder(contents.box.lock_holder)
+    idle = {r.rank: Path(by_rank[r.rank].box.path) for r in capture.ranks() if r.samples}
+    if capture.by_heartbeat and not any(rank.recorded for rank in capture.ranks()):
+        recorder_beside.attach_kept(capture.ranks(), idle)
 
 
 def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:

@@ -8,6 +8,7 @@ thread nor the interpreter lock.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,14 +16,16 @@ from pathlib import Path
 from msgspec import structs
 
 from ..errors import HangdoctorError
-from ..files import is_of, users_of
+from ..files import is_of, read_regular, users_of
 from ..model.capture import RankCapture
 from ..model.operations import Group, RankOps
+from ..probe import format as fmt
 from ..probe.folder import socket_name
 from ..stacks.rank_thread import rank_thread
 from ..text.ranges import format_ranks
 from . import flight_recorder, worker_server
-from .flight_recorder_format import Dump
+from .flight_recorder_format import Dump, parse
+from .safe_pickle import MAX_BYTES
 
 KEEP = 64  # operations of a rank that a capture holds beside those of its box
 _KEEP_BEFORE = 4
@@ -101,6 +104,28 @@ def _read(asked: tuple[RankCapture, Path]) -> Dump | HangdoctorError | None:
     except HangdoctorError as error:
         return error
     return answer.dump
+
+
+def attach_kept(ranks: Sequence[RankCapture], boxes: Mapping[int, Path]) -> None:
+    """Of ranks that have ended: what their recorders held while they were idle, from the files beside
+    their boxes. It counts only where all of them have one.
+    """
+    dumps = {rank: dump for rank, box in boxes.items() if (dump := _kept(box)) is not None}
+    if len(dumps) == len(ranks):
+        _put(ranks, dumps, first=False)
+
+
+def _kept(box: Path) -> Dump | None:
+    """None where there is no such file, or its process was killed while it was written."""
+    head = len(fmt.RECORDS_MAGIC) + struct.calcsize(fmt.RECORDS_LENGTH)
+    try:
+        data = read_regular(box.with_suffix(fmt.RECORDS_SUFFIX), MAX_BYTES)
+        if not data.startswith(fmt.RECORDS_MAGIC) or len(data) < head:
+            return None
+        (length,) = struct.unpack(fmt.RECORDS_LENGTH, data[len(fmt.RECORDS_MAGIC) : head])
+        return parse(data[head : head + length])
+    except (OSError, HangdoctorError):
+        return None
 
 
 def _put(ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool) -> None:

@@ -84,6 +84,21 @@ def test_a_rank_that_called_it_otherwise_is_named_for_what_all_or_others_raise(
     assert says in found.summary
 
 
+def test_what_only_torchs_own_recorder_saw_is_kept_beside_the_boxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A functional collective that one rank calls otherwise: no box has a record of it."""
+    monkeypatch.setenv("HUNG_S", "8")
+    ended = run_job(tmp_path, "functional", "1", "between", when_hung=signal.SIGTERM)
+    records = sorted(ended.boxes.glob("*.records"))
+    assert len(records) == 3 and all(path.stat().st_mode & 0o777 == 0o600 for path in records)
+    found = ended.diagnosis()
+    assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [1])], found
+    assert found.status == "hang" and "all_gather" in found.summary
+    records[0].write_bytes(records[0].read_bytes()[:100])  # its process was killed while it wrote
+    assert ended.diagnosis().causes == []
+
+
 def test_a_hang_that_was_ended_from_outside_is_a_hang(tmp_path: Path) -> None:
     ended = run_job(tmp_path, "hang", "2", "between", when_hung=signal.SIGTERM)
     assert ended.named() == ("hang", [("not_entered", [2])]), ended.stderr

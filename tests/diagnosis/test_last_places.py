@@ -19,10 +19,14 @@ BACKWARD = stack(
 )
 
 
-def ended(*ranks: RankCapture, more: Sequence[AnyFact] = ()) -> Diagnosis:
-    """All were killed from outside; their boxes have one operation of long before."""
+def ended(*ranks: RankCapture, more: Sequence[AnyFact] = (), asked: str = "") -> Diagnosis:
+    """All were killed from outside; their boxes have one operation of long before; `asked`: the last
+    rank made a new group of other members then.
+    """
     for rank in ranks:
         done = Operation("g", 1, "barrier", "done", entered_s=1.0, left_s=1.1)
+        if asked:
+            done.op, done.detail = "new_group", asked if rank is ranks[-1] else "0-1"
         rank.ops = RankOps(rank.rank, 4, operations=[done], heartbeat_s=60.0)
     capture = JobCapture("j", [NodeCapture("n1", ranks=list(ranks))], world_size=4)
     capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
@@ -63,6 +67,16 @@ def test_two_waits_at_different_lines_name_no_rank() -> None:
     """Without counts of the loop around them, which is earlier does not show."""
     found = ended(*(still(rank, WAIT if rank == 1 else BACKWARD) for rank in range(4)))
     assert found.causes == [], found.summary
+
+
+def test_what_was_called_otherwise_before_a_wait_that_names_no_rank_is_named() -> None:
+    """Each waits in a group of its own making."""
+    places = [BACKWARD, WAIT, BACKWARD, WAIT]
+    found = ended(*(still(rank, at) for rank, at in enumerate(places)), asked="0,3")
+    assert causes(found) == [("mismatch", [3])] and found.status == "hang"
+    assert "members" in found.summary
+    # Of ranks that do not wait, nothing hung.
+    assert ended(*(still(rank, LOAD) for rank in range(4)), asked="0,3").causes == []
 
 
 def test_many_elsewhere_or_one_unseen_name_no_rank() -> None:

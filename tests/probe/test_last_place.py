@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from hangdoctor.model.group_id import group_uid
 from hangdoctor.model.operations import Mark, Operation, RankOps
@@ -74,6 +75,41 @@ def test_it_is_there_only_while_nothing_gets_on(recorder: Recorder) -> None:
     beats(place, 8, 3)
     again = read_box(recorder.box.path).place
     assert again is not None and again.since_s == 9.0
+
+
+def crop(place: LastPlace, second: int) -> None:
+    place.beat(second * S)
+
+
+def score(place: LastPlace, second: int) -> None:
+    place.beat(second * S)
+
+
+def sample(place: LastPlace, seconds: range) -> None:
+    """Other functions of it at each heartbeat."""
+    for second in seconds:
+        (crop if second % 2 else score)(place, second)
+
+
+def test_a_computation_that_changes_its_frames_is_where_it_never_left(recorder: Recorder) -> None:
+    place = LastPlace(recorder)
+    sample(place, range(1, 21))
+    recorder.box.put(fmt.H_BEAT_WALL, 20 * S)
+    contents = read_box(recorder.box.path)
+    found = contents.place
+    assert found is not None and found.since_s == 20.0 and found.idle_since_s == 1.0
+    assert (found.beats, found.runnable, found.state) == (18, 18, "R") and found.spins
+    samples = samples_of(contents.box, operations(1.0), found, 20.0)
+    assert [s.at_s for s in samples] == [0.0, 19.0]
+    for one in samples:
+        [thread] = one.threads
+        assert thread.frames[0].name == "sample" and thread.state == "R"
+    # It computed before, and waits since.
+    waits = structs.replace(found, state="S")
+    [one] = samples_of(contents.box, operations(1.0), waits, 20.0)
+    assert one.threads[0].frames[0].name == "score" and not one.threads[0].state
+    few = structs.replace(found, runnable=9)
+    assert len(samples_of(contents.box, operations(1.0), few, 20.0)) == 1
 
 
 def test_the_holder_of_an_awaited_file_lock_is_there_with_it(

@@ -66,6 +66,30 @@ def test_an_operation_that_failed_before_any_rank_was_ended_stays_ended() -> Non
     assert places(found)[1].startswith("after all_gather_object #1")
 
 
+def test_where_an_interrupt_meets_a_job_that_goes_on_is_chance() -> None:
+    """One rank is in its own code, the others in backward: so it is at most moments of any job."""
+    boxes = [column(rank, 20, 1020.0, 1020.01, ALL) for rank in ALL]
+    for contents in boxes:
+        own = contents.ops.rank == 0
+        contents.box.end_text = "KeyboardInterrupt\n\nmain\t/app/gan.py\t24" if own else INTERRUPT
+        contents.box.ended_s = 1020.3
+    ends = [ended(rank, -2, 1020.4) for rank in ALL]
+    found = of_column(boxes, ends)
+    assert (found.status, found.causes) == ("healthy", []), found.summary
+    assert "nothing hung" in found.summary
+
+
+def test_progress_in_cpp_is_progress() -> None:
+    """No operation for 20 s, but torch has been given collectives until the end."""
+    boxes = [in_backward(rank) for rank in ALL]
+    for contents in boxes:
+        contents.ops.got_on_s = 1039.2
+    found = of_column(boxes, killed(1040.0, *ALL))
+    assert (found.status, found.causes) == ("healthy", []), found.summary
+    boxes[2].ops.got_on_s = 1020.0
+    assert of_column(boxes, killed(1040.0, *ALL)).status == "unknown"
+
+
 # ---------------------------------------------------------------------- rings without any end
 
 

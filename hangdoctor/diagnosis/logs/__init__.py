@@ -79,7 +79,8 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     if draft.findings:
         found = over.settle(case, draft, scene, found)
     else:
-        found = over.without_words(found) or went_on(case, scene) or still_running(case, scene)
+        found = _unless_it_went_on(case, scene, over.without_words(found))
+        found = found or went_on(case, scene) or still_running(case, scene)
         found = found or _behind(case, scene)
         parted = who_parted(case, found)
         if parted is not None:
@@ -91,6 +92,17 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     over.say_where(draft, scene)
     draft.remaining = (draft.remaining or open_sides) if found is None else None
     return found
+
+
+def _unless_it_went_on(case: Case, scene: Scene, found: First | None) -> First | None:
+    """Without a hang, where all ranks made progress until they were ended from outside: where an
+    interrupt met them is chance.
+    """
+    if found is None or found.finding.kind in CRASH:
+        return found
+    outside = from_outside(case, scene)
+    steady = outside is not None and outside.reason is Undecided.FROM_OUTSIDE
+    return None if steady else found
 
 
 def _behind(case: Case, scene: Scene) -> First | None:

@@ -21,6 +21,7 @@ _COLLECTIVES = (
     *("barrier", "all_to_all", "gather", "scatter", "collective"),
 )
 _ENOUGH = 3  # ranks that print their steps
+_STILL_S = 20.0  # without a step
 _LIBRARY = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/")
 
 
@@ -31,6 +32,8 @@ def interrupted(scene: Scene) -> First | None:
     inside = {e.rank for e in errors if e.rule == "peer_closed" or _in_library(e.frames)}
     outside = [e for e in met if e.rank not in inside and e.frame is not None]
     ranks = ranks_named(outside)
+    if _may_have_gone_on(scene, met):
+        return None  # of a job that goes on, an interrupt finds some rank elsewhere, too
     if not _few(scene, ranks, inside) or set(scene.everyone) != inside | set(ranks):
         return None
     finding = Finding(
@@ -43,6 +46,15 @@ def interrupted(scene: Scene) -> First | None:
     )
     finding.where.frame = str(outside[0].frame)
     return First(finding, [*outside], True)
+
+
+def _may_have_gone_on(scene: Scene, met: Sequence[PythonError]) -> bool:
+    """Whether it printed steps, and nothing shows that it had printed none for long."""
+    printed = max((fact.at for fact in scene.of(Progress)), default=-1.0)
+    if printed < 0:
+        return False  # it prints none, or not in a form that is known
+    at = min((fact.at for fact in met if fact.at > 0), default=0.0)
+    return printed == 0 or at == 0 or at - printed < _STILL_S
 
 
 def guarded(scene: Scene) -> First | None:

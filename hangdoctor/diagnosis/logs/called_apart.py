@@ -34,6 +34,8 @@ def look_back(case: Case, draft: Draft, scene: Scene, found: First | None) -> Fi
 
     Returns `found`; None where different calls explain it, which are the draft's finding then.
     """
+    if found is None:
+        _before_the_wait(case, draft)
     if draft.findings or found is None:
         return found
     own = [f for f in found.facts if isinstance(f, PythonError)]
@@ -47,6 +49,16 @@ def look_back(case: Case, draft: Draft, scene: Scene, found: First | None) -> Fi
     if aborted(found):
         return _unless_inside(case, draft, found)
     return _of_none(found, own) if alike else found
+
+
+def _before_the_wait(case: Case, draft: Draft) -> None:
+    """Of a wait whose end names no rank, or all sides: which calls were apart before it."""
+    named = [finding for finding in draft.findings if not is_open(finding)]
+    if named or not case.waiting:
+        return
+    parted = _parted(case, since=_ALL)
+    if parted is not None:
+        draft.findings, draft.status = [parted], "hang"
 
 
 def _alike(case: Case, scene: Scene, errors: Sequence[PythonError]) -> bool:

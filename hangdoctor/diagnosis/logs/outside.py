@@ -19,6 +19,7 @@ _BY_HANDLER = 128  # a handler's exit code, above the signal's number
 _LONGER = 2.0  # than the longest pause before
 _AT_ONCE_S = 2.0  # between two operations of any job
 _ENOUGH = 3  # operations or steps, to know its pauses
+_BEATS_S = 2.5  # two heartbeats
 
 
 def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
@@ -28,7 +29,8 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
     codes = signalled(scene)
     every = [v.capture.ops for v in case.views if v.capture.ops is not None]
     world = max(case.world_size, scene.logs.world_size)
-    if not codes or set(codes) != set(range(world)) or not any(_signs(ops) for ops in every):
+    shown = any(ops.got_on_s or _signs(ops) for ops in every)
+    if not codes or set(codes) != set(range(world)) or not shown:
         return None
     until = first_end(scene.by_boxes())
     idle = max((until - _last_sign(ops) for ops in every), default=0.0)
@@ -68,6 +70,8 @@ def _signal(code: int) -> int:
 
 def _goes_on(ops: RankOps, until: float) -> bool:
     """Whether it had just made an operation or a step, as its pauses before were."""
+    if 0 <= until - ops.got_on_s <= _BEATS_S:
+        return True
     signs = _signs(ops)
     if len(signs) <= _ENOUGH:
         return False
@@ -83,7 +87,7 @@ def _signs(ops: RankOps) -> list[float]:
 
 
 def _last_sign(ops: RankOps) -> float:
-    return max(_signs(ops), default=ops.heartbeat_s)
+    return max([ops.got_on_s, *_signs(ops)[-1:]]) or ops.heartbeat_s
 
 
 def _left(operation: Operation) -> float:

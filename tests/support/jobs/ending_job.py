@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 4 ending_job.py KIND RANK WHEN
 
 KIND: kill, exception, segfault, exit, abort, memory, interrupt, terminate, leave, hang,
-sizes (of a tensor), reduce_op (another one; all ranks notice), members (of a new group), none.
+sizes (of a tensor), reduce_op (another one; all ranks notice), members (of a new group), functional (a collective that C++ issues), none.
 WHEN: start (before init_process_group), between (two operations), backward, inside (an operation).
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 from hangdoctor.train.faults import acts
 
@@ -120,6 +121,17 @@ def in_a_group() -> None:
     dist.barrier()
 
 
+def by_functions() -> None:
+    """The chosen rank gathers where the others reduce; no wrapper of torch.distributed is called."""
+    ones, group = torch.ones(4), dist.group.WORLD
+    for _ in range(3):
+        funcol.wait_tensor(funcol.all_reduce(ones, "sum", group))
+    if ME == CULPRIT:
+        threading.Thread(target=_tell, daemon=True).start()
+        funcol.wait_tensor(funcol.all_gather_single(ones, 0, group))
+    funcol.wait_tensor(funcol.all_reduce(ones, "sum", group))
+
+
 def main() -> None:
     if ME == CULPRIT and WHEN == "start":
         fail()
@@ -132,6 +144,8 @@ def main() -> None:
             check(number)
     if KIND == "members":
         in_a_group()
+    if KIND == "functional":
+        by_functions()
     if KIND == "interrupt_all" and ME == CULPRIT:
         wait_for_nothing()
     dist.barrier()
