@@ -224,6 +224,7 @@ class Undecided(Enum):
     RING = auto()  # of waits
     UNSET_KEY = auto()  # of the store
     ABORTED_INSIDE = auto()  # of an operation
+    INTERRUPTED = auto()  # by Ctrl-C, in a hang or not
 
 
 class LogRemaining(Struct, frozen=True):

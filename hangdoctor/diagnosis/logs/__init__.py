@@ -120,10 +120,12 @@ def _unless_it_went_on(case: Case, scene: Scene, found: First | None) -> First |
 
 
 def _behind(case: Case, scene: Scene) -> First | None:
-    """Who had printed fewer steps, in a job that was idle when it was ended from outside."""
+    """Who had printed fewer steps, or was met elsewhere by Ctrl-C, in a job that was idle when it was
+    ended from outside.
+    """
     outside = from_outside(case, scene)
     idle = outside is not None and outside.reason is Undecided.FROM_OUTSIDE_IDLE
-    return apart.behind(scene) if idle else None
+    return (apart.behind(scene) or apart.interrupted(scene, idle=True)) if idle else None
 
 
 def _tell_earlier(draft: Draft, last: Scene) -> None:
@@ -264,6 +266,10 @@ def _without_waits(scene: Scene) -> LogRemaining:
         return LogRemaining(
             Undecided.GAVE_UP, (first.rank,), code=first.code, seconds=first.waited_s
         )
+    met = apart.met_outside(scene)
+    if met is not None:
+        at = Op("", frame=met[0][0].frame)
+        return LogRemaining(Undecided.INTERRUPTED, tuple(ranks_named(met[0])), at)
     if victims or any(isinstance(f, PeerClosed) for f in scene.facts):
         return _of_victims(scene, victims, ranks)
     guards = scene.of(Guarded)

@@ -249,8 +249,14 @@ def gloo(scene: Scene) -> First | None:
     waits = ranks_named(scene.of(GlooTimeout))
     victims = {f.rank for f in scene.victims()}
     idle = sorted(set(scene.everyone) - victims.union(waits))
-    few = idle and 2 * len(idle) <= len(scene.everyone) and waits
-    if not few or not scene.whole:
+    # Of several, the launcher may have ended some before their own limit; they had not lost a
+    # connection yet.
+    if (
+        len(idle) != 1
+        or not waits
+        or not scene.whole
+        or not _at_one_place(scene, {*waits, *victims})
+    ):
         return None
     frame = next((f.frame for f in scene.of(PythonError) if f.rank in waits and f.frame), None)
     op = Op("a collective", frame=frame)
@@ -265,6 +271,12 @@ def gloo(scene: Scene) -> First | None:
         waiters=Waiters(tuple(waits), op, limit),
     )
     return First(finding, list(scene.of(GlooTimeout)), True)
+
+
+def _at_one_place(scene: Scene, ranks: set[int]) -> bool:
+    """Whether the errors that ended their waits met them at one line of the user's, as far as shown."""
+    errors = [e for e in scene.of(PythonError) if e.rank in ranks and e.frame is not None]
+    return len({(e.frame.file, e.frame.line) for e in errors if e.frame is not None}) <= 1
 
 
 def everyone_waits(scene: Scene) -> First | None:

@@ -1,5 +1,6 @@
 """One rank whose traceback is in another collective than those of all others, which had waited there
-until the limit: by the lines where the errors that ended their waits met them.
+until the limit, or until the first of them had reached it: by the lines where the errors that ended
+their waits met them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ def met_apart(scene: Scene) -> First | None:
     errors = {e.rank: e for e in scene.of(PythonError) if e.rank >= 0 and e.frames}
     places = {rank: find_place(e.frames, blocked=True) for rank, e in errors.items()}
     waited = {*ranks_named(scene.of(GlooTimeout)), *ranks_named(scene.of(TimedOut))}
+    lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
     if set(places) != set(scene.everyone) or len(places) <= _ENOUGH:
         return None
     if any(_is_narrow(p) for p in places.values()):
@@ -29,7 +31,9 @@ def met_apart(scene: Scene) -> First | None:
     for rank, place in sorted(places.items()):
         sides.setdefault((place.op, place.at), []).append(rank)
     few, most = min(sides.values(), key=len), max(sides.values(), key=len)
-    if len(sides) != 2 or len(few) != 1 or len(most) < _ENOUGH or not set(most) <= waited:
+    if len(sides) != 2 or len(few) != 1 or len(most) < _ENOUGH:
+        return None
+    if waited.isdisjoint(most) or not set(most) <= waited | lost:
         return None
     mine, theirs = places[few[0]], places[most[0]]
     here, there = errors[few[0]].frame, errors[most[0]].frame
