@@ -111,10 +111,11 @@ class DidNotEnd(Struct, frozen=True):
 
 
 class StoppedRunning(Struct, frozen=True):
-    """Its heartbeat stopped inside an operation that the others wait in."""
+    """Its heartbeat stopped, inside an operation that the others wait in or before it."""
 
     seconds: float  # before the first rank ended
     op: Op | None = None
+    inside: bool = True
 
 
 class WentOn(Struct, frozen=True):
