@@ -39,6 +39,7 @@ from hangdoctor.transport.spool import Spool
 
 from .capture_queue import CaptureQueue
 from .node_ranks import Ranks
+from .rendezvous_search import RendezvousSearch
 
 _LOG = logging.getLogger("hangdoctor.agent")
 _HEARTBEAT_S = 2.0  # a report without news
@@ -104,6 +105,7 @@ class NodeAgent:
         self._begin = time.monotonic()
         self._alone_since: float | None = None
         self._told_empty = False
+        self._rendezvous = RendezvousSearch(options.job, options.slurm_job)
 
     def _wanted(self, jobs: Sequence[discover.Job]) -> list[discover.Job]:
         if self.options.slurm_job:
@@ -279,6 +281,7 @@ class NodeAgent:
             late_s=now,
             timeout_s=self.ranks.timeout_s,
             events=events,
+            waits_s=0.0 if self.ranks.alive else round(self._rendezvous.waits_s(now), 1),
         )
         if boxes > self._boxes:
             report.past = self.ranks.past()

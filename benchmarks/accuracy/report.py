@@ -60,6 +60,7 @@ def _overview(results: list[Result]) -> Iterator[str]:
                 str(tally.cases),
                 percent(tally.exact),
                 target,
+                percent(sum(r.undecided for r in some) / len(some)),
                 percent(tally.victim),
                 percent(tally.kind),
                 _explained(some),
@@ -71,6 +72,7 @@ def _overview(results: list[Result]) -> Iterator[str]:
             "cases",
             "exact culprits",
             "target",
+            "undecidable",
             "a victim named (target 1 %)",
             "kind right",
             "difference right (target 95 %)",
@@ -85,6 +87,10 @@ def _undecidable(results: list[Result]) -> Iterator[str]:
     yield from _by_real_dumps([r for r in results if r.part == "real" and r.undecidable], results)
     yield from _other_difference(results)
     yield from _silent_alike(results)
+    if any(r.undecided for r in results):
+        yield "Undecidable: the verdict names a silent rank that is innocent, and another job in which that one is the"
+        yield "culprit would have left the same evidence (`sim_twins.py`): a program in which the other rank's call is right."
+        yield ""
     simulated = (r for r in results if r.part == "simulated" and r.undecidable)
     for mode in dict.fromkeys(r.mode for r in simulated):
         some = [r for r in results if r.mode == mode]

@@ -61,6 +61,7 @@ class Result:
     explained: bool | None = None  # None: there is no difference of calls to explain
     same_evidence: bool = False  # it says another difference, which leaves the same evidence
     silent_alike: bool = False  # it names silent ranks, each of which could have left the same
+    undecided: bool = False  # not exact: it would be of another job that leaves the same evidence
     took_s: float = 0.0
     summary: str = ""
     no_evidence: bool = False  # this mode has nothing to read of such a case

@@ -49,7 +49,7 @@ def mirrored(case: Case) -> tuple[Exporter, list[int]] | None:
     if right.p2p or wrong.p2p or len(pair) != 2 or wrong.axis != right.axis:
         return None
     [other] = [r for r in pair if r != culprit]
-    programs = [_as_called(p, right, wrong) for p in before.programs]
+    programs = _as_called(before.programs, right, wrong)
     programs[other] = [
         _like(step, right) if _is_that_call(step, wrong) else step for step in programs[other]
     ]
@@ -58,12 +58,27 @@ def mirrored(case: Case) -> tuple[Exporter, list[int]] | None:
     return Exporter(_snapshot(snapshot, simulation, members)), pair
 
 
-def _as_called(program: list[Step], right: Step, wrong: Step) -> list[Step]:
-    """A program that makes every call of that line as the culprit made it."""
-    return [
-        _like(step, wrong) if (step.site, step.axis, step.op) == _line(right) else step
-        for step in program
+def programs_as_called(case: Case) -> list[list[list[Step]]]:
+    """Programs of all ranks in which the culprit's changed call is right: every call of that line is made
+    so, or that one call of each group alone, as where sizes are others each time.
+    """
+    if case.changed is None:
+        return []
+    culprit, place, right = case.changed
+    programs = case.exporter.snapshot.simulation.programs
+    wrong = programs[culprit][place]
+    if right.p2p or wrong.p2p or wrong.axis != right.axis:
+        return []
+    once = [
+        [_like(step, wrong) if _is_that_call(step, right) else step for step in p] for p in programs
     ]
+    return [_as_called(programs, right, wrong), once]
+
+
+def _as_called(programs: list[list[Step]], right: Step, wrong: Step) -> list[list[Step]]:
+    """Programs that make every call of that line as the culprit made it."""
+    line = _line(right)
+    return [[_like(step, wrong) if _line(step) == line else step for step in p] for p in programs]
 
 
 def _line(step: Step) -> tuple[str, str, str]:

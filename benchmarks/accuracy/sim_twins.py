@@ -3,13 +3,15 @@
 Differences: a rank whose host stops right after its wrong call may have left the other one out, or have
 meant to make it next. Silent ranks: where several are in the way of one operation, each of them may be
 the one that is at fault. Where every rank that was seen is left with the same evidence, nothing can say
-which it was, and either difference, or the set of silent ranks, is the right answer.
+which it was, and either difference, or the set of silent ranks, is the right answer. A verdict on a silent
+rank that would be right of another such job is neither right nor wrong: it is counted apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from . import sim_mirror
 from .sim_dumps import Exporter, active_only
 from .sim_engine import Simulation
 from .sim_faults import rewrite
@@ -50,6 +52,28 @@ def equally_suspect(case: Case, named: set[int], evidence: Evidence) -> bool:
         if not any(all(evidence(twin, r) == left[r] for r in seen) for twin in twins):
             return False
     return True
+
+
+def another_job(case: Case, named: set[int], evidence: Evidence) -> bool:
+    """Whether the one rank that is named is silent, and a job in which it never enters some operation
+    would have left the same evidence: of this program, or of one in which the wrong call is right.
+    """
+    silent = set(case.missing)
+    if len(named) != 1 or not named <= silent:
+        return False
+    [rank] = named
+    before = case.exporter.snapshot.simulation
+    seen = [r for r in range(case.layout.world_size) if r not in silent]
+    left = {r: evidence(case.exporter, r) for r in seen}
+    for programs in [_without_fault(case).programs, *sim_mirror.programs_as_called(case)]:
+        for place in range(len(programs[rank])):
+            simulation = Simulation(before.members, programs, before.run_ahead)
+            simulation.stop_host[rank] = place
+            simulation.run()
+            twin = Exporter(case.exporter.snapshot._replace(simulation=simulation))
+            if all(evidence(twin, r) == left[r] for r in seen):
+                return True
+    return False
 
 
 def _places_of(case: Case, rank: int) -> list[int]:

@@ -183,6 +183,8 @@ def compare_twins(
         result.victim = False
         result.kind_right = all(kind == "unreachable" for kind, _ in result.named)
         result.said = [Said(s.kind, s.confidence, s.kind == "unreachable") for s in result.said]
+    if not result.exact and sim_twins.another_job(case, named, evidence):
+        result.undecided, result.victim = True, False
     if result.explained is not False:
         return
     said = {cause.difference for cause in diagnosis.causes}

@@ -15,7 +15,14 @@ from ..errors import HangdoctorError, UsageError
 from ..probe.calls import request as requests
 from . import run_command
 from .run_ends import EndsWatch
-from .run_environment import STARTUP, pass_on_by_open_mpi, prepare, warn, without_ours
+from .run_environment import (
+    STARTUP,
+    note_launch,
+    pass_on_by_open_mpi,
+    prepare,
+    warn,
+    without_ours,
+)
 from .run_verdict import say_verdict
 from .trace.flags import choice_flags
 
@@ -92,6 +99,7 @@ def _prepared(
         if asked is not None:
             ours[requests.VARIABLE] = requests.encode(asked)
         pass_on_by_open_mpi(ours, words)
+        note_launch(ours, words)
     except Exception as error:
         warn(f"the command runs without the probe: {error}")
         return environ

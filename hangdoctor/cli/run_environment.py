@@ -84,6 +84,22 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         environ[nccl_plugin.VARIABLE] = str(plugin)
 
 
+def note_launch(environ: Mapping[str, str], words: Sequence[str]) -> None:
+    """Write into the job's folder how many nodes and ranks the command starts, if it says so."""
+    from ..readers import launch_words  # a rank that is started by itself does without
+
+    if not environ.get("HANGDOCTOR_DIR"):
+        return
+    launch = launch_words.launch_of(words, environ)
+    if launch is None or (not launch.launcher and "RANK" in environ):
+        return  # a rank alone: its black box has the world size
+    from ..readers import launch_file
+
+    wanted = Path(environ["HANGDOCTOR_DIR"])
+    with contextlib.suppress(OSError):  # the command line of the launcher says the same
+        launch_file.write(folders.prepare(wanted), launch)
+
+
 def pass_on_by_open_mpi(environ: MutableMapping[str, str], words: Sequence[str]) -> None:
     """Pass our variables to Open MPI, the only launcher that does not forward the environment
     to other nodes.

@@ -16,7 +16,8 @@ from ..launchers.reach import staying
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import clean_environment, parse_job
-from ..readers import job_choice, job_words
+from ..model.start_up import Launch
+from ..readers import job_choice, job_words, launch_file
 from ..sidecar.wiring import collect
 from ..text.job_names import short_job
 from ..text.ranges import format_ranks
@@ -87,6 +88,7 @@ def _watch(folder: Path, target: str, flags: dict[str, Any], use: Use) -> None:
     agents.start()
     try:
         nodes = [command.node for command in commands]
+        launch_file.write(folder, Launch(nodes=len(nodes), names=tuple(nodes)))
         more: dict[str, object] = {
             "insecure": False,
             "lonely": 10.0,

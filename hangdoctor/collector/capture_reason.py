@@ -8,11 +8,12 @@ from msgspec import Struct
 
 
 class Trigger(Enum):
-    """Who wanted it: the watchdog, in one of three ways, or a person. The value stands in front of the words."""
+    """Who wanted it: the watchdog, in one of four ways, or a person. The value stands in front of the words."""
 
     STALL = "stall: "
     SLOW = "slow: "
     ENDED = "ended: "
+    START = "start: "
     ASKED = ""
 
 
@@ -41,6 +42,11 @@ def slow(words: str) -> CaptureReason:
 def ended(words: str) -> CaptureReason:
     """No rank runs any more, and not all of them have finished."""
     return CaptureReason(Trigger.ENDED, words)
+
+
+def start(words: str) -> CaptureReason:
+    """The job has not started, and should have."""
+    return CaptureReason(Trigger.START, words)
 
 
 def asked(words: str) -> CaptureReason:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ..errors import WireError
-from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.capture import (
+    JobCapture,
+    NodeCapture,
+    RankCapture,
+    SilentNode,
+    world_size_of,
+)
 from ..model.layout import Layout
 from ..readers.ended_nodes import joined
+from ..readers.ranks_by_node import ranks_behind
 from ..text.durations import duration
 from ..transport.capture_codec import Shared, name_node, unpack_capture
 from ..transport.messages import Capture, Captured, Declined
@@ -99,14 +106,19 @@ class Round:
         """Whether all have answered of whom that is expected, or the time is over."""
         return not self._expected or now - self.begun > self.limit_s
 
-    def join(self, nodes: Iterable[Node], now: float, wall: float) -> JobCapture:
-        """All answers as one capture. A rank that its node no longer has is gone; a node without an answer is silent."""
+    def join(
+        self, nodes: Iterable[Node], now: float, wall: float, expected: frozenset[str] = frozenset()
+    ) -> JobCapture:
+        """All answers as one capture. A rank that its node no longer has is gone; a node without an
+        answer is silent, and so is one of the `expected` whose agent has never connected.
+        """
         known = {n.name: n for n in nodes}
         captured = [r for c in self.captures.values() for r in c.ranks]
-        sizes = [r.world_size for r in captured] + [n.world_size for n in known.values()]
+        sizes = [n.world_size for n in known.values()] + [world_size_of(self.captures.values())]
         world = max(sizes, default=0)
         present = {r.rank for r in captured if not r.gone}
         captures, silent = self._by_node(known, present, world, now)
+        silent += self._never_had_ranks(captures, known, expected, world)
         after_end = joined(captures.values()) if not silent else None
         for capture in captures.values():
             capture.ended = None
@@ -139,6 +151,37 @@ class Round:
                 silent.append(SilentNode(name, self._why_silent(name, node, now), lost))
         return captures, silent
 
+    def _never_had_ranks(
+        self,
+        captures: dict[str, NodeCapture],
+        known: Mapping[str, Node],
+        expected: frozenset[str],
+        world: int,
+    ) -> list[SilentNode]:
+        """Add the ranks of nodes that answered and have never had one; the nodes on which agents were
+        started that have not connected, with the ranks behind them.
+        """
+        # They may call themselves otherwise than their launcher does.
+        unheard = sorted(expected - known.keys()) if known.keys() <= expected else []
+        empty = [n for n in self.empty if n in known and not known[n].ranks and n not in captures]
+        reported = {n: sorted(r.rank for r in c.ranks) for n, c in captures.items()}
+        behind: dict[str, list[int]] = {}
+        if any(reported.values()):
+            behind = ranks_behind(sorted({*known, *unheard}), reported, empty + unheard, world)
+        for name in empty:
+            if behind.get(name):
+                captures[name] = self._emptied(known[name], behind[name], world)
+        why = "its agent has not connected"
+        return [SilentNode(name, why, behind.get(name, [])) for name in unheard]
+
+    def _emptied(self, node: Node, ranks: list[int], world: int) -> NodeCapture:
+        note = f"{node.name} answered and runs no rank: {self.empty[node.name]}"
+        gone = [
+            RankCapture(pid=0, rank=rank, node=node.name, world_size=world, gone=True)
+            for rank in ranks
+        ]
+        return NodeCapture(node.name, node.job, gone, notes=[note])
+
     def _lost(self, node: Node, present: set[int]) -> list[int]:
         """The ranks of a node that are not in its capture, nor, started again, in another node's."""
         own = self.captures.get(node.name)
@@ -161,6 +204,8 @@ class Round:
         else:
             lost = [r for r in lost if node.ranks[r]]
         if not lost:
+            if any(capture.agents for capture in self.captures.values()):
+                captures.setdefault(node.name, NodeCapture(node.name))  # torchrun waits for it
             return
         capture = captures.setdefault(node.name, NodeCapture(node.name, node.job, notes=[note]))
         for rank in lost:

@@ -86,6 +86,10 @@ class Captures:
             *self.begin(capture_reason.ended(what), now),
         ]
 
+    def unstarted(self, words: str, now: float) -> list[Instruction]:
+        """Begin one of a job that has no rank yet."""
+        return [Log(f"{words}: capturing"), *self.begin(capture_reason.start(words), now)]
+
     def straggle(self, slow: Straggler, now: float) -> list[Instruction]:
         """Begin one of a rank that the others wait for."""
         self._straggler = slow
@@ -167,16 +171,19 @@ class Captures:
             return []
         done, self.round = self.round, None
         if done.early:
-            self.early.held = done.join(self.nodes.values(), now, wall)
+            self.early.held = self._joined(done, now, wall)
             return self.go_on(now)
         if done.reason.trigger is Trigger.STALL and not self.watchdog.stalled:
             return [Log("the job makes progress again; the capture is dropped")]
-        capture = done.join(self.nodes.values(), now, wall)
+        capture = self._joined(done, now, wall)
         slow, self._straggler = self._straggler, None
         if slow is not None and done.reason.trigger is Trigger.SLOW:
             capture.slowest, capture.waited = slow.rank, slow.shares
             capture.waited_s = slow.window_s
         return self._conclude(done.id, capture, done.reason)
+
+    def _joined(self, done: Round, now: float, wall: float) -> JobCapture:
+        return done.join(self.nodes.values(), now, wall, self.settings.expected)
 
     def _conclude(
         self,

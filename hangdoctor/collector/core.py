@@ -44,6 +44,7 @@ from .evidence_capture import alive, hearing
 from .instructions import Counters, Instruction, Log, Node, Position, Remember, Send, Settings
 from .node_table import NodeTable
 from .peer_limits import Door, Peer
+from .rendezvous_watch import RendezvousWatch
 from .training_events import TrainingEvents
 
 __all__ = ["KEEP_LEAST", "Core", "Counters", "Settings"]
@@ -68,6 +69,8 @@ class Core:
         self.settings = settings
         self.watchdog = watchdog
         self.stragglers = StragglerWatch(slow)
+        bounds = watchdog.settings
+        self._rendezvous = RendezvousWatch(bounds.stall_after_s or bounds.start_s)
         self._end, self._end_line = EndWatch(), EndLine(settings.linger_s)
         self.session = session
         self.table = NodeTable(settings, positions)
@@ -191,6 +194,7 @@ class Core:
             news = NodeNews(node.name, ranks=report.ranks)
             news.timeout_s, news.past = report.timeout_s, report.past
             news.events = report.events
+            node.waits_s = report.waits_s
             self._news(node, news, report.late_s, now)
             return []
         return [i for news in report.nodes for i in self._relayed(node, news, report.late_s, now)]
@@ -291,6 +295,9 @@ class Core:
         watch = self.watchdog
         if self.captures.free and self._end.tick(now, watch.living, watch.lost):
             return self.captures.ended(watch.lost, now)
+        late = self._rendezvous.tick(self.nodes.values(), watch.living)
+        if late:
+            return self.captures.unstarted(late, now)
         suspicion = self.watchdog.suspicion(now, hears) if self.captures.free else None
         if suspicion is not None:
             return self.captures.suspect(suspicion, hears, now)

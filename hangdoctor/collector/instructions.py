@@ -95,6 +95,7 @@ class Node(Struct):
     ranks: dict[int, bool] = {}  # rank -> its process is over
     left: bool = False
     via: str = ""  # the collector of the tree that it is behind
+    waits_s: float = 0.0  # torchrun waits there for other nodes, without a rank
     began: float = 0.0  # when its run of the job began, by its own clock; 0 unknown
 
     def speaks(self, now: float, silent_s: float) -> bool:

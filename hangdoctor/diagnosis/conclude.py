@@ -97,6 +97,8 @@ def _missing(case: Case) -> list[Missing]:
     ]
     if case.absent:
         why = "no process of these ranks was found on the captured nodes"
+        if case.capture.agents():
+            why = "torchrun has not started them"
         missing.append(Missing(case.absent, None, "ranks", why))
     return missing + _without_stack(case)
 

@@ -39,6 +39,7 @@ class Ground(Enum):
     )
     NOT_JOINED = (0.90, "others wait in set-up, it has not reached it")
     STORE = (0.93, "others wait in set-up, and its way to the store shows why it has not joined")
+    RENDEZVOUS = (0.93, "torchrun runs no rank, and its rendezvous shows which nodes are there")
     NOT_STARTED = (0.97, "its scheduler says that it has not started")
     NOT_JOINED_UNSEEN = (0.80, "others wait in set-up and no process of that rank was found")
     NOT_JOINED_SILENT = (

@@ -88,11 +88,25 @@ def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Find
         ranks=unseen,
         story=f.NotJoined(op_of(joining), "; ".join(whys)),
         confidence=sure(Ground.NOT_JOINED_SILENT if case.silent else Ground.NOT_JOINED_UNSEEN),
-        nodes=sorted({s.node for s in case.capture.silent if set(s.ranks) & set(unseen)}),
+        nodes=_homes_of(case, unseen),
         where=where_held(case, joining, None),
         waiters=f.Waiters(ranks_of(joining), op_of(joining)),
-        clues=[Clue("silence", tuple(unseen), f.Silence(whys)), in_op(joining)],
+        clues=[
+            Clue("silence", tuple(unseen), f.Silence(whys)),
+            *start_up.asked_for(case, unseen),
+            in_op(joining),
+        ],
     )
+
+
+def _homes_of(case: Case, unseen: list[int]) -> list[str]:
+    """The nodes that these ranks are on: those that did not answer, else those on which the job's
+    launcher was to start them.
+    """
+    wanted = set(unseen)
+    silent = {s.node for s in case.capture.silent if wanted & set(s.ranks)}
+    planned = {node for node, ranks in start_up.planned(case) if wanted & set(ranks)}
+    return sorted(silent or planned)
 
 
 def _stuck_together(case: Case, views: list[RankView], starting: bool) -> Finding:

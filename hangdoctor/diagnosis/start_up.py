@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..model.start_up import StoreView
+from ..model.start_up import Launch, StoreView
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, stack_clue, where_held
 from .confidence import Ground, sure
@@ -170,9 +170,39 @@ def _never_started(case: Case, joining: Sequence[RankView]) -> list[Finding]:
         nodes=nodes,
         where=where_held(case, list(joining), None),
         waiters=f.Waiters(ranks_of(joining), op_of(joining)),
-        clues=[Clue("silence", tuple(ranks), f.Silence(("no process found",))), in_op(joining)],
+        clues=[
+            Clue("silence", tuple(ranks), f.Silence(("no process found",))),
+            *asked_for(case, ranks),
+            in_op(joining),
+        ],
     )
     return [finding]
+
+
+def planned(case: Case) -> list[tuple[str, list[int]]]:
+    """(node, its ranks) as the launcher was asked to start them, one node after the other; [] where
+    its command line does not name the nodes.
+    """
+    launch = _launch(case)
+    if launch is None or not launch.per_node:
+        return []
+    each, names = launch.per_node, launch.names
+    if len(names) * each != case.world_size:
+        return []
+    return [(name, list(range(n * each, (n + 1) * each))) for n, name in enumerate(names)]
+
+
+def asked_for(case: Case, unseen: Sequence[int]) -> list[Clue]:
+    """What the launcher was asked to start, where that is known."""
+    launch = _launch(case)
+    if launch is None or not launch.launcher:
+        return []
+    here = case.world_size - len(set(unseen))
+    return [Clue("proc", tuple(unseen), f.AskedFor(launch, here))]
+
+
+def _launch(case: Case) -> Launch | None:
+    return next((node.launch for node in case.capture.nodes if node.launch is not None), None)
 
 
 def _behind_empty_nodes(case: Case) -> list[tuple[str, list[int]]]:

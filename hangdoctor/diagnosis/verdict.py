@@ -29,6 +29,7 @@ from . import (
     outsiders,
     parting,
     ras_culprits,
+    rendezvous,
     start_up,
     straggling,
     waiting,
@@ -44,6 +45,7 @@ PASSES: tuple[Pass, ...] = (
     # From processes and stacks: the first of the last five that finds anything ends the search.
     faults.run,
     file_locks.run,
+    rendezvous.run,
     start_up.run,
     lifecycle.run_start,
     lifecycle.run_end,

@@ -16,9 +16,16 @@ from pathlib import Path
 import msgspec
 
 from ..errors import HangdoctorError, LauncherError, NoRanksFound, WireError
-from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.capture import (
+    JobCapture,
+    NodeCapture,
+    RankCapture,
+    SilentNode,
+    world_size_of,
+)
 from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions
+from ..readers.ranks_by_node import ranks_behind, unreported
 from ..text.ranges import format_hosts, format_ranks
 from ..transport.capture_codec import unpack_capture
 from ..transport.stdout_frame import NodeReply, unpack
@@ -185,16 +192,19 @@ def join(
     notes: list[str] = []
     captures = _one_host_once(gathered.captures, notes)
     captures = _one_job(captures, notes)
-    world = max((r.world_size for c in captures.values() for r in c.ranks), default=0)
+    world = world_size_of(captures.values())
+    without = not any(capture.ranks for capture in captures.values())
     reported = {node: sorted(r.rank for r in captures[node].ranks) for node in captures}
     silent_nodes = [n for n in order if n in gathered.silent]
     empty_nodes = [n for n in order if n in gathered.empty]
     # A node that answered without a rank has lost its own, or never had one: the first where the
     # numbers fit it.
-    behind = ranks_behind(order, reported, silent_nodes + empty_nodes, world)
-    if not behind:
+    behind = {} if without else ranks_behind(order, reported, silent_nodes + empty_nodes, world)
+    if not behind and not without:
         behind = ranks_behind(order, reported, silent_nodes, world)
     nodes = list(captures.values()) + _emptied(gathered, behind, world, notes)
+    if without:  # torchrun waits on some nodes: the empty ones are those that have not come
+        nodes += [NodeCapture(node) for node in empty_nodes]
     silent = [SilentNode(n, whys[n], behind.get(n, [])) for n in silent_nodes]
     logs = joined(nodes) if not silent else None
     for node in nodes:
@@ -257,6 +267,8 @@ def _key(capture: NodeCapture) -> str:
 
 def _one_job(captures: dict[str, NodeCapture], notes: list[str]) -> dict[str, NodeCapture]:
     """Ranks of two jobs make no sense together: the job that most nodes show stays."""
+    if not any(capture.ranks for capture in captures.values()):
+        return captures  # torchrun waits on each: one of them may look for another rendezvous
     counts = Counter(_key(c) for c in captures.values())
     if len(counts) < 2:
         return captures
@@ -265,39 +277,6 @@ def _one_job(captures: dict[str, NodeCapture], notes: list[str]) -> dict[str, No
         names = format_hosts(n for n, c in captures.items() if _key(c) == key)
         notes.append(f"{names} runs another job ({key}) and is left out; choose a job with --job")
     return {n: c for n, c in captures.items() if _key(c) == kept}
-
-
-def ranks_behind(
-    order: Sequence[str], reported: Mapping[str, list[int]], unasked: Sequence[str], world: int
-) -> dict[str, list[int]]:
-    """The ranks of each node in `unasked`, as far as they can be told.
-
-    What no one reported belongs to the one node that did not answer. Behind several, the numbering
-    is taken for Slurm's and mpiexec's block distribution (rank // ranks per node), else for the
-    cyclic one (rank % nodes), where the nodes that did report fit it.
-    https://slurm.schedmd.com/srun.html, --distribution
-    """
-    lost = _unreported(reported, world)
-    if not lost or not unasked:
-        return {}
-    if len(unasked) == 1:
-        return {unasked[0]: lost}
-    holders = [n for n in order if n in reported or n in unasked]
-    if not holders or world % len(holders):
-        return {}
-    each = world // len(holders)
-    block = {n: range(i * each, (i + 1) * each) for i, n in enumerate(holders)}
-    cyclic = {n: range(i, world, len(holders)) for i, n in enumerate(holders)}
-    for plan in (block, cyclic):
-        if all(set(ranks) <= set(plan[n]) for n, ranks in reported.items() if n in plan):
-            return {n: sorted(set(plan[n]).intersection(lost)) for n in unasked}
-    return {}
-
-
-def _unreported(reported: Mapping[str, list[int]], world: int) -> list[int]:
-    """Ranks that no node has."""
-    seen = {rank for ranks in reported.values() for rank in ranks}
-    return [rank for rank in range(world) if rank not in seen]
 
 
 def _emptied(
@@ -335,7 +314,7 @@ def _merge_unplaced(
     """Where it cannot be told which silent node has which ranks, they are behind all of these nodes
     together.
     """
-    lost = _unreported(reported, world)
+    lost = unreported(reported, world)
     if not lost or behind or len(silent) < 2:
         return silent
     why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..clock import SystemClock
-from ..model.capture import JobCapture
+from ..model.capture import JobCapture, world_size_of
 from ..readers.ended_meanwhile import starts_again
 from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions, capture_node
@@ -26,13 +26,12 @@ class LocalLauncher:
         if node.ended is not None and starts_again(node):
             progress("the ranks ended and were started again; capturing the new ones")
             node = capture_node(options)
-        world = max((r.world_size for r in node.ranks), default=0)
         logs = joined([node])
         node.ended = None
         return JobCapture(
             job=node.job,
             nodes=[node],
-            world_size=world,
+            world_size=world_size_of([node]),
             layout=node.layout,
             settle_s=options.settle_s,
             taken=taken,

@@ -7,6 +7,8 @@ as JSON and read back (`hangdoctor.storage.bundle`), so that every incident repl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from .calls import CallTrace
@@ -16,7 +18,7 @@ from .layout import Layout
 from .log_facts import JobLogs
 from .operations import RankOps
 from .ras_report import RasReport
-from .start_up import Import, StoreView
+from .start_up import Import, Launch, StoreView, WaitingAgent
 
 CAPTURE_SCHEMA = "hangdoctor.capture/1"
 
@@ -133,7 +135,20 @@ class NodeCapture(Struct, omit_defaults=True):
     chosen: str = ""
     # The ranks that each node of the job should have, as its launcher told one of the ranks here.
     expected: list[tuple[str, list[int]]] = []
+    # What the launcher of the ranks here was asked to start.
+    launch: Launch | None = None
+    agents: list[WaitingAgent] = []  # of one job, where they run no rank
     ended: JobLogs | None = None  # how its ranks ended, where none of them runs any more
+
+
+def world_size_of(nodes: Iterable[NodeCapture]) -> int:
+    """How many ranks the job has, by its ranks, else by what its launcher was asked to start; 0 where
+    neither says.
+    """
+    captures = list(nodes)
+    known = max((rank.world_size for node in captures for rank in node.ranks), default=0)
+    asked = (node.launch.world_size for node in captures if node.launch is not None)
+    return known or max(asked, default=0)
 
 
 class SilentNode(Struct, omit_defaults=True):
@@ -177,6 +192,10 @@ class JobCapture(Struct, omit_defaults=True):
     def ended_meanwhile(self) -> bool:
         """Whether its ranks were there when the capture began, and had ended before it was over."""
         return self.over and self.origin == "live" and any(r.samples for r in self.ranks())
+
+    def agents(self) -> list[WaitingAgent]:
+        """torchrun's agents that run no rank."""
+        return [agent for node in self.nodes for agent in node.agents]
 
     def ranks(self) -> list[RankCapture]:
         """All captured ranks in order."""

@@ -20,6 +20,7 @@ from .still_written import has_writer
 from .whose_error import suppress
 
 REQUEST = "hangdoctor-trace.json"  # of calls.request, which is not imported before there is one
+LAUNCH = "hangdoctor-launch.json"  # what the job's launcher was asked to start
 _OTHERS_WRITE = 0o022
 _SPARE = 3  # more names for the default place, where someone else has taken it
 
@@ -122,12 +123,13 @@ def _made(folder: Path) -> os.stat_result:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Take a default folder away with its last box, and a request to trace from any; one that the
+    """Take a default folder away with its last box, and our notes on the job from any; one that the
     user named stays.
     """
     if not any(folder.glob(f"*{fmt.SUFFIX}")):
-        with suppress(OSError):
-            (folder / REQUEST).unlink()
+        for name in (REQUEST, LAUNCH):
+            with suppress(OSError):
+                (folder / name).unlink()
     user = f"hangdoctor-{os.getuid()}"
     if folder.name == user or any(place in folder.parents for place in places()):
         with suppress(OSError):

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from . import format as fmt
-from .folder import REQUEST, field, is_running
+from .folder import LAUNCH, REQUEST, field, is_running
 from .still_written import has_writer
 from .whose_error import suppress
 
@@ -193,6 +193,11 @@ def _remove_oldest(root: Path, ended: list[Ended], now_ns: int) -> None:
 def remove(run: Ended) -> None:
     """Take its files away, and its folder if nothing else lies in it."""
     with suppress(OSError):
-        for path in [*run.files, run.folder / REQUEST, run.folder / "trace.json"]:
+        for path in [
+            *run.files,
+            run.folder / REQUEST,
+            run.folder / LAUNCH,
+            run.folder / "trace.json",
+        ]:
             path.unlink(missing_ok=True)
         run.folder.rmdir()  # unless something of someone else's lies in it

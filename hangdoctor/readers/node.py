@@ -24,6 +24,7 @@ from . import (
     families,
     file_locks,
     job_choice,
+    launch_file,
     launched,
     lost_ranks,
     rank_environment,
@@ -139,6 +140,10 @@ def _find_job(
     jobs = families.with_families(jobs, uid, rest_s, held)
     if options.slurm_job:
         jobs = _of_slurm(jobs, options.slurm_job, options.slurm_step)
+    if not (job_choice.named(jobs, options.job) if options.job else jobs):
+        waiting = waiting_agents.capture(uid, node, options.job, slurm_job=options.slurm_job)
+        if waiting is not None:
+            return waiting, []
     if not jobs:
         _say_what_is_there(uid, node)
     job, chosen = job_choice.select_job(jobs, options.job)
@@ -150,6 +155,7 @@ def _find_job(
         notes=list(job.notes),
         layout=guess_layout(first.argv, first.environ, first.world_size),
         expected=start_up.expected_ranks(first.environ),
+        launch=launch_file.of_ranks(first),
         chosen=chosen,
     )
     if unread:
@@ -169,11 +175,6 @@ def _say_what_is_there(uid: int | None, node: str) -> None:
     by_hand = unnumbered.by_hand(uid, node)
     if by_hand:
         raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
-    agents = waiting_agents.find(uid)
-    if agents:
-        raise NoRanksFound(
-            f"no rank has been started on {node}", waiting_agents.help_on(agents[0], node)
-        )
 
 
 def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:
@@ -182,6 +183,9 @@ def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCaptur
     """
     notes: list[str] = []
     if len(pids) == 1:
+        waiting = waiting_agents.capture(None, node, str(pids[0]))
+        if waiting is not None:
+            return waiting, []
         family = families.job_below(pids[0])
         if family is not None:
             ranks = [discover.to_capture(f, node) for f in family.ranks]

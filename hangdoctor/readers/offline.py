@@ -14,8 +14,11 @@ from ..files import open_regular
 from ..model.capture import JobCapture, LockHolder, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs
 from ..model.pauses import first_end
+from ..model.start_up import Launch
+from ..probe.folder import LAUNCH
 from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
 from ..text.plain import readable
+from ..text.plural import count
 from . import (
     blackbox,
     ended_ranks,
@@ -23,6 +26,7 @@ from . import (
     flight_recorder,
     fr_trace_text,
     job_logs,
+    launch_file,
     logged_stacks,
     pyspy_ranks,
     pyspy_text,
@@ -50,6 +54,7 @@ class _Sorted(Struct):
     traces: list[Path]  # printed by torch's fr_trace
     stacks: list[Path]
     logs: tuple[JobLogs, list[str]] | None
+    launches: list[Path]  # what the launcher was asked to start
 
     @property
     def have_operations(self) -> bool:
@@ -65,6 +70,9 @@ def read(files: Sequence[Path]) -> JobCapture:
         BadInput: nothing in the files can be diagnosed.
     """
     found = _sort(files)
+    launch = next(filter(None, (launch_file.read(f.parent) for f in found.launches)), None)
+    if launch is not None and len(found.launches) == len(files):
+        raise BadInput(*_nothing_started(launch))
     if found.have_operations:
         notes: list[str] = []
         starts = _starts(found.boxes, notes)
@@ -79,13 +87,33 @@ def read(files: Sequence[Path]) -> JobCapture:
     _add_ras(capture, found.answers)
     _add_logs(capture, found.logs)
     capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
+    _add_launch(capture, launch)
     if not _says_something(capture):
         raise BadInput("none of the files can be diagnosed", "\n  ".join(capture.notes[:10]))
     return capture
 
 
+def _nothing_started(launch: Launch) -> tuple[str, str]:
+    """The error, and its help, where a launcher was started and no rank has left anything."""
+    asked = count(launch.world_size, "rank")
+    nodes = f" on {count(launch.nodes, 'node')}" if launch.nodes else ""
+    name = launch.launcher or "the command"
+    return (
+        f"no rank has left a black box: {name} was to start {asked}{nodes}",
+        "See the output of the launcher, on each node. While it runs: hangdoctor dump --local.",
+    )
+
+
+def _add_launch(capture: JobCapture, launch: Launch | None) -> None:
+    """How many ranks there should be: those without a box or a dump are missing."""
+    if launch is not None and capture.nodes and capture.ranks():
+        capture.nodes[0].launch = launch
+        capture.world_size = capture.world_size or launch.world_size
+
+
 def _sort(files: Sequence[Path]) -> _Sorted:
-    boxes, rest = _parted(files, lambda f: f.suffix == SUFFIX)
+    launches, rest = _parted(files, lambda f: f.name == LAUNCH)
+    boxes, rest = _parted(rest, lambda f: f.suffix == SUFFIX)
     rest = [f for f in rest if f.suffix != RECORDS_SUFFIX]  # read with their boxes
     ends, rest = _parted(rest, lambda f: f.suffix == ENDS_SUFFIX)
     dumps, rest = _parted(rest, flight_recorder.is_dump)
@@ -98,7 +126,14 @@ def _sort(files: Sequence[Path]) -> _Sorted:
     if logs is None:
         logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
     return _Sorted(
-        boxes, ends, dumps, answers=answers, traces=traces, stacks=rest + alone, logs=logs
+        boxes,
+        ends,
+        dumps,
+        answers=answers,
+        traces=traces,
+        stacks=rest + alone,
+        logs=logs,
+        launches=launches,
     )
 
 

@@ -47,7 +47,7 @@ def attach(ranks: Sequence[RankCapture], attempt_s: float = ATTEMPT_S) -> None:
         environ = _environ(rank.pid)
         name, port = environ.get("MASTER_ADDR", ""), number_in(environ.get("MASTER_PORT", ""))
         if name and 0 < port < 1 << 16:
-            rank.store = _store_of(rank.pid, readable(name), port, known, attempt_s=attempt_s)
+            rank.store = store_of(rank.pid, readable(name), port, known, attempt_s=attempt_s)
 
 
 def import_in(frames: Sequence[Frame], rank: RankCapture) -> Import | None:
@@ -93,7 +93,7 @@ def filesystem_of(file: str, mountinfo: str) -> tuple[str, str]:
     return best, kind
 
 
-def _store_of(
+def store_of(
     pid: int,
     name: str,
     port: int,
@@ -101,7 +101,9 @@ def _store_of(
     *,
     attempt_s: float = ATTEMPT_S,
 ) -> StoreView:
-    """One attempt and one look-up for each address; the sockets are the rank's own."""
+    """A process's way to its store: one attempt and one look-up for each address; the sockets are its
+    own.
+    """
     link = _link(pid, port)
     if (name, port) not in known:
         known[name, port] = StoreView(name, port, _addresses(name))

@@ -1,4 +1,5 @@
-"""torchrun's agents that wait for other nodes: they start no rank before all have come.
+"""torchrun's agents that wait for other nodes, also those in `accelerate launch`: they start no rank
+before all have come.
 
 Which of them is missing no process here knows; how many have come, the host of the store does: each
 agent is connected to it.
@@ -6,81 +7,122 @@ agent is connected to it.
 
 from __future__ import annotations
 
-import re
 import time
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import psutil
-from msgspec import Struct
+from msgspec import structs
 
-from ..text.durations import duration
-from ..text.plain import readable
-from . import connections
+from ..errors import NoRanksFound
+from ..model.capture import NodeCapture
+from ..model.start_up import StoreView, WaitingAgent
+from ..text.ranges import number_in
+from . import connections, launch_words, start_up
+from .jobnames import names_job
 
-_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
-_COUNT = re.compile(r"\d{1,6}(?::\d{1,6})?")
-
-
-class WaitingAgent(Struct, frozen=True):
-    """One agent without ranks."""
-
-    pid: int
-    nodes: int  # that it waits for, itself among them
-    come: int  # of them, as far as its store's connections show; 0 where the store is elsewhere
-    seconds: float
+_LAUNCHERS = ("torchrun", "accelerate")
 
 
-def find(uid: int | None) -> list[WaitingAgent]:
-    """The agents on this host that have started no rank, of several nodes each. `uid`: only this
-    user's.
+def find(uid: int | None, slurm_job: str = "", *, ways: bool = True) -> list[WaitingAgent]:
+    """The agents on this host that run no rank, of several nodes each, the newest first. `uid`: only
+    this user's; `slurm_job`: only those of that job; `ways`: with their way to the rendezvous, to
+    which one connection is attempted.
     """
-    found = (_read(process, uid) for process in psutil.process_iter())
-    return [agent for agent in found if agent is not None]
+    found = (_read(process, uid, slurm_job, ways) for process in psutil.process_iter())
+    agents = [agent for agent in found if agent is not None]
+    return sorted(agents, key=lambda agent: agent.seconds)
 
 
-def help_on(agent: WaitingAgent, node: str) -> str:
-    """The help that goes with an error: how many nodes have come, and what to do."""
-    since = duration(agent.seconds)
-    waits = (
-        f"torchrun on {node} (pid {agent.pid}) has started no rank for {since}: it waits for "
-        f"{agent.nodes} nodes"
-    )
-    if not agent.come:
-        return f"{waits}. Its store is on another node: run hangdoctor dump --local there to see how many have come."
-    return f"{waits}, and {agent.come} of {agent.nodes} have come. Start torchrun on the missing nodes, or see there why it does not reach this one."
+def _meeting_with(one: WaitingAgent, agents: Sequence[WaitingAgent]) -> list[WaitingAgent]:
+    """Those of the same job, which meet at the same place."""
+    place = (one.launch.endpoint, one.launch.run)
+    return [a for a in agents if (a.launch.endpoint, a.launch.run) == place]
 
 
-def _read(process: psutil.Process, uid: int | None) -> WaitingAgent | None:
+def capture(
+    uid: int | None, node: str, job: str = "", *, slurm_job: str = ""
+) -> NodeCapture | None:
+    """The agents of one job as a node without ranks; None where none waits. `job`: its name, or the
+    process of an agent.
+
+    Raises:
+        NoRanksFound: all nodes have come, and the ranks are about to start.
+    """
+    found = find(uid, slurm_job)
+    named = _named(found, job)
+    if not named:
+        return None
+    agents = _meeting_with(named[0], found)
+    here = max(agent.come for agent in agents)
+    if here >= agents[0].launch.nodes:
+        raise NoRanksFound(
+            f"no rank has been started on {node} yet",
+            f"torchrun (pid {agents[0].pid}) has {here} nodes at its rendezvous, as many as it needs: run this again in a minute.",
+        )
+    return as_capture(agents, node)
+
+
+def of_job(uid: int | None, job: str = "", slurm_job: str = "") -> list[WaitingAgent]:
+    """The agents of the job that is named, which wait for further nodes."""
+    found = _named(find(uid, slurm_job, ways=False), job)
+    return [agent for agent in found if agent.come < agent.launch.nodes]
+
+
+def _named(agents: Sequence[WaitingAgent], job: str) -> list[WaitingAgent]:
+    return [a for a in agents if not job or str(a.pid) == job or names_job(job, _key(a))]
+
+
+def _key(agent: WaitingAgent) -> str:
+    run = agent.launch.run
+    return f"torchrun:{run}" if run else agent.launch.endpoint
+
+
+def as_capture(agents: Sequence[WaitingAgent], node: str) -> NodeCapture:
+    """A node that has agents of one job and no rank."""
+    return NodeCapture(node, _key(agents[0]), agents=list(agents), launch=agents[0].launch)
+
+
+def _read(
+    process: psutil.Process, uid: int | None, slurm_job: str, ways: bool
+) -> WaitingAgent | None:
     try:
-        argv = [readable(word) for word in process.cmdline()]
-        nodes = nodes_of(argv) if is_agent(argv) else 0
-        if nodes < 2 or (uid is not None and process.uids().real != uid):
+        argv = process.cmdline()
+        if not any(name in word for word in argv[:8] for name in (*_LAUNCHERS, "torch.distrib")):
             return None
-        if any("python" in child.name() for child in process.children()):
-            return None  # its ranks
-        guests = connections.guests(process.pid)
-        come = 1 + max(map(len, guests.values())) if guests else 0
-        seconds = time.time() - process.create_time()
+        if uid is not None and process.uids().real != uid:
+            return None
+        environ = process.environ()
+        if slurm_job and environ.get("SLURM_JOB_ID") != slurm_job:
+            return None
+        agent = _of_words(process, argv, environ)
+        if agent is None or not ways:
+            return agent
+        return structs.replace(agent, store=_way_to(agent.pid, agent.launch.endpoint))
     except (psutil.Error, OSError):
         return None
-    return WaitingAgent(process.pid, nodes, min(come, nodes), seconds)
 
 
-def is_agent(argv: list[str]) -> bool:
-    """Whether a command line is torchrun's, also as a module."""
-    for before, word in zip(["", *argv], argv[:6], strict=False):
-        if Path(word).name == "torchrun" or (before == "-m" and word in _MODULES):
-            return True
-    return False
+def _of_words(
+    process: psutil.Process, argv: Sequence[str], environ: Mapping[str, str]
+) -> WaitingAgent | None:
+    launch = launch_words.launch_of(argv, environ)
+    if launch is None or launch.launcher not in _LAUNCHERS or launch.nodes < 2:
+        return None
+    if any("python" in child.name() for child in process.children()):
+        return None  # its ranks, or what was started through it
+    guests = connections.guests(process.pid)
+    come = 1 + max(map(len, guests.values())) if guests else 0
+    return WaitingAgent(
+        process.pid,
+        launch,
+        come=min(come, launch.nodes),
+        seconds=round(max(0.0, time.time() - process.create_time()), 1),
+    )
 
 
-def nodes_of(argv: list[str]) -> int:
-    """The least number of nodes that it needs, as --nnodes says; 1 without it."""
-    words = [w.replace("_", "-") for w in argv]
-    for n, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name != "--nnodes":
-            continue
-        told = value if equals else "".join(words[n + 1 : n + 2])
-        return int(told.partition(":")[0]) if _COUNT.fullmatch(told) else 1
-    return 1
+def _way_to(pid: int, endpoint: str) -> StoreView | None:
+    name, _, port = endpoint.rpartition(":")
+    number = number_in(port)
+    if not name or not 0 < number < 1 << 16:
+        return None
+    return start_up.store_of(pid, name.strip("[]"), number, {})

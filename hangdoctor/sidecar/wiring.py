@@ -21,6 +21,7 @@ from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
 from ..launchers.kept_agents import Follows
 from ..logs import to_stderr
+from ..readers import launch_file
 from ..storage.incidents import Incidents
 from ..transport import address
 from ..watch.stall_watch import Settings, StallWatch
@@ -62,7 +63,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
     settings = CoreSettings(
         settle_s=flags["settle"],
         capture_s=flags["capture_timeout"],
-        expected=frozenset(flags.get("nodes", ())),
+        expected=frozenset(flags.get("nodes") or _noted_nodes(folder)),
         linger_s=flags.get("linger", 0.0),
     )
     core = Core(
@@ -104,6 +105,14 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
     gc.set_threshold(200_000, 50, 1000)
     asyncio.run(serve())
     return any(node.job for node in core.nodes.values())
+
+
+def _noted_nodes(folder: Path) -> tuple[str, ...]:
+    """The nodes that the sidecar of this folder started agents on: a collector that follows it
+    waits for the same.
+    """
+    launch = launch_file.read(folder)
+    return launch.names if launch is not None else ()
 
 
 def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:

@@ -32,6 +32,7 @@ _FILES = (
     "hangdoctor-collector-trace.json",
     "history.json",
     "metrics.token",
+    "hangdoctor-launch.json",
     "hangdoctor-status.json",
     "web.json",
 )

@@ -127,6 +127,7 @@ class Report(Struct, tag=True, omit_defaults=True):
     timeout_s: Seconds = 0.0  # of the ranks' process groups, the shortest; 0 where it is not known
     past: Past | None = None  # once in a conversation
     events: Events = []
+    waits_s: Seconds = 0.0  # since when torchrun waits here for other nodes, without a rank
 
 
 class NodeNews(Struct, omit_defaults=True):

@@ -103,3 +103,12 @@ def test_silent_ranks_that_could_each_be_the_culprit_are_a_right_set() -> None:
     assert all(sim_twins.equally_suspect(case, some, sim_twins.of_memory) for some in alike)
     for named in ({4}, {24, 26}, {0, 4}):
         assert not sim_twins.equally_suspect(case, named, sim_twins.of_memory)
+
+
+def test_a_silent_rank_beside_a_wrong_type_may_be_the_culprit_of_another_job() -> None:
+    """Rank 2 calls with another type; its partner 3 is silent, and so is 10, which does nothing wrong."""
+    case = case_of("wrong_dtype", 52, dp=4, settings=Settings(silent=0.1, only_active=True))
+    evidence = sim_twins.of_dumps(case)
+    assert (case.truth.ranks, case.missing) == ([2], [3, 10])
+    assert sim_twins.another_job(case, {3}, evidence)
+    assert not sim_twins.another_job(case, {10}, evidence)

@@ -39,6 +39,7 @@ from hangdoctor.diagnosis.wording import differences, ended, remaining, terms
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.diagnosis import Kind
 from hangdoctor.model.gpu import Gpu, Xid
+from hangdoctor.model.start_up import Launch
 
 SAID = Path(__file__).parents[1] / "data" / "wording" / "said.txt"
 WORLD = GroupRef("world", "", tuple(range(8)))
@@ -54,6 +55,7 @@ SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
 LOAD = Frame("load_batch", "/app/data.py", 40)
 SLEEPS = Doing("blocked", "clock_nanosleep")
 HOME = [Home(5, "n2", 7791, "3")]
+TORCHRUN = f.Agent("n1", 71)
 OTHERS = Waiters((0, 1, 2, 3), REDUCE, 41.0)
 
 
@@ -164,6 +166,10 @@ FINDINGS: list[Finding] = [
     one("in_communication", f.HeldBehind(REDUCE, (0,))), two("in_communication", f.HeldBehind(REDUCE, (0, 1))),
     one("start_stall", f.OtherStore("n1:29500 (10.0.0.9)", "10.0.0.1:29500", 3)),
     one("start_stall", f.StoreRefused("n1:29500 (10.0.0.1)", "connection refused", 29500)),
+    Finding("start_stall", [8, 9], f.NotAtRendezvous(TORCHRUN, "n1:29500", 2, 1, 8, 41.0, (1,)), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 4, 2), 0.9, ["n3", "n4"]),
+    Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 4, 2), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 2, 0), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "", 2, 0), 0.9),
+    *(Finding("start_stall", [], f.NoWayToRendezvous(TORCHRUN, "n1:29500 (10.0.0.1)", why, other), 0.9, ["n2"]) for why in ("connection refused", "no answer in 2 s", "a name without an address on its node") for other in ("", "n3:29500")),
+    one("start_stall", f.OtherPort(29501, 29500, (0, 1)), waiters=Waiters((0, 1), Op("init_process_group"))), two("start_stall", f.OtherPort(29501, 29500, (0,))),
     one("start_stall", f.StillImporting("torch", 94.0, "/sw/env", "nfs4")),
     two("start_stall", f.NoProcessThere(("n3",))),
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
@@ -197,7 +203,8 @@ FACTS: list[f.Fact] = [
     f.At((LOAD, LOAD), "x = 1"), f.At(()), f.At((LOAD,), "", Frame("main", "/app/train.py", 5)), f.InOp(BY_FRAMEWORK), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.BytesMoved(5, 61 << 20), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
     f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.SeenByHeartbeat(), f.IsPast(LOAD),
-    f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
+    f.AgentWaits(TORCHRUN, Launch("torchrun", 2, 4, per_node=8, world_size=16, endpoint="n1:29500"), 41.0), f.AgentWaits(TORCHRUN, Launch("torchrun", 2), 41.0),
+    f.AskedFor(Launch("mpirun", world_size=16), 8), f.AskedFor(Launch("mpirun", 3, world_size=16), 8), f.AskedFor(Launch("torchrun", 1, per_node=8, world_size=8), 7), f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
     f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.LockWait("/data/l", 9), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),

@@ -100,14 +100,14 @@ def test_links_to_the_store_and_why_there_is_none() -> None:
         start("connect", str(port))
         start("idle")
         host, joined, idle = (process.pid for process in started)
-        views = [start_up._store_of(pid, "127.0.0.1", port, {}) for pid in (host, joined, idle)]
+        views = [start_up.store_of(pid, "127.0.0.1", port, {}) for pid in (host, joined, idle)]
         assert [view.link for view in views] == ["listens", "connected", "none"]
         assert [view.refused for view in views] == ["", "", ""], "the attempt works"
         started[0].kill()
         started[0].wait()
-        shut = start_up._store_of(idle, "127.0.0.1", port, {})
+        shut = start_up.store_of(idle, "127.0.0.1", port, {})
         assert (shut.link, shut.refused) == ("none", "connection refused")
-        unknown = start_up._store_of(idle, "no-such-name.invalid", port, {})
+        unknown = start_up.store_of(idle, "no-such-name.invalid", port, {})
         assert (unknown.addresses, unknown.refused) == ([], "")
     finally:
         for process in started:

@@ -7,32 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from hangdoctor.errors import NoRanksFound
+from hangdoctor.agents.rendezvous_search import RendezvousSearch
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import JobCapture, NodeCapture, world_size_of
+from hangdoctor.model.start_up import Launch, StoreView, WaitingAgent
 from hangdoctor.readers import connections, waiting_agents
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from tests.support.stage import free_port, wait_until
-
-
-@pytest.mark.parametrize(
-    ("words", "nodes"),
-    [
-        ("torchrun --nnodes=4 t.py", 4),
-        ("/v/bin/python3 -m torch.distributed.run --nnodes 2:8 --nproc-per-node 4 t.py", 2),
-        ("python /v/bin/torchrun --nproc_per_node 8 t.py", 1),
-        ("torchrun --nnodes", 1),
-        ("torchrun --nnodes x t.py", 1),
-        ("python t.py --nnodes 4", 0),
-        ("", 0),
-    ],
-)
-def test_how_many_nodes_an_agent_needs(words: str, nodes: int) -> None:
-    argv = words.split()
-    assert (waiting_agents.nodes_of(argv) if waiting_agents.is_agent(argv) else 0) == nodes
 
 
 @contextlib.contextmanager
@@ -44,7 +30,7 @@ def agents(*rendezvous: list[str], nodes: int) -> Iterator[list[int]]:
                 subprocess.Popen(
                     [
                         *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}"),
-                        *(f"--node-rank={number}", "--nproc-per-node=1", *flags, "never.py"),
+                        *(f"--node-rank={number}", "--nproc-per-node=2", *flags, "never.py"),
                     ],
                     env=os.environ | {"OMP_NUM_THREADS": "1"},
                     stderr=subprocess.DEVNULL,
@@ -63,7 +49,7 @@ def agents(*rendezvous: list[str], nodes: int) -> Iterator[list[int]]:
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("kind", ["static", "c10d"])
 def test_an_agent_that_waits_says_how_many_have_come(
-    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kind: str,
 ) -> None:
     port = free_port()
     flags = ["--master-addr=127.0.0.1", f"--master-port={port}"]
@@ -77,9 +63,45 @@ def test_an_agent_that_waits_says_how_many_have_come(
         wait_until(lambda: bool(hosts()), "the second agent is at the first one's store", 100)
         found = {a.pid: a for a in waiting_agents.find(os.getuid()) if a.pid in pids}
         [host] = hosts()
+        [guest] = set(pids) - {host}
         assert set(found) == set(pids)
-        assert (found[host].nodes, found[host].come) == (3, 2)
-        monkeypatch.setattr("psutil.pids", lambda: [host])
-        with pytest.raises(NoRanksFound) as raised:
-            capture_node(CaptureOptions(timeout_s=30), "n1")
-        assert "it waits for 3 nodes, and 2 of 3 have come" in raised.value.help
+        assert (found[host].launch.nodes, found[host].come) == (3, 2)
+        way = found[guest].store
+        assert way is not None and (way.port, way.link) == (port, "connected")
+        mine = RendezvousSearch(str(host), "")
+        assert mine.waits_s(time.monotonic()) > 0
+        capture = capture_node(CaptureOptions(timeout_s=30, pids=[host]), "n1")
+        assert {agent.pid for agent in capture.agents} == set(pids)
+    verdict = diagnose(
+        JobCapture("j", [capture, NodeCapture("n3")], world_size=world_size_of([capture]))
+    )
+    [cause] = verdict.causes
+    assert (verdict.status, cause.kind, verdict.job.world_size) == ("hang", "start_stall", 6)
+    assert cause.summary.startswith(
+        f"n3 has not come to the rendezvous at 127.0.0.1:{port}: 2 of 3 nodes are there, with 4 of 6 ranks; torchrun (n1, pid {host})"
+    )
+    assert cause.ranks == ([4, 5] if kind == "static" else [])
+
+
+def test_one_that_cannot_reach_the_rendezvous_is_named_before_the_others() -> None:
+    def agent(pid: int, endpoint: str, come: int = 0, refused: str = "") -> WaitingAgent:
+        link = "none" if refused else "connected"
+        store = StoreView("n1", 29400, ["10.0.0.1"], link, refused=refused)
+        launch = Launch("torchrun", 2, per_node=8, world_size=16, endpoint=endpoint)
+        return WaitingAgent(pid, launch, come=come, seconds=41.0, store=store)
+
+    def said(*agents: WaitingAgent) -> str:
+        nodes = [NodeCapture(f"n{n}", "j", agents=[a]) for n, a in enumerate(agents, start=1)]
+        return diagnose(JobCapture("j", nodes, world_size=16)).causes[0].summary
+
+    host = agent(7, "n1:29400", come=1)
+    shut = agent(8, "n1:29400", refused="connection refused")
+    assert said(host, shut) == (
+        "torchrun (n2, pid 8) cannot reach the rendezvous at n1:29400 (10.0.0.1): connection refused. It runs no rank."
+    )
+    other = agent(8, "n3:29400", refused="no answer in 2 s")
+    assert said(host, other).endswith("no answer in 2 s; the others meet at n1:29400.")
+    assert said(host) == (
+        "1 node has not come to the rendezvous at n1:29400: 1 of 2 nodes is there, with 8 of 16 ranks; torchrun (n1, pid 7) was started 41 s ago and runs no rank."
+    )
+    assert "how many have come is not known" in said(agent(7, "n9:29400"))

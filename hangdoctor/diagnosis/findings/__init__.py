@@ -67,6 +67,14 @@ from .holdings import (
     TypedInput,
 )
 from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, Usual, Waiters
+from .start_stories import (
+    Agent,
+    AgentWaits,
+    AskedFor,
+    NotAtRendezvous,
+    NoWayToRendezvous,
+    OtherPort,
+)
 from .stories import (
     AllIn,
     Apart,
@@ -116,8 +124,11 @@ from .stories import (
 __all__ = [
     "Act",
     "Against",
+    "Agent",
+    "AgentWaits",
     "AllIn",
     "Apart",
+    "AskedFor",
     "At",
     "AtWorker",
     "BytesMoved",
@@ -171,7 +182,9 @@ __all__ = [
     "NeverStarted",
     "NoProcessThere",
     "NoStack",
+    "NoWayToRendezvous",
     "NoneLeaves",
+    "NotAtRendezvous",
     "NotJoined",
     "NotSeen",
     "NotStarted",
@@ -182,6 +195,7 @@ __all__ = [
     "OnQueue",
     "OneOf",
     "Op",
+    "OtherPort",
     "OtherStore",
     "OwnNumbers",
     "Pace",

@@ -12,6 +12,7 @@ from ...model.gpu import Gpu
 from .holdings import ChildStopped
 from .log_stories import HeartbeatStopped, LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
+from .start_stories import AgentWaits, AskedFor
 from .stories import (
     ErrorByRas,
     FewerByRas,
@@ -289,6 +290,8 @@ Fact = (
     | HoldsGil
     | ForkedLock
     | ChildStopped
+    | AgentWaits
+    | AskedFor
 )
 
 

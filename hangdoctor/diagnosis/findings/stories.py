@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from .log_stories import LogStory
 from .named import End, Op
+from .start_stories import StartStory
 
 
 class NeverReached(Struct, frozen=True):
@@ -398,4 +399,5 @@ Story = (
     | SlowByPace
     | SlowByHistory
     | LogStory
+    | StartStory
 )

@@ -9,9 +9,9 @@ from .divergence import Divergence, comparable, compare
 from .group_members import Role
 from .history import History
 from .keys import P2P_NAMES
-from .other_group import on_other_group
 from .rhythm import break_of, leaves_own_rhythm
 from .roles import in_step_first, kin, references
+from .same_line import on_other_group
 from .scene import Scene
 
 _VOTERS = 6  # of those in step

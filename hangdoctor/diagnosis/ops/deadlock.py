@@ -10,6 +10,7 @@ from .apart_in_group import parted_members
 from .blame import blame
 from .facts import nodes_of, op_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
+from .same_line import to_other_peers
 from .scene import Scene
 from .stage_links import one_too_many, stopped_receiving
 from .unanswered import transfers_apart
@@ -22,6 +23,7 @@ _STARTS = 16  # ranks from which a shortest ring is looked for
 def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[Finding]:
     """Findings on the ranks of a component of waits that nothing leads out of."""
     found = blame(scene, likely_first(scene, ranks)) or transfers_apart(scene, ranks)
+    found = found or to_other_peers(scene, ranks)
     if not found:
         cycle = shortest_cycle(graph, ranks)
         by_links = stopped_receiving(scene, cycle) or one_too_many(scene, cycle)

@@ -80,6 +80,8 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
         how, before = _how(mine, i, theirs, j, sites=sites), False
         if same:
             how, before = ("skipped" if _number(mine, i) < _number(theirs, j) else "extra"), True
+        elif how == "extra":
+            i = _counted_otherwise(mine, i, theirs)
     return Divergence(
         rank=mine.rank,
         reference=theirs.rank,
@@ -89,6 +91,23 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
         position=i,
         before_records=before,
     )
+
+
+def _counted_otherwise(mine: History, i: int, theirs: History) -> int:
+    """The first pending collective up to `i` that is another call by the same number of the group."""
+    if mine.pending is None or theirs.pending is None:
+        return i
+    others = {
+        (theirs.pending.roles[k], theirs.pending.numbers[k]): theirs.pending.calls[k]
+        for k in range(len(theirs.operations))
+        if not theirs.pending.p2p[k]
+    }
+    for k in range(i):
+        role, number = mine.pending.roles[k], mine.pending.numbers[k]
+        call = others.get((role, number)) if not mine.pending.p2p[k] else None
+        if call is not None and call != mine.pending.calls[k]:
+            return k
+    return i
 
 
 def _in_another_way(mine: History, theirs: History, at: tuple[int, int]) -> bool:

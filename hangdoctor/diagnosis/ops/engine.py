@@ -17,6 +17,7 @@ from .lone_culprit import Sink, find_alone
 from .mismatch import disagreement_finding, full_instance_finding, in_all_transfers
 from .movement import moved_ranks, straggler
 from .order import divergence_finding
+from .same_line import to_other_peers
 from .scene import Scene
 from .silent_ranks import needed, one_may_wait_for_another, silence_finding, suspects_around
 from .stuck_device import stuck_device_finding
@@ -231,9 +232,11 @@ def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
         disagreement = disagreement_finding(scene, instance)
         if disagreement is not None:
             return [disagreement]
-    found = blame(scene, suspects_around(scene, missed))
+    suspects = suspects_around(scene, missed)
+    found = blame(scene, suspects)
     if not found or len(found) > 2:
         found = blame(scene, likely_first(scene, sorted(ends.around)))
+        found = found or to_other_peers(scene, suspects)
     if found and len(found) <= 2:
         cause = divergence_finding(scene, found, [])
         cause.confidence = lowered(cause.confidence, Less.AROUND_SILENCE)

@@ -12,14 +12,19 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from ...model.operations import STORE, Operation
+from .counted_transfers import corresponding_peer, counted_by_peer
 from .group_members import Role
 from .keys import P2P_NAMES, Key, key_of
+from .position_beside import behind, in_step, waits_before
 from .roles import references
 from .scene import Scene
 from .waits import Instance, WaitGraph
 
 _MEETINGS = 64  # operations that silent ranks get past together
 _FAR = 4096  # calls between what a silent rank has passed and has not reached; beyond, no guess
+
+
+Lanes = dict[tuple[int, str], int]  # (peer, operation): how much higher the peer counts them
 
 
 class Held(Struct):
@@ -89,9 +94,6 @@ def likely_waits(
     if not missed:
         return None
     ahead = {i.key for i in missed}
-    if any(ops.source == "flight_recorder" for ops in scene.ops.values()):
-        # its sends and receives are numbered from the oldest record of each pair of ranks
-        ahead = {key for key in ahead if key.transfer is None} or ahead
     for other in references(scene, rank, set()):
         if scene.ops[other].only_active:
             waits = _as_neighbours(scene, rank, present)
@@ -109,37 +111,28 @@ def likely_waits(
 
 
 def _as_neighbours(scene: Scene, rank: int, present: dict[Key, set[int]]) -> set[int] | None:
-    """Ranks that a silent one waits for if it is where those are that make its calls in step with it.
-
-    Without a history nothing else shows what lies between what it has passed and what it has not
-    reached. None where one of them waits for it.
+    """Ranks that a silent one waits for if it is where those are that make its calls in step with it;
+    None where that cannot be known.
     """
     own = _own_groups(scene, rank)
-    for other in _in_step(scene, rank):
+    others = in_step(scene, rank)
+    slower = behind(scene, rank, others)
+    if slower:
+        return slower
+    for other in others:
         for op in scene.frontier(other).active:
             if rank in scene.groups.members(op.group, other) and op.op not in P2P_NAMES:
-                return None
+                return waits_before(scene, rank, other, op)
             group = own.get((scene.groups.role(op.group), ""))
             if group is None or op.op in STORE:
                 continue
-            key = key_of(_moved(op, group, rank - other), rank)
-            waits = _first_held(scene, rank, [key], present).ranks
+            moved = _moved(scene, rank, other, op, group=group, lanes={})
+            if moved is None:
+                continue
+            waits = _first_held(scene, rank, [key_of(moved, rank)], present).ranks
             if waits:
                 return waits
     return None
-
-
-def _in_step(scene: Scene, rank: int) -> list[int]:
-    """The other members of its busiest group, short of the whole job: those of one tensor-parallel
-    group call dozens of collectives in each layer, and can be no further apart than one of them.
-    """
-    busiest, most = "", 0
-    for uid in scene.groups.of_rank(rank):
-        members = scene.groups.members(uid, rank)
-        counts = [scene.ops[r].completed.get(uid, 0) for r in members if r in scene.ops]
-        if 1 < len(members) < scene.world_size and max(counts, default=0) > most:
-            busiest, most = uid, max(counts)
-    return [r for r in scene.groups.members(busiest, rank) if r != rank] if busiest else []
 
 
 def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
@@ -150,13 +143,16 @@ def _program_of(scene: Scene, rank: int, other: int) -> list[Key]:
 def _keys_of(scene: Scene, rank: int, other: int, calls: Iterable[Operation]) -> list[Key]:
     own = _own_groups(scene, rank)
     keys: list[Key] = []
+    lanes: Lanes = {}
     for op in calls:
         role = scene.groups.role(op.group)
         shared = rank in scene.groups.members(op.group, other)
         same = own.get((role, op.group)) if shared else None
         group = same or own.get((role, ""))
         if group is not None and op.op not in STORE:
-            keys.append(key_of(_moved(op, group, rank - other), rank))
+            moved = _moved(scene, rank, other, op, group=group, lanes=lanes)
+            if moved is not None:
+                keys.append(key_of(moved, rank))
     return keys
 
 
@@ -176,10 +172,21 @@ def _own_groups(scene: Scene, rank: int) -> dict[tuple[Role, str], str]:
     return found
 
 
-def _moved(op: Operation, group: str, distance: int) -> Operation:
+def _moved(
+    scene: Scene, rank: int, other: int, op: Operation, group: str, lanes: Lanes
+) -> Operation | None:
+    """The call of `other` as `rank` makes it; None where no rank is to it what the peer is."""
     if op.op not in P2P_NAMES:
         return Operation(group, op.seq, op.op)
-    return Operation(group, op.seq, op.op, peer=op.peer + distance)
+    peer = corresponding_peer(scene, other, rank, op.group, peer=op.peer)
+    if peer is None:
+        return None
+    if scene.ops[other].source != "flight_recorder":
+        return Operation(group, op.seq, op.op, peer=peer)
+    lane = (peer, op.op)
+    if lane not in lanes:
+        lanes[lane] = counted_by_peer(scene, rank, peer, other, op=op) or 0
+    return Operation(group, op.seq + lanes[lane], op.op, peer=peer)
 
 
 def _first_held(scene: Scene, rank: int, keys: list[Key], present: dict[Key, set[int]]) -> Held:

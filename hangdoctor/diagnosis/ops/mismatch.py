@@ -14,10 +14,18 @@ from .blame import blame, confirmed
 from .divergence import Divergence
 from .facts import in_op, nodes_of, op_of, other_side, sample_of, waiters_of, where_of
 from .order import divergence_finding
-from .other_group import on_other_group
 from .precedent import against_precedent, on_its_way, one_ahead
+from .same_line import on_other_group
 from .scene import Scene
-from .signatures import Signature, classes_of, differing, signature, spelled, tag_of
+from .signatures import (
+    Signature,
+    classes_of,
+    differing,
+    signature,
+    spelled,
+    spelled_signature,
+    tag_of,
+)
 from .waits import Instance
 
 _COMPARED = 64  # members of a group that are compared with ranks of the same role
@@ -38,6 +46,7 @@ class Odd(Struct):
     ranks: list[int]
     ground: Ground
     decided_by: DecidedBy
+    usual: Signature | None = None  # of the first, by precedent: what calls like it said
 
 
 def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
@@ -157,8 +166,13 @@ def _odd_ones(scene: Scene, instance: Instance, records: Records) -> Odd:
         return _of_two_sides(scene, instance, signatures, classes)
     if instance.unknown and len(signatures) <= _COMPARED:
         strange = against_precedent(scene, instance, signatures)
-        return Odd(strange, Ground.SIGNATURE_PARTLY, DecidedBy.PRECEDENT)
+        return _by_precedent(strange, Ground.SIGNATURE_PARTLY)
     return Odd([], Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
+
+
+def _by_precedent(strange: dict[int, Signature], ground: Ground) -> Odd:
+    usual = next(iter(strange.values()), None)
+    return Odd(list(strange), ground, DecidedBy.PRECEDENT, usual)
 
 
 def _of_two_sides(
@@ -178,7 +192,7 @@ def _of_two_sides(
         return Odd(sorted(set(everyone) - sure), Ground.SIGNATURE_ROLE, DecidedBy.ROLE)
     strange = against_precedent(scene, instance, signatures)
     if strange and len(strange) < len(everyone):
-        return Odd(strange, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT)
+        return _by_precedent(strange, Ground.SIGNATURE_PRECEDENT)
     return Odd(everyone, Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
 
 
@@ -203,7 +217,7 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
             mine=mine,
             theirs=op_of(scene, other, instance.waiters[0]) if other is not None else None,
             other=other,
-            decided_by=odd.decided_by,
+            odd=odd,
         ),
         confidence=sure(odd.ground),
         nodes=nodes_of(scene, odd.ranks),
@@ -215,16 +229,22 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
 
 
 def _story(
-    own: Op, mine: Operation, theirs: Op | None, other: Operation | None, decided_by: DecidedBy
+    own: Op, mine: Operation, theirs: Op | None, other: Operation | None, odd: Odd
 ) -> Disagrees:
-    fields = tuple(differing(signature(mine), signature(other))) if other is not None else ()
+    usual = signature(other) if other is not None else odd.usual
+    fields = tuple(differing(signature(mine), usual)) if usual is not None else ()
+    their_values: tuple[str, ...] = ()
+    if other is not None:
+        their_values = spelled(other, fields)
+    elif usual is not None:
+        their_values = spelled_signature(usual, fields)
     return Disagrees(
         mine=own,
         theirs=theirs,
         fields=fields,
-        my_values=spelled(mine)[1:] if other is None else spelled(mine, fields),
-        their_values=() if other is None else spelled(other, fields),
-        ground=decided_by,
+        my_values=spelled(mine, fields) if fields else spelled(mine)[1:],
+        their_values=their_values,
+        ground=odd.decided_by,
     )
 
 

@@ -93,10 +93,10 @@ def _all_counts_agree(mine: Pending, i: int, theirs: Pending, j: int) -> bool:
     if _transfers_before(mine, i) != _transfers_before(theirs, j):
         return False
     common = mine.completed.keys() & theirs.completed.keys()
-    return all(_count_before(mine, i, r) == _count_before(theirs, j, r) for r in common)
+    return all(count_before(mine, i, r) == count_before(theirs, j, r) for r in common)
 
 
-def _count_before(pending: Pending, i: int, role: Role) -> int:
+def count_before(pending: Pending, i: int, role: Role) -> int:
     """Collectives of groups of this role that were recorded before the pending operation `i`."""
     own = [k for k, r in enumerate(pending.roles) if r == role and not pending.p2p[k]]
     earlier = [pending.numbers[k] for k in own if k < i]

@@ -19,35 +19,33 @@ from .waits import Instance
 Voices = Callable[[Scene, int, Operation, set[int]], list[Signature]]
 
 _WAY = 64  # calls that may lie between two of one kind
+_ENOUGH = 2  # calls of one line, to say what it usually calls
 _VOICES = 256  # other pending calls that are asked
 
 
 def against_precedent(
     scene: Scene, instance: Instance, signatures: dict[int, Signature]
-) -> list[int]:
+) -> dict[int, Signature]:
     """Ranks whose signature most ranks with the same role, or they themselves before, did not use in that
-    place.
+    place; each with one that these used.
     """
     records = {r: op for r in signatures if (op := scene.find(r, instance.key)) is not None}
     members = set(signatures)
-    every: list[Voices] = [_of_like, _of_other_stages, _of_last_iteration, _of_own_past]
+    every: list[Voices] = [_of_like, _of_other_stages, _of_last_iteration, _of_own_past, _of_line]
     if len(set(signatures.values())) > 1:
         # Other calls show which of two sides is usual, not that a call which all agree on is wrong.
         every += [_of_pending, _of_other_links]
     for voices in every:
-        strange = []
-        for rank, here in records.items():
+        strange: dict[int, Signature] = {}
+        for rank, here in sorted(records.items()):
+            own = _relative(scene, here)
             said = voices(scene, rank, here, members)
-            if _most_differ(said, _relative(scene, here)):
-                strange.append(rank)
+            against = [voice for voice in said if differing(own, voice)]
+            if 2 * len(against) > len(said):
+                strange[rank] = against[0]
         if strange and (len(strange) < len(records) or instance.unknown):
-            return sorted(strange)
-    return []
-
-
-def _most_differ(voices: list[Signature], own: Signature) -> bool:
-    against = sum(bool(differing(own, voice)) for voice in voices)
-    return 2 * against > len(voices)
+            return strange
+    return {}
 
 
 def one_ahead(scene: Scene, rank: int, instance: Instance) -> Divergence | None:
@@ -196,6 +194,17 @@ def _of_other_links(scene: Scene, rank: int, here: Operation, members: set[int])
 def _is_like(op: Operation, here: Operation) -> bool:
     """Whether it is a transfer of the same number in the same group."""
     return op.op in P2P_NAMES and (op.seq, op.group) == (here.seq, here.group) and bool(tag_of(op))
+
+
+def _of_line(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    """The operation that the line calls on all other ranks; sizes and types may be others each time."""
+    if not scene.ops[rank].only_active or not here.site:
+        return []
+    others = islice(_other_calls(scene, here, scene.groups.role(here.group)), _VOICES)
+    calls = [o.op for o in others if o.site == here.site]
+    if len(calls) < _ENOUGH or len(set(calls)) > 1:
+        return []
+    return [(calls[0], "", "", "", "", "", "")]
 
 
 def _of_pending(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:

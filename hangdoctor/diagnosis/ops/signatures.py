@@ -65,13 +65,13 @@ def classes_of(signatures: dict[int, Signature]) -> list[list[int]]:
 
 def spelled(op: Operation, fields: tuple[str, ...] = FIELDS) -> tuple[str, ...]:
     """The fields that are recorded, each with its name: ``shapes [8]``, ``root 2``."""
-    texts = {
-        "op": op.op,
-        "root": f"root {op.root}" if op.root >= 0 else "",
-        "reduce_op": f"reduce op {op.reduce_op}" if op.reduce_op else "",
-        "dtype": f"dtype {op.dtype}" if op.dtype else "",
-        "shapes": f"shapes {op.shapes}" if op.shapes else "",
-        "members": f"members {_asked(op)}" if _asked(op) else "",
-        "tag": tag_of(op),
-    }
-    return tuple(texts[field] for field in fields if texts[field])
+    root = str(op.root) if op.root >= 0 else ""
+    values = (op.op, root, op.reduce_op, op.dtype, op.shapes, _asked(op), tag_of(op))
+    return spelled_signature(values, fields)
+
+
+def spelled_signature(values: Signature, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields of a signature that say something, as `spelled` has them."""
+    names = {field: field.replace("_", " ") + " " for field in FIELDS} | {"op": "", "tag": ""}
+    named = zip(FIELDS, values, strict=True)
+    return tuple(names[field] + value for field, value in named if field in fields and value)

@@ -13,8 +13,10 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct, structs
 
 from ...model.operations import Operation
+from .counted_transfers import corresponding_peer
 from .divergence import Divergence, How
 from .keys import P2P_NAMES, SENDS
+from .pending_places import common_place, is_past, place_of
 from .roles import in_step_first
 from .scene import Scene
 
@@ -56,10 +58,10 @@ def _parted(
     own = next((u for u in found if u.rank == rank), None)
     like = own.like if own is not None else None
     if own is None:
-        like = _corresponding(scene, awaited.rank, awaited.like, op.group, peer=rank)
+        like = corresponding_peer(scene, awaited.rank, awaited.like, op.group, peer=rank)
     if like is None:
         return None
-    peer = _corresponding(scene, rank, like, op.group, peer=awaited.rank)
+    peer = corresponding_peer(scene, rank, like, op.group, peer=awaited.rank)
     mine = own.op if own is not None else next(iter(scene.frontier(rank).active), None)
     if peer is None or mine is None:
         return None
@@ -81,15 +83,15 @@ def _taken_for_others(scene: Scene, rank: int) -> Iterator[Operation]:
         if peer not in scene.ops:
             continue
         for like in in_step_first(scene, rank):
-            if _common_place(scene, rank, like) < 0:
+            if common_place(scene, rank, like) < 0:
                 continue
-            theirs = _corresponding(scene, rank, like, op.group, peer=peer)
+            theirs = corresponding_peer(scene, rank, like, op.group, peer=peer)
             if theirs is None or theirs == peer or theirs not in scene.ops:
                 continue
             if not _has_at(scene, like, place, op.op, peer=theirs):
                 continue
             awaits = _counterpart(scene, theirs, like, op)
-            if awaits >= 0 and _common_place(scene, peer, theirs) >= 0:
+            if awaits >= 0 and common_place(scene, peer, theirs) >= 0:
                 if _completed_at(scene, peer, awaits):
                     yield op
                 break
@@ -138,47 +140,19 @@ def _past_it(scene: Scene, rank: int, op: Operation) -> int | None:
     """A rank with the same role that has got past its own transfer, with a peer that waits in the
     same call as this one's peer, which has not called the counterpart before that.
     """
-    place = _place_of(scene, rank, op)
+    place = place_of(scene, rank, op)
     if place < 0:
         return None
     for like in in_step_first(scene, rank):
-        if _common_place(scene, rank, like) < 0 or not _is_past(scene, like, place):
+        if common_place(scene, rank, like) < 0 or not is_past(scene, like, place):
             continue
-        peer = _corresponding(scene, rank, like, op.group, peer=op.peer)
+        peer = corresponding_peer(scene, rank, like, op.group, peer=op.peer)
         if peer is None or peer == op.peer or peer not in scene.ops:
             continue
-        common = _common_place(scene, op.peer, peer)
+        common = common_place(scene, op.peer, peer)
         if common >= 0 and not _called_before(scene, op.peer, rank, op, place=common):
             return like
     return None
-
-
-def _place_of(scene: Scene, rank: int, op: Operation) -> int:
-    ops = scene.ops[rank]
-    records = zip(ops.operations, ops.places, strict=False)
-    return next((place for record, (place, _) in records if record is op), -1)
-
-
-def _is_past(scene: Scene, rank: int, place: int) -> bool:
-    return all(at > place for at, _ in scene.ops[rank].places)
-
-
-def _common_place(scene: Scene, one: int, other: int) -> int:
-    """Where both have one collective pending at the same place; -1 where they have none."""
-    theirs = {
-        (scene.groups.role(op.group), op.seq): place for op, place in _collectives(scene, other)
-    }
-    for op, place in _collectives(scene, one):
-        if theirs.get((scene.groups.role(op.group), op.seq), -1) == place:
-            return place
-    return -1
-
-
-def _collectives(scene: Scene, rank: int) -> Iterator[tuple[Operation, int]]:
-    ops = scene.ops[rank]
-    for op, (place, _) in zip(ops.operations, ops.places, strict=False):
-        if op.op not in P2P_NAMES and not scene.overtaken(op):
-            yield op, place
 
 
 def _called_before(scene: Scene, rank: int, peer: int, op: Operation, place: int) -> bool:
@@ -189,21 +163,6 @@ def _called_before(scene: Scene, rank: int, peer: int, op: Operation, place: int
         at < place and own.peer == peer and own.op in P2P_NAMES and (own.op in SENDS) == sends
         for own, (at, _) in zip(ops.operations, ops.places, strict=False)
     )
-
-
-def _corresponding(scene: Scene, rank: int, like: int, group: str, peer: int) -> int | None:
-    """The rank that is to `like` what `peer` is to `rank` in the group."""
-    hop = scene.groups.hop(group, rank, peer)
-    members = scene.groups.members(group, rank)
-    if len(members) == scene.world_size:
-        return like + hop if 0 <= like + hop < scene.world_size else None
-    role = scene.groups.role(group)
-    own = [uid for uid in scene.groups.of_rank(like) if scene.groups.role(uid) == role]
-    if len(own) != 1:
-        return None
-    theirs = list(scene.groups.members(own[0], like))
-    place = theirs.index(like) + hop
-    return theirs[place] if 0 <= place < len(theirs) else None
 
 
 def _group_of(scene: Scene, like: int, op: Operation) -> str:

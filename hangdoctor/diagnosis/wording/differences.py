@@ -59,8 +59,13 @@ def _either(story: f.InOther, finding: Finding) -> str:
 def disagrees(story: f.Disagrees, finding: Finding) -> str:
     """Who entered an operation with another signature than the others."""
     mine, theirs = ", ".join(story.my_values), ", ".join(story.their_values)
+    if story.theirs is None and story.fields[:1] == ("op",):
+        return f"{subject(finding)} entered {terms.op_at(story.mine)}, where calls like it are {theirs}"
     if story.theirs is None:
-        return f"{subject(finding)} entered {terms.op(story.mine)} with {mine}; its earlier calls there differ"
+        entered = f"{subject(finding)} entered {terms.op_at(story.mine)}"
+        if story.fields[:1] == ("op",):
+            return f"{entered}, where calls like it are {theirs}"
+        return f"{entered} with {mine}, where calls like it have {theirs}"
     if story.ground is f.DecidedBy.UNDECIDED:
         return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} and {theirs}"
     if story.fields[:1] == ("op",):
@@ -93,6 +98,8 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
         return (
             f"{who} made one call too many, {mine}, where rank {story.reference} entered {theirs}"
         )
+    if story.how == "other" and story.reference in finding.ranks and story.theirs is not None:
+        return f"{who} entered {mine}, where calls of that line are with rank {story.theirs.peer}"
     if story.how == "group":
         return f"{who} entered {mine} on a different group from rank {story.reference}: {theirs}"
     return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"

@@ -37,6 +37,9 @@ def says_where(finding: Finding) -> bool:
         | f.NoneLeaves
         | f.OtherStore
         | f.StoreRefused
+        | f.OtherPort
+        | f.NotAtRendezvous
+        | f.NoWayToRendezvous
         | f.StillImporting
         | f.InOther
         | f.PeerElsewhere

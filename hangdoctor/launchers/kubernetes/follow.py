@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from ...errors import HangdoctorError
 from ...model.capture import JobCapture, SilentNode
 from ...model.members import Members
-from .. import gather, told_nodes
+from ...readers.ranks_by_node import ranks_behind
+from .. import told_nodes
 from ..kept_agents import Changes
 from ..told_nodes import NodeTold
 from . import pods
@@ -76,7 +77,7 @@ class FollowedPods:
         reported |= {node.node: node.ranks for node in capture.silent}
         unstarted = [n for n, one in told.items() if one.unstarted and n not in reported]
         order = [name for name in self._order if name in reported or name in unstarted]
-        behind = gather.ranks_behind(order, reported, unstarted, capture.world_size)
+        behind = ranks_behind(order, reported, unstarted, capture.world_size)
         for name in unstarted:
             capture.silent.append(SilentNode(name, told[name].says, behind.get(name, [])))
         told_nodes.enter(capture, told)

@@ -74,4 +74,4 @@ def test_what_a_rank_never_called_on_a_line_accuses_it_beside_a_silent_one(
     assert (cause.kind, cause.ranks) == (kind, named)
     if kind == "mismatch":
         assert cause.confidence == 0.7
-        assert "with dtype float32, shapes [5]; its earlier calls there differ" in cause.summary
+        assert "with shapes [5], where calls like it have shapes [4]" in cause.summary

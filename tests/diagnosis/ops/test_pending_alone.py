@@ -46,6 +46,8 @@ def verdict_on(folder: Path, kind: str, layout: Layout, seed: int) -> tuple[Diag
         ("wrong_peer", PIPELINE, 701),
         # its wrong send was taken for the one that was to come
         ("wrong_peer", LARGE, 703),
+        # it sends from a line that sends the other way everywhere else
+        ("wrong_peer", PIPELINE, 49),
         # no pending call of ranks with its role can be compared, but their counts can
         ("extra", SMALL, 707),
         # two lines under one number: ranks at the other one's place agree with that
@@ -57,6 +59,21 @@ def test_the_rank_that_differs_is_named_and_not_the_ring(
 ) -> None:
     verdict, culprits = verdict_on(tmp_path, kind, layout, seed)
     assert [c.ranks for c in verdict.causes] == [culprits]
+
+
+def test_a_call_too_many_is_the_one_with_the_number_of_another_call(tmp_path: Path) -> None:
+    verdict, _ = verdict_on(tmp_path, "extra", SMALL, 47)
+    said = "Rank 4 made one call too many, broadcast #17019"
+    assert verdict.summary.startswith(said), verdict.summary
+
+
+def test_a_line_that_sends_elsewhere_on_all_other_ranks(tmp_path: Path) -> None:
+    silent = Settings(only_active=True, silent=0.1)
+    case = simulate("wrong_peer", PIPELINE, 46, silent, in_memory=False)
+    case.write(tmp_path / "dumps")
+    verdict = diagnose(capture_of_folder(tmp_path / "dumps"))
+    said = "Rank 8 entered send #1 to rank 24 (schedule.py:61), where calls of that line are with rank 16."
+    assert verdict.summary.startswith(said), verdict.summary
 
 
 def test_the_send_to_another_rank_is_said(tmp_path: Path) -> None:

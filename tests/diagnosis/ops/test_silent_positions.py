@@ -50,6 +50,39 @@ def test_transfers_of_dumps_do_not_show_how_far_a_silent_rank_came(tmp_path: Pat
     assert result.named == [("not_entered", [4])]
 
 
+@pytest.mark.parametrize(
+    ("kind", "layout", "seed", "named"),
+    [
+        # the silent rank waits in a transfer for the one that is seen to do nothing
+        ("not_entered", SMALL, 47, [("not_entered", [1])]),
+        # it has got its transfer, and so it is at fault itself
+        ("two_faults", Layout(dp=2, pp=4, tp=4), 55, [("not_entered", [6]), ("unreachable", [9])]),
+    ],
+)
+def test_what_a_peer_recorded_beside_another_shows_how_far_a_silent_rank_came(
+    kind: str, layout: Layout, seed: int, named: list[tuple[str, list[int]]], tmp_path: Path
+) -> None:
+    assert judged(simulate(kind, layout, seed, SILENT), tmp_path).named == named
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "named"),
+    [
+        # 7 has sent to 3 what 6 still sends to 2: of these two silent ranks, 3 is ahead
+        ("dead", 45, [("unreachable", [2])]),
+        # 1 waits for 0, which waits in nothing that 1 has called before
+        ("two_faults", 52, [("not_entered", [2]), ("unreachable", [0])]),
+        # the line calls all_reduce on all other ranks
+        ("wrong_op", 45, [("mismatch", [1])]),
+    ],
+)
+def test_pending_operations_show_how_far_a_silent_rank_came(
+    kind: str, seed: int, named: list[tuple[str, list[int]]], tmp_path: Path
+) -> None:
+    pending = Settings(silent=0.1, only_active=True)
+    assert judged(simulate(kind, SMALL, seed, pending), tmp_path).named == named
+
+
 def table(known: list[int], groups: list[list[int]], world: int) -> GroupTable:
     ops = [
         RankOps(rank, world, groups=[Group(group_uid(g), g) for g in groups if rank in g])
