@@ -25,8 +25,18 @@ def run(case: Case, draft: Draft) -> None:
     if alone and not _decide(case, alone):
         draft.findings = [finding for finding in draft.findings if _is_counted(finding)]
     for finding in draft.findings:
+        _add_line(case, finding)
         if any(clue.source == "stack" for clue in finding.clues):
             _mark(case, finding)
+
+
+def _add_line(case: Case, finding: Finding) -> None:
+    """Where the records have no lines, as those of torch's own recorder: that of the place."""
+    if finding.frame is not None or finding.where.frame or len(finding.ranks) != 1:
+        return
+    frame = next((v.place.frame for v in case.views if v.rank == finding.ranks[0]), None)
+    if frame is not None:
+        finding.frame, finding.where.frame = frame, str(frame)
 
 
 def _is_counted(finding: Finding) -> bool:
