@@ -176,6 +176,12 @@ class KilledByLauncher(Fact):
     signal: str = ""
 
 
+class Signalled(Fact):
+    """The launcher itself was asked to end, by this signal; it passes it on to its ranks."""
+
+    number: int = 0
+
+
 class PythonError(Fact):
     """A traceback, folded."""
 
@@ -250,6 +256,7 @@ AnyFact = (
     | NodeLost
     | Cancelled
     | KilledByLauncher
+    | Signalled
     | PythonError
     | KnownError
     | Progress

@@ -7,27 +7,12 @@ report says what would have decided it.
 
 from __future__ import annotations
 
-import signal
-
 from msgspec import structs
 
-from ...model.log_facts import (
-    AnyFact,
-    Cancelled,
-    Ended,
-    Finished,
-    GlooTimeout,
-    Guarded,
-    PeerClosed,
-    Progress,
-    PythonError,
-    TimedOut,
-    Told,
-)
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue, Op, StillIn
-from ..findings.log_stories import FailedFirst, LogRemaining, Quote, Undecided
+from ..findings import Clue, StillIn
+from ..findings.log_stories import FailedFirst, Quote, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
@@ -37,15 +22,16 @@ from .candidate import First, quotes
 from .chain import chain
 from .ended_short import who_parted
 from .first import failure, lost_node
+from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
 from .met_apart import met_apart
 from .outside import from_outside
-from .scene import Scene, op_of, open_scene, ranks_named
+from .scene import Scene, open_scene
+from .undecided import why_none
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
-_NO_LOSS = ("terminated", "store_timeout")  # rules of ends without a lost connection
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 
 
@@ -197,6 +183,7 @@ def _named(scene: Scene) -> First | None:
         by_torch.peer,
         by_torch.all_joined,
         counters.everyone_waits,
+        mesh,
     ):
         found = reason(scene)
         if found is not None:
@@ -212,106 +199,6 @@ def _clues(scene: Scene, found: First) -> list[Clue]:
         ranks = (fact.rank,) if fact.rank >= 0 else tuple(found.finding.ranks)
         clues.append(Clue("log", ranks, Quote(name, fact.line, fact.says)))
     return clues
-
-
-def why_none(scene: Scene) -> LogRemaining:
-    """Why the logs name no rank, by how much it explains."""
-    cancelled = scene.of(Cancelled)
-    if cancelled and not _ended_before(scene, cancelled[-1]):
-        return _cancelled(cancelled[-1])
-    waits = scene.of(TimedOut)
-    ranks = tuple(ranks_named(waits))
-    if len(ranks) > 1:
-        one = {(w.op, w.seq) for w in waits}
-        reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
-        return LogRemaining(reason, ranks, op_of(waits) if len(one) == 1 else None)
-    if waits:
-        return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
-    told = ranks_named(f for f in scene.of(Told) if f.by == -1)
-    if told:
-        reason = Undecided.EQUAL_COUNTERS if len(told) > 1 else Undecided.ONE_WAITER
-        return LogRemaining(reason, tuple(told))
-    in_gloo = scene.of(GlooTimeout)
-    if in_gloo:
-        ranks = tuple(ranks_named(in_gloo))
-        seconds = max(f.limit_ms for f in in_gloo) / 1000
-        return LogRemaining(Undecided.GLOO_LIMIT, ranks, seconds=seconds, source=scene.source)
-    return _without_waits(scene)
-
-
-def _ended_before(scene: Scene, fact: Cancelled) -> bool:
-    """Whether srun cancelled the step itself, after a task had exited with an error."""
-    if fact.why:
-        return False
-    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.code > 0]
-    return any((f.file, f.line) < (fact.file, fact.line) for f in ends)
-
-
-def _cancelled(fact: Cancelled) -> LogRemaining:
-    if "TIME LIMIT" in fact.why:
-        return LogRemaining(Undecided.TIME_LIMIT)
-    if "PREEMPT" in fact.why:
-        return LogRemaining(Undecided.PREEMPTED)
-    return LogRemaining(Undecided.CANCELLED)
-
-
-def _without_waits(scene: Scene) -> LogRemaining:
-    victims = scene.victims()
-    ends = [f for f in scene.of(Ended) if f.code]
-    iteration = max((f.iteration for f in scene.of(Progress)), default=-1)
-    ranks = tuple(ranks_named([*victims, *ends]))
-    gave_up = [f for f in ends if f.waited_s > 0]
-    if gave_up:
-        first = gave_up[0]
-        return LogRemaining(
-            Undecided.GAVE_UP, (first.rank,), code=first.code, seconds=first.waited_s
-        )
-    met = apart.met_outside(scene)
-    if met is not None:
-        at = Op("", frame=met[0][0].frame)
-        return LogRemaining(Undecided.INTERRUPTED, tuple(ranks_named(met[0])), at)
-    if victims or any(isinstance(f, PeerClosed) for f in scene.facts):
-        return _of_victims(scene, victims, ranks)
-    guards = scene.of(Guarded)
-    if ends and not guards:
-        return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code)
-    if guards:
-        seconds = max(f.seconds for f in guards)
-        ranks, places = tuple(ranks_named(guards)), {f.place for f in guards}
-        op = Op(guards[0].place) if len(places) == 1 and guards[0].place else None
-        return LogRemaining(Undecided.GUARDED, ranks, op, seconds=seconds)
-    complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
-    if (_finished(scene) or complete) and not _troubled(scene.facts):
-        return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
-    if iteration >= 0:
-        return LogRemaining(Undecided.GOES_ON, iteration=iteration)
-    return LogRemaining(Undecided.NO_END)
-
-
-def _finished(scene: Scene) -> bool:
-    """Whether a line that only a clean end prints is there, or all ranks ended with exit code 0."""
-    clean = scene.of(Finished)
-    of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
-    return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
-
-
-def _of_victims(scene: Scene, victims: list[PythonError], ranks: tuple[int, ...]) -> LogRemaining:
-    """Whether they lost a connection, or by which signals they were ended."""
-    lost = any(isinstance(f, PeerClosed) for f in scene.facts)
-    lost = lost or any(v.rule not in _NO_LOSS for v in victims)
-    asked = [v for v in victims if v.rule == "terminated"]
-    signals = {_asked_by(error) for error in asked}
-    codes = tuple(sorted(-int(number) for number in signals))
-    return LogRemaining(Undecided.VICTIMS_ONLY, ranks, codes=codes, lost=lost, source=scene.source)
-
-
-def _asked_by(error: PythonError) -> signal.Signals:
-    return signal.SIGINT if error.error == "KeyboardInterrupt" else signal.SIGTERM
-
-
-def _troubled(facts: list[AnyFact]) -> bool:
-    """Anything that a clean run does not print after its end."""
-    return any(isinstance(f, TimedOut | GlooTimeout) for f in facts)
 
 
 __all__ = ["decide", "run"]

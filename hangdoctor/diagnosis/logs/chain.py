@@ -20,6 +20,7 @@ from ...model.log_facts import (
     PeerClosed,
     Progress,
     PythonError,
+    Signalled,
     StoreCount,
     StoreWait,
     TimedOut,
@@ -48,6 +49,7 @@ _ROLES: dict[type[AnyFact], str] = {
     Ended: "end",
     NoBeat: "wait",
     OomKill: "end",
+    Signalled: "end",
     NodeLost: "end",
     Cancelled: "end",
 }

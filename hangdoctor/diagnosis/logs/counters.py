@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from ...model.log_facts import AnyFact, Counted, GlooTimeout, PythonError, TimedOut, Told
+from ...stacks.place_search import find_place
 from ..confidence import Ground, sure
 from ..findings import Finding, Op, Waiters
 from ..findings.log_stories import AllWaited, DidNotTimeOut, FewerCalls, OtherCall
@@ -22,6 +23,7 @@ from .scene import Scene, op_name, op_of, ranks_named
 _UNSET = 1 << 31  # a counter that was never written, in 32 bits or 64
 _UNKNOWN_OP = "OPERATION"
 _ROOTED = {"BROADCAST", "_BROADCAST_OOP", "REDUCE", "GATHER", "SCATTER", "SEND", "RECV"}
+_OF_WAITS = ("gloo_timeout", "peer_closed")  # rules
 _MANY = 8  # ranks; of so many two may be the ones that did not come
 _ENOUGH = 3  # waiters, before one who did not wait is named
 # Sizes that may differ between ranks by right; of the others, numbers in and out are the same.
@@ -251,12 +253,7 @@ def gloo(scene: Scene) -> First | None:
     idle = sorted(set(scene.everyone) - victims.union(waits))
     # Of several, the launcher may have ended some before their own limit; they had not lost a
     # connection yet.
-    if (
-        len(idle) != 1
-        or not waits
-        or not scene.whole
-        or not _at_one_place(scene, {*waits, *victims})
-    ):
+    if len(idle) != 1 or not waits or not scene.whole or not _in_one_place(scene):
         return None
     frame = next((f.frame for f in scene.of(PythonError) if f.rank in waits and f.frame), None)
     op = Op("a collective", frame=frame)
@@ -273,10 +270,13 @@ def gloo(scene: Scene) -> First | None:
     return First(finding, list(scene.of(GlooTimeout)), True)
 
 
-def _at_one_place(scene: Scene, ranks: set[int]) -> bool:
-    """Whether the errors that ended their waits met them at one line of the user's, as far as shown."""
-    errors = [e for e in scene.of(PythonError) if e.rank in ranks and e.frame is not None]
-    return len({(e.frame.file, e.frame.line) for e in errors if e.frame is not None}) <= 1
+def _in_one_place(scene: Scene) -> bool:
+    """Whether all errors that ended waits met their ranks at one call: ranks that waited elsewhere
+    may have kept one of these, and one that the launcher ended may only have begun to wait later.
+    """
+    ended = [e for e in scene.of(PythonError) if e.rule in _OF_WAITS and e.frames]
+    places = [find_place(e.frames, blocked=True) for e in ended]
+    return len({(place.op, place.at) for place in places}) <= 1
 
 
 def everyone_waits(scene: Scene) -> First | None:

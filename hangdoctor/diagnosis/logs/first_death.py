@@ -11,9 +11,10 @@ from .candidate import First, someone
 from .scene import Scene, ranks_named
 from .swept import after_the_stop, first_by_clock
 
+_ABORT = -6
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
 # They end all others at once when they see the first end.
-_PARENTS = ("spawn", "lightning", "mpirun", "composer")
+_PARENTS = ("spawn", "lightning", "mpirun", "composer", "paddle")
 
 
 def first_death(scene: Scene) -> First | None:
@@ -21,7 +22,9 @@ def first_death(scene: Scene) -> First | None:
     deaths = [f for f in scene.of(Ended) if _is_own_death(scene, f)]
     kills = scene.of(OomKill)
     if not deaths:
-        return _killed_for_memory(scene, kills) if kills else _silent_exit(scene)
+        if kills:
+            return _killed_for_memory(scene, kills)
+        return _silent_exit(scene) or _failed_pod(scene)
     deaths.sort(key=lambda f: (not f.first, max(0.0, f.at)))
     first = deaths[0]
     _name_silent(scene, first)
@@ -94,8 +97,16 @@ def _by_launcher(scene: Scene, fact: Ended) -> bool:
     """Whether its launcher killed it because another process had ended."""
     if fact.by.startswith("slurm"):
         return _after_an_exit(scene, fact) or after_the_stop(scene, fact)
+    if fact.by == "torchelastic" and _after_the_first_seen(scene, fact):
+        return True
     # Lightning kills all others, itself too, once one has ended.
     return fact.by == "shell" and any(f.by == "lightning" for f in scene.of(Ended))
+
+
+def _after_the_first_seen(scene: Scene, fact: Ended) -> bool:
+    """torchelastic ends all others at the first end that it sees, at last by SIGKILL."""
+    firsts = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.first and f.at > 0]
+    return any(f.file == fact.file and fact.at > f.at + 1.0 for f in firsts)
 
 
 def _was_seen(fact: Ended) -> bool:
@@ -112,7 +123,9 @@ def _is_seen_elsewhere(scene: Scene, fact: Ended) -> bool:
 def _after_an_exit(scene: Scene, fact: Ended) -> bool:
     """srun kills the tasks that are left when one has failed."""
     return any(
-        o.by.startswith("slurm") and o.code > 0 and (o.file, o.line) < (fact.file, fact.line)
+        o.by.startswith("slurm")
+        and (o.code > 0 or o.code == _ABORT)
+        and (o.file, o.line) < (fact.file, fact.line)
         for o in scene.of(Ended)
     )
 
@@ -149,6 +162,19 @@ def _silent_exit(scene: Scene) -> First | None:
         return None  # at one moment, and none has left a word
     together = first.by.startswith("slurm") or first.code == 0
     return _exited_first(scene, first, ranks_named(quiet) if together else [first.rank])
+
+
+def _failed_pod(scene: Scene) -> First | None:
+    """The only pod that Kubernetes says has failed, where no line of the job says why."""
+    ends = [f for f in scene.of(Ended) if f.by == "kubernetes" and f.code]
+    pods = {f.node for f in ends}
+    errors: list[PythonError | KnownError] = [*scene.of(PythonError), *scene.of(KnownError)]
+    told = any(f.role == "cause" for f in errors)
+    if len(pods) != 1 or told:
+        return None
+    found = _exited_first(scene, ends[0], ranks_named(ends))
+    found.finding.nodes = sorted(pods)
+    return found
 
 
 def _exited_first(scene: Scene, first: Ended, ranks: list[int]) -> First:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText
+from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText, Signalled
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
 from .candidate import First, someone
 from .scene import Scene, ranks_named
 from .swept import with_those_that_failed_too
+
+_MESH = "gloo_mesh"  # a rule
+_MESH_SAYS = "Gloo connectFullMesh failed"
 
 
 def first_error(scene: Scene) -> First | None:
@@ -78,7 +81,15 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
+    if _was_cut(fact) and _is_the_launchers(scene, fact):
+        return False
     return position < scene.first_wait or _unordered(scene, fact)
+
+
+def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
+    """Whether it follows the launcher's word that it was asked to end, and no rank says it."""
+    asked = [f for f in scene.of(Signalled) if f.file == fact.file]
+    return fact.rank < 0 and any(f.line < fact.line for f in asked)
 
 
 def _unordered(scene: Scene, fact: AnyFact) -> bool:
@@ -137,6 +148,16 @@ def of_errors(
     )
     finding.where.frame = str(raised.frame) if raised.frame is not None else None
     return First(finding, [*alike], bool(ranks or nodes))
+
+
+def mesh(scene: Scene) -> First | None:
+    """gloo could not connect the ranks with one another, and nothing else is known."""
+    known = [f for f in scene.of(KnownError) if f.rule == _MESH]
+    raised = [f for f in scene.of(PythonError) if f.message.startswith(_MESH_SAYS)]
+    text = scene.logs.rules.get(_MESH)
+    if text is None or not known or scene.of(Ended):
+        return None
+    return _of_link(text, [*known, *raised])
 
 
 def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First:

@@ -14,6 +14,7 @@ from .candidate import First
 from .scene import Scene, ranks_named
 
 _ENOUGH = 3  # ranks that agree
+_WAITED = 2  # of them, until the limit
 _NARROW = ("tp", "pp", "sub")  # groups in which one rank alone may wait for one that went on
 
 
@@ -33,7 +34,9 @@ def met_apart(scene: Scene) -> First | None:
     few, most = min(sides.values(), key=len), max(sides.values(), key=len)
     if len(sides) != 2 or len(few) != 1 or len(most) < _ENOUGH:
         return None
-    if waited.isdisjoint(most) or not set(most) <= waited | lost:
+    # Who of most lost its connection did so as one that had waited ended.
+    ended = set(most) <= waited | lost and len(waited & set(most)) >= _WAITED
+    if not set(most) <= waited and not (ended and few[0] in waited):
         return None
     mine, theirs = places[few[0]], places[most[0]]
     here, there = errors[few[0]].frame, errors[most[0]].frame

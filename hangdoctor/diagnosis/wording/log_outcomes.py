@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 from ...model.diagnosis import Happening
@@ -41,7 +42,7 @@ def _reason(of: LogRemaining) -> str:
         else "nothing shows: Next time start it with hangdoctor run -- CMD"
     )
     texts = {
-        Undecided.GLOO_LIMIT: f"{who} waited in gloo to the limit{_of(of.seconds)}, and which rank made other calls {boxes}",
+        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}, and which rank made other calls {boxes}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had waited for {terms.duration(of.seconds)} in an operation, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
@@ -57,6 +58,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it",
         Undecided.CANCELLED: "the job was cancelled (scancel or its user), and nothing failed before that in the log",
         Undecided.TIME_LIMIT: "Slurm ended the job at its time limit, and nothing failed before that in the log: a longer --time, or the last iterations show whether it had stopped",
+        Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and nothing failed before that in the log",
         Undecided.PREEMPTED: "Slurm preempted the job, and nothing failed before that in the log",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without a failure or a clean end: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
@@ -71,9 +73,26 @@ def _sides(of: LogRemaining) -> str:
     return " and ".join(f"{values} ({line})" if line else values for values, line in told)
 
 
+_SENDERS = {
+    signal.SIGHUP: ", which it gets when its terminal closes, nohup or not: tmux, screen or sbatch keep it",
+    signal.SIGINT: " (Ctrl-C)",
+    signal.SIGTERM: ": a person, a scheduler, or the launcher of another node",
+}
+
+
+def _whose(of: LogRemaining) -> str:
+    """Who sends such a signal."""
+    sent = {-code for code in of.codes}
+    return next((text for number, text in _SENDERS.items() if sent == {number}), "")
+
+
+def _signals(of: LogRemaining) -> str:
+    return " or ".join(terms.signal_name(-code) for code in of.codes)
+
+
 def _how(of: LogRemaining) -> str:
     """What happened to ranks that did not end by themselves."""
-    signals = " or ".join(terms.signal_name(-code) for code in of.codes)
+    signals = _signals(of)
     ways = ["lost a connection"] if of.lost or not signals else []
     return " or ".join([*ways, *([f"got {signals}"] if signals else [])])
 
@@ -88,8 +107,7 @@ def _from_what(of: LogRemaining) -> str:
 
 
 def _from_outside(of: LogRemaining) -> str:
-    signals = " or ".join(terms.signal_name(-code) for code in of.codes)
-    return f"ended from outside ({signals} to {terms.ranks(of.ranks)})"
+    return f"ended from outside ({_signals(of)} to {terms.ranks(of.ranks)})"
 
 
 def _last(of: LogRemaining) -> str:

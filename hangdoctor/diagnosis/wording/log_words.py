@@ -97,7 +97,7 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} ended first, with exit code 0, while the others went on"
     if story.end.code is not None and story.end.code > 0:
         return (
-            f"{who} ended first, with exit code {story.end.code}; its own words are not in the log"
+            f"{who} ended first, with exit code {story.end.code}; no error of its own is in the log"
         )
     return f"{who} {verb} first: {terms.end(story.end)}"
 

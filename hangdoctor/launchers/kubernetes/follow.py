@@ -14,6 +14,7 @@ from ..kept_agents import Changes
 from ..told_nodes import NodeTold
 from . import pods
 from .condition import trouble_of
+from .person import commands_of
 from .pods import Pod
 from .reach import K8sReach
 
@@ -39,6 +40,7 @@ class FollowedPods:
         self._order = [pod.name for pod in reach.pods]
         self._told: Mapping[str, NodeTold] = reach.told()
         self._coming = False
+        self._listed_last = list(reach.pods)
         self._let_go_at = float("-inf")
         self._members = Members()
         self._count(reach.pods)
@@ -81,6 +83,10 @@ class FollowedPods:
         for name in unstarted:
             capture.silent.append(SilentNode(name, told[name].says, behind.get(name, [])))
         told_nodes.enter(capture, told)
+        reach = self.reach
+        capture.site = commands_of(
+            reach.kubectl, reach.target.wanted, self._listed_last, reach.container
+        )
 
     def _listed(self) -> list[Pod]:
         try:
@@ -92,7 +98,7 @@ class FollowedPods:
 
     def _trouble(self, pod: Pod) -> NodeTold | None:
         trouble = trouble_of(pod, self.reach.container(pod))
-        return self.reach.in_words(pod.name, trouble) if trouble is not None else None
+        return self.reach.in_words(pod, trouble) if trouble is not None else None
 
     def _is_new(self, pod: Pod) -> bool:
         return pod.name not in self.watched and not pod.metadata.deletion_timestamp
@@ -134,6 +140,7 @@ class FollowedPods:
         ended = {name: one.exit_code == 0 for name, one in self._told.items() if one.ended}
         expected = {pod.name for pod in listed} - ended.keys()
         self._members = Members(frozenset(expected), ended)
+        self._listed_last = list(listed) or self._listed_last
         self._coming = any(self._will_start(pod) for pod in listed if pod.name not in self.watched)
 
     def _will_start(self, pod: Pod) -> bool:

@@ -20,12 +20,16 @@ _PROGRESS = (
         r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})"
         r"(?:\s?/\s?(\d{1,12})|\s?[:|,]|(?=\s*$|\s{1,8}(?:loss|lr|grad|done|took|train)))"
     ),
+    re.compile(
+        r"^(?:.{0,40}\b)?(?:step|iter(?:ation)?|it|batch)\s{1,8}(\d{1,12})\s[^:\n]{0,80}?\d\.\d",
+        re.I,
+    ),
     _BAR,
     re.compile(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
 )
 # Also "at step 17": a guard's words where nothing moves.
 _NO_PROGRESS = re.compile(
-    r"\b(?:no progress|not? mov|stall|stuck|hung\b|hang\b|exiting|abort|giving up)", re.I
+    r"\b(?:no progress|not? mov|failed\b|stall|stuck|hung\b|hang\b|exiting|abort|giving up)", re.I
 )
 _WORLD = re.compile(
     r"\b(?:dist_world_size|world[_ ]size|WORLD_SIZE|nranks|DP_SIZE_TOTAL)['\"]?\s?[:=]?\s{0,3}(\d{1,7})\b"

@@ -10,29 +10,27 @@ them (`Habits`).
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
 
 from . import workers
+from .habits import ANSI, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
 from .stamps import Clock
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
 _SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )(\d{1,7})\]:?\s?")
 _TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s\t\d{1,12}\t")  # a notebook's: seconds and number
-_MPI = re.compile(r"\s*\[(?:\d+,)?(\d{1,7})\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?")
+_MPI = re.compile(
+    r"\s*\[(?:\d+,)?(?:mpirank:)?(\d{1,7})(?:,[\w.-]{1,80})?\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?"
+)
 _LOCAL = re.compile(r"\s*\[([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
-_TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
 _WORKER = re.compile(
-    r"\s*\((\w+(?: \w+)?)[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
+    r"\s*\((\w+(?: \w+)?)(?:\([^()]{1,60}\))?[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
 )
 _WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
 _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
-_HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
 _NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
 _TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
 _GROUP = re.compile(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
@@ -45,15 +43,9 @@ _RECORD = re.compile(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
-# `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
-_PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
-# `2026-07-09T17:05:08Z 5a7d [rank=3] || `, `INFO:trainer:[rank 3] `: a logger's own
-_RANKED = re.compile(
-    r"(?:\[[^\[\]]{1,60}\] ?|[^\s\[(<:]{1,60}[\s:]{1,2}){1,8}?"
-    r"(?:[\[(<][Rr](?:ank|ANK)[=_: ]{0,2}(\d{1,7})[\])>]|rank[=_]?(\d{1,7})(?=[ :]))(?: ?\|\|?| ?[:-])? ?"
+_ONE_PREFIX = re.compile(
+    r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
 )
-_ONE_PREFIX = re.compile(r"\s+|\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?")
-_OF_STACK = ("  ", "Traceback (most")  # lines that no logger begins
 _LEVELLED = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
 )
@@ -63,7 +55,6 @@ _DATED = re.compile(  # Horovod's
 _THREAD = re.compile(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer
 Speaker = tuple[int, int, int, str, int, str]
-_SAMPLE = 200  # lines that show a file's habits
 
 
 class Said(Struct):
@@ -82,6 +73,7 @@ class Said(Struct):
     piped: bool = False
     worker: str = ""  # its name, where it is not named by rank: "DP0 TP3"
     level: str = ""  # of the logger that wrote the line
+    marked: bool = False  # the file's own prefix has been taken
 
     def speaker(self) -> Speaker:
         """What tells the streams in one file apart."""
@@ -93,53 +85,10 @@ class Said(Struct):
         return self.group_rank if self.rank < 0 and whole else self.rank
 
 
-class Habits(Struct):
-    """Prefixes that a file has on most of its lines."""
-
-    tasks: bool = False
-    hosts: bool = False
-    pipes: bool = False
-    services: bool = False  # what stands before the pipe tells containers apart
-    ranked: bool = False  # a logger's own prefix with the rank in brackets
-
-
-def habits(lines: Iterable[str]) -> Habits:
-    """Whether lines begin with a task's number, a host's name, or a name and a pipe."""
-    seen = tasks = of_stacks = 0
-    hosts: Counter[str] = Counter()
-    pipes: Counter[str] = Counter()
-    ranked = 0
-    for line in lines:
-        if not line.strip():
-            continue
-        seen += 1
-        of_stacks += line.startswith(_OF_STACK)
-        tasks += _TASK.match(line) is not None
-        ranked += _RANKED.match(line) is not None
-        host = _HOST.match(line)
-        if host is not None:
-            hosts[host[1]] += 1
-        piped = _PIPED.match(line)
-        if piped is not None:
-            pipes[piped[1]] += 1
-        if seen >= _SAMPLE:
-            break
-    named = [name for name in hosts if any(c.isdigit() for c in name) or "." in name]
-    many = sum(hosts[name] for name in named)
-    services = [name for name in pipes if name[0].isalpha() and "=" not in name]
-    return Habits(
-        tasks=2 * tasks > seen,
-        hosts=2 * many > seen,
-        pipes=2 * pipes.total() > seen,
-        services=len(services) > 1,
-        ranked=2 * ranked > seen - of_stacks,
-    )
-
-
 def records(line: str) -> list[str]:
     """The pieces of a line in which several were written."""
     if "\x1b" in line:
-        line = _ANSI.sub("", line)
+        line = ANSI.sub("", line)
     if "[" not in line and "ERROR:torch" not in line:
         return [line]
     whole: list[str] = []
@@ -169,21 +118,41 @@ def strip(line: str, of_file: Said, usual: Habits, clock: Clock) -> Said:
     for _ in range(12):
         before = said.text
         _strip_one(said, usual, clock)
-        if said.text == before:
+        if said.text == before and not _strip_words(said, usual, clock):
             break
     return said
 
 
+def _strip_words(said: Said, usual: Habits, clock: Clock) -> bool:
+    """A rank in words, where the file has it and nothing else says it; a logger's prefix."""
+    found = usual.last(said.text) if usual.last is not None and said.rank < 0 else None
+    if found is not None:
+        said.at = said.at or clock.read(said.text.lstrip(" ["))[0]
+        _take_found(said, found)
+        return True
+    match = LOGGER.match(said.text) if usual.logger and not said.level else None
+    if match is None:
+        return False
+    said.level, said.text = match[1], said.text[match.end() :]
+    return True
+
+
+def _take_found(said: Said, found: Found) -> None:
+    said.rank = found.rank if said.rank < 0 else said.rank
+    said.local = found.local if said.local < 0 else said.local
+    said.node = said.node or found.node
+    said.text = said.text[found.end :]
+    said.marked = True
+
+
 def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
     text = said.text
-    if usual.pipes and not said.piped and (match := _PIPED.match(text)) is not None:
+    if usual.first is not None and not said.marked and (found := usual.first(text)) is not None:
+        _take_found(said, found)
+        return
+    if usual.pipes and not said.piped and (match := PIPED.match(text)) is not None:
         said.piped = True
         said.node = match[1] if usual.services and not said.node else said.node
-        said.text = text[match.end() :]
-        return
-    if usual.ranked and said.rank < 0 and (match := _RANKED.match(text)) is not None:
-        said.rank = int(match[1] or match[2])
-        said.at = said.at or clock.read(text.lstrip(" ["))[0]
         said.text = text[match.end() :]
         return
     head = text.lstrip()[:1]
@@ -281,7 +250,7 @@ def _take_place(said: Said, rest: str) -> None:
 
 
 def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
-    if usual.tasks and said.task < 0 and (match := _TASK.match(text)) is not None:
+    if usual.tasks and said.task < 0 and (match := TASK.match(text)) is not None:
         said.task = int(match[1])
         said.text = text[match.end() :]
     elif (match := _LEVELLED.match(text)) is not None:
@@ -296,7 +265,10 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
             said.local = int(match[3])
         said.text = text[match.end() :]
     elif (match := _STREAM.match(text)) is not None or (
-        usual.hosts and not said.node and (match := _HOST.match(text)) is not None
+        usual.hosts
+        and not said.node
+        and (match := HOST.match(text)) is not None
+        and is_host(match[1])
     ):
         said.node = match[1]
         said.text = text[match.end() :]

@@ -76,6 +76,7 @@ class Rule(Struct, frozen=True):
     wraps: bool  # the line may have been broken in the middle
     beside: bool = False  # its lines hold one of `COMMON` as well
     negative: tuple[str, ...] = ()
+    shell: tuple[str, ...] = ()  # above 128 the number is a signal
     id: str = ""
     role: Role = "cause"
     text: RuleText | None = None
@@ -95,6 +96,7 @@ class Rule(Struct, frozen=True):
             return {**self.fixed, "values": {k: v[:120] for k, v in told.items()}}
         values = {k: _value(k, v) for k, v in told.items()}
         values |= {k: f"-{values[k]}" for k in self.negative if k in values}
+        values |= {k: _of_shell(int(values[k])) for k in self.shell if k in values}
         return {**self.fixed, **values}
 
 
@@ -129,7 +131,14 @@ def _value(name: str, text: str) -> Any:
         return [text]
     if name == "code" and text in _SIGNALS:
         return f"-{_SIGNALS[text]}"
+    if name == "number" and text in _SIGNALS:
+        return _SIGNALS[text]
     return text.strip()
+
+
+def _of_shell(code: int) -> int:
+    """The exit code of a process, below zero for a signal."""
+    return 128 - code if 128 < code <= 128 + max(_SIGNALS.values()) else code
 
 
 def fact_of(rule: Rule, fields: dict[str, Any]) -> AnyFact | None:
@@ -207,6 +216,7 @@ _FIELDS = {
     "wraps",
     "beside",
     "negative",
+    "shell",
     "id",
     "role",
     "between",
@@ -235,6 +245,7 @@ def _rule(entry: dict[str, Any]) -> Rule:
             wraps=bool(entry.get("wraps", False)),
             beside=bool(entry.get("beside", False)),
             negative=tuple(entry.get("negative", ())),
+            shell=tuple(entry.get("shell", ())),
         )
     return _error_rule(entry, anchors, pattern, fixed)
 

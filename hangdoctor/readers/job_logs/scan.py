@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
+import msgspec
+
 from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
@@ -28,10 +30,11 @@ from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
+from .habits import Habits, habits
 from .introduced import rank_named
 from .launcher_tables import LauncherTables
 from .logged import Logged, is_warning
-from .prefix import Habits, Said, Speaker, habits, records, strip
+from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
@@ -47,6 +50,7 @@ _MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
 # The verdict of `hangdoctor run` itself, in the job's output.
 _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
+_TRACEBACK = "Traceback (most recent call last)"
 _BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS, *launcher_tables.BEGINS)
 
 
@@ -110,6 +114,7 @@ class FileScan:
         sample = Shipper(form)
         self._shipper = Shipper(form)
         self._usual = habits(line.text for record in lines for line in sample.lines(record))
+        self.marks.world = max(self.marks.world, self._usual.world)
 
     # ------------------------------------------------------------------ which lines are read
 
@@ -204,6 +209,9 @@ class FileScan:
         if folded.error is not None:
             self._error(folded.error, said, text)
             return
+        head, begins, _ = said.text.partition(_TRACEBACK)
+        if begins and head.strip():
+            self._by_rules(msgspec.structs.replace(said, text=head), text)
         if not folded.belongs:
             # A progress bar without an end of its line stands before what follows it.
             self._progress(said, text)

@@ -1,4 +1,5 @@
-"""Lines as log shippers keep them: Docker's and Kubernetes' files, journald, Loki, JSON lines.
+"""Lines as log shippers keep them: Docker's and Kubernetes' files, journald, Loki, JSON lines, and
+`level=info rank=3 msg="text"`.
 
 What a shipper puts around a line is taken off and remembered: the moment, the pod or host, and the
 rank where the job's own logger wrote it. One record may hold several lines, and one line may come
@@ -17,7 +18,7 @@ from msgspec import Struct
 from .prefix import Said
 from .stamps import Clock
 
-Form = Literal["json", "container", "journal", "loki"]
+Form = Literal["json", "container", "journal", "loki", "pairs"]
 
 _SAMPLE = 200  # lines that show a file's form
 _DEEP = 3  # levels of a record in which its message is looked for
@@ -32,12 +33,15 @@ _JOURNAL = re.compile(
 )
 _LOKI = re.compile(r"(20\d\d-\d\d-\d\d[T ][\d:.]{8,20}\S{0,6}) \{(\w+=\"[^}]{0,2000})\} {0,4}(.*)$")
 _LABEL = re.compile(r'(\w+)="([^"]{0,200})"')
+_PAIR = re.compile(r'([\w.@-]{1,40})=(?:"((?:[^"\\]|\\.){0,20000})"|([^\s"]{0,400}))(?:\s+|$)')
+_ESCAPED = re.compile(r"\\(.)")
 
 _TEXTS = (
     *("log", "MESSAGE", "message", "msg", "textPayload", "line", "text", "body"),
     *("@message", "event", "_raw"),
 )
 _HOLDERS = ("jsonPayload", "_source", "result", "record", "log")
+_RANK_HOLDERS = ("extra", "context", "labels", "attributes", "fields", "data", "ctx", *_HOLDERS)
 _ERRORS = ("exc_info", "exception", "traceback", "stack_trace", "exc_text", "stack")
 _TIMES = (
     *("time", "@timestamp", "timestamp", "ts", "asctime"),
@@ -72,7 +76,7 @@ class Line(Struct):
 def form_of(lines: Iterable[str]) -> Form | None:
     """The form that most of the lines have; None for a log as the job wrote it."""
     seen = 0
-    counts: dict[Form, int] = {"json": 0, "container": 0, "journal": 0, "loki": 0}
+    counts: dict[Form, int] = {"json": 0, "container": 0, "journal": 0, "loki": 0, "pairs": 0}
     for line in lines:
         text = line.strip()
         if not text:
@@ -87,8 +91,8 @@ def form_of(lines: Iterable[str]) -> Form | None:
 
 
 def _fits(form: Form, text: str) -> bool:
-    if form == "json":
-        record = _record(text)
+    if form in ("json", "pairs"):
+        record = _record(text) if form == "json" else _pairs(text)
         return record is not None and _message(record) is not None
     return _PATTERNS[form].match(text) is not None
 
@@ -105,8 +109,8 @@ class Shipper:
         """The lines of a record; a line that is no record is taken as it is."""
         if self.form is None:
             return [Line(text)]
-        if self.form == "json":
-            return self._of_json(text)
+        if self.form in ("json", "pairs"):
+            return self._of_record(text)
         match = _PATTERNS[self.form].match(text.rstrip("\r\n"))
         if match is None:
             return [Line(text)]
@@ -127,8 +131,8 @@ class Shipper:
             return []
         return [Line(whole, at)]
 
-    def _of_json(self, text: str) -> list[Line]:
-        record = _record(text.strip())
+    def _of_record(self, text: str) -> list[Line]:
+        record = _record(text.strip()) if self.form == "json" else _pairs(text.strip())
         message = _message(record) if record is not None else None
         if record is None or message is None:
             return [Line(text)]
@@ -176,6 +180,23 @@ def _record(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _pairs(text: str) -> dict[str, Any] | None:
+    """The fields of ``level=info rank=3 msg="text"``; None for a line with anything else."""
+    found: dict[str, Any] = {}
+    at = 0
+    while at < len(text):
+        match = _PAIR.match(text, at)
+        if match is None:
+            return None
+        found[match[1]] = match[3] if match[2] is None else _ESCAPED.sub(_unescaped, match[2])
+        at = match.end()
+    return found if len(found) > 1 else None
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return {"n": "\n", "t": "\t"}.get(match[1], match[1])
+
+
 def _message(record: dict[str, Any], deep: int = _DEEP) -> str | None:
     """The text of a record; journald writes one with control characters as a list of bytes."""
     for name in _TEXTS:
@@ -214,14 +235,15 @@ def _first(record: dict[str, Any], names: tuple[str, ...]) -> str:
     return next((text[:120] for text in found if isinstance(text, str) and text), "")
 
 
-def _rank(record: dict[str, Any]) -> int:
+def _rank(record: dict[str, Any], deep: int = _DEEP) -> int:
     for name in _RANKS:
         value = record.get(name)
         if isinstance(value, str) and value.isdigit() and len(value) < 8:
             value = int(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_RANKS:
             return value
-    return -1
+    inner = [record.get(name) for name in _RANK_HOLDERS] if deep > 0 else []
+    return max((_rank(i, deep - 1) for i in inner if isinstance(i, dict)), default=-1)
 
 
 def _seconds(value: object) -> float:

@@ -108,7 +108,7 @@ class Tracebacks:
             return _BELONGS
         if key in self._recorded:
             return self._of_recorder(key, text)
-        if text.startswith(("  ", "\t", "File ", "#")):
+        if text.startswith(("  ", "\t", "File ", " File ", "#")):
             return self._indented(key, said, line)
         if key in self._stacks or "recent call first" in text or "Fatal Python" in text:
             return self._thread(key, said, line)

@@ -16,7 +16,8 @@ from hangdoctor.errors import BadInput
 from hangdoctor.model.log_facts import Cancelled, Ended, Fact, PythonError, TimedOut
 from hangdoctor.readers import job_logs
 from hangdoctor.readers.job_logs import source
-from hangdoctor.readers.job_logs.prefix import Habits, Said, group_name, records, strip
+from hangdoctor.readers.job_logs.habits import Habits
+from hangdoctor.readers.job_logs.prefix import Said, group_name, records, strip
 from hangdoctor.readers.job_logs.stamps import Clock
 from tests.support.read_logs import diagnosed, logs_of, named
 from tests.support.written_logs import caught, failed, table, traceback

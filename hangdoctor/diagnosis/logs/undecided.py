@@ -1,0 +1,183 @@
+"""Why the logs of a job name no rank, by how much the reason explains."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from ...model.log_facts import (
+    AnyFact,
+    Cancelled,
+    Counted,
+    Ended,
+    Finished,
+    GlooTimeout,
+    Guarded,
+    KnownError,
+    PeerClosed,
+    Progress,
+    PythonError,
+    Signalled,
+    StoreWait,
+    TimedOut,
+    Told,
+)
+from ..findings import Op
+from ..findings.log_stories import LogRemaining, Undecided
+from .apart import met_outside
+from .scene import Scene, op_of, ranks_named
+
+# Rules of errors that another's end explains, and no lost connection.
+_NO_LOSS = ("terminated", "store_timeout", "hccl_wait", "nccl_way_out", "watchdog_abort")
+_LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer")
+_HCCL = "hccl_wait"
+
+
+def why_none(scene: Scene) -> LogRemaining:
+    """Why the logs name no rank."""
+    cancelled = scene.of(Cancelled)
+    if cancelled and not _ended_before(scene, cancelled[-1]):
+        return _cancelled(cancelled[-1])
+    waits = _of_waits(scene)
+    return waits or _interrupted(scene) or _signalled(scene) or _without_waits(scene)
+
+
+def _interrupted(scene: Scene) -> LogRemaining | None:
+    """By Ctrl-C, which met few ranks elsewhere than all others; a hang or not."""
+    met = met_outside(scene)
+    if met is None:
+        return None
+    at = Op("", frame=met[0][0].frame)
+    return LogRemaining(Undecided.INTERRUPTED, tuple(ranks_named(met[0])), at)
+
+
+def _of_waits(scene: Scene) -> LogRemaining | None:
+    """Ranks that waited until a limit."""
+    waits = scene.of(TimedOut)
+    ranks = tuple(ranks_named(waits))
+    if len(ranks) > 1:
+        one = {(w.op, w.seq) for w in waits}
+        reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
+        return LogRemaining(reason, ranks, op_of(waits) if len(one) == 1 else None)
+    if waits:
+        return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
+    told = [f for f in scene.of(Told) if f.by == -1]
+    counted = [f for f in scene.of(Counted) if f.at_work >= 0]
+    ranks = tuple(ranks_named([*told, *counted]))
+    if ranks:
+        reason = Undecided.EQUAL_COUNTERS if len(ranks) > 1 else Undecided.ONE_WAITER
+        return LogRemaining(reason, ranks)
+    return _of_libraries(scene)
+
+
+def _of_libraries(scene: Scene) -> LogRemaining | None:
+    """Waits in libraries that name no operation, or for a key of the store."""
+    in_gloo = scene.of(GlooTimeout)
+    if in_gloo:
+        seconds = max(f.limit_ms for f in in_gloo) / 1000
+        ranks = tuple(ranks_named(in_gloo))
+        return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, seconds=seconds, source=scene.source)
+    errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
+    in_hccl = [f for f in errors if getattr(f, "rule", "") == _HCCL]
+    if in_hccl:
+        ranks = tuple(ranks_named(in_hccl))
+        return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, library="HCCL")
+    keys = [f for f in scene.of(StoreWait) if f.key and f.awaited < 0]
+    if keys:
+        return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), Op(keys[0].key))
+    return None
+
+
+def _signalled(scene: Scene) -> LogRemaining | None:
+    """The launcher's own word that it was asked to end."""
+    numbers = {f.number for f in scene.of(Signalled)}
+    if not numbers:
+        return None
+    return LogRemaining(Undecided.SIGNALLED, codes=tuple(sorted(-n for n in numbers)))
+
+
+def _ended_before(scene: Scene, fact: Cancelled) -> bool:
+    """Whether srun cancelled the step itself, after a task had exited with an error."""
+    if fact.why:
+        return False
+    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.code > 0]
+    return any((f.file, f.line) < (fact.file, fact.line) for f in ends)
+
+
+def _cancelled(fact: Cancelled) -> LogRemaining:
+    if "TIME LIMIT" in fact.why:
+        return LogRemaining(Undecided.TIME_LIMIT)
+    if "PREEMPT" in fact.why:
+        return LogRemaining(Undecided.PREEMPTED)
+    return LogRemaining(Undecided.CANCELLED)
+
+
+def _without_waits(scene: Scene) -> LogRemaining:
+    victims = scene.victims()
+    ends = [f for f in scene.of(Ended) if f.code]
+    gave_up = [f for f in ends if f.waited_s > 0]
+    if gave_up:
+        first = gave_up[0]
+        return LogRemaining(
+            Undecided.GAVE_UP, (first.rank,), code=first.code, seconds=first.waited_s
+        )
+    guards = scene.of(Guarded)
+    if guards:
+        return _of_guards(guards)
+    if victims or _lost_lines(scene):
+        return _of_victims(scene, victims)
+    if ends:
+        alike = [f for f in ends if f.code == ends[0].code]
+        return LogRemaining(Undecided.ABORTS_ONLY, tuple(ranks_named(alike)), code=ends[0].code)
+    return _of_course(scene)
+
+
+def _of_guards(guards: Sequence[Guarded]) -> LogRemaining:
+    seconds = max(f.seconds for f in guards)
+    ranks, places = tuple(ranks_named(guards)), {f.place for f in guards}
+    op = Op(guards[0].place) if len(places) == 1 and guards[0].place else None
+    return LogRemaining(Undecided.GUARDED, ranks, op, seconds=seconds)
+
+
+def _of_course(scene: Scene) -> LogRemaining:
+    """How far the job came, where nothing else is known."""
+    iteration = max((f.iteration for f in scene.of(Progress)), default=-1)
+    complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
+    if (_finished(scene) or complete) and not _troubled(scene.facts):
+        return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
+    if iteration >= 0:
+        return LogRemaining(Undecided.GOES_ON, iteration=iteration)
+    return LogRemaining(Undecided.NO_END)
+
+
+def _finished(scene: Scene) -> bool:
+    """Whether a line that only a clean end prints is there, or all ranks ended with exit code 0."""
+    clean = scene.of(Finished)
+    of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
+    return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
+
+
+def _lost_lines(scene: Scene) -> list[AnyFact]:
+    """Lines that say of a lost connection."""
+    known: list[AnyFact] = [f for f in scene.of(KnownError) if f.rule in _LOST]
+    return [*scene.of(PeerClosed), *known]
+
+
+def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
+    """Whether they lost a connection, or by which signals they were ended."""
+    lost = bool(_lost_lines(scene)) or any(v.rule not in _NO_LOSS for v in victims)
+    asked = [v for v in victims if v.rule == "terminated"]
+    signals = {_asked_by(error) for error in asked}
+    codes = tuple(sorted(-int(number) for number in signals))
+    ends = [f for f in scene.of(Ended) if f.code]
+    ranks = tuple(ranks_named([*victims, *_lost_lines(scene), *ends]))
+    return LogRemaining(Undecided.VICTIMS_ONLY, ranks, codes=codes, lost=lost, source=scene.source)
+
+
+def _asked_by(error: PythonError) -> signal.Signals:
+    return signal.SIGINT if error.error == "KeyboardInterrupt" else signal.SIGTERM
+
+
+def _troubled(facts: list[AnyFact]) -> bool:
+    """Anything that a clean run does not print after its end."""
+    return any(isinstance(f, TimedOut | GlooTimeout) for f in facts)

@@ -1,0 +1,217 @@
+"""Prefixes that a file has on most of its lines, learned from its first ones.
+
+    r3: text   [3/16] text   [3] text   3| text   [GPU3] text     a program's own, or a launcher's
+    2026-07-09 17:05:08 | INFO | train:main:9 - [rank3] text      a logger's, with the rank in words
+    llama-worker-2 pytorch text   [llama-worker-2] text           stern, Kubeflow: the pod
+
+Each of them looks like something else in another file: a step, a line's number, the text itself. So
+they are taken where most lines have them, and numbers where they come again and again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
+TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
+HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
+# `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
+PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
+# `INFO - train - `, `INFO: train: `, `INFO     | __main__:main:41 - `: Python's loggers, behind a stamp
+LOGGER = re.compile(
+    r"[\s|:-]{0,4}(?:\[[\w.-]{1,40}\] )?(?:[\w.]{1,60} - )?(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s{0,9}[:|-] ?"
+    r"(?:[\w.:<>]{1,120} ?[:-] )?"
+)
+
+_WORD = r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
+_IN_BRACKET = re.compile(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")
+_BARE = re.compile(_WORD + r"(?=[\s:|\],-])")
+_BEHIND = re.compile(r"(?: ?\|\|?| ?[:-])? ?")
+_LETTER = re.compile(r"\s?(?:\[r(\d{1,5})\]:?|\(r(\d{1,5})\):?|r(\d{1,5})(?::| ?\|)) ?", re.I)
+_FRACTION = re.compile(r"\s?\[(\d{1,5})/(\d{1,5})\]:? ?")
+_NUMBER = re.compile(r"\s?\[(\d{1,5})\]:? ?")
+_NUMBER_PIPED = re.compile(r"(\d{1,5}) ?\| ?")
+_GPU = re.compile(r"\s?(?:\[GPU[ :_]?(\d{1,3})\]:?|GPU[ _]?(\d{1,3}):) ?")
+_POD_NAME = re.compile(r"\s?\[([a-z][a-z0-9.-]{1,90}\d)\] ")
+_STERN = re.compile(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
+
+_SAMPLE = 200  # lines that show a file's habits
+_LONG = 160  # characters: a prefix of words is no longer
+_TOKENS = 10  # words before the rank
+_DENSE = 4  # ranks of a file lie closer than this to one another, on average
+_LEVELS = frozenset({"DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "root"})
+_ERRORS = ("Error", "Exception", "Warning", "Exit", "Interrupt")
+_OF_STACK = ("  ", "Traceback (most")  # lines that no logger begins
+_OF_GROUPS = ("ProcessGroup", "PG ")  # their "Rank 3" is the number in a group
+
+
+class Found(Struct, frozen=True):
+    """What a learned prefix tells, and where it ends."""
+
+    end: int
+    rank: int = -1
+    local: int = -1
+    node: str = ""
+    world: int = 0
+
+
+Mark = Callable[[str], Found | None]
+
+
+class Habits(Struct):
+    """Prefixes that a file has on most of its lines."""
+
+    tasks: bool = False
+    hosts: bool = False
+    pipes: bool = False
+    services: bool = False  # what stands before the pipe tells containers apart
+    logger: bool = False  # a logger's prefix also stands before the frames of a stack
+    first: Mark | None = None  # taken before all others
+    last: Mark | None = None  # a rank in words, behind what else is known
+    world: int = 0  # that the prefix tells
+
+
+def habits(sample: Iterable[str]) -> Habits:
+    """What the first lines of a file begin with."""
+    lines = _lines(sample)
+    seen = len(lines)
+    of_stacks = sum(line.startswith(_OF_STACK) for line in lines)
+    hosts = Counter(m[1] for m in map(HOST.match, lines) if m is not None)
+    pipes = Counter(m[1] for m in map(PIPED.match, lines) if m is not None)
+    named = [name for name in hosts if is_host(name)]
+    services = [name for name in pipes if name[0].isalpha() and "=" not in name]
+    first, world = _first_mark(lines)
+    worded = sum(in_words(line) is not None for line in lines)
+    return Habits(
+        tasks=first is None and 2 * sum(TASK.match(line) is not None for line in lines) > seen,
+        hosts=first is None and 2 * sum(hosts[name] for name in named) > seen,
+        pipes=2 * pipes.total() > seen,
+        services=len(services) > 1,
+        logger=_is_on_frames(lines),
+        first=first,
+        last=in_words if 2 * worded > seen - of_stacks else None,
+        world=world,
+    )
+
+
+def is_host(name: str) -> bool:
+    """Whether a name before a colon may be that of a host, and not of an error."""
+    numbered = any(c.isdigit() for c in name) or "." in name
+    return numbered and not name.endswith(_ERRORS)
+
+
+def _lines(sample: Iterable[str]) -> list[str]:
+    """The lines that are looked at, without colours."""
+    lines: list[str] = []
+    for line in sample:
+        if line.strip():
+            lines.append(ANSI.sub("", line).lstrip("\r"))
+        if len(lines) >= _SAMPLE:
+            break
+    return lines
+
+
+# ---------------------------------------------------------------------- a rank in words
+
+
+def in_words(text: str) -> Found | None:
+    """A rank that stands in words behind a stamp, a level and the like, and where the text begins."""
+    for pattern in (_IN_BRACKET, _BARE):
+        match = pattern.search(text, 0, _LONG)
+        if match is None or any(word in text[: match.end()] for word in _OF_GROUPS):
+            continue
+        if _is_prefix(text[: match.start()]):
+            behind = _BEHIND.match(text, match.end())
+            return Found(behind.end() if behind is not None else match.end(), rank=int(match[1]))
+    return None
+
+
+def _is_prefix(before: str) -> bool:
+    """Whether nothing but stamps, levels, names of modules and signs stands there."""
+    words = before.split()
+    if len(words) > _TOKENS or any(c in before for c in "\"'{}"):
+        return False
+    return all(_is_of_prefix(word) for word in words)
+
+
+def _is_of_prefix(word: str) -> bool:
+    bare = word.strip("[]():,|-<>")
+    if not bare or bare in _LEVELS or any(c.isdigit() for c in bare):
+        return True
+    return any(c in bare for c in ".:_/") or word[0] == "[" or word[-1] == ":"
+
+
+# ---------------------------------------------------------------------- numbers and pods
+
+
+def _first_mark(lines: Sequence[str]) -> tuple[Mark | None, int]:
+    """The prefix with a bare number or a pod's name that nearly all lines have, and the world size
+    that it tells.
+    """
+    for mark in _MARKS:
+        found = [f for f in map(mark, lines) if f is not None]
+        if not found or 5 * len(found) < 4 * len(lines):
+            continue
+        if mark is _of_letter or (found[0].node and _are_pods(found)) or _are_ranks(found):
+            worlds = {f.world for f in found}
+            if len(worlds) == 1:
+                return mark, worlds.pop()
+    return None, 0
+
+
+def _are_ranks(found: Sequence[Found]) -> bool:
+    """Whether numbers come again and again, as ranks do, and do not count up, as steps do."""
+    numbers = [max(f.rank, f.local) for f in found if not f.node]
+    several = set(numbers)
+    if len(several) < 2 or len(numbers) < 2 * len(several):
+        return False
+    dense = max(several) - min(several) < _DENSE * len(several)
+    back = sum(later < earlier for earlier, later in pairwise(numbers))
+    within = all(f.world == 0 or f.rank < f.world for f in found)
+    return dense and within and 2 * back >= len(several)
+
+
+def _are_pods(found: Sequence[Found]) -> bool:
+    """Whether few names come again and again, and each has a number or a hash."""
+    names = {f.node for f in found}
+    return 2 * len(names) <= len(found) and all(any(c.isdigit() for c in name) for name in names)
+
+
+def _of_letter(text: str) -> Found | None:
+    match = _LETTER.match(text)
+    return Found(match.end(), rank=int(match[match.lastindex or 1])) if match else None
+
+
+def _of_fraction(text: str) -> Found | None:
+    match = _FRACTION.match(text)
+    return Found(match.end(), rank=int(match[1]), world=int(match[2])) if match else None
+
+
+def _of_number(text: str) -> Found | None:
+    match = _NUMBER.match(text) or _NUMBER_PIPED.match(text)
+    return Found(match.end(), rank=int(match[1])) if match else None
+
+
+def _of_gpu(text: str) -> Found | None:
+    match = _GPU.match(text)
+    return Found(match.end(), local=int(match[1] or match[2])) if match else None
+
+
+def _of_pod(text: str) -> Found | None:
+    match = _POD_NAME.match(text) or _STERN.match(text)
+    return Found(match.end(), node=match[1]) if match else None
+
+
+_MARKS: tuple[Mark, ...] = (_of_letter, _of_fraction, _of_number, _of_gpu, _of_pod)
+
+
+def _is_on_frames(lines: Sequence[str]) -> bool:
+    """Whether a logger has put its prefix before each line of a traceback too."""
+    frames = [line for line in lines if 'File "' in line and ", line " in line]
+    behind = [line[: line.index('File "')] for line in frames]
+    return bool(behind) and all(LOGGER.search(text) is not None for text in behind)
