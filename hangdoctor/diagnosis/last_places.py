@@ -13,6 +13,7 @@ from .confidence import Limit
 from .draft import Draft
 from .file_locks import STORIES
 from .findings import Clue, DidNotRun, Finding, SeenByHeartbeat, WaitsIn
+from .recorders import by_recorder
 
 _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
 
@@ -32,7 +33,8 @@ def run(case: Case, draft: Draft) -> None:
 
 def _add_line(case: Case, finding: Finding) -> None:
     """Where the records have no lines, as those of torch's own recorder: that of the place."""
-    if finding.frame is not None or finding.where.frame or len(finding.ranks) != 1:
+    known = finding.frame is not None or finding.where.frame
+    if known or len(finding.ranks) != 1 or not by_recorder(case):
         return
     frame = next((v.place.frame for v in case.views if v.rank == finding.ranks[0]), None)
     if frame is not None:
