@@ -13,6 +13,7 @@ from .confidence import Limit
 from .draft import Draft
 from .file_locks import STORIES
 from .findings import Clue, DidNotRun, Finding, SeenByHeartbeat, WaitsIn
+from .recorders import by_recorder
 
 _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
 
@@ -25,8 +26,19 @@ def run(case: Case, draft: Draft) -> None:
     if alone and not _decide(case, alone):
         draft.findings = [finding for finding in draft.findings if _is_counted(finding)]
     for finding in draft.findings:
+        _add_line(case, finding)
         if any(clue.source == "stack" for clue in finding.clues):
             _mark(case, finding)
+
+
+def _add_line(case: Case, finding: Finding) -> None:
+    """Where the records have no lines, as those of torch's own recorder: that of the place."""
+    known = finding.frame is not None or finding.where.frame
+    if known or len(finding.ranks) != 1 or not by_recorder(case):
+        return
+    frame = next((v.place.frame for v in case.views if v.rank == finding.ranks[0]), None)
+    if frame is not None:
+        finding.frame, finding.where.frame = frame, str(frame)
 
 
 def _is_counted(finding: Finding) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 
-from . import awaited_lock, torchnames
+from . import awaited_lock
 from . import format as fmt
 from .last_records import LastRecords
 from .record_core import native
@@ -38,6 +38,7 @@ class LastPlace:
 
     def __init__(self, recorder: Recorder) -> None:
         self._box = recorder.box
+        self._groups = recorder.groups
         self._signs: _Signs = ()
         self._beats = 0  # without progress
         self._guard = 0
@@ -76,7 +77,7 @@ class LastPlace:
         """What changes where the program gets on: counts, and the main thread's last operation."""
         words, regions = self._box.words, self._box.regions
         signs = [words[place[0] // _WORD] for place in _COUNTS]
-        signs.append(torchnames.issued())
+        signs.append(self._groups.unrecorded())
         begin, rows, _ = regions["threads"]
         first, records, _ = regions["ring"]
         for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):

@@ -120,6 +120,7 @@ FINDINGS: list[Finding] = [
     *(never(kind, homes=[]) for kind in KINDS),
     *(never(kind, homes=[], frame=LOAD) for kind in KINDS),
     one("stopped", StoppedRunning(20.0, REDUCE), waiters=OTHERS), two("stopped", StoppedRunning(20.0)),
+    one("not_entered", StoppedRunning(20.0, REDUCE, inside=False), waiters=OTHERS),
     one("end_stall", WentOn(REDUCE, (0, 1))), two("end_stall", WentOn(REDUCE, (0, 1, 3))), one("error", FailedFirst("ValueError", "bad shard", later=True), frame=LOAD),
     never(op=None), never("busy", op=None), never("data_wait", children=True, frame=LOAD),
     never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 1.0)), never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 0.9)),

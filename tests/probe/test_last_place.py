@@ -18,7 +18,7 @@ from msgspec import structs
 
 from hangdoctor.model.group_id import group_uid
 from hangdoctor.model.operations import Mark, Operation, RankOps
-from hangdoctor.probe import awaited_lock
+from hangdoctor.probe import awaited_lock, torchnames
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.group_table import GroupEntry, members_text
@@ -75,6 +75,25 @@ def test_it_is_there_only_while_nothing_gets_on(recorder: Recorder) -> None:
     beats(place, 8, 3)
     again = read_box(recorder.box.path).place
     assert again is not None and again.since_s == 9.0
+
+
+def test_what_cpp_is_given_is_progress(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what is recorded: a thread of the job that only polls beside it is none."""
+    issued = [7]
+    monkeypatch.setattr(torchnames, "issued", lambda: issued[0])
+    entry = recorder.groups.default
+    assert entry is not None
+    recorder.groups.by_id[1] = entry
+    place = LastPlace(recorder)
+    beats(place, 1, 4)
+    assert read_box(recorder.box.path).place is not None
+    entry.seq, issued[0] = 1, 8  # by another thread, through torch.distributed
+    beats(place, 5, 1)
+    assert read_box(recorder.box.path).place is not None
+    issued[0] = 9
+    beats(place, 6, 1)
+    contents = read_box(recorder.box.path)
+    assert contents.place is None and contents.ops.got_on_s == 6.0
 
 
 def crop(place: LastPlace, second: int) -> None:

@@ -241,6 +241,7 @@ def test_the_heartbeat_of_a_rank_outside_is_evidence_too() -> None:
     found = of_column(boxes, killed(1040.1, *ALL))
     assert [c.ranks for c in found.causes] == [[3]]
     assert "heartbeat" in " ".join(e.says for c in found.causes for e in c.evidence)
+    assert "did not run for 20 s before the first rank ended" in found.summary
 
 
 def test_a_probe_that_switched_itself_off_has_no_heartbeat_by_right() -> None:

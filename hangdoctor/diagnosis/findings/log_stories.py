@@ -111,10 +111,11 @@ class DidNotEnd(Struct, frozen=True):
 
 
 class StoppedRunning(Struct, frozen=True):
-    """Its heartbeat stopped inside an operation that the others wait in."""
+    """Its heartbeat stopped, inside an operation that the others wait in or before it."""
 
     seconds: float  # before the first rank ended
     op: Op | None = None
+    inside: bool = True
 
 
 class WentOn(Struct, frozen=True):
@@ -225,6 +226,7 @@ class Undecided(Enum):
     RING = auto()  # of waits
     UNSET_KEY = auto()  # of the store
     ABORTED_INSIDE = auto()  # of an operation
+    INTERRUPTED = auto()  # by Ctrl-C, in a hang or not
 
 
 class LogRemaining(Struct, frozen=True):

@@ -106,10 +106,12 @@ def _unless_it_went_on(case: Case, scene: Scene, found: First | None) -> First |
 
 
 def _behind(case: Case, scene: Scene) -> First | None:
-    """Who had printed fewer steps, in a job that was idle when it was ended from outside."""
+    """Who had printed fewer steps, or was met elsewhere by Ctrl-C, in a job that was idle when it was
+    ended from outside.
+    """
     outside = from_outside(case, scene)
     idle = outside is not None and outside.reason is Undecided.FROM_OUTSIDE_IDLE
-    return apart.behind(scene) if idle else None
+    return (apart.behind(scene) or apart.interrupted(scene, idle=True)) if idle else None
 
 
 def _tell_earlier(draft: Draft, last: Scene) -> None:

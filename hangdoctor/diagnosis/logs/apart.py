@@ -25,17 +25,15 @@ _STILL_S = 20.0  # without a step
 _LIBRARY = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/")
 
 
-def interrupted(scene: Scene) -> First | None:
-    """Ctrl-C: the ranks that it met outside of a collective, where it met all others in one."""
-    errors = [e for e in scene.of(PythonError) if e.rank >= 0]
-    met = [e for e in errors if e.error == "KeyboardInterrupt"]
-    inside = {e.rank for e in errors if e.rule == "peer_closed" or _in_library(e.frames)}
-    outside = [e for e in met if e.rank not in inside and e.frame is not None]
-    ranks = ranks_named(outside)
-    if _may_have_gone_on(scene, met):
-        return None  # of a job that goes on, an interrupt finds some rank elsewhere, too
-    if not _few(scene, ranks, inside) or set(scene.everyone) != inside | set(ranks):
+def interrupted(scene: Scene, idle: bool = False) -> First | None:
+    """Ctrl-C: the ranks that it met outside of a collective, where it met all others in one, which had
+    waited for long. `idle`: the job is known to have stopped before.
+    """
+    met = met_outside(scene)
+    if met is None or not (idle or _had_stopped(scene, met[0])):
         return None
+    outside, inside = met
+    ranks = ranks_named(outside)
     finding = Finding(
         kind="not_entered",
         ranks=ranks,
@@ -48,13 +46,25 @@ def interrupted(scene: Scene) -> First | None:
     return First(finding, [*outside], True)
 
 
-def _may_have_gone_on(scene: Scene, met: Sequence[PythonError]) -> bool:
-    """Whether it printed steps, and nothing shows that it had printed none for long."""
-    printed = max((fact.at for fact in scene.of(Progress)), default=-1.0)
-    if printed < 0:
-        return False  # it prints none, or not in a form that is known
+def met_outside(scene: Scene) -> tuple[list[PythonError], set[int]] | None:
+    """(where Ctrl-C met the few outside of a collective, the ranks that it met in one); None where
+    that is not all ranks. Of a job that goes on, it finds some rank elsewhere, too.
+    """
+    errors = [e for e in scene.of(PythonError) if e.rank >= 0]
+    met = [e for e in errors if e.error == "KeyboardInterrupt"]
+    inside = {e.rank for e in errors if e.rule == "peer_closed" or _in_library(e.frames)}
+    outside = [e for e in met if e.rank not in inside and e.frame is not None]
+    ranks = ranks_named(outside)
+    if not _few(scene, ranks, inside) or set(scene.everyone) != inside | set(ranks):
+        return None
+    return outside, inside
+
+
+def _had_stopped(scene: Scene, met: Sequence[PythonError]) -> bool:
+    """Whether the job had printed no step for long, by the times beside them."""
+    printed = max((fact.at for fact in scene.of(Progress)), default=0.0)
     at = min((fact.at for fact in met if fact.at > 0), default=0.0)
-    return printed == 0 or at == 0 or at - printed < _STILL_S
+    return printed > 0 and at - printed >= _STILL_S
 
 
 def guarded(scene: Scene) -> First | None:

@@ -92,6 +92,8 @@ class _Run(NamedTuple):
 
     @property
     def size(self) -> str:
+        if self.shape.endswith("params"):
+            return f"with {self.shape}"
         return f"[{self.shape}] {self.dtype}" if self.shape else ""
 
 

@@ -251,8 +251,9 @@ def gloo(scene: Scene) -> First | None:
     waits = ranks_named(scene.of(GlooTimeout))
     victims = {f.rank for f in scene.victims()}
     idle = sorted(set(scene.everyone) - victims.union(waits))
-    few = idle and 2 * len(idle) <= len(scene.everyone) and waits
-    if not few or not scene.whole or not _in_one_place(scene):
+    # Of several, the launcher may have ended some before their own limit; they had not lost a
+    # connection yet.
+    if len(idle) != 1 or not waits or not scene.whole or not _in_one_place(scene):
         return None
     frame = next((f.frame for f in scene.of(PythonError) if f.rank in waits and f.frame), None)
     op = Op("a collective", frame=frame)

@@ -1,5 +1,6 @@
 """One rank whose traceback is in another collective than those of all others, which had waited there
-until the limit: by the lines where the errors that ended their waits met them.
+until the limit, or until the first of them had reached it: by the lines where the errors that ended
+their waits met them.
 """
 
 from __future__ import annotations

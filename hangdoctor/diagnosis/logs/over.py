@@ -145,12 +145,18 @@ def say_where(draft: Draft, scene: Scene) -> None:
 
 
 def _add_heartbeats(draft: Draft, scene: Scene) -> None:
-    """Of ranks that the operations name, as evidence."""
-    for fact in scene.of(NoBeat):
-        for finding in draft.findings:
-            if fact.rank in finding.ranks and finding.kind != "in_communication":
-                clue = Clue("silence", (fact.rank,), HeartbeatStopped(fact.silent_s))
-                finding.add_clues([clue])
+    """Of ranks that the operations name, as evidence; who did not run could not come."""
+    silent = {fact.rank: fact.silent_s for fact in scene.of(NoBeat)}
+    for finding in draft.findings:
+        if finding.kind == "in_communication":
+            continue
+        stopped = [rank for rank in finding.ranks if rank in silent]
+        for rank in stopped:
+            finding.add_clues([Clue("silence", (rank,), HeartbeatStopped(silent[rank]))])
+        if finding.kind == "not_entered" and stopped == finding.ranks:
+            op = finding.waiters.op if finding.waiters is not None else None
+            seconds = min(silent[rank] for rank in stopped)
+            finding.story = StoppedRunning(seconds, op, inside=False)
 
 
 def _aborted(scene: Scene, found: First) -> bool:

@@ -23,6 +23,7 @@ from ..findings.log_stories import Source
 
 T = TypeVar("T", bound=AnyFact)
 _NAMES = {
+    "DDP": "DistributedDataParallel",
     "ALLREDUCE": "all_reduce",
     "ALLREDUCE_COALESCED": "all_reduce",
     "BROADCAST": "broadcast",

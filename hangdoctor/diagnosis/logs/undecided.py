@@ -24,6 +24,7 @@ from ...model.log_facts import (
 )
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
+from .apart import met_outside
 from .scene import Scene, op_of, ranks_named
 
 # Rules of errors that another's end explains, and no lost connection.
@@ -37,7 +38,17 @@ def why_none(scene: Scene) -> LogRemaining:
     cancelled = scene.of(Cancelled)
     if cancelled and not _ended_before(scene, cancelled[-1]):
         return _cancelled(cancelled[-1])
-    return _of_waits(scene) or _signalled(scene) or _without_waits(scene)
+    waits = _of_waits(scene)
+    return waits or _interrupted(scene) or _signalled(scene) or _without_waits(scene)
+
+
+def _interrupted(scene: Scene) -> LogRemaining | None:
+    """By Ctrl-C, which met few ranks elsewhere than all others; a hang or not."""
+    met = met_outside(scene)
+    if met is None:
+        return None
+    at = Op("", frame=met[0][0].frame)
+    return LogRemaining(Undecided.INTERRUPTED, tuple(ranks_named(met[0])), at)
 
 
 def _of_waits(scene: Scene) -> LogRemaining | None:

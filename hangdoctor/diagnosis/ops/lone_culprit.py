@@ -67,8 +67,12 @@ def kind_of(scene: Scene, sink: Sink) -> Kind:
 
 def _past_set_up(scene: Scene, sink: Sink) -> bool:
     """Whether it, or one that waits for it, has communicated before: then new_group is an operation
-    like any other.
+    like any other. A key of the store that is waited for once it has joined is the job's own.
     """
+    own = scene.ops[sink.rank].operations if sink.rank in scene.ops else []
+    joined = any(o.op == "init_process_group" and o.state == "done" for o in own)
+    if joined and all(i.sample.op == "store_wait" for i in sink.instances):
+        return True
     ranks = {sink.rank, *(r for instance in sink.instances for r in instance.waiters)}
     return any(r in scene.ops and scene.ops[r].has_communicated() for r in ranks)
 

@@ -13,7 +13,7 @@ from .group_members import Role
 from .keys import P2P_NAMES
 from .roles import kin, references
 from .scene import Scene
-from .signatures import Signature, differing, signature
+from .signatures import Signature, differing, signature, tag_of
 from .waits import Instance
 
 Voices = Callable[[Scene, int, Operation, set[int]], list[Signature]]
@@ -34,7 +34,7 @@ def against_precedent(
     every: list[Voices] = [_of_like, _of_other_stages, _of_last_iteration, _of_own_past, _of_line]
     if len(set(signatures.values())) > 1:
         # Other calls show which of two sides is usual, not that a call which all agree on is wrong.
-        every.append(_of_pending)
+        every += [_of_pending, _of_other_links]
     for voices in every:
         strange: dict[int, Signature] = {}
         for rank, here in sorted(records.items()):
@@ -172,6 +172,28 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
     # Tags often count steps: one that was always the same says something, a new one alone does not.
     tag = said[-1] if len({earlier[-1] for earlier in past}) == 1 else ""
     return [(said[0], said[1], said[2], said[3], said[4], said[5], tag)]
+
+
+def _of_other_links(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:
+    """Which of the two tags of a transfer those of the same number between other ranks have: tags
+    often count steps.
+    """
+    if not tag_of(here):
+        return []
+    mine: set[str] = set()
+    elsewhere: set[str] = set()
+    for other, ops in scene.ops.items():
+        alike = [op for op in ops.operations if _is_like(op, here)]
+        if other in members:
+            mine.update(tag_of(op) for op in alike if op.peer in members)
+        else:
+            elsewhere.update(map(tag_of, alike))
+    return [("", "", "", "", "", "", tag) for tag in sorted(mine & elsewhere)]
+
+
+def _is_like(op: Operation, here: Operation) -> bool:
+    """Whether it is a transfer of the same number in the same group."""
+    return op.op in P2P_NAMES and (op.seq, op.group) == (here.seq, here.group) and bool(tag_of(op))
 
 
 def _of_line(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:

@@ -19,8 +19,11 @@ def _(story: DidNotEnd, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: StoppedRunning, finding: Finding) -> str:
-    inside = f" inside {terms.op(story.op)}" if story.op is not None else ""
+    if not story.inside:
+        op = terms.op(story.op) if story.op is not None else "what the others wait in"
+        return f"{subject(finding)} never reached {op}: it did not run for {terms.duration(story.seconds)} before the first rank ended (stopped, or native code held the GIL)"
     before = f"{terms.duration(story.seconds)} before the first rank ended"
+    inside = f" inside {terms.op(story.op)}" if story.op is not None else ""
     return f"{subject(finding)} stopped running{inside} (SIGSTOP, a debugger): the last heartbeat came {before}"
 
 
@@ -47,6 +50,8 @@ def _(story: DidNotEnd, finding: Finding) -> str:
 @by_story.register
 def _(story: StoppedRunning, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
+    if not story.inside:
+        return f"See what the rank calls after its last operation: native code that keeps the GIL stops all of its threads. Was it stopped? On {where}: dmesg -T; the scheduler's log for suspended jobs."
     return f"Which signal, debugger or batch system stopped it? On {where}: dmesg -T; the scheduler's log for suspended jobs."
 
 

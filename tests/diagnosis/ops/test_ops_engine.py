@@ -8,6 +8,7 @@ from hangdoctor.model.capture import Frame
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from tests.support.ops_programs import Call, Job, notes, only_cause, training, variant
+from tests.support.ops_records import done, evidence, rank_ops
 
 
 def pairs_of_two() -> Job:
@@ -332,6 +333,17 @@ def test_rank_missing_at_the_start():
     cause = only_cause(diagnose_ops(job.run()))
     assert (cause.kind, cause.ranks) == ("start_stall", [2])
     assert "has not joined init_process_group" in cause.summary
+
+
+def test_who_does_not_come_to_a_key_of_the_jobs_own_has_joined_before() -> None:
+    """Rank 0 prepares the data, the others wait for its key; none has communicated yet."""
+    ops = {}
+    for rank in range(3):
+        start = done(range(3), 1, "init_process_group")
+        wait = Operation("", 1, "store_wait", "entered", detail="data_ready")
+        ops[rank] = rank_ops(rank, 3, [start, wait] if rank else [start])
+    cause = only_cause(diagnose_ops(evidence(ops.values())))
+    assert (cause.kind, cause.ranks) == ("not_entered", [0]), cause
 
 
 def test_a_rank_missing_at_a_group_made_later_is_not_starting():

@@ -339,3 +339,28 @@ def test_of_two_pending_calls_the_one_is_wrong_that_no_other_pair_makes(case: st
     of = evidence(ranks, earlier=ranks)
     found = [c for c in diagnose_ops(of).findings if c.kind == "mismatch"]
     assert [c.ranks for c in found] == [named]
+
+
+@pytest.mark.parametrize("odd", [1, 2])
+def test_of_two_tags_the_one_is_right_that_other_links_have_at_that_number(odd: int) -> None:
+    """Tags count steps; a third rank had the same from its neighbour."""
+    world = [0, 1, 2]
+
+    def transfer(op: str, number: int, peer: int, tag: int, **fields: object) -> Operation:
+        return entered(world, number, op, peer=peer, detail=f"tag {tag}", **fields)
+
+    def link(op: str, peer: int) -> list[Operation]:
+        return [transfer(op, n, peer, n, state="done", left_s=n) for n in (1, 2, 3, 4)]
+
+    tags = {1: 4, 2: 4} | {odd: 5}
+    records = [
+        rank_ops(0, 3, link("send", 1)),
+        rank_ops(1, 3, [*link("recv", 0), *link("send", 2)[:3], transfer("send", 4, 2, tags[1])]),
+        rank_ops(2, 3, [*link("recv", 1)[:3], transfer("recv", 4, 1, tags[2])]),
+    ]
+    cause = only_cause(diagnose_ops(evidence(records)))
+    assert (cause.kind, cause.ranks) == ("mismatch", [odd]), cause
+    # Where no other link has either, both are named.
+    for op in records[0].operations + records[1].operations[:4]:
+        op.detail = f"tag {100 + op.seq}"
+    assert only_cause(diagnose_ops(evidence(records))).ranks == [1, 2]

@@ -47,10 +47,15 @@ INTERRUPT = "W1122 22:51:45.204000 5469 torch/distributed/elastic/multiprocessin
 
 
 def test_an_interrupt_that_met_one_rank_outside_names_it(tmp_path: Path) -> None:
+    """Where the job had printed no step for long before; else where it met it may be chance."""
     text = INTERRUPT + interrupt(2, USER) + "".join(interrupt(r, TORCH) for r in (0, 1, 3))
-    found = diagnosed(tmp_path, text)
+    found = diagnosed(tmp_path, "2026-11-22 22:51:02,000 rank0 INFO step 40\n" + text)
     assert named(found) == [("not_entered", [2])], found.summary
     assert found.status == "hang" and "read_shard" in found.summary
+    for before in ("", "step 40 loss 0.2\n", "2026-11-22 22:51:44,000 rank0 INFO step 40\n"):
+        chance = diagnosed(tmp_path, before + text)
+        assert (chance.status, chance.causes) == ("unknown", []), chance.summary
+        assert "rank 2 in read_shard" in chance.summary and "dump before Ctrl-C" in chance.summary
 
 
 def test_an_interrupt_that_met_all_outside_names_nobody(tmp_path: Path) -> None:
@@ -142,3 +147,84 @@ def test_a_rank_is_known_by_its_folder_where_others_tell_theirs(tmp_path: Path) 
 
 def test_a_rank_that_lost_the_others_itself_has_not_left(tmp_path: Path) -> None:
     assert diagnosed(tmp_path, folders(lost(3))).causes == []
+
+
+# ---------------------------------------------------------------------- gloo's limit
+
+
+LIMIT = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 25000ms for recv operation to complete"
+
+
+def at(rank: int, op: str, line: int, error: str) -> str:
+    frames = [
+        f'  File "/home/me/moe.py", line {line}, in main',
+        f'  File "/venv/site-packages/torch/distributed/distributed_c10d.py", line 3252, in {op}',
+    ]
+    lines = ["Traceback (most recent call last):", *frames, error]
+    return "".join(f"[rank{rank}]: {text}\n" for text in lines)
+
+
+def test_who_lost_a_connection_at_the_line_of_those_that_reached_the_limit_waited_there(
+    tmp_path: Path,
+) -> None:
+    text = at(0, "all_gather", 20, LOST) + at(3, "all_reduce", 27, LIMIT)
+    text += at(1, "all_gather", 20, LIMIT) + at(2, "all_gather", 20, LIMIT)
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("order", [3])], found.summary
+    # All lost a connection: no rank is known to have waited.
+    lost_all = "".join(at(r, "all_gather" if r else "all_reduce", 20, LOST) for r in range(4))
+    assert diagnosed(tmp_path, lost_all).causes == []
+
+
+LAUNCHER = """\
+E1122 22:49:42.720000 3200 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 101) of binary: python
+Failures:
+{0}Root Cause (first observed failure):
+[1]:
+  time      : 2026-11-22_22:49:42
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 101)
+"""
+
+
+def launcher(ranks: int) -> str:
+    rows = [
+        f"[{r}]:\n  time      : 2026-11-22_22:49:42\n  host      : localhost\n"
+        f"  rank      : {r} (local_rank: {r})\n  exitcode  : -15 (pid: 10{r})  (SIGTERM)\n"
+        for r in range(ranks)
+        if r != 1
+    ]
+    return LAUNCHER.replace("{0}", "".join(rows))
+
+
+def test_ranks_that_the_launcher_ended_before_their_own_limit_are_no_culprits(
+    tmp_path: Path,
+) -> None:
+    """One of all that is silent is; of several, any may have waited as the others did."""
+    one = "".join(at(r, "all_reduce", 65, LIMIT) for r in (1, 2, 3)) + launcher(4)
+    assert named(diagnosed(tmp_path, one)) == [("not_entered", [0])]
+    two = "".join(at(r, "all_reduce", 65, LIMIT) for r in (1, 3, 5)) + launcher(6)
+    found = diagnosed(tmp_path, two + at(4, "all_to_all", 55, LOST))
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+    apart = "".join(at(r, "all_reduce", 65, LIMIT) for r in (1, 3)) + launcher(4)
+    found = diagnosed(tmp_path, apart + at(2, "all_to_all", 55, LOST))
+    assert found.causes == [], found.summary
+
+
+# ---------------------------------------------------------------------- DistributedDataParallel's check
+
+
+def test_the_rank_whose_model_differs_is_named_for_what_all_raise(tmp_path: Path) -> None:
+    def check(rank: int, own: int, other: int, params: int) -> str:
+        error = f"RuntimeError: DDP expects same model across all ranks, but Rank {rank} has {own} params, while rank {other} has inconsistent {params} params."
+        frames = '  File "/home/me/job.py", line 8, in main'
+        lines = ["Traceback (most recent call last):", frames, error]
+        return "".join(f"[rank{rank}]: {text}\n" for text in lines)
+
+    text = check(0, 6, 1, 8) + check(1, 8, 0, 6)
+    found = diagnosed(tmp_path, text + check(2, 6, 1, 8))
+    assert named(found) == [("mismatch", [1])], found.summary
+    assert "with 8 params where the others ran DistributedDataParallel with 6" in found.summary
+    two = diagnosed(tmp_path, text)
+    assert named(two) == [("mismatch", [0, 1])] and "does not show" in two.summary
