@@ -75,7 +75,8 @@ def run_simulated(quick: bool, seeds: range) -> Findings:
         found.results += simulated.run_files(layouts, seeds, silent, say, only_active=True)
     found.results += run_meshes(1 if quick else 10 * len(seeds), seeds.start)
     if not quick:
-        found.sizes.append(simulated.measure_memory(simulated.HUGE_MESH))
+        for silent in (0.0, 0.1):
+            found.sizes.append(simulated.measure_memory(simulated.HUGE_MESH, silent=silent))
         say("simulated: 1,024 ranks from files, ours and torch's")
         found.sizes.append(measure_files())
     return found

@@ -2,8 +2,8 @@
 
 torchelastic  the rank of its table's "Root Cause (first observed failure)"; the last table of the log counts. It names
               nobody where the log has no such table.
-nvrx          nvidia-resiliency-ext's restart agent, its stage without a language model: the rank of its first cause. It
-              is in no release: HANGDOCTOR_NVRX_SOURCE names the `src` folder of a checkout.
+nvrx          nvidia-resiliency-ext's restart agent, its stage without a language model: the rank of its first cause.
+              HANGDOCTOR_NVRX names its folder: `python -m benchmarks.accuracy.peers --install-nvrx FOLDER`.
 
 The kind of fault is not asked for. Naming nobody is right where nothing shows who it was.
 """
@@ -22,7 +22,8 @@ from pathlib import Path
 
 from hangdoctor.text.ranges import number_in
 
-SOURCE = "HANGDOCTOR_NVRX_SOURCE"  # environment variable
+from .peers import NVRX_FOLDER
+
 PEERS = ("torchelastic's first failure", "nvidia-resiliency-ext, log stage")
 _ROOT = re.compile(r"Root Cause \(first observed failure\):(.{0,2000}?)(?:\n=|\Z)", re.DOTALL)
 _RANK = re.compile(r"rank\s*: (\d{1,7}) \(local_rank")
@@ -59,7 +60,7 @@ def torchelastic(text: str) -> list[int]:
 
 def nvrx(texts: Sequence[str], timeout_s: float = 300.0) -> list[Named]:
     """What the log stage names in each text; all None where it is not here."""
-    source = os.environ.get(SOURCE, "")
+    source = os.environ.get(NVRX_FOLDER, "")
     if not Path(source, "nvidia_resiliency_ext").is_dir():
         return [None] * len(texts)
     with tempfile.TemporaryDirectory(prefix="logs-") as name:

@@ -45,6 +45,8 @@ TEXT = """\
 - Stacks do not show operation numbers. If one of two ranks has passed an operation in which the other waits, either it
   skipped a call or the other made one too many: both are named. If two ranks are in two different calls, or have two
   roots, nothing shows which is wrong.
-- Time and memory of the largest case are those of the diagnosis alone, the fastest of three; for the files of 1,024
-  ranks, of a whole process each.
+- Time and memory of the largest cases are those of the diagnosis alone: seconds of processor time, the fastest of
+  three. For the files of 1,024 ranks they are those of a whole process each, by the clock.
+- Undecidable: a verdict that names one silent rank, not the culprit, where another simulated job in which that rank is
+  the culprit leaves the same evidence to the byte. It is neither exact nor a victim, and has a column of its own.
 """

@@ -1,7 +1,7 @@
 """python -m benchmarks.accuracy.nvrx_log_stage FILE...: one JSON line a file, what NVIDIA's log stage names.
 
-Run in a process of its own, with the sources of nvidia-resiliency-ext on PYTHONPATH: their restart agent has a stage
-without a language model (`restart_agent.l0`), which no release has yet. Its language-model part wants httpx, which is not
+Run in a process of its own, with nvidia-resiliency-ext on PYTHONPATH: its restart agent has a stage without a language
+model (`restart_agent.l0`, from 0.7.0 on). Its language-model part wants httpx, which is not
 used here: a stand-in takes its place where it is not installed.
 """
 

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from hangdoctor.text.ranges import number_in
 
-NVRX = "nvidia-resiliency-ext==0.6.0"
+NVRX = "nvidia-resiliency-ext==0.7.0"  # its first release with the log stage
 NVRX_FOLDER = "HANGDOCTOR_NVRX"  # environment variable: where it was unpacked
 _MODULE = "nvidia_resiliency_ext.attribution.trace_analyzer.fr_attribution"
 
@@ -154,9 +154,8 @@ def read_nvrx(output: str) -> list[list[int]]:
 def install_nvrx(target: Path) -> None:
     """Unpack the analyzer into a folder of its own.
 
-    Its wheel asks for a newer C library than its Python part needs.
+    Its wheels ask for a newer C library, and for a newer Python, than the part used here needs.
     """
-    python = f"{sys.version_info.major}{sys.version_info.minor}"
     command = [
         sys.executable,
         "-m",
@@ -172,7 +171,7 @@ def install_nvrx(target: Path) -> None:
         "--platform",
         "manylinux_2_39_x86_64",
         "--python-version",
-        python,
+        "312",
         NVRX,
     ]
     subprocess.run(command, check=True, timeout=300)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import structs
 
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
+from ..text.plain import readable
+from ..text.scripts import script_in
 from . import wording
 from .case import Case
 from .draft import Draft
@@ -18,6 +22,8 @@ from .view import Looks, RankView, view_rank
 from .wording import ended, log_outcomes, remaining
 from .wording.ended import last_place
 from .wording.terms import long_frame
+
+_LONGEST_SCRIPT = 80  # characters
 
 
 def conclude(case: Case, draft: Draft) -> Diagnosis:
@@ -37,7 +43,13 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     capture = case.capture
     return Diagnosis(
         status=status,
-        job=Job(capture.job, case.world_size, _nodes(capture), capture.layout),
+        job=Job(
+            capture.job,
+            case.world_size,
+            _nodes(capture),
+            layout=capture.layout,
+            script=_script(capture),
+        ),
         summary=_summary(case, draft, status, causes),
         causes=causes,
         waits=draft.waits or _waits(case, blamed),
@@ -58,6 +70,13 @@ def _advice(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> st
         return ""
     nodes = [one.node for one in case.capture.silent if one.node]
     return remaining.advice(why_unknown(case, draft.waits), case.capture.by_hand, nodes)
+
+
+def _script(capture: JobCapture) -> str:
+    """What most ranks run."""
+    scripts = (readable(script_in(rank.argv)) for rank in capture.ranks())
+    found = Counter(filter(None, scripts)).most_common(1)
+    return found[0][0][:_LONGEST_SCRIPT] if found else ""
 
 
 def _nodes(capture: JobCapture) -> list[str]:

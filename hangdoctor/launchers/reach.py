@@ -13,6 +13,7 @@ from ..clock import SystemClock
 from ..errors import NoRanksFound
 from ..model.capture import JobCapture, Site
 from ..readers.node import CaptureOptions
+from ..text.plural import count
 from ..text.ranges import format_hosts
 from . import gather, told_nodes
 from .base import Progress
@@ -134,7 +135,7 @@ class ReachLauncher:
         """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         nodes = self.reach.nodes()
-        progress(f"asking {len(nodes)} nodes by {self.reach.means}: {format_hosts(nodes)}")
+        progress(f"asking {count(len(nodes), 'node')} by {self.reach.means}: {format_hosts(nodes)}")
         left_s = max(0.5, begin + options.timeout_s - self.clock.monotonic())
         words = gather.agent_words(gather.node_options(options, left_s))
         outcomes = run_all(

@@ -143,6 +143,7 @@ class Job(Struct):
     world_size: int
     nodes: list[str]
     layout: Layout | None = None
+    script: str = ""  # that most of its ranks run, where their command lines show it
 
 
 class Took(Struct):

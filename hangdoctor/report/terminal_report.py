@@ -198,12 +198,16 @@ def _table(diagnosis: Diagnosis) -> Iterator[str]:
 def _missing(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.missing:
         yield ""
-    told = diagnosis.summary
+    told = ""
     every = _joined(diagnosis.missing)
     for missing in every[:_MAX_CAUSES]:
         at = f" on {missing.node}" if missing.node else ""
         ranks = _ranks(missing.ranks) if missing.ranks else "unknown ranks"
-        why = f": {missing.why}" if missing.why not in told else ", see above"
+        why = f": {missing.why}"
+        if missing.why in diagnosis.summary:
+            why = ", see the verdict"
+        elif missing.why in told:
+            why = ", see above"
         of = "" if missing.what == "ranks" else f"{missing.what} of "
         yield f"[yellow]missing[/] {of}{ranks}{escape(at + why)}"
         told += missing.why
@@ -275,10 +279,11 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
 def _notes(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.notes:
         yield ""
-    told = {m.why for m in diagnosis.missing if m.why}
+    shown = {m.why for m in diagnosis.missing[:_MAX_CAUSES] if m.why}
     for note in diagnosis.notes[:_MAX_NOTES]:
-        for why in told:
-            note = note.replace(why, "see above")
+        for why in shown:
+            place = "see the verdict" if why in diagnosis.summary else "see above"
+            note = note.replace(why, place)
         yield f"[dim]note[/] {escape(note)}"
     if len(diagnosis.notes) > _MAX_NOTES:
         yield f"[dim]note[/] {len(diagnosis.notes) - _MAX_NOTES} more (--json lists them)"

@@ -20,6 +20,7 @@ from .stories import (
     HoldsGil,
     LostByRas,
     LostProcesses,
+    SlowByArrival,
     SlowByPace,
     SlowByWaiting,
 )
@@ -233,7 +234,7 @@ class WaitedShare(Struct, frozen=True):
 class Pace(Struct, frozen=True):
     """The measure of a straggler."""
 
-    story: SlowByWaiting | SlowByPace
+    story: SlowByWaiting | SlowByPace | SlowByArrival
 
 
 class WaitsInKey(Struct, frozen=True):
@@ -334,6 +335,7 @@ class Why(Enum):
     ENQUEUED = auto()
     SAME_AS_ROUNDS_BEFORE = auto()
     SAME_AS_ROLE = auto()
+    SAME_AS_LINE = auto()
     LOG_IS_SURER = auto()
 
 

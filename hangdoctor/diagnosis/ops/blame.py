@@ -150,8 +150,11 @@ class _Court:
             odd = {r: d for r, d in tied.items() if self._differs_from_kin(r, set(tied), wide)}
             if odd and len(odd) < len(tied):
                 return odd
-        odd = {r: d for r, d in tied.items() if leaves_own_rhythm(self.history(r))}
-        return odd if len(odd) < len(tied) else {}
+        for leaves in (leaves_own_rhythm, break_of):
+            odd = {r: d for r, d in tied.items() if leaves(self.history(r))}
+            if odd and len(odd) < len(tied):
+                return odd
+        return {}
 
     def _differs_from_kin(self, rank: int, tied: set[int], wide: bool) -> bool:
         """Whether most of the ranks of other stages disagree with it about the groups that both

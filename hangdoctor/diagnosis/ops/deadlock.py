@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
 from ..confidence import Ground, sure
 from ..findings import Finding, Ring
@@ -42,12 +42,10 @@ def likely_first(scene: Scene, ranks: list[int]) -> list[int]:
     """Ranks that are where few others are come first: only N are compared."""
 
     def place(rank: int) -> object:
-        op = scene.frontier(rank).active[0]
-        return (op.op, scene.groups.role(op.group))
+        active = scene.frontier(rank).active
+        return (active[0].op, scene.groups.role(active[0].group)) if active else ()
 
-    counts: dict[object, int] = {}
-    for rank in ranks:
-        counts[place(rank)] = counts.get(place(rank), 0) + 1
+    counts = Counter(place(rank) for rank in ranks)
     return sorted(ranks, key=lambda r: (counts[place(r)], r))
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from ...model.diagnosis import Status
-from ..confidence import Less, lowered
 from ..findings import Finding
-from .blame import blame
+from .behind_silence import behind_silence
 from .components import components, sinks
-from .deadlock import deadlock_findings, likely_first
+from .deadlock import deadlock_findings
 from .ends import leaving_finding, teardown_finding
 from .evidence import Note, OpsEvidence, OpsVerdict, Remark
 from .inferred_position import Held, where_held
 from .lone_culprit import Sink, find_alone
-from .mismatch import disagreement_finding, full_instance_finding, in_all_transfers
+from .mismatch import full_instance_finding, in_all_transfers
 from .movement import moved_ranks, straggler
 from .order import divergence_finding
-from .same_line import to_other_peers
 from .scene import Scene
-from .silent_ranks import needed, one_may_wait_for_another, silence_finding, suspects_around
+from .silent_ranks import needed, silence_finding
 from .stuck_device import stuck_device_finding
 from .unnamed_groups import note_of, take_out
 from .unrecorded_p2p import (
@@ -30,25 +26,11 @@ from .unrecorded_p2p import (
     without_transfers,
 )
 from .waits import Instance, WaitGraph, build_waits, list_waits
+from .waits_end import Ends
 
 _COMPARED = 64  # ranks that one operation lacks; more are not asked about one by one
 _ROUNDS = 8  # of guesses about silent ranks, each about those at which the last one ended
 _OF_THE_PROGRAM = frozenset({"order", "mismatch", "p2p_unmatched"})
-
-
-class Ends(Struct):
-    """What the waits end in, sorted by what it is."""
-
-    alone: list[Sink] = []
-    # Nothing is known about these ranks; with the instances that lack them.
-    silent: dict[int, list[Instance]] = {}
-    idle: set[int] = set()  # of these, those that wait for no rank as far as their peers show
-    left: list[Sink] = []  # finished cleanly
-    full: list[Instance] = []  # operations that everyone has come to
-    rings: list[list[int]] = []  # ranks that wait for one another
-    awaited: dict[int, list[Instance]] = {}  # silent ranks that known ones wait for
-    around: set[int] = set()  # known ranks in rings that silent ones close
-    notes: list[Note] = []  # why an end of waits names no rank
 
 
 def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
@@ -191,7 +173,7 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     if ends.left:
         causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:
-        causes.extend(_behind_silence(scene, ends))
+        causes.extend(behind_silence(scene, ends))
     elif ends.idle and len(causes) == 1 and causes[0].kind not in _OF_THE_PROGRAM:
         causes.extend(_idle_ranks(scene, ends))  # beside two faults that are seen, it only waits
     return sorted(causes, key=lambda c: -c.confidence)
@@ -220,48 +202,6 @@ def _full_finding(scene: Scene, instance: Instance) -> Finding:
     if instance.sample.op == "destroy_process_group":
         return teardown_finding(scene, instance)
     return stuck_device_finding(scene, instance) or full_instance_finding(scene, instance)
-
-
-def _behind_silence(scene: Scene, ends: Ends) -> list[Finding]:
-    """Waits end at ranks without any information: a known one may block them, else one of them is
-    the candidate.
-    """
-    missed = ends.silent
-    around = {id(i): i for instances in missed.values() for i in instances}
-    for instance in around.values():
-        disagreement = disagreement_finding(scene, instance)
-        if disagreement is not None:
-            return [disagreement]
-    suspects = suspects_around(scene, missed)
-    found = blame(scene, suspects)
-    if not found or len(found) > 2:
-        found = blame(scene, likely_first(scene, sorted(ends.around)))
-        found = found or to_other_peers(scene, suspects)
-    if found and len(found) <= 2:
-        cause = divergence_finding(scene, found, [])
-        cause.confidence = lowered(cause.confidence, Less.AROUND_SILENCE)
-        return [cause]
-    named = needed(missed, ends.idle) or needed(missed, set()) or sorted(missed)
-    seen = [r for r in named if not scene.lost(r)]
-    if not seen:
-        # Their hosts have enqueued so much that the record of where their devices are was
-        # overwritten: they may wait themselves, and of thirteen simulated ones two were to blame.
-        ends.notes.append(_note_on(Remark.BEYOND_RECORDS, named, missed))
-        return []
-    named = seen  # the others answered, and may wait themselves
-    if not any(missed[rank] for rank in named):
-        # Only other silent ranks would wait for them: those are as suspect themselves.
-        missed = {**ends.awaited, **missed}
-        named = sorted({*named, *ends.awaited})
-    if one_may_wait_for_another(scene, named):
-        ends.notes.append(_note_on(Remark.SEVERAL_UNSEEN, named, missed))
-    return [silence_finding(scene, named, missed)]
-
-
-def _note_on(remark: Remark, ranks: list[int], missed: dict[int, list[Instance]]) -> Note:
-    """Who waits for these ranks, which cannot be blamed for it."""
-    waiting = {r for rank in ranks for i in missed[rank] for r in i.waiters}
-    return Note(remark, tuple(sorted(waiting)), blamed=tuple(ranks))
 
 
 def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Finding | None]:

@@ -54,6 +54,7 @@ class Remark(Enum):
     LOG_SAW_IT_WAIT = auto()
     SEVERAL_UNSEEN = auto()
     BEYOND_RECORDS = auto()
+    MANY_UNSEEN = auto()
     PASS_FAILED = auto()
     GPU_STANDS_OUT = auto()
     GPU_ERROR = auto()

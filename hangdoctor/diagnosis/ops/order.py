@@ -62,9 +62,15 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
     finding.clues += [link_clue(scene, link) for link in cycle[:_SHOWN]]
     innocent = sorted({link.rank for link in cycle} - set(ranks))
     if innocent:
-        why = Why.SAME_AS_ROUNDS_BEFORE if first.how == "own" else Why.SAME_AS_ROLE
-        finding.against = [Against(kind, tuple(innocent), why)]
+        finding.against = [Against(kind, tuple(innocent), _why_not(first))]
     return place(scene, finding)
+
+
+def _why_not(d: Divergence) -> Why:
+    """Why the ranks beside it are not at fault."""
+    if d.how == "own":
+        return Why.SAME_AS_ROUNDS_BEFORE
+    return Why.SAME_AS_LINE if d.reference == d.rank else Why.SAME_AS_ROLE
 
 
 def _ground(d: Divergence) -> Ground:

@@ -26,8 +26,10 @@ class Programs:
 
     def __init__(self, ops: Mapping[int, RankOps], groups: GroupTable) -> None:
         self._ops, self._groups = ops, groups
+        self._in_order = sorted(ops)
         self._found: dict[int, Program] = {}
         self._firsts: dict[int, frozenset[Role]] = {}
+        self._like: dict[int, list[int]] = {}
         self._ranks: dict[Program, list[int]] | None = None
         self._pipelines: frozenset[Role] | None = None
         self._chains: dict[int, tuple[int, int]] = {}  # rank: length of its chain, place in it
@@ -41,6 +43,12 @@ class Programs:
 
     def like(self, rank: int) -> list[int]:
         """Ranks with records that run the same program, those first that are the most like it."""
+        found = self._like.get(rank)
+        if found is None:
+            found = self._like[rank] = self._most_like(rank)
+        return found
+
+    def _most_like(self, rank: int) -> list[int]:
         if self._ranks is None:
             self._ranks = {}
             for other, ops in self._ops.items():
@@ -64,8 +72,10 @@ class Programs:
         mine = self.of(rank)
         found = [r for r in sorted(beside) if r in self._ops and self.of(r) != mine]
         seen = {self.of(r) for r in found}
-        for other in sorted(self._ops):
-            if other not in beside and self.of(other) in seen and len(found) < _NEAR:
+        for other in self._in_order if seen else ():
+            if len(found) >= _NEAR:
+                break
+            if other not in beside and self.of(other) in seen:
                 found.append(other)
         return found
 

@@ -155,6 +155,9 @@ def _(story: f.StoreRefused, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.StillImporting, finding: Finding) -> str:
+    if story.computes:
+        pid = f" -p {pid_of(finding)}" if pid_of(finding) else ""
+        return f"It computes while it imports. See whether the cores of its node are busy{on_node(finding)}: top -b -n 1{pid}; give each rank cores of its own (--cpus-per-task), and compile extensions before the job."
     where = f" {story.mount}" if story.mount else ""
     return f"Time it{on_node(finding)}: time python -c 'import {story.module or 'torch'}'. Put the Python environment on a local disk, or in one image file; see whether{where or ' its file system'} is overloaded."
 
@@ -306,6 +309,11 @@ def _(story: f.OneOf, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
+    return _STRAGGLER
+
+
+@by_story.register
+def _(story: f.SlowByArrival, finding: Finding) -> str:
     return _STRAGGLER
 
 

@@ -28,13 +28,14 @@ _TEXT = {
     Why.KEY_IS_NO_COLLECTIVE: "a store wait is not a collective: one rank sets the key that the others wait for",
     Why.AGREE_MAJORITY: "most members of the group agree with one another",
     Why.AGREE_ROLE: "the history of {ranks} differs from that of the ranks with the same role",
-    Why.AGREE_PRECEDENT: "ranks with the same role in other replicas, or its own earlier calls, differ",
+    Why.AGREE_PRECEDENT: "calls like it, of other ranks or its own earlier ones, differ",
     Why.AGREE_UNDECIDED: "nothing shows which side is right",
     Why.ALL_ENTERED: "every member has entered the operation",
     Why.NOT_ANSWERING: "it did not answer, so it is unknown where it is",
     Why.ENQUEUED: "it has enqueued what the others wait in",
     Why.SAME_AS_ROUNDS_BEFORE: "they do the same as in the rounds before",
     Why.SAME_AS_ROLE: "their histories agree with those of the ranks with the same role",
+    Why.SAME_AS_LINE: "their calls are those that their lines make on other ranks",
     Why.LOG_IS_SURER: "the other evidence names these, with less confidence than the log names {ranks}",
 }
 

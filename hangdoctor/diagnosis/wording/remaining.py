@@ -148,6 +148,15 @@ def _several_unseen(of: Note) -> str:
     )
 
 
+def _many_unseen(of: Note) -> str:
+    """Why none of very many ranks without a record is named."""
+    waiters = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')}"
+    return (
+        f"Could not tell: {waiters} for some of {len(of.blamed)} ranks that are not seen, each "
+        "of which may be waiting for another. Find their dumps or processes, or capture them as well."
+    )
+
+
 def beyond_records(of: Note) -> str:
     """Why ranks with too short a ring of records are not blamed, and what would help next time."""
     unseen, whose = terms.ranks(of.blamed), terms.choose(of.blamed, "its GPU is", "their GPUs are")
@@ -160,7 +169,8 @@ def beyond_records(of: Note) -> str:
 
 def unseen(notes: Iterable[Note]) -> str:
     """Why the ranks at which waits end are not blamed, "" where no note says so."""
-    return next((beyond_records(n) for n in notes if n.remark is Remark.BEYOND_RECORDS), "")
+    said = {Remark.BEYOND_RECORDS: beyond_records, Remark.MANY_UNSEEN: _many_unseen}
+    return next((said[n.remark](n) for n in notes if n.remark in said), "")
 
 
 def note(of: Note) -> str:
@@ -198,6 +208,7 @@ def note(of: Note) -> str:
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: _several_unseen(of),
         Remark.BEYOND_RECORDS: beyond_records(of),
+        Remark.MANY_UNSEEN: _many_unseen(of),
         Remark.PASS_FAILED: (
             f"A step of the diagnosis failed by an error in hangdoctor{at} ({of.op}): the verdict does not include it. Please report it with the bundle."
         ),

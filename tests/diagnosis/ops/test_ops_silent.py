@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
+from hangdoctor.diagnosis.ops.evidence import Remark
 from hangdoctor.model.layout import Layout
 from tests.support.ops_programs import Job, only_cause
 from tests.support.ops_records import done, entered, evidence, rank_ops
@@ -75,3 +76,12 @@ def test_what_a_rank_never_called_on_a_line_accuses_it_beside_a_silent_one(
     if kind == "mismatch":
         assert cause.confidence == 0.7
         assert "with shapes [5], where calls like it have shapes [4]" in cause.summary
+
+
+def test_of_very_many_silent_ranks_none_is_named() -> None:
+    pairs = [[n, n + 40] for n in range(40)]
+    ranks = [rank_ops(n, 80, [entered(pairs[n], 1)], pairs[n]) for n in range(40)]
+    verdict = diagnose_ops(evidence(ranks, silent={n: "no answer" for n in range(40, 80)}))
+    assert (verdict.status, verdict.findings) == ("unknown", [])
+    [note] = [n for n in verdict.notes if n.remark is Remark.MANY_UNSEEN]
+    assert note.ranks == tuple(range(40)) and note.blamed == tuple(range(40, 80))
