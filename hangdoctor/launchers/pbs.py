@@ -57,6 +57,10 @@ class PbsReach:
         """Knocks at sshd, by which most mpiexec start their processes."""
         return Watch(Knocker(_address))
 
+    def leave_out(self, nodes: Sequence[str]) -> str:
+        """See `reach.LeavesOut`; only an operator of PBS may."""
+        return f"pbsnodes -o {' '.join(nodes)} (by an operator)"
+
     def site(self) -> Site:
         """PBS's commands; see `launchers.reach.HasSite`."""
         return site_of(os.environ.get("PBS_JOBID", "JOBID"), "--pbs")

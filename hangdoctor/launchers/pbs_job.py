@@ -90,6 +90,10 @@ class PbsJobReach:
         """Knocks at sshd."""
         return Watch(Knocker(ssh_address))
 
+    def leave_out(self, nodes: Sequence[str]) -> str:
+        """See `reach.LeavesOut`; only an operator of PBS may."""
+        return f"pbsnodes -o {' '.join(nodes)} (by an operator)"
+
     def site(self) -> Site:
         """PBS's commands; see `launchers.reach.HasSite`."""
         return site_of(self.job, f"--pbs {self.job}")

@@ -131,6 +131,10 @@ class RayReach:
         """See `reach.TriedByHand`."""
         return "ray status" if self.address == AUTO else f"ray status --address {self.address}"
 
+    def leave_out(self, nodes: Sequence[str]) -> str:
+        """See `reach.LeavesOut`."""
+        return f"run on {', '.join(nodes)}: ray stop"
+
     def site(self) -> Site:
         """Ray's own commands; see `launchers.reach.HasSite`."""
         at = "" if self.address == AUTO else f" {self.address}"

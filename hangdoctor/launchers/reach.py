@@ -98,6 +98,15 @@ class TriedByHand(Protocol):
 
 
 @runtime_checkable
+class LeavesOut(Protocol):
+    """A `Reach` whose platform keeps jobs from nodes in another way than ``sbatch --exclude``."""
+
+    def leave_out(self, nodes: Sequence[str]) -> str:
+        """What keeps the next job from these nodes, as a person types or does it."""
+        ...
+
+
+@runtime_checkable
 class KnowsRanks(Protocol):
     """A `Reach` that knows more of the ranks than their nodes can say."""
 

@@ -49,6 +49,12 @@ class Everywhere:
             return self.target.spoken_to(self.nodes, command)
         return reach.connected(self.target, words, self.nodes)
 
+    def leave_out(self, nodes: Sequence[str]) -> str:
+        """What keeps the next job from these nodes."""
+        if isinstance(self.target, reach.LeavesOut):
+            return self.target.leave_out(nodes)
+        return f"sbatch --exclude={format_hosts(nodes)}"
+
     def addresses(self) -> dict[str, str]:
         """{node: where the others reach it, as far as the target knows}; `user@` is no part of it."""
         known = self.target.addresses() if isinstance(self.target, reach.KnowsAddresses) else {}

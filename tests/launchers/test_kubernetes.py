@@ -21,8 +21,11 @@ from hangdoctor.errors import LauncherError, UsageError
 from hangdoctor.launchers.kubernetes import events, in_pod, pods, selectors
 from hangdoctor.launchers.kubernetes.condition import not_ready, trouble_of
 from hangdoctor.launchers.kubernetes.kubectl import Kubectl
+from hangdoctor.launchers.kubernetes.reach import K8sReach, Target
 from hangdoctor.launchers.kubernetes.selectors import Wanted
 from hangdoctor.launchers.remote import Outcome
+from hangdoctor.launchers.template import TemplateReach
+from hangdoctor.launchers.verb_on_nodes import Everywhere
 from tests.support.kubernetes.training import pod as running_pod
 from tests.support.stage import hangdoctor
 
@@ -245,6 +248,16 @@ def test_nodes_that_are_not_ready() -> None:
     words = {"gpu-7": "node gpu-7 is NotReady (Kubelet stopped posting node status)"}
     assert not_ready(json.dumps({"items": items})) == words
     assert not_ready("") == {}
+
+
+def test_a_bad_pod_is_left_out_by_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = json.dumps({"items": [running_pod(f"b-{i}", "worker") for i in range(2)]})
+    monkeypatch.setattr(Kubectl, "outcome", lambda *asked: Outcome("", printed, code=0))
+    reach = K8sReach(Target("job/b"), Kubectl(context="lab"))
+    assert Everywhere(reach).leave_out(["b-1"]) == "kubectl --context lab cordon gpu-7"
+    assert Everywhere(TemplateReach("sh {host}", "n1,n2")).leave_out(["n1", "n2"]) == (
+        "sbatch --exclude=n[1-2]"
+    )
 
 
 HANGS = "import sys, time\nprint(sys.argv[1:], flush=True)\ntime.sleep(600)\n"

@@ -143,7 +143,7 @@ def test_where_no_node_answers_one_reason_is_said_once_with_what_shows_why(
     done = hangdoctor("dump", "--no-bundle", *target, cwd=tmp_path, env={**os.environ})
     said = "no rank was captured (n[1-8] (8 nodes): no such container)."
     assert f"UNKNOWN Could not tell: {said}\nDO   See why: on-node n1 true." in done.stdout
-    assert "missing node of unknown ranks on n[1-8] (8 nodes), see above" in done.stdout
+    assert "missing node of unknown ranks on n[1-8] (8 nodes), see the verdict" in done.stdout
     found = hangdoctor("preflight", *target, "--json", "-", cwd=tmp_path, env={**os.environ})
     [reached] = [f for f in json.loads(found.stdout)["findings"] if f["check"] == "reached"]
     assert len(reached["nodes"]) == 8 and reached["reading"] == "no such container"

@@ -109,7 +109,9 @@ def test_findings_name_node_link_and_what_to_do() -> None:
     good = Result(["n1", "n2"], "pairs", True, {1 << 20: 2.0})
     found = Found([culprit("node", ["n3"]), culprit("link", ["n1", "n4"], "slow")], [good])
     past = {"n3": "failed twice in the last 7 days"}
-    node, link = outcome.of_search(found, Judge(0.5), past, many_hosts=True)
+    node, link = outcome.of_search(
+        found, Judge(0.5), past, lambda nodes: f"sbatch --exclude={nodes[0]}"
+    )
     assert (node.check, node.verdict, node.nodes) == ("node n3", "fail", ["n3"])
     assert node.reading == (
         "all_reduce fails with 3 of 3 other nodes that work with others: n3 stopped after 30 s: "
@@ -118,15 +120,19 @@ def test_findings_name_node_link_and_what_to_do() -> None:
     assert node.advice.startswith("sbatch --exclude=n3;")
     assert (link.check, link.verdict) == ("link n1-n4", "warn")
     assert "both work with other nodes" in link.reading
-    assert outcome.excluded(found.culprits, ["n1", "n2", "n3", "n4", "n5"], ["n5"]) == "n[3-5]"
-    assert outcome.excluded([culprit("undecided", ["n1", "n2"])], ["n1", "n2"], []) == ""
+    assert outcome.excluded(found.culprits, ["n1", "n2", "n3", "n4", "n5"], ["n5"]) == [
+        "n3",
+        "n4",
+        "n5",
+    ]
+    assert outcome.excluded([culprit("undecided", ["n1", "n2"])], ["n1", "n2"], []) == []
 
 
 def test_where_no_pair_works_the_network_is_named_and_not_a_node() -> None:
     pairs = [["n1", "n2"], ["n1", "n3"], ["n2", "n3"]]
     results = [Result(p, "pairs", False, error="no", status="failed") for p in pairs]
     found = Found([culprit("undecided", p) for p in pairs[:2]], results)
-    [finding] = outcome.of_search(found, Judge(0.5), {}, many_hosts=True)
+    [finding] = outcome.of_search(found, Judge(0.5), {}, None)
     assert finding.check == "network" and "no two nodes can do an all_reduce" in finding.reading
 
 
@@ -249,7 +255,9 @@ def test_the_table_has_every_size_and_what_did_not_finish() -> None:
         Result(["n1", "n3"], "pairs", False, {65536: 0.01}, seconds=30.0, status="slow"),
         Result(["n1", "n2", "n3"], "all", False, seconds=30.0, status="failed"),
     ]
-    data = Collectives("gloo", [65536, 1 << 20], tests, exclude="n3")
+    data = Collectives(
+        "gloo", [65536, 1 << 20], tests, exclude="n3", leave_out="sbatch --exclude=n3"
+    )
     assert list(speed_table(data)) == [
         "",
         "all_reduce by gloo, bus bandwidth in GB/s",

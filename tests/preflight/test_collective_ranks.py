@@ -77,13 +77,17 @@ def test_a_stopped_node_is_named_and_all_are_ended(tmp_path: Path) -> None:
     with Fleet(commands, os.environ | {"OMP_NUM_THREADS": "1"}, plan) as fleet:
         fleet.wait_ready()
         pids = {name: unit.process.pid for name, unit in fleet.units.items()}
-        network = NetworkTest(options, lambda text: None, many_hosts=True)
+        network = NetworkTest(options, lambda text: None, leave_out=lambda nodes: f"cordon {nodes}")
         network.test_devices = lambda *_: []  # type: ignore[method-assign]
         os.kill(pids["b"], signal.SIGSTOP)
         found = network.run(Preflight("ok", names), fleet)
     assert all(map(is_gone, pids.values()))
     data = found.collectives
-    assert data is not None and data.exclude == "b" and data.backend == "gloo"
+    assert (
+        data is not None
+        and (data.exclude, data.leave_out) == ("b", "cordon ['b']")
+        and data.backend == "gloo"
+    )
     assert [(c.kind, c.units, c.status) for c in data.culprits] == [("node", ["b"], "failed")]
     assert "b did not start a process" in found.findings[0].reading
     assert found.findings[0].reading.endswith("; failed twice in the last 7 days")

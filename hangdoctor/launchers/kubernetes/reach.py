@@ -88,6 +88,12 @@ class K8sReach:
         """{pod: its IP}: pods do not find each other by their names."""
         return {pod.name: pod.status.pod_ip for pod in self.pods}
 
+    def leave_out(self, nodes: Sequence[str]) -> str:
+        """`kubectl cordon` of the nodes that these pods are on; see `launchers.reach.LeavesOut`."""
+        on = {pod.spec.node_name for pod in self.pods if pod.name in nodes}
+        named = sorted(on - {""})
+        return self.kubectl.shown("cordon", *named) if named else f"leave out {', '.join(nodes)}"
+
     def unasked(self) -> dict[str, str]:
         """{pod: why} of those that do not run."""
         return {name: trouble.why for name, trouble in self.troubles.items()}

@@ -22,7 +22,16 @@ from ..compare import HISTORY, Finding, Preflight, with_more
 from ..history import Fault, History, Run, times_this_week
 from .fleet import Fleet, Plan, Unit
 from .options import CollectiveOptions
-from .outcome import Seen, excluded, of_devices, of_fabric, of_left_out, of_search, of_unfinished
+from .outcome import (
+    LeaveOut,
+    Seen,
+    excluded,
+    of_devices,
+    of_fabric,
+    of_left_out,
+    of_search,
+    of_unfinished,
+)
 from .report import Collectives, DeviceTest
 from .search import Found, Search
 from .trial import Judge
@@ -49,16 +58,17 @@ def check(
     if target is None:
         commands = _of_this_host()
         addresses = {command.node: "127.0.0.1" for command in commands}
+        leave_out = None
     else:
         there = Everywhere(target)
         commands = there.connected(["preflight", "--serve", packed(NodeSetup())])
-        addresses = there.addresses()
+        addresses, leave_out = there.addresses(), there.leave_out
     if len(commands) > _MOST_UNITS:
         raise UsageError(
             f"--collectives takes up to {_MOST_UNITS} nodes at a time, not {len(commands)}",
             "Test parts of them: --hostfile F with some of the nodes each.",
         )
-    tester = NetworkTest(options, progress, target is not None)
+    tester = NetworkTest(options, progress, leave_out)
     units = [command.node for command in commands]
     plan = Plan(options.sizes, options.seconds, options.start_seconds, addresses)
     busy = {} if target is not None else _busy_here(found)
@@ -99,10 +109,13 @@ def _of_this_host() -> list[Command]:
 class NetworkTest:
     """All tests on units that were started, one after another."""
 
-    def __init__(self, options: CollectiveOptions, progress: Progress, many_hosts: bool) -> None:
+    def __init__(
+        self, options: CollectiveOptions, progress: Progress, leave_out: LeaveOut | None
+    ) -> None:
+        """`leave_out`: None where the units are devices of this host."""
         self.options = options
         self.progress = progress
-        self.many_hosts = many_hosts
+        self.leave_out = leave_out
         self.judge = Judge(options.slow_below)
         self.end = time.monotonic() + _MOST_S
 
@@ -125,7 +138,7 @@ class NetworkTest:
             whole = [u for u in units if u not in broken and u not in lost]
             searched = self._search(fleet, whole, data)
             findings += of_unfinished(searched, data.unfinished)
-            findings += of_search(searched, self.judge, self._past(searched), self.many_hosts)
+            findings += of_search(searched, self.judge, self._past(searched), self.leave_out)
             self._fill(data, searched, list(every), [*absent, *sorted(broken)])
             seen = Seen({u: every[u].fabric for u in units}, fleet.fabric_lines)
             findings += of_fabric(seen, backend)
@@ -172,8 +185,10 @@ class NetworkTest:
     ) -> None:
         data.tests, data.culprits = found.results, found.culprits
         data.links, data.of_links = found.links, found.of_links
-        if self.many_hosts:
-            data.exclude = excluded(found.culprits, units, absent)
+        if self.leave_out is not None:
+            names = excluded(found.culprits, units, absent)
+            data.exclude = format_hosts(names)
+            data.leave_out = self.leave_out(names) if names else ""
 
     def _past(self, found: Found) -> dict[str, str]:
         """{units: "failed twice in the last 7 days"}, this run included."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -16,6 +16,9 @@ from .running_trial import size_text
 from .search import Culprit, Found
 from .trial import Judge, Result
 
+# What keeps the next job from some nodes; none where the units are devices of this host.
+LeaveOut = Callable[[Sequence[str]], str]
+
 
 class Seen(Struct):
     """Fabric and NCCL's own words, by unit."""
@@ -24,22 +27,22 @@ class Seen(Struct):
     lines: dict[str, str] = {}
 
 
-def excluded(culprits: Sequence[Culprit], units: Sequence[str], absent: Sequence[str]) -> str:
+def excluded(culprits: Sequence[Culprit], units: Sequence[str], absent: Sequence[str]) -> list[str]:
     """The nodes to leave out: bad ones, one end of each bad link, those that did not answer."""
     nodes = list(absent)
     for culprit in culprits:
         if culprit.kind in ("node", "link") and not set(culprit.units) & set(nodes):
             nodes.append(culprit.units[-1])
-    return format_hosts([unit for unit in units if unit in nodes])
+    return [unit for unit in units if unit in nodes]
 
 
 def of_search(
-    found: Found, judge: Judge, past: Mapping[str, str], many_hosts: bool
+    found: Found, judge: Judge, past: Mapping[str, str], leave_out: LeaveOut | None
 ) -> list[Finding]:
-    """Findings of the search; `past`: units as `format_hosts` -> what the history has on them."""
+    """Findings of the search; `leave_out`: None for devices of this host; `past`: units as `format_hosts` -> what the history has on them."""
     if _is_everything(found):
         return [_everything(found.culprits[0])]
-    return [_of_culprit(c, judge, past, many_hosts) for c in found.culprits] or [_good(found)]
+    return [_of_culprit(c, judge, past, leave_out) for c in found.culprits] or [_good(found)]
 
 
 def _is_everything(found: Found) -> bool:
@@ -73,7 +76,7 @@ def speed_text(result: Result) -> str:
 
 
 def _of_culprit(
-    culprit: Culprit, judge: Judge, past: Mapping[str, str], many_hosts: bool
+    culprit: Culprit, judge: Judge, past: Mapping[str, str], leave_out: LeaveOut | None
 ) -> Finding:
     units = culprit.units
     names = {"node": f"node {units[0]}", "link": f"link {'-'.join(units)}"}
@@ -83,7 +86,7 @@ def _of_culprit(
     if before:
         reading += f"; {before}"
     failed = culprit.status == "failed" or culprit.kind == "node"
-    advice = _advice(culprit, many_hosts)
+    advice = _advice(culprit, leave_out)
     return Finding(name, "fail" if failed else "warn", units, reading, advice)
 
 
@@ -110,15 +113,15 @@ def _evidence(result: Result, judge: Judge) -> str:
     return f"{units} stopped after {duration(result.seconds)}{speed}: {result.error}"
 
 
-def _advice(culprit: Culprit, many_hosts: bool) -> str:
+def _advice(culprit: Culprit, leave_out: LeaveOut | None) -> str:
     units = culprit.units
-    if not many_hosts:
+    if leave_out is None:
         return "nvidia-smi topo -m; dmesg | grep -i xid" if culprit.kind != "together" else ""
     last = units[-1]
     if culprit.kind == "node":
-        return f"sbatch --exclude={last}; on {last}: ip -s link, ibstat, and its firewall."
+        return f"{leave_out([last])}; on {last}: ip -s link, ibstat, and its firewall."
     if culprit.kind == "link":
-        return f"Check cable, switch and firewall between them; until then: sbatch --exclude={last}"
+        return f"Check cable, switch and firewall between them; until then: {leave_out([last])}"
     if culprit.kind == "undecided":
         return "Try again with a third node, which shows which of the two it is."
     return "Is the switch above them overloaded? Try again with fewer nodes."

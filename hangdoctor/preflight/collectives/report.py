@@ -31,6 +31,7 @@ class Collectives(Struct):
     links: int = 0
     of_links: int = 0
     culprits: list[Culprit] = []
-    exclude: str = ""  # for sbatch --exclude
+    exclude: str = ""  # nodes, for sbatch --exclude
+    leave_out: str = ""  # what keeps the next job from them
     unfinished: str = ""  # why the search was stopped
     untested: list[str] = []  # what could not be tested: "network and devices of n3"

@@ -27,8 +27,8 @@ def speed_table(data: Collectives) -> Iterator[str]:
         yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
     if len(data.tests) > len(shown):
         yield f"  and {count(len(data.tests) - len(shown), 'more test')}: --json FILE has all"
-    if data.exclude:
-        yield f"sbatch --exclude={data.exclude}"
+    if data.leave_out:
+        yield data.leave_out
 
 
 def _chosen(tests: Sequence[Result]) -> Sequence[Result]:
