@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from ..model.capture import JobCapture, RankCapture
 from ..model.diagnosis import Cause, Diagnosis, StackGroup
 from ..model.operations import Group, Operation, spoken
+from ..model.start_up import WaitingAgent
 from ..storage.event_rows import EventRow
 from ..storage.incidents import Incident
 from ..text.durations import duration
@@ -61,6 +62,14 @@ def _cause(cause: Cause) -> Iterator[str]:
         yield f"  evidence ({one.source}{of}): {one.says}"
     if cause.advice:
         yield f"  to do: {cause.advice}"
+
+
+def waiting(agent: WaitingAgent) -> str:
+    """A job whose torchrun has started no rank."""
+    launch = agent.launch
+    come = f", {agent.come} there" if agent.come else ""
+    waits = f"torchrun waits for {count(launch.nodes, 'node')}{come}"
+    return f"{launch.run or launch.endpoint} (no rank yet: {waits}, pid {agent.pid}, {duration(agent.seconds)})"
 
 
 def stacks(groups: Sequence[StackGroup], rank: int) -> Iterator[str]:

@@ -6,6 +6,7 @@ capture is kept in a folder of this process, which goes with it.
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from msgspec import Struct
 from ..diagnosis import diagnose
 from ..errors import BadInput, HangdoctorError, LauncherError, UsageError
 from ..model.diagnosis import Diagnosis
-from ..readers import job_choice, job_words
+from ..readers import discover, job_choice, job_words, waiting_agents
 from ..storage import bundle
 from ..storage.incidents import Incidents
 from ..transport import address
@@ -31,6 +32,13 @@ _MOST_OPERATIONS = 60
 # Words of a target that stand alone: all that a job id behind them can name is this user's.
 _OPEN_ENDED = ("--jobid",)
 _TARGETS = ("--jobid", "--hostfile", "--pbs", "--k8s", "--ray", "--exec", "--hosts", "-n", "-c")
+
+
+_PARAMETERS = (
+    (re.compile(r"--job(?: (?:KEY|NAME))?\b(?!id)"), "`job`"),
+    (re.compile(r"\bhangdoctor diagnose (\S+)"), r"the tool `diagnose` with the path \1"),
+    (re.compile(r"^hangdoctor: ", re.M), ""),
+)
 
 
 class Consent(Struct, frozen=True):
@@ -65,6 +73,13 @@ def consent(targets: Sequence[str]) -> Consent:
     return Consent(tuple(split))
 
 
+def for_tools(said: str) -> str:
+    """What a verb said of its own flags, in the words of the tools: they have parameters instead."""
+    for flag, parameter in _PARAMETERS:
+        said = flag.sub(parameter, said)
+    return said
+
+
 class Tools:
     """One for each server."""
 
@@ -85,6 +100,7 @@ class Tools:
         found = job_choice.all_here()
         several = len({job.user for job in found}) > 1
         lines = [job_words.in_brief(job, with_user=several) for job in found]
+        lines += map(answers.waiting, waiting_agents.find(discover.uid_of(""), ways=False))
         return answers.cut(iter(lines or ["no rank processes found on this host"]))
 
     def dump(self, job: str = "") -> str:
@@ -133,7 +149,9 @@ class Tools:
             return msgspec.json.decode(done.stdout, type=Diagnosis)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             said = done.stderr.decode("utf-8", "replace").strip()[-600:]
-            raise LauncherError(said or f"{verb} exited with code {done.returncode}") from error
+            raise LauncherError(
+                for_tools(said) or f"{verb} exited with code {done.returncode}"
+            ) from error
 
     # ----------------------------------------------------------------- what was saved
 

@@ -98,9 +98,12 @@ def callback() -> Any:
 
 
 def _installed() -> str:
-    try:
-        import_module("lightning.pytorch")
-    except ImportError:
-        import_module("pytorch_lightning")
-        return "pytorch_lightning"
-    return "lightning.pytorch"
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.partition(".")[0]:
+                raise  # it is here, and lacks something
+        else:
+            return name
+    raise ImportError("Lightning is not installed here: pip install lightning")

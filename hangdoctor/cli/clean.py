@@ -43,7 +43,8 @@ def command(dry_run: bool, bundle_days: float | None, quiet: bool) -> None:
     """Remove the leftovers of finished jobs: black boxes and folders of collectors; sizes are printed
     first.
 
-    Black boxes are in shared memory, folders of collectors in ~/.hangdoctor/jobs. Bundles and
+    Black boxes are in shared memory, folders of collectors in ~/.hangdoctor/jobs. The folder of the
+    fleet view goes where none is served, the index of the search after a week without one. Bundles and
     incidents are evidence: they stay without --bundles. Bundles are looked for in the current
     folder and in the temporary one. Nothing of a running job is removed, and no file that
     hangdoctor did not write.
@@ -68,6 +69,7 @@ def _find(older_than_s: float | None) -> list[Leftover]:
         *leftovers.boxes(now),
         *leftovers.jobs(now, older_than_s),
         *leftovers.bundles(places, now, older_than_s),
+        *leftovers.of_fleet(now),
     ]
     here = [safe_name(short_job(job.key)) for job in discover.find_jobs()]
     for one in found:

@@ -170,60 +170,62 @@ def _say_chosen(capture: JobCapture, quiet: bool, named: bool) -> None:
 def _look(
     launcher: Launcher, options: CaptureOptions, progress: Progress, whole_s: float
 ) -> JobCapture:
-    """Capture; and once more if only that can tell a slow rank from a stuck one and both fit into `whole_s`."""
+    """Capture; and again where only that can tell a slow rank from a stuck one, and all fit into `whole_s`."""
     clock = SystemClock()
     begin = clock.monotonic()
     capture = launcher.capture(options, progress)
     first_s = clock.monotonic() - begin
-    if whole_s:
-        capture = _with_more(
-            launcher, options, progress, capture=capture, begin=begin, until_s=whole_s - first_s
-        )
-    pause = pause_s(capture, diagnose(capture, lenient=True)) if whole_s else 0.0
-    if not 0 < pause <= _PAUSE_AT_MOST_S:
+    if not whole_s:
         return capture
-    if 2 * first_s + pause > whole_s:
-        capture.notes.append(
-            f"another capture {pause:.0f} s later would tell slow from stuck, but --timeout leaves no time for it"
+    again = _Again(launcher, options, progress, begin, end=begin + whole_s - first_s)
+    so_far = diagnose(capture, lenient=True)
+    pause = pause_s(capture, so_far)
+    if 0 < pause <= _PAUSE_AT_MOST_S:
+        later = f"capturing again in {pause:.0f} s to tell slow from stuck"
+        capture = again.after(
+            capture, pause, f"so far: {so_far.summary} It may only be slow; {later}"
         )
-        return capture
-    progress(
-        f"waits this long are usual in this job; capturing again in {pause:.0f} s to tell slow from stuck"
-    )
-    time.sleep(pause)
-    apart = clock.monotonic() - begin
-    try:
-        return join_captures(capture, launcher.capture(options, progress), apart)
-    except HangdoctorError as error:
-        capture.notes.append(f"the second capture failed: {error}")
-        return capture
-
-
-def _with_more(
-    launcher: Launcher,
-    options: CaptureOptions,
-    progress: Progress,
-    *,
-    capture: JobCapture,
-    begin: float,
-    until_s: float,
-) -> JobCapture:
-    """With further samples, while these show one rank at work that all others wait for: that may be
-    chance, which more of them rule out.
-    """
-    clock = SystemClock()
-    while wants_more(capture) and clock.monotonic() - begin < until_s:
-        progress(
-            "all ranks go on, and one may be slow; capturing again to see whether it always is"
+    while again.in_time() and wants_more(capture, diagnose(capture, lenient=True)):
+        before = len(capture.notes)
+        capture = again.after(
+            capture,
+            MORE_PAUSE_S,
+            "one rank may be slow; capturing again to see whether the others always wait for it",
         )
-        time.sleep(MORE_PAUSE_S)
-        apart = clock.monotonic() - begin
-        try:
-            capture = join_captures(capture, launcher.capture(options, progress), apart, every=True)
-        except HangdoctorError as error:
-            capture.notes.append(f"another capture failed: {error}")
+        if len(capture.notes) > before:
             break
     return capture
+
+
+class _Again(msgspec.Struct):
+    """Captures the same job again, and joins what it sees to what was seen before."""
+
+    launcher: Launcher
+    options: CaptureOptions
+    progress: Progress
+    begin: float
+    end: float  # when it is too late to begin another one
+
+    def in_time(self, pause: float = 0.0) -> bool:
+        """Whether there is time for another one after this pause."""
+        return SystemClock().monotonic() + pause < self.end
+
+    def after(self, capture: JobCapture, pause: float, why: str) -> JobCapture:
+        """The capture joined with another one, or with a note on why there is none."""
+        if not self.in_time(pause):
+            capture.notes.append(
+                f"another capture {pause:.0f} s later would tell slow from stuck, but --timeout leaves no time for it"
+            )
+            return capture
+        self.progress(why)
+        time.sleep(pause)
+        apart = SystemClock().monotonic() - self.begin
+        try:
+            later = self.launcher.capture(self.options, self.progress)
+        except HangdoctorError as error:
+            capture.notes.append(f"the second capture failed: {error}")
+            return capture
+        return join_captures(capture, later, apart)
 
 
 def choose_launcher(

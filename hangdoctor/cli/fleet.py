@@ -16,6 +16,7 @@ from ..fleet.jobs import JobRow
 from ..logs import to_stderr
 from ..text import printable
 from ..text.durations import duration
+from ..text.plural import count
 from ..transport import address
 from . import pipes
 from .columns import aligned
@@ -56,7 +57,9 @@ def command(roots: Sequence[Path], folder: Path | None, as_json: bool, **web: An
         pipes.say(line)
     for one in now.nodes:
         kinds = ", ".join(f"{kind} {number}" for kind, number in one.kinds.items())
-        pipes.say(f"{one.node}: culprit {one.incidents} times in {one.jobs} jobs ({kinds})")
+        pipes.say(
+            f"{one.node}: culprit {one.incidents} times in {count(one.jobs, 'job')} ({kinds})"
+        )
     if now.trouble:
         pipes.say(f"hangdoctor: {now.trouble}", err=True)
     if not now.jobs:

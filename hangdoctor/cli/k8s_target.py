@@ -73,7 +73,7 @@ def k8s_reach(flags: Mapping[str, object], python: str) -> Reach:
     return K8sReach(target, kubectl)
 
 
-def followed(reach: Reach, flags: Sequence[str]) -> Follows | None:
+def followed(reach: Reach | None, flags: Sequence[str]) -> Follows | None:
     """What follows the pods of a job, in which agents with these flags run; None for nodes that are
     always the same.
     """

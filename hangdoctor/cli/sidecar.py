@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from ..errors import LauncherError, UsageError
-from ..launchers.kept_agents import Follows, KeptAgents, local
-from ..launchers.reach import staying
+from ..launchers.kept_agents import KeptAgents, local
+from ..launchers.reach import Reach, site_of, staying
 from ..launchers.remote import Command
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.slurm_job import clean_environment, parse_job
@@ -77,7 +77,8 @@ def _watch(folder: Path, target: str, flags: dict[str, Any], use: Use) -> None:
     words = ["--folder", str(folder), "--linger", f"{_LINGER_S:.0f}"]
     if flags["job"]:
         words += ["--job", str(flags["job"])]
-    commands, follow = _commands(target, flags, words)
+    commands, reach = _commands(target, flags, words)
+    follow = followed(reach, words)
     agents = KeptAgents(
         commands,
         clean_environment(os.environ),
@@ -95,7 +96,7 @@ def _watch(folder: Path, target: str, flags: dict[str, Any], use: Use) -> None:
             "dismiss": True,
             "linger": _LINGER_S,
         }
-        more["follow"] = follow
+        more |= {"follow": follow, "site": site_of(reach)}
         use.kept = collect(folder, {**flags, **more, "nodes": nodes})
     finally:
         agents.stop()
@@ -155,8 +156,8 @@ def local_folder(job: str) -> str:
 
 def _commands(
     target: str, flags: dict[str, object], words: list[str]
-) -> tuple[list[Command], Follows | None]:
-    """The command for each node, and what follows the nodes where they come and go.
+) -> tuple[list[Command], Reach | None]:
+    """The command for each node, and what reaches the nodes where that is a `Reach`.
 
     Raises:
         UsageError: a flag that does not go with this target.
@@ -168,7 +169,7 @@ def _commands(
         return SlurmLauncher(job, step, python).stay(words), None
     if target != "here":
         reach = reach_of(target, flags)
-        return staying(reach, words), followed(reach, words)
+        return staying(reach, words), reach
     if python and python != sys.executable:
         raise UsageError(
             "--python cannot be used with --local",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..text.plural import choose
 from ..watch.stall_evidence import Hearing
 from ..watch.stall_watch import StallWatch
 from .instructions import Instruction, Log, Node
@@ -40,8 +41,12 @@ class BeginLines:
         whole = hears.complete and self.watchdog.ranks
         if not whole and now - self._warm_since < _GATHER_S:
             return []
-        self.watching = True
-        return [Log(f"the job's rhythm is known; {self.watchdog.ranks} ranks are watched")]
+        self.watching, number = True, self.watchdog.ranks
+        return [
+            Log(
+                f"the job's rhythm is known; {number} {choose(number, 'rank is', 'ranks are')} watched"
+            )
+        ]
 
     def _empty(self, now: float) -> list[Instruction]:
         """The job has not begun, or another one was meant."""

@@ -214,7 +214,7 @@ class Core:
         if node is not None:
             return out
         line = f"{news.node}: its agent has connected through {relay.name}"
-        return [*out, *self._coming.say(f"{line} ({len(self.nodes)} nodes)", now)]
+        return [*out, *self._coming.say(f"{line} ({count(len(self.nodes), 'node')})", now)]
 
     def _news(self, node: Node, news: NodeNews, late_s: float, now: float) -> None:
         for rank in news.ranks:

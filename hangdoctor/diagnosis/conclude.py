@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import structs
 
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
+from ..text.plain import readable
+from ..text.scripts import script_in
 from . import wording
 from .case import Case
 from .draft import Draft
@@ -19,6 +23,8 @@ from .wording import ended, log_outcomes, remaining
 from .wording.ended import last_place
 from .wording.terms import long_frame
 
+_LONGEST_SCRIPT = 80  # characters
+
 
 def conclude(case: Case, draft: Draft) -> Diagnosis:
     """What the passes found, in words."""
@@ -30,14 +36,20 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
-        finding.boxes_unread = unread
+        finding.boxes_unread, finding.site = unread, case.capture.site
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}
     capture = case.capture
     return Diagnosis(
         status=status,
-        job=Job(capture.job, case.world_size, _nodes(capture), capture.layout),
+        job=Job(
+            capture.job,
+            case.world_size,
+            _nodes(capture),
+            layout=capture.layout,
+            script=_script(capture),
+        ),
         summary=_summary(case, draft, status, causes),
         causes=causes,
         waits=draft.waits or _waits(case, blamed),
@@ -48,7 +60,23 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
         chain=[log_outcomes.happening(event) for event in draft.chain],
+        advice=_advice(case, draft, status, causes),
     )
+
+
+def _advice(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
+    """What to do where no cause says it: nodes did not answer."""
+    if causes or status != "unknown" or draft.remaining is not None or draft.ended is not None:
+        return ""
+    nodes = [one.node for one in case.capture.silent if one.node]
+    return remaining.advice(why_unknown(case, draft.waits), case.capture.by_hand, nodes)
+
+
+def _script(capture: JobCapture) -> str:
+    """What most ranks run."""
+    scripts = (readable(script_in(rank.argv)) for rank in capture.ranks())
+    found = Counter(filter(None, scripts)).most_common(1)
+    return found[0][0][:_LONGEST_SCRIPT] if found else ""
 
 
 def _nodes(capture: JobCapture) -> list[str]:

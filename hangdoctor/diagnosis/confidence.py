@@ -123,6 +123,7 @@ class Ground(Enum):
         "several are in nothing that gloo's recorder records, and one may wait for another",
     )
     SLOW_BY_WAITING = (0.85, "it hardly waits, while all others do")
+    SLOW_BY_ARRIVAL = (0.85, "it comes last to the collectives, by far, and the others wait for it")
     SLOW_BY_PACE = (0.80, "it takes longest in every call, judged by completion times only")
     SLOW_BY_HISTORY = (0.85, "the collector saw over minutes that the others wait for it")
     # Job logs, after the end.

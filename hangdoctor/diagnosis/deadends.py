@@ -106,7 +106,8 @@ def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:
 
 
 def _waits_for_one_past(case: Case, here: list[int], there: list[int], views: Views) -> bool:
-    """Whether the few wait in an earlier operation of a smaller group, which none of the others is in.
+    """Whether the few wait in an operation of a smaller group, which none of the others is in, and are
+    not past that of the others.
 
     Another member of that group has then gone past it: it left the call out, or the few made one
     too many.
@@ -114,7 +115,7 @@ def _waits_for_one_past(case: Case, here: list[int], there: list[int], views: Vi
     if len(there) >= len(here) or views[here[0]].place.op == GRADIENTS:
         return False
     of_smaller = all(in_smaller_group(views[r]) for r in there)
-    return of_smaller and all(is_ahead(case, views[here[0]], views[r], views) for r in there)
+    return of_smaller and not any(is_ahead(case, views[r], views[here[0]], views) for r in there)
 
 
 def in_smaller_group(view: RankView) -> bool:

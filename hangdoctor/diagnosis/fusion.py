@@ -94,10 +94,11 @@ def _contradicts(by_stacks: Finding, named: set[int]) -> bool:
 def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     """Without what facts refute.
 
-    Not all have come to an operation of which a member is dead or stopped, and a wait for a key of
-    the store is for the rank that sets it. A rank whose process was read is not unreachable.
+    Not all have come to an operation of which a member is dead or stopped, or runs code of its own
+    inside of the call (as it pickles an object). A wait for a key of the store is for the rank that
+    sets it. A rank whose process was read is not unreachable.
     """
-    unable = ranks_blamed(draft.facts)
+    unable = ranks_blamed(draft.facts) | _inside_of_a_call(case, draft)
     waits = {v.rank for v in case.waiting}
     named = ranks_blamed(by_ops)
     outside = any(_contradicts(c, named) for c in draft.by_stacks)
@@ -110,6 +111,20 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
         if not refuted and not (at_key and other_causes):
             kept.append(_seen_by_stacks(case, draft, finding) or finding)
     return kept
+
+
+def _inside_of_a_call(case: Case, draft: Draft) -> set[int]:
+    """Ranks that the stacks blame, and that are elsewhere in a call which their records have as
+    entered and which no handle stands for.
+    """
+    blamed = ranks_blamed(draft.by_stacks)
+    found: set[int] = set()
+    for view in case.alive:
+        open_calls = view.capture.ops.unfinished() if view.capture.ops is not None else []
+        called = any(o.state == "entered" and not o.asynchronous for o in open_calls)
+        if called and view.rank in blamed and view.path and not view.place.communicates:
+            found.add(view.rank)
+    return found
 
 
 def _seen_by_stacks(case: Case, draft: Draft, finding: Finding) -> Finding | None:

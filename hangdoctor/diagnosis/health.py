@@ -8,6 +8,7 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from ..model.diagnosis import Status, Wait
+from ..text import alike
 from . import driven, operations, ras_counts
 from .case import Case, op_of, ranks_of
 from .draft import Draft
@@ -104,7 +105,7 @@ def why_unknown(case: Case, waits: Sequence[Wait] = ()) -> Remaining:
     if not case.views:
         return _nothing_captured(case)
     if case.unseen and operations.all_go_on(case):
-        whys = sorted({f"{s.node}: {s.why}" for s in case.capture.silent if s.node})
+        whys = alike.in_words((s.node, s.why) for s in case.capture.silent if s.node)
         return Remaining(Reason.SOME_NOT_SEEN, tuple(case.unseen), whys=tuple(whys))
     blind = [v for v in case.alive if v.stack_error]
     if blind:
@@ -121,7 +122,7 @@ def _nothing_captured(case: Case) -> Remaining:
     counted = ras_counts.read(case)
     if counted is not None:
         return _by_ras(counted)
-    whys = [f"{s.node}: {s.why}" if s.node else s.why for s in case.capture.silent]
+    whys = alike.in_words((s.node, s.why) for s in case.capture.silent)
     return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))
 
 

@@ -29,7 +29,7 @@ _MOVED_AT_LEAST = 0.25
 _MOVED = ("moved", "looping")
 _SHORTEST_S = 0.2  # between two samples
 _ENOUGH = 6  # samples, to name a rank by them alone
-_WAITS = ("collective", "start", "end")
+_WAITS = ("collective", "start", "end", "p2p")
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -76,7 +76,7 @@ def _sides(case: Case) -> tuple[list[RankView], list[RankView]]:
     working = [view for view in case.alive if view not in waiting]
     if not 0 < len(working) <= len(waiting) or not all(map(_worked, working)):
         return [], []
-    if not any(view.motion in _MOVED for view in case.alive):
+    if all(view.motion == "still" for view in waiting):
         return [], []  # the job does not go on
     return waiting, working
 
@@ -86,8 +86,8 @@ def _by_cpu(waiting: list[RankView], working: list[RankView]) -> bool:
     places = {_work_of(view) for view in working}
     if any(view.motion == "stirred" for view in working):
         return False
-    if len(places) != 1 or None in places:
-        return False
+    if len(places) != 1 or None in places or any(_in_transfer(view) for view in waiting):
+        return False  # of a pipeline, most stages wait most of the time
     least = min(_cpu_share(view) for view in working)
     most = max(_cpu_share(view) for view in waiting)
     times, at_least = _TIMES_MORE, _AT_LEAST
@@ -121,6 +121,11 @@ def _slept_in_wait(view: RankView) -> bool:
     places = [find_place(thread.frames, blocked=True) for _, thread in seen]
     asleep = all(thread.state == "S" for _, thread in seen)
     return asleep and all(place.kind in _WAITS for place in places)
+
+
+def _in_transfer(view: RankView) -> bool:
+    """Whether it waited for a send or receive in a sample."""
+    return any(find_place(t.frames, blocked=True).kind == "p2p" for _, t in _threads(view))
 
 
 def _op_of(view: RankView) -> f.Op:

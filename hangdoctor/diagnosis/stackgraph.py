@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.layout import Layout
 from ..stacks.place_rules import Place
-from ..stacks.place_search import GRADIENTS
+from ..stacks.place_search import GRADIENTS, sends
 from .case import Case
 from .ops.components import components, sinks
 from .position import counts, steps
@@ -119,7 +119,7 @@ def _instance_key(view: RankView, members: list[int]) -> Collective | Transfer:
     place = view.place
     if place.kind != "p2p" or place.peer < 0:
         return Collective(operation_of(view), tuple(members))
-    if "send" in place.op:
+    if sends(place.op):
         return Transfer(view.rank, place.peer)
     return Transfer(place.peer, view.rank)
 

@@ -20,7 +20,7 @@ from .view import RankView
 
 _LONG_S = 20.0  # an import of torch takes seconds; on a busy node more
 _LATER_S = 3600.0  # what is imported after that long is no part of a start
-_STORIES = (f.OtherStore, f.StoreRefused, f.StillImporting, f.NoProcessThere)
+_STORIES = (f.OtherPort, f.OtherStore, f.StoreRefused, f.StillImporting, f.NoProcessThere)
 _JOINED = ("listens", "connected")
 
 
@@ -50,7 +50,9 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return []
     if any(has_communicated(v) for v in case.alive):
         return []
-    found = _at_other_stores(case, joining)
+    found = _at_other_ports(case, joining)
+    at_ports = {rank for finding in found for rank in finding.ranks}
+    found += _at_other_stores(case, [v for v in joining if v.rank not in at_ports])
     elsewhere = {rank for finding in found for rank in finding.ranks}
     found += _refused(case, [v for v in joining if v.rank not in elsewhere])
     found += _importing(case, importing, joining)
@@ -76,6 +78,22 @@ def _stores(views: Sequence[RankView]) -> list[tuple[RankView, StoreView]]:
 def _target(store: StoreView) -> str:
     """Address and port, by which ranks are compared: names may differ."""
     return f"{store.addresses[0] if store.addresses else store.name}:{store.port}"
+
+
+def _at_other_ports(case: Case, joining: Sequence[RankView]) -> list[Finding]:
+    """Ranks with another MASTER_PORT than most, or than rank 0 where the ports are even."""
+    known = _stores(joining)
+    counts = Counter(store.port for _, store in known)
+    if len(counts) < 2:
+        return []
+    first = min(known, key=lambda one: one[0].rank)[1].port
+    usual = max(counts, key=lambda port: (counts[port], port == first))
+    others = ranks_of(view for view, store in known if store.port == usual)
+    found = []
+    for port in sorted(counts.keys() - {usual}):
+        views = [view for view, store in known if store.port == port]
+        found.append(_finding(case, views, f.OtherPort(port, usual, others)))
+    return found
 
 
 def _at_other_stores(case: Case, joining: Sequence[RankView]) -> list[Finding]:
@@ -141,7 +159,9 @@ def _importing(
     slowest = max(importing, key=lambda v: _seconds(v))
     own = slowest.capture.importing
     assert own is not None
-    story = f.StillImporting(own.module, own.seconds, own.mount, own.filesystem)
+    story = f.StillImporting(
+        own.module, own.seconds, own.mount, own.filesystem, computes=slowest.motion == "running"
+    )
     return [_finding(case, importing, story)]
 
 

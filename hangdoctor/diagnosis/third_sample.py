@@ -2,37 +2,80 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis
-from . import diagnose, held_by_work
+from ..model.operations import RankOps
+from . import held_by_work
 from .case import open_case
 from .ops.lone_culprit import last_waits, settling_s
+from .view import RankView
 
 MORE_PAUSE_S = 0.7  # before another capture: no multiple of the time between two samples
+_PATIENCE_S = 8.0  # for a step of a job that has not said how long its steps are
+_MAY_GO_ON = frozenset({"busy", "not_entered", "data_wait", "checkpoint_wait"})
+_SLEEPS = frozenset({"clock_nanosleep", "nanosleep"})
+_LOOKED_BACK = 5  # iterations
+_LONGER = 1.3  # than these: it is none of them
+_AT_MOST_S = 12.0  # for such a step: most of a long one have begun before
 
 
-def wants_more(capture: JobCapture) -> bool:
+def wants_more(capture: JobCapture, diagnosis: Diagnosis) -> bool:
     """Whether more samples would show that a rank is slow: in those that there are, all others slept
     in a collective while it was at work, and nothing else is wrong.
     """
-    if not held_by_work.may_be_chance(open_case(capture)):
+    if diagnosis.status not in ("healthy", "unknown", "slow"):
         return False
-    return diagnose(capture, lenient=True).status in ("healthy", "unknown", "slow")
+    return held_by_work.may_be_chance(open_case(capture))
 
 
 def pause_s(capture: JobCapture, diagnosis: Diagnosis) -> float:
     """Seconds after which a rank that is only slow would have got on; 0 where no verdict depends on
     it.
 
-    Only waits that the job itself has shown to be usual raise the question: the alternative "slow"
-    of a cause.
+    Waits that the job itself has shown to be usual raise the question (the alternative "slow" of a
+    cause), and a culprit that computes, sleeps or waits for its data loader: its job may step on.
     """
     doubted = [
         c
         for c in diagnosis.causes
         if c.kind != "slow" and any(a.kind == "slow" for a in c.alternatives)
     ]
-    return round(max((_usual(capture, c) for c in doubted), default=0.0), 1)
+    usual = max((_usual(capture, c) for c in doubted), default=0.0)
+    return round(usual or _until_next_step(capture, diagnosis), 1)
+
+
+def _until_next_step(capture: JobCapture, diagnosis: Diagnosis) -> float:
+    """Seconds until the job would have made another step, where the one culprit may go on by itself."""
+    if capture.over or len(diagnosis.causes) != 1:
+        return 0.0
+    [cause] = diagnosis.causes
+    culprits = [v for v in open_case(capture).alive if v.rank in cause.ranks]
+    if cause.kind not in _MAY_GO_ON or not any(map(_may_go_on, culprits)):
+        return 0.0
+    known = [ops for r in capture.ranks() if (ops := r.ops) is not None]
+    left = [s for ops in known if (s := _left_of_step(ops, capture.taken)) is not None]
+    return min(max(0.0, *left), _AT_MOST_S) if left else _PATIENCE_S
+
+
+def _may_go_on(view: RankView) -> bool:
+    """Whether its own thread runs, sleeps for a time, or waits for workers that load data."""
+    if view.stopped or view.thread is None:
+        return False
+    at_work = view.motion in ("running", "looping", "moved") or view.thread.syscall in _SLEEPS
+    return at_work or view.place.kind == "data"
+
+
+def _left_of_step(ops: RankOps, now: float) -> float | None:
+    """Seconds until an iteration has lasted longer than the last ones; None where there were too few,
+    at most 0 where it has.
+    """
+    begun = [mark.at_s for mark in ops.marks if mark.kind == "iteration"][-_LOOKED_BACK - 1 :]
+    if len(begun) < 3:
+        return None
+    longest = max(later - earlier for earlier, later in pairwise(begun))
+    return begun[-1] + _LONGER * longest - now
 
 
 def _usual(capture: JobCapture, cause: Cause) -> float:

@@ -11,6 +11,7 @@ import traceback
 from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
+    arrivals,
     by_scheduler,
     calls,
     ended_meanwhile,
@@ -68,6 +69,7 @@ PASSES: tuple[Pass, ...] = (
     by_scheduler.run,
     ended_meanwhile.run,
     health.run,
+    arrivals.run,
     held_by_work.run,
     straggling.run,
     calls.run,

@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
+from ..stacks.call_peers import of_rank
 from ..stacks.place_rules import Place
 from ..stacks.place_search import HANDLE, PlaceFinder, find_place, python_frames
 from ..stacks.rank_thread import rank_thread
@@ -189,11 +190,20 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     if thread is None:
         return view
     view.thread, view.place = thread, _unless_on_file(view.place, thread)
+    if view.place.kind == "p2p" and view.place.peer < 0:
+        view.place = _with_peer(view.place, capture, python_frames(thread.frames)[:1])
     view.motion = motion_of(capture, thread.tid)
     if view.got_on and (view.place.communicates or view.place.kind == "work"):
         view.motion = _same_wait(capture, thread, view)
     view.look = looks.of(thread.frames, view.place)
     return view
+
+
+def _with_peer(place: Place, capture: RankCapture, innermost: Sequence[Frame]) -> Place:
+    """The place of an MPI call with the peer that its line says of this rank."""
+    told = [of_rank(frame.code, capture.rank, capture.world_size) for frame in innermost]
+    numbers = [n for found in told for n in (found.get("src"), found.get("dst")) if n is not None]
+    return structs.replace(place, peer=numbers[0]) if numbers else place
 
 
 def _unless_on_file(place: Place, thread: ThreadSample) -> Place:

@@ -6,7 +6,7 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 
 from __future__ import annotations
 
-from ..stacks.place_search import HANDLE
+from ..stacks.place_search import HANDLE, sends
 from . import deadends
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, where_held
@@ -167,7 +167,9 @@ def _may_answer(view: RankView, peer: RankView) -> bool:
         return False
     if peer.place.peer not in (-1, view.rank):
         return True
-    return ("send" in peer.place.op) != ("send" in view.place.op)
+    if "sendrecv" in (peer.place.op + view.place.op).lower():
+        return True
+    return sends(peer.place.op) != sends(view.place.op)
 
 
 def peer_finding(case: Case, waiter: RankView, peer: RankView) -> Finding:

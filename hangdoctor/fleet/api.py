@@ -1,10 +1,13 @@
-"""The JSON API of the fleet view under /api/v1 (docs/fleet.md)."""
+"""The JSON API of the fleet view under /api/v1, as docs/openapi-fleet.json describes it. `ROUTES` is
+the whole of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,6 +20,7 @@ from ..storage.incident_search import Query
 from ..storage.incident_words import Entry
 from ..text.ranges import number_in
 from ..text.times import time_of
+from ..web import api as web
 from ..web.api import REPORT_POLICY, Trouble, answer
 from ..web.reports import Reports
 from .board import Board
@@ -61,12 +65,7 @@ class FleetApi:
 
     def routes(self) -> list[Route]:
         """The whole API."""
-        return [
-            Route("/api/v1/jobs", self.jobs),
-            Route("/api/v1/nodes", self.nodes),
-            Route("/api/v1/incidents", self.incidents),
-            Route("/api/v1/incidents/{key}/report", self.report),
-        ]
+        return [Route(one.path, partial(_called, one, self)) for one in ROUTES]
 
     async def jobs(self, request: Request) -> Response:
         """The first jobs, as many as `limit` says."""
@@ -110,3 +109,43 @@ class FleetApi:
             return answer(Trouble(str(error), error.help), 500)
         headers = {"content-type": made[1], "content-security-policy": REPORT_POLICY}
         return Response(made[0], headers=headers)
+
+
+ROUTES = (
+    web.Route(
+        "GET",
+        "/api/v1/jobs",
+        FleetApi.jobs,
+        {200: JobsAnswer},
+        query=("limit",),
+        about="The jobs, stalled ones first, and how many are in each state.",
+    ),
+    web.Route(
+        "GET",
+        "/api/v1/nodes",
+        FleetApi.nodes,
+        {200: NodesAnswer},
+        about="Nodes that are culprits again and again, those in the most jobs first.",
+    ),
+    web.Route(
+        "GET",
+        "/api/v1/incidents",
+        FleetApi.incidents,
+        {200: FoundAnswer, 400: Trouble},
+        query=("words", "job", "user", "node", "since"),
+        about="Incidents of all jobs that have all `words` and fit the rest, newest first.",
+    ),
+    web.Route(
+        "GET",
+        "/api/v1/incidents/{key}/report",
+        FleetApi.report,
+        {200: str, 404: Trouble, 500: Trouble},
+        media="text/html",
+        about="An incident's report; `key` is that of its entry.",
+    ),
+)
+
+
+async def _called(one: web.Route, api: FleetApi, request: Request) -> Response:
+    assert one.handler is not None
+    return await one.handler(api, request)

@@ -13,6 +13,7 @@ from ..collector import status_file
 from ..collector.status_file import JobStatus
 from ..storage.incident_folders import job_folders
 from ..storage.incident_words import Entry, user_name
+from ..text.job_names import short_job
 from ..web.page_address import published
 
 State = Literal["stalled", "running", "starting", "not watched", "ended", "no status"]
@@ -61,7 +62,20 @@ def read_jobs(roots: Iterable[Path], entries: Sequence[Entry], now: float) -> li
         row.incidents = numbers[str(folder)]
         if row.state not in _OVER or now - row.at < _FORGOTTEN_S:
             rows.append(row)
+    rows += _of_bundles([e for e in entries if Path(e.folder) not in folders], now)
     return sorted(rows, key=lambda row: (_order(row.state), -row.at))[:MAX_JOBS]
+
+
+def _of_bundles(entries: Sequence[Entry], now: float) -> list[JobRow]:
+    """A row for each job of bundles that `dump` saved, which lie in a folder of any name."""
+    found: dict[tuple[str, str], JobRow] = {}
+    for entry in entries:
+        if now - entry.at >= _FORGOTTEN_S:
+            continue
+        name = short_job(entry.job) or entry.place
+        new = JobRow(name, entry.folder, entry.user, "no status", entry.at, entry.job, last=entry)
+        found.setdefault((entry.folder, entry.job), new).incidents += 1
+    return list(found.values())
 
 
 def _order(state: State) -> int:
@@ -74,7 +88,7 @@ def state_of(status: JobStatus | None, now: float) -> State:
     if status is None:
         return "no status"
     if status.ended:
-        return "ended"
+        return "not watched" if status.living else "ended"
     if now - status.at > _SILENT_S:
         return "not watched"
     if not status.ranks:

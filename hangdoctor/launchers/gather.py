@@ -23,9 +23,12 @@ from ..model.capture import (
     SilentNode,
     world_size_of,
 )
+from ..readers import other_ports
 from ..readers.ended_nodes import joined
 from ..readers.node import CaptureOptions
 from ..readers.ranks_by_node import ranks_behind, unreported
+from ..text import alike
+from ..text.plural import choose, count
 from ..text.ranges import format_hosts, format_ranks
 from ..transport.capture_codec import unpack_capture
 from ..transport.stdout_frame import NodeReply, unpack
@@ -235,7 +238,7 @@ def _refuse_nothing(gathered: Gathered, order: Sequence[str]) -> None:
     if gathered.empty and not gathered.silent:
         first = next(iter(gathered.empty.values()))
         raise NoRanksFound(
-            f"all {len(order)} nodes answered ({where}), and none has a rank of the job: {first.error}",
+            f"{choose(order, 'the only node', f'all {len(order)} nodes')} answered ({where}), and none has a rank of the job: {first.error}",
             first.help,
         )
     troubles = {set_up_trouble(o.errors) for o in gathered.silent.values()}
@@ -270,13 +273,20 @@ def _one_job(captures: dict[str, NodeCapture], notes: list[str]) -> dict[str, No
     if not any(capture.ranks for capture in captures.values()):
         return captures  # torchrun waits on each: one of them may look for another rendezvous
     counts = Counter(_key(c) for c in captures.values())
-    if len(counts) < 2:
+    if len(counts) < 2 or _look_elsewhere(captures.values()):
         return captures
     kept = counts.most_common(1)[0][0]
     for key in sorted(set(counts) - {kept}):
         names = format_hosts(n for n, c in captures.items() if _key(c) == key)
         notes.append(f"{names} runs another job ({key}) and is left out; choose a job with --job")
     return {n: c for n, c in captures.items() if _key(c) == kept}
+
+
+def _look_elsewhere(captures: Iterable[NodeCapture]) -> bool:
+    """Whether these are nodes of one job that were given different addresses or ports of the store."""
+    nodes = list(captures)
+    sizes = [[(r.rank, r.world_size) for r in node.ranks] for node in nodes]
+    return all(other_ports.is_place(node.job) for node in nodes) and other_ports.complement(sizes)
 
 
 def _emptied(
@@ -317,9 +327,9 @@ def _merge_unplaced(
     lost = unreported(reported, world)
     if not lost or behind or len(silent) < 2:
         return silent
-    why = "; ".join(f"{s.node}: {s.why}" for s in silent[:4]) + (
-        f"; and {len(silent) - 4} more" if len(silent) > 4 else ""
-    )
+    whys = alike.in_words((s.node, s.why) for s in silent)
+    more = f"; and {len(whys) - 4} more" if len(whys) > 4 else ""
+    why = "; ".join(whys[:4]) + more
     return [SilentNode(format_hosts(s.node for s in silent), why, lost)]
 
 
@@ -332,7 +342,7 @@ def summary(gathered: Gathered, total: int) -> str:
     elif gathered.captures:
         found = ", none has a rank"
     silent = f"; no answer from {format_hosts(gathered.silent)}" if gathered.silent else ""
-    return f"{len(gathered.captures)} of {total} nodes reported{found}{silent}"
+    return f"{len(gathered.captures)} of {count(total, 'node')} reported{found}{silent}"
 
 
 def refused(

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import BadInput, LauncherError, UsageError
+from ..model.capture import Site
 from . import gather
 from .knock import Address, Knocker
 from .lost_nodes import Watch
+from .pbs_job import site_of
 from .remote import Command, query
 from .slurm_job import clean_environment
 from .ssh import read_hostfile
@@ -43,6 +45,10 @@ class PbsReach:
         command = gather.own_command(words, self.python)
         return [Command(host, [*make(host), *command]) for host in hosts]
 
+    def by_hand(self) -> str:
+        """See `reach.TriedByHand`."""
+        return " ".join([*self._flavour()("{node}"), "true"])
+
     def unasked(self) -> dict[str, str]:
         """None: PBS_NODEFILE says nothing about its nodes."""
         return {}
@@ -50,6 +56,10 @@ class PbsReach:
     def watch(self) -> Watch:
         """Knocks at sshd, by which most mpiexec start their processes."""
         return Watch(Knocker(_address))
+
+    def site(self) -> Site:
+        """PBS's commands; see `launchers.reach.HasSite`."""
+        return site_of(os.environ.get("PBS_JOBID", "JOBID"), "--pbs")
 
     def nodes(self) -> list[str]:
         """The nodes of the job.

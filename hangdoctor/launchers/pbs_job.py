@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..errors import JobNotFound, JobNotRunning, LauncherError, UsageError
+from ..model.capture import Site
 from . import gather
 from .knock import Knocker
 from .lost_nodes import Watch
@@ -77,6 +78,10 @@ class PbsJobReach:
         command = gather.shell_command(gather.own_command(words, self.python))
         return [ssh_command(node, command, timeout_s) for node in self.nodes()]
 
+    def by_hand(self) -> str:
+        """See `reach.TriedByHand`."""
+        return "ssh {node} true"
+
     def unasked(self) -> dict[str, str]:
         """None: a job's nodes are all asked."""
         return {}
@@ -84,6 +89,20 @@ class PbsJobReach:
     def watch(self) -> Watch:
         """Knocks at sshd."""
         return Watch(Knocker(ssh_address))
+
+    def site(self) -> Site:
+        """PBS's commands; see `launchers.reach.HasSite`."""
+        return site_of(self.job, f"--pbs {self.job}")
+
+
+def site_of(job: str, target: str) -> Site:
+    """PBS's own commands for a job, which `target` names to hangdoctor."""
+    return Site(
+        see="pbsnodes {node}",
+        capture=f"hangdoctor dump {target}",
+        restart=f"qdel {job}, then submit it again with qsub",
+        memory="mem in its -l select",
+    )
 
 
 def parse_job(text: str) -> str:

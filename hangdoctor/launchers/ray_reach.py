@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import JobNotFound, LauncherError, NoRanksFound, UsageError
-from ..model.capture import JobCapture, RankCapture
+from ..model.capture import JobCapture, RankCapture, Site
 from ..readers.ray_ranks import GIVEN
 from . import gather, ray_state
 from .remote import Command
@@ -39,6 +39,7 @@ _CONNECT = (
 )
 _OPEN: list[RayReach] = []  # a driver ends with its input: as long as its tasks may run, it stays
 _PYTHON_HELP = "Choose the Python of the job, on this host and on the nodes: --python PATH."
+_OTHER_PYTHON_HELP = "Name another one with --python: the Python of the job, which has Ray and hangdoctor on this host and on the nodes."
 _HELP = {
     "import": _PYTHON_HELP,
     "ray": _PYTHON_HELP,
@@ -46,8 +47,8 @@ _HELP = {
 }
 _OVER = "Diagnose what it printed: hangdoctor diagnose FILE. Its actors: ray list actors --detail."
 _SAID = {
-    "import": "this Python cannot import ray",
-    "ray": "Ray",
+    "import": "{python} cannot import ray",
+    "ray": "Ray (by {python})",
     "connection": "no Ray cluster was found",
 }
 
@@ -126,6 +127,20 @@ class RayReach:
         """None: Ray finds out by itself which nodes are lost."""
         return
 
+    def by_hand(self) -> str:
+        """See `reach.TriedByHand`."""
+        return "ray status" if self.address == AUTO else f"ray status --address {self.address}"
+
+    def site(self) -> Site:
+        """Ray's own commands; see `launchers.reach.HasSite`."""
+        at = "" if self.address == AUTO else f" {self.address}"
+        return Site(
+            see="ray list nodes --detail",
+            capture=f"hangdoctor dump --ray{at}",
+            restart="ray job list; ray job stop SUBMISSION_ID (of a script that was not submitted: end it), then start it again",
+            memory="memory of the node (Ray itself kills workers where it is full)",
+        )
+
     def enter(self, capture: JobCapture) -> None:
         """Note where the actors of the ranks are; the ranks of dead ones are gone."""
         found = self._training()
@@ -172,15 +187,20 @@ class RayReach:
             )
         except OSError as error:
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise LauncherError(
-                f"{python} cannot be started: {error.strerror}", _PYTHON_HELP
-            ) from error
+            said = f"{python} cannot be started: {error.strerror}"
+            raise LauncherError(said, self._help("import")) from error
         state = self._read_state(time.monotonic() + self.seconds)
         if state.error:
             self._end()
             kind = JobNotFound if state.error == "connection" else LauncherError
-            raise kind(f"{_SAID[state.error]}: {state.says}", _HELP[state.error])
+            what = _SAID[state.error].format(python=self.python or "this Python")
+            raise kind(f"{what}: {state.says}", self._help(state.error))
         return state
+
+    def _help(self, error: str) -> str:
+        """What to do about an error of the driver."""
+        help = _HELP[error]
+        return _OTHER_PYTHON_HELP if self.python and help == _PYTHON_HELP else help
 
     def _read_state(self, deadline: float) -> ray_state.RayState:
         assert self._driver is not None and self._driver.stdout is not None
@@ -201,7 +221,8 @@ class RayReach:
             ended = self._driver.poll()
             self._end()
         if ended is not None:
-            raise LauncherError(f"Ray's driver ended with exit code {ended}", _PYTHON_HELP)
+            said = f"Ray's driver ended with exit code {ended}"
+            raise LauncherError(said, self._help("import"))
         raise LauncherError(
             f"the Ray cluster ({self.address}) did not answer within {self.seconds:.0f} s",
             "Check it: ray status --address ADDRESS. " + _HELP["connection"],

@@ -11,8 +11,9 @@ from typing import Protocol, runtime_checkable
 
 from ..clock import SystemClock
 from ..errors import NoRanksFound
-from ..model.capture import JobCapture
+from ..model.capture import JobCapture, Site
 from ..readers.node import CaptureOptions
+from ..text.plural import count
 from ..text.ranges import format_hosts
 from . import gather, told_nodes
 from .base import Progress
@@ -79,6 +80,24 @@ class KnowsAddresses(Protocol):
 
 
 @runtime_checkable
+class HasSite(Protocol):
+    """A `Reach` on whose platform Slurm's commands and a node's own shell are of no use."""
+
+    def site(self) -> Site:
+        """The commands to name in advice."""
+        ...
+
+
+@runtime_checkable
+class TriedByHand(Protocol):
+    """A `Reach` that a person can try with one command."""
+
+    def by_hand(self) -> str:
+        """A command that does nothing on the node `{node}`, reached as the agent is."""
+        ...
+
+
+@runtime_checkable
 class KnowsRanks(Protocol):
     """A `Reach` that knows more of the ranks than their nodes can say."""
 
@@ -107,7 +126,7 @@ class ReachLauncher:
         """
         begin, taken = self.clock.monotonic(), self.clock.wall()
         nodes = self.reach.nodes()
-        progress(f"asking {len(nodes)} nodes by {self.reach.means}: {format_hosts(nodes)}")
+        progress(f"asking {count(len(nodes), 'node')} by {self.reach.means}: {format_hosts(nodes)}")
         left_s = max(0.5, begin + options.timeout_s - self.clock.monotonic())
         words = gather.agent_words(gather.node_options(options, left_s))
         outcomes = run_all(
@@ -135,8 +154,16 @@ class ReachLauncher:
             capture.notes += self.reach.notes(capture)
         if isinstance(self.reach, KnowsRanks):
             self.reach.enter(capture)
+        capture.site = site_of(self.reach)
+        if capture.silent and isinstance(self.reach, TriedByHand):
+            capture.by_hand = self.reach.by_hand()
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
+
+
+def site_of(reach: Reach | None) -> Site | None:
+    """The commands to name in advice; None for those of Slurm and ssh."""
+    return reach.site() if isinstance(reach, HasSite) else None
 
 
 def ask(reach: Reach, words: Sequence[str], timeout_s: float, progress: Progress) -> list[Outcome]:

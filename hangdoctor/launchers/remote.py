@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from ..errors import LauncherError
+from ..text.plural import count
 from ..text.ranges import format_hosts
 from ..transport.stdout_frame import END, HERE
 from .base import Progress
@@ -257,7 +258,7 @@ class _Fleet:
         left = self.deadline - time.monotonic()
         late = [r.node for r in self.running if not r.whole_at] + [c.node for c in self.waiting]
         if late:
-            answered = f"{self.total - len(late)} of {self.total} nodes have answered"
+            answered = f"{self.total - len(late)} of {count(self.total, 'node')} have answered"
             self.progress(f"{answered}; waiting up to {left:.0f} s for {format_hosts(late)}")
 
     def close(self) -> None:

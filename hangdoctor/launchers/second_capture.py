@@ -1,6 +1,4 @@
-"""A job captured once more: the first sample of the one capture and the last look of the other, as
-one capture.
-"""
+"""A job captured once more: the samples of both captures, as one capture."""
 
 from __future__ import annotations
 
@@ -13,37 +11,36 @@ from ..text.ranges import number_in
 _SAME_START_S = 1.0
 
 
-def join_captures(
-    first: JobCapture, later: JobCapture, apart_s: float, every: bool = False
-) -> JobCapture:
+def join_captures(first: JobCapture, later: JobCapture, apart_s: float) -> JobCapture:
     """What `later` shows, measured against what `first` saw; `apart_s`: seconds between the
-    beginnings of the two. `every`: with the samples between the first and the last.
+    beginnings of the two.
 
     A process of `first` that `later` no longer has is kept as gone. One that is new stays as
     `later` has it.
     """
+    seen = max((len(r.samples) for r in first.ranks()), default=0)
     before = {(r.node, r.pid): r for r in first.ranks()}
     for rank in later.ranks():
         earlier = before.get((rank.node, rank.pid))
         if earlier is not None and abs(rank.started - earlier.started) < _SAME_START_S:
             del before[(rank.node, rank.pid)]
-            _join(rank, earlier, apart_s, every)
+            _join(rank, earlier, apart_s)
     silent = {s.node for s in later.silent}
     _keep_the_gone(later, [r for r in before.values() if r.node not in silent])
     raw = {n.node: n.raw for n in first.nodes}
     for node in later.nodes:
         node.raw = {
             **raw.get(node.node, {}),
-            **{_later_name(name): text for name, text in node.raw.items()},
+            **{_later_name(name, seen): text for name, text in node.raw.items()},
         }
     later.settle_s = round(apart_s + later.settle_s, 1)
     later.took_s += apart_s
     return later
 
 
-def _join(rank: RankCapture, earlier: RankCapture, apart_s: float, every: bool) -> None:
+def _join(rank: RankCapture, earlier: RankCapture, apart_s: float) -> None:
     later = [structs.replace(s, at_s=s.at_s + apart_s) for s in rank.samples]
-    rank.samples = earlier.samples + later if every else earlier.samples[:1] + later[-1:]
+    rank.samples = earlier.samples + later
     if rank.ops is not None:
         rank.ops_before = earlier.ops_before or earlier.ops
     if rank.recorded is not None:
@@ -64,9 +61,9 @@ def _keep_the_gone(later: JobCapture, ended: list[RankCapture]) -> None:
             node.ranks.append(rank)
 
 
-def _later_name(name: str) -> str:
-    """Raw output of the third and fourth look: ``PID.1.json`` becomes ``PID.3.json``."""
+def _later_name(name: str, seen: int) -> str:
+    """Raw output after two samples: ``PID.1.json`` becomes ``PID.3.json``."""
     pid, _, rest = name.partition(".")
     number, _, ending = rest.partition(".")
     at = number_in(number)
-    return f"{pid}.{at + 2}.{ending}" if at >= 0 else name
+    return f"{pid}.{at + seen}.{ending}" if at >= 0 else name

@@ -17,6 +17,7 @@ from ..clock import SystemClock
 from ..errors import JobNotRunning, NoRanksFound
 from ..model.capture import JobCapture
 from ..readers.node import CaptureOptions
+from ..text.plural import count
 from ..text.ranges import format_hosts
 from . import gather, slurm_nodes
 from .base import Progress
@@ -47,7 +48,7 @@ class SlurmLauncher:
         deadline = self._until(options.timeout_s)
         training = self._job.training()
         nodes, step = training.nodes, training.step
-        progress(f"asking {len(nodes)} nodes of job {training.job}: {format_hosts(nodes)}")
+        progress(f"asking {count(len(nodes), 'node')} of job {training.job}: {format_hosts(nodes)}")
         left = max(0.5, deadline - self.clock.monotonic())
         options = msgspec.structs.replace(options, slurm_job=training.job, slurm_step=step)
         agent = gather.agent_command(gather.node_options(options, left), self.python)
@@ -66,6 +67,7 @@ class SlurmLauncher:
         if not gathered.captures and step:
             capture.job = f"slurm:{training.job}.{step}"
         capture.notes += training.notes
+        capture.by_hand = f"srun --jobid={training.job} --overlap -w {{node}} -N1 -n1 hostname"
         capture.taken, capture.took_s = taken, self.clock.monotonic() - begin
         return capture
 
@@ -112,7 +114,7 @@ class SlurmLauncher:
         deadline = self._until(timeout_s)
         training = self._job.training()
         nodes = training.nodes
-        progress(f"asking {len(nodes)} nodes of job {training.job}: {format_hosts(nodes)}")
+        progress(f"asking {count(len(nodes), 'node')} of job {training.job}: {format_hosts(nodes)}")
         command = gather.own_command([*arguments, "--job", training.of_slurm], self.python)
         outcomes = self._ask(nodes, command, deadline, progress)
         return [in_words(o) for o in outcomes]

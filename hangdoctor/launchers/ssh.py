@@ -96,6 +96,10 @@ class SshReach:
             )
         return hosts
 
+    def by_hand(self) -> str:
+        """See `reach.TriedByHand`."""
+        return "ssh {node} true" if self.means == "ssh" else f"{self.means} -w {{node}} true"
+
     def commands(self, words: Sequence[str], timeout_s: float) -> list[Command]:
         """One ssh or pdsh a host; raises as `nodes`."""
         make = ssh_command if self.means == "ssh" else pdsh_command

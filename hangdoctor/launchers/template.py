@@ -14,6 +14,7 @@ from . import gather
 from .remote import Command
 
 _HOST, _LINE = "{host}", "{command}"
+_NODE = "NODE-TO-BE-NAMED"  # needs no quotes, as a name of a node does not
 # A name that begins with a dash would be an option; one with a blank or quote, two words of a shell.
 _NAME = re.compile(r"[A-Za-z0-9_][\w.:@/+-]*")
 _JOINS_WORDS = {"ssh", "rsh", "gsissh"}  # for a shell on the other side, which splits them again
@@ -51,6 +52,10 @@ class TemplateReach:
         """The template's command for each host, which has no limit of its own; raises as `nodes`."""
         own = gather.own_command(words, self.python)
         return [Command(host, filled(self.words, host, own)) for host in self.nodes()]
+
+    def by_hand(self) -> str:
+        """See `reach.TriedByHand`."""
+        return shlex.join(filled(self.words, _NODE, ["true"])).replace(_NODE, "{node}")
 
     def unasked(self) -> dict[str, str]:
         """None: a list says nothing about its hosts."""

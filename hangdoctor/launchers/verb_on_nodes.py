@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from ..text.plural import count
 from ..text.ranges import format_hosts
 from . import gather, reach
 from .base import Progress
@@ -29,7 +30,7 @@ class Everywhere:
         Raises:
             LauncherError: what starts commands there is not here.
         """
-        progress(f"asking {len(self.nodes)} nodes: {format_hosts(self.nodes)}")
+        progress(f"asking {count(len(self.nodes), 'node')}: {format_hosts(self.nodes)}")
         if isinstance(self.target, SlurmLauncher):
             command = gather.own_command(words, self.target.python)
             deadline = time.monotonic() + timeout_s

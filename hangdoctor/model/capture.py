@@ -161,6 +161,19 @@ class SilentNode(Struct, omit_defaults=True):
     unstarted: bool = False  # its scheduler says that nothing has run there yet
 
 
+class Site(Struct, omit_defaults=True, frozen=True):
+    """The commands of a job's platform, where those of Slurm and a host's own shell are not to be had.
+    In each `{node}` is the name of a node. "" where there is none.
+    """
+
+    enter: str = ""  # a shell on a node
+    see: str = ""  # what became of a node
+    log: str = ""  # what its ranks printed
+    capture: str = ""  # captures the job again
+    restart: str = ""  # ends all ranks; what starts them again is said behind it
+    memory: str = ""  # what limits the memory of the ranks of a node
+
+
 class JobCapture(Struct, omit_defaults=True):
     """Everything that a diagnosis reads."""
 
@@ -184,6 +197,9 @@ class JobCapture(Struct, omit_defaults=True):
     over: bool = False  # no rank runs any more: made of what they have left
     by_heartbeat: bool = False  # its stacks are those that the probe wrote into the black boxes
     slowest: int = -1  # the rank that stood out all that time, because it never waited
+    site: Site | None = None
+    # What a person types to see why a node, `{node}`, does not answer; "" where nothing is known.
+    by_hand: str = ""
     packed: dict[
         str, bytes
     ] = {}  # of a large job: node -> its answer as it came, which the bundle keeps in place of the ranks

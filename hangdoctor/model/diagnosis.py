@@ -143,6 +143,7 @@ class Job(Struct):
     world_size: int
     nodes: list[str]
     layout: Layout | None = None
+    script: str = ""  # that most of its ranks run, where their command lines show it
 
 
 class Took(Struct):
@@ -216,4 +217,5 @@ class Diagnosis(Struct):
     took: Took = field(default_factory=Took)
     calls: CallsParting | None = None  # where call tracing was on
     chain: list[Happening] = []  # from job logs: at most ten lines
+    advice: str = ""  # where there is no cause, and nothing was seen of nodes
     schema: str = DIAGNOSIS_SCHEMA

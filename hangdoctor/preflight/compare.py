@@ -9,6 +9,8 @@ from typing import cast
 
 from msgspec import Struct, structs
 
+from ..text import alike
+from ..text.plural import choose
 from ..text.ranges import format_hosts
 from .collectives.report import Collectives
 from .readings import NodeReadings, Verdict
@@ -26,6 +28,7 @@ _LEFT_OPEN = {
     "fabric": "the fabric",
     "devices": "devices",
 }
+_LEAVE_OUT = "Leave these nodes out of the job, or repair them."
 _LOOSE = frozenset({"kernel"})  # may differ without harm more often than not: worth a warning only
 
 
@@ -62,10 +65,10 @@ def conclude(
 
     `silent`: node -> why it did not answer; `skews`: node -> seconds its clock is ahead of ours.
     """
-    findings = [
-        Finding("reached", "fail", [n], why, advice="Leave the node out of the job, or repair it.")
-        for n, why in silent.items()
-    ]
+    findings = []
+    for nodes, why in alike.grouped(silent.items()):
+        leave = choose(nodes, "Leave the node out of the job, or repair it.", _LEAVE_OUT)
+        findings.append(Finding("reached", "fail", nodes, why, advice=leave))
     findings += _joined(readings)
     if len(readings) > 1:
         findings += _compared(readings)

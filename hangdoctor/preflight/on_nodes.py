@@ -16,6 +16,7 @@ from ..launchers.reach import Reach
 from ..launchers.remote import Outcome
 from ..launchers.slurm import SlurmLauncher
 from ..launchers.verb_on_nodes import Everywhere
+from ..text.plural import count
 from ..text.ranges import format_hosts
 from ..transport.stdout_frame import NodeReply, pack, unpack
 from .checks import read_node
@@ -54,7 +55,7 @@ def remote(
             silent[outcome.node] = gather.why_silent(outcome, damaged, options.timeout_s + _REPLY_S)
             continue
         skews[outcome.node] = readings[outcome.node].wall_s - (wall + outcome.whole)
-    progress(f"{len(readings)} of {len(hosts)} nodes answered")
+    progress(f"{len(readings)} of {count(len(hosts), 'node')} answered")
     _refuse_nothing(readings, outcomes, hosts)
     return conclude(hosts, readings, silent, skews)
 

@@ -17,9 +17,10 @@ from ..errors import UsageError
 from ..model.capture import RankCapture
 from ..text import redaction
 from ..text.plain import readable
+from ..text.plural import count
 from ..text.ranges import number_in
 from ..time_limit import in_time
-from . import proc, unnumbered
+from . import other_ports, proc, unnumbered
 from .jobnames import box_name, job_key, names_job
 from .rank_environment import gpu_of, is_launcher, is_python, names_a_rank, rank_of
 
@@ -221,7 +222,8 @@ def _jobs(candidates: list[Found]) -> list[Job]:
     groups: dict[tuple[str, str], list[Found]] = defaultdict(list)
     for found in _topmost(candidates):
         groups[found.job, found.user].append(found)
-    jobs = [job for (key, _), ranks in groups.items() for job in _split(key, ranks)]
+    whole = other_ports.joined(groups)
+    jobs = [job for (key, _), ranks in whole.items() for job in _split(key, ranks)]
     return sorted(jobs, key=lambda job: -job.started)
 
 
@@ -246,9 +248,11 @@ def _split(key: str, ranks: list[Found]) -> Iterable[Job]:
     # A rank's orphan keeps its environment: the process with a living launcher is the rank, else
     # the oldest.
     chosen = [min(same, key=lambda f: (f.ppid == 1, f.started)) for same in by_rank.values()]
+    taken = {found.pid for found in chosen}
+    left = [str(found.pid) for found in ranks if found.pid not in taken]
     job = _job(key, chosen)
     job.notes.append(
-        f"{len(ranks) - len(chosen)} more processes claim the same ranks (left over from an earlier run?); not shown"
+        f"{count(len(left), 'process')} more with the numbers of these ranks, not shown: if left over from an earlier run, kill {' '.join(left)}"
     )
     yield job
 

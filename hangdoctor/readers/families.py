@@ -208,6 +208,7 @@ def _family(parent: int, children: list[int]) -> Family | None:
         members = [m for m in seen if m.pid in given]
         return _by_own_numbers(parent, members, [given[m.pid] for m in members], world)
     members = [m for m in seen if not is_launcher(m.argv)]  # torchrun of several nodes on this one
+    members = _without_workers(parent, members)
     linked = [m for m in members if m.pid in connected]
     # One that has not come as far as the others is connected to none of them.
     members = alike(members, connected)
@@ -222,6 +223,18 @@ def _family(parent: int, children: list[int]) -> Family | None:
     if named is not None:
         return _by_own_numbers(parent, members, *named)
     return _numbered(parent, own, members, dead)
+
+
+def _without_workers(parent: int, members: list[Member]) -> list[Member]:
+    """Those that are no data-loader workers of a parent that is a rank itself: they have no LOCAL_RANK
+    where others have one, or no connection but those that their parent has, too.
+    """
+    numbered = [m for m in members if m.local_rank >= 0]
+    if numbered:
+        return numbered
+    inherited = set(connections.inodes_of(parent))
+    held = {m.pid: set(connections.inodes_of(m.pid)) for m in members}
+    return [m for m in members if not held[m.pid] or held[m.pid] - inherited]
 
 
 def _is_rank(own: Member, members: list[Member]) -> bool:

@@ -13,6 +13,7 @@ from ..text.durations import duration
 from ..text.job_names import short_job
 from ..text.plain import readable, visible
 from ..text.plural import count
+from ..text.scripts import script_in
 from . import lost_ranks
 from .discover import Found, Job
 
@@ -21,7 +22,6 @@ _LONGEST_NAME = 40  # characters of a script, from a process that may be called 
 _LONGEST_OWNER = 32
 _LONGEST_KEY = 80
 _STARTERS = 3  # processes above a spawned rank that may show its script
-_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})  # Python's options of two words
 
 
 def in_brief(job: Job, *, with_user: bool = False, now: float = 0.0) -> str:
@@ -71,7 +71,7 @@ def _script(own: Sequence[str], pid: int) -> str:
         if not _is_of_multiprocessing(argv) or pid <= 1:
             break
         argv, pid = _starter(pid)
-    return visible(_named_in(argv) or _program(argv or own))[:_LONGEST_NAME]
+    return visible(script_in(argv) or _program(argv or own))[:_LONGEST_NAME]
 
 
 def _program(argv: Sequence[str]) -> str:
@@ -90,23 +90,6 @@ def _is_of_multiprocessing(argv: Sequence[str]) -> bool:
     """Whether it runs code of multiprocessing, which says nothing of the job's own script."""
     code = argv[argv.index("-c") + 1 :] if "-c" in argv else []
     return bool(code) and code[0].startswith("from multiprocessing")
-
-
-def _named_in(argv: Sequence[str]) -> str:
-    """The basename of the script, or the module of ``-m``, on Python's command line; "" for code
-    on the command line, which is also how multiprocessing starts its processes.
-    """
-    words = iter(argv[1:])
-    for word in words:
-        if word == "-m":
-            return next(words, "")
-        if word in _WITH_VALUE:
-            next(words, "")
-        elif word == "-c" or word == "-":
-            return ""
-        elif not word.startswith("-"):
-            return Path(word).name
-    return ""
 
 
 def _starter(pid: int) -> tuple[list[str], int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ import msgspec
 
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
+from ..stacks.call_peers import peers
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
@@ -36,6 +38,8 @@ _COUNTERS = frozenset(
     "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
+# The rules for places know the same calls.
+_OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
 _ATTEMPTS = 3
 _NO_INTERPRETER = "find a python interpreter"  # py-spy says so where it could read nothing, too
 _LOWEST = 19  # nice
@@ -298,8 +302,10 @@ def parse_json(data: bytes) -> list[ThreadSample]:
 
 def _thread(thread: dict[str, Any]) -> ThreadSample:
     frames = [_frame(f) for f in thread["frames"]]
-    for frame in frames[:_CODE_FRAMES]:
+    for place, frame in enumerate(frames[:_CODE_FRAMES]):
         frame.code = source_line(frame.file, frame.line)
+        if place == 0 and _OF_MPI.search(frame.code):
+            frame.values |= peers(frame.code, _numbers(thread["frames"][0]))
         if frame.code and is_users(frame):
             lines = sources.lines(frame.file)
             frame.catches = retry_loops.caught(lines, frame.line)
@@ -313,14 +319,20 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     )
 
 
-def _frame(frame: dict[str, Any]) -> Frame:
-    values: dict[str, int] = {}
-    group = ""
+def _numbers(frame: dict[str, Any]) -> dict[str, int]:
+    """The whole numbers among a function's variables."""
+    found: dict[str, int] = {}
     for local in frame.get("locals") or []:
-        name, shown = _text(local["name"]), _text(local.get("repr") or "")
+        shown = _text(local.get("repr") or "")
         number = number_in(shown.removeprefix("-"))
-        if name in _COUNTERS and number >= 0:
-            values[name] = -number if shown.startswith("-") else number
+        if number >= 0:
+            found[_text(local["name"])] = -number if shown.startswith("-") else number
+    return found
+
+
+def _frame(frame: dict[str, Any]) -> Frame:
+    values = {name: number for name, number in _numbers(frame).items() if name in _COUNTERS}
+    group = ""
     name = _text(frame["name"])
     file = _text(frame["filename"])
     if file.endswith("torch/distributed/c10d_logger.py"):

@@ -16,6 +16,7 @@ from msgspec import Struct
 from .._version import __version__
 from ..errors import BadInput
 from ..model.diagnosis import Diagnosis
+from ..storage.event_rows import EventRow
 from ..text.ranges import format_ranks
 from ..time_limit import OutOfTime, within
 
@@ -93,18 +94,64 @@ def send(told: Told, to: Endpoint) -> str:
         return f"failed: {type(error).__name__}"
 
 
+def send_events(rows: Sequence[EventRow], to: Endpoint) -> str:
+    """Send what the training said of itself, as log records; says in words what came of it."""
+    try:
+        return within(to.timeout_s + _GRACE_S, lambda: _logged(rows, to))
+    except OutOfTime:
+        return f"no answer after {to.timeout_s:.0f} s"
+    except Exception as error:  # as for an incident
+        return f"failed: {type(error).__name__}"
+
+
+def _logged(rows: Sequence[EventRow], to: Endpoint) -> str:
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.sdk._logs.export import LogRecordExportResult
+
+    endpoint = f"{to.endpoint.rstrip('/')}/v1/logs"
+    logs = OTLPLogExporter(endpoint=endpoint, timeout=to.timeout_s)
+    resource = _resource()
+    try:
+        done = logs.export([_event_record(row, resource) for row in rows])
+    finally:
+        logs.shutdown()
+    return SENT if done is LogRecordExportResult.SUCCESS else "refused, or not reached"
+
+
+def _event_record(row: EventRow, resource: Any) -> Any:
+    known = {"job": row.job, "node": row.node, "rank": row.rank, "kind": row.kind}
+    if row.iteration >= 0:
+        known["iteration"] = row.iteration
+    if row.actions:
+        known["actions"] = row.actions
+    return _log_record(
+        resource,
+        timestamp=_ns(row.at),
+        observed_timestamp=_ns(row.at),
+        severity="INFO",
+        body=row.text or row.kind,
+        attributes={f"hangdoctor.{name}": value for name, value in known.items()},
+        event_name="hangdoctor.event",
+    )
+
+
+def _resource() -> Any:
+    from opentelemetry.sdk.resources import Resource
+
+    what = {"service.name": "hangdoctor", "service.version": __version__}
+    return Resource.create({**what, "host.name": os.uname().nodename})
+
+
 def _sent(told: Told, to: Endpoint) -> str:
     from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk._logs.export import LogRecordExportResult
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     base = to.endpoint.rstrip("/")
     spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=to.timeout_s)
     logs = OTLPLogExporter(endpoint=f"{base}/v1/logs", timeout=to.timeout_s)
-    what = {"service.name": "hangdoctor", "service.version": __version__}
-    resource = Resource.create({**what, "host.name": os.uname().nodename})
+    resource = _resource()
     try:
         traced = spans.export(_trace(told, resource))
         logged = logs.export([_record(told, resource)])
@@ -189,24 +236,29 @@ def _trace(told: Told, resource: Any) -> list[Any]:
 
 
 def _record(told: Told, resource: Any) -> Any:
-    from opentelemetry._logs import LogRecord, SeverityNumber
-    from opentelemetry.sdk._logs import ReadableLogRecord
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
     severity = _SEVERITY.get(told.diagnosis.status, "INFO")
     at = _context(told, "incident")
-    record = LogRecord(
+    return _log_record(
+        resource,
         timestamp=_ns(told.at),
         observed_timestamp=_ns(told.at),
         trace_id=at.trace_id,
         span_id=at.span_id,
         trace_flags=at.trace_flags,
-        severity_text=severity,
-        severity_number=SeverityNumber[severity],
+        severity=severity,
         body=told.diagnosis.summary,
         attributes=_attributes(told),
         event_name="hangdoctor.incident",
     )
+
+
+def _log_record(resource: Any, *, severity: str, **fields: Any) -> Any:
+    from opentelemetry._logs import LogRecord, SeverityNumber
+    from opentelemetry.sdk._logs import ReadableLogRecord
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    number = SeverityNumber[severity]
+    record = LogRecord(severity_text=severity, severity_number=number, **fields)
     return ReadableLogRecord(record, resource, InstrumentationScope("hangdoctor", __version__))
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..model.capture import JobCapture
-from ..model.diagnosis import Cause, Diagnosis
+from ..model.diagnosis import Cause, Diagnosis, Missing
+from ..text import alike
 from ..text.durations import duration
 from ..text.job_names import short_job
 from ..text.plain import visible
@@ -90,8 +91,9 @@ def _verdict(diagnosis: Diagnosis, bundle: str) -> Iterator[str]:
     first = diagnosis.causes[0] if diagnosis.causes else None
     sure = f" [dim]({_sure(first)})[/]" if first is not None else ""
     yield f"[{colour}]{diagnosis.status.upper()}[/] {escape(diagnosis.summary)}{sure}"
-    if first is not None and first.advice:
-        yield f"[bold]DO[/]   {escape(first.advice)}"
+    advice = first.advice if first is not None else diagnosis.advice
+    if advice:
+        yield f"[bold]DO[/]   {escape(advice)}"
     if bundle:
         yield f"[dim]bundle[/] {escape(bundle)}"
 
@@ -196,16 +198,34 @@ def _table(diagnosis: Diagnosis) -> Iterator[str]:
 def _missing(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.missing:
         yield ""
-    told = diagnosis.summary
-    for missing in diagnosis.missing[:_MAX_CAUSES]:
+    told = ""
+    every = _joined(diagnosis.missing)
+    for missing in every[:_MAX_CAUSES]:
         at = f" on {missing.node}" if missing.node else ""
         ranks = _ranks(missing.ranks) if missing.ranks else "unknown ranks"
-        why = f": {missing.why}" if missing.why not in told else ", see above"
+        why = f": {missing.why}"
+        if missing.why in diagnosis.summary:
+            why = ", see the verdict"
+        elif missing.why in told:
+            why = ", see above"
         of = "" if missing.what == "ranks" else f"{missing.what} of "
         yield f"[yellow]missing[/] {of}{ranks}{escape(at + why)}"
         told += missing.why
-    if len(diagnosis.missing) > _MAX_CAUSES:
-        yield f"[yellow]missing[/] {len(diagnosis.missing) - _MAX_CAUSES} more entries (--json lists them)"
+    if len(every) > _MAX_CAUSES:
+        yield f"[yellow]missing[/] {len(every) - _MAX_CAUSES} more entries (--json lists them)"
+
+
+def _joined(entries: Sequence[Missing]) -> list[Missing]:
+    """Nodes that are missing for one reason as one entry."""
+    shared = alike.grouped((m.node or "", m.why) for m in entries if m.what == "node")
+    joined = []
+    for nodes, why in shared:
+        ranks = [
+            r for m in entries if m.what == "node" and (m.node or "") in nodes for r in m.ranks
+        ]
+        several = f" ({count(len(nodes), 'node')})" if len(nodes) > 1 else ""
+        joined.append(Missing(sorted(ranks), f"{format_hosts(nodes)}{several}", "node", why))
+    return joined + [m for m in entries if m.what != "node"]
 
 
 def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
@@ -259,10 +279,11 @@ def _calls(diagnosis: Diagnosis) -> Iterator[str]:
 def _notes(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.notes:
         yield ""
-    told = {m.why for m in diagnosis.missing if m.why}
+    shown = {m.why for m in diagnosis.missing[:_MAX_CAUSES] if m.why}
     for note in diagnosis.notes[:_MAX_NOTES]:
-        for why in told:
-            note = note.replace(why, "see above")
+        for why in shown:
+            place = "see the verdict" if why in diagnosis.summary else "see above"
+            note = note.replace(why, place)
         yield f"[dim]note[/] {escape(note)}"
     if len(diagnosis.notes) > _MAX_NOTES:
         yield f"[dim]note[/] {len(diagnosis.notes) - _MAX_NOTES} more (--json lists them)"

@@ -222,6 +222,16 @@ class Concluder:
                 _LOG.info("%s", line)
             if done:
                 self._note_event(row, done)
+        self._tell_otel_of([event_row(one) for one in events])
+
+    def _tell_otel_of(self, rows: Sequence[EventRow]) -> None:
+        to = self.actor.config.otel
+        if to is None or not rows:
+            return
+        if self.actor.dry_run:
+            _LOG.info("otel: would send events to %s", to.endpoint)
+            return
+        _LOG.info("otel: events %s", telemetry.send_events(rows, to))
 
     def _note_event(self, row: EventRow, done: Sequence[str]) -> None:
         try:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..collector.uplink import Parent, Uplink
 from ..errors import UsageError
 from ..launchers.kept_agents import Follows
 from ..logs import to_stderr
+from ..model.capture import JobCapture, Site
 from ..readers import launch_file
 from ..storage.incidents import Incidents
 from ..transport import address
@@ -80,8 +81,7 @@ def collect(folder: Path, flags: dict[str, Any]) -> bool:
     recorder = ProgressLog(core, folder)
     page = Page(folder, flags, recorder)
     handler.captured = page.captured
-    if follow is not None:
-        handler.enter = follow.enter
+    handler.enter = follow.enter if follow is not None else _with(flags.get("site"))
     options = CollectorOptions(
         folder,
         flags["bind"],
@@ -113,6 +113,15 @@ def _noted_nodes(folder: Path) -> tuple[str, ...]:
     """
     launch = launch_file.read(folder)
     return launch.names if launch is not None else ()
+
+
+def _with(site: Site | None) -> Callable[[JobCapture], None]:
+    """Puts the commands of the job's platform into a capture."""
+
+    def enter(capture: JobCapture) -> None:
+        capture.site = site
+
+    return enter
 
 
 def relay(folder: Path, name: str, parent: str, flags: dict[str, Any]) -> None:

@@ -24,6 +24,10 @@ _PEER_NAMES = {
     "isend": _DESTINATIONS,
     "recv": _SOURCES,
     "irecv": _SOURCES,
+    **dict.fromkeys(("Send", "Ssend", "Bsend", "Rsend", "ssend"), _DESTINATIONS),
+    **dict.fromkeys(("Recv", "Probe", "Mprobe"), _SOURCES),
+    # It ends when both sides have: what comes from the source is the longer wait.
+    **dict.fromkeys(("Sendrecv", "Sendrecv_replace", "sendrecv"), _SOURCES + _DESTINATIONS),
 }
 _NATIVE_WAIT = re.compile(
     r"c10d::|gloo::|nccl|ncclGroup|WorkNCCL"
@@ -164,6 +168,12 @@ def _group(rule: Rule, frames: list[Frame]) -> str:
     """Of the outermost call: all_gather_object passes the world on as a group."""
     told = next((f.group for f in reversed(frames) if f.group), "")
     return rule.group or told
+
+
+def sends(op: str) -> bool:
+    """Whether a transfer of this name only sends."""
+    name = op.lower()
+    return "send" in name and "recv" not in name
 
 
 def _peer(op: str, frames: list[Frame]) -> int:

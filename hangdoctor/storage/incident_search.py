@@ -22,7 +22,7 @@ from . import incident_words
 from .incident_folders import Found, bundles
 from .incident_words import Entry
 
-VERSION = 1
+VERSION = 2
 MAX_ENTRIES = 20_000
 _BATCH = 200  # incidents in one transaction: the next writer waits for no more
 _BUSY_S = 5.0  # for another one's lock
@@ -49,9 +49,10 @@ class Query(Struct, frozen=True):
     def fits(self, entry: Entry) -> bool:
         """Whether the entry has the job, user, node and time that are asked for."""
         job = self.job.lower()
+        names = (entry.job, entry.place, entry.script)
         return (
             entry.at >= self.since
-            and (job in entry.job.lower() or job in entry.place.lower())
+            and any(job in name.lower() for name in names)
             and self.user in ("", entry.user)
             and (not self.node or self.node in entry.nodes)
         )

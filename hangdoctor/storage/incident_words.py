@@ -45,6 +45,7 @@ class Entry(Struct):
     user: str
     at: float
     status: str
+    script: str = ""
     kind: str = ""
     ranks: str = ""
     nodes: list[str] = []
@@ -106,6 +107,7 @@ def read(path: Path, place: str) -> tuple[Entry, str]:
         user_name(owner),
         at=made.created,
         status=told.status,
+        script=told.job.script,
     )
     entry.summary = told.summary
     entry.key = hashlib.sha256(os.fsencode(path)).hexdigest()[:_KEY]
@@ -132,6 +134,7 @@ def _words(entry: Entry, told: _Verdict) -> str:
         entry.status,
         entry.job,
         entry.place,
+        entry.script,
         entry.user,
         *_of_causes(told.causes),
         told.summary,

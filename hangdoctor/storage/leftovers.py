@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,13 +38,14 @@ _FILES = (
     "web.json",
 )
 _OURS = {*_FILES, "collector.lock", "incidents", "keys", "log", "logs", "relays", "spool", "state"}
+_OF_FLEET = {"web.json", "metrics.token"}
 _STAGED = re.compile(rf"^\.({'|'.join(map(re.escape, _FILES))})\.\d+$")
 
 
 class Leftover(Struct):
     """One thing that may go. `kept` is the reason why it stays, "" where it goes."""
 
-    kind: str  # boxes, job or bundle
+    kind: str  # boxes, job, bundle, fleet or index
     path: Path
     size: int  # bytes on the disk
     age_s: float
@@ -78,6 +80,42 @@ def jobs(now_s: float, older_than_s: float | None) -> Iterator[Leftover]:
         yield found
 
 
+def of_fleet(now_s: float) -> Iterator[Leftover]:
+    """What the fleet view and the search keep below ~/.hangdoctor: both are made anew."""
+    home = address.job_folder("-").parent.parent
+    for folder in _own_folders(home, "fleet"):
+        found = Leftover("fleet", folder, _size(folder), max(0.0, now_s - _last_change(folder)))
+        others = sorted(p.name for p in folder.iterdir() if p.name not in _OF_FLEET)
+        if others:
+            found.kept = f"it has files that are not hangdoctor's: {others[0]}"
+        elif _is_served(folder / "web.json"):
+            found.kept = "its page is served"
+        yield found
+    for path in sorted(home.glob("search-*.sqlite")):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+                age_s = max(0.0, now_s - status.st_mtime)
+                kept = "" if age_s > _SILENT_S else "used in the last week"
+                yield Leftover("index", path, status.st_blocks * 512, age_s, kept)
+
+
+class _Page(Struct):
+    pid: int = 0
+    host: str = ""
+
+
+def _is_served(path: Path) -> bool:
+    """Whether the server that wrote this file may run."""
+    try:
+        page = msgspec.json.decode(read_regular(path, 4096, links=False), type=_Page)
+    except FileNotFoundError:
+        return False
+    except (OSError, BadInput, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return page.host != socket.gethostname() or _is_ours(page.pid)
+
+
 def bundles(places: Iterable[Path], now_s: float, older_than_s: float | None) -> Iterator[Leftover]:
     """Bundles in these folders, as `dump` names them; they go only if older than `older_than_s`."""
     for place in dict.fromkeys(path.resolve() for path in places):
@@ -103,6 +141,10 @@ def remove(one: Leftover) -> bool:
         ended = retention.ended_run(one.path, time.time_ns())
         if ended is not None:
             retention.remove(ended)
+    elif one.kind == "index":
+        one.path.unlink()
+    elif one.kind == "fleet":
+        shutil.rmtree(one.path)
     elif one.kind == "job":
         _remove_job(one.path)
     else:

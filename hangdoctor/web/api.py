@@ -226,7 +226,7 @@ REPORT_POLICY = (
     "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-Handler = Callable[[Api, Request], Awaitable[Response]]
+Handler = Callable[[Any, Request], Awaitable[Response]]
 
 
 class Route(Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hangdoctor.assistant import answers
-from hangdoctor.assistant.tools import Consent, Tools, consent
+from hangdoctor.assistant.tools import Consent, Tools, consent, for_tools
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput, UsageError
 from hangdoctor.storage import bundle
@@ -55,6 +55,7 @@ async def ask(folder: Path, key: str, saved: str) -> dict[str, str]:
         assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
         await call("jobs")
         await call("stacks", rank=1, capture="capture-1")
+        await call("dump", job="no-such-job")
         await call("dump", job=key)
         await call("stacks", rank=1)
         await call("operations", rank=0, last=3)
@@ -92,6 +93,10 @@ def test_the_questions_about_a_hung_job(tmp_path: Path) -> None:
             "waiting in all_reduce: rank 0, for rank 1" in said[question]
             and len(said[question]) < 4000
         )
+    unknown = said["dump no-such-job"]
+    assert "no job 'no-such-job' on this host" in unknown and "Choose one with `job`." in unknown
+    own = {question: answer for question, answer in said.items() if "cluster" not in question}
+    assert not [question for question, answer in own.items() if "--job" in answer]
     assert "kept as capture-1" in said[f"dump {job.key}"]
     for question in ("stacks 1", f"stacks 1 {saved}"):
         assert "  sleep (" in said[question].splitlines()[1]
@@ -117,6 +122,15 @@ def test_captures_beyond_this_host_are_those_that_the_user_named() -> None:
     for words in ("", "--local", "--python x", "5"):
         with pytest.raises(UsageError, match="is no target on other nodes"):
             consent([words])
+
+
+def test_an_answer_names_the_parameter_of_the_tool_and_not_the_flag() -> None:
+    assert for_tools("hangdoctor: 2 jobs. Choose one by a process id of it: --job KEY.") == (
+        "2 jobs. Choose one by a process id of it: `job`."
+    )
+    read = "Ranks have left black boxes. Read them: hangdoctor diagnose /dev/shm/x-1."
+    assert for_tools(read).endswith("the tool `diagnose` with the path /dev/shm/x-1.")
+    assert for_tools("hangdoctor dump --jobid 5") == "hangdoctor dump --jobid 5"
 
 
 def test_an_answer_has_a_limit_and_hides_nothing() -> None:

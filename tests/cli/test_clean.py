@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -178,6 +180,26 @@ def test_what_a_page_and_the_recorded_progress_leave_goes_too(home: Home) -> Non
     age(folder, OLD_S)
     assert "not hangdoctor's" not in home.clean().output
     assert not folder.exists()
+
+
+def test_the_fleet_views_folder_and_the_index_of_the_search_go(home: Home) -> None:
+    top = home.jobs.parent
+    served, old, used = top / "fleet", top / "search-1.sqlite", top / "search-2.sqlite"
+    served.mkdir(parents=True)
+    page = {"address": "http://127.0.0.1:1", "token": "t", "host": "elsewhere"}
+    (served / "web.json").write_text(json.dumps(page))
+    for path in (old, used):
+        path.write_text("x")
+    age(old, 8 * 86_400.0)
+    says = home.clean().stdout
+    assert not old.exists() and "used in the last week" in says and used.exists()
+    assert "its page is served" in says
+    (served / "web.json").write_text(json.dumps(page | {"host": socket.gethostname(), "pid": 1}))
+    (served / "notes.txt").write_text("mine")
+    assert "not hangdoctor's: notes.txt" in home.clean().stdout
+    (served / "notes.txt").unlink()
+    home.clean()
+    assert not served.exists()
 
 
 def test_a_folder_of_a_collector_that_saw_no_rank_goes_unless_it_holds_a_users_file(

@@ -222,7 +222,7 @@ def test_what_may_not_be_read_is_explained_once(tmp_path: Path) -> None:
     )
     diagnosis = diagnose(JobCapture("pids:9", [node], world_size=2))
     assert plain(diagnosis).count(pyspy) == 1
-    assert "stacks could not be read: see above; the verdict rests on /proc alone" in plain(
+    assert "stacks could not be read: see the verdict; the verdict rests on /proc alone" in plain(
         diagnosis
     )
     assert {m.why for m in diagnosis.missing} == {pyspy}  # for programs it is there for each

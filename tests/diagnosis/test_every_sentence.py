@@ -170,6 +170,7 @@ FINDINGS: list[Finding] = [
     *(Finding("start_stall", [], f.NoWayToRendezvous(TORCHRUN, "n1:29500 (10.0.0.1)", why, other), 0.9, ["n2"]) for why in ("connection refused", "no answer in 2 s", "a name without an address on its node") for other in ("", "n3:29500")),
     one("start_stall", f.OtherPort(29501, 29500, (0, 1)), waiters=Waiters((0, 1), Op("init_process_group"))), two("start_stall", f.OtherPort(29501, 29500, (0,))),
     one("start_stall", f.StillImporting("torch", 94.0, "/sw/env", "nfs4")),
+    one("start_stall", f.StillImporting("torch", 94.0, "/sw/env", "nfs4", computes=True)), two("start_stall", f.StillImporting("torch", 94.0, computes=True)),
     two("start_stall", f.NoProcessThere(("n3",))),
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
     one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),
@@ -195,7 +196,7 @@ FINDINGS: list[Finding] = [
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),
     two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
     one("slow", f.SlowByWaiting(0.04, 0.61)), one("slow", f.SlowByPace(2.5)), one("slow", f.SlowByHistory(600.0, 4.0, 60.0, 65.0, 70.0)),
-    one("slow", f.SlowBySamples(6, 9.0)), two("slow", f.SlowBySamples(6, 9.0)),
+    one("slow", f.SlowByArrival(0.52, 0.61)), one("slow", f.SlowBySamples(6, 9.0)), two("slow", f.SlowBySamples(6, 9.0)),
 ]  # fmt: skip
 
 FACTS: list[f.Fact] = [
@@ -211,7 +212,7 @@ FACTS: list[f.Fact] = [
     f.GpuState(Gpu(3)), f.GpuState(Gpu(3, busy=4, memory_mb=70, memory_total_mb=80, clock_mhz=300, clock_max_mhz=1980, slowed=["hw_slowdown"])),
     f.GpuState(Gpu(3, uncorrected=1, link_errors=2, clock_mhz=300, xids=[Xid(79, says="GPU has fallen off the bus."), Xid(143)])),
     f.GpuStandsOut(0, 98, 100, 7), f.GpuStandsOut(97, 3, 3, 7),
-    f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
+    f.Pace(f.SlowByPace(2.5)), f.Pace(f.SlowByWaiting(0.04, 0.61)), f.Pace(f.SlowByArrival(0.52, 0.61)), f.WaitsInKey("'a'"), f.Quoted("So it is."),
     LogAgrees("dead", (5,)), LogAgrees("not_entered", (4, 5), REDUCE, (0, 1)), LogAgrees("not_entered", (5,), Op(""), (0,)),
     LogAgrees("dead", (5,), source="boxes"), LogAgrees("dead", (5,), source="dumps"), LogAgrees("dead", (5,), Op(""), (0, 1), "boxes"),
     LogContradicts("dead", (5,), source="boxes"), LogContradicts("dead", (5,), source="dumps"), LogContradicts("dead", (5,), Op("gloo"), "boxes"),

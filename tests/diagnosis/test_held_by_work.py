@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.health import Reason, why_unknown
+from hangdoctor.diagnosis.third_sample import pause_s, wants_more
 from hangdoctor.diagnosis.view import motion_of
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Wait, WaitOn
+from hangdoctor.model.operations import Mark, RankOps
 from hangdoctor.stacks.rank_thread import rank_thread
-from tests.support.captures import MAIN, WAIT, captured, causes, judged, sample, stack, thread
+from tests.support.captures import (
+    MAIN,
+    WAIT,
+    captured,
+    causes,
+    judged,
+    sample,
+    stack,
+    still,
+    thread,
+)
 
 TORCH = "/v/site-packages/torch/"
 STEP = ("step", "/app/train.py", 30)
@@ -89,3 +102,49 @@ def test_a_library_loop_that_wakes_now_and_then_is_not_where_the_training_is() -
     training = thread(stack(("get", ray, 3009), ("loop", "/app/train.py", 33)), tid=10, name="t")
     found, place = rank_thread([main, training])
     assert found is training and place.frame is not None and place.frame.name == "loop"
+
+
+def six(rank: int, frames: list[list[Frame]]) -> RankCapture:
+    """A rank at six moments, asleep at each, which used no CPU to speak of."""
+    times = (0.0, 1.0, 3.1, 4.1, 6.3, 7.3)
+    seen = [thread(at, switches=9 * n) for n, at in enumerate(frames)]
+    return captured(rank, [sample(s, t) for s, t in zip(times, seen, strict=True)])
+
+
+def test_who_is_at_work_in_six_samples_while_all_others_wait_is_slow() -> None:
+    """It sleeps, as in throttled reads: the CPU shows nothing, and two samples may be chance."""
+    reads = stack(("read_shard", "/app/data.py", 7), MAIN)
+    waiting = [six(rank, [BACKWARD] * 6) for rank in range(3)]
+    ranks = [*waiting, six(3, [reads, WORK] * 3)]
+    said = judged(*ranks)
+    assert (said.status, causes(said)) == ("slow", [("slow", [3])])
+    assert "in all 6 samples over 7.3 s it was at work" in said.summary
+    elsewhere = judged(*waiting, six(3, [reads, WORK, reads, BACKWARD, reads, WORK]))
+    assert elsewhere.causes == [], "at one of them it waited, too"
+    for rank in ranks:
+        rank.samples = rank.samples[:2]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], [], 4, taken=1.0)
+    assert causes(diagnose(capture)) == [] and wants_more(capture, diagnose(capture))
+    capture.nodes[0].ranks.pop()
+    assert not wants_more(capture, diagnose(capture)), "one rank was not seen"
+
+
+def test_a_rank_that_computes_or_sleeps_may_step_on() -> None:
+    """As long as the job's own iterations show, else for some seconds; not where it is blocked."""
+    waiting = [still(rank, WAIT) for rank in range(3)]
+    computes = moving(3, (WORK, WORK), cpu_s=0.9, state="R")
+    for culprit, pause in ((computes, 8.0), (still(3, WORK), 0.0), (sleeps(3), 8.0)):
+        capture = JobCapture(
+            "j", [NodeCapture("n1", ranks=[*waiting, culprit])], [], 4, taken=100.0
+        )
+        assert pause_s(capture, diagnose(capture)) == pause, culprit
+    for begun, pause in (([70.0, 80.0, 90.0, 95.0], 8.0), ([50.0, 51.0, 52.0], 0.0)):
+        marks = [Mark("iteration", at) for at in begun]
+        computes.ops = RankOps(3, 4, marks=marks)
+        capture.nodes[0].ranks[3] = computes
+        assert pause_s(capture, diagnose(capture)) == pause, begun
+
+
+def sleeps(rank: int) -> RankCapture:
+    frames = stack(("read_remote", "/app/data.py", 9), MAIN)
+    return captured(rank, [sample(at, thread(frames, syscall="clock_nanosleep")) for at in TIMES])

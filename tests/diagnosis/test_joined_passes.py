@@ -35,6 +35,8 @@ GRADIENTS = stack(
     ("step", "/app/train.py", 35),
     MAIN,
 )
+GATHERS = ("all_gather_object", C10D, 12)
+PICKLE = stack(("__getstate__", "/app/stats.py", 3), GATHERS, ("step", "/app/train.py", 31), MAIN)
 OTHER = stack(("forward", "/app/model.py", 3), MAIN)
 LOCK = stack(("fetch", "/app/data.py", 8), MAIN, code="with lock.acquire():")
 
@@ -147,6 +149,9 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "gradients, and one is elsewhere": (job(recorded(0, WORLD, THERE), recorded(1, GRADIENTS, BEHIND), recorded(2, GRADIENTS, BEHIND), recorded(3, LOAD, BEHIND)), "hang", [("not_entered", [3])]),
     "a recorder that shows all": (job(*(recorded(r, WORLD, THERE, source="simulated") for r in range(2)), *(recorded(r, GRADIENTS, BEHIND, source="simulated") for r in (2, 3))), "hang", [("not_entered", [2, 3])]),
     "a message and its line": (job(*(recorded(r, SEND if r == 0 else WORLD, [entered(ALL, 1, "send", peer=3)] if r == 0 else [entered(ALL, 1)]) for r in ALL), layout=Layout(dp=1, pp=4)), "hang", [("order", [0, 3])]),
+    # ---- a call that is entered, and runs the program's own code
+    "all have entered, and one pickles an object": (three(recorded(3, PICKLE, THERE)), "hang", [("not_entered", [3])]),
+    "all have entered, and one has only begun it": (three(recorded(3, LOAD, FLYING)), "hang", [("in_communication", [0, 1, 2, 3])]),
     # ---- NCCL's RAS beside records
     "RAS reaches all that have entered": (job(*(recorded(r, WORLD, THERE) for r in ALL), ras=seen_by_ras()), "hang", [("in_communication", [0, 1, 2, 3])]),
     "RAS reaches not all": (job(*(recorded(r, WORLD, THERE) for r in ALL), ras=seen_by_ras(timeouts=1)), "hang", [("in_communication", [0, 1, 2, 3])]),

@@ -83,6 +83,9 @@ def test_one_rank_behind_in_a_smaller_group_may_wait_for_one_that_is_past_it() -
     assert (said.status, said.causes) == ("unknown", [])
     assert "ranks 0-2 wait in barrier" in said.summary and "rank 3 in another" in said.summary
     assert "hangdoctor run" in said.summary
+    # Called from one line, nothing shows which comes first.
+    beside = judged(*past, still(3, in_group("all_reduce", 8, "sub")))
+    assert (beside.status, beside.causes) == ("unknown", [])
     # Ahead of the others it has left the barrier out, and in a call of all ranks the others are missing.
     ahead = judged(*past, still(3, in_group("all_reduce", 9, "sub")))
     assert causes(ahead) == [("order", [3])]
@@ -97,6 +100,24 @@ def test_halves_in_different_operations_are_not_all_named() -> None:
     said = judged(*halves)
     assert (said.status, said.causes) == ("unknown", [])
     assert "ranks 2-3 in other operations" in said.summary
+
+
+def mpi(code: str, line: int) -> list[Frame]:
+    return stack(("exchange", "/app/heat.py", line), ("main", "/app/heat.py", 50), code=code)
+
+
+def test_the_line_of_an_mpi_call_says_which_rank_it_waits_for() -> None:
+    """Ranks 2 and 3 wait for one another; 0 and 1 behind them."""
+    halo = mpi("comm.Sendrecv(top, dest=rank - 1, recvbuf=low, source=rank + 1)", 24)
+    more = mpi("comm.Recv(row, source=(rank + 1) % size, tag=TAG + 1)", 30)
+    last = mpi("comm.Sendrecv(low, dest=4 - 5, recvbuf=top, source=rank - 1)", 25)
+    said = judged(still(0, halo), still(1, halo), still(2, more), still(3, last))
+    assert causes(said) == [("p2p_unmatched", [2, 3])]
+    assert "wait for one another in Recv and Sendrecv" in said.summary
+    # A line that names its peer by a variable says nothing here: the reader of stacks knows those
+    hidden = mpi("comm.Recv(row, source=self.below)", 30)
+    said = judged(still(0, halo), still(1, halo), still(2, hidden), still(3, last))
+    assert [2, 3] not in [ranks for _, ranks in causes(said)]
 
 
 def test_lines_of_pipeline_stages_are_no_order() -> None:

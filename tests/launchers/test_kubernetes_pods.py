@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.errors import LauncherError
 from hangdoctor.launchers.kubernetes import events
 from hangdoctor.launchers.kubernetes.kubectl import Kubectl
 from hangdoctor.launchers.kubernetes.reach import K8sReach, Target
@@ -69,7 +70,8 @@ def test_a_pod_that_was_killed_and_one_that_may_not_be_read(training: Training) 
     [cause] = found["causes"]
     assert (cause["kind"], cause["ranks"]) == ("dead", [2])
     assert "OOMKilled, exit code 137" in cause["summary"]
-    assert "kubectl logs --previous bloom-worker-0" in cause["advice"]
+    assert "kubectl logs bloom-worker-0 -c pytorch" in cause["advice"]
+    assert "kubectl delete pod bloom-master-0 bloom-worker-0 (then apply" in cause["advice"]
     assert any(
         "py-spy may not read the ranks in bloom-master-0 (uid 0" in note
         and note.endswith('securityContext: {capabilities: {add: ["SYS_PTRACE"]}}')
@@ -112,6 +114,23 @@ def test_the_newest_warning_says_what_the_status_does_not(
     event = "event FailedMount (MountVolume.SetUp failed for volume lustre: timed out)"
     assert known == {"bloom-worker-0": f"{said}; {event}"}
     assert without == {"bloom-worker-0": said}
+
+
+def test_the_pods_of_a_ray_job_are_those_of_the_cluster_that_its_status_names(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KubeRay marks its pods by the cluster's name, which a retry of the job changes."""
+    for name in ("KUBECONFIG", "KUBECACHEDIR"):
+        monkeypatch.setenv(name, training.environ()[name])
+    labels = training.api.objects["pods"]["bloom-worker-0"]["metadata"]["labels"]
+    monkeypatch.setitem(labels, "ray.io/cluster", "sft-x7k2p")
+    job = {"metadata": {"name": "sft"}, "status": {"rayClusterName": "sft-x7k2p"}}
+    training.api.add("rayjobs", job)
+    for wanted in ("rayjob/sft", "raycluster/sft-x7k2p"):
+        assert [pod.name for pod in K8sReach(Target(wanted), Kubectl()).pods] == ["bloom-worker-0"]
+    job["status"] = {}
+    with pytest.raises(LauncherError, match="RayJob sft has no cluster yet"):
+        K8sReach(Target("rayjob/sft"), Kubectl()).nodes()
 
 
 @pytest.mark.full
@@ -171,8 +190,20 @@ def test_calls_are_traced_in_a_pod_whose_job_runs_under_the_probe(training: Trai
         tail = ("trace", "tail", "--rank", "0", "--k8s", "pod/steps-0", "-n", "5", "--no-wait")
         shown, _ = training.run(*tail)
         assert "step" in shown, "the calls of the rank, through kubectl exec"
+        _tail_ends_in_the_pod(training, "steps-0")
         _, said = training.run("trace", "stop", "--k8s", "pod/steps-0", "--wait", "60")
         assert "rank 0: stopped" in said
+
+
+def _tail_ends_in_the_pod(training: Training, name: str) -> None:
+    """What runs behind `kubectl exec` does not end with kubectl by itself."""
+    words = ["trace", "tail", "--rank", "0", "--k8s", f"pod/{name}"]
+    command = [sys.executable, "-m", "hangdoctor", *words]
+    with subprocess.Popen(command, env=training.environ(), stdout=subprocess.PIPE) as tail:
+        assert tail.stdout is not None and tail.stdout.readline()
+        assert training.pods.processes(name, "tail --rank 0") != []
+        tail.kill()
+    wait_until(lambda: training.pods.processes(name, "tail --rank 0") == [], "its far end ends")
 
 
 @pytest.mark.full

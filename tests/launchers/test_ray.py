@@ -4,6 +4,7 @@ alone ends. Ray itself is in tests/frameworks; here its recorded answer, and a s
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -165,7 +166,12 @@ def test_each_node_runs_its_task_and_one_that_cannot_be_scheduled_says_why(clust
     ("address", "kind", "said", "advice"),
     [
         ("nowhere", JobNotFound, "no Ray cluster was found", "Run it on a node of the cluster"),
-        ("older", LauncherError, "Ray: Version mismatch: The cluster was started with", "--python"),
+        (
+            "older",
+            LauncherError,
+            "Ray (by this Python): Version mismatch: The cluster was",
+            "--python",
+        ),
         ("silent", LauncherError, "(silent) did not answer within 1 s", "ray status"),
     ],
 )
@@ -180,6 +186,13 @@ def test_a_cluster_that_cannot_be_asked(
     assert not known._folder.exists()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="this Python has ray")
+def test_this_python_without_ray_is_said() -> None:
+    with pytest.raises(LauncherError, match="this Python cannot import ray") as caught:
+        ray_reach.RayReach("auto", seconds=60).nodes()
+    assert "--python PATH" in caught.value.help
+
+
 def test_a_python_without_ray_is_said(tmp_path: Path) -> None:
     without = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     python = Path("/usr/bin/python3")
@@ -190,7 +203,8 @@ def test_a_python_without_ray_is_said(tmp_path: Path) -> None:
         pytest.skip("needs a Python without ray")
     flags = ("--ray", "--python", str(python), "--timeout", "60")
     done = hangdoctor("dump", *flags, cwd=tmp_path, code=1, env=without)
-    assert "this Python cannot import ray" in done.stderr and "--python PATH" in done.stderr
+    assert f"{python} cannot import ray" in done.stderr and "this Python" not in done.stderr
+    assert "Name another one with --python" in done.stderr
     done = hangdoctor("dump", "--ray", "local", cwd=tmp_path, code=2, env=without)
     assert "'local' is no address of a running Ray cluster" in done.stderr
 

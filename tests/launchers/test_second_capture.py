@@ -27,14 +27,19 @@ def capture(
     )
 
 
-def test_a_rank_keeps_its_first_sample_of_the_one_and_its_last_of_the_other() -> None:
+def test_a_rank_keeps_the_samples_of_both() -> None:
     first = capture([rank(0, 10, 5.0, (1.0, 1.1), 7)], {"10.1.json": "a", "10.2.json": "b"}, 1000.0)
     later = capture(
         [rank(0, 10, 5.02, (2.0, 2.1), 9)], {"10.1.json": "c", "10.2.json": "d"}, 1010.0
     )
     joined = join_captures(first, later, 10.0)
     [only] = joined.ranks()
-    assert [(s.at_s, s.cpu_s) for s in only.samples] == [(0.0, 1.0), (11.0, 2.1)]
+    assert [(s.at_s, s.cpu_s) for s in only.samples] == [
+        (0.0, 1.0),
+        (1.0, 1.1),
+        (10.0, 2.0),
+        (11.0, 2.1),
+    ]
     assert only.ops_before is not None and only.ops_before.operations[-1].seq == 7
     assert only.ops is not None and only.ops.operations[-1].seq == 9
     assert joined.nodes[0].raw == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 
 from hangdoctor.errors import LauncherError, UsageError
 from hangdoctor.launchers import gather, reach, template
+from hangdoctor.launchers.pbs_job import PbsJobReach
+from hangdoctor.launchers.ray_reach import RayReach
 from hangdoctor.launchers.remote import Outcome
+from hangdoctor.launchers.ssh import SshReach
 from tests.support.stage import hangdoctor
 
 # As ssh does it: words after the name are joined, and a shell of the other side splits them.
@@ -128,3 +132,33 @@ def test_dump_says_which_containers_have_no_python(programs: Path, tmp_path: Pat
     done = hangdoctor("dump", *flags, cwd=tmp_path, code=1)
     assert "the agent could not start on c[1-2]: there is no such Python" in done.stderr
     assert "--python PATH" in done.stderr
+
+
+def test_where_no_node_answers_one_reason_is_said_once_with_what_shows_why(
+    programs: Path, tmp_path: Path
+) -> None:
+    text = (programs / "on-node").read_text()
+    (programs / "on-node").write_text(text.replace("refuses)", "n*)").replace("refuses:", "$1:"))
+    target = ("--exec", "on-node {host}", "--hosts", "n[1-8]")
+    done = hangdoctor("dump", "--no-bundle", *target, cwd=tmp_path, env={**os.environ})
+    said = "no rank was captured (n[1-8] (8 nodes): no such container)."
+    assert f"UNKNOWN Could not tell: {said}\nDO   See why: on-node n1 true." in done.stdout
+    assert "missing node of unknown ranks on n[1-8] (8 nodes), see above" in done.stdout
+    found = hangdoctor("preflight", *target, "--json", "-", cwd=tmp_path, env={**os.environ})
+    [reached] = [f for f in json.loads(found.stdout)["findings"] if f["check"] == "reached"]
+    assert len(reached["nodes"]) == 8 and reached["reading"] == "no such container"
+
+
+@pytest.mark.parametrize(
+    ("reach", "command"),
+    [
+        (template.TemplateReach("ssh -J gate {host}", "a"), "ssh -J gate {node} true"),
+        (template.TemplateReach("on {host} sh -c {command}", "a"), "on {node} sh -c true"),
+        (SshReach(Path("hosts")), "ssh {node} true"),
+        (SshReach(Path("hosts"), "pdsh"), "pdsh -w {node} true"),
+        (PbsJobReach("12"), "ssh {node} true"),
+        (RayReach("10.0.0.2:6379"), "ray status --address 10.0.0.2:6379"),
+    ],
+)
+def test_what_a_person_tries_by_hand(reach: reach.TriedByHand, command: str) -> None:
+    assert reach.by_hand() == command

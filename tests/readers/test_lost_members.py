@@ -38,6 +38,22 @@ def served() -> Iterator[tuple[socket.socket, list[subprocess.Popen[bytes]]]]:
         end.close()
 
 
+def test_a_worker_has_no_connection_but_those_of_its_parent(
+    served: tuple[socket.socket, list[subprocess.Popen[bytes]]],
+) -> None:
+    server, children = served
+    words = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(words, pass_fds=[server.fileno()]) as worker:
+        try:
+            found = [families._member(pid) for pid in (children[0].pid, worker.pid)]
+            rank, other = (member for member in found if member is not None)
+            assert families._without_workers(os.getpid(), [rank, other]) == [rank]
+            rank.environ = {"LOCAL_RANK": "1"}
+            assert families._without_workers(os.getpid(), [other, rank]) == [rank]
+        finally:
+            worker.kill()
+
+
 def test_the_one_that_ended_keeps_its_place(
     served: tuple[socket.socket, list[subprocess.Popen[bytes]]],
 ) -> None:

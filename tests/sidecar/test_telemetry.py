@@ -18,13 +18,18 @@ from click.testing import CliRunner
 from hangdoctor.cli import incidents
 from hangdoctor.collector.capture_reason import stall
 from hangdoctor.collector.instructions import Conclude
+from hangdoctor.collector.training_events import Said
 from hangdoctor.errors import BadInput
 from hangdoctor.model.capture import JobCapture, NodeCapture
 from hangdoctor.sidecar import actions
 from hangdoctor.sidecar.concluding import Concluder
+from hangdoctor.storage.event_rows import EventRow
 from hangdoctor.storage.incidents import Incidents
+from hangdoctor.transport.messages import EventNow
 from tests.support.captures import LOAD, WAIT, still
 from tests.support.fleet import keep_fleet
+
+NOW = 1_700_000_000.0
 
 
 class Receiver:
@@ -99,6 +104,64 @@ def captured() -> Conclude:
     capture = JobCapture("slurm:7.0", [NodeCapture("n1", ranks=ranks)], [], 4, taken=time.time())
     capture.took_s = 1.5
     return Conclude("1", capture, stall("no progress for 9 s", time.monotonic() - 9))
+
+
+def test_an_event_of_the_training_is_a_log_record_live_and_by_export(
+    tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    text = f'[otel]\nendpoint = "{receiver.address}"\n'
+    folder = tmp_path / "jobs" / "gpt-1"
+    store = Incidents(folder)
+    row = EventRow(
+        5, 1, 1, job="run-gpt", node="n2", at=NOW, kind="spike", iteration=812, text="loss 9.1"
+    )
+    store.put({}, [row])
+    event = EventNow(5, 1, 1, kind="spike", text="loss 9.1", iteration=812, at=NOW)
+    Concluder(store, actions.Actor(configured(tmp_path, text))).said([Said(event, "n2", "run-gpt")])
+    assert "otel: events sent" in caplog.text
+    words = ["export", "spike", "--root", str(folder.parent), "--otlp", receiver.address]
+    assert CliRunner().invoke(incidents.command, words).exit_code == 0
+    live, sent = receiver.records()
+    assert live == sent and live.event_name == "hangdoctor.event"
+    assert live.body.string_value == "loss 9.1"
+    assert attributes(live) == {
+        "hangdoctor.job": "run-gpt",
+        "hangdoctor.node": "n2",
+        "hangdoctor.rank": 5,
+        "hangdoctor.kind": "spike",
+        "hangdoctor.iteration": 812,
+    }
+
+
+def test_events_are_searched_by_their_words(tmp_path: Path) -> None:
+    for number, kind in enumerate(("spike", "rollback")):
+        row = EventRow(
+            number,
+            1,
+            1,
+            job=f"run-{kind}",
+            node="n2",
+            at=NOW,
+            kind=kind,
+            iteration=8,
+            text="the loss rose",
+        )
+        Incidents(tmp_path / f"job-{number}").put({}, [row])
+    damaged = Incidents(tmp_path / "job-9").folder / "index.sqlite"
+    damaged.write_bytes(b"x" * 4096)
+
+    def found(*words: str) -> list[str]:
+        told = CliRunner().invoke(
+            incidents.command, ["search", "--events", "--root", str(tmp_path), *words]
+        )
+        assert "left out: " in told.stderr and "job-9" in told.stderr
+        return [line.split()[2] for line in told.stdout.splitlines()[1:]]
+
+    assert sorted(found()) == ["job-0", "job-1"]
+    assert found("spike") == found("rank0", "loss") == found("sp*") == ["job-0"]
+    assert found("--job", "run-roll") == ["job-1"]
+    assert found("rose", "loss rank9") == found("--node", "n3") == []
 
 
 def test_an_incident_is_a_log_record_and_a_trace(

@@ -44,7 +44,9 @@ def status(place: str, **more: Any) -> JobStatus:
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three jobs that write no more: one of an earlier version, one that has ended, one killed."""
     root = keep_fleet(tmp_path_factory.mktemp("fleet") / "jobs", INCIDENTS)
-    status_file.save(root / "gpt-2", status("gpt-2", iteration=812, ended=True))
+    over = status("gpt-2", iteration=812, ended=True)
+    over.living = 0
+    status_file.save(root / "gpt-2", over)
     killed = status("vision-3", iteration=40)
     killed.at -= 3600
     status_file.save(root / "vision-3", killed)
@@ -102,6 +104,8 @@ def test_what_a_status_means() -> None:
     assert state_of(told, told.at) == "starting"
     told.ended = True
     assert state_of(told, told.at + 1e6) == "ended"
+    told.living = 3
+    assert state_of(told, told.at) == "not watched", "its sidecar was stopped, and ranks run"
 
 
 def test_nodes_count_hangs_and_jobs_not_captures(jobs: Path, tmp_path: Path) -> None:
@@ -111,6 +115,22 @@ def test_nodes_count_hangs_and_jobs_not_captures(jobs: Path, tmp_path: Path) -> 
     assert {n.node for n in culprit_nodes(entries, least=1)} == {"n2", "n7"}
     later = read_jobs([jobs], entries, NOW + 40 * 86_400)
     assert later == [], "what is over for long is not shown"
+
+
+def test_bundles_that_dump_saved_are_a_row_for_each_job(tmp_path: Path) -> None:
+    saved = keep_fleet(tmp_path / "jobs", INCIDENTS[:3])
+    place = tmp_path / "dumped"
+    place.mkdir()
+    for number, path in enumerate(sorted(saved.glob("*/incidents/*/"))):
+        path.rename(place / f"hangdoctor-{number}")
+    entries = IncidentSearch([place], tmp_path / "index.sqlite").find(Query())
+    [row] = read_jobs([place], entries, NOW)
+    assert (row.place, row.state, row.incidents, row.folder) == (
+        "run-gpt",
+        "no status",
+        3,
+        str(place),
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root reads folders of other users")

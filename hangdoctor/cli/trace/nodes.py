@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import LauncherError, WireError
+from ...text import alike, plural
+from ...text.ranges import format_hosts
 from ...transport.stdout_frame import NodeReply, pack, unpack
 from .. import pipes
 from ..shared_flags import Command, together
@@ -103,16 +105,19 @@ def ask(
     else:
         outcomes = Everywhere(where.reach).ask(where.of_job(words), patience_s, say)
     rows: list[TracedRank] = []
+    silent: list[tuple[str, str]] = []
     for outcome in outcomes:
         try:
             found = msgspec.msgpack.decode(unpack(outcome.output).body, type=list[TracedRank])
         except (WireError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            why = _why_silent(outcome, str(error))
-            say(f"node {outcome.node} did not answer: {why}")
+            silent.append((outcome.node, _why_silent(outcome, str(error))))
             continue
         for row in found:
             row.node = outcome.node
             rows.append(row)
+    for nodes, why in alike.grouped(silent):
+        who = plural.choose(nodes, "node", f"{len(nodes)} nodes")
+        say(f"{who} {format_hosts(nodes)} did not answer: {why}")
     return sorted(rows, key=lambda row: (row.rank, row.node))
 
 

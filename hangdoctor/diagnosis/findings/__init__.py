@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from ...model.capture import Frame
+from ...model.capture import Frame, Site
 from ...model.diagnosis import Kind, Where
 from .clues import (
     Against,
@@ -109,6 +109,7 @@ from .stories import (
     OwnNumbers,
     PeerElsewhere,
     Ring,
+    SlowByArrival,
     SlowByHistory,
     SlowByPace,
     SlowBySamples,
@@ -209,6 +210,7 @@ __all__ = [
     "SeenByHeartbeat",
     "Signed",
     "Silence",
+    "SlowByArrival",
     "SlowByHistory",
     "SlowByPace",
     "SlowBySamples",
@@ -258,6 +260,7 @@ class Finding(Struct):
     boxes_unread: bool = False  # they may have them, and there was no time to read them
     over: bool = False  # no rank runs any more
     gloo: bool = False  # the job communicates by gloo alone
+    site: Site | None = None  # the commands of its platform
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None
 

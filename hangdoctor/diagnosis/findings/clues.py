@@ -20,6 +20,7 @@ from .stories import (
     HoldsGil,
     LostByRas,
     LostProcesses,
+    SlowByArrival,
     SlowByPace,
     SlowByWaiting,
 )
@@ -233,7 +234,7 @@ class WaitedShare(Struct, frozen=True):
 class Pace(Struct, frozen=True):
     """The measure of a straggler."""
 
-    story: SlowByWaiting | SlowByPace
+    story: SlowByWaiting | SlowByPace | SlowByArrival
 
 
 class WaitsInKey(Struct, frozen=True):

@@ -59,12 +59,15 @@ class StoreRefused(Struct, frozen=True):
 
 
 class StillImporting(Struct, frozen=True):
-    """Has not come to set-up: it imports `module`, `seconds` after it was started."""
+    """Has not come to set-up: it imports `module`, `seconds` after it was started; `computes`: it
+    used the CPU between the samples, and did not wait for a file.
+    """
 
     module: str
     seconds: float
     mount: str = ""
     filesystem: str = ""
+    computes: bool = False
 
 
 class NoProcessThere(Struct, frozen=True):
@@ -342,6 +345,13 @@ class SlowBySamples(Struct, frozen=True):
     seconds: float  # from the first to the last
 
 
+class SlowByArrival(Struct, frozen=True):
+    """Comes last to the collectives, so that all others wait for it."""
+
+    seconds: float  # later than the last but one, where it is late
+    share: float  # of the time, in which all others waited for it alone
+
+
 class SlowByPace(Struct, frozen=True):
     """Takes so many times as long as others in each call."""
 
@@ -396,6 +406,7 @@ Story = (
     | OneOf
     | SlowByWaiting
     | SlowBySamples
+    | SlowByArrival
     | SlowByPace
     | SlowByHistory
     | LogStory

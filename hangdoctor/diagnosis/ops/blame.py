@@ -150,13 +150,13 @@ class _Court:
             odd = {r: d for r, d in tied.items() if self._differs_from_kin(r, set(tied), wide)}
             if odd and len(odd) < len(tied):
                 return odd
-        odd = {r: d for r, d in tied.items() if self._leaves_own_rhythm(r)}
-        return odd if len(odd) < len(tied) else {}
-
-    def _leaves_own_rhythm(self, rank: int) -> bool:
-        """Whether it left its own rounds; of what is pending alone, none is a round."""
-        history = self.history(rank)
-        return not history.only_active and leaves_own_rhythm(history)
+        # Of what is pending alone, nothing is a round.
+        past = {r: self.history(r) for r in tied if not self.history(r).only_active}
+        for leaves in (leaves_own_rhythm, break_of):
+            odd = {r: tied[r] for r, history in past.items() if leaves(history)}
+            if odd and len(odd) < len(tied):
+                return odd
+        return {}
 
     def _differs_from_kin(self, rank: int, tied: set[int], wide: bool) -> bool:
         """Whether most of the ranks of other stages disagree with it about the groups that both

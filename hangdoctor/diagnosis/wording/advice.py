@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from ...model.capture import Site
 from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms
-from .release import native_stack, on_node, open_at, pid_of, release, two_lines
+from .release import natively, on_node, open_at, pid_of, release, two_lines
 
 _COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000; before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)."
 _AGAIN = "To see which rank skipped a call, capture again: its black boxes were not read in time."
@@ -96,14 +97,14 @@ def _in_python(finding: Finding, at: str) -> str:
         run = f" {terms.capital(here.strip()) or 'See'}: {place}." if place else ""
         return f"See why {at} sleeps.{run}"
     where = f"Look at {at}; its" if at else "See its"
-    return f"{where} native frames{here}: {native_stack(pid)}."
+    return f"{where} native frames{natively(finding, pid)}."
 
 
 def _loader(finding: Finding, at: str) -> str:
     here, pid = on_node(finding), pid_of(finding)
     where = f" at {at}" if at else ""
     if finding.homes and not finding.children:
-        native = f"{here}: {native_stack(pid)}" if pid else ""
+        native = natively(finding, pid) if pid else ""
         return f"The loader runs in the rank itself. See what the dataset waits for{where}{native}."
     dead = "one is dead or blocked, its file system does not answer, or an item of the data is bad"
     stacks = f"{here}: py-spy dump --subprocesses --pid {pid}" if pid else " in the evidence"
@@ -154,6 +155,9 @@ def _(story: f.StoreRefused, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.StillImporting, finding: Finding) -> str:
+    if story.computes:
+        pid = f" -p {pid_of(finding)}" if pid_of(finding) else ""
+        return f"It computes while it imports. See whether the cores of its node are busy{on_node(finding)}: top -b -n 1{pid}; give each rank cores of its own (--cpus-per-task), and compile extensions before the job."
     where = f" {story.mount}" if story.mount else ""
     return f"Time it{on_node(finding)}: time python -c 'import {story.module or 'torch'}'. Put the Python environment on a local disk, or in one image file; see whether{where or ' its file system'} is overloaded."
 
@@ -171,28 +175,37 @@ def _(story: f.Died, finding: Finding) -> str:
     rank = terms.choose(finding.ranks, "this rank", "these ranks")
     if story.end.code == 0:
         return "See why the other ranks did not end too (fewer batches, an early return?), and whether the last checkpoint is whole, before you cancel the job."
-    again = (
-        f"The job cannot continue without {rank}: cancel it and restart from the last checkpoint"
-    )
+    again = f"The job cannot continue without {rank}: {_start_again(finding.site)}"
     if story.end.told is not None:
         memory = "; raise its memory limit, or use fewer data-loader workers"
         more = memory if story.end.oom_kills else ""
         return f"{again}{more}; see {story.end.told.see}."
     if story.end.oom_kills:
-        return f"{again}; its cgroup ran out of memory: use fewer data-loader workers or a larger --mem."
+        limit = finding.site.memory if finding.site is not None else ""
+        larger = f"a larger {limit or '--mem'}"
+        return f"{again}; its cgroup ran out of memory: use fewer data-loader workers or {larger}."
+    if finding.site is not None and finding.site.log:
+        return f"{again}; see {finding.site.log.format(node=finding.nodes[0])}."
     log = terms.choose(finding.ranks, "see the end of its log", "see the end of their logs")
     return f"{again}; {log}, and on {_nodes(finding) or 'its node'}: dmesg -T | tail."
+
+
+def _start_again(site: Site | None) -> str:
+    if site is None or not site.restart:
+        return "cancel it and restart from the last checkpoint"
+    return f"restart it from the last checkpoint: {site.restart}"
 
 
 @by_story.register
 def _(story: f.Stopped, finding: Finding) -> str:
     if story.how == "freezer":
-        return "Thaw it: the freezer of its cgroup (a suspended job? scontrol resume JOB)."
+        by_slurm = " (a suspended job? scontrol resume JOB)" if finding.site is None else ""
+        return f"Thaw it: the freezer of its cgroup{by_slurm}."
     if story.how == "debugger":
         tracer = f" (process {story.tracer}{on_node(finding)})" if story.tracer else ""
         return f"Continue or detach the debugger{tracer}."
     pid = pid_of(finding)
-    here = f", on {finding.homes[0].node}" if on_node(finding) else ""
+    here = f",{on_node(finding)}" if on_node(finding) else ""
     return f"If it was not stopped on purpose{here}: kill -CONT {pid}." if pid else ""
 
 
@@ -204,7 +217,7 @@ def _(story: f.InputOutput, finding: Finding) -> str:
 @by_story.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else " there"
-    see = f" See it{on_node(finding)}: {native_stack(pid_of(finding))}."
+    see = f" See it{natively(finding, pid_of(finding))}."
     release = "(ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)"
     return f"The native code called{at} must release the GIL {release}.{see if pid_of(finding) else ''}"
 
@@ -231,11 +244,21 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     if pid:
         return f"Its process was found, without records: py-spy dump --pid {pid}{on_node(finding)}."
     if not nodes:
-        capture = "capture every node of the job (--jobid, --hostfile)"
+        again = finding.site.capture if finding.site is not None else ""
+        capture = f"capture every node of the job ({again or '--jobid, --hostfile'})"
         return f"See whether {terms.ranks(finding.ranks)} {terms.choose(finding.ranks, 'was', 'were')} started, and {capture}."
     if story.see:
-        return f"See what became of it: {story.see}. Without it the job must be restarted."
+        return f"See what became of it: {story.see}. {_without_it(finding.site)}"
+    if finding.site is not None:
+        see = finding.site.see.format(node=" ".join(finding.nodes or story.nodes))
+        look = f"See what became of it: {see}" if see else f"Look at {nodes}: ping, its console"
+        return f"{look}. {_without_it(finding.site)}"
     return f"Look at {nodes}: scontrol show node {nodes}, ping, its console. Without it the job must be restarted."
+
+
+def _without_it(site: Site | None) -> str:
+    restart = f": {site.restart}" if site is not None and site.restart else ""
+    return f"Without it the job must be restarted{restart}."
 
 
 @by_story.register
@@ -286,6 +309,11 @@ def _(story: f.OneOf, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
+    return _STRAGGLER
+
+
+@by_story.register
+def _(story: f.SlowByArrival, finding: Finding) -> str:
     return _STRAGGLER
 
 

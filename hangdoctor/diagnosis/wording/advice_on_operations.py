@@ -12,7 +12,7 @@ from .. import findings as f
 from ..findings import Finding, Op
 from . import terms
 from .advice import by_story, count
-from .release import native_stack, on_node, open_at, pid_of, two_lines
+from .release import natively, on_node, open_at, pid_of, two_lines
 
 _LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_FR_BUFFER_SIZE=20000)"
 
@@ -162,13 +162,13 @@ def _(story: f.Ring, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.StillIn, finding: Finding) -> str:
-    here, pid = on_node(finding), pid_of(finding)
+    pid = pid_of(finding)
     if story.op.name and line_of(story.op):
         return _ends_apart(finding, story.op)
     if not story.op.name and story.op.frame is not None:
         at = terms.frame(story.op.frame)
         return _sentence(finding, f"See why {at} does not end", story.op)
-    return f"See where it is{here}: {native_stack(pid)}." if pid else ""
+    return f"See where it is{natively(finding, pid)}." if pid else ""
 
 
 @by_story.register
@@ -193,7 +193,7 @@ def _(story: f.NoneLeaves, finding: Finding) -> str:
         interfaces = f"the interface ({names})"
         return f"Check MASTER_ADDR and MASTER_PORT on every node, {interfaces} and the firewall."
     pid = pid_of(finding)
-    native = f"{on_node(finding)}: {native_stack(pid)}" if pid else ""
+    native = natively(finding, pid) if pid else ""
     return f"See which thread of {terms.ranks(finding.ranks[:1])} is still in a collective{native}."
 
 
@@ -215,7 +215,7 @@ def _compare(story: f.AllIn) -> str:
 @by_story.register
 def _(story: f.HeldBehind, finding: Finding) -> str:
     pid = pid_of(finding)
-    native = f"{on_node(finding)}: {native_stack(pid)}" if pid else ""
+    native = natively(finding, pid) if pid else ""
     see = f"See what its transport waits for{native}." if native else ""
     return _joined(see, count(finding))
 

@@ -233,6 +233,11 @@ def _(fact: f.WaitedShare) -> str:
 def _(fact: f.Pace) -> str:
     if isinstance(fact.story, f.SlowByPace):
         return f"takes at least {fact.story.times:.1f} times as long as the others in each of its calls"
+    if isinstance(fact.story, f.SlowByArrival):
+        by, share = terms.duration(fact.story.seconds), terms.share(fact.story.share)
+        return (
+            f"comes last to the collectives, by {by} where it is late; that is {share} of the time"
+        )
     own, others = terms.share(fact.story.own), terms.share(fact.story.others)
     return f"waits {own} of its time, the others {others}"
 

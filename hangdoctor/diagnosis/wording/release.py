@@ -12,8 +12,10 @@ from . import terms
 
 
 def on_node(finding: Finding) -> str:
-    """`` on n2``, for a command to be run there."""
+    """`` on n2``, for a command to be run there; with how to get there where that is not known."""
     node = finding.homes[0].node if finding.homes else ""
+    if node and finding.site is not None and finding.site.enter:
+        return f" in {node} ({finding.site.enter.format(node=node)})"
     return f" on {node}" if node else ""
 
 
@@ -27,6 +29,13 @@ def pid_of(finding: Finding) -> int:
 def native_stack(pid: int) -> str:
     """The command that shows a process's native frames, and what it does to the process."""
     return f"py-spy dump --native --pid {pid} (pauses it for about a second)"
+
+
+def natively(finding: Finding, pid: int) -> str:
+    """`` on n2: py-spy dump ...``: where and how to see the native frames of a process."""
+    if finding.site is not None and finding.site.capture:
+        return f": {finding.site.capture} --native (pauses each process for about a second)"
+    return f"{on_node(finding)}: {native_stack(pid)}"
 
 
 def open_at(frame: Frame | None) -> str:

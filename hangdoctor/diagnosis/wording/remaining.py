@@ -4,7 +4,7 @@ the notes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..health import Reason, Remaining
 from ..ops.evidence import Note, Remark
@@ -121,7 +121,15 @@ def _working(of: Remaining) -> str:
 
 def _nodes(of: Remaining) -> str:
     more = f"; and {len(of.whys) - _WHYS} more" if len(of.whys) > _WHYS else ""
-    return f" ({'; '.join(of.whys[:_WHYS])}{more})" if of.whys else ""
+    return f" ({'; '.join(why.rstrip('.') for why in of.whys[:_WHYS])}{more})" if of.whys else ""
+
+
+def advice(of: Remaining, by_hand: str, nodes: Sequence[str]) -> str:
+    """What shows why nodes did not answer; "" where that is not the reason, or not known."""
+    if of.reason not in (Reason.NOT_CAPTURED, Reason.SOME_NOT_SEEN) or not by_hand or not nodes:
+        return ""
+    command = by_hand.replace("{node}", nodes[0])
+    return f"See why: {command}. It has to end soon and to ask nothing. Then capture again; where nodes are only slow, with a larger --timeout."
 
 
 def _not_seen(of: Remaining) -> str:

@@ -139,6 +139,8 @@ def _(story: f.StoreRefused, finding: Finding) -> str:
 @tell.register
 def _(story: f.StillImporting, finding: Finding) -> str:
     source = f", from {story.mount} ({story.filesystem})" if story.mount else ""
+    if story.computes:
+        source = ", using the CPU"
     module = story.module or "a module"
     return f"{subject(finding)} {_is(finding)} still importing {module} after {terms.duration(story.seconds)}{source}"
 
@@ -407,6 +409,12 @@ def _(story: f.SlowBySamples, finding: Finding) -> str:
     seen = f"in all {story.samples} samples over {terms.duration(story.seconds)}"
     are = terms.choose(finding.ranks, "it was", "they were")
     return f"{subject(finding)} {_is(finding)} slow: the job goes on, but {seen} {are} at work while all others waited"
+
+
+@tell.register
+def _(story: f.SlowByArrival, finding: Finding) -> str:
+    times = f"the others wait for it {terms.share(story.share)} of the time: it comes {terms.duration(story.seconds)} after them"
+    return f"{subject(finding)} is slow: the job goes on, but {times}"
 
 
 @tell.register

@@ -14,6 +14,7 @@ from ..kept_agents import Changes
 from ..told_nodes import NodeTold
 from . import pods
 from .condition import trouble_of
+from .person import commands_of
 from .pods import Pod
 from .reach import K8sReach
 
@@ -39,6 +40,7 @@ class FollowedPods:
         self._order = [pod.name for pod in reach.pods]
         self._told: Mapping[str, NodeTold] = reach.told()
         self._coming = False
+        self._listed_last = list(reach.pods)
         self._let_go_at = float("-inf")
         self._members = Members()
         self._count(reach.pods)
@@ -72,15 +74,24 @@ class FollowedPods:
 
     def enter(self, capture: JobCapture) -> None:
         """Put into a capture what the cluster says of pods that no agent answered from."""
-        told = self._told
+        told, reach = self._told, self.reach
+        silent = {node.node: node for node in capture.silent}
         reported = {node.node: sorted(r.rank for r in node.ranks) for node in capture.nodes}
-        reported |= {node.node: node.ranks for node in capture.silent}
-        unstarted = [n for n, one in told.items() if one.unstarted and n not in reported]
-        order = [name for name in self._order if name in reported or name in unstarted]
-        behind = ranks_behind(order, reported, unstarted, capture.world_size)
-        for name in unstarted:
-            capture.silent.append(SilentNode(name, told[name].says, behind.get(name, [])))
+        reported |= {name: node.ranks for name, node in silent.items() if node.ranks}
+        here = {pod.name for pod in self._listed_last}
+        unknown = [name for name in told if name in here and name not in reported]
+        order = [name for name in self._order if name in reported or name in unknown]
+        behind = ranks_behind(order, reported, unknown, capture.world_size)
+        for name in unknown:
+            ranks = behind.get(name, [])
+            if name in silent:
+                silent[name].ranks = ranks
+            elif ranks or told[name].unstarted:
+                capture.silent.append(SilentNode(name, told[name].says, ranks))
         told_nodes.enter(capture, told)
+        capture.site = commands_of(
+            reach.kubectl, reach.target.wanted, self._listed_last, reach.container
+        )
 
     def _listed(self) -> list[Pod]:
         try:
@@ -92,7 +103,7 @@ class FollowedPods:
 
     def _trouble(self, pod: Pod) -> NodeTold | None:
         trouble = trouble_of(pod, self.reach.container(pod))
-        return self.reach.in_words(pod.name, trouble) if trouble is not None else None
+        return self.reach.in_words(pod, trouble) if trouble is not None else None
 
     def _is_new(self, pod: Pod) -> bool:
         return pod.name not in self.watched and not pod.metadata.deletion_timestamp
@@ -134,6 +145,7 @@ class FollowedPods:
         ended = {name: one.exit_code == 0 for name, one in self._told.items() if one.ended}
         expected = {pod.name for pod in listed} - ended.keys()
         self._members = Members(frozenset(expected), ended)
+        self._listed_last = list(listed) or self._listed_last
         self._coming = any(self._will_start(pod) for pod in listed if pod.name not in self.watched)
 
     def _will_start(self, pod: Pod) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..._version import __version__
 from ...errors import LauncherError, NoRanksFound, UsageError
-from ...model.capture import JobCapture
+from ...model.capture import JobCapture, Site
 from ..lost_nodes import Watch
 from ..remote import Command, run_all
 from ..slurm_job import clean_environment
@@ -22,6 +22,7 @@ from ..told_nodes import NodeTold
 from . import debug_container, events, in_pod, own_copy, pods, ptrace, selectors, tunnel
 from .condition import PodTrouble, is_suspect, not_ready, trouble_of
 from .kubectl import Kubectl
+from .person import commands_of, container_flag
 from .pods import Pod
 
 _LOOK_S = 5.0  # at most, to learn what the pods' images have
@@ -93,7 +94,8 @@ class K8sReach:
 
     def told(self) -> dict[str, NodeTold]:
         """{pod: what the cluster says of it}, of those that do not run."""
-        return {name: self.in_words(name, trouble) for name, trouble in self.troubles.items()}
+        known = {pod.name: pod for pod in self.pods}
+        return {name: self.in_words(known[name], one) for name, one in self.troubles.items()}
 
     def notes(self, capture: JobCapture) -> list[str]:
         """What pods lack whose ranks py-spy was not permitted to read, once for each image."""
@@ -107,6 +109,16 @@ class K8sReach:
             ptrace.note([p.name for p in alike], self.container(alike[0]), known[image])
             for image, alike in by_image.items()
         ]
+
+    def by_hand(self) -> str:
+        """See `launchers.reach.TriedByHand`."""
+        first = self.pods[0]
+        flag = container_flag(first, self.container(first))
+        return self.kubectl.shown("exec {node}", *flag, "-- true")
+
+    def site(self) -> Site:
+        """The commands of Kubernetes for these pods; see `launchers.reach.HasSite`."""
+        return commands_of(self.kubectl, self.target.wanted, self.pods, self.container)
 
     def watch(self) -> Watch | None:
         """None: the API server stands between, and a node's own port cannot be reached."""
@@ -174,7 +186,7 @@ class K8sReach:
         names = " ".join(pod.name for pod in found[:_NAMED])
         raise NoRanksFound(
             f"all {len(found)} pods have ended: {names}",
-            f"Diagnose their logs: for p in {names}; do {self.kubectl.shown('logs $p')}; done | hangdoctor diagnose -",
+            f"Diagnose their logs: for p in {names}; do {self.kubectl.shown('logs $p', *container_flag(found[0], self.container(found[0])))}; done | hangdoctor diagnose -",
         )
 
     def _refuse_idle(self) -> None:
@@ -274,11 +286,11 @@ class K8sReach:
                 own_copy.archive()
         return self._known
 
-    def in_words(self, pod: str, trouble: PodTrouble) -> NodeTold:
+    def in_words(self, pod: Pod, trouble: PodTrouble) -> NodeTold:
         """A pod's trouble, with the command that shows more."""
-        see = self.kubectl.shown("describe pod", pod)
+        see = self.kubectl.shown("describe pod", pod.name)
         if trouble.exit_code is not None:
-            see += f" and {self.kubectl.shown('logs --previous', pod)}"
+            see += f" and {self.kubectl.shown('logs', pod.name, *container_flag(pod, self.container(pod)))}"
         return NodeTold(
             trouble.why,
             see,

@@ -342,3 +342,18 @@ def test_transfers_with_tags_may_be_called_in_another_order() -> None:
     for op in (first, second, receive):
         op.state, op.left_s = "entered", 0.0
     assert "mismatch" not in {c.kind for c in diagnose_ops(evidence).findings}
+
+
+def test_of_two_that_have_no_like_the_one_that_left_its_own_rhythm_is_named() -> None:
+    """Pairs 0, 3 and 1, 2: their groups are of one size, but not of one distance."""
+    job = Job(4)
+    job.group("pair", [0, 3])
+    job.group("pair", [1, 2])
+    for round_ in range(9):
+        for rank in range(4):
+            skips = (rank, round_) == (2, 8)
+            for _ in range(1 if skips else 2):
+                job.rank(rank).all_reduce("pair")
+            job.rank(rank).all_reduce("world")
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == ("order", [2])

@@ -1,0 +1,91 @@
+"""Pass: the job goes on, and one rank comes last to its collectives again and again: it is slow.
+
+What the last one comes later than the last but one is time that all others wait. Only times of one
+host are compared: those of two may be further apart than what is looked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from ..model.operations import P2P, STORE, Operation
+from .case import Case, finding_on, stack_clue
+from .confidence import Ground, sure
+from .draft import Draft
+from .findings import Clue, Finding, Pace, SlowByArrival
+from .view import RankView
+
+_LOOKED_BACK = 24  # collectives that all ranks have entered
+_ENOUGH = 5
+_SHARE = 0.25  # of the time between the first and the last of them
+_TIMES_MORE = 4.0  # than all other ranks together
+_FEWEST = 3  # ranks: of two, one is always last
+_OFTEN = 3  # times that it is late: once may be the start, or a checkpoint
+
+Times = dict[int, float]  # when each rank entered one collective
+
+
+def run(case: Case, draft: Draft) -> None:
+    """Name it, where nothing else is wrong with the job."""
+    if draft.status not in ("healthy", "unknown") or case.capture.over:
+        return
+    found = _find(case)
+    if found is not None:
+        draft.status, draft.findings = "slow", [found]
+
+
+def _find(case: Case) -> Finding | None:
+    if case.gone or case.unseen or len(case.alive) < _FEWEST:
+        return None
+    if len({view.node for view in case.alive}) != 1:
+        return None
+    together = _entered_by_all(case)[-_LOOKED_BACK:]
+    late: dict[int, list[float]] = defaultdict(list)
+    for times in together:
+        *_, before, last = sorted(times, key=lambda rank: times[rank])
+        late[last].append(times[last] - times[before])
+    if len(together) < _ENOUGH:
+        return None
+    lost = {rank: sum(seconds) for rank, seconds in late.items()}
+    slowest = max(lost, key=lambda rank: lost[rank])
+    rest = sum(lost.values()) - lost[slowest]
+    span = max(together[-1].values()) - max(together[0].values())
+    if span <= 0 or lost[slowest] < max(_SHARE * span, _TIMES_MORE * rest):
+        return None
+    # Of several collectives of one step it is late to the first alone.
+    by = [seconds for seconds in late[slowest] if 2 * seconds >= max(late[slowest])]
+    if len(by) < _OFTEN:
+        return None
+    return _finding(case, slowest, SlowByArrival(median(by), min(lost[slowest] / span, 1.0)))
+
+
+def _finding(case: Case, rank: int, story: SlowByArrival) -> Finding:
+    views = [view for view in case.alive if view.rank == rank]
+    finding = finding_on(case, "slow", views, story, confidence=sure(Ground.SLOW_BY_ARRIVAL))
+    finding.waiters = None
+    finding.clues = [Clue("ops", (rank,), Pace(story))]
+    if views[0].path and not views[0].place.communicates:
+        finding.clues.append(stack_clue(views, views[0].path[-1].code))
+    return finding
+
+
+def _entered_by_all(case: Case) -> list[Times]:
+    """The collectives that all ranks have entered, in their order."""
+    found: dict[tuple[str, int], Times] = defaultdict(dict)
+    for view in case.alive:
+        for op in _collectives(view):
+            found[op.group, op.seq].setdefault(view.rank, op.entered_s)
+    whole = [times for times in found.values() if len(times) == len(case.alive)]
+    return sorted(whole, key=lambda times: max(times.values()))
+
+
+def _collectives(view: RankView) -> Sequence[Operation]:
+    """Those of the black box; of a job that calls none itself, those that torch's recorder has."""
+    for ops in (view.capture.ops, view.capture.recorded):
+        calls = ops.operations if ops is not None else ()
+        timed = [o for o in calls if o.entered_s > 0 and o.op not in P2P and o.op not in STORE]
+        if len(timed) >= _ENOUGH:
+            return timed
+    return ()

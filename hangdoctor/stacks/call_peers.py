@@ -1,0 +1,94 @@
+"""The peer of an MPI send or receive, as the call's own line says it: mpi4py is compiled, and has no
+frame whose variables would show it.
+
+Of ``comm.Recv(row, source=rank + 1)`` the expression is worked out from the whole numbers that the
+function has under these names, and what a program calls its own rank and the number of ranks.
+Nothing else is kept of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping
+
+_SENDS = frozenset({"send", "ssend", "bsend", "rsend"})
+_RECEIVES = frozenset({"recv", "probe", "mprobe"})
+_BOTH = frozenset({"sendrecv", "sendrecv_replace"})
+_OF_SOURCE, _OF_DESTINATION = ("source", "src"), ("dest", "dst")
+_OWN_RANK = ("rank", "my_rank", "myrank", "world_rank", "comm_rank", "mpi_rank", "me")
+_RANKS = ("size", "world_size", "nprocs", "n_ranks", "num_ranks", "comm_size")
+_PLACE = 1  # of the peer among the arguments, behind the buffer
+_LARGEST = 1 << 31
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+    ast.BitXor: operator.xor,
+}
+
+
+def of_rank(code: str, rank: int, ranks: int) -> dict[str, int]:
+    """`peers` of a line that names nothing but the rank and the number of ranks."""
+    return peers(code, dict.fromkeys(_OWN_RANK, rank) | dict.fromkeys(_RANKS, ranks))
+
+
+def peers(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
+    """{"src": .., "dst": ..} of the one MPI call in a line, as far as `numbers` show them; those below
+    0 stand for no process, and are left out.
+    """
+    calls = list(_calls(code))
+    if len(calls) != 1:
+        return {}
+    [(name, call)] = calls
+    found: dict[str, int] = {}
+    if name in _RECEIVES | _BOTH:
+        found |= _peer("src", _OF_SOURCE, call, numbers, by_place=name not in _BOTH)
+    if name in _SENDS | _BOTH:
+        found |= _peer("dst", _OF_DESTINATION, call, numbers, by_place=True)
+    return found
+
+
+def _calls(code: str) -> Iterable[tuple[str, ast.Call]]:
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = node.func.attr.lower()
+            if name in _SENDS | _RECEIVES | _BOTH:
+                yield name, node
+
+
+def _peer(
+    key: str, names: tuple[str, str], call: ast.Call, numbers: Mapping[str, int], *, by_place: bool
+) -> dict[str, int]:
+    told = next((k.value for k in call.keywords if k.arg in names), None)
+    if told is None and by_place and len(call.args) > _PLACE:
+        told = call.args[_PLACE]
+    number = _number(told, numbers) if told is not None else None
+    return {key: number} if number is not None and 0 <= number < _LARGEST else {}
+
+
+def _number(node: ast.expr, numbers: Mapping[str, int]) -> int | None:
+    """The value of an expression of whole numbers; None of any other."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.Name):
+        return numbers.get(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number(node.operand, numbers)
+        return -inner if inner is not None else None
+    apply = _OPERATORS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
+    if apply is None or not isinstance(node, ast.BinOp):
+        return None
+    left, right = _number(node.left, numbers), _number(node.right, numbers)
+    if left is None or right is None or max(abs(left), abs(right)) >= _LARGEST:
+        return None
+    try:
+        return apply(left, right)
+    except ZeroDivisionError:
+        return None

@@ -1,0 +1,61 @@
+"""The rank that comes last to the collectives of a job that goes on; and who is only late once."""
+
+from __future__ import annotations
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.operations import Operation, RankOps
+from tests.support.captures import LOAD, WAIT, captured, causes, sample, thread
+
+STEPS = 8
+STEP_S = 2.0
+
+
+def job(late_s: dict[int, list[float]], *, recorded: bool = True, node: str = "n1") -> Diagnosis:
+    """Four ranks that make two collectives a step; `late_s`: how late ranks come to each step."""
+    ranks = [moving(rank, late_s.get(rank, [0.0] * STEPS), recorded) for rank in range(4)]
+    ranks[3].node = node
+    nodes = [NodeCapture(n, ranks=[r for r in ranks if r.node == n]) for n in ("n1", "n2")]
+    return diagnose(JobCapture("j", nodes, [], 4, taken=99.0))
+
+
+def moving(rank: int, late_s: list[float], recorded: bool) -> RankCapture:
+    """A rank in another step at each sample, whose records are those of torch's recorder: it has no time
+    at which an operation ended.
+    """
+    calls = []
+    for step, late in enumerate(late_s):
+        came = 10.0 + step * STEP_S + late + 0.001 * rank
+        in_step = max(1.5, late) + 10.0 + step * STEP_S
+        for n, at in enumerate((came, in_step + 0.01)):
+            calls.append(Operation("g", 2 * step + n + 1, "all_reduce", "done", entered_s=at))
+    ops = RankOps(rank, 4, source="flight_recorder", operations=calls)
+    later, before = list(WAIT), list(LOAD)
+    samples = [sample(n, thread(at, switches=9 * n)) for n, at in ((0.0, before), (1.0, later))]
+    own = {"recorded": ops, "ops": RankOps(rank, 4)} if recorded else {}
+    return captured(rank, samples, **own)
+
+
+def test_who_comes_last_by_far_is_slow() -> None:
+    said = job({2: [1.1, 1.3, 1.2, 0.2, 1.2, 1.3, 1.1, 1.2]})
+    assert (said.status, causes(said)) == ("slow", [("slow", [2])])
+    assert "the others wait for it" in said.summary and "comes 1.2 s after them" in said.summary
+
+
+def test_who_is_late_once_or_with_another_is_not() -> None:
+    for late in (
+        {},
+        {2: [9.0, *[0.0] * 7]},  # its start
+        {2: [0.0, 0.0, 1.4, 0.0, 0.0, 1.4, 0.0, 0.0]},  # twice
+        {2: [1.2] * STEPS, 3: [1.2] * STEPS},
+        {2: [0.1] * STEPS},
+        {rank: [1.2 * (step % 4 == rank) for step in range(STEPS)] for rank in range(4)},
+    ):
+        said = job(late)
+        assert (said.status, said.causes) == ("healthy", []), late
+
+
+def test_clocks_of_two_nodes_and_ranks_without_records_are_not_compared() -> None:
+    late = {2: [1.2] * STEPS}
+    assert job(late, node="n2").causes == [] and job(late, recorded=False).causes == []
