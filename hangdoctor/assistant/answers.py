@@ -44,8 +44,8 @@ def verdict(diagnosis: Diagnosis) -> Iterator[str]:
     """Status, causes with their strongest evidence, who waits for whom, what was missing."""
     job = diagnosis.job
     yield f"{diagnosis.status}: {diagnosis.summary}"
-    size = f"{count(job.world_size, 'rank')} on {count(len(job.nodes), 'node')}"
-    yield f"job {job.id}, {size}"
+    on = f" on {count(len(job.nodes), 'node')}" if job.nodes else ""
+    yield f"job {job.id}, {count(job.world_size, 'rank')}{on}"
     for cause in diagnosis.causes[:_CAUSES]:
         yield from _cause(cause)
     for wait in diagnosis.waits[:_WAITS]:

@@ -206,10 +206,15 @@ class Tools:
             kept = self._incidents()
             return kept.folder / kept.find(named or "last").id
         except HangdoctorError as error:
+            if not named:
+                raise BadInput(
+                    f"there is no capture yet, and no incident: {error}",
+                    "Capture first: the tool `dump`.",
+                ) from error
             known = ", ".join(self._captures) or "none yet"
             raise BadInput(
                 f"there is no capture '{named}' (captures: {known}), and no such incident: {error}",
-                "Capture first: the tool dump.",
+                "Capture first: the tool `dump`.",
             ) from error
 
     def _incidents(self) -> Incidents:

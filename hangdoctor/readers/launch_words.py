@@ -37,6 +37,7 @@ _MODULES = {
     "accelerate.commands.launch": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
 }
+_OF_SLURM = {"ntasks": "SLURM_NTASKS", "nodes": "SLURM_JOB_NUM_NODES"}
 _PROGRAMS = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prun"), "mpirun"),
     **{name: name for name in ("torchrun", "srun", "deepspeed", "accelerate")},
@@ -56,8 +57,7 @@ def launch_of(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> 
     found: Launch | None = None
     for place, name in _launchers(words):
         flags = _flags(words[place + 1 :])
-        if name == "torchrun":
-            flags = _of_environment(environ) | flags
+        flags = _of_environment(name, environ) | flags
         own = _READERS[name](flags)
         if own is None:
             continue
@@ -108,8 +108,14 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _of_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """torchrun takes each of its flags from PET_FLAG, too, as Kubeflow's operator sets them."""
+def _of_environment(launcher: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """torchrun takes each of its flags from PET_FLAG, too, as Kubeflow's operator sets them, and
+    srun those of its job.
+    """
+    if launcher == "srun":
+        return {flag: environ[name] for flag, name in _OF_SLURM.items() if name in environ}
+    if launcher != "torchrun":
+        return {}
     told = {name: value for name, value in environ.items() if name.startswith("PET_")}
     return {name[4:].lower().replace("_", "-"): value for name, value in told.items()}
 
@@ -180,9 +186,9 @@ def _deepspeed(flags: Flags) -> Launch | None:
 
 
 def _srun(flags: Flags) -> Launch | None:
-    nodes = _count(_first(flags, "nodes", "N").partition("-")[0], _MOST_NODES)
+    nodes = _count(_first(flags, "N", "nodes").partition("-")[0], _MOST_NODES)
     per_node = _count(_first(flags, "ntasks-per-node"))
-    world = _count(_first(flags, "ntasks", "n")) or nodes * (per_node or 1)
+    world = _count(_first(flags, "n", "ntasks")) or nodes * (per_node or 1)
     return _numbers(world, nodes, per_node, _hosts(_first(flags, "nodelist", "w")))
 
 

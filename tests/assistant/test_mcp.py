@@ -145,6 +145,8 @@ def test_a_path_that_is_not_there_and_incidents_that_are_not(tmp_path: Path) -> 
     try:
         with pytest.raises(BadInput, match="does not exist"):
             tools.diagnose(str(tmp_path / "nothing"))
+        with pytest.raises(BadInput, match="there is no capture yet, and no incident: "):
+            tools.stacks(0)
         with pytest.raises(BadInput, match="has no incidents"):
             tools.incidents()
     finally:

@@ -61,6 +61,13 @@ def test_the_environment_and_host_files_complete_it(tmp_path: Path) -> None:
     assert in_brief(launch_of(["python", "t.py"], {"WORLD_SIZE": "16"})) == " 0x0=16 at , -1"
 
 
+def test_srun_takes_what_its_job_has() -> None:
+    slurm = {"SLURM_NTASKS": "8", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
+    words = "srun --kill-on-bad-exit=1 python -m hangdoctor.train -n 3".split()
+    assert in_brief(launch_of(words, slurm)) == "srun 2x4=8 at , -1 on n1 n2"
+    assert in_brief(launch_of(["srun", "-n", "2", "x"], slurm)) == "srun 2x1=2 at , -1 on n1 n2"
+
+
 def test_run_notes_what_its_command_starts_and_takes_the_note_away(tmp_path: Path) -> None:
     """A stand-in for mpirun that shows what lies in the folder while the job runs."""
     shown, folder = tmp_path / "shown", tmp_path / "boxes"

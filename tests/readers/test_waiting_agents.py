@@ -14,10 +14,13 @@ import pytest
 
 from hangdoctor.agents.rendezvous_search import RendezvousSearch
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.launchers.gather import Gathered, join
+from hangdoctor.launchers.remote import Outcome
 from hangdoctor.model.capture import JobCapture, NodeCapture, world_size_of
 from hangdoctor.model.start_up import Launch, StoreView, WaitingAgent
 from hangdoctor.readers import connections, waiting_agents
 from hangdoctor.readers.node import CaptureOptions, capture_node
+from hangdoctor.transport.stdout_frame import NodeReply
 from tests.support.stage import free_port, wait_until
 
 
@@ -81,6 +84,19 @@ def test_an_agent_that_waits_says_how_many_have_come(
         f"n3 has not come to the rendezvous at 127.0.0.1:{port}: 2 of 3 nodes are there, with 4 of 6 ranks; torchrun (n1, pid {host})"
     )
     assert cause.ranks == ([4, 5] if kind == "static" else [])
+
+
+def test_a_node_that_answers_without_torchrun_is_the_one_that_is_missing() -> None:
+    """As `--jobid` and `--hostfile` join them: one node waits, one has nothing, one is silent."""
+    launch = Launch("torchrun", 3, per_node=8, world_size=24, endpoint="n1:29400")
+    waits = NodeCapture("n1", "n1:29400", launch=launch)
+    waits.agents = [WaitingAgent(7, launch, come=1, seconds=41.0)]
+    gathered = Gathered({"n1": waits}, {"n2": NodeReply("n2", error="no rank")})
+    gathered.silent = {"n3": Outcome("n3")}
+    job = join(gathered, ["n1", "n2", "n3"], {"n3": "no answer"}, CaptureOptions())
+    [cause] = diagnose(job).causes
+    assert (job.world_size, cause.nodes, cause.ranks) == (24, ["n2", "n3"], [])
+    assert cause.summary.startswith("n[2-3] have not come to the rendezvous at n1:29400: 1 of 3")
 
 
 def test_one_that_cannot_reach_the_rendezvous_is_named_before_the_others() -> None:

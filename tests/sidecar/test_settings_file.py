@@ -17,3 +17,11 @@ def test_a_settings_file_of_more_than_256_kib_is_refused_by_name(tmp_path: Path)
         actions.load(path)
     path.write_text("[actions]\n" + "# a comment\n" * 3_000)
     assert actions.load(path).action == []
+
+
+def test_nothing_leaves_the_host_unless_it_is_asked_for(tmp_path: Path) -> None:
+    """Neither OpenTelemetry nor a notification: both need a line of the configuration."""
+    path = tmp_path / "hangdoctor.toml"
+    path.write_text("")
+    for config in (actions.Config(), actions.load(path)):
+        assert config.otel is None and not config.action

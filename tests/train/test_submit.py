@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from hangdoctor.readers.launch_words import launch_of
 from hangdoctor.train.options import ConfigError
 from hangdoctor.train.submit import scripts
 from hangdoctor.train.submit.__main__ import main
@@ -314,3 +315,10 @@ def test_torchrun_starts_on_this_host_inside_hangdoctor_run(tmp_path: Path) -> N
     words = torchrun_command(job(tmp_path, nodes=1))
     assert words[:5] == [sys.executable, "-m", "hangdoctor", "run", "--"]
     assert words[-5:] == ["--nproc-per-node=4", "-m", "hangdoctor.train", "--config", "a b.yaml"]
+
+
+def test_run_reads_how_many_ranks_the_job_has(tmp_path: Path) -> None:
+    """`hangdoctor run` notes it for who looks at the job from outside."""
+    launch = launch_of(torchrun_command(job(tmp_path, nodes=1)))
+    assert launch is not None
+    assert (launch.launcher, launch.nodes, launch.world_size) == ("torchrun", 1, 4)
