@@ -150,8 +150,10 @@ class _Court:
             odd = {r: d for r, d in tied.items() if self._differs_from_kin(r, set(tied), wide)}
             if odd and len(odd) < len(tied):
                 return odd
+        # Of what is pending alone, nothing is a round.
+        past = {r: self.history(r) for r in tied if not self.history(r).only_active}
         for leaves in (leaves_own_rhythm, break_of):
-            odd = {r: d for r, d in tied.items() if leaves(self.history(r))}
+            odd = {r: tied[r] for r, history in past.items() if leaves(history)}
             if odd and len(odd) < len(tied):
                 return odd
         return {}

@@ -74,6 +74,8 @@ def test_what_a_peer_recorded_beside_another_shows_how_far_a_silent_rank_came(
         ("two_faults", 52, [("not_entered", [2]), ("unreachable", [0])]),
         # the line calls all_reduce on all other ranks
         ("wrong_op", 45, [("mismatch", [1])]),
+        # what is pending alone has no rounds that one of the two could have left
+        ("wrong_op", 901, [("mismatch", [2])]),
     ],
 )
 def test_pending_operations_show_how_far_a_silent_rank_came(
