@@ -15,6 +15,7 @@ from .case import Case, finding_on, stack_clue
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Clue, Finding, Pace, SlowByArrival
+from .ops.movement import moved
 from .view import RankView
 
 _LOOKED_BACK = 24  # collectives that all ranks have entered
@@ -39,7 +40,7 @@ def run(case: Case, draft: Draft) -> None:
 def _find(case: Case) -> Finding | None:
     if case.gone or case.unseen or len(case.alive) < _FEWEST:
         return None
-    if len({view.node for view in case.alive}) != 1:
+    if len({view.node for view in case.alive}) != 1 or not any(map(_goes_on, case.alive)):
         return None
     together = _entered_by_all(case)[-_LOOKED_BACK:]
     late: dict[int, list[float]] = defaultdict(list)
@@ -69,6 +70,13 @@ def _finding(case: Case, rank: int, story: SlowByArrival) -> Finding:
     if views[0].path and not views[0].place.communicates:
         finding.clues.append(stack_clue(views, views[0].path[-1].code))
     return finding
+
+
+def _goes_on(view: RankView) -> bool:
+    """Whether its records have grown between the samples: where a job hangs, earlier steps say nothing."""
+    own = view.capture
+    pairs = ((own.ops_before, own.ops), (own.recorded_before, own.recorded))
+    return any(a is not None and b is not None and moved(a, b) for a, b in pairs)
 
 
 def _entered_by_all(case: Case) -> list[Times]:

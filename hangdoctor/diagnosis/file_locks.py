@@ -57,8 +57,10 @@ def _locked_out(case: Case) -> list[LockedOut]:
     found: list[LockedOut] = []
     for view in case.alive:
         path, holder = lock_file(view), view.capture.lock
-        known = path or case.capture.by_heartbeat  # the box has the process, and no path
-        if not known or holder is None or view.stopped or view.got_on:
+        if holder is None or view.stopped or (view.got_on and not holder.path):
+            continue
+        path = path or holder.path
+        if not path and not case.capture.by_heartbeat:  # the box has the process, and no path
             continue
         owner, child = owners.get((view.node, holder.pid), (None, 0))
         if owner is not view:  # its own lock, or that of its own child, is its own fault

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.layout import Layout
 from ..stacks.place_rules import Place
-from ..stacks.place_search import GRADIENTS, sends
+from ..stacks.place_search import BUFFERS, GRADIENTS, sends
 from .case import Case
 from .ops.components import components, sinks
 from .position import counts, steps
@@ -148,7 +148,7 @@ def _of_whole_job(place: Place, layout: Layout | None) -> bool:
     if place.kind in ("start", "end") and not place.group:
         return True
     # DistributedDataParallel alone: it reduces over all ranks.
-    return layout is None and place.op == GRADIENTS
+    return layout is None and place.op in (GRADIENTS, BUFFERS)
 
 
 def axis_of(view: RankView) -> str:

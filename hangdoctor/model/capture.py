@@ -82,6 +82,9 @@ class LockHolder(Struct, omit_defaults=True):
     pid: int
     name: str = ""
     argv: list[str] = []
+    path: str = (
+        ""  # of the file, where the rank polls its lock and its system call does not show it
+    )
 
 
 class ToldEnd(Struct, omit_defaults=True, frozen=True):

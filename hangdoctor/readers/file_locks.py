@@ -1,9 +1,15 @@
 """Who holds the file locks that processes wait for, by /proc/locks: flock, lockf and fcntl on this
 node. Format: proc_locks(5).
+
+A rank that tries again and again waits for no lock as the kernel sees it. Its stack shows that it
+does, and the file is the one locked file that it has open, or else the one that another rank has
+locked.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +20,10 @@ from ..text.plain import readable
 from . import proc
 
 _LINE = re.compile(r"^(\d+):\s+(->\s+)?\S+\s+\S+\s+\S+\s+(-?\d+)\s")
+_EXCLUSIVE = re.compile(r"^\d+:\s+(?!->)\S+\s+\S+\s+WRITE\s+(\d+)\s+(\S+)\s")
+_ACQUIRES = re.compile(r"(?:^|[._])(?:acquire|lock)(?:_|$)", re.I)
+_SLEEPS = frozenset({"clock_nanosleep", "nanosleep", "select", "pselect6"})
+_INNERMOST = 4  # frames of a stack
 _WORDS = 60  # of the command line of a holder
 
 
@@ -37,10 +47,52 @@ def holders(text: str) -> dict[int, int]:
 
 def attach(ranks: Iterable[RankCapture]) -> None:
     """Set `lock` of the ranks that wait for a file lock."""
-    found = holders(_text())
-    for rank in ranks:
+    text, some = _text(), list(ranks)
+    found = holders(text)
+    for rank in some:
         if rank.pid in found:
             rank.lock = _holder(found[rank.pid])
+    _attach_polled(some, exclusive(text))
+
+
+def exclusive(text: str) -> dict[str, int]:
+    """{device and inode of a file: the process that has it locked for itself}."""
+    matches = (_EXCLUSIVE.match(line) for line in text.splitlines())
+    return {match[2]: int(match[1]) for match in matches if match is not None}
+
+
+def _attach_polled(ranks: list[RankCapture], held: dict[str, int]) -> None:
+    polling = [rank for rank in ranks if rank.lock is None and _polls(rank)]
+    others = {rank.pid for rank in ranks} - {rank.pid for rank in polling}
+    by_ranks = [key for key, pid in held.items() if pid in others]
+    for rank in polling:
+        opened = _open_files(rank.pid)
+        keys = [key for key in opened if held.get(key, rank.pid) != rank.pid] or by_ranks
+        if len(keys) == 1:
+            holder = _holder(held[keys[0]])
+            holder.path = opened.get(keys[0]) or _open_files(holder.pid).get(keys[0], "")
+            rank.lock = holder
+
+
+def _polls(rank: RankCapture) -> bool:
+    """Whether the main thread sleeps in a function that acquires a lock, by its name."""
+    threads = rank.samples[-1].threads if rank.samples else []
+    main = next((t for t in threads if t.name == "MainThread"), None)
+    if main is None or main.syscall not in _SLEEPS:
+        return False
+    return any(_ACQUIRES.search(frame.name) for frame in main.frames[:_INNERMOST])
+
+
+def _open_files(pid: int) -> dict[str, str]:
+    """{device and inode, as /proc/locks has them: path} of the files that a process has open."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                of = descriptor.stat()
+                key = f"{os.major(of.st_dev):02x}:{os.minor(of.st_dev):02x}:{of.st_ino}"
+                found[key] = readable(str(descriptor.readlink()))
+    return found
 
 
 def _text() -> str:

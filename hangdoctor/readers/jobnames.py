@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import psutil
-
 from ..probe import identity
 from ..text.job_names import short_job
 from ..text.plain import readable
@@ -52,6 +50,8 @@ def keys_of(pid: int) -> list[str]:
     """Keys of the job that a living process belongs to, without and with its launcher; none where
     that may not be read.
     """
+    import psutil  # not where a job is over, and many of its files are read
+
     try:
         process = psutil.Process(pid)
         ppid = process.ppid()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-import psutil
 from msgspec import Struct
 
 from ..errors import BadInput
@@ -21,7 +21,9 @@ from ..probe.folder import LAUNCH
 from ..text.ranges import MAX_HOSTS, MAX_RANKS
 from . import launch_words
 from .box_folders import named_folder
-from .discover import Found
+
+if TYPE_CHECKING:
+    from .discover import Found
 
 _MOST_BYTES = 4 << 20
 _SCHEMA = "hangdoctor.launch/1"
@@ -75,6 +77,8 @@ def of_ranks(found: Found) -> Launch | None:
 
 def _by_ancestors(found: Found) -> Launch | None:
     """The nearest process above a rank whose command line says how many ranks there are."""
+    import psutil  # not where a job is over, and many of its files are read
+
     pid = found.ppid
     for _ in range(_HIGHEST):
         try:

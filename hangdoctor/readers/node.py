@@ -28,7 +28,6 @@ from . import (
     launched,
     lost_ranks,
     rank_environment,
-    rank_operations,
     start_up,
     unnumbered,
     unread_pipes,
@@ -37,6 +36,7 @@ from . import (
 from .capture_options import CaptureOptions
 from .ended_meanwhile import Leaving
 from .node_session import FIRST, LAST, Session
+from .told_layout import told_layout
 
 __all__ = ["CaptureOptions", "capture_node"]
 
@@ -91,7 +91,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     unread_pipes.attach(ranks)
     session.attach_start_up(ranks)
     session.attach_boxes()
-    capture.layout = rank_operations.told_layout(capture.ranks) or capture.layout
+    capture.layout = told_layout(capture.ranks) or capture.layout
     session.close(ranks)
 
 

@@ -37,7 +37,7 @@ from . import (
 from .blackbox import Contents
 from .box_place import samples_of
 from .ended_operations import as_at_the_limit
-from .rank_operations import told_layout
+from .told_layout import told_layout
 
 # People paste lines of the job's log below an answer of RAS, which has no such lines itself.
 _OF_A_LOG = re.compile(rb"^\[?(?:rank|default)\d{1,7}\]|^\[E\d* |^Traceback \(most recent", re.M)

@@ -22,6 +22,7 @@ from ..files import open_regular, read_regular
 from ..model.capture import Frame, ThreadSample
 from ..text.plain import readable
 from ..text.ranges import number_in
+from .host_groups import parts
 from .pyspy import MAX_NAME, parse_json
 
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
@@ -98,8 +99,10 @@ def without_pid(node: str, pid: int) -> str:
 def parse_text(text: str, node: str) -> TextFile:
     """Processes of py-spy's text output; what is neither theirs nor an error is passed over."""
     parser = _Parser(node)
-    for raw in text.splitlines():
-        parser.line(raw.rstrip("\r"))
+    for host, own in parts(text) or [(node, text)]:
+        parser.node = host
+        for raw in own.splitlines():
+            parser.line(raw.rstrip("\r"))
     return parser.finished()
 
 

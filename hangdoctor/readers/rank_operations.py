@@ -15,7 +15,6 @@ import psutil
 from ..errors import BadInput, HangdoctorError
 from ..files import is_of, users_of
 from ..model.capture import RankCapture
-from ..model.layout import Layout
 from ..model.operations import RankOps
 from . import blackbox, calls, flight_recorder, nccl_beside, recorder_beside, worker_server
 from .box_folders import is_folder
@@ -166,13 +165,6 @@ def _put_calls(rank: RankCapture, box: blackbox.BlackBox) -> list[str]:
         return []
     rank.calls = calls.without_path(trace)
     return [f"rank {rank.rank}: call tracing {trace.note}"] if trace.state == "switched_off" else []
-
-
-def told_layout(ranks: Sequence[RankCapture]) -> Layout | None:
-    """The layout as the job itself has said it to its black boxes; it comes before any guess."""
-    return next(
-        (r.ops.layout for r in ranks if r.ops is not None and r.ops.layout is not None), None
-    )
 
 
 def trim(ops: RankOps, keep: int) -> RankOps:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.capture import Frame, ThreadSample
+from .host_groups import parts
 from .pyspy import MAX_NAME
 from .pyspy_text import MAX_FILE, TextFile, TextProcess, node_of
 from .pyspy_text import read_file as read_pyspy
@@ -67,7 +68,8 @@ def read_file(path: Path) -> TextFile:
         text = read_regular(path, MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    processes = parse(text, node_of(path))
+    grouped = [process for host, own in parts(text) for process in parse(own, host)]
+    processes = grouped or parse(text, node_of(path))
     return TextFile(processes) if processes else read_pyspy(path)
 
 

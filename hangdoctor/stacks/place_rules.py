@@ -7,10 +7,10 @@ read here and applied in `place_search`.
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import sys
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -166,5 +166,5 @@ def rules() -> list[Rule]:
             raise BadInput(
                 f"HANGDOCTOR_PLACES names {own}, which cannot be read: {error.strerror}"
             ) from error
-    own_rules = resources.files(__package__).joinpath(_BUILT_IN).read_text()
+    own_rules = (pkgutil.get_data(__package__, _BUILT_IN) or b"").decode()
     return mine + _rules_of(own_rules, _BUILT_IN)

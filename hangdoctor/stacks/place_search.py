@@ -17,6 +17,7 @@ from .place_rules import COMMUNICATION, Place, Rule, rules
 from .user_code import TORCH, is_users, outer_frame, users_frame
 
 GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C++
+BUFFERS = "broadcast in DistributedDataParallel"  # of its buffers or bucket order, as well
 HANDLE = "wait for a collective's handle"  # as well
 _DESTINATIONS, _SOURCES = ("dst", "dst_rank", "dest"), ("src", "src_rank")
 _PEER_NAMES = {

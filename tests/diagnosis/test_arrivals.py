@@ -12,15 +12,19 @@ STEPS = 8
 STEP_S = 2.0
 
 
-def job(late_s: dict[int, list[float]], *, recorded: bool = True, node: str = "n1") -> Diagnosis:
+def job(
+    late_s: dict[int, list[float]], *, recorded: bool = True, node: str = "n1", grows: int = 1
+) -> Diagnosis:
     """Four ranks that make two collectives a step; `late_s`: how late ranks come to each step."""
-    ranks = [moving(rank, late_s.get(rank, [0.0] * STEPS), recorded) for rank in range(4)]
+    ranks = [
+        moving(rank, late_s.get(rank, [0.0] * STEPS), recorded, grows=grows) for rank in range(4)
+    ]
     ranks[3].node = node
     nodes = [NodeCapture(n, ranks=[r for r in ranks if r.node == n]) for n in ("n1", "n2")]
     return diagnose(JobCapture("j", nodes, [], 4, taken=99.0))
 
 
-def moving(rank: int, late_s: list[float], recorded: bool) -> RankCapture:
+def moving(rank: int, late_s: list[float], recorded: bool, grows: int) -> RankCapture:
     """A rank in another step at each sample, whose records are those of torch's recorder: it has no time
     at which an operation ended.
     """
@@ -31,10 +35,11 @@ def moving(rank: int, late_s: list[float], recorded: bool) -> RankCapture:
         for n, at in enumerate((came, in_step + 0.01)):
             calls.append(Operation("g", 2 * step + n + 1, "all_reduce", "done", entered_s=at))
     ops = RankOps(rank, 4, source="flight_recorder", operations=calls)
-    later, before = list(WAIT), list(LOAD)
-    samples = [sample(n, thread(at, switches=9 * n)) for n, at in ((0.0, before), (1.0, later))]
-    own = {"recorded": ops, "ops": RankOps(rank, 4)} if recorded else {}
-    return captured(rank, samples, **own)
+    later, there = list(WAIT), list(LOAD)
+    samples = [sample(n, thread(at, switches=9 * n)) for n, at in ((0.0, there), (1.0, later))]
+    before = RankOps(rank, 4, source="flight_recorder", operations=calls[: len(calls) - grows])
+    own = {"recorded": ops, "recorded_before": before, "ops": RankOps(rank, 4)}
+    return captured(rank, samples, **own if recorded else {})
 
 
 def test_who_comes_last_by_far_is_slow() -> None:
@@ -59,3 +64,4 @@ def test_who_is_late_once_or_with_another_is_not() -> None:
 def test_clocks_of_two_nodes_and_ranks_without_records_are_not_compared() -> None:
     late = {2: [1.2] * STEPS}
     assert job(late, node="n2").causes == [] and job(late, recorded=False).causes == []
+    assert job(late, grows=0).causes == [], "no record has grown: what was before says nothing"

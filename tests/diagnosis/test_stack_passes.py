@@ -118,6 +118,16 @@ def transfers(
     return captured(3, samples)
 
 
+def polls(rank: int) -> RankCapture:
+    """A rank that tries to lock a file that rank 0 has locked, again and again."""
+    acquire = stack(("FileLock.acquire", "/app/data.py", 9), MAIN)
+    samples = [
+        sample(at, thread(acquire, syscall="clock_nanosleep", switches=1 + n))
+        for n, at in enumerate((0.0, 1.0))
+    ]
+    return captured(rank, samples, lock=LockHolder(9, "python", path="/data/cache.lock"))
+
+
 def receives(
     *, received: int = 0, sent: int = 0, of_all: int = 0, syscall: str = "recvfrom(5 -> socket:[7])"
 ) -> RankCapture:
@@ -305,6 +315,7 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "writes a little in a checkpoint, and runs": (job([*ALL, captured(3, [sample(s, thread(SAVE, switches=n), write_bytes=b) for s, n, b in ((0.0, 1, 0), (1.0, 9, 40_000))])]), "slow", [("slow", [3])]),
     "wrote in a checkpoint before": (job([*ALL, writes(SAVE, 9, 9)]), "hang", [("checkpoint_wait", [3])]),
     "in a checkpoint, and bytes are not counted": (job([*ALL, writes(SAVE, -1, 9)]), "hang", [("checkpoint_wait", [3])]),
+    "polls for a lock that a rank has": (job([still(0, WAIT), *(polls(r) for r in (1, 2, 3))]), "hang", [("order", [0])]),
     "a pipe runs on": (job([*ALL, transfers(LOAD, read=2000, state="S", syscall="read(5 -> pipe:[7])")]), "slow", [("slow", [3])]),
     "a line in a pipe": (job([*ALL, transfers(LOAD, read=80, state="S", syscall="read(5 -> pipe:[7])")]), "hang", [("not_entered", [3])]),
     "a connection carries data": (job([*ALL, receives(received=2000)]), "slow", [("slow", [3])]),

@@ -133,8 +133,23 @@ def test_what_the_cluster_says_is_in_the_capture(monkeypatch: pytest.MonkeyPatch
     cluster.followed.enter(capture)
     gone = [(r.rank, r.exit_code, r.node) for n in capture.nodes for r in n.ranks if r.gone]
     assert gone == [(1, -9, "b-1")]
+    assert capture.site is not None and "kubectl delete pod b-0 b-1 b-2" in capture.site.restart
     [silent] = capture.silent
     assert (silent.node, silent.ranks, silent.unstarted) == ("b-2", [2], True)
+
+
+def test_a_pod_that_ended_before_it_said_its_rank_is_known_by_the_rank_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(monkeypatch, "b-0", "b-1")
+    cluster.status("b-1", KILLED, "Failed")
+    cluster.look()
+    rank = RankCapture(pid=9, rank=0, node="b-0", world_size=2)
+    capture = JobCapture("j", [NodeCapture("b-0", ranks=[rank])], world_size=2)
+    capture.silent = [SilentNode("b-1", "no message from its agent for 12 s")]
+    cluster.followed.enter(capture)
+    assert [r.rank for n in capture.nodes for r in n.ranks if r.gone] == [1]
+    assert capture.silent == []
 
 
 class Followed:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.model.capture import RankCapture
+from hangdoctor.model.capture import Frame, ProcessSample, RankCapture, ThreadSample
 from hangdoctor.probe import awaited_lock
 from hangdoctor.readers import file_locks
 from tests.support.stage import wait_until
@@ -81,3 +81,39 @@ def test_a_rank_that_waits_knows_the_holder(pair: tuple[int, int]) -> None:
     # As the probe of the rank itself sees it.
     assert awaited_lock.holder(waiter) == holder
     assert awaited_lock.holder(holder) == awaited_lock.holder(os.getpid()) == 0
+
+
+def test_exclusive_locks_are_known_by_file() -> None:
+    assert file_locks.exclusive(LOCKS) == {"fe:00:2146400": 19720, "fe:00:2146362": 19720}
+
+
+@pytest.mark.timeout(60)
+def test_a_rank_that_polls_for_a_lock_knows_the_holder(pair: tuple[int, int]) -> None:
+    """The second process has the file open, as if it tried again and again; the third has not: the one
+    file that another rank has locked is the one.
+    """
+    holder, poller = pair
+    frames = [Frame("FileLock.acquire", "/app/data.py", 9), Frame("main", "/app/train.py", 3)]
+    polling = [
+        sleeping(pid, rank, syscall="clock_nanosleep", frames=frames)
+        for pid, rank in ((poller, 1), (os.getpid(), 2))
+    ]
+    locked = RankCapture(pid=holder, rank=0)
+    for rank in polling:
+        file_locks._attach_polled([locked, rank], {**_exclusive(), "fe:00:1": 1})
+        assert rank.lock is not None and rank.lock.pid == holder
+        assert rank.lock.path.endswith("/lock")
+    elsewhere = [Frame("wait_for_file", "/app/data.py", 9)]
+    for stack, syscall in ((elsewhere, "clock_nanosleep"), (frames, "futex")):
+        rank = sleeping(poller, 1, syscall=syscall, frames=stack)
+        file_locks._attach_polled([locked, rank], _exclusive())
+        assert rank.lock is None
+
+
+def _exclusive() -> dict[str, int]:
+    return file_locks.exclusive(Path("/proc/locks").read_text())
+
+
+def sleeping(pid: int, rank: int, syscall: str, frames: list[Frame]) -> RankCapture:
+    thread = ThreadSample(pid, "MainThread", syscall=syscall, frames=frames)
+    return RankCapture(pid=pid, rank=rank, samples=[ProcessSample(0.0, threads=[thread])])

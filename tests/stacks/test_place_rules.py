@@ -453,3 +453,25 @@ def test_layout_of_megatron() -> None:
     assert guess_layout(["python", "x.py", "--tensor-model-parallel-size=3"], {}, 8) is None
     for axis in ("tp", "dp", "pp"):
         assert sorted(r for g in layout.groups(axis) for r in g) == list(range(8))
+
+
+DDP = "/site-packages/torch/nn/parallel/distributed.py"
+MULTIPROCESSING = "/usr/lib/python3.11/multiprocessing/process.py"
+
+
+def test_a_process_that_multiprocessing_started_waits_for_no_child() -> None:
+    """Its own `run` is around all that it does; to join another one is a wait."""
+    started = stack(
+        "augment train.py:19", "worker train.py:42", f"BaseProcess.run {MULTIPROCESSING}:108"
+    )
+    assert find_place(started).kind == "code"
+    joins = stack(f"BaseProcess.join {MULTIPROCESSING}:149", "main train.py:60")
+    assert find_place(joins).kind == "child"
+
+
+def test_a_forward_that_does_not_run_waits_for_a_broadcast() -> None:
+    forward = stack(f"DDP._pre_forward {DDP}:1775", f"DDP.forward {DDP}:1886", "step train.py:43")
+    waits = find_place(forward, blocked=True)
+    assert (waits.kind, waits.op) == ("collective", "broadcast in DistributedDataParallel")
+    assert waits.frame is not None and waits.frame.line == 43
+    assert find_place(forward).kind == "code"

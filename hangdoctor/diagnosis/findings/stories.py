@@ -279,9 +279,13 @@ class GpuFailed(Struct, frozen=True):
 
 
 class UnsetKey(Struct, frozen=True):
-    """Waits for keys of the store that no rank has set."""
+    """Waits for keys of the store that no rank has set; or, where `waiting` do, is the one rank that
+    does not: it is in `instead`.
+    """
 
     keys: str
+    waiting: tuple[int, ...] = ()
+    instead: Op | None = None
 
 
 class DecidedBy(Enum):

@@ -96,7 +96,9 @@ def is_open(finding: Finding) -> bool:
         return story.ground is DecidedBy.UNDECIDED
     if isinstance(story, InOther):
         return story.how in _OPEN
-    return isinstance(story, Ring | UnsetKey)
+    if isinstance(story, UnsetKey):
+        return story.instead is None
+    return isinstance(story, Ring)
 
 
 def leave_open(draft: Draft) -> LogRemaining | None:

@@ -26,10 +26,10 @@ from .signatures import (
     spelled_signature,
     tag_of,
 )
+from .unset_key import unset_key_finding
 from .waits import Instance
 
 _COMPARED = 64  # members of a group that are compared with ranks of the same role
-_ENOUGH = 2  # waiters for a key, to name the rank that is left
 _SHOWN = 8  # members whose signatures are evidence
 _WHY = {
     DecidedBy.MAJORITY: Why.AGREE_MAJORITY,
@@ -52,44 +52,8 @@ class Odd(Struct):
 def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
     """The verdict on an operation at which no rank is missing."""
     if instance.sample.op == "store_wait":
-        return _setter_of_key(scene, instance) or _unset_key(scene, instance)
+        return unset_key_finding(scene, instance)
     return disagreement_finding(scene, instance) or _in_communication(scene, instance)
-
-
-def _setter_of_key(scene: Scene, instance: Instance) -> Finding | None:
-    """All ranks but one wait for keys, and that one is in no operation: no other can set them."""
-    others = [r for r in range(scene.world_size) if r not in instance.present]
-    if len(others) != 1 or len(instance.waiters) < _ENOUGH:
-        return None
-    [rank] = others
-    free = rank in scene.ops and rank not in scene.held | scene.moving
-    if not free or scene.finished(rank) or scene.frontier(rank).open:
-        return None
-    finding = _unset_key(scene, instance)
-    waiting = finding.ranks
-    finding.kind, finding.ranks = "not_entered", others
-    finding.story = f.NeverReached(sample_of(scene, instance))
-    finding.nodes = nodes_of(scene, others)
-    finding.where = where_of(scene, instance, None, others)
-    finding.against = [Against("in_communication", tuple(waiting), Why.KEY_IS_NO_COLLECTIVE)]
-    return finding
-
-
-def _unset_key(scene: Scene, instance: Instance) -> Finding:
-    """Waits for a key of the store: which rank should have set it is not recorded."""
-    ranks = sorted(instance.waiters)
-    keys = instance.sample.detail or "a key"
-    return Finding(
-        kind="start_stall",
-        ranks=ranks,
-        story=f.UnsetKey(keys),
-        confidence=sure(Ground.UNSET_KEY),
-        nodes=nodes_of(scene, ranks),
-        where=where_of(scene, instance, None, ranks),
-        waiters=waiters_of(scene, instance),
-        clues=[Clue("ops", tuple(ranks), f.WaitsInKey(keys))],
-        against=[Against("in_communication", tuple(ranks), Why.KEY_IS_NO_COLLECTIVE)],
-    )
 
 
 def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:

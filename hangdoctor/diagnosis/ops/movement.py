@@ -36,7 +36,11 @@ def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[i
 
 
 def straggler(scene: Scene) -> Finding | None:
-    """The rank that the others wait for, from durations alone, since the clocks of nodes differ."""
+    """The rank that the others wait for, from durations alone, since the clocks of nodes differ; None
+    where the job does not go on: then earlier waits say nothing of this one.
+    """
+    if not moved_ranks(scene.evidence.earlier, scene.ops):
+        return None
     if all(ops.runs_ahead for ops in scene.ops.values()):
         return _by_pace(scene)
     return _by_waiting(scene)

@@ -370,6 +370,9 @@ def _processes(processes: Sequence[tuple[str, int, str]]) -> str:
 
 @tell.register
 def _(story: f.UnsetKey, finding: Finding) -> str:
+    if story.instead is not None:
+        others = f"{terms.ranks(story.waiting)} wait for {story.keys} in the store, which no rank has set"
+        return f"{subject(finding)} is in {terms.op_at(story.instead)}, but {others}"
     return f"{subject(finding)} {choose(finding.ranks, 'waits', 'wait')} for {story.keys} in the store, which no rank has set"
 
 

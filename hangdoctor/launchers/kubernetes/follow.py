@@ -74,16 +74,21 @@ class FollowedPods:
 
     def enter(self, capture: JobCapture) -> None:
         """Put into a capture what the cluster says of pods that no agent answered from."""
-        told = self._told
+        told, reach = self._told, self.reach
+        silent = {node.node: node for node in capture.silent}
         reported = {node.node: sorted(r.rank for r in node.ranks) for node in capture.nodes}
-        reported |= {node.node: node.ranks for node in capture.silent}
-        unstarted = [n for n, one in told.items() if one.unstarted and n not in reported]
-        order = [name for name in self._order if name in reported or name in unstarted]
-        behind = ranks_behind(order, reported, unstarted, capture.world_size)
-        for name in unstarted:
-            capture.silent.append(SilentNode(name, told[name].says, behind.get(name, [])))
+        reported |= {name: node.ranks for name, node in silent.items() if node.ranks}
+        here = {pod.name for pod in self._listed_last}
+        unknown = [name for name in told if name in here and name not in reported]
+        order = [name for name in self._order if name in reported or name in unknown]
+        behind = ranks_behind(order, reported, unknown, capture.world_size)
+        for name in unknown:
+            ranks = behind.get(name, [])
+            if name in silent:
+                silent[name].ranks = ranks
+            elif ranks or told[name].unstarted:
+                capture.silent.append(SilentNode(name, told[name].says, ranks))
         told_nodes.enter(capture, told)
-        reach = self.reach
         capture.site = commands_of(
             reach.kubectl, reach.target.wanted, self._listed_last, reach.container
         )

@@ -101,6 +101,15 @@ def test_one_of_two_can_be_the_slow_one() -> None:
     assert [c.ranks for c in causes(verdict)] == [[0]]
 
 
+def test_of_a_job_that_does_not_go_on_none_is_slow() -> None:
+    """No record shows a wait, as where all poll for a file, and none has grown."""
+    of = reducing({2: 1.0})
+    for ops in of.ops.values():
+        ops.operations = [o for o in ops.operations if o.state == "done"]
+    of.earlier = dict(of.ops)
+    assert diagnose_ops(of).findings == []
+
+
 def test_without_times_no_rank_is_named_slow() -> None:
     of = reducing({2: 1.0})
     for op in of.ops[3].operations:

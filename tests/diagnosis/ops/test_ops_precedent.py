@@ -201,6 +201,18 @@ def test_the_one_rank_that_does_not_wait_for_a_key_should_have_set_it(seen: list
     assert (cause.kind, cause.ranks) == ("not_entered", [2])
 
 
+def test_the_one_rank_that_went_on_is_named_and_not_those_that_wait_for_the_key() -> None:
+    before, later = done(range(4), 1), entered(range(4), 2)
+    waits = entered(range(4), 1, "store_wait", detail="'best/4'")
+    ranks = [rank_ops(r, 4, [before, later if r == 0 else waits]) for r in range(4)]
+    cause = only_cause(diagnose_ops(evidence(ranks)))
+    assert (cause.kind, cause.ranks) == ("order", [0])
+    assert "all_reduce #2, but ranks 1-3 wait for 'best/4' in the store" in cause.summary
+    # Of two that went on, and two that wait, nothing shows which should have set it.
+    ranks = [rank_ops(r, 4, [before, later if r < 2 else waits]) for r in range(4)]
+    assert [c.ranks for c in diagnose_ops(evidence(ranks)).findings] == [[2, 3]]
+
+
 def test_a_root_that_is_no_member_is_a_difference_and_no_error() -> None:
     ranks = [
         rank_ops(r, 4, [entered(range(4), 1, "broadcast", root=9 if r == 2 else 0)])
