@@ -227,7 +227,7 @@ def test_the_table(fleet: Fleet, tmp_path: Path) -> None:
 def test_it_ends_at_sigterm_and_takes_its_file_away(fleet: Fleet) -> None:
     fleet.processes["collector"].terminate()
     assert fleet.processes["collector"].wait(timeout=60) in (0, 130, -signal.SIGTERM)
-    wait_until(lambda: row(fleet)["state"] == "ended", "its collector has said so")
+    wait_until(lambda: row(fleet)["state"] == "not watched", "its collector has said so")
     fleet.processes["fleet"].terminate()
     fleet.processes["fleet"].wait(timeout=60)
     assert not (fleet.page / "web.json").exists() and "Traceback" not in fleet.log("fleet")
