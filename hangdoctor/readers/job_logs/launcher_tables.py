@@ -24,6 +24,7 @@ _CODE = re.compile(r"\b(?:Exit code:|EXIT CODE:|with errorcode) {1,12}(-?\d{1,5}
 _RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT ([\w.-]{1,120})")
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
 _MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
+_READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
 _STALLED = re.compile(r"^\s*(\d{1,7}): \[\S")
 _SCHEDULER = re.compile(r"\bRank (\d{1,7}) scheduler is dead")
 _ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator MPI_COMM_WORLD")
@@ -49,7 +50,10 @@ class LauncherTables:
     def feed(self, text: str) -> AnyFact | None:
         """A fact, once its last line was read."""
         if "issing ranks" in text and (match := _MISSING.search(text)) is not None:
-            return _late(int(n) for n in re.findall(r"\d{1,7}", match[1]))
+            return _late(_numbers(match[1]))
+        if "eady ranks" in text and (ready := _READY.findall(text)):
+            absent = _absent([_numbers(listed) for listed in ready])
+            return _late(absent) if absent else None
         if self._stalled:
             match = _STALLED.match(text)
             self._stalled = match is not None
@@ -98,6 +102,23 @@ def _signal_of(code: int, hydra: bool) -> int:
     if 128 < code <= 128 + 64:
         return code - 128
     return code if hydra and code in (4, 6, 7, 8, 9, 11, 15) else 0
+
+
+def _numbers(listed: str) -> set[int]:
+    return {int(n) for n in re.findall(r"\d{1,7}", listed)}
+
+
+def _absent(ready: list[set[int]]) -> set[int]:
+    """Ranks that have not submitted what others have, where Horovod lists the ready ones of each
+    operation; none where the operations disagree on who that is.
+
+    Of ranks above the highest of all lists nothing is known: the world size is not in the line.
+    """
+    known = set(range(max(max(ranks) for ranks in ready) + 1))
+    absent = {frozenset(known - ranks) for ranks in ready} - {frozenset()}
+    fewest = min(map(len, absent), default=0)
+    smallest = [ranks for ranks in absent if len(ranks) == fewest]
+    return set(smallest[0]) if len(smallest) == 1 else set()
 
 
 def _late(ranks: Iterable[int]) -> Desync:

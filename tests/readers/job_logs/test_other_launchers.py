@@ -78,6 +78,24 @@ def test_horovod_lists_the_ranks_that_have_not_come(tmp_path: Path, listed: str)
     assert "#-1" not in verdict.summary
 
 
+READY = "Stalled ops: adam_1 [ready ranks: 4, 6, 1, 5, 3, 2], adam_2 [ready ranks: {}],\n"
+
+
+@pytest.mark.parametrize(
+    ("second", "late"),
+    [
+        ("1, 2, 3, 4, 5, 6", [0]),  # another order of ranks
+        ("0", [0]),  # it is in another operation, alone
+        ("0, 1, 2, 4, 5, 6", []),  # rank 3 of this one, rank 0 of the other
+    ],
+)
+def test_ranks_that_are_not_among_the_ready_ones_have_not_come(
+    tmp_path: Path, second: str, late: list[int]
+) -> None:
+    verdict = diagnosed(tmp_path, STALL + READY.format(second))
+    assert [cause.ranks for cause in verdict.causes] == ([late] if late else [])
+
+
 def test_a_numbered_list_elsewhere_is_no_stalled_rank(tmp_path: Path) -> None:
     text = STALL + "Stalled ranks:\n2: [allreduce.a]\nstep 4\n7: [data]\n"
     assert named(diagnosed(tmp_path, text)) == [("not_entered", [2])]
