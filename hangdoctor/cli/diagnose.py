@@ -136,7 +136,10 @@ def load(paths: list[Path], join: bool = True) -> JobCapture:
         else:
             files.append(path)
     if not files:
-        raise BadInput(f"{paths[0]} has no files in it")
+        raise BadInput(
+            f"{paths[0]} has no files in it",
+            "The black boxes of a job that ended cleanly are removed; of one that runs, they are there.",
+        )
     capture = offline.read(files)
     capture.notes += notes
     return capture

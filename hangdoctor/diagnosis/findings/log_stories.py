@@ -246,6 +246,7 @@ class LogRemaining(Struct, frozen=True):
     gloo: bool = False  # the job communicates by gloo alone
     other: Op | None = None  # what the other side called
     sides: tuple[str, ...] = ()  # what each of the two called it with
+    on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
 
 
 class Quote(Struct, frozen=True):

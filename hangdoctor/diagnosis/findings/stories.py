@@ -298,7 +298,10 @@ class DecidedBy(Enum):
 
 
 class Disagrees(Struct, frozen=True):
-    """Entered `mine` where the other members entered `theirs`; `fields` are those that differ."""
+    """Entered `mine` where the other members entered `theirs`; `fields` are those that differ.
+
+    `sides`: where all are named, the ranks of either.
+    """
 
     mine: Op
     theirs: Op | None
@@ -306,6 +309,7 @@ class Disagrees(Struct, frozen=True):
     my_values: tuple[str, ...]
     their_values: tuple[str, ...]
     ground: DecidedBy
+    sides: tuple[tuple[int, ...], ...] = ()
 
 
 class Diverged(Struct, frozen=True):

@@ -120,7 +120,13 @@ def _sides(finding: Finding) -> LogRemaining:
         values = ", ".join(story.my_values), ", ".join(story.their_values)
         two = story.mine, story.theirs
         return LogRemaining(
-            Undecided.TWO_SIDES, ranks, two[0], other=two[1], sides=values, source="boxes"
+            Undecided.TWO_SIDES,
+            ranks,
+            two[0],
+            other=two[1],
+            sides=values,
+            on=story.sides,
+            source="boxes",
         )
     return LogRemaining(Undecided.RING, ranks, source="boxes")
 

@@ -253,7 +253,7 @@ def gloo(scene: Scene) -> First | None:
     idle = sorted(set(scene.everyone) - victims.union(waits))
     # Of several, the launcher may have ended some before their own limit; they had not lost a
     # connection yet.
-    if len(idle) != 1 or not waits or not scene.whole or not _in_one_place(scene):
+    if len(idle) != 1 or not waits or not _all_there(scene) or not _in_one_place(scene):
         return None
     frame = next((f.frame for f in scene.of(PythonError) if f.rank in waits and f.frame), None)
     op = Op("a collective", frame=frame)
@@ -268,6 +268,12 @@ def gloo(scene: Scene) -> First | None:
         waiters=Waiters(tuple(waits), op, limit),
     )
     return First(finding, list(scene.of(GlooTimeout)), True)
+
+
+def _all_there(scene: Scene) -> bool:
+    """Whether no rank is without a line: where the size was not printed, each from 0 on has some."""
+    from_zero = scene.everyone == list(range(len(scene.everyone)))
+    return scene.whole or (from_zero and len(scene.everyone) > 2)
 
 
 def _in_one_place(scene: Scene) -> bool:

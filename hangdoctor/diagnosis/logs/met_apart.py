@@ -14,7 +14,7 @@ from .candidate import First
 from .scene import Scene, ranks_named
 
 _ENOUGH = 3  # ranks that agree
-_WAITED = 2  # of them, until the limit
+_WAITED = 1  # of them, until the limit: its end closed the connections of the others
 _NARROW = ("tp", "pp", "sub")  # groups in which one rank alone may wait for one that went on
 
 

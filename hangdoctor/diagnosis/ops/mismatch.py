@@ -182,6 +182,7 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
             theirs=op_of(scene, other, instance.waiters[0]) if other is not None else None,
             other=other,
             odd=odd,
+            sides=() if rest or other is None else _by_side(records, mine, other),
         ),
         confidence=sure(odd.ground),
         nodes=nodes_of(scene, odd.ranks),
@@ -192,8 +193,22 @@ def _mismatch(scene: Scene, instance: Instance, records: Records, odd: Odd) -> F
     )
 
 
+def _by_side(records: Records, mine: Operation, other: Operation) -> tuple[tuple[int, ...], ...]:
+    """The ranks that agree with the one, and with the other."""
+    return tuple(
+        tuple(r for r, op in sorted(records.items()) if not differing(signature(op), side))
+        for side in (signature(mine), signature(other))
+    )
+
+
 def _story(
-    own: Op, mine: Operation, theirs: Op | None, other: Operation | None, odd: Odd
+    own: Op,
+    mine: Operation,
+    theirs: Op | None,
+    other: Operation | None,
+    *,
+    odd: Odd,
+    sides: tuple[tuple[int, ...], ...],
 ) -> Disagrees:
     usual = signature(other) if other is not None else odd.usual
     fields = tuple(differing(signature(mine), usual)) if usual is not None else ()
@@ -209,6 +224,7 @@ def _story(
         my_values=spelled(mine, fields) if fields else spelled(mine)[1:],
         their_values=their_values,
         ground=odd.decided_by,
+        sides=sides,
     )
 
 

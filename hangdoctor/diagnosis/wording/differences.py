@@ -67,6 +67,7 @@ def disagrees(story: f.Disagrees, finding: Finding) -> str:
             return f"{entered}, where calls like it are {theirs}"
         return f"{entered} with {mine}, where calls like it have {theirs}"
     if story.ground is f.DecidedBy.UNDECIDED:
+        mine, theirs = terms.on_sides((mine, theirs), story.sides)
         return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} and {theirs}"
     if story.fields[:1] == ("op",):
         return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"

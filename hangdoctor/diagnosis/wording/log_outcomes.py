@@ -69,7 +69,7 @@ def _reason(of: LogRemaining) -> str:
 def _sides(of: LogRemaining) -> str:
     """``broadcast (train.py:16) and barrier (train.py:17)``, ``shapes [8] and shapes [9] (...)``."""
     lines = [terms.site(op.site) if op is not None and op.site else "" for op in (of.op, of.other)]
-    told = zip(of.sides, lines, strict=False)
+    told = zip(terms.on_sides(of.sides, of.on), lines, strict=False)
     return " and ".join(f"{values} ({line})" if line else values for values, line in told)
 
 

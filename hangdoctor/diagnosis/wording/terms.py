@@ -36,6 +36,13 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def on_sides(values: Sequence[str], sides: Sequence[Sequence[int]]) -> list[str]:
+    """What each side has, with its ranks where they are known: ``shapes [8] on ranks 0-1``."""
+    if len(sides) != len(values):
+        return list(values)
+    return [f"{value} on {ranks(side)}" for value, side in zip(values, sides, strict=True)]
+
+
 def are(some: Sequence[int]) -> str:
     """``rank 3 is``, ``ranks 0-2 are``."""
     return f"{ranks(some)} {choose(some, 'is', 'are')}"

@@ -27,6 +27,7 @@ class Course:
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         self._reached: dict[int, dict[Way, int]] = {_EVERYONE: {}}  # also of each rank
+        self._first: dict[Way, int] = {}  # of this attempt
         self._finished: dict[int, int] = {}  # ends of the program, by rank
         self._ending = False
         self._errors: list[_Failed] = []
@@ -38,7 +39,9 @@ class Course:
             self.attempt += 1
             self._ending = False
             self._reached = {_EVERYONE: {}}
+            self._first = {}
         self._reached[_EVERYONE][way] = fact.iteration
+        self._first.setdefault(way, fact.iteration)
         if rank >= 0:
             self._reached.setdefault(rank, {})[way] = fact.iteration
 
@@ -74,5 +77,7 @@ class Course:
         if fact.logged and fact.rank >= 0 and (own or fact.rank in self._finished):
             further = any(n > failed.of_rank.get(way, -1) for way, n in own.items())
             return further or self._finished.get(fact.rank, 0) > failed.finished
+        # Of the others a first line alone may say where it begins ("resuming at step 1200").
+        began = failed.reached if fact.rank < 0 else self._first | failed.reached
         every = self._reached[_EVERYONE]
-        return any(n >= max(failed.reached.get(way, 0), 0) + _ON for way, n in every.items())
+        return any(n >= max(began.get(way, 0), 0) + _ON for way, n in every.items())

@@ -76,3 +76,16 @@ def test_what_stopped_nothing_is_no_cause(tmp_path: Path) -> None:
     log += "slurmstepd: error: *** JOB 41 ON n1 CANCELLED AT 2026-04-14T16:20:46 DUE TO TIME LIMIT ***\n"
     verdict = diagnosed(tmp_path, log)
     assert (verdict.status, verdict.causes) == ("unknown", []) and "time limit" in verdict.summary
+
+
+def test_a_line_on_where_the_job_begins_is_no_progress(tmp_path: Path) -> None:
+    """All ranks fail alike; another one's "resuming" came after the first error."""
+    errors = [
+        f"[rank{rank}]: Traceback (most recent call last):\n"
+        f'[rank{rank}]:   File "/job/resume.py", line 18, in <module>\n'
+        f"[rank{rank}]:     net.load_state_dict(saved)\n"
+        f"[rank{rank}]: RuntimeError: Error(s) in loading state_dict for Sequential:\n"
+        for rank in range(3)
+    ]
+    verdict = diagnosed(tmp_path, errors[0] + "resuming at step 1200\n" + "".join(errors[1:]))
+    assert [cause.ranks for cause in verdict.causes] == [[0, 1, 2]]
