@@ -13,11 +13,13 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from ..stacks.place_search import find_place
 from ..stacks.user_code import is_users
 from .position import counts
 from .view import RankView
 
 _JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
+_COMPILED = "compiled function"
 _OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
 
 
@@ -25,6 +27,8 @@ def settle(views: Sequence[RankView]) -> None:
     """Make it a wait for the device where several ranks block at one line of the user's."""
     jax = any(_has_jax(view) for view in views)
     alive = [view for view in views if not view.gone]
+    for view in alive:
+        _settle_result(view)
     at: dict[object, list[RankView]] = {}
     for view in alive:
         if _blocks_in_native_code(view):
@@ -33,8 +37,36 @@ def settle(views: Sequence[RankView]) -> None:
         most = 2 * len(together) > len(alive) > len(together)
         if len(together) > 1 and (jax or (most and not any(v.waits for v in alive))):
             for view in together:
-                op = "compiled function" if jax else "native call"
+                op = _COMPILED if jax else "native call"
                 view.place = structs.replace(view.place, kind="device", op=op)
+
+
+def all_in_jax(views: Sequence[RankView]) -> bool:
+    """Whether each of these ranks waits in JAX: in a call of it, or for a compiled function."""
+    return all(view.place.op == _COMPILED or _has_jax(view) for view in views)
+
+
+def _settle_result(view: RankView) -> None:
+    """Make it a wait for the device where JAX itself waits for a result, in `float(loss)`: its wait
+    wakes up a few times a second, so that the thread is not still.
+    """
+    thread = view.thread
+    if thread is None or view.place.kind != "code" or view.motion != "stirred":
+        return
+    if thread.syscall != "futex" or not view.path or not _JAX.search(view.path[-1].file):
+        return
+    if thread.cpu_s > _cpu_before(view):
+        return
+    blocked = find_place(thread.frames, blocked=True)
+    if blocked.kind == "device":
+        view.place = blocked
+
+
+def _cpu_before(view: RankView) -> float:
+    """CPU seconds of its thread at the first sample; less than any later one where not known."""
+    tid = view.thread.tid if view.thread is not None else 0
+    threads = view.capture.samples[0].threads
+    return next((t.cpu_s for t in threads if t.tid == tid), -1.0)
 
 
 def _has_jax(view: RankView) -> bool:
