@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from ..stacks.place_rules import Place
 from ..stacks.place_search import find_place
 from ..stacks.user_code import is_users
 from .position import counts
@@ -27,8 +28,7 @@ def settle(views: Sequence[RankView]) -> None:
     """Make it a wait for the device where several ranks block at one line of the user's."""
     jax = any(_has_jax(view) for view in views)
     alive = [view for view in views if not view.gone]
-    for view in alive:
-        _settle_result(view)
+    _settle_results(alive)
     at: dict[object, list[RankView]] = {}
     for view in alive:
         if _blocks_in_native_code(view):
@@ -46,20 +46,30 @@ def all_in_jax(views: Sequence[RankView]) -> bool:
     return all(view.place.op == _COMPILED or _has_jax(view) for view in views)
 
 
-def _settle_result(view: RankView) -> None:
+def _settle_results(alive: Sequence[RankView]) -> None:
     """Make it a wait for the device where JAX itself waits for a result, in `float(loss)`: its wait
-    wakes up a few times a second, so that the thread is not still.
+    wakes up a few times a second, so that the thread is not still. Where all ranks are in such a
+    wait, their job may as well get on slowly, and nothing is changed.
     """
+    found = [(view, _result(view)) for view in alive]
+    if all(place is not None for _, place in found):
+        return
+    for view, place in found:
+        if place is not None:
+            view.place, view.motion = place, "still"
+
+
+def _result(view: RankView) -> Place | None:
+    """The wait for a result that it is in without having computed; None where it is in none."""
     thread = view.thread
     if thread is None or view.place.kind != "code" or view.motion != "stirred":
-        return
+        return None
     if thread.syscall != "futex" or not view.path or not _JAX.search(view.path[-1].file):
-        return
+        return None
     if thread.cpu_s > _cpu_before(view):
-        return
-    blocked = find_place(thread.frames, blocked=True)
-    if blocked.kind == "device":
-        view.place = blocked
+        return None
+    place = find_place(thread.frames, blocked=True)
+    return place if place.kind == "device" else None
 
 
 def _cpu_before(view: RankView) -> float:

@@ -119,6 +119,11 @@ def test_of_two_equal_sides_in_jax_none_is_accused() -> None:
     assert (said.status, said.causes) == ("unknown", []), said.summary
 
 
+def test_all_in_one_wait_of_jax_that_wakes_up_may_get_on() -> None:
+    said = judged(*[result_of_jax(rank, 37) for rank in range(4)])
+    assert (said.status, said.causes) == ("unknown", []), said.summary
+
+
 def test_a_rank_that_computes_in_jax_waits_for_no_rank() -> None:
     said = judged(*map(gathering, (0, 1, 3)), result_of_jax(2, 37, cpu_s=0.05))
     assert ("order", [2]) not in causes(said)
