@@ -64,5 +64,5 @@ def section() -> Iterator[str]:
         rest = (one.cases - one.exact - one.wrong, one.wrong)
         yield "| " + " | ".join(map(str, (one.evidence, one.made, *found, *rest))) + " |"
     yield ""
-    yield 'Some logs alone do not hold the cause for anybody: they are in the column of "could not tell".'
+    yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""
