@@ -7,7 +7,9 @@ from tests.support.captures import MAIN, captured, causes, judged, sample, stack
 
 RPC = "/site-packages/torch/distributed/rpc/"
 EVENT = ("Event.wait", "/usr/lib/python3.11/threading.py", 622)
-SHUTDOWN = stack(EVENT, ("_all_gather", RPC + "api.py", 257), ("shutdown", RPC + "api.py", 382), MAIN)
+SHUTDOWN = stack(
+    EVENT, ("_all_gather", RPC + "api.py", 257), ("shutdown", RPC + "api.py", 382), MAIN
+)
 CALL = stack(("rpc_sync", RPC + "api.py", 842), ("train", "/app/train.py", 26), MAIN)
 SERVED = ("_run_function", RPC + "internal.py", 209)
 LOOKUP = stack(EVENT, ("lookup", "/app/table.py", 18), SERVED)
