@@ -74,6 +74,7 @@ from .start_stories import (
     NotAtRendezvous,
     NoWayToRendezvous,
     OtherPort,
+    SameNodeRank,
 )
 from .stories import (
     AllIn,
@@ -208,6 +209,7 @@ __all__ = [
     "RasSays",
     "RasSeesAll",
     "Ring",
+    "SameNodeRank",
     "SameSignature",
     "SeenByHeartbeat",
     "Signed",
