@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import method, report, tool_tables
+from . import method, others, report, tool_tables
 from .findings import Findings
 
 TITLES = {
@@ -23,6 +23,9 @@ def lines(found: Findings, before: str = "") -> Iterator[str]:
     yield "Written by `python -m benchmarks.accuracy`; do not edit. Each section says when it was measured, and on which"
     yield "seeds; the last one says how."
     yield ""
+    yield "## Jobs that somebody else wrote"
+    yield ""
+    yield from others.section()
     for part, title in TITLES.items():
         if part not in found.made:
             yield from kept.get(title, [])

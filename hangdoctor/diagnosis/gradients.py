@@ -66,6 +66,11 @@ def _unrecorded_waits(case: Case) -> dict[int, RankView]:
     }
 
 
+def cannot_know(case: Case, finding: Finding) -> bool:
+    """Whether it blames ranks that wait in something of which black boxes have no record."""
+    return _is_doubtful(finding, _unrecorded_waits(case))
+
+
 def _is_doubtful(finding: Finding, unseen: Mapping[int, RankView]) -> bool:
     return finding.kind in ("not_entered", "order") and set(finding.ranks) <= unseen.keys()
 

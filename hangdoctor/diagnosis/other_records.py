@@ -12,6 +12,7 @@ from .confidence import Less, agreed, lowered
 from .draft import Draft
 from .findings import Clue, Finding
 from .findings.log_stories import LogAgrees, LogContradicts, Source
+from .gradients import cannot_know
 from .operations import gather
 from .ops import diagnose_ops
 from .ops.evidence import Note, Remark
@@ -24,10 +25,12 @@ def run(case: Case, draft: Draft) -> None:
     if not others or not draft.findings:
         return
     evidence = structs.replace(gather(case, draft.facts), ops=others, earlier={})
+    source: Source = "boxes" if by_recorder(case) else "dumps"
     named = [f for f in diagnose_ops(evidence).findings if _names(f)]
+    if source == "boxes":
+        named = [f for f in named if not cannot_know(case, f)]
     if not named:
         return
-    source: Source = "boxes" if by_recorder(case) else "dumps"
     for finding in [f for f in draft.findings if _names(f)]:
         _compare(draft, finding, named, source)
 

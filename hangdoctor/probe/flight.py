@@ -8,6 +8,7 @@ others never come, because the server is left to end with the process.
 
 from __future__ import annotations
 
+import _thread
 import os
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from typing import Any
 from . import torchnames
 from .folder import discard_socket, socket_name
 from .identity import process_name
-from .own_threads import signals_blocked, streams_taken
+from .own_threads import can_have, signals_blocked, streams_taken
 from .whose_error import is_ours, suppress
 
 RECORDS = "2000"
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
 _SOCKET_MAX = 107  # bytes of a Unix socket's path (unix(7))
+_POOL_AT_LEAST = 8
+_LOOKS, _LOOK_S = 200, 0.0005  # until the server has its threads: some milliseconds
 _kept: list[Any] = []
 
 
@@ -56,8 +59,12 @@ def start_worker_server(folder: Path, pid: int) -> str:
         return ""
     try:
         discard_socket(path)  # of a dead process that had the same number
+        if not can_have(_pool() + 2):
+            return "no worker server: the threads that it needs cannot be had"
+        before = _threads()
         _kept.append(_quietly(server, str(path)))
         _never_destroy(_kept[-1])
+        _wait_until_up(before)
         path.chmod(
             0o600
         )  # also in a folder that others may enter, under an umask that lets a group write
@@ -99,6 +106,30 @@ def _quietly(server: Any, path: str) -> Any:
         if level.value == quiet:  # else the job has set it meanwhile
             level.value = before
         os.close(spare)
+
+
+def _wait_until_up(before: int) -> None:
+    """Come back when the server has all of its threads; `before`: what the process had without it.
+
+    It starts them after its constructor has returned, and std::terminate ends the process where one
+    cannot be had: the job may set itself a limit in the next moment.
+    """
+    pause = _thread.allocate_lock()
+    pause.acquire()
+    for _ in range(_LOOKS):
+        if _threads() >= before + 1 + _pool():
+            break
+        pause.acquire(timeout=_LOOK_S)
+
+
+def _pool() -> int:
+    """How many threads answer: CPPHTTPLIB_THREAD_POOL_COUNT of cpp-httplib."""
+    return max(_POOL_AT_LEAST, len(os.sched_getaffinity(0)) - 1)
+
+
+def _threads() -> int:
+    """Of this process: each has a folder there (proc(5))."""
+    return Path("/proc/self/task").stat().st_nlink - 2
 
 
 def _never_destroy(server: Any) -> None:

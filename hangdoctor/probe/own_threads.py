@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _STACK = 1 << 20  # bytes; the job may have set a size that is enough for its own threads only
+_SEMAPHORE = 64  # bytes: a sem_t has 32, by sem_init(3) of glibc and musl
 _STREAMS = 3
 _FILES = 32  # that would fit where each takes its share: a box and a ring of sixteen ranks
 # A fault's signal goes to the thread that made it, whether it is blocked or not.
@@ -54,6 +55,33 @@ def start_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -> No
             _thread.start_new_thread(function, arguments)
         finally:
             _thread.stack_size(before)
+
+
+def can_have(count: int) -> bool:
+    """Whether so many more threads can be had now, with stacks of the usual size: by having them for a
+    moment.
+
+    What counts against a limit (of a user, of a cgroup, of memory) is not known in advance.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    made: list[ctypes.c_size_t] = []
+    until = ctypes.create_string_buffer(_SEMAPHORE)
+    wait = ctypes.cast(libc.sem_wait, ctypes.c_void_p)
+    libc.sem_init(until, 0, 0)
+    with signals_blocked():
+        for _ in range(count):
+            thread = ctypes.c_size_t()
+            if libc.pthread_create(ctypes.byref(thread), None, wait, until):
+                break
+            made.append(thread)
+    for _ in made:
+        libc.sem_post(until)
+    for thread in made:
+        libc.pthread_join(thread, None)
+    libc.sem_destroy(until)
+    return len(made) == count
 
 
 @contextlib.contextmanager

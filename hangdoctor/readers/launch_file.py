@@ -19,6 +19,7 @@ from ..files import read_regular
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
 from ..text.ranges import MAX_HOSTS, MAX_RANKS
+from ..time_limit import OutOfTime, within
 from . import launch_words
 from .box_folders import named_folder
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4 << 20
 _SCHEMA = "hangdoctor.launch/1"
 _HIGHEST = 10  # ancestors of a rank that are looked at
+_ANSWERS_S = 1.0  # a folder of a file system that answers
 
 
 class _File(Struct):
@@ -70,7 +72,9 @@ def of_ranks(found: Found) -> Launch | None:
     """
     told = _by_ancestors(found)
     if told is None and found.environ.get("HANGDOCTOR_DIR"):
-        told = read(named_folder(found.environ["HANGDOCTOR_DIR"], found.pid))
+        folder = named_folder(found.environ["HANGDOCTOR_DIR"], found.pid)
+        with contextlib.suppress(OutOfTime):
+            told = within(_ANSWERS_S, lambda: read(folder))
     fits = told is not None and told.world_size >= found.world_size > 1
     return told if fits else None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -120,20 +121,40 @@ def test_who_alone_made_the_collective_is_named(hung: Hung, boxes: bool) -> None
         assert "4 ranks have been waiting in 2 operations" in in_top[1]
 
 
+def of_boxes(folder: Path, *, records: bool = True) -> dict[str, Any]:
+    """The verdict on what the ranks left, with what torch's own recorders knew or without."""
+    boxes = folder / "boxes"
+    assert len([*boxes.glob("*.records")]) == 4
+    if not records:
+        boxes = folder / "boxes-alone"
+        left_out = shutil.ignore_patterns("*.sock", "*.records")
+        shutil.copytree(folder / "boxes", boxes, ignore=left_out)
+    done = hangdoctor("diagnose", str(boxes), "--json", "-", cwd=folder)
+    return dict(json.loads(done.stdout))
+
+
 def test_from_the_boxes_of_ended_ranks_alone_the_few_are_named_too(hung: Hung) -> None:
-    folder = hung("only_first", True).folder
-    done = hangdoctor("diagnose", str(folder / "boxes"), "--json", "-", cwd=folder)
-    [cause] = json.loads(done.stdout)["causes"]
+    [cause] = of_boxes(hung("only_first", True).folder, records=False)["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [0])
     assert "most likely rank 0 made an extra call or has fewer batches" in cause["summary"]
     assert 0.6 <= cause["confidence"] < 0.75 and "py-spy" not in cause["advice"]
 
 
+def test_with_what_torchs_recorder_left_beside_the_boxes_both_calls_are_known(hung: Hung) -> None:
+    found = of_boxes(hung("only_first", True).folder)
+    [cause] = found["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("mismatch", [0])
+    assert "entered all_gather #13 where the others entered all_reduce" in cause["summary"]
+    assert cause["confidence"] >= 0.8, "the box cannot have what C++ did: that is no contradiction"
+    assert not any("contradict" in one for one in found["notes"])
+    [cause] = of_boxes(hung("empty", True).folder)["causes"]
+    assert (cause["kind"], cause["ranks"]) == ("mismatch", [3])
+    assert "entered all_reduce #13 where the others entered all_gather" in cause["summary"]
+
+
 def test_boxes_of_ended_ranks_show_the_wait_in_backward_by_its_place(hung: Hung) -> None:
     """Rank 3 waits in C++, of which its box has no operation, and never came to all_gather."""
-    folder = hung("empty", True).folder
-    done = hangdoctor("diagnose", str(folder / "boxes"), "--json", "-", cwd=folder)
-    found = json.loads(done.stdout)
+    found = of_boxes(hung("empty", True).folder, records=False)
     [cause] = found["causes"]
     assert (cause["kind"], cause["ranks"]) == ("order", [3])
     assert "skipped all_gather" in cause["summary"], cause

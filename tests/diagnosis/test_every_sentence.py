@@ -188,7 +188,7 @@ FINDINGS: list[Finding] = [
     unnumbered("unreachable", f.LostByRas(MEMBERS, ("h1",))), unnumbered("not_entered", f.FewerByRas(MEMBERS, "all_reduce", 7)),
     unnumbered("error", f.ErrorByRas(MEMBERS, "invalid usage")), one("error", f.ErrorByRas(None, "async_error 1")),
     one("unreachable", f.LostProcesses((("h1", 7791, "3"),), True)), Finding("unreachable", [], f.LostProcesses(tuple(("", n, "") for n in range(5)), False), 0.7), one("not_entered", f.UnsetKey("'a'")), two("not_entered", f.UnsetKey("'a'")), one("order", f.UnsetKey("'a'", (4, 6), REDUCE)),
-    one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)),
+    one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED, sides=((4,), (5,)))),
     one("mismatch", disagrees(fields=("op",), theirs=GATHER)), one("mismatch", disagrees(fields=("op",), theirs=Op("barrier"))),
     one("mismatch", disagrees(fields=("dtype", "shapes"), my_values=("f16", "[1]"))), one("mismatch", disagrees(fields=())),
     *(one("order", diverged(how)) for how in ("skipped", "extra", "swapped", "other", "group", "own")),

@@ -80,6 +80,16 @@ def test_it_listens_quietly_and_for_its_user_alone(server: type[Server], folder:
     assert not path.exists()
 
 
+def test_without_room_for_all_of_its_threads_it_is_not_begun(
+    server: type[Server], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end the process, since std::thread raises where nothing catches."""
+    asked: list[int] = []
+    monkeypatch.setattr(flight, "can_have", lambda count: bool(asked.append(count)))
+    assert "threads that it needs cannot be had" in flight.start_worker_server(folder, PID)
+    assert asked[0] >= 10 and server.made == [] and flight._kept == []
+
+
 def test_what_a_dead_process_has_left_in_its_place_goes(server: type[Server], folder: Path) -> None:
     path = flight.socket_path(folder, PID)
     with socket.socket(socket.AF_UNIX) as left:

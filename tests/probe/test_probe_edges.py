@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -160,7 +161,7 @@ def test_a_heartbeat_that_meets_a_stand_in_of_the_jobs_says_nothing_and_goes_on(
 
     monkeypatch.setattr(folders.Path, "lstat", lstat)
     box.put(fmt.H_BEAT_WALL, 1)
-    one._beat(types.SimpleNamespace(box=box), beats)  # type: ignore[arg-type]
+    one._beat(types.SimpleNamespace(box=box, groups=Groups(box)), beats)  # type: ignore[arg-type]
     assert (heard, one.broken, beats.stopped.locked()) == (2, False, False)
     assert put(box, fmt.H_BEAT_WALL) > 1
 
@@ -212,6 +213,25 @@ def test_joining_a_group_with_stand_ins_leaves_files_alone(
 
 
 # --------------------------------------------------------------------------- folders, ended runs
+
+
+def test_threads_are_had_for_a_moment_and_refused_where_a_limit_is_near() -> None:
+    """In a process of its own: a limit of memory stays."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_THREADS], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["True", "1", "False", "1"], done.stderr
+
+
+FEW_THREADS = """
+import os, resource
+from hangdoctor.probe.own_threads import can_have
+print(can_have(10), len(os.listdir("/proc/self/task")))
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), -1))  # two stacks, not ten
+print(can_have(10), len(os.listdir("/proc/self/task")))
+"""
 
 
 def test_without_shared_memory_the_temporary_folder_is_used(

@@ -123,7 +123,10 @@ def test_two_sides_of_a_wait_that_nothing_decides_name_no_rank() -> None:
         boxes[rank] = of(rank, called(1), called(2, "barrier", site="main (train.py:5)", **INSIDE))
     found = of_column(boxes, [ended(rank, -15, 1060.0) for rank in EVERYONE])
     assert (found.status, found.causes) == ("unknown", [])
-    assert "all_reduce (train.py:9) and barrier (train.py:5)" in found.summary
+    assert (
+        "all_reduce on ranks 0-1 (train.py:9) and barrier on ranks 2-3 (train.py:5)"
+        in found.summary
+    )
     assert "nothing shows which of the two is right" in found.summary
 
 

@@ -85,10 +85,12 @@ def test_a_spike_runs_the_operators_command_once_whatever_is_restarted(
     agent = job.agent("n1", KEY)
     wait_until(lambda: acted.exists() and bool(acted.read_text()), "the command has run", 150)
     first = events(job)[0]
-    assert (first.kind, first.rank, first.node, first.iteration) == ("spike", 0, "n1", 63)
+    assert (first.kind, first.rank, first.node) == ("spike", 0, "n1")
+    at = first.iteration
+    assert at is not None and at % 125 == 63, "on a busy machine the agent may miss the first"
     assert f" {first.text}\n" in (job.logs / "training.log").read_text()
-    assert acted.read_text() == f"spike at 63: {first.text}\n"
-    assert first.text.startswith("spike at iteration 63: lm loss ")
+    assert acted.read_text() == f"spike at {at}: {first.text}\n"
+    assert first.text.startswith(f"spike at iteration {at}: lm loss ")
 
     agent.kill()
     agent.wait(20)
@@ -114,5 +116,5 @@ def test_a_spike_runs_the_operators_command_once_whatever_is_restarted(
 
     listed = CliRunner().invoke(program, ["incidents", "events", "--folder", str(job.folder)])
     assert listed.exit_code == 0, listed.output
-    assert f"spike  63         0     n1    {found[0].actions}" in listed.output
+    assert f"spike  {at:<10} 0     n1    {found[0].actions}" in listed.output
     assert first.text in listed.output

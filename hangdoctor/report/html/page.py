@@ -171,7 +171,7 @@ def _facts(
         facts.append(("Layout", f"dp {layout.dp} \u00d7 pp {layout.pp} \u00d7 tp {layout.tp}{how}"))
     if capture.taken:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(capture.taken))
-        samples = f", two samples {capture.settle_s:g} s apart" if capture.settle_s else ""
+        samples = _samples(capture)
         facts.append(("Captured", when + samples))
     if capture.origin == "files":
         numbered = ", ranks numbered by node and pid" if capture.numbered else ""
@@ -182,6 +182,16 @@ def _facts(
         shown = cut_list(format_ranks(absent), 80)
         facts.append(("Missing", f"{plural(len(absent), 'rank')}: {shown}"))
     return facts
+
+
+def _samples(capture: JobCapture) -> str:
+    """How often each rank was looked at: twice, or more where two could not tell slow from stuck."""
+    if not capture.settle_s:
+        return ""
+    most = max((len(r.samples) for r in capture.ranks()), default=0)
+    if most > 2:
+        return f", {most} samples in {capture.settle_s:g} s"
+    return f", two samples {capture.settle_s:g} s apart"
 
 
 def _where(cause: Cause) -> list[tuple[str, str]]:

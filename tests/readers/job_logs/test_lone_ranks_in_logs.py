@@ -45,6 +45,25 @@ def test_one_rank_whose_wait_ended_in_another_collective(tmp_path: Path) -> None
     assert named(diagnosed(tmp_path, crash)) == []
 
 
+def test_one_limit_ends_the_waits_of_those_at_its_line(tmp_path: Path) -> None:
+    """gloo closes the connections of who waits, and of the waiter's own other waits."""
+    closed = "Application timeout caused pair closure"
+    lost = "".join(error(rank, BARRIER, LOST) for rank in (1, 3))
+    both = lost + error(0, BARRIER, LIMIT) + error(2, EVALUATE, closed)
+    assert named(diagnosed(tmp_path, both)) == [("order", [2])]
+    assert named(diagnosed(tmp_path, lost + error(2, EVALUATE, closed))) == []
+
+
+def test_the_one_file_without_a_wait(tmp_path: Path) -> None:
+    """torchrun --log-dir: the size of the job is in no line, but each rank has a file."""
+    waited = {f"attempt_0/{r}/stderr.log": error(r, REDUCE, LIMIT) for r in (0, 2, 3)}
+    silent = {"attempt_0/1/stderr.log": "WARNING 429, next try in 20 s (2/50)\n"}
+    verdict = diagnosed(tmp_path, waited | silent)
+    assert named(verdict) == [("not_entered", [1])], verdict.summary
+    more = {"attempt_0/4/stderr.log": "WARNING 429, next try in 20 s (1/50)\n"}
+    assert named(diagnosed(tmp_path / "two", waited | silent | more)) == []
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

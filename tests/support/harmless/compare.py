@@ -26,6 +26,8 @@ VARIABLES = {
 # answer.
 THREADS = 1 + 1 + 8
 DESCRIPTORS = ["socket"]  # of the worker server, which listens; closed in whatever is executed
+# What the heartbeat may be reading just then: the state of the main thread.
+HEARTBEATS = re.compile(r"/proc/(\d+)/task/\1/stat")
 # Of the probe's modules, tables and threads (the box is a file's pages). In pure Python, each thread
 # of a traced process has its own events as objects.
 MEMORY_KB = 16_000 if find_spec("hangdoctor.probe.calls._calls") else 40_000
@@ -117,6 +119,7 @@ def _environ(
 
 
 def _descriptors(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
+    after = [name for name in after if not HEARTBEATS.fullmatch(name)]
     return (before, before) if after == sorted(before + DESCRIPTORS) else (before, after)
 
 
