@@ -61,6 +61,13 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     earliest = _earliest(groups)
     if earliest is None:
         return _odd_one(case, groups)
+    return _behind_all(case, earliest, groups, beyond)
+
+
+def _behind_all(
+    case: Case, earliest: list[RankView], groups: list[list[RankView]], beyond: list[RankView]
+) -> list[Finding]:
+    """One operation is before all others in the program: who is in it, or who is past it."""
     rest = [v for g in groups if g is not earliest for v in g]
     few = len(earliest) <= len(rest) + len(beyond)
     mixed = len(groups) > 2
