@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
-from . import compiled_calls, driven
+from . import compiled_calls, driven, shared_barriers
 from .findings import At, Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
@@ -51,6 +51,7 @@ def open_case(capture: JobCapture) -> Case:
     views = view_job(capture)
     driven.settle(views)
     compiled_calls.settle(views)
+    shared_barriers.settle(views)
     seen = {v.rank for v in views}
     sizes = [v.capture.world_size for v in views]
     world = max(capture.world_size, *sizes, max(seen, default=-1) + 1)

@@ -7,7 +7,7 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 from __future__ import annotations
 
 from ..stacks.place_search import HANDLE, sends
-from . import deadends
+from . import compiled_calls, deadends
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
@@ -35,7 +35,14 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     by_members = deadends.find(case, waiting)
     if by_members is None:
         return []  # two sides, and nothing shows which is wrong: the summary says so
-    return mark(case, by_members or _by_lines(case, waiting))
+    return mark(case, by_members or _without_members(case, waiting))
+
+
+def _without_members(case: Case, waiting: list[RankView]) -> list[Finding]:
+    groups = _alike(waiting)
+    if len(groups) > 1 and compiled_calls.all_in_jax(waiting):
+        return _smaller_side(case, groups)
+    return _by_lines(case, waiting)
 
 
 def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
@@ -82,6 +89,16 @@ def _behind_all(
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     return [_order(case, rest, earliest, Apart.AHEAD)]
+
+
+def _smaller_side(case: Case, groups: list[list[RankView]]) -> list[Finding]:
+    """The smaller of two groups. JAX's calls pair by their number alone, so that lines do not show
+    who is past whom; none of equal groups, or of three.
+    """
+    most, few = groups[:2]
+    if len(groups) > 2 or len(few) == len(most):
+        return []
+    return [_order(case, few, most, Apart.SMALLER_SIDE)]
 
 
 def _alike(waiting: list[RankView]) -> list[list[RankView]]:

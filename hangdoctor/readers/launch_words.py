@@ -88,8 +88,29 @@ def _launchers(words: Sequence[str]) -> list[tuple[int, str]]:
     return found
 
 
+def program_of(argv: Sequence[str]) -> str:
+    """The script or module that the last launcher of a command line starts, without its folder;
+    "" where the line names no launcher or no program.
+    """
+    words = [readable(word) for word in argv[:_MOST_WORDS]]
+    launchers = _launchers(words)
+    if not launchers:
+        return ""
+    rest = words[launchers[-1][0] + 1 :]
+    _, place = _read_flags(rest)
+    if rest[place : place + 1] == ["--"]:
+        place += 1
+    return Path(rest[place]).name if place < len(rest) else ""
+
+
 def _flags(words: Sequence[str]) -> dict[str, str]:
-    """{flag without its dashes: value} up to the first word that is neither; the first one counts."""
+    return _read_flags(words)[0]
+
+
+def _read_flags(words: Sequence[str]) -> tuple[dict[str, str], int]:
+    """({flag without its dashes: value} up to the first word that is neither, where the first one
+    counts; the place of that word).
+    """
     found: dict[str, str] = {}
     place = 1 if words[:1] == ["launch"] else 0  # accelerate launch
     while place < len(words) and words[place].startswith("-") and words[place] != "--":
@@ -105,7 +126,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
             value = words[place] if place < len(words) else ""
             place += 2 if name in _TWO_VALUES else 1
         found.setdefault(name, value)
-    return found
+    return found, place
 
 
 def _of_environment(launcher: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -141,6 +141,7 @@ FINDINGS: list[Finding] = [
     one("not_entered", f.HoldsLock("/data/l", (0,))), one("not_entered", f.HoldsLock("/data/l", (0,), 77), frame=LOAD), one("order", f.HoldsLock("/data/l", (0,), op=REDUCE), frame=LOAD, waiters=OTHERS),
     one("not_entered", f.HoldsLock("/data/l", (0,)), homes=[]), one("not_entered", f.HoldsLock("/data/l", (0,)), frame=LOAD, holding=CHILD),
     one("not_entered", f.LockedBy("/data/a file", 99, "rsync -a /a/long/path/of/many/words host:/data"), frame=LOAD, waiters=OTHERS),
+    Finding("not_entered", [], f.LeftLock("/home/a/.cache/torch_extensions/py311_cpu/fused adam/lock", LOAD, (0, 1, 2)), 0.85, nodes=["n2"]),
     two("not_entered", f.LockedBy("/data/l", 99, "")), two("order", f.LockRing(("/data/a", "/data/b")), waiters=OTHERS),
     *(held(f.OnQueue(full, threads)) for full in (True, False) for threads in ((), (("T1", LOAD), ("T2", LOAD)))), held(f.OnQueue(True), frame=None),
     held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),

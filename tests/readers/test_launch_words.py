@@ -13,7 +13,7 @@ from hangdoctor.errors import BadInput
 from hangdoctor.model.start_up import Launch
 from hangdoctor.probe.folder import LAUNCH
 from hangdoctor.readers import discover, launch_file, offline
-from hangdoctor.readers.launch_words import launch_of
+from hangdoctor.readers.launch_words import launch_of, program_of
 from tests.support.stage import hangdoctor
 
 LINES = {
@@ -100,3 +100,15 @@ def test_a_rank_without_its_launcher_finds_the_note_in_its_folder(tmp_path: Path
     finally:
         rank.kill()
         rank.communicate()
+
+
+def test_the_program_that_a_launcher_starts() -> None:
+    lines = {
+        "torchrun --nnodes=2 --node_rank 0 --master_port=7 /app/two_nodes.py --nnodes 9": "two_nodes.py",
+        "python -m torch.distributed.run --nnodes=2 -m pkg.train --lr 1": "pkg.train",
+        "srun -N 2 torchrun --nnodes 2 -- t.py": "t.py",
+        "accelerate launch --num_machines 2 --multi_gpu train.py x.py": "train.py",
+        "torchrun --nnodes=2": "",
+        "python train.py": "",
+    }
+    assert {line: program_of(line.split()) for line in lines} == lines

@@ -14,6 +14,7 @@ import pytest
 
 from hangdoctor.agents.rendezvous_search import RendezvousSearch
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.errors import NoRanksFound
 from hangdoctor.launchers.gather import Gathered, join
 from hangdoctor.launchers.remote import Outcome
 from hangdoctor.model.capture import JobCapture, NodeCapture, world_size_of
@@ -22,6 +23,8 @@ from hangdoctor.readers import connections, waiting_agents
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from hangdoctor.transport.stdout_frame import NodeReply
 from tests.support.stage import free_port, wait_until
+
+SCRIPT = f"never_{os.getpid()}"  # of this test alone: others may run beside it
 
 
 @contextlib.contextmanager
@@ -33,7 +36,7 @@ def agents(*rendezvous: list[str], nodes: int) -> Iterator[list[int]]:
                 subprocess.Popen(
                     [
                         *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}"),
-                        *(f"--node-rank={number}", "--nproc-per-node=2", *flags, "never.py"),
+                        *(f"--node-rank={number}", "--nproc-per-node=2", *flags, f"{SCRIPT}.py"),
                     ],
                     env=os.environ | {"OMP_NUM_THREADS": "1"},
                     stderr=subprocess.DEVNULL,
@@ -75,6 +78,11 @@ def test_an_agent_that_waits_says_how_many_have_come(
         assert mine.waits_s(time.monotonic()) > 0
         capture = capture_node(CaptureOptions(timeout_s=30, pids=[host]), "n1")
         assert {agent.pid for agent in capture.agents} == set(pids)
+        for name in (f"{SCRIPT}.py", str(guest)):
+            named = capture_node(CaptureOptions(timeout_s=30, job=name), "n1")
+            assert {agent.pid for agent in named.agents} == set(pids), name
+        with pytest.raises(NoRanksFound, match=r"no job 'other\.py'|no rank processes"):
+            capture_node(CaptureOptions(timeout_s=30, job="other.py"), "n1")
     verdict = diagnose(
         JobCapture("j", [capture, NodeCapture("n3")], world_size=world_size_of([capture]))
     )

@@ -130,6 +130,14 @@ class LockedBy(Struct, frozen=True):
     command: str
 
 
+class LeftLock(Struct, frozen=True):
+    """All of `waiters` wait for the file `path` to go away, and no process of the job made it."""
+
+    path: str
+    frame: Frame
+    waiters: tuple[int, ...]
+
+
 class LockRing(Struct, frozen=True):
     """Each waits for a file lock that another of them holds."""
 
@@ -397,6 +405,7 @@ Story = (
     | HoldsLock
     | LockedBy
     | LockRing
+    | LeftLock
     | AllIn
     | HeldBehind
     | NoneLeaves

@@ -47,7 +47,8 @@ def says_where(finding: Finding) -> bool:
         | f.ForkedLock
         | f.StillIn
         | f.LockedBy
-        | f.LockRing,
+        | f.LockRing
+        | f.LeftLock,
     )
 
 
