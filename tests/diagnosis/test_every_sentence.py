@@ -253,10 +253,12 @@ def left() -> list[str]:
     whys = tuple(f"n{n}: no answer" for n in range(9))
     for reason in Reason:
         told = remaining.healthy if reason in HEALTHY else remaining.unknown
-        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4)
+        sides = (((1,), STEP), ((2, 3), GATHER), ((4,), REDUCE))
+        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides)
         lines.append(f"{reason.name}: {told(few)}")
         if reason is not Reason.ONE_RANK:
-            lines.append(f"{reason.name}: {told(Remaining(reason, (1, 2), (3,), STEP, whys, 4))}")
+            many = Remaining(reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:])
+            lines.append(f"{reason.name}: {told(many)}")
     lines.append(remaining.unknown(Remaining(Reason.NOT_CAPTURED)))
     lines.append(remaining.healthy(Remaining(Reason.ALL_MOVED, number=1)))
     lines += [f"EndedMeanwhile: {ended.meanwhile(EndedMeanwhile(ends))}" for ends in ENDS]

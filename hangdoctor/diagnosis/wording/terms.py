@@ -20,6 +20,7 @@ from ..findings import Doing, End, GroupRef, Home, Op
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
 _NODES = 4  # named in one place
 _COMMAND = 40  # characters of a command line
+_SIDES = 3  # operations that a sentence names, each with its ranks
 _LONGEST_LIST = 40  # characters of a group's members
 _CALLS = {
     "clock_nanosleep": "sleeping",
@@ -132,6 +133,21 @@ def op(of: Op) -> str:
         return f"{name} in {frame(of.frame)}" if of.frame is not None else name
     where = group(of.group)
     return f"{name} of {where}" if where else name
+
+
+def op_at_line(of: Op) -> str:
+    """``all_reduce (train.py:31)``: the line without its function, where a sentence has several."""
+    if of.frame is None or of.seq >= 0 or of.name in _TRANSFERS:
+        return op(of)
+    return f"{of.name} ({of.frame.file.rpartition('/')[2]}:{of.frame.line})"
+
+
+def in_operations(sides: Sequence[tuple[Sequence[int], Op]]) -> str:
+    """``ranks 0,2 in all_gather (train.py:43), rank 1 in barrier (train.py:60)``."""
+    shown = sides if len(sides) == _SIDES + 1 else sides[:_SIDES]
+    words = [f"{ranks(some)} in {op_at_line(one)}" for some, one in shown]
+    more = [rank for some, _ in sides[len(shown) :] for rank in some]
+    return ", ".join(words + ([f"{ranks(more)} in other operations"] if more else []))
 
 
 def place_of(of: Op) -> str:
