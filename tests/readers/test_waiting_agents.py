@@ -132,7 +132,7 @@ def test_one_that_cannot_reach_the_rendezvous_is_named_before_the_others() -> No
     assert "how many have come is not known" in said(agent(7, "n9:29400"))
 
 
-def test_nodes_that_were_started_with_one_number_are_told_so() -> None:
+def test_nodes_that_were_started_with_one_number_are_both_named() -> None:
     """The same command was run on both: `accelerate launch` with one machine_rank for all."""
 
     def agent(pid: int) -> WaitingAgent:
