@@ -98,6 +98,17 @@ def op_of(group: Sequence[RankView]) -> Op:
     return Op(place.op, peer=peer, frame=place.frame, caller=place.caller)
 
 
+def sides_of(views: Sequence[RankView]) -> tuple[tuple[tuple[int, ...], Op], ...]:
+    """The ranks in each operation, as a sentence names it, the most first; () where all are in one."""
+    found: dict[str, list[RankView]] = {}
+    for view in views:
+        found.setdefault(f"{view.place.op} {view.place.frame}", []).append(view)
+    if len(found) < 2:
+        return ()
+    most_first = sorted(found.values(), key=lambda side: (-len(side), side[0].rank))
+    return tuple((ranks_of(side), op_of(side)) for side in most_first)
+
+
 def frame_of(view: RankView) -> Frame | None:
     """The frame that says most about where a rank is."""
     return view.place.frame or (view.path[-1] if view.path else None)

@@ -75,6 +75,7 @@ from .start_stories import (
     NotAtRendezvous,
     NoWayToRendezvous,
     OtherPort,
+    SameNodeRank,
 )
 from .stories import (
     AllIn,
@@ -210,6 +211,7 @@ __all__ = [
     "RasSays",
     "RasSeesAll",
     "Ring",
+    "SameNodeRank",
     "SameSignature",
     "SeenByHeartbeat",
     "Signed",

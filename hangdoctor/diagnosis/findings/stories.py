@@ -215,13 +215,17 @@ class Apart(Enum):
 
 
 class InOther(Struct, frozen=True):
-    """In `op` while `others` are in `their_op`; `roots`: what root each rank names."""
+    """In `op` while `others` are in `their_op`; `roots`: what root each rank names.
+
+    `sides`: where the others are in several operations, the ranks and the operation of each.
+    """
 
     how: Apart
     op: Op
     others: tuple[int, ...] = ()
     their_op: Op | None = None
     roots: tuple[tuple[int, int], ...] = ()
+    sides: tuple[tuple[tuple[int, ...], Op], ...] = ()
 
 
 class NotSeen(Struct, frozen=True):
