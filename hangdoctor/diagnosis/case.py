@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
-from . import compiled_calls, driven, shared_barriers
+from . import compiled_calls, driven, shared_barriers, side_threads
 from .findings import At, Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
@@ -49,6 +49,7 @@ class Case(Struct):
 def open_case(capture: JobCapture) -> Case:
     """The capture as the passes read it."""
     views = view_job(capture)
+    side_threads.settle(views)
     driven.settle(views)
     compiled_calls.settle(views)
     shared_barriers.settle(views)

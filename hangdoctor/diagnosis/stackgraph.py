@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.layout import Layout
 from ..stacks.place_rules import Place
-from ..stacks.place_search import BUFFERS, GRADIENTS, sends
+from ..stacks.place_search import BUFFERS, GRADIENTS, STORE, sends
 from .case import Case
 from .ops.components import components, sinks
 from .position import counts, steps
@@ -129,7 +129,7 @@ def members_of(case: Case, view: RankView) -> list[int]:
     place, world = view.place, case.world_size
     if place.kind == "p2p":
         return sorted({view.rank, place.peer}) if 0 <= place.peer < world else []
-    if place.op == "store wait" or place.kind not in ("start", "end", "collective"):
+    if place.op == STORE or place.kind not in ("start", "end", "collective"):
         return []
     layout = case.capture.layout
     if _of_whole_job(place, layout):

@@ -6,7 +6,7 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 
 from __future__ import annotations
 
-from ..stacks.place_search import HANDLE, sends
+from ..stacks.place_search import HANDLE, STORE, sends
 from . import compiled_calls, deadends
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, sides_of, where_held
@@ -32,10 +32,27 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return [_unreachable(case, waiting)]
     if case.absent or case.unread:
         return []  # not all were captured: the summary says so
+    at_store = _few_at_store(case, waiting)
+    if at_store:
+        return mark(case, at_store)
     by_members = deadends.find(case, waiting)
     if by_members is None:
         return []  # two sides, and nothing shows which is wrong: the summary says so
     return mark(case, by_members or _without_members(case, waiting))
+
+
+def _few_at_store(case: Case, waiting: list[RankView]) -> list[Finding]:
+    """The few that wait for a key of the store, while all others are in one collective, which ranks
+    with other parts may call at other lines: who should set the key is not known.
+    """
+    few = [view for view in waiting if view.place.op == STORE]
+    rest = [view for view in waiting if view.place.op != STORE]
+    alike = len({view.place.op for view in rest}) == 1
+    if not 0 < len(few) < len(rest) or not alike or len(waiting) < len(case.alive):
+        return []
+    if any(view.place.kind != "collective" for view in rest):
+        return []
+    return [_order(case, few, rest, Apart.SMALLER_SIDE)]
 
 
 def _without_members(case: Case, waiting: list[RankView]) -> list[Finding]:

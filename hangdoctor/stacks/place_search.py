@@ -19,6 +19,7 @@ from .user_code import TORCH, is_users, outer_frame, users_frame
 GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C++
 BUFFERS = "broadcast in DistributedDataParallel"  # of its buffers or bucket order, as well
 HANDLE = "wait for a collective's handle"  # as well
+STORE = "store wait"  # for a key of the rendezvous' store
 _DESTINATIONS, _SOURCES = ("dst", "dst_rank", "dest"), ("src", "src_rank")
 _PEER_NAMES = {
     "send": _DESTINATIONS,
