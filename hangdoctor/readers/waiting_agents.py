@@ -31,7 +31,16 @@ def find(uid: int | None, slurm_job: str = "", *, ways: bool = True) -> list[Wai
     """
     found = (_read(process, uid, slurm_job, ways) for process in psutil.process_iter())
     agents = [agent for agent in found if agent is not None]
-    return sorted(agents, key=lambda agent: agent.seconds)
+    above = set[int]().union(*map(_ancestors, agents))
+    return sorted((a for a in agents if a.pid not in above), key=lambda agent: agent.seconds)
+
+
+def _ancestors(agent: WaitingAgent) -> list[int]:
+    """The processes above it: `timeout 60 torchrun ...` has the same words, and waits for no one."""
+    try:
+        return [process.pid for process in psutil.Process(agent.pid).parents()]
+    except psutil.Error:
+        return []
 
 
 def _meeting_with(one: WaitingAgent, agents: Sequence[WaitingAgent]) -> list[WaitingAgent]:
@@ -122,6 +131,8 @@ def _of_words(
     launch = launch_words.launch_of(argv, environ)
     if launch is None or launch.launcher not in _LAUNCHERS or launch.nodes < 2:
         return None
+    if launch_words.first_launcher(argv) not in _LAUNCHERS:
+        return None  # srun and mpirun start them on other nodes
     if any("python" in child.name() for child in process.children()):
         return None  # its ranks, or what was started through it
     guests = connections.guests(process.pid)

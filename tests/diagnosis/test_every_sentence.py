@@ -137,6 +137,9 @@ FINDINGS: list[Finding] = [
     *(held(f.OnDescriptor("x", "7", path, writes, locks))
       for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
     held(f.OnDescriptor("flock", "7", "/data/a file", False, True, own_lock=True)),
+    *(held(f.OnDescriptor("recvfrom", "7", "socket:[12]", False, False, far=far))
+      for far in (f.FarSide("10.0.0.7:8080"), f.FarSide("127.0.0.1:80", 99, "python serve.py"), f.FarSide("127.0.0.1:80", 99, "redis"),
+                  f.FarSide("127.0.0.1:80", 99, "python t.py", 3), f.FarSide("127.0.0.1:80", 99, "python t.py", 3, (("MainThread", LOAD), ("T1", LOAD))))),
     *(one(kind, f.HoldsLock("/data/a file", (0, 2)), frame=LOAD, doing=SLEEPS, waiters=OTHERS) for kind in (*KINDS, "order")),
     one("not_entered", f.HoldsLock("/data/l", (0,))), one("not_entered", f.HoldsLock("/data/l", (0,), 77), frame=LOAD), one("order", f.HoldsLock("/data/l", (0,), op=REDUCE), frame=LOAD, waiters=OTHERS),
     one("not_entered", f.HoldsLock("/data/l", (0,)), homes=[]), one("not_entered", f.HoldsLock("/data/l", (0,)), frame=LOAD, holding=CHILD),
@@ -169,6 +172,7 @@ FINDINGS: list[Finding] = [
     one("start_stall", f.StoreRefused("n1:29500 (10.0.0.1)", "connection refused", 29500)),
     Finding("start_stall", [8, 9], f.NotAtRendezvous(TORCHRUN, "n1:29500", 2, 1, 8, 41.0, (1,)), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 4, 2), 0.9, ["n3", "n4"]),
     Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 4, 2), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 2, 0), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "", 2, 0), 0.9),
+    Finding("start_stall", [8, 9], f.SameNodeRank((TORCHRUN, f.Agent("n2", 8)), 0, (1,), "n1:29500", 41.0), 0.9, ["n2"]), Finding("start_stall", [], f.SameNodeRank((TORCHRUN, f.Agent("n2", 8), f.Agent("", 9)), 0, (1, 2)), 0.9, ["n2"]),
     *(Finding("start_stall", [], f.NoWayToRendezvous(TORCHRUN, "n1:29500 (10.0.0.1)", why, other), 0.9, ["n2"]) for why in ("connection refused", "no answer in 2 s", "a name without an address on its node") for other in ("", "n3:29500")),
     one("start_stall", f.OtherPort(29501, 29500, (0, 1)), waiters=Waiters((0, 1), Op("init_process_group"))), two("start_stall", f.OtherPort(29501, 29500, (0,))),
     one("start_stall", f.StillImporting("torch", 94.0, "/sw/env", "nfs4")),

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from hangdoctor.agents.rendezvous_search import RendezvousSearch
@@ -129,3 +130,40 @@ def test_one_that_cannot_reach_the_rendezvous_is_named_before_the_others() -> No
         "1 node has not come to the rendezvous at n1:29400: 1 of 2 nodes is there, with 8 of 16 ranks; torchrun (n1, pid 7) was started 41 s ago and runs no rank."
     )
     assert "how many have come is not known" in said(agent(7, "n9:29400"))
+
+
+def test_nodes_that_were_started_with_one_number_are_both_named() -> None:
+    """The same command was run on both: `accelerate launch` with one machine_rank for all."""
+
+    def agent(pid: int) -> WaitingAgent:
+        where = "n1:29500"
+        launch = Launch("accelerate", 2, per_node=8, world_size=16, endpoint=where, node_rank=0)
+        return WaitingAgent(pid, launch, come=1, seconds=41.0)
+
+    nodes = [NodeCapture(f"n{n}", "j", agents=[agent(6 + n)]) for n in (1, 2)]
+    [cause] = diagnose(JobCapture("j", nodes, world_size=16)).causes
+    assert (cause.kind, cause.nodes, cause.ranks) == ("start_stall", ["n2"], [*range(8, 16)])
+    assert cause.summary == (
+        "torchrun (n1, pid 7) and torchrun (n2, pid 8) have the same --node-rank 0, and no one has come as 1: 41 s after the start no rank runs."
+    )
+    assert "--machine_rank 1" in cause.advice
+
+
+@pytest.mark.timeout(60)
+def test_a_program_above_it_with_the_same_words_is_no_agent() -> None:
+    """`timeout`, and srun, which starts it elsewhere. A shell stands in for torchrun: it only has its words."""
+    words = ["torchrun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1", "x.py"]
+    shell = ["sh", "-c", "echo; read line"]
+    lines = [["timeout", "50", *shell, *words], [*shell, "srun", "-N2", *words]]
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started = [subprocess.Popen(line, **piped) for line in lines]  # type: ignore[call-overload]
+    try:
+        for process in started:
+            process.stdout.readline()
+        [child] = psutil.Process(started[0].pid).children()
+        family = {child.pid, *(p.pid for p in started)}
+        found = {agent.pid for agent in waiting_agents.find(os.getuid(), ways=False)}
+        assert found & family == {child.pid}
+    finally:
+        for process in started:
+            process.communicate()

@@ -58,6 +58,7 @@ from .holdings import (
     ChildEnded,
     ChildStopped,
     Debugger,
+    FarSide,
     Holding,
     OnChild,
     OnDescriptor,
@@ -74,6 +75,7 @@ from .start_stories import (
     NotAtRendezvous,
     NoWayToRendezvous,
     OtherPort,
+    SameNodeRank,
 )
 from .stories import (
     AllIn,
@@ -153,6 +155,7 @@ __all__ = [
     "EndedMeanwhile",
     "ErrorByRas",
     "Fact",
+    "FarSide",
     "FewerByRas",
     "Finding",
     "ForkedLock",
@@ -208,6 +211,7 @@ __all__ = [
     "RasSays",
     "RasSeesAll",
     "Ring",
+    "SameNodeRank",
     "SameSignature",
     "SeenByHeartbeat",
     "Signed",

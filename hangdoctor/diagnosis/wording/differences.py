@@ -118,13 +118,13 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     if story.how == "own":
         return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
     if story.how == "skipped":
-        return f"{who} skipped {theirs} and went on to {mine}"
+        return f"{who} skipped {theirs} and went on to {terms.op_after(story.mine, story.theirs)}"
     if story.how == "swapped":
-        return f"{who} entered {mine} before {theirs}, rank {story.reference} after it"
+        later = terms.op_after(story.theirs, story.mine)
+        return f"{who} entered {mine} before {later}, rank {story.reference} after it"
     if story.how == "extra":
-        return (
-            f"{who} made one call too many, {mine}, where rank {story.reference} entered {theirs}"
-        )
+        due = terms.op_after(story.theirs, story.mine)
+        return f"{who} made one call too many, {mine}, where rank {story.reference} entered {due}"
     if story.how == "other" and story.reference in finding.ranks and story.theirs is not None:
         return f"{who} entered {mine}, where calls of that line are with rank {story.theirs.peer}"
     if story.how == "group":

@@ -40,6 +40,7 @@ def says_where(finding: Finding) -> bool:
         | f.OtherPort
         | f.NotAtRendezvous
         | f.NoWayToRendezvous
+        | f.SameNodeRank
         | f.StillImporting
         | f.InOther
         | f.PeerElsewhere

@@ -7,6 +7,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from ...model.capture import Frame
 from ...text.durations import duration as duration
 from ...text.group_words import group_words
@@ -177,6 +179,13 @@ def op_at(of: Op | None) -> str:
     if of is None:
         return "nothing"
     return f"{op(of)} ({site(of.site)})" if of.site else op(of)
+
+
+def op_after(of: Op | None, said: Op | None) -> str:
+    """The same where the sentence has said `said` before: its group is not said twice."""
+    if of is None or said is None or of.group != said.group:
+        return op_at(of)
+    return op_at(structs.replace(of, group=GroupRef(axis="world")))
 
 
 def long_op(of: Op | None) -> str:
