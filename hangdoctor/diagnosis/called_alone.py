@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..model.capture import Frame
 from ..stacks import one_rank
 from . import findings as f
@@ -40,6 +42,16 @@ def find(case: Case, waiting: list[RankView]) -> Finding | None:
     finding.clues = [in_op(side) for side in ([view], *group_by_operation(others))]
     finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
     return finding
+
+
+def under_one(views: Sequence[RankView]) -> tuple[tuple[int, ...], str]:
+    """The ranks that alone come to their operation under a condition on the rank, and that one; of all
+    of them, or of several conditions, none.
+    """
+    found = {view.rank: asked[-1].only for view in views if (asked := _conditions(view))}
+    if len(found) == len(views) or len(set(found.values())) != 1:
+        return (), ""
+    return tuple(sorted(found)), next(iter(found.values()))
 
 
 def _conditions(view: RankView) -> list[Frame]:

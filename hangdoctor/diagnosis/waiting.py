@@ -87,7 +87,8 @@ def _behind_all(
     if mixed and not (len(earliest) == 1 and _by_count(earliest[0], rest)):
         return []  # some of the others wait for others among them
     if few and (len(earliest) > 1 or not rest):
-        if not all(_in_one_function(earliest[0], view) for view in rest):
+        under, _ = called_alone.under_one(earliest + rest)
+        if under or not all(_in_one_function(earliest[0], view) for view in rest):
             return []  # another path of the program: it never came to the others' call
         return [_in_communication(case, earliest, beyond + rest)]
     if len(earliest) == 1 and deadends.in_smaller_group(earliest[0]):

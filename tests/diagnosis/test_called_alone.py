@@ -50,3 +50,22 @@ def test_none_is_named_where_another_is_in_a_call_of_that_name() -> None:
     ranks = [at(rank, ("broadcast", C10D), 40 + rank) for rank in range(3)]
     said = judged(*ranks, at(3, ("broadcast", C10D), 50, only="rank == 3"))
     assert all("alone calls" not in cause.summary for cause in said.causes)
+
+
+def test_of_two_sides_the_one_under_a_condition_is_said_and_not_named() -> None:
+    """The call may be of a group of these ranks, of which one did not come."""
+    asked = "step % 12 == 0 and rank in reporters"
+    report = [at(rank, _WAIT, 68, only=asked, step=12) for rank in (0, 2)]
+    forward = [at(rank, _REDUCE, 60, step=13) for rank in (1, 3)]
+    said = judged(*report, *forward)
+    assert (said.status, said.causes) == ("unknown", [])
+    assert f"Ranks 0,2 alone come there under '{asked}'." in said.summary
+
+
+def test_of_two_sides_that_ask_for_the_rank_both_or_differently_none_is_said() -> None:
+    for conditions in (["rank in a"] * 4, ["rank in a", "", "rank in b", ""]):
+        ranks = [
+            at(rank, _WAIT if rank % 2 else _REDUCE, 68 + rank % 2, only=only, step=12 + rank % 2)
+            for rank, only in enumerate(conditions)
+        ]
+        assert "come there" not in judged(*ranks).summary

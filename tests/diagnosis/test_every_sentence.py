@@ -257,7 +257,9 @@ def left() -> list[str]:
     for reason in Reason:
         told = remaining.healthy if reason in HEALTHY else remaining.unknown
         sides = (((1,), STEP), ((2, 3), GATHER), ((4,), REDUCE))
-        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides)
+        few = Remaining(
+            reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides, under=((1,), "rank == 0")
+        )
         lines.append(f"{reason.name}: {told(few)}")
         if reason is not Reason.ONE_RANK:
             many = Remaining(reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:])
