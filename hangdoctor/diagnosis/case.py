@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
-from . import compiled_calls, driven
+from . import compiled_calls, driven, shared_barriers
 from .findings import At, Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
@@ -51,6 +51,7 @@ def open_case(capture: JobCapture) -> Case:
     views = view_job(capture)
     driven.settle(views)
     compiled_calls.settle(views)
+    shared_barriers.settle(views)
     seen = {v.rank for v in views}
     sizes = [v.capture.world_size for v in views]
     world = max(capture.world_size, *sizes, max(seen, default=-1) + 1)
@@ -95,6 +96,17 @@ def op_of(group: Sequence[RankView]) -> Op:
     place = group[0].place
     peer = place.peer if place.kind == "p2p" and place.peer >= 0 else None
     return Op(place.op, peer=peer, frame=place.frame, caller=place.caller)
+
+
+def sides_of(views: Sequence[RankView]) -> tuple[tuple[tuple[int, ...], Op], ...]:
+    """The ranks in each operation, as a sentence names it, the most first; () where all are in one."""
+    found: dict[str, list[RankView]] = {}
+    for view in views:
+        found.setdefault(f"{view.place.op} {view.place.frame}", []).append(view)
+    if len(found) < 2:
+        return ()
+    most_first = sorted(found.values(), key=lambda side: (-len(side), side[0].rank))
+    return tuple((ranks_of(side), op_of(side)) for side in most_first)
 
 
 def frame_of(view: RankView) -> Frame | None:

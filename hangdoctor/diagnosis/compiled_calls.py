@@ -13,11 +13,14 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from ..stacks.place_rules import Place
+from ..stacks.place_search import find_place
 from ..stacks.user_code import is_users
 from .position import counts
 from .view import RankView
 
 _JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
+_COMPILED = "compiled function"
 _OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
 
 
@@ -25,6 +28,7 @@ def settle(views: Sequence[RankView]) -> None:
     """Make it a wait for the device where several ranks block at one line of the user's."""
     jax = any(_has_jax(view) for view in views)
     alive = [view for view in views if not view.gone]
+    _settle_results(alive)
     at: dict[object, list[RankView]] = {}
     for view in alive:
         if _blocks_in_native_code(view):
@@ -33,8 +37,46 @@ def settle(views: Sequence[RankView]) -> None:
         most = 2 * len(together) > len(alive) > len(together)
         if len(together) > 1 and (jax or (most and not any(v.waits for v in alive))):
             for view in together:
-                op = "compiled function" if jax else "native call"
+                op = _COMPILED if jax else "native call"
                 view.place = structs.replace(view.place, kind="device", op=op)
+
+
+def all_in_jax(views: Sequence[RankView]) -> bool:
+    """Whether each of these ranks waits in JAX: in a call of it, or for a compiled function."""
+    return all(view.place.op == _COMPILED or _has_jax(view) for view in views)
+
+
+def _settle_results(alive: Sequence[RankView]) -> None:
+    """Make it a wait for the device where JAX itself waits for a result, in `float(loss)`: its wait
+    wakes up a few times a second, so that the thread is not still. Where all ranks are in such a
+    wait, their job may as well get on slowly, and nothing is changed.
+    """
+    found = [(view, _result(view)) for view in alive]
+    if all(place is not None for _, place in found):
+        return
+    for view, place in found:
+        if place is not None:
+            view.place, view.motion = place, "still"
+
+
+def _result(view: RankView) -> Place | None:
+    """The wait for a result that it is in without having computed; None where it is in none."""
+    thread = view.thread
+    if thread is None or view.place.kind != "code" or view.motion != "stirred":
+        return None
+    if thread.syscall != "futex" or not view.path or not _JAX.search(view.path[-1].file):
+        return None
+    if thread.cpu_s > _cpu_before(view):
+        return None
+    place = find_place(thread.frames, blocked=True)
+    return place if place.kind == "device" else None
+
+
+def _cpu_before(view: RankView) -> float:
+    """CPU seconds of its thread at the first sample; less than any later one where not known."""
+    tid = view.thread.tid if view.thread is not None else 0
+    threads = view.capture.samples[0].threads
+    return next((t.cpu_s for t in threads if t.tid == tid), -1.0)
 
 
 def _has_jax(view: RankView) -> bool:

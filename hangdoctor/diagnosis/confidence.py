@@ -27,6 +27,7 @@ class Ground(Enum):
     GIL_ALONE = (0.70, "the same, but no other rank is seen to wait for it")
     HOLDS_LOCK = (0.95, "/proc/locks names the process that holds the file lock they wait for")
     LOCK_RING = (0.95, "/proc/locks: each holds the file lock that the next one waits for")
+    LEFT_LOCK = (0.85, "all wait for one lock file, and no process here has it open")
     # Stacks.
     OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")

@@ -20,7 +20,7 @@ from ..stacks.place_search import GRADIENTS, HANDLE
 from ..stacks.user_code import is_users
 from . import findings as f
 from . import stackgraph
-from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
+from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
 from .position import compare, counters, operation_key, steps
@@ -182,11 +182,13 @@ def _root(view: RankView) -> int | None:
     return None
 
 
-def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding:
-    for read in (_other_group, _other_way, _passed, _minority):
+def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | None:
+    for read in (_other_group, _other_way, _alone_in_users, _passed, _minority):
         odd = read(case, end, views)
         if odd is not None:
             return _finding(case, odd, views)
+    if len(end.instances) > 2 and all(len(i.members) == case.world_size for i in end.instances):
+        return None  # calls of all ranks, which wait in three of them: any may be the wrong one
     ring = sorted(end.ranks)
     p2p = all(views[r].place.kind == "p2p" for r in ring)
     kind: Kind = "p2p_unmatched" if p2p else "order"
@@ -226,6 +228,27 @@ def _other_way(case: Case, end: End, views: Views) -> Odd | None:
     return None
 
 
+def _alone_in_users(case: Case, end: End, views: Views) -> Odd | None:
+    """The one rank in a call of all ranks from another line of the user's, at a lower count of a loop,
+    while the others came from one line and are in several operations.
+    """
+    if len(end.instances) < 3 or any(len(i.members) != case.world_size for i in end.instances):
+        return None
+    by_line: dict[tuple[str, str, int], list[int]] = {}
+    for rank in end.ranks:
+        frame = views[rank].place.frame
+        if frame is None or not is_users(frame):
+            return None
+        by_line.setdefault(_at(frame), []).append(rank)
+    few, *rest = sorted(by_line.values(), key=len)
+    if len(rest) != 1 or len(few) != 1 or len(rest[0]) < 3:
+        return None
+    orders = [compare(views[few[0]].path, views[r].path) for r in rest[0]]
+    if orders.count(-1) <= orders.count(1):
+        return None  # it may be ahead and wait rightly
+    return Odd("order", few, rest[0], Apart.SMALLER_SIDE, ground=Ground.FEW_ELSEWHERE)
+
+
 def _parting_lines(view: RankView, other: RankView) -> tuple[Frame | None, Frame | None]:
     """The outermost frames of both that are not the same; the call itself is on one line."""
     both = zip(steps(view), steps(other), strict=False)
@@ -255,7 +278,7 @@ def _passed(case: Case, end: End, views: Views) -> Odd | None:
         if best is not None and len(instance.members) > size:
             break
         ahead = _past_it(case, instance, end, views)
-        if not ahead:
+        if not ahead or _in_several(instance, ahead, views):
             continue
         found = _smaller_side(instance, ahead)
         if best is None or (best.or_else and not found.or_else):  # one side is better than either
@@ -268,6 +291,13 @@ def _past_it(case: Case, instance: Instance, end: End, views: Views) -> list[int
     behind = views[instance.present[0]]
     others = [r for r in instance.absent if r in end.ranks]
     return sorted(r for r in others if is_ahead(case, views[r], behind, views))
+
+
+def _in_several(instance: Instance, ahead: list[int], views: Views) -> bool:
+    """Whether more are past the operation than wait in it, and these disagree among themselves."""
+    if len(ahead) <= len(instance.present) or len(instance.members) != len(views):
+        return False
+    return len({operation_key(views[r]) for r in ahead}) > 1
 
 
 def _smaller_side(instance: Instance, ahead: list[int]) -> Odd:
@@ -349,7 +379,8 @@ def _finding(case: Case, odd: Odd, views: Views) -> Finding:
     if odd.how is Apart.OTHER_LINES:
         here, there = _parting_lines(mine[0], rest[0])
         op, their_op = f.Op(op.name, frame=here), f.Op(op.name, frame=there)
-    story = f.InOther(odd.how, op, ranks_of(rest), their_op)
+    sides = sides_of(rest) if odd.how is not Apart.OTHER_LINES else ()
+    story = f.InOther(odd.how, op, ranks_of(rest), their_op, sides=sides)
     finding = finding_on(case, odd.kind, mine, story, confidence=sure(odd.ground))
     finding.where = where_held(case, rest or mine, mine[0])
     finding.clues = [in_op([v]) for v in (mine + rest)[:_SHOWN]]

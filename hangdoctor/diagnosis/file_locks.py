@@ -57,7 +57,7 @@ def _locked_out(case: Case) -> list[LockedOut]:
     found: list[LockedOut] = []
     for view in case.alive:
         path, holder = lock_file(view), view.capture.lock
-        if holder is None or view.stopped or (view.got_on and not holder.path):
+        if holder is None or not holder.pid or view.stopped or (view.got_on and not holder.path):
             continue
         path = path or holder.path
         if not path and not case.capture.by_heartbeat:  # the box has the process, and no path

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ..model.diagnosis import Status, Wait
 from ..text import alike
 from . import driven, operations, ras_counts
-from .case import Case, op_of, ranks_of
+from .case import Case, op_of, ranks_of, sides_of
 from .draft import Draft
 from .faults import unstarted
 from .findings import Finding, Op
@@ -57,6 +57,7 @@ class Remaining(Struct, frozen=True):
     op: Op | None = None
     whys: tuple[str, ...] = ()
     number: int = 0
+    sides: tuple[tuple[tuple[int, ...], Op], ...] = ()  # of TWO_SIDES: who is in which operation
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -161,6 +162,12 @@ def _by_motion(case: Case) -> Remaining:
     return Remaining(Reason.NOTHING_STANDS_OUT)
 
 
+def _sides(groups: list[list[RankView]]) -> tuple[tuple[tuple[int, ...], Op], ...]:
+    """By operation; where all are in one by their lines, by their counts."""
+    by_operation = sides_of([view for group in groups for view in group])
+    return by_operation or tuple((ranks_of(group), op_of(group)) for group in groups)
+
+
 def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
     waiting = groups[0]
     ranks, op = ranks_of(waiting), op_of(waiting)
@@ -170,5 +177,5 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
         return Remaining(Reason.ONE_RANK, ranks, op=op)
     others = [view for group in groups[1:] for view in group]
     if others and len(waiting) + len(others) == case.world_size:
-        return Remaining(Reason.TWO_SIDES, ranks, ranks_of(others), op, number=len(groups) - 1)
+        return Remaining(Reason.TWO_SIDES, ranks, ranks_of(others), op, sides=_sides(groups))
     return Remaining(Reason.NOTHING_STANDS_OUT)

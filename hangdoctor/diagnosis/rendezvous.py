@@ -7,6 +7,7 @@ Only where no node has a rank. Which ranks are missing is known where nodes are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..model.start_up import Launch, WaitingAgent
@@ -17,6 +18,7 @@ from .draft import Draft, add_first
 from .findings import Clue, Finding
 
 _LINKED = ("listens", "connected")
+_SHOWN = 4  # agents
 Placed = tuple[str, WaitingAgent]  # with its node
 
 
@@ -36,7 +38,33 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return [_no_way(node, a, _meeting_place(placed, lost)) for node, a in lost]
     if lost and not hosts:
         return [_no_way(node, a, "") for node, a in lost[:1]]
-    return [_missing_nodes(case, placed, hosts)]
+    return [_same_number(placed) or _missing_nodes(case, placed, hosts)]
+
+
+def _same_number(placed: Sequence[Placed]) -> Finding | None:
+    """Agents that were started with the same --node-rank, as by the same command on each node."""
+    launch = placed[0][1].launch
+    here = Counter(agent.launch.node_rank for _, agent in placed)
+    [(number, often)] = here.most_common(1)
+    free = sorted(set(range(launch.nodes)) - set(here))
+    if number < 0 or often < 2 or not free:
+        return None
+    alike = [(node, agent) for node, agent in placed if agent.launch.node_rank == number]
+    story = f.SameNodeRank(
+        tuple(f.Agent(node, agent.pid) for node, agent in alike[:_SHOWN]),
+        number,
+        tuple(free),
+        where=launch.endpoint,
+        seconds=max(agent.seconds for _, agent in alike),
+    )
+    return Finding(
+        kind="start_stall",
+        ranks=_ranks_of(launch, free),
+        story=story,
+        confidence=sure(Ground.RENDEZVOUS),
+        nodes=sorted({node for node, _ in alike[1:]} - {""}),
+        clues=[_clue(node, agent) for node, agent in alike[:_SHOWN]],
+    )
 
 
 def _is_lost(agent: WaitingAgent) -> bool:
@@ -93,7 +121,7 @@ def _missing_nodes(case: Case, placed: Sequence[Placed], hosts: Sequence[Waiting
         story=story,
         confidence=sure(Ground.RENDEZVOUS),
         nodes=_empty_nodes(case, launch),
-        clues=[_clue(n, a) for n, a in placed[:4]],
+        clues=[_clue(n, a) for n, a in placed[:_SHOWN]],
     )
 
 

@@ -23,6 +23,7 @@ from . import (
     health,
     held_by_work,
     last_places,
+    left_locks,
     lifecycle,
     logs,
     operations,
@@ -46,6 +47,7 @@ PASSES: tuple[Pass, ...] = (
     # From processes and stacks: the first of the last five that finds anything ends the search.
     faults.run,
     file_locks.run,
+    left_locks.run,
     rendezvous.run,
     start_up.run,
     lifecycle.run_start,

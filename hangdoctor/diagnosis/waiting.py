@@ -7,9 +7,9 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 from __future__ import annotations
 
 from ..stacks.place_search import HANDLE, sends
-from . import deadends
+from . import compiled_calls, deadends
 from . import findings as f
-from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, where_held
+from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .draft import Draft, add_first
 from .findings import Against, Apart, Clue, Finding, Why
@@ -35,7 +35,14 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     by_members = deadends.find(case, waiting)
     if by_members is None:
         return []  # two sides, and nothing shows which is wrong: the summary says so
-    return mark(case, by_members or _by_lines(case, waiting))
+    return mark(case, by_members or _without_members(case, waiting))
+
+
+def _without_members(case: Case, waiting: list[RankView]) -> list[Finding]:
+    groups = _alike(waiting)
+    if len(groups) > 1 and compiled_calls.all_in_jax(waiting):
+        return _smaller_side(case, groups)
+    return _by_lines(case, waiting)
 
 
 def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
@@ -61,15 +68,37 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     earliest = _earliest(groups)
     if earliest is None:
         return _odd_one(case, groups)
+    return _behind_all(case, earliest, groups, beyond)
+
+
+def _behind_all(
+    case: Case, earliest: list[RankView], groups: list[list[RankView]], beyond: list[RankView]
+) -> list[Finding]:
+    """One operation is before all others in the program: who is in it, or who is past it."""
     rest = [v for g in groups if g is not earliest for v in g]
     few = len(earliest) <= len(rest) + len(beyond)
+    mixed = len(groups) > 2
+    if mixed and not (len(earliest) == 1 and _by_count(earliest[0], rest)):
+        return []  # some of the others wait for others among them
     if few and (len(earliest) > 1 or not rest):
+        if not all(_in_one_function(earliest[0], view) for view in rest):
+            return []  # another path of the program: it never came to the others' call
         return [_in_communication(case, earliest, beyond + rest)]
     if len(earliest) == 1 and deadends.in_smaller_group(earliest[0]):
         return []  # another member of its group left the call out, or this one made one too many
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     return [_order(case, rest, earliest, Apart.AHEAD)]
+
+
+def _smaller_side(case: Case, groups: list[list[RankView]]) -> list[Finding]:
+    """The smaller of two groups. JAX's calls pair by their number alone, so that lines do not show
+    who is past whom; none of equal groups, or of three.
+    """
+    most, few = groups[:2]
+    if len(groups) > 2 or len(few) == len(most):
+        return []
+    return [_order(case, few, most, Apart.SMALLER_SIDE)]
 
 
 def _alike(waiting: list[RankView]) -> list[list[RankView]]:
@@ -145,6 +174,24 @@ def _earliest(groups: list[list[RankView]]) -> list[RankView] | None:
     return None
 
 
+def _by_count(one: RankView, rest: list[RankView]) -> bool:
+    """Whether a loop's counter parts it from all others, which have come to one number."""
+    depth = _parting([one, *rest])
+    if any(len(steps(view)) <= depth for view in (one, *rest)):
+        return False
+    own = counters(steps(one)[depth : depth + 1])
+    theirs = {counters(steps(view)[depth : depth + 1]) for view in rest}
+    return len(rest) > 1 and len(theirs) == 1 and own not in theirs
+
+
+def _in_one_function(one: RankView, other: RankView) -> bool:
+    """Whether both call from one function of the user's."""
+    mine, theirs = one.place.frame, other.place.frame
+    if mine is None or theirs is None:
+        return mine is theirs
+    return (mine.name, mine.file) == (theirs.name, theirs.file)
+
+
 def _unanswered(waiting: list[RankView]) -> tuple[RankView, RankView] | None:
     """(waiter, peer) of a send or receive whose peer is in something that is not the other half
     of it.
@@ -208,11 +255,11 @@ def _in_communication(case: Case, held: list[RankView], beyond: list[RankView]) 
 
 
 def _order(case: Case, odd: list[RankView], others: list[RankView], how: Apart) -> Finding:
-    story = f.InOther(how, op_of(odd), ranks_of(others), op_of(others))
+    story = f.InOther(how, op_of(odd), ranks_of(others), op_of(others), sides=sides_of(others))
     ground = Ground.FEW_ELSEWHERE if how is Apart.SMALLER_SIDE else Ground.ORDER_OF_LINES
     finding = finding_on(case, "order", odd, story, confidence=sure(ground))
     finding.where = where_held(case, others, odd[0])
-    finding.clues = [in_op(odd), in_op(others)]
+    finding.clues = [in_op(side) for side in (odd, *group_by_operation(others))]
     finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
     return finding
 

@@ -77,7 +77,10 @@ class Process(Struct, omit_defaults=True):
 
 
 class LockHolder(Struct, omit_defaults=True):
-    """The process that holds the file lock that a rank waits for, by /proc/locks of its node."""
+    """The process that holds the file lock that a rank waits for, by /proc/locks of its node.
+
+    `pid` 0: it waits for a lock file to go away that no process of its node has open.
+    """
 
     pid: int
     name: str = ""

@@ -54,3 +54,4 @@ class WaitingAgent(Struct, omit_defaults=True, frozen=True):
     come: int = 0  # nodes, as far as its store's connections show; 0 where the store is elsewhere
     seconds: float = 0.0  # since it was started
     store: StoreView | None = None  # its way to the rendezvous
+    script: str = ""  # that it is to start, or the module, without its folder

@@ -68,15 +68,21 @@ def read(folder: Path) -> Launch | None:
 
 def of_ranks(found: Found) -> Launch | None:
     """What the launcher of a rank was asked to start: by its own command line, else by the folder
-    that `hangdoctor run` gave to the rank.
+    that `hangdoctor run` gave to the rank. None where a file system does not answer.
     """
-    told = _by_ancestors(found)
-    if told is None and found.environ.get("HANGDOCTOR_DIR"):
-        folder = named_folder(found.environ["HANGDOCTOR_DIR"], found.pid)
-        with contextlib.suppress(OutOfTime):
-            told = within(_ANSWERS_S, lambda: read(folder))
+    try:
+        told = within(_ANSWERS_S, lambda: _told(found))
+    except OutOfTime:
+        return None
     fits = told is not None and told.world_size >= found.world_size > 1
     return told if fits else None
+
+
+def _told(found: Found) -> Launch | None:
+    told = _by_ancestors(found)
+    if told is None and found.environ.get("HANGDOCTOR_DIR"):
+        told = read(named_folder(found.environ["HANGDOCTOR_DIR"], found.pid))
+    return told
 
 
 def _by_ancestors(found: Found) -> Launch | None:

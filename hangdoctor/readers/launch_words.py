@@ -16,9 +16,9 @@ from ..errors import UsageError
 from ..model.start_up import Launch
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in, parse_hosts
+from .launch_files import MOST_NODES, accelerate_config, count_in, host_slots
 
 _MOST_WORDS = 400
-_MOST_NODES = 65_536
 _PORT = 29500  # torchrun's own, also accelerate's and DeepSpeed's
 # Flags of torchrun and accelerate that take no value.
 _BARE = frozenset(
@@ -57,7 +57,7 @@ def launch_of(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> 
     found: Launch | None = None
     for place, name in _launchers(words):
         flags = _flags(words[place + 1 :])
-        flags = _of_environment(name, environ) | flags
+        flags = _told_besides(name, flags, environ) | flags
         own = _READERS[name](flags)
         if own is None:
             continue
@@ -88,8 +88,37 @@ def _launchers(words: Sequence[str]) -> list[tuple[int, str]]:
     return found
 
 
+def first_launcher(argv: Sequence[str]) -> str:
+    """torchrun, accelerate, deepspeed, srun or mpirun: the one that this process itself is; "" where
+    the line names none.
+    """
+    found = _launchers([readable(word) for word in argv[:_MOST_WORDS]])
+    return found[0][1] if found else ""
+
+
+def program_of(argv: Sequence[str]) -> str:
+    """The script or module that the last launcher of a command line starts, without its folder;
+    "" where the line names no launcher or no program.
+    """
+    words = [readable(word) for word in argv[:_MOST_WORDS]]
+    launchers = _launchers(words)
+    if not launchers:
+        return ""
+    rest = words[launchers[-1][0] + 1 :]
+    _, place = _read_flags(rest)
+    if rest[place : place + 1] == ["--"]:
+        place += 1
+    return Path(rest[place]).name if place < len(rest) else ""
+
+
 def _flags(words: Sequence[str]) -> dict[str, str]:
-    """{flag without its dashes: value} up to the first word that is neither; the first one counts."""
+    return _read_flags(words)[0]
+
+
+def _read_flags(words: Sequence[str]) -> tuple[dict[str, str], int]:
+    """({flag without its dashes: value} up to the first word that is neither, where the first one
+    counts; the place of that word).
+    """
     found: dict[str, str] = {}
     place = 1 if words[:1] == ["launch"] else 0  # accelerate launch
     while place < len(words) and words[place].startswith("-") and words[place] != "--":
@@ -105,15 +134,17 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
             value = words[place] if place < len(words) else ""
             place += 2 if name in _TWO_VALUES else 1
         found.setdefault(name, value)
-    return found
+    return found, place
 
 
-def _of_environment(launcher: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """torchrun takes each of its flags from PET_FLAG, too, as Kubeflow's operator sets them, and
-    srun those of its job.
+def _told_besides(launcher: str, flags: Flags, environ: Mapping[str, str]) -> dict[str, str]:
+    """What its flags need not say: torchrun takes each of them from PET_FLAG, too, as Kubeflow's
+    operator sets them, srun those of its job, accelerate from its configuration.
     """
     if launcher == "srun":
         return {flag: environ[name] for flag, name in _OF_SLURM.items() if name in environ}
+    if launcher == "accelerate":
+        return accelerate_config(flags.get("config-file", ""), environ)
     if launcher != "torchrun":
         return {}
     told = {name: value for name, value in environ.items() if name.startswith("PET_")}
@@ -124,16 +155,10 @@ def _first(flags: Flags, *names: str) -> str:
     return next((flags[name] for name in names if name in flags), "")
 
 
-def _count(text: str, most: int = MAX_RANKS) -> int:
-    """A number above 0, else 0."""
-    number = number_in(text)
-    return number if 0 < number <= most else 0
-
-
 def _torchrun(flags: Flags) -> Launch | None:
     least, _, most = _first(flags, "nnodes").partition(":")
-    nodes = _count(least, _MOST_NODES) or 1
-    per_node = _count(_first(flags, "nproc-per-node")) or (
+    nodes = count_in(least, MOST_NODES) or 1
+    per_node = count_in(_first(flags, "nproc-per-node")) or (
         0 if _first(flags, "nproc-per-node") else 1
     )
     static = _first(flags, "rdzv-backend") in ("", "static")
@@ -142,7 +167,7 @@ def _torchrun(flags: Flags) -> Launch | None:
         where = _endpoint(_first(flags, "master-addr"), _first(flags, "master-port"))
     return Launch(
         nodes=nodes,
-        nodes_at_most=_count(most, _MOST_NODES),
+        nodes_at_most=count_in(most, MOST_NODES),
         per_node=per_node,
         world_size=nodes * per_node,
         endpoint=where if ":" in where or not where else f"{where}:{_PORT}",
@@ -152,12 +177,12 @@ def _torchrun(flags: Flags) -> Launch | None:
 
 
 def _endpoint(name: str, port: str) -> str:
-    return f"{name or '127.0.0.1'}:{_count(port) or _PORT}"
+    return f"{name or '127.0.0.1'}:{count_in(port) or _PORT}"
 
 
 def _accelerate(flags: Flags) -> Launch | None:
-    nodes = _count(_first(flags, "num-machines"), _MOST_NODES) or 1
-    world = _count(_first(flags, "num-processes"))
+    nodes = count_in(_first(flags, "num-machines"), MOST_NODES) or 1
+    world = count_in(_first(flags, "num-processes"))
     where = _endpoint(
         _first(flags, "main-process-ip"),
         _first(flags, "main-process-port"),
@@ -173,9 +198,9 @@ def _accelerate(flags: Flags) -> Launch | None:
 
 
 def _deepspeed(flags: Flags) -> Launch | None:
-    per_node = _count(_first(flags, "num-gpus", "num-accelerators"))
-    slots = _host_slots(_first(flags, "hostfile", "H"))
-    nodes = _count(_first(flags, "num-nodes"), _MOST_NODES)
+    per_node = count_in(_first(flags, "num-gpus", "num-accelerators"))
+    slots = host_slots(_first(flags, "hostfile", "H"))
+    nodes = count_in(_first(flags, "num-nodes"), MOST_NODES)
     if slots and not nodes and not _first(flags, "include", "i", "exclude", "e"):
         names = tuple(slots)
         sizes = {per_node or n for n in slots.values()}
@@ -186,22 +211,22 @@ def _deepspeed(flags: Flags) -> Launch | None:
 
 
 def _srun(flags: Flags) -> Launch | None:
-    nodes = _count(_first(flags, "N", "nodes").partition("-")[0], _MOST_NODES)
-    per_node = _count(_first(flags, "ntasks-per-node"))
-    world = _count(_first(flags, "n", "ntasks")) or nodes * (per_node or 1)
+    nodes = count_in(_first(flags, "N", "nodes").partition("-")[0], MOST_NODES)
+    per_node = count_in(_first(flags, "ntasks-per-node"))
+    world = count_in(_first(flags, "n", "ntasks")) or nodes * (per_node or 1)
     return _numbers(world, nodes, per_node, _hosts(_first(flags, "nodelist", "w")))
 
 
 def _mpirun(flags: Flags) -> Launch | None:
     told = _first(flags, "host", "H", "hosts")
-    slots = {name: _count(n) or 1 for name, _, n in (h.partition(":") for h in told.split(","))}
+    slots = {name: count_in(n) or 1 for name, _, n in (h.partition(":") for h in told.split(","))}
     slots.pop("", None)
     if not slots:
-        slots = _host_slots(_first(flags, "hostfile", "machinefile", "f"))
-    per_node = _count(_first(flags, "ppn", "npernode", "N"))
+        slots = host_slots(_first(flags, "hostfile", "machinefile", "f"))
+    per_node = count_in(_first(flags, "ppn", "npernode", "N"))
     mapped = re.fullmatch(r"ppr:(\d{1,6}):node.*", _first(flags, "map-by"))
-    per_node = per_node or (_count(mapped[1]) if mapped is not None else 0)
-    world = _count(_first(flags, "n", "np", "c")) or sum(slots.values())
+    per_node = per_node or (count_in(mapped[1]) if mapped is not None else 0)
+    world = count_in(_first(flags, "n", "np", "c")) or sum(slots.values())
     return _numbers(world, 0, per_node, tuple(slots))
 
 
@@ -224,27 +249,9 @@ _READERS: Mapping[str, Callable[[Flags], Launch | None]] = {
 }
 
 
-def _host_slots(path: str) -> dict[str, int]:
-    """{host: slots} of a host file: ``n1 slots=8`` of Open MPI and DeepSpeed, ``n1:8`` of Hydra."""
-    try:
-        lines = Path(path).read_text(errors="replace")[: 1 << 20].splitlines() if path else []
-    except OSError:
-        return {}
-    found: dict[str, int] = {}
-    for line in lines[:_MOST_NODES]:
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        name, _, many = words[0].partition(":")
-        told = next((w.partition("=")[2] for w in words[1:] if w.startswith("slots=")), many)
-        name = readable(name)
-        found[name] = found.get(name, 0) + (_count(told) or 1)
-    return found
-
-
 def _names_by_scheduler(environ: Mapping[str, str]) -> tuple[str, ...]:
     told = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "")
-    return _hosts(told) or tuple(_host_slots(environ.get("PBS_NODEFILE", "")))
+    return _hosts(told) or tuple(host_slots(environ.get("PBS_NODEFILE", "")))
 
 
 def _hosts(text: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from . import (
     job_choice,
     launch_file,
     launched,
+    lock_files,
     lost_ranks,
     rank_environment,
     start_up,
@@ -88,6 +89,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     session.settle()
     session.sample(ranks, LAST)
     file_locks.attach(ranks)
+    lock_files.attach(ranks)
     unread_pipes.attach(ranks)
     session.attach_start_up(ranks)
     session.attach_boxes()

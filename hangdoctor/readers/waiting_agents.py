@@ -18,6 +18,7 @@ from ..model.capture import NodeCapture
 from ..model.start_up import StoreView, WaitingAgent
 from ..text.ranges import number_in
 from . import connections, launch_words, start_up
+from .job_scripts import is_script, several
 from .jobnames import names_job
 
 _LAUNCHERS = ("torchrun", "accelerate")
@@ -30,7 +31,16 @@ def find(uid: int | None, slurm_job: str = "", *, ways: bool = True) -> list[Wai
     """
     found = (_read(process, uid, slurm_job, ways) for process in psutil.process_iter())
     agents = [agent for agent in found if agent is not None]
-    return sorted(agents, key=lambda agent: agent.seconds)
+    above = set[int]().union(*map(_ancestors, agents))
+    return sorted((a for a in agents if a.pid not in above), key=lambda agent: agent.seconds)
+
+
+def _ancestors(agent: WaitingAgent) -> list[int]:
+    """The processes above it: `timeout 60 torchrun ...` has the same words, and waits for no one."""
+    try:
+        return [process.pid for process in psutil.Process(agent.pid).parents()]
+    except psutil.Error:
+        return []
 
 
 def _meeting_with(one: WaitingAgent, agents: Sequence[WaitingAgent]) -> list[WaitingAgent]:
@@ -42,17 +52,19 @@ def _meeting_with(one: WaitingAgent, agents: Sequence[WaitingAgent]) -> list[Wai
 def capture(
     uid: int | None, node: str, job: str = "", *, slurm_job: str = ""
 ) -> NodeCapture | None:
-    """The agents of one job as a node without ranks; None where none waits. `job`: its name, or the
-    process of an agent.
+    """The agents of one job as a node without ranks; None where none waits. `job`: its name, the
+    process of an agent, or the script that it is to start.
 
     Raises:
         NoRanksFound: all nodes have come, and the ranks are about to start.
+        UsageError: it names the script of several jobs.
     """
     found = find(uid, slurm_job)
     named = _named(found, job)
     if not named:
         return None
     agents = _meeting_with(named[0], found)
+    _only_job(job, named)
     here = max(agent.come for agent in agents)
     if here >= agents[0].launch.nodes:
         raise NoRanksFound(
@@ -69,7 +81,18 @@ def of_job(uid: int | None, job: str = "", slurm_job: str = "") -> list[WaitingA
 
 
 def _named(agents: Sequence[WaitingAgent], job: str) -> list[WaitingAgent]:
-    return [a for a in agents if not job or str(a.pid) == job or names_job(job, _key(a))]
+    if not job:
+        return list(agents)
+    of_name = [a for a in agents if str(a.pid) == job or names_job(job, _key(a))]
+    return of_name or [a for a in agents if a.script and is_script(job, a.script)]
+
+
+def _only_job(job: str, named: Sequence[WaitingAgent]) -> None:
+    """Raise where a script does not say which job is meant."""
+    by_place = {(a.launch.endpoint, a.launch.run): a for a in reversed(named)}
+    if len(by_place) > 1 and all(is_script(job, a.script) for a in named):
+        here = [f"torchrun at {place[0]} (pid {a.pid})" for place, a in by_place.items()]
+        raise several(job, len(by_place), ", ".join(here))
 
 
 def _key(agent: WaitingAgent) -> str:
@@ -108,6 +131,8 @@ def _of_words(
     launch = launch_words.launch_of(argv, environ)
     if launch is None or launch.launcher not in _LAUNCHERS or launch.nodes < 2:
         return None
+    if launch_words.first_launcher(argv) not in _LAUNCHERS:
+        return None  # srun and mpirun start them on other nodes
     if any("python" in child.name() for child in process.children()):
         return None  # its ranks, or what was started through it
     guests = connections.guests(process.pid)
@@ -117,6 +142,7 @@ def _of_words(
         launch,
         come=min(come, launch.nodes),
         seconds=round(max(0.0, time.time() - process.create_time()), 1),
+        script=launch_words.program_of(argv),
     )
 
 

@@ -76,7 +76,7 @@ def test_names_the_rank_and_the_kind(
     stage: Stage, scenario: str, rank: int, kind: str, place: str, release: Release
 ) -> None:
     stage.play(scenario, rank, moving=[rank] if kind == "busy" else [])
-    verdict = stage.dump()
+    verdict = stage.dump("--settle", "1")  # a sleeping rank is else looked at again
     release(stage, rank)
     assert verdict["status"] == "hang", verdict["summary"]
     assert named(verdict) == [(kind, [rank])], verdict["summary"]

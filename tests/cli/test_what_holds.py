@@ -14,6 +14,8 @@ from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 ROOT = Path(__file__).resolve().parents[2]
+# A rank that sleeps or computes is else looked at again some seconds later: it may only be slow.
+ONCE = ("--settle", "1")
 
 # scenario -> what the sentence says of it, and what the advice names
 CASES = [
@@ -84,7 +86,7 @@ def test_sentence_and_advice_name_what_holds_the_rank(
     stage: Stage, scenario: str, sentence: str, advice: str
 ) -> None:
     stage.play(scenario, 1)
-    verdict = stage.dump()
+    verdict = stage.dump(*ONCE)
     stage.release(1)
     [cause] = verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("not_entered", [1])
@@ -95,7 +97,7 @@ def test_sentence_and_advice_name_what_holds_the_rank(
 
 def test_the_worker_that_makes_no_sample_is_named_with_its_line(stage: Stage) -> None:
     stage.play("load_worker_stuck", 1)
-    verdict = stage.dump()
+    verdict = stage.dump(*ONCE)
     workers = stage.children(1)
     stage.release(1)
     [cause] = verdict["causes"]
@@ -108,7 +110,7 @@ def test_the_worker_that_makes_no_sample_is_named_with_its_line(stage: Stage) ->
 
 def test_a_rank_in_a_checkpoint_that_did_not_run_is_not_only_late(stage: Stage) -> None:
     stage.play("save_behind_lock", 1)
-    verdict = stage.dump()
+    verdict = stage.dump(*ONCE)
     stage.release(1)
     [cause] = verdict["causes"]
     assert (verdict["status"], cause["kind"], cause["ranks"]) == ("hang", "checkpoint_wait", [1])

@@ -88,6 +88,48 @@ def test_compiled_calls_of_jax_are_waits() -> None:
     assert causes(said) == [("not_entered", [3])]
 
 
+def result_of_jax(rank: int, line: int, cpu_s: float = 0.0) -> RankCapture:
+    """One that waits for a result of JAX, as in `float(loss)`: the wait wakes up now and then."""
+    array = "/site-packages/jax/_src/array.py"
+    wait = [
+        Frame("ArrayImpl._value", array, 623),
+        Frame("ArrayImpl.__float__", array, 300),
+        Frame("main", "/app/train.py", line),
+    ]
+    threads = [
+        thread(wait, syscall="futex", switches=7),
+        thread(wait, syscall="futex", switches=19, cpu_s=cpu_s),
+    ]
+    return captured(rank, [sample(at, one) for at, one in enumerate(threads)])
+
+
+def test_of_two_waits_in_jax_the_smaller_side_is_apart() -> None:
+    said = judged(*[result_of_jax(rank, 37) for rank in (0, 1, 3)], gathering(2))
+    assert causes(said) == [("order", [2])], said.summary
+    assert "most likely rank 2 took another path" in said.causes[0].summary
+    # At an earlier line, too
+    said = judged(*map(gathering, (0, 1, 3)), result_of_jax(2, 37))
+    assert causes(said) == [("order", [2])], said.summary
+    few = judged(*map(gathering, (0, 1)), *[result_of_jax(rank, 37) for rank in (2, 3, 4)])
+    assert causes(few) == [("order", [0, 1])], few.summary
+
+
+def test_of_two_equal_sides_in_jax_none_is_accused() -> None:
+    said = judged(*map(gathering, (0, 1)), *[result_of_jax(rank, 37) for rank in (2, 3)])
+    assert (said.status, said.causes) == ("unknown", []), said.summary
+
+
+def test_all_in_one_wait_of_jax_that_wakes_up_may_get_on() -> None:
+    said = judged(*[result_of_jax(rank, 37) for rank in range(4)])
+    assert (said.status, said.causes) == ("unknown", []), said.summary
+
+
+def test_a_rank_that_computes_in_jax_waits_for_no_rank() -> None:
+    said = judged(*map(gathering, (0, 1, 3)), result_of_jax(2, 37, cpu_s=0.05))
+    assert ("order", [2]) not in causes(said)
+    assert {rank for cause in said.causes for rank in cause.ranks} <= {2}
+
+
 def test_a_lock_of_the_users_is_no_compiled_call() -> None:
     for code, call in (("with lock:", "futex"), ("step(w)", "read(4 -> /data/a)")):
         locked = [jax_rank(rank, code, call) for rank in (1, 2, 3)]

@@ -141,6 +141,7 @@ FINDINGS: list[Finding] = [
     one("not_entered", f.HoldsLock("/data/l", (0,))), one("not_entered", f.HoldsLock("/data/l", (0,), 77), frame=LOAD), one("order", f.HoldsLock("/data/l", (0,), op=REDUCE), frame=LOAD, waiters=OTHERS),
     one("not_entered", f.HoldsLock("/data/l", (0,)), homes=[]), one("not_entered", f.HoldsLock("/data/l", (0,)), frame=LOAD, holding=CHILD),
     one("not_entered", f.LockedBy("/data/a file", 99, "rsync -a /a/long/path/of/many/words host:/data"), frame=LOAD, waiters=OTHERS),
+    Finding("not_entered", [], f.LeftLock("/home/a/.cache/torch_extensions/py311_cpu/fused adam/lock", LOAD, (0, 1, 2)), 0.85, nodes=["n2"]),
     two("not_entered", f.LockedBy("/data/l", 99, "")), two("order", f.LockRing(("/data/a", "/data/b")), waiters=OTHERS),
     *(held(f.OnQueue(full, threads)) for full in (True, False) for threads in ((), (("T1", LOAD), ("T2", LOAD)))), held(f.OnQueue(True), frame=None),
     held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),
@@ -168,6 +169,7 @@ FINDINGS: list[Finding] = [
     one("start_stall", f.StoreRefused("n1:29500 (10.0.0.1)", "connection refused", 29500)),
     Finding("start_stall", [8, 9], f.NotAtRendezvous(TORCHRUN, "n1:29500", 2, 1, 8, 41.0, (1,)), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 4, 2), 0.9, ["n3", "n4"]),
     Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 4, 2), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "n1:29500", 2, 0), 0.9), Finding("start_stall", [], f.NotAtRendezvous(TORCHRUN, "", 2, 0), 0.9),
+    Finding("start_stall", [8, 9], f.SameNodeRank((TORCHRUN, f.Agent("n2", 8)), 0, (1,), "n1:29500", 41.0), 0.9, ["n2"]), Finding("start_stall", [], f.SameNodeRank((TORCHRUN, f.Agent("n2", 8), f.Agent("", 9)), 0, (1, 2)), 0.9, ["n2"]),
     *(Finding("start_stall", [], f.NoWayToRendezvous(TORCHRUN, "n1:29500 (10.0.0.1)", why, other), 0.9, ["n2"]) for why in ("connection refused", "no answer in 2 s", "a name without an address on its node") for other in ("", "n3:29500")),
     one("start_stall", f.OtherPort(29501, 29500, (0, 1)), waiters=Waiters((0, 1), Op("init_process_group"))), two("start_stall", f.OtherPort(29501, 29500, (0,))),
     one("start_stall", f.StillImporting("torch", 94.0, "/sw/env", "nfs4")),
@@ -251,10 +253,12 @@ def left() -> list[str]:
     whys = tuple(f"n{n}: no answer" for n in range(9))
     for reason in Reason:
         told = remaining.healthy if reason in HEALTHY else remaining.unknown
-        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4)
+        sides = (((1,), STEP), ((2, 3), GATHER), ((4,), REDUCE))
+        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides)
         lines.append(f"{reason.name}: {told(few)}")
         if reason is not Reason.ONE_RANK:
-            lines.append(f"{reason.name}: {told(Remaining(reason, (1, 2), (3,), STEP, whys, 4))}")
+            many = Remaining(reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:])
+            lines.append(f"{reason.name}: {told(many)}")
     lines.append(remaining.unknown(Remaining(Reason.NOT_CAPTURED)))
     lines.append(remaining.healthy(Remaining(Reason.ALL_MOVED, number=1)))
     lines += [f"EndedMeanwhile: {ended.meanwhile(EndedMeanwhile(ends))}" for ends in ENDS]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.model.capture import Frame, ProcessSample, RankCapture, ThreadSample
+from hangdoctor.model.capture import Frame, LockHolder, ProcessSample, RankCapture, ThreadSample
 from hangdoctor.probe import awaited_lock
-from hangdoctor.readers import file_locks
+from hangdoctor.readers import file_locks, lock_files
 from tests.support.stage import wait_until
 
 # Linux 6.18, ext4 and tmpfs: a process with both kinds of lock and three that wait; an OFD lock; a lease.
@@ -117,3 +117,45 @@ def _exclusive() -> dict[str, int]:
 def sleeping(pid: int, rank: int, syscall: str, frames: list[Frame]) -> RankCapture:
     thread = ThreadSample(pid, "MainThread", syscall=syscall, frames=frames)
     return RankCapture(pid=pid, rank=rank, samples=[ProcessSample(0.0, threads=[thread])])
+
+
+def _in_baton(pid: int) -> RankCapture:
+    baton = Frame("FileBaton.wait", "/v/torch/utils/file_baton.py", 50)
+    samples = [
+        ProcessSample(at, threads=[ThreadSample(pid, "MainThread", frames=[baton])])
+        for at in (0.0, 1.0)
+    ]
+    return RankCapture(pid=pid, rank=0, samples=samples)
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_file_that_no_process_has_open_was_left(tmp_path: Path) -> None:
+    lock = tmp_path / "ext" / "fused" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    words = [sys.executable, "-I", "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
+    rank = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"TORCH_EXTENSIONS_DIR": "ext"},
+        cwd=tmp_path,
+    )
+    try:
+        assert rank.stdout is not None and rank.stdout.readline() == b"up\n"
+        waits = _in_baton(rank.pid)
+        with lock.open():  # as the process that builds has it
+            lock_files.attach([waits])
+            assert waits.lock is None
+        lock_files.attach([waits])
+        assert waits.lock == LockHolder(0, path=str(lock))
+        # Which of two it waits for, nothing shows
+        other = lock.parents[1] / "adam" / "lock"
+        other.parent.mkdir()
+        other.touch()
+        waits = _in_baton(rank.pid)
+        lock_files.attach([waits])
+        assert waits.lock is None
+    finally:
+        rank.kill()
+        rank.communicate()

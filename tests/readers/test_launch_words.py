@@ -13,7 +13,7 @@ from hangdoctor.errors import BadInput
 from hangdoctor.model.start_up import Launch
 from hangdoctor.probe.folder import LAUNCH
 from hangdoctor.readers import discover, launch_file, offline
-from hangdoctor.readers.launch_words import launch_of
+from hangdoctor.readers.launch_words import launch_of, program_of
 from tests.support.stage import hangdoctor
 
 LINES = {
@@ -61,6 +61,41 @@ def test_the_environment_and_host_files_complete_it(tmp_path: Path) -> None:
     assert in_brief(launch_of(["python", "t.py"], {"WORLD_SIZE": "16"})) == " 0x0=16 at , -1"
 
 
+CONFIG = """
+compute_environment: LOCAL_MACHINE
+deepspeed_config:
+  num_machines_of_mine: 5
+machine_rank: 1
+main_process_ip: 'n1'   # the first
+main_process_port: 29501
+num_machines: 2
+num_processes: 16
+downcast_bf16: 'no'
+"""
+OF_CONFIG = "accelerate 2x8=16 at n1:29501, 1"
+
+
+def test_accelerate_takes_what_its_configuration_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(CONFIG)
+    words = ["accelerate", "launch", "--config_file", "mine.yaml", "t.py"]
+    assert in_brief(launch_of(words, {"PWD": str(tmp_path)})) == OF_CONFIG
+    flag = [*words[:-1], "--machine_rank", "0", "t.py"]
+    assert in_brief(launch_of(flag, {"PWD": str(tmp_path)})) == OF_CONFIG[:-1] + "0"
+
+    own = tmp_path / ".cache" / "huggingface" / "accelerate"
+    own.mkdir(parents=True)
+    plain, home = ["accelerate", "launch", "t.py"], {"HOME": str(tmp_path)}
+    assert launch_of(plain, home) is None
+    (own / "default_config.json").write_text(
+        '{\n  "num_machines": 2,\n  "num_processes": 16,\n  "machine_rank": null\n}\n'
+    )
+    assert in_brief(launch_of(plain, home)) == "accelerate 2x8=16 at 127.0.0.1:29500, 0"
+    (own / "default_config.yaml").write_text(CONFIG)
+    assert in_brief(launch_of(plain, home)) == OF_CONFIG
+    (own / "default_config.yaml").write_bytes(b"\x00\xff: [\n" + b"num_machines: 9" * 10)
+    assert launch_of(plain, home) is None
+
+
 def test_srun_takes_what_its_job_has() -> None:
     slurm = {"SLURM_NTASKS": "8", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
     words = "srun --kill-on-bad-exit=1 python -m hangdoctor.train -n 3".split()
@@ -100,3 +135,15 @@ def test_a_rank_without_its_launcher_finds_the_note_in_its_folder(tmp_path: Path
     finally:
         rank.kill()
         rank.communicate()
+
+
+def test_the_program_that_a_launcher_starts() -> None:
+    lines = {
+        "torchrun --nnodes=2 --node_rank 0 --master_port=7 /app/two_nodes.py --nnodes 9": "two_nodes.py",
+        "python -m torch.distributed.run --nnodes=2 -m pkg.train --lr 1": "pkg.train",
+        "srun -N 2 torchrun --nnodes 2 -- t.py": "t.py",
+        "accelerate launch --num_machines 2 --multi_gpu train.py x.py": "train.py",
+        "torchrun --nnodes=2": "",
+        "python train.py": "",
+    }
+    assert {line: program_of(line.split()) for line in lines} == lines

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from hangdoctor.agents.rendezvous_search import RendezvousSearch
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.errors import NoRanksFound
 from hangdoctor.launchers.gather import Gathered, join
 from hangdoctor.launchers.remote import Outcome
 from hangdoctor.model.capture import JobCapture, NodeCapture, world_size_of
@@ -22,6 +24,8 @@ from hangdoctor.readers import connections, waiting_agents
 from hangdoctor.readers.node import CaptureOptions, capture_node
 from hangdoctor.transport.stdout_frame import NodeReply
 from tests.support.stage import free_port, wait_until
+
+SCRIPT = f"never_{os.getpid()}"  # of this test alone: others may run beside it
 
 
 @contextlib.contextmanager
@@ -33,7 +37,7 @@ def agents(*rendezvous: list[str], nodes: int) -> Iterator[list[int]]:
                 subprocess.Popen(
                     [
                         *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}"),
-                        *(f"--node-rank={number}", "--nproc-per-node=2", *flags, "never.py"),
+                        *(f"--node-rank={number}", "--nproc-per-node=2", *flags, f"{SCRIPT}.py"),
                     ],
                     env=os.environ | {"OMP_NUM_THREADS": "1"},
                     stderr=subprocess.DEVNULL,
@@ -75,6 +79,11 @@ def test_an_agent_that_waits_says_how_many_have_come(
         assert mine.waits_s(time.monotonic()) > 0
         capture = capture_node(CaptureOptions(timeout_s=30, pids=[host]), "n1")
         assert {agent.pid for agent in capture.agents} == set(pids)
+        for name in (f"{SCRIPT}.py", str(guest)):
+            named = capture_node(CaptureOptions(timeout_s=30, job=name), "n1")
+            assert {agent.pid for agent in named.agents} == set(pids), name
+        with pytest.raises(NoRanksFound, match=r"no job 'other\.py'|no rank processes"):
+            capture_node(CaptureOptions(timeout_s=30, job="other.py"), "n1")
     verdict = diagnose(
         JobCapture("j", [capture, NodeCapture("n3")], world_size=world_size_of([capture]))
     )
@@ -121,3 +130,40 @@ def test_one_that_cannot_reach_the_rendezvous_is_named_before_the_others() -> No
         "1 node has not come to the rendezvous at n1:29400: 1 of 2 nodes is there, with 8 of 16 ranks; torchrun (n1, pid 7) was started 41 s ago and runs no rank."
     )
     assert "how many have come is not known" in said(agent(7, "n9:29400"))
+
+
+def test_nodes_that_were_started_with_one_number_are_both_named() -> None:
+    """The same command was run on both: `accelerate launch` with one machine_rank for all."""
+
+    def agent(pid: int) -> WaitingAgent:
+        where = "n1:29500"
+        launch = Launch("accelerate", 2, per_node=8, world_size=16, endpoint=where, node_rank=0)
+        return WaitingAgent(pid, launch, come=1, seconds=41.0)
+
+    nodes = [NodeCapture(f"n{n}", "j", agents=[agent(6 + n)]) for n in (1, 2)]
+    [cause] = diagnose(JobCapture("j", nodes, world_size=16)).causes
+    assert (cause.kind, cause.nodes, cause.ranks) == ("start_stall", ["n2"], [*range(8, 16)])
+    assert cause.summary == (
+        "torchrun (n1, pid 7) and torchrun (n2, pid 8) have the same --node-rank 0, and no one has come as 1: 41 s after the start no rank runs."
+    )
+    assert "--machine_rank 1" in cause.advice
+
+
+@pytest.mark.timeout(60)
+def test_a_program_above_it_with_the_same_words_is_no_agent() -> None:
+    """`timeout`, and srun, which starts it elsewhere. A shell stands in for torchrun: it only has its words."""
+    words = ["torchrun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:1", "x.py"]
+    shell = ["sh", "-c", "echo; read line"]
+    lines = [["timeout", "50", *shell, *words], [*shell, "srun", "-N2", *words]]
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started = [subprocess.Popen(line, **piped) for line in lines]  # type: ignore[call-overload]
+    try:
+        for process in started:
+            process.stdout.readline()
+        [child] = psutil.Process(started[0].pid).children()
+        family = {child.pid, *(p.pid for p in started)}
+        found = {agent.pid for agent in waiting_agents.find(os.getuid(), ways=False)}
+        assert found & family == {child.pid}
+    finally:
+        for process in started:
+            process.communicate()

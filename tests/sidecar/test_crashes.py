@@ -33,6 +33,18 @@ CRASHES = [
     ("segfault", "dead", "SIGSEGV"),
     ("exit", "dead", "exit code 3"),
 ]
+# `tests/cli/test_ended_jobs.py` has all of them, told apart by the same code.
+ALWAYS = (("kill", True), ("exception", True), ("segfault", False))
+WATCHED = [
+    pytest.param(
+        *case,
+        probed,
+        id=f"{case[0]}-{'probe' if probed else 'bare'}",
+        marks=() if (case[0], probed) in ALWAYS else pytest.mark.full,
+    )
+    for case in CRASHES
+    for probed in (True, False)
+]
 
 
 def watched(job: Job, start: Start, kind: str, probed: bool, dismissed: bool = False) -> Incident:
@@ -82,8 +94,7 @@ def followed(sidecar: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("probed", [True, False], ids=["probe", "bare"])
-@pytest.mark.parametrize(("kind", "cause", "says"), CRASHES)
+@pytest.mark.parametrize(("kind", "cause", "says", "probed"), WATCHED)
 def test_the_incident_names_who_failed_first(
     job: Job, start: Start, kind: str, cause: str, says: str, probed: bool
 ) -> None:

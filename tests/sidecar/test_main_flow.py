@@ -14,7 +14,10 @@ from tests.support.stage import wait_until
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
-@pytest.fixture(params=["nothing", "store", "group", "store group"])
+ONE_OF_TWO = [pytest.param(what, marks=pytest.mark.full) for what in ("store", "group")]
+
+
+@pytest.fixture(params=["nothing", *ONE_OF_TWO, "store group"])
 def polling(job: Job, start: Start, request: pytest.FixtureRequest) -> Iterator[Job]:
     """Two ranks that train, with threads that poll, an agent and a collector that knows their
     rhythm.

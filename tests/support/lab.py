@@ -91,7 +91,7 @@ class Cluster:
     def down(self) -> None:
         assert self.guard.stdin is not None
         self.guard.stdin.close()
-        self.guard.wait(timeout=30)
+        self.guard.wait(timeout=90)  # it looks at every process of a busy machine
 
     def node(
         self, action: str, *args: str, check: bool = True, **more: Any

@@ -183,9 +183,9 @@ def still(job, rank: int = 0) -> None:
     [
         # The act and the strike are shown elsewhere.
         pytest.param("stop@1:2:recv", "--parallel.pp 2", marks=pytest.mark.full),
-        ("missing_recv@1:2", "--parallel.pp 2"),
+        pytest.param("missing_recv@1:2", "--parallel.pp 2", marks=pytest.mark.full),
         ("skip@1:2:tp", "--parallel.tp 2"),
-        ("blackhole@1:2:tp", "--parallel.tp 2"),
+        pytest.param("blackhole@1:2:tp", "--parallel.tp 2", marks=pytest.mark.full),
         ("data_stuck@0:2", "--parallel.pp 2 --data.workers 1"),
     ],
 )

@@ -74,6 +74,7 @@ from .start_stories import (
     NotAtRendezvous,
     NoWayToRendezvous,
     OtherPort,
+    SameNodeRank,
 )
 from .stories import (
     AllIn,
@@ -91,6 +92,7 @@ from .stories import (
     HoldsLock,
     InOther,
     InputOutput,
+    LeftLock,
     LeftWithout,
     LockedBy,
     LockRing,
@@ -172,6 +174,7 @@ __all__ = [
     "InputOutput",
     "IsPast",
     "LastOp",
+    "LeftLock",
     "LeftWithout",
     "LockRing",
     "LockWait",
@@ -206,6 +209,7 @@ __all__ = [
     "RasSays",
     "RasSeesAll",
     "Ring",
+    "SameNodeRank",
     "SameSignature",
     "SeenByHeartbeat",
     "Signed",

@@ -28,6 +28,16 @@ class NotAtRendezvous(Struct, frozen=True):
     numbers: tuple[int, ...] = ()  # --node-rank of those that are missing
 
 
+class SameNodeRank(Struct, frozen=True):
+    """Several agents were given one node rank, `number`, so that no one has come as one of `free`."""
+
+    agents: tuple[Agent, ...]
+    number: int
+    free: tuple[int, ...]
+    where: str = ""
+    seconds: float = 0.0  # since the first of them was started
+
+
 class NoWayToRendezvous(Struct, frozen=True):
     """The agent has no connection to the rendezvous that it looks for, at `where`; `others_at`: where
     those of other nodes meet, if that is another place.
@@ -47,7 +57,7 @@ class OtherPort(Struct, frozen=True):
     others: tuple[int, ...]
 
 
-StartStory = NotAtRendezvous | NoWayToRendezvous | OtherPort
+StartStory = NotAtRendezvous | SameNodeRank | NoWayToRendezvous | OtherPort
 
 
 class AskedFor(Struct, frozen=True):

@@ -130,6 +130,14 @@ class LockedBy(Struct, frozen=True):
     command: str
 
 
+class LeftLock(Struct, frozen=True):
+    """All of `waiters` wait for the file `path` to go away, and no process of the job made it."""
+
+    path: str
+    frame: Frame
+    waiters: tuple[int, ...]
+
+
 class LockRing(Struct, frozen=True):
     """Each waits for a file lock that another of them holds."""
 
@@ -207,13 +215,17 @@ class Apart(Enum):
 
 
 class InOther(Struct, frozen=True):
-    """In `op` while `others` are in `their_op`; `roots`: what root each rank names."""
+    """In `op` while `others` are in `their_op`; `roots`: what root each rank names.
+
+    `sides`: where the others are in several operations, the ranks and the operation of each.
+    """
 
     how: Apart
     op: Op
     others: tuple[int, ...] = ()
     their_op: Op | None = None
     roots: tuple[tuple[int, int], ...] = ()
+    sides: tuple[tuple[tuple[int, ...], Op], ...] = ()
 
 
 class NotSeen(Struct, frozen=True):
@@ -393,6 +405,7 @@ Story = (
     | HoldsLock
     | LockedBy
     | LockRing
+    | LeftLock
     | AllIn
     | HeldBehind
     | NoneLeaves

@@ -37,14 +37,28 @@ def in_other(story: f.InOther, finding: Finding) -> str:
     if story.how is Apart.RING:
         return f"{subject(finding)} wait for one another in {story.op.name}"
     text = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own}"
+    if story.sides:
+        return f"{_of_several(story, finding)}: {_how(story, finding)}"
     if story.their_op is not None and story.others:
         text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
+    return f"{text}: {_how(story, finding)}"
+
+
+def _how(story: f.InOther, finding: Finding) -> str:
+    who = terms.ranks(finding.ranks)
+    if story.sides and story.how is Apart.BEHIND:
+        return f"{who} alone is behind"
     theirs = story.their_op.name if story.their_op is not None else "that call"
     how = _HOW[story.how]
     if finding.gradients and story.how is Apart.BEHIND:
         how += " or has fewer batches"
-    how = how.format(who=terms.ranks(finding.ranks), theirs=theirs)
-    return f"{text}: {how}"
+    return how.format(who=who, theirs=theirs)
+
+
+def _of_several(story: f.InOther, finding: Finding) -> str:
+    """What each side is in, in few words."""
+    own = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {terms.op_at_line(story.op)}"
+    return f"{own}, {terms.in_operations(story.sides)}"
 
 
 def _either(story: f.InOther, finding: Finding) -> str:
@@ -92,13 +106,13 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     if story.how == "own":
         return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
     if story.how == "skipped":
-        return f"{who} skipped {theirs} and went on to {mine}"
+        return f"{who} skipped {theirs} and went on to {terms.op_after(story.mine, story.theirs)}"
     if story.how == "swapped":
-        return f"{who} entered {mine} before {theirs}, rank {story.reference} after it"
+        later = terms.op_after(story.theirs, story.mine)
+        return f"{who} entered {mine} before {later}, rank {story.reference} after it"
     if story.how == "extra":
-        return (
-            f"{who} made one call too many, {mine}, where rank {story.reference} entered {theirs}"
-        )
+        due = terms.op_after(story.theirs, story.mine)
+        return f"{who} made one call too many, {mine}, where rank {story.reference} entered {due}"
     if story.how == "other" and story.reference in finding.ranks and story.theirs is not None:
         return f"{who} entered {mine}, where calls of that line are with rank {story.theirs.peer}"
     if story.how == "group":

@@ -42,6 +42,21 @@ def _(story: f.LockRing, finding: Finding) -> str:
     return f"{subject(finding)} wait for each other's file locks: {files}"
 
 
+@tell.register
+def _(story: f.LeftLock, finding: Finding) -> str:
+    path = "/".join(story.path.rsplit("/", 2)[-2:])
+    return (
+        f"All ranks wait for the lock file {path} in {terms.frame(story.frame)}, which no process of "
+        "the job holds; a build that was killed may have left it"
+    )
+
+
+@by_story.register
+def _(story: f.LeftLock, finding: Finding) -> str:
+    path = shlex.quote(story.path)
+    return f"If no build runs, remove it{on_node(finding)}: rm {path}. The ranks then go on."
+
+
 @by_story.register
 def _(story: f.HoldsLock, finding: Finding) -> str:
     path = shlex.quote(story.path) if story.path else "the file"

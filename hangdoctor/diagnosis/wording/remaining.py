@@ -67,8 +67,8 @@ def unknown(of: Remaining) -> str:
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.TWO_SIDES: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, {others} in {'other operations' if of.number > 1 else 'another operation'}, "
-            "and stacks do not show which of them made other calls. Black boxes (hangdoctor run) count the calls"
+            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls. "
+            "Black boxes (hangdoctor run) count the calls"
         ),
         Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
         Reason.OVER: (
@@ -110,6 +110,21 @@ def _by_ras(of: Remaining) -> dict[Reason, str]:
             "If ranks time out, it is probably the network, a link or a GPU; stacks of all ranks would show where they wait"
         ),
     }
+
+
+def _waiting_apart(of: Remaining) -> str:
+    """Who waits in which operation; of two, with the functions."""
+    if not of.sides:
+        return ""
+    (one, mine), *rest = of.sides
+    wait = terms.choose(one, "waits", "wait")
+    if len(rest) > 1:
+        first = f"{terms.ranks(one)} {wait} in {terms.op_at_line(mine)}"
+        return f"{first}, {terms.in_operations(rest)}"
+    [(other, theirs)] = rest
+    return (
+        f"{terms.ranks(one)} {wait} in {terms.op(mine)}, {terms.ranks(other)} in {terms.op(theirs)}"
+    )
 
 
 def _working(of: Remaining) -> str:

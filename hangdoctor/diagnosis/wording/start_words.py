@@ -53,6 +53,15 @@ def _missing(story: f.NotAtRendezvous, finding: Finding, missing: int) -> str:
 
 
 @tell.register
+def _(story: f.SameNodeRank, finding: Finding) -> str:
+    *others, last = [_torchrun(agent) for agent in story.agents]
+    who = f"{', '.join(others)} and {last}"
+    nobody = f"no one has come as {format_ranks(story.free)}"
+    since = f"{terms.duration(story.seconds)} after the start no rank runs"
+    return f"{who} have the same --node-rank {story.number}, and {nobody}: {since}"
+
+
+@tell.register
 def _(story: f.NoWayToRendezvous, finding: Finding) -> str:
     if story.others_at:
         looks = f"looks for the rendezvous at {story.where}: {story.why}"
@@ -85,6 +94,13 @@ def _(story: f.NotAtRendezvous, finding: Finding) -> str:
     command = f"torchrun --nnodes {story.needed}{number}"
     meet = f" with the endpoint {story.where}" if story.where else ""
     return f"See on {node} whether {command} runs{meet}, and what its log says: hangdoctor dump --local there."
+
+
+@by_story.register
+def _(story: f.SameNodeRank, finding: Finding) -> str:
+    other = story.agents[-1]
+    flag = f"--node-rank {story.free[0]} (accelerate: --machine_rank {story.free[0]})"
+    return f"Start torchrun{_on(other)} with {flag}: each node needs a number of its own."
 
 
 @by_story.register

@@ -40,6 +40,7 @@ def says_where(finding: Finding) -> bool:
         | f.OtherPort
         | f.NotAtRendezvous
         | f.NoWayToRendezvous
+        | f.SameNodeRank
         | f.StillImporting
         | f.InOther
         | f.PeerElsewhere
@@ -47,7 +48,8 @@ def says_where(finding: Finding) -> bool:
         | f.ForkedLock
         | f.StillIn
         | f.LockedBy
-        | f.LockRing,
+        | f.LockRing
+        | f.LeftLock,
     )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from ...model.capture import Frame
 from ...text.durations import duration as duration
 from ...text.group_words import group_words
@@ -20,6 +22,7 @@ from ..findings import Doing, End, GroupRef, Home, Op
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
 _NODES = 4  # named in one place
 _COMMAND = 40  # characters of a command line
+_SIDES = 3  # operations that a sentence names, each with its ranks
 _LONGEST_LIST = 40  # characters of a group's members
 _CALLS = {
     "clock_nanosleep": "sleeping",
@@ -134,6 +137,21 @@ def op(of: Op) -> str:
     return f"{name} of {where}" if where else name
 
 
+def op_at_line(of: Op) -> str:
+    """``all_reduce (train.py:31)``: the line without its function, where a sentence has several."""
+    if of.frame is None or of.seq >= 0 or of.name in _TRANSFERS:
+        return op(of)
+    return f"{of.name} ({of.frame.file.rpartition('/')[2]}:{of.frame.line})"
+
+
+def in_operations(sides: Sequence[tuple[Sequence[int], Op]]) -> str:
+    """``ranks 0,2 in all_gather (train.py:43), rank 1 in barrier (train.py:60)``."""
+    shown = sides if len(sides) == _SIDES + 1 else sides[:_SIDES]
+    words = [f"{ranks(some)} in {op_at_line(one)}" for some, one in shown]
+    more = [rank for some, _ in sides[len(shown) :] for rank in some]
+    return ", ".join(words + ([f"{ranks(more)} in other operations"] if more else []))
+
+
 def place_of(of: Op) -> str:
     """The user's line that made an operation: ``send_on (pipe.py:9)``; "" where it is not known."""
     if of.frame is not None:
@@ -161,6 +179,13 @@ def op_at(of: Op | None) -> str:
     if of is None:
         return "nothing"
     return f"{op(of)} ({site(of.site)})" if of.site else op(of)
+
+
+def op_after(of: Op | None, said: Op | None) -> str:
+    """The same where the sentence has said `said` before: its group is not said twice."""
+    if of is None or said is None or of.group != said.group:
+        return op_at(of)
+    return op_at(structs.replace(of, group=GroupRef(axis="world")))
 
 
 def long_op(of: Op | None) -> str:
