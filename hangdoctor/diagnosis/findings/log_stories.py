@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...model.diagnosis import Kind
+from ...model.frame import Frame
 from .named import End, Op
 
 Source = Literal["log", "boxes", "dumps", "both"]
@@ -268,6 +269,7 @@ class LogRemaining(Struct, frozen=True):
     sides: tuple[str, ...] = ()  # what each of the two called it with
     on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
     last: Quote | None = None  # the last progress that was printed
+    met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
 
 
 class LogAgrees(Struct, frozen=True):

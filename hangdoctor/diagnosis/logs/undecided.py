@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
     Cancelled,
@@ -34,6 +35,7 @@ from .store_gone import lost_store
 _NO_LOSS = ("terminated", "store_timeout", "hccl_wait", "nccl_way_out", "watchdog_abort")
 _LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer")
 _HCCL = "hccl_wait"
+_SHOWN = 3  # places where a signal met ranks
 
 
 def why_none(scene: Scene) -> LogRemaining:
@@ -190,8 +192,23 @@ def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
     ends = [f for f in scene.of(Ended) if f.code]
     ranks = tuple(ranks_named([*victims, *_lost_lines(scene), *ends]))
     return lost_store(scene, ranks) or LogRemaining(
-        Undecided.VICTIMS_ONLY, ranks, codes=codes, lost=lost, source=scene.source
+        Undecided.VICTIMS_ONLY,
+        ranks,
+        codes=codes,
+        lost=lost,
+        source=scene.source,
+        met=() if lost else _met(asked),
     )
+
+
+def _met(asked: Sequence[PythonError]) -> tuple[tuple[tuple[int, ...], Frame], ...]:
+    """Where a signal met the ranks, the most at one place first."""
+    places: dict[tuple[str, int], list[PythonError]] = {}
+    for error in asked:
+        if error.rank >= 0 and error.frame is not None:
+            places.setdefault((error.frame.file, error.frame.line), []).append(error)
+    found = sorted(places.values(), key=lambda errors: -len(errors))[:_SHOWN]
+    return tuple((tuple(ranks_named(e)), e[0].frame) for e in found if e[0].frame is not None)
 
 
 def _asked_by(error: PythonError) -> signal.Signals:

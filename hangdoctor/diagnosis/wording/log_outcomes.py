@@ -116,7 +116,9 @@ def _from_what(of: LogRemaining) -> str:
         return (
             f"from another process's end, which {evidence} do not hold. Give the logs of all nodes"
         )
-    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it"
+    places = [f"{terms.ranks(ranks)} in {terms.frame(frame)}" for ranks, frame in of.met]
+    met = f". It met {' and '.join(places)}" if places else ""
+    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it{met}"
 
 
 def _from_outside(of: LogRemaining) -> str:

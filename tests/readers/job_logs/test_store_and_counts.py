@@ -153,3 +153,27 @@ def test_a_workers_death_that_ray_tells_as_a_warning(tmp_path: Path) -> None:
     after = 'ray.exceptions.RayTaskError(RuntimeError): ray::TrainTrainable.train() (pid=1876, ip=10.0.0.4, repr=T)\n  File "/v/ray/train/x.py", line 5, in f\nRuntimeError: worker group failed\n'
     found = diagnosed(tmp_path, text + after)
     assert found.causes[0].kind == "dead" and "Process 1942 on 10.0.0.4" in found.summary
+
+
+# ---------------------------------------------------------------------- Ctrl-C
+
+
+def interrupted(rank: int, line: int, function: str) -> str:
+    head = f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "/job/a.py", line {line}, in {function}\n'
+    return f"{head}[rank{rank}]: KeyboardInterrupt\n"
+
+
+def test_where_ctrl_c_met_ranks_that_poll_for_one_that_works(tmp_path: Path) -> None:
+    """In no collective, so that nobody is named; the places say where to look."""
+    text = "".join(interrupted(rank, 12, "wait_for_file") for rank in (0, 1, 3))
+    found = diagnosed(tmp_path, text + interrupted(2, 44, "save"))
+    assert (found.status, named(found)) == ("unknown", [])
+    met = "It met ranks 0-1,3 in wait_for_file (a.py:12) and rank 2 in save (a.py:44)"
+    assert met in found.summary
+
+
+def test_ctrl_c_that_lightning_caught(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path, "step 31\nDetected KeyboardInterrupt, attempting graceful shutdown ...\n"
+    )
+    assert "SIGINT (Ctrl-C)" in found.summary and "'step 31' (job.log:1)" in found.summary
