@@ -187,6 +187,10 @@ def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
     """Whether they lost a connection, or by which signals they were ended."""
     lost = bool(_lost_lines(scene)) or any(v.rule not in _NO_LOSS for v in victims)
     asked = [v for v in victims if v.rule == "terminated"]
+    if not lost and victims and all(v.rule == "store_timeout" for v in victims):
+        ranks = tuple(ranks_named(victims))
+        at = Op("", frame=victims[0].frame)
+        return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, at, library="the rendezvous store")
     signals = {_asked_by(error) for error in asked}
     codes = tuple(sorted(-int(number) for number in signals))
     ends = [f for f in scene.of(Ended) if f.code]

@@ -55,7 +55,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.gloo)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: that follows {_from_what(of)}",
-        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it",
+        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and nothing failed before that in the log{_printed(of)}",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and nothing failed before that in the log{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
         Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and nothing failed before that in the log{_printed(of)}",

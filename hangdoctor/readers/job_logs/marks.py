@@ -154,7 +154,8 @@ def name_other(fact: KnownError, said: Said) -> Said:
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
     fact.pid = int(told.get("pid") or 0)
     fact.rank = int(told.get("rank") or told.get("task") or -1)
-    return Said(text=said.text, at=said.at)
+    node = said.node if fact.rule.startswith("xid") else ""  # a kernel speaks of its own node
+    return Said(text=said.text, at=said.at, node=node)
 
 
 def watched(text: str) -> int:

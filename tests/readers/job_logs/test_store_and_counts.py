@@ -177,3 +177,30 @@ def test_ctrl_c_that_lightning_caught(tmp_path: Path) -> None:
         tmp_path, "step 31\nDetected KeyboardInterrupt, attempting graceful shutdown ...\n"
     )
     assert "SIGINT (Ctrl-C)" in found.summary and "'step 31' (job.log:1)" in found.summary
+
+
+# ---------------------------------------------------------------------- others
+
+
+def test_the_process_that_the_kernel_names_beside_an_xid(tmp_path: Path) -> None:
+    text = "kernel: NVRM: Xid (PCI:0000:dc:00): 149, pid=1818990, name=python3, NETIR_LINK_EVT\n"
+    later = "kernel: NVRM: Xid (PCI:0000:ba:00): 45, pid=1818989, name=python3, Ch 2\n"
+    found = diagnosed(tmp_path, text + later)
+    assert "Process 1818990 failed first: the GPU reports an NVLink error" in found.summary
+
+
+def test_a_wait_in_the_store_is_no_lost_connection(tmp_path: Path) -> None:
+    text = 'Traceback (most recent call last):\n  File "/job/a.py", line 8, in mapping\nRuntimeError: Socket Timeout\n'
+    found = diagnosed(tmp_path, text)
+    assert (found.status, named(found)) == ("unknown", [])
+    assert "waited in the rendezvous store to the limit" in found.summary
+
+
+def test_a_launchers_line_that_was_broken_in_two(tmp_path: Path) -> None:
+    text = "E0424 01:17:26.9 521 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 6 (pid\n: 541332) of binary: python\n"
+    assert named(diagnosed(tmp_path, text)) == [("dead", [6])]
+
+
+def test_a_checkpoint_that_could_not_be_written(tmp_path: Path) -> None:
+    text = '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/job/a.py", line 8, in save\n[rank0]: RuntimeError: [enforce fail at inline_container.cc:778] . PytorchStreamWriter failed writing file data.pkl: file write failed\n'
+    assert "could not be written" in diagnosed(tmp_path, text).summary
