@@ -146,7 +146,7 @@ def _add_what_holds(case: Case, finding: Finding) -> None:
     finding.children = finding.children or any(v.capture.children for v in views)
     if len(finding.ranks) != 1:
         return
-    held = outsiders.held_by(finding.kind, views)
+    held = outsiders.held_by(case, finding.kind, views)
     if held is not None:
         finding.holding = held
         finding.add_clues(holding.clues(held, views[0]))

@@ -208,12 +208,16 @@ def _threads(view: RankView, own: ThreadSample) -> tuple[tuple[str, Frame], ...]
 
 
 def _other_threads(view: RankView, own: ThreadSample) -> list[ThreadSample]:
+    others = [t for t in python_threads(view) if t.tid != own.tid]
+    return [t for t in others if not any(_PROBE.search(frame.file) for frame in t.frames)]
+
+
+def python_threads(view: RankView) -> list[ThreadSample]:
+    """The threads of a rank with a stack, in the last sample that has stacks."""
     with_stacks = (
         s.threads for s in reversed(view.capture.samples) if any(t.frames for t in s.threads)
     )
-    threads = next(with_stacks, [])
-    others = [t for t in threads if t.tid != own.tid and t.frames]
-    return [t for t in others if not any(_PROBE.search(frame.file) for frame in t.frames)]
+    return [t for t in next(with_stacks, []) if t.frames]
 
 
 def _own(thread: ThreadSample) -> Frame:

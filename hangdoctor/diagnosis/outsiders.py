@@ -11,7 +11,7 @@ import re
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
-from . import byte_counts
+from . import byte_counts, far_sides
 from . import findings as f
 from . import held_by as holding
 from .case import Case, finding_on, op_of, ranks_of, stack_clue
@@ -210,19 +210,19 @@ def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) 
     finding.children = finding.children or any(_joins_workers(v) for v in group)
     # Bytes that grow are work, although its thread does not run.
     finding.doing = Doing("working") if kind == "slow" else doing_of(group[0])
-    finding.holding = held_by(kind, group)
+    finding.holding = held_by(case, kind, group)
     finding.clues = _clues(group, waiting)
     finding.add_clues(holding.clues(finding.holding, group[0]))
     finding.against = _against(case, group, waiting)
     return finding
 
 
-def held_by(kind: Kind, group: list[RankView]) -> f.Holding | None:
+def held_by(case: Case, kind: Kind, group: list[RankView]) -> f.Holding | None:
     """What holds the one rank of a group, where the kind leaves that open."""
     if len(group) != 1:
         return None
     if kind in ("not_entered", "checkpoint_wait"):
-        return holding.find(group[0])
+        return far_sides.add(holding.find(group[0]), group[0], case.alive)
     if kind == "data_wait":
         return holding.failed_child(group[0]) or holding.worker(group[0])
     return None

@@ -90,6 +90,15 @@ class LockHolder(Struct, omit_defaults=True):
     )
 
 
+class FarEnd(Struct, omit_defaults=True):
+    """The other end of a TCP connection: its address, and who has it where that is on this node."""
+
+    address: str  # "10.0.0.7:8080"
+    pid: int = 0
+    name: str = ""
+    argv: list[str] = []
+
+
 class ToldEnd(Struct, omit_defaults=True, frozen=True):
     """How a rank ended, by what runs its node: a scheduler that keeps what a container ended with."""
 
@@ -117,6 +126,8 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     store: StoreView | None = None  # where it is in set-up
     importing: Import | None = None  # where its main thread imports a module
     lock: LockHolder | None = None  # where it waits for a file lock at the last sample
+    # Of the connections that its threads are blocked on at the last sample, by "socket:[7]".
+    far_ends: dict[str, FarEnd] = {}
 
 
 class NodeCapture(Struct, omit_defaults=True):

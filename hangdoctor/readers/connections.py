@@ -21,6 +21,7 @@ class Socket(Struct, frozen=True):
     port: int
     peer: str  # address as /proc writes it
     peer_port: int
+    own: str = ""  # address of this end, in the same form
     listens: bool = False
     asks: bool = False  # for a connection that the other side has not answered
 
@@ -79,12 +80,13 @@ def sockets(pid: int, tables: dict[str, Table], asking: bool = False) -> list[So
     """The TCP sockets that a process has open, with `asking` also those whose connection is not
     answered; `tables` keeps what was read, by namespace.
     """
-    table = _table_of(pid, tables)
+    table = table_of(pid, tables)
     held = [table[inode] for inode in inodes_of(pid) if inode in table]
     return [socket for socket in held if asking or not socket.asks]
 
 
-def _table_of(pid: int, tables: dict[str, Table]) -> Table:
+def table_of(pid: int, tables: dict[str, Table]) -> Table:
+    """The TCP sockets of the network namespace of a process, which may belong to any process."""
     try:
         space = str(Path(f"/proc/{pid}/ns/net").readlink())
     except OSError:
@@ -104,12 +106,13 @@ def _read_table(pid: int) -> Table:
         for line in lines:
             words = line.split()
             if len(words) > 9 and words[3] in (_ESTABLISHED, _LISTENING, _ASKING):
-                port = int(words[1].rpartition(":")[2], 16)
+                own, _, port = words[1].rpartition(":")
                 peer, _, peer_port = words[2].rpartition(":")
                 found[words[9]] = Socket(
-                    port,
+                    int(port, 16),
                     peer,
                     int(peer_port, 16),
+                    own=own,
                     listens=words[3] == _LISTENING,
                     asks=words[3] == _ASKING,
                 )

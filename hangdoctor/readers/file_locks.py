@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..model.capture import LockHolder, RankCapture
-from ..text import redaction
 from ..text.plain import readable
 from . import proc
 
@@ -24,7 +23,6 @@ _EXCLUSIVE = re.compile(r"^\d+:\s+(?!->)\S+\s+\S+\s+WRITE\s+(\d+)\s+(\S+)\s")
 _ACQUIRES = re.compile(r"(?:^|[._])(?:acquire|lock)(?:_|$)", re.I)
 _SLEEPS = frozenset({"clock_nanosleep", "nanosleep", "select", "pselect6"})
 _INNERMOST = 4  # frames of a stack
-_WORDS = 60  # of the command line of a holder
 
 
 def holders(text: str) -> dict[int, int]:
@@ -103,10 +101,5 @@ def _text() -> str:
 
 
 def _holder(pid: int) -> LockHolder:
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        raw = b""  # it has ended, and a process that it started keeps the lock
-    words = [readable(word.decode("utf-8", "replace")) for word in raw.split(b"\0")[:_WORDS]]
-    argv = redaction.arguments(words[:-1] if words and not words[-1] else words)
+    argv = proc.command_line(pid)  # empty: it has ended, and a process that it started has the lock
     return LockHolder(pid, readable(proc.status_fields(pid).get("Name", "")), argv)

@@ -22,6 +22,7 @@ from . import (
     blackbox,
     discover,
     families,
+    far_ends,
     file_locks,
     job_choice,
     launch_file,
@@ -91,6 +92,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     file_locks.attach(ranks)
     lock_files.attach(ranks)
     unread_pipes.attach(ranks)
+    far_ends.attach(ranks)
     session.attach_start_up(ranks)
     session.attach_boxes()
     capture.layout = told_layout(capture.ranks) or capture.layout

@@ -10,9 +10,11 @@ import platform
 from pathlib import Path
 
 from ..model.capture import ProcessSample, ThreadSample
+from ..text import redaction
 from ..text.plain import readable
 from ..text.ranges import number_in
 
+_WORDS = 60  # of a command line
 _TICK = os.sysconf("SC_CLK_TCK")
 # Numbers of the system calls that a stuck process is found in; others are shown by number.
 _CALLS_X86_64 = {
@@ -118,6 +120,12 @@ def status_fields(pid: int) -> dict[str, str]:
     """/proc/PID/status as {name: value}; empty where the process is gone."""
     lines = (line.partition(":") for line in _read(f"/proc/{pid}/status").splitlines())
     return {name: value.strip() for name, _, value in lines}
+
+
+def command_line(pid: int) -> list[str]:
+    """Its first words, without credentials; empty where the process is gone."""
+    words = [readable(word) for word in _read(f"/proc/{pid}/cmdline").split("\0")[:_WORDS]]
+    return redaction.arguments(words[:-1] if words[-1] == "" else words)
 
 
 def syscall_of(pid: int, tid: int) -> str:

@@ -6,6 +6,7 @@ a pool's, the training loop that Ray runs in a thread beside its event loop.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Sequence
 
 from ..model.capture import Frame, ThreadSample
@@ -15,6 +16,8 @@ from .user_code import is_users
 
 _LOCK_CALLS = frozenset({"wait", "acquire", "_wait_for_tstate_lock"})
 _BETWEEN_RANKS = ("collective", "p2p", "start", "end")
+_OF_RPC = ("rpc.shutdown", "rpc_sync", "to_here")
+_SERVES_CALLS = re.compile(r"torch/distributed/rpc/internal\.py$")
 
 Find = Callable[[Sequence[Frame], bool], Place]
 Placed = tuple[ThreadSample, Place]
@@ -28,15 +31,18 @@ def rank_thread(
     """The thread that says where a rank is, and its place.
 
     The main thread, unless it waits for another thread of its process that is in a communication or
-    runs: then that one. `blocked` holds the ids of threads that did not run between the samples.
+    runs, or only for calls by RPC while another thread serves one: then that one. `blocked` holds the ids of threads that did not run between the samples.
     """
     if not threads:
         return None, Place("")
     main = next((t for t in threads if t.name == "MainThread"), threads[0])
     place = find(main.frames, main.tid in blocked)
+    with_stacks = [t for t in threads if t is not main and t.frames]
+    if place.op in _OF_RPC:
+        others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks if _serves_call(t)]
+        return next((found for found in others if not found[1].communicates), (main, place))
     if place.communicates:
         return main, place
-    with_stacks = [t for t in threads if t is not main and t.frames]
     if place.delegated or _is_librarys(main, place, blocked):
         others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
         if place.op == "backward":  # its own threads are native: others only watch, or log
@@ -47,6 +53,12 @@ def rank_thread(
         between = (found for found in others if found[1].kind in _BETWEEN_RANKS)
         return next(between, (main, place))
     return main, place
+
+
+def _serves_call(thread: ThreadSample) -> bool:
+    """Whether it runs a function that another rank calls by RPC."""
+    python = python_frames(thread.frames)
+    return bool(python) and _SERVES_CALLS.search(python[-1].file) is not None
 
 
 def _is_librarys(main: ThreadSample, place: Place, blocked: Container[object]) -> bool:

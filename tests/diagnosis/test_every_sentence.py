@@ -137,6 +137,9 @@ FINDINGS: list[Finding] = [
     *(held(f.OnDescriptor("x", "7", path, writes, locks))
       for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
     held(f.OnDescriptor("flock", "7", "/data/a file", False, True, own_lock=True)),
+    *(held(f.OnDescriptor("recvfrom", "7", "socket:[12]", False, False, far=far))
+      for far in (f.FarSide("10.0.0.7:8080"), f.FarSide("127.0.0.1:80", 99, "python serve.py"), f.FarSide("127.0.0.1:80", 99, "redis"),
+                  f.FarSide("127.0.0.1:80", 99, "python t.py", 3), f.FarSide("127.0.0.1:80", 99, "python t.py", 3, (("MainThread", LOAD), ("T1", LOAD))))),
     *(one(kind, f.HoldsLock("/data/a file", (0, 2)), frame=LOAD, doing=SLEEPS, waiters=OTHERS) for kind in (*KINDS, "order")),
     one("not_entered", f.HoldsLock("/data/l", (0,))), one("not_entered", f.HoldsLock("/data/l", (0,), 77), frame=LOAD), one("order", f.HoldsLock("/data/l", (0,), op=REDUCE), frame=LOAD, waiters=OTHERS),
     one("not_entered", f.HoldsLock("/data/l", (0,)), homes=[]), one("not_entered", f.HoldsLock("/data/l", (0,)), frame=LOAD, holding=CHILD),

@@ -54,6 +54,18 @@ class OnFifo(Struct, frozen=True):
     """It opens a FIFO that has no other end."""
 
 
+class FarSide(Struct, frozen=True):
+    """Who has the other end of its connection: an address, a process of its node, or a rank and
+    where the Python threads of that one are.
+    """
+
+    address: str
+    pid: int = 0
+    command: str = ""
+    rank: int = -1
+    threads: tuple[tuple[str, Frame], ...] = ()
+
+
 class OnDescriptor(Struct, frozen=True):
     """It is blocked in a system call on what a descriptor leads to; `own_lock`: on a lock that it
     holds itself, or a process that it started.
@@ -65,6 +77,7 @@ class OnDescriptor(Struct, frozen=True):
     writes: bool
     locks: bool
     own_lock: bool = False
+    far: FarSide | None = None
 
 
 class OnLock(Struct, frozen=True):

@@ -131,6 +131,8 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
         return f"{what}. Find the process at its other end{here}: find /proc/[0-9]*/fd -lname 'pipe:\\[{inode}\\]' 2>/dev/null."
     if path.startswith("socket:["):
         what = "reads nothing" if holding.writes else "sends nothing"
+        if holding.far is not None:
+            return _far_side(holding.far, what, here)
         see = f"ss -np | grep 'pid={pid_of(finding)},fd={holding.number})'"
         return f"The other end of its connection {what}. To see its address{here}: {see}."
     if holding.locks:
@@ -142,6 +144,20 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
     what = "No process reads what is written to" if holding.writes else "Nothing comes from"
     see = f"timeout 5 ls -l {shlex.quote(path)}; timeout 5 fuser -v {shlex.quote(path)}"
     return f"{what} {path}. See what it is and which process has it open{here}: {see}."
+
+
+def _far_side(far: f.FarSide, what: str, here: str) -> str:
+    """Where the answer has to come from."""
+    if far.rank >= 0:
+        at = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in far.threads[:3])
+        where = f", with {at}" if at else ""
+        return f"The other end of its connection is rank {far.rank} (pid {far.pid}){where}. See why that {what}."
+    if far.pid:
+        see = f"ps -o pid,ppid,user,stat,etime,args -p {far.pid}"
+        if "python" in far.command.split(" ", 1)[0]:
+            see = f"py-spy dump --pid {far.pid}"
+        return f"The other end of its connection is process {far.pid} ({far.command}), which {what}. See what it does{here}: {see}."
+    return f"The other end of its connection, {far.address}, {what}: see that server. A timeout on the call turns this into an error."
 
 
 @release.register

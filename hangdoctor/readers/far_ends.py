@@ -1,0 +1,102 @@
+"""Who has the other end of the TCP connections that ranks are blocked on: a server on this node, or
+another rank that serves it from a thread; of another node its address alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import psutil
+
+from ..model.capture import FarEnd, RankCapture
+from ..text.plain import readable
+from . import proc
+from .connections import Socket, Table, inodes_of, table_of
+
+_ON_SOCKET = re.compile(
+    r"^(?:read|recvfrom|recvmsg|poll|write|sendto|sendmsg)\(\d+ -> socket:\[(\d+)\]\)$"
+)
+_MAPPED = "0" * 16 + "FFFF0000"  # an IPv4 address in the table of IPv6
+_PATIENCE_S = 0.5  # for the processes of this node that are no ranks
+_MOST = 256  # ranks of a node
+
+
+def attach(ranks: Sequence[RankCapture]) -> None:
+    """Set `far_ends` of the ranks, as their last sample shows them."""
+    waiting = [(rank, inode) for rank in ranks[:_MOST] for inode in _blocked_on(rank)]
+    if not waiting:
+        return
+    tables: dict[str, Table] = {}
+    own = [rank.pid for rank in ranks]
+    own += [child.pid for rank in ranks for child in rank.children]
+    wanted: dict[str, list[FarEnd]] = {}
+    for rank, inode in waiting:
+        table = table_of(rank.pid, tables)
+        socket = table.get(inode)
+        if socket is None or socket.asks:
+            continue
+        far = rank.far_ends[f"socket:[{inode}]"] = FarEnd(address_of(socket))
+        other = _other_end(socket, table)
+        if other:
+            wanted.setdefault(other, []).append(far)
+    _set_processes(wanted, own)
+
+
+def _blocked_on(rank: RankCapture) -> set[str]:
+    """The sockets that its threads wait for, by inode."""
+    threads = rank.samples[-1].threads if rank.samples else []
+    matches = (_ON_SOCKET.match(thread.syscall) for thread in threads)
+    return {match[1] for match in matches if match is not None}
+
+
+def _other_end(socket: Socket, table: Table) -> str:
+    """The inode of the socket at the other end; "" where it is on another host."""
+    ends = (_end(socket.peer, socket.peer_port), _end(socket.own, socket.port))
+    for inode, other in table.items():
+        if other.listens or other.port != socket.peer_port:
+            continue
+        if (_end(other.own, other.port), _end(other.peer, other.peer_port)) == ends:
+            return inode
+    return ""
+
+
+def _end(address: str, port: int) -> tuple[str, int]:
+    return address.removeprefix(_MAPPED), port
+
+
+def address_of(socket: Socket) -> str:
+    """Address and port of the other end, as one types them."""
+    digits = bytes.fromhex(socket.peer.removeprefix(_MAPPED))
+    words = [digits[at : at + 4][::-1] for at in range(0, len(digits), 4)]  # each in host order
+    address = ipaddress.ip_address(b"".join(words))
+    return (
+        f"[{address}]:{socket.peer_port}"
+        if address.version == 6
+        else f"{address}:{socket.peer_port}"
+    )
+
+
+def _set_processes(wanted: dict[str, list[FarEnd]], own: Iterable[int]) -> None:
+    """Set the process of the far ends; the oldest where a forked one has the socket, too."""
+    rest = dict(wanted)
+    for pid in (*own, *_others()):
+        if not rest:
+            return
+        for inode in rest.keys() & set(inodes_of(pid)):
+            for far in rest.pop(inode):
+                far.pid, far.argv = pid, proc.command_line(pid)
+                far.name = readable(proc.status_fields(pid).get("Name", ""))
+
+
+def _others() -> Iterator[int]:
+    """The processes of this node, as far as there is time."""
+    until = time.monotonic() + _PATIENCE_S
+    for pid in psutil.pids():
+        if time.monotonic() > until:
+            return
+        if pid != os.getpid():
+            yield pid

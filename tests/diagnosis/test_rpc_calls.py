@@ -1,0 +1,42 @@
+"""Ranks that call one another by torch's RPC: who serves a call that does not end."""
+
+from __future__ import annotations
+
+from hangdoctor.model.capture import Frame, RankCapture
+from tests.support.captures import MAIN, captured, causes, judged, sample, stack, still, thread
+
+RPC = "/site-packages/torch/distributed/rpc/"
+EVENT = ("Event.wait", "/usr/lib/python3.11/threading.py", 622)
+SHUTDOWN = stack(
+    EVENT, ("_all_gather", RPC + "api.py", 257), ("shutdown", RPC + "api.py", 382), MAIN
+)
+CALL = stack(("rpc_sync", RPC + "api.py", 842), ("train", "/app/train.py", 26), MAIN)
+SERVED = ("_run_function", RPC + "internal.py", 209)
+LOOKUP = stack(EVENT, ("lookup", "/app/table.py", 18), SERVED)
+NESTED = stack(("rpc_sync", RPC + "api.py", 842), ("relay", "/app/table.py", 30), SERVED)
+
+
+def serving(rank: int, main: list[Frame], served: list[Frame]) -> RankCapture:
+    both = thread(main), thread(served, tid=21, name="")
+    return captured(rank, [sample(0.0, *both), sample(1.0, *both)])
+
+
+def test_the_rank_that_serves_a_call_without_end_is_named() -> None:
+    for main in (SHUTDOWN, CALL):
+        said = judged(serving(2, main, LOOKUP), still(0, SHUTDOWN), *map(calls, (1, 3)))
+        assert [ranks for _, ranks in causes(said)] == [[2]], said.summary
+        assert "lookup (table.py:18)" in said.summary
+
+
+def test_a_rank_that_only_waits_for_calls_is_not() -> None:
+    # Rank 2 passes the call on to rank 3, which serves it
+    passes_on, serves = serving(2, SHUTDOWN, NESTED), serving(3, SHUTDOWN, LOOKUP)
+    said = judged(still(0, SHUTDOWN), calls(1), passes_on, serves)
+    assert [ranks for _, ranks in causes(said)] == [[3]], said.summary
+    # No rank is seen to serve: who should is not known
+    said = judged(still(0, SHUTDOWN), calls(1), *[still(rank, SHUTDOWN) for rank in (2, 3)])
+    assert 1 not in {rank for cause in said.causes for rank in cause.ranks}, said.summary
+
+
+def calls(rank: int) -> RankCapture:
+    return still(rank, CALL)
