@@ -110,18 +110,23 @@ def progress(text: str) -> tuple[Way, Progress] | None:
     if not any(c.isdigit() for c in text[:200]):
         return None
     for number, pattern in enumerate(_PROGRESS):
+        bar = pattern is _BAR or pattern is _NO_BAR
         # A bar that was drawn anew in one line stands where it was drawn last.
-        match = (
-            _last(pattern, text[-_LONG:])
-            if pattern in (_BAR, _NO_BAR)
-            else pattern.search(text[:_LONG])
-        )
+        match = _last(pattern, text[-_LONG:]) if bar else pattern.search(text[:_LONG])
         if match is not None:
             if _NO_PROGRESS.search(text[:_LONG]) is not None:
                 return None
             total = int(match[2]) if match.lastindex == 2 else -1
-            return (number, total), Progress(iteration=int(float(match[1])), total=total)
+            fact = Progress(iteration=int(float(match[1])), total=total)
+            fact.says = _until_its_end(match) if bar else ""
+            return (number, total), fact
     return None
+
+
+def _until_its_end(bar: re.Match[str]) -> str:
+    """A line up to where its progress bar ends, which another line may stand behind."""
+    end = bar.string.find("]", bar.end())
+    return bar.string[: end + 1 or None]
 
 
 def part(text: str) -> Progress | None:
