@@ -186,7 +186,7 @@ FINDINGS: list[Finding] = [
     two("end_stall", f.StillIn(GATHER, (0, 1), (2, 3), REDUCE, True)), one("end_stall", f.StillIn(Op("", 0), leaving=(1,))),
     one("end_stall", f.LeftWithout(REDUCE), waiters=OTHERS), one("not_entered", f.PeerElsewhere(1, SEND, REDUCE), waiters=OTHERS),
     one("not_entered", f.PeerElsewhere(1, RECV, STEP)),
-    *(two("order", in_other(how)) for how in Apart if how not in (Apart.EITHER, Apart.ROOTS)), two("order", in_other(Apart.EITHER, others=(5,))),
+    *(two("order", in_other(how)) for how in Apart if how not in (Apart.EITHER, Apart.ROOTS, Apart.CALLED_ALONE)), one("order", in_other(Apart.CALLED_ALONE, condition="rank == 0")), two("order", in_other(Apart.EITHER, others=(5,))),
     one("mismatch", in_other(Apart.ROOTS, roots=tuple((n, n + 1) for n in range(5)))), one("order", in_other(Apart.AHEAD, their_op=None)),
     two("order", in_other(Apart.EITHER, others=(5,), their_op=None)), one("order", in_other(Apart.BEHIND, others=()), waiters=OTHERS),
     two("unreachable", f.NotSeen(("node n3 did not report", "x"))), Finding("unreachable", [5], f.NotSeen((), ("n7",)), 0.5),
@@ -260,7 +260,9 @@ def left() -> list[str]:
     for reason in Reason:
         told = remaining.healthy if reason in HEALTHY else remaining.unknown
         sides = (((1,), STEP), ((2, 3), GATHER), ((4,), REDUCE))
-        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides)
+        few = Remaining(
+            reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides, under=((1,), "rank == 0")
+        )
         lines.append(f"{reason.name}: {told(few)}")
         if reason is not Reason.ONE_RANK:
             many = Remaining(reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:])
