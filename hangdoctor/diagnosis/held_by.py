@@ -12,6 +12,7 @@ from ..model.capture import Frame, Process, ThreadSample
 from ..stacks.user_code import is_outer, is_users
 from ..text.plain import cut_at_word
 from . import findings as f
+from . import pools
 from .findings import Clue, Holding
 from .view import RankView, all_states
 
@@ -250,6 +251,7 @@ _LOOKS: tuple[Callable[[RankView], Holding | None], ...] = (
     _typed_input,
     failed_child,
     _child,
+    pools.find,
     _file,
     _queue,
     _lock,

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
-from . import byte_counts, far_sides
+from . import byte_counts, far_sides, pools
 from . import findings as f
 from . import held_by as holding
 from .case import Case, finding_on, op_of, ranks_of, stack_clue
@@ -130,6 +130,8 @@ def _retry_loops(sample: ProcessSample, tid: int) -> dict[tuple[str, str], str]:
 def _waits_for_data(view: RankView) -> bool:
     """Whether the queue or the child that it waits on feeds the training."""
     place = view.place.kind
+    if pools.awaits_task(view) and not _data_by_name(view):
+        return False
     if place in ("queue", "child") and view.capture.children and _data_by_name(view):
         return True
     if place in ("queue", "child") and _joins_workers(view):

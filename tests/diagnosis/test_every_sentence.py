@@ -133,7 +133,7 @@ FINDINGS: list[Finding] = [
     held(f.Debugger("pdb")), held(f.Debugger("pdb"), frame=None), held(f.TypedInput()), held(f.ChildEnded(8012, End(1))),
     held(f.ChildEnded(8012, End(-9, 1)), homes=[]), held(f.ChildStopped(8012)), held(f.ChildStopped(8012, 99)), held(CHILD), held(CHILD, doing=None, frame=None),
     held(f.OnChild(8012, "sleep 9", LOAD, "read", True)), held(f.OnChild(8012, "sleep 9", None, "read")), held(f.OnChild(8012, "sleep 9", None, "write(1 -> pipe:[7])", unread=True)), held(f.OnFifo()), held(f.OnFifo(), frame=None),
-    held(f.AtWorker(8012, LOAD)),
+    held(f.AtWorker(8012, LOAD)), held(f.OnPool(4)),
     *(held(f.OnDescriptor("x", "7", path, writes, locks))
       for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
     held(f.OnDescriptor("flock", "7", "/data/a file", False, True, own_lock=True)),

@@ -64,6 +64,7 @@ from .holdings import (
     OnDescriptor,
     OnFifo,
     OnLock,
+    OnPool,
     OnQueue,
     TypedInput,
 )
@@ -198,6 +199,7 @@ __all__ = [
     "OnDescriptor",
     "OnFifo",
     "OnLock",
+    "OnPool",
     "OnQueue",
     "OneOf",
     "Op",

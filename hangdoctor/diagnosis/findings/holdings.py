@@ -90,6 +90,12 @@ class OnLock(Struct, frozen=True):
     starved: bool = False
 
 
+class OnPool(Struct, frozen=True):
+    """It waits for a task of its multiprocessing.Pool, whose workers are all idle."""
+
+    workers: int
+
+
 class OnQueue(Struct, frozen=True):
     """It waits for room in a queue of its process, or for something in it; these other threads
     could make it go on.
@@ -109,5 +115,6 @@ Holding = (
     | OnFifo
     | OnDescriptor
     | OnLock
+    | OnPool
     | OnQueue
 )

@@ -41,6 +41,11 @@ def _(what: f.AtWorker) -> str:
 
 
 @holding.register
+def _(what: f.OnPool) -> str:
+    return "it waits for a task of its Pool, whose workers are all idle"
+
+
+@holding.register
 def _(what: f.OnQueue) -> str:
     return f"it waits to {'put into a full' if what.full else 'take from an empty'} queue"
 

@@ -186,6 +186,13 @@ def _of_tasks(holding: f.OnLock, at: str) -> str:
 
 
 @release.register
+def _(holding: f.OnPool, finding: Finding) -> str:
+    lost = f"None of its {holding.workers} workers has the task: the one that had it has ended"
+    see = f"see the end of the log{_and_dmesg(finding)}"
+    return f"{lost}, and a multiprocessing.Pool does not say so; {see}. concurrent.futures.ProcessPoolExecutor raises an error instead."
+
+
+@release.register
 def _(holding: f.OnQueue, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     state = f"The queue{at} is {'full' if holding.full else 'empty'}"
