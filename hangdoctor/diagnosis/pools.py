@@ -34,9 +34,16 @@ def find(view: RankView) -> Holding | None:
         own = next((frame for frame in frames if is_users(frame)), None)
         if own is not None:
             return f.AtWorker(child.pid, own)
-    if workers and all(_idle(frames) for _, frames in workers):
-        return f.OnPool(len(workers))
-    return None
+    if not workers or not all(_idle(frames) for _, frames in workers):
+        return None
+    if not all(map(_was_read, view.capture.children)):
+        return None  # one of those may be at it
+    return f.OnPool(len(workers))
+
+
+def _was_read(process: Process) -> bool:
+    threads = process.samples[-1].threads if process.samples else []
+    return process.gone or any(thread.frames for thread in threads)
 
 
 def _inside(process: Process) -> list[Frame]:

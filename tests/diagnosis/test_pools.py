@@ -28,6 +28,10 @@ def test_a_task_that_no_worker_has_is_lost() -> None:
     said = judged(*[still(rank, WAIT) for rank in (0, 1, 2)], still(3, AWAITS, children=children))
     assert causes(said) == [("not_entered", [3])], said.summary
     assert "waits for a task of its Pool, whose workers are all idle" in said.summary
+    # Of one worker there is no stack
+    children.append(worker(73, []))
+    said = judged(*[still(rank, WAIT) for rank in (0, 1, 2)], still(3, AWAITS, children=children))
+    assert "idle" not in said.summary
 
 
 def test_the_worker_that_is_at_it_is_named() -> None:
