@@ -194,7 +194,8 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
     kind: Kind = "p2p_unmatched" if p2p else "order"
     finding = _finding(case, Odd(kind, ring, [], Apart.RING, ground=Ground.RING_BY_STACKS), views)
     names = {views[r].place.op: None for r in ring}
-    finding.story = f.InOther(Apart.RING, f.Op(" and ".join(names)))
+    sides = sides_of([views[r] for r in ring])
+    finding.story = f.InOther(Apart.RING, f.Op(" and ".join(names)), sides=sides)
     return finding
 
 
