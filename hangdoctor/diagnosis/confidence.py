@@ -142,6 +142,11 @@ class Ground(Enum):
     LOG_GUARD = (0.75, "the program's own guard saw it elsewhere, and all others in a collective")
     LOG_INTERRUPTED = (0.55, "the interrupt met it elsewhere, and all others in a collective")
     LOG_MET_APART = (0.55, "the errors that ended the waits met it alone in another collective")
+    LOG_COUNTED_ON = (
+        0.70,
+        "the log goes on counting while all others wait, and these print nothing",
+    )
+    LOG_STORE_LEFT = (0.70, "all others lost the store that rank 0 holds, and it raised nothing")
     LOG_BEHIND = (0.50, "all others have printed a later step, and then all were idle")
     LOG_DEATH = (0.93, "a signal that no launcher sent ended the process before the others")
     LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show which process that was")
@@ -230,6 +235,10 @@ class Less(Enum):
     SEVERAL_SILENT = (0.10, "several ranks are silent, and one may be waiting for another")
     STACKS_DISAGREE = (0.15, "stacks clearly name another rank")
     LOG_DISAGREES = (0.20, "the job's own output names another rank, or saw this one wait")
+    SHORT_WAIT = (
+        0.25,
+        "the others had not waited long when the job was ended: it may be slow work",
+    )
 
     @property
     def amount(self) -> float:

@@ -213,6 +213,12 @@ class Progress(Fact):
 
     iteration: int = -1
     total: int = -1
+    part: str = ""  # of an iteration, which has a count of its own: "eval"
+    moved: int = 0  # the last line in which the count was higher than before
+
+
+class LastWords(Fact):
+    """The last line that begins with the number of a rank, in words: ``rank 0: finished``."""
 
 
 class Finished(Fact):
@@ -260,6 +266,7 @@ AnyFact = (
     | PythonError
     | KnownError
     | Progress
+    | LastWords
     | Finished
     | Guarded
     | Restarted

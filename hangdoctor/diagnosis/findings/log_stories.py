@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...model.diagnosis import Kind
+from ...model.frame import Frame
 from .named import End, Op
 
 Source = Literal["log", "boxes", "dumps", "both"]
@@ -137,6 +138,7 @@ class StoreHostGone(Struct, frozen=True):
 
     waiting: tuple[int, ...]
     gone: bool
+    quiet: bool = False  # it had spoken, and printed no error
 
 
 class NamedByTorch(Struct, frozen=True):
@@ -155,11 +157,27 @@ class FewerCalls(Struct, frozen=True):
     enqueued: int
 
 
+class Quote(Struct, frozen=True):
+    """A line of a log, as evidence."""
+
+    file: str
+    line: int
+    says: str
+
+
 class DidNotTimeOut(Struct, frozen=True):
     """All others waited until the limit and these did not: weaker the less is known of them."""
 
     op: Op
     heard: bool
+    counting: str = ""  # what it printed after the limit of the others had passed
+
+
+class StillCounted(Struct, frozen=True):
+    """It counted on, as the log shows, until the job was ended; the others had waited for so long."""
+
+    last: Quote
+    seconds: float = 0.0
 
 
 class OtherCall(Struct, frozen=True):
@@ -197,6 +215,7 @@ LogStory = (
     | NamedByTorch
     | FewerCalls
     | DidNotTimeOut
+    | StillCounted
     | OtherCall
     | AllWaited
 )
@@ -227,6 +246,8 @@ class Undecided(Enum):
     UNSET_KEY = auto()  # of the store
     ABORTED_INSIDE = auto()  # of an operation
     INTERRUPTED = auto()  # by Ctrl-C, in a hang or not
+    STORE_GONE = auto()  # the rendezvous store
+    ALL_SEND = auto()  # and none receives
 
 
 class LogRemaining(Struct, frozen=True):
@@ -247,14 +268,8 @@ class LogRemaining(Struct, frozen=True):
     other: Op | None = None  # what the other side called
     sides: tuple[str, ...] = ()  # what each of the two called it with
     on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
-
-
-class Quote(Struct, frozen=True):
-    """A line of a log, as evidence."""
-
-    file: str
-    line: int
-    says: str
+    last: Quote | None = None  # the last progress that was printed
+    met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
 
 
 class LogAgrees(Struct, frozen=True):

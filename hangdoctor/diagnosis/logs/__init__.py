@@ -20,6 +20,7 @@ from . import apart, boxes_first, by_torch, called_apart, counters, over, two_so
 from .beside import CRASH, weigh
 from .candidate import First, quotes
 from .chain import chain
+from .counting import at_work, counted_on
 from .ended_short import who_parted
 from .first import failure, lost_node
 from .first_error import mesh
@@ -28,6 +29,7 @@ from .late_end import still_running
 from .met_apart import met_apart
 from .outside import from_outside
 from .scene import Scene, open_scene
+from .store_gone import host_left
 from .undecided import why_none
 from .went_on import went_on
 
@@ -71,7 +73,7 @@ def _judge(case: Case, draft: Draft) -> None:
     draft.findings = [found.finding, *(first.finding for first in further)]
     failed = found.finding.kind in _FAILED or isinstance(found.finding.story, FailedFirst)
     failed = failed and not isinstance(found.finding.story, StillIn)
-    draft.status = "failed" if failed else "hang"
+    draft.status = "failed" if failed else "slow" if found.finding.kind == "slow" else "hang"
 
 
 def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -89,6 +91,7 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     open_sides = called_apart.leave_open(draft)
     if found is None or found.finding.kind not in CRASH:
         found = over.did_not_run(case, draft, scene) or found
+    at_work(case, draft, scene)
     over.say_where(draft, scene)
     draft.remaining = (draft.remaining or open_sides) if found is None else None
     return found
@@ -175,12 +178,14 @@ def _named(scene: Scene) -> First | None:
         by_torch.mismatch,
         by_torch.store,
         counters.judged,
+        counted_on,
         counters.gloo,
         apart.left,
         apart.guarded,
         apart.interrupted,
         met_apart,
         by_torch.peer,
+        host_left,
         by_torch.all_joined,
         counters.everyone_waits,
         mesh,

@@ -122,7 +122,7 @@ def behind(scene: Scene) -> First | None:
     """The ranks whose last printed step is one that all others have left behind."""
     steps: dict[int, int] = {}
     for fact in scene.of(Progress):
-        if fact.rank >= 0:
+        if fact.rank >= 0 and not fact.part:
             steps[fact.rank] = max(fact.iteration, steps.get(fact.rank, -1))
     if len(steps) < _ENOUGH or set(steps) != set(scene.everyone):
         return None

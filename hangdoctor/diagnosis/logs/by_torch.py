@@ -121,7 +121,7 @@ def mismatch(scene: Scene) -> First | None:
     odd = sorted(r for r, run in runs.items() if run != usual)
     pair = most * 2 <= len(runs) or not rest
     named = sorted(runs) if pair else odd
-    mine = runs[odd[0] if odd else named[0]]
+    mine = runs[named[0]]
     differs = usual if not pair else next(run for run in runs.values() if run != mine)
     story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair=pair)
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
     Cancelled,
@@ -22,22 +23,26 @@ from ...model.log_facts import (
     TimedOut,
     Told,
 )
+from ...stacks.place_search import find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
 from .apart import met_outside
+from .counting import last_printed
 from .scene import Scene, op_of, ranks_named
+from .store_gone import lost_store
 
 # Rules of errors that another's end explains, and no lost connection.
 _NO_LOSS = ("terminated", "store_timeout", "hccl_wait", "nccl_way_out", "watchdog_abort")
 _LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer")
 _HCCL = "hccl_wait"
+_SHOWN = 3  # places where a signal met ranks
 
 
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
     cancelled = scene.of(Cancelled)
     if cancelled and not _ended_before(scene, cancelled[-1]):
-        return _cancelled(cancelled[-1])
+        return _cancelled(scene, cancelled[-1])
     waits = _of_waits(scene)
     return waits or _interrupted(scene) or _signalled(scene) or _without_waits(scene)
 
@@ -73,6 +78,8 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
 def _of_libraries(scene: Scene) -> LogRemaining | None:
     """Waits in libraries that name no operation, or for a key of the store."""
     in_gloo = scene.of(GlooTimeout)
+    if in_gloo and (sending := _all_send(scene)) is not None:
+        return sending
     if in_gloo:
         seconds = max(f.limit_ms for f in in_gloo) / 1000
         ranks = tuple(ranks_named(in_gloo))
@@ -88,12 +95,23 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
     return None
 
 
+def _all_send(scene: Scene) -> LogRemaining | None:
+    """Every rank was met in a send, and none in a receive."""
+    errors = {e.rank: e for e in scene.of(PythonError) if e.rank >= 0 and e.frames}
+    places = [find_place(e.frames, blocked=True) for e in errors.values()]
+    if len(errors) < 2 or set(errors) != set(scene.everyone) or {p.op for p in places} != {"send"}:
+        return None
+    ranks = tuple(sorted(errors))
+    return LogRemaining(Undecided.ALL_SEND, ranks, Op("", frame=errors[ranks[0]].frame))
+
+
 def _signalled(scene: Scene) -> LogRemaining | None:
     """The launcher's own word that it was asked to end."""
     numbers = {f.number for f in scene.of(Signalled)}
     if not numbers:
         return None
-    return LogRemaining(Undecided.SIGNALLED, codes=tuple(sorted(-n for n in numbers)))
+    codes = tuple(sorted(-n for n in numbers))
+    return LogRemaining(Undecided.SIGNALLED, codes=codes, last=last_printed(scene))
 
 
 def _ended_before(scene: Scene, fact: Cancelled) -> bool:
@@ -104,12 +122,13 @@ def _ended_before(scene: Scene, fact: Cancelled) -> bool:
     return any((f.file, f.line) < (fact.file, fact.line) for f in ends)
 
 
-def _cancelled(fact: Cancelled) -> LogRemaining:
+def _cancelled(scene: Scene, fact: Cancelled) -> LogRemaining:
+    last = last_printed(scene)
     if "TIME LIMIT" in fact.why:
-        return LogRemaining(Undecided.TIME_LIMIT)
+        return LogRemaining(Undecided.TIME_LIMIT, last=last)
     if "PREEMPT" in fact.why:
-        return LogRemaining(Undecided.PREEMPTED)
-    return LogRemaining(Undecided.CANCELLED)
+        return LogRemaining(Undecided.PREEMPTED, last=last)
+    return LogRemaining(Undecided.CANCELLED, last=last)
 
 
 def _without_waits(scene: Scene) -> LogRemaining:
@@ -141,8 +160,9 @@ def _of_guards(guards: Sequence[Guarded]) -> LogRemaining:
 
 def _of_course(scene: Scene) -> LogRemaining:
     """How far the job came, where nothing else is known."""
-    iteration = max((f.iteration for f in scene.of(Progress)), default=-1)
-    complete = any(0 < f.total <= f.iteration for f in scene.of(Progress))
+    steps = [f for f in scene.of(Progress) if not f.part]
+    iteration = max((f.iteration for f in steps), default=-1)
+    complete = any(0 < f.total <= f.iteration for f in steps)
     if (_finished(scene) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     if iteration >= 0:
@@ -167,11 +187,32 @@ def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
     """Whether they lost a connection, or by which signals they were ended."""
     lost = bool(_lost_lines(scene)) or any(v.rule not in _NO_LOSS for v in victims)
     asked = [v for v in victims if v.rule == "terminated"]
+    if not lost and victims and all(v.rule == "store_timeout" for v in victims):
+        ranks = tuple(ranks_named(victims))
+        at = Op("", frame=victims[0].frame)
+        return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, at, library="the rendezvous store")
     signals = {_asked_by(error) for error in asked}
     codes = tuple(sorted(-int(number) for number in signals))
     ends = [f for f in scene.of(Ended) if f.code]
     ranks = tuple(ranks_named([*victims, *_lost_lines(scene), *ends]))
-    return LogRemaining(Undecided.VICTIMS_ONLY, ranks, codes=codes, lost=lost, source=scene.source)
+    return lost_store(scene, ranks) or LogRemaining(
+        Undecided.VICTIMS_ONLY,
+        ranks,
+        codes=codes,
+        lost=lost,
+        source=scene.source,
+        met=() if lost else _met(asked),
+    )
+
+
+def _met(asked: Sequence[PythonError]) -> tuple[tuple[tuple[int, ...], Frame], ...]:
+    """Where a signal met the ranks, the most at one place first."""
+    places: dict[tuple[str, int], list[PythonError]] = {}
+    for error in asked:
+        if error.rank >= 0 and error.frame is not None:
+            places.setdefault((error.frame.file, error.frame.line), []).append(error)
+    found = sorted(places.values(), key=lambda errors: -len(errors))[:_SHOWN]
+    return tuple((tuple(ranks_named(e)), e[0].frame) for e in found if e[0].frame is not None)
 
 
 def _asked_by(error: PythonError) -> signal.Signals:

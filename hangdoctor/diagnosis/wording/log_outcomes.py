@@ -55,11 +55,13 @@ def _reason(of: LogRemaining) -> str:
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.gloo)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: that follows {_from_what(of)}",
-        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it",
-        Undecided.CANCELLED: "the job was cancelled (scancel or its user), and nothing failed before that in the log",
-        Undecided.TIME_LIMIT: "Slurm ended the job at its time limit, and nothing failed before that in the log: a longer --time, or the last iterations show whether it had stopped",
-        Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and nothing failed before that in the log",
-        Undecided.PREEMPTED: "Slurm preempted the job, and nothing failed before that in the log",
+        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
+        Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and nothing failed before that in the log{_printed(of)}",
+        Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and nothing failed before that in the log{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
+        Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and nothing failed before that in the log{_printed(of)}",
+        Undecided.PREEMPTED: f"Slurm preempted the job, and nothing failed before that in the log{_printed(of)}",
+        Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
+        Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without a failure or a clean end: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
     }
@@ -97,13 +99,26 @@ def _how(of: LogRemaining) -> str:
     return " or ".join([*ways, *([f"got {signals}"] if signals else [])])
 
 
+def _evidence(of: LogRemaining) -> str:
+    return "the black boxes" if of.source == "boxes" else "these logs"
+
+
+def _printed(of: LogRemaining) -> str:
+    """How far the log shows that the job came."""
+    if of.last is None:
+        return ""
+    return f"; the last progress in it is '{terms.tail(of.last.says, 60)}' ({of.last.file}:{of.last.line})"
+
+
 def _from_what(of: LogRemaining) -> str:
-    evidence = "the black boxes" if of.source == "boxes" else "these logs"
+    evidence = _evidence(of)
     if of.lost or not of.codes:
         return (
             f"from another process's end, which {evidence} do not hold. Give the logs of all nodes"
         )
-    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it"
+    places = [f"{terms.ranks(ranks)} in {terms.frame(frame)}" for ranks, frame in of.met]
+    met = f". It met {' and '.join(places)}" if places else ""
+    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it{met}"
 
 
 def _from_outside(of: LogRemaining) -> str:

@@ -21,6 +21,7 @@ from ..findings.log_stories import (
     PrintedLess,
     Quote,
     Someone,
+    StillCounted,
     StoreHostGone,
     TooFewJoined,
     TooManyJoined,
@@ -170,6 +171,8 @@ def _(story: StoreHostGone, finding: Finding) -> str:
     waiting = (
         f"{terms.are(story.waiting)} waiting for it" if story.waiting else "others wait for it"
     )
+    if story.quiet:
+        return f"{_who(finding)} had ended before the others were done, and raised nothing: {terms.ranks(story.waiting)} lost the rendezvous store that it holds"
     if story.gone:
         return f"{_who(finding)} was gone first: {waiting} in the store, and the connection broke"
     return f"{_who(finding)} {choose(finding.ranks, 'has', 'have')} not set up communication: {waiting} in the store"
@@ -206,7 +209,15 @@ def _(story: DidNotTimeOut, finding: Finding) -> str:
         if story.heard
         else f"; {choose(finding.ranks, 'it is', 'they are')} not in the log at all"
     )
+    if story.counting:
+        return f"{_who(finding)} did not come to {terms.op(story.op)} within the others' time limit, and was at work: the log goes on to '{terms.tail(story.counting, 60)}'"
     return f"{_who(finding)} did not wait in {terms.op(story.op)} as all others did{heard}"
+
+
+@stories.tell.register
+def _(story: StillCounted, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    return f"{_who(finding)} was still at work{at} when the job was ended: the log had come to '{terms.tail(story.last.says, 60)}' ({story.last.file}:{story.last.line})"
 
 
 @stories.tell.register
@@ -307,6 +318,11 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.left:
         return "Find the sys.exit, return or end of the loop that this rank took and the others did not; what it did last is in the evidence."
+    if story.end.code == 0:
+        holds = (
+            " Rank 0 holds the store of the others, and has to end last: a barrier before its end."
+        )
+        return f"Find the return, sys.exit or end of a loop that it took and the others did not.{holds if finding.ranks == [0] else ''}"
     if story.end.code == -7:
         return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
     if story.end.code == -11:
@@ -365,13 +381,24 @@ def _(story: TooFewJoined, finding: Finding) -> str:
 
 @by_story.register
 def _(story: StoreHostGone, finding: Finding) -> str:
+    if story.quiet:
+        return "Let the rank that holds the store end last: a barrier before its end. Its last words are in the evidence."
     return f"Read the log of {terms.ranks(finding.ranks)} from its beginning."
+
+
+@by_story.register
+def _(story: StillCounted, finding: Finding) -> str:
+    return (
+        "Share that work among the ranks, do it less often, or give the others a longer time limit."
+    )
 
 
 @by_story.register(FewerCalls)
 @by_story.register(DidNotTimeOut)
 @by_story.register(NamedByTorch)
 def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str:
+    if isinstance(story, DidNotTimeOut) and story.counting:
+        return "Share that work among the ranks, do it less often, or give the others a longer timeout in init_process_group."
     if finding.boxed:  # it ran under hangdoctor run
         was = choose(finding.ranks or 1, "it was", "they were")
         return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."

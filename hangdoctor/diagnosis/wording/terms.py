@@ -254,3 +254,9 @@ def cut(text: str, width: int) -> str:
     """`text`, at most `width` characters, its tabs as blanks."""
     text = text.replace("\t", " ")
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def tail(text: str, width: int) -> str:
+    """The end of `text`, at most `width` characters: where a progress bar has its count."""
+    text = text.replace("\t", " ")
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :].lstrip()

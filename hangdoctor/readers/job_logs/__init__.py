@@ -129,7 +129,7 @@ def _joined(
     facts: Facts, files: list[LogFile], scans: list[FileScan], origins: list[resolve.Origin]
 ) -> JobLogs:
     marks: list[Marks] = [scan.marks for scan in scans]
-    heard = sorted({rank for scan in scans for rank in scan.heard})
+    heard = sorted({rank for scan in scans for rank in scan.heard | scan.marks.members})
     world = max((m.world for m in marks), default=0)
     resolve.attempts(facts.all, marks)
     homes = resolve.resolve(facts.all, marks, origins, world)

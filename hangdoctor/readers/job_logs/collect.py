@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...model.log_facts import AnyFact, Progress, PythonError
+from ...model.log_facts import AnyFact, LastWords, Progress, PythonError
 from ...text import redaction
 
 _SAYS = 300  # characters of a line that are kept
@@ -26,7 +26,7 @@ class Facts:
         known = self._seen.get(key)
         if known is not None:
             known.times += 1
-            if isinstance(fact, Progress):
+            if isinstance(fact, Progress | LastWords):
                 _move(known, fact)
             return known
         if len(self.all) >= _MOST:
@@ -38,18 +38,21 @@ class Facts:
         return fact
 
 
-def _move(known: AnyFact, fact: Progress) -> None:
-    """A stream's progress is where it came to last."""
-    if isinstance(known, Progress):
+def _move(known: AnyFact, fact: Progress | LastWords) -> None:
+    """A stream's progress is where it came to last, and its words are the last ones."""
+    if isinstance(known, Progress) and isinstance(fact, Progress):
+        known.moved = fact.line if fact.iteration > known.iteration else known.moved
         known.iteration, known.total = fact.iteration, fact.total
-        known.line, known.at, known.inherited = fact.line, fact.at, fact.inherited
-        known.says = fact.says[:_SAYS]
+    known.line, known.at, known.inherited = fact.line, fact.at, fact.inherited
+    known.says = fact.says[:_SAYS]
 
 
 def _key(fact: AnyFact) -> tuple[object, ...]:
     kind = type(fact).__name__
     who = (fact.attempt, fact.rank, fact.local, fact.task, fact.node, fact.pid, fact.worker)
     if isinstance(fact, Progress):
+        return (kind, fact.file, fact.part, *who)
+    if isinstance(fact, LastWords):
         return (kind, fact.file, *who)
     if isinstance(fact, PythonError):
         frame = fact.frame

@@ -10,6 +10,7 @@ from .prefix import Said
 
 _LONG = 2000  # characters that are looked through
 _BAR = re.compile(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \[")
+_NO_BAR = re.compile(r"% {1,4}(\d{1,12})/(\d{1,12}) \[")  # the same, its bar left out
 # Megatron, DeepSpeed, torchtitan, Lightning, Hugging Face, and what people print themselves.
 _PROGRESS = (
     re.compile(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
@@ -25,8 +26,16 @@ _PROGRESS = (
         re.I,
     ),
     _BAR,
+    _NO_BAR,
     re.compile(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
 )
+# Counts beside the iterations: `eval 55/300 score 1.2`
+_PART = re.compile(
+    r"^\W{0,3}(?P<part>(?:eval|valid|test|infer|predict|generat|sampl|decod)\w{0,12})\b"
+    r"[ :=#]{1,3}(?P<at>\d{1,12})\s?/\s?(?P<of>\d{1,12})\b",
+    re.I,
+)
+_BY_RANK = re.compile(r"\[?[Rr]ank[ _=]?(\d{1,7})(?:\]:?|:) ")
 # Also "at step 17": a guard's words where nothing moves.
 _NO_PROGRESS = re.compile(
     r"\b(?:no progress|not? mov|failed\b|stall|stuck|hung\b|hang\b|exiting|abort|giving up)", re.I
@@ -34,7 +43,9 @@ _NO_PROGRESS = re.compile(
 _WORLD = re.compile(
     r"\b(?:dist_world_size|world[_ ]size|WORLD_SIZE|nranks|DP_SIZE_TOTAL)['\"]?\s?[:=]?\s{0,3}(\d{1,7})\b"
 )
-_OF = re.compile(r"\brank[_ ]?[=:]? ?(\d{1,7}),? ?(?:/|of|world_size=|nranks) ?(\d{1,7})\b", re.I)
+# Lightning's and accelerate's: who begins, and how many they are.
+_MEMBER = re.compile(r"\bGLOBAL_RANK: (\d{1,7}), MEMBER: \d{1,7}/(\d{1,7})\b")
+_PROCESSES = re.compile(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}) processes\b)")
 _HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
 _SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
 _INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
@@ -55,6 +66,7 @@ class Marks:
         self.rank_of: dict[tuple[str, int, int], int] = {}  # (node, local, task) -> rank
         self.agents: dict[int, list[int]] = {}  # torchelastic's process -> lines of its failures
         self.one_node = False
+        self.members: set[int] = set()  # ranks that said that they begin
         self.pids: dict[tuple[str, int], int] = {}  # (node, process) -> rank; -1: several
         self.workers: set[tuple[str, int]] = set()  # (name, process) of who is not named by rank
 
@@ -75,6 +87,11 @@ class Marks:
             self.homes.setdefault(said.rank, (said.node, said.pid))
         if "orld" in text or "nranks" in text or "WORLD" in text:
             self._world(said, text)
+        if "MEMBER: " in text and (match := _MEMBER.search(text)) is not None:
+            self.members.add(int(match[1]))
+            self.world = max(self.world, int(match[2]))
+        if "processes" in text and (match := _PROCESSES.search(text)) is not None:
+            self.world = max(self.world, int(match[1] or match[2]))
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
         if "nnodes=" in text and (match := _NODES.search(text)) is not None:
@@ -93,14 +110,38 @@ def progress(text: str) -> tuple[Way, Progress] | None:
     if not any(c.isdigit() for c in text[:200]):
         return None
     for number, pattern in enumerate(_PROGRESS):
+        bar = pattern is _BAR or pattern is _NO_BAR
         # A bar that was drawn anew in one line stands where it was drawn last.
-        match = _last(pattern, text[-_LONG:]) if pattern is _BAR else pattern.search(text[:_LONG])
+        match = _last(pattern, text[-_LONG:]) if bar else pattern.search(text[:_LONG])
         if match is not None:
             if _NO_PROGRESS.search(text[:_LONG]) is not None:
                 return None
             total = int(match[2]) if match.lastindex == 2 else -1
-            return (number, total), Progress(iteration=int(float(match[1])), total=total)
+            fact = Progress(iteration=int(float(match[1])), total=total)
+            fact.says = _until_its_end(match) if bar else ""
+            return (number, total), fact
     return None
+
+
+def _until_its_end(bar: re.Match[str]) -> str:
+    """A line up to where its progress bar ends, which another line may stand behind."""
+    end = bar.string.find("]", bar.end())
+    return bar.string[: end + 1 or None]
+
+
+def part(text: str) -> Progress | None:
+    """How far a part of an iteration has come that counts for itself, if the line says it."""
+    match = _PART.match(text[:_LONG])
+    if match is None or _NO_PROGRESS.search(text[:_LONG]) is not None:
+        return None
+    name, count, total = match["part"].lower(), int(match["at"]), int(match["of"])
+    return Progress(iteration=count, total=total, part=name)
+
+
+def begins_with_rank(text: str) -> int:
+    """The rank that a line begins with, in words; -1 for none."""
+    match = _BY_RANK.match(text)
+    return int(match[1]) if match is not None else -1
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -118,7 +159,8 @@ def name_other(fact: KnownError, said: Said) -> Said:
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
     fact.pid = int(told.get("pid") or 0)
     fact.rank = int(told.get("rank") or told.get("task") or -1)
-    return Said(text=said.text, at=said.at)
+    node = said.node if fact.rule.startswith("xid") else ""  # a kernel speaks of its own node
+    return Said(text=said.text, at=said.at, node=node)
 
 
 def watched(text: str) -> int:

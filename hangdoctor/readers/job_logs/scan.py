@@ -20,6 +20,7 @@ from ...model.log_facts import (
     Ended,
     Finished,
     KnownError,
+    LastWords,
     LogFile,
     PythonError,
     ThreadStack,
@@ -235,6 +236,8 @@ class FileScan:
             return
         error, left = waiting
         known = self.rules.known(said.text)
+        if known is not None and known.role == "launcher" and error.message:
+            return  # another process speaks
         if known is not None:
             error.rule, error.role = known.id, known.role
         elif left > 1:
@@ -260,7 +263,8 @@ class FileScan:
             if fact is not None:
                 found = True
                 if isinstance(fact, KnownError):
-                    fact.logged = is_warning(said, text)
+                    dead = rule.text is not None and rule.text.kind == "dead"
+                    fact.logged = not dead and is_warning(said, text)
                     self._keep(fact, marks.name_other(fact, said), line)
                     continue
                 self._keep(fact, said, line)
@@ -284,6 +288,12 @@ class FileScan:
             way, fact = found
             self.course.reach(way, fact, said.rank)
             self._keep(fact, said, text)
+        elif (part := marks.part(said.text)) is not None:
+            self._keep(part, said, text)
+        rank = said.rank if said.marked else marks.begins_with_rank(said.text)
+        if rank >= 0:
+            self.marks.members.add(rank)
+            self._keep(LastWords(rank=rank), said, text)
 
     def _add_recorded(self, said: Said, frame: Frame) -> None:
         wait = self._waits.get(said.speaker())
