@@ -71,6 +71,10 @@ class Ground(Enum):
         0.65,
         "a minority is in an operation that the others, which reduce gradients, have not entered",
     )
+    CALLED_ALONE = (
+        0.80,
+        "the program runs its collective on one rank only, and all others wait in other operations",
+    )
     FEW_ELSEWHERE = (0.45, "a minority in another operation: a minority alone is not guilt")
     FEW_OF_MEMBERS = (
         0.50,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..model.diagnosis import Status, Wait
 from ..text import alike
-from . import driven, operations, ras_counts
+from . import called_alone, driven, operations, ras_counts
 from .case import Case, op_of, ranks_of, sides_of
 from .draft import Draft
 from .faults import unstarted
@@ -58,6 +58,10 @@ class Remaining(Struct, frozen=True):
     whys: tuple[str, ...] = ()
     number: int = 0
     sides: tuple[tuple[tuple[int, ...], Op], ...] = ()  # of TWO_SIDES: who is in which operation
+    under: tuple[tuple[int, ...], str] = (
+        (),
+        "",
+    )  # and who comes there under a condition on the rank
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -177,5 +181,8 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
         return Remaining(Reason.ONE_RANK, ranks, op=op)
     others = [view for group in groups[1:] for view in group]
     if others and len(waiting) + len(others) == case.world_size:
-        return Remaining(Reason.TWO_SIDES, ranks, ranks_of(others), op, sides=_sides(groups))
+        under = called_alone.under_one(waiting + others)
+        return Remaining(
+            Reason.TWO_SIDES, ranks, ranks_of(others), op, sides=_sides(groups), under=under
+        )
     return Remaining(Reason.NOTHING_STANDS_OUT)

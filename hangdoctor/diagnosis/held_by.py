@@ -27,6 +27,7 @@ _QUOTES = str.maketrans("", "", "\"'\\")
 _WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg"})
 _LOCKS = frozenset({"flock", "fcntl"})
 _QUEUE = frozenset({"put", "get"})
+_FUTURES = "concurrent/futures/"
 _AT_QUEUE = 3  # innermost frames: the condition's, and the queue's around it
 _FIFO_WAITS = frozenset({"wait_for_partner", "fifo_open"})
 
@@ -184,7 +185,22 @@ def _lock(view: RankView) -> Holding | None:
     inner = view.path[-1]
     if not (_LOCK.search(inner.code) or inner.file.endswith("/threading.py")):
         return None
-    return f.OnLock(_threads(view, thread))
+    others = _other_threads(view, thread)
+    if not _awaits_result(thread.frames):
+        return f.OnLock(_threads(view, thread))
+    pool = [other for other in others if _of_pool(other)]
+    starved = bool(pool) and all(_awaits_result(other.frames) for other in pool)
+    return f.OnLock(_threads(view, thread), result=True, starved=starved)
+
+
+def _awaits_result(frames: Sequence[Frame]) -> bool:
+    """Whether a thread waits for what a task of a pool returns."""
+    inner = frames[:_AT_QUEUE]
+    return any(_FUTURES in x.file and x.name.rpartition(".")[2] == "result" for x in inner)
+
+
+def _of_pool(thread: ThreadSample) -> bool:
+    return any(frame.file.endswith(_FUTURES + "thread.py") for frame in thread.frames)
 
 
 def _queue(view: RankView) -> Holding | None:
@@ -221,8 +237,9 @@ def python_threads(view: RankView) -> list[ThreadSample]:
 
 
 def _own(thread: ThreadSample) -> Frame:
-    """The frame of a thread that says most: the innermost outside of Python's own threading."""
-    return next(
+    """The frame of a thread that says most: the user's innermost, else one outside of `threading`."""
+    own = next((frame for frame in thread.frames if is_users(frame)), None)
+    return own or next(
         (frame for frame in thread.frames if not frame.file.endswith("threading.py")),
         thread.frames[0],
     )

@@ -8,6 +8,7 @@ alone is not guilt.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
@@ -153,11 +154,17 @@ def counts_on(view: RankView) -> bool:
 
 
 def counts_to_an_end(view: RankView) -> bool:
-    """Whether the variable of a ``for`` loop that it is in grew between the samples."""
+    """Whether the variable of a ``for`` loop that it is in grew between two samples. From the first to
+    the last it may have fallen: the loop has begun anew.
+    """
     samples = [s for s in view.capture.samples if s.threads]
-    if len(samples) < 2 or view.thread is None:
+    if view.thread is None:
         return False
-    before, now = (_counted(sample, view.thread.tid) for sample in (samples[0], samples[-1]))
+    seen = [_counted(sample, view.thread.tid) for sample in samples]
+    return any(_grew(before, now) for before, now in pairwise(seen))
+
+
+def _grew(before: dict[tuple[str, str, str], int], now: dict[tuple[str, str, str], int]) -> bool:
     return any(before.get(at, count) < count for at, count in now.items())
 
 

@@ -7,7 +7,7 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 from __future__ import annotations
 
 from ..stacks.place_search import HANDLE, sends
-from . import compiled_calls, deadends
+from . import called_alone, compiled_calls, deadends
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
@@ -32,6 +32,12 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return [_unreachable(case, waiting)]
     if case.absent or case.unread:
         return []  # not all were captured: the summary says so
+    alone = called_alone.find(case, waiting)
+    return [alone] if alone is not None else _of_all(case, waiting)
+
+
+def _of_all(case: Case, waiting: list[RankView]) -> list[Finding]:
+    """By the members of the operations, where stacks show them; else by the order of the lines."""
     by_members = deadends.find(case, waiting)
     if by_members is None:
         return []  # two sides, and nothing shows which is wrong: the summary says so
@@ -81,7 +87,8 @@ def _behind_all(
     if mixed and not (len(earliest) == 1 and _by_count(earliest[0], rest)):
         return []  # some of the others wait for others among them
     if few and (len(earliest) > 1 or not rest):
-        if not all(_in_one_function(earliest[0], view) for view in rest):
+        under, _ = called_alone.under_one(earliest + rest)
+        if under or not all(_in_one_function(earliest[0], view) for view in rest):
             return []  # another path of the program: it never came to the others' call
         return [_in_communication(case, earliest, beyond + rest)]
     if len(earliest) == 1 and deadends.in_smaller_group(earliest[0]):

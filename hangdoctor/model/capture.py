@@ -91,9 +91,9 @@ class LockHolder(Struct, omit_defaults=True):
 
 
 class FarEnd(Struct, omit_defaults=True):
-    """The other end of a TCP connection: its address, and who has it where that is on this node."""
+    """The other end of a TCP connection or a pipe, and who has it where that is on this node."""
 
-    address: str  # "10.0.0.7:8080"
+    address: str  # "10.0.0.7:8080"; "" of a pipe
     pid: int = 0
     name: str = ""
     argv: list[str] = []
@@ -126,7 +126,7 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     store: StoreView | None = None  # where it is in set-up
     importing: Import | None = None  # where its main thread imports a module
     lock: LockHolder | None = None  # where it waits for a file lock at the last sample
-    # Of the connections that its threads are blocked on at the last sample, by "socket:[7]".
+    # Of what its threads are blocked on at the last sample, by "socket:[7]" or "pipe:[7]".
     far_ends: dict[str, FarEnd] = {}
 
 

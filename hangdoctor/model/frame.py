@@ -15,6 +15,7 @@ class Frame(Struct, omit_defaults=True, gc=False):
     values: dict[str, int] = {}  # whole-number locals that place the frame: step, src, dst ...
     catches: str = ""  # exceptions after which a loop around the line tries again
     counts: str = ""  # the variable of the for loop around the line, which comes to an end
+    only: str = ""  # the condition on the rank under which alone it runs: "rank == 0"
     group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
 
     def __str__(self) -> str:

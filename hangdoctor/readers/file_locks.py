@@ -3,7 +3,7 @@ node. Format: proc_locks(5).
 
 A rank that tries again and again waits for no lock as the kernel sees it. Its stack shows that it
 does, and the file is the one locked file that it has open, or else the one that another rank has
-locked.
+locked. Or it sleeps in native code, as SQLite does, and has a file open that another rank has locked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..model.capture import LockHolder, RankCapture
+from ..model.capture import Frame, LockHolder, RankCapture
 from ..text.plain import readable
 from . import proc
 
@@ -22,6 +22,7 @@ _LINE = re.compile(r"^(\d+):\s+(->\s+)?\S+\s+\S+\s+\S+\s+(-?\d+)\s")
 _EXCLUSIVE = re.compile(r"^\d+:\s+(?!->)\S+\s+\S+\s+WRITE\s+(\d+)\s+(\S+)\s")
 _ACQUIRES = re.compile(r"(?:^|[._])(?:acquire|lock)(?:_|$)", re.I)
 _SLEEPS = frozenset({"clock_nanosleep", "nanosleep", "select", "pselect6"})
+_PYTHON_SLEEPS = re.compile(r"sleep|select|\bwait")
 _INNERMOST = 4  # frames of a stack
 
 
@@ -60,12 +61,15 @@ def exclusive(text: str) -> dict[str, int]:
 
 
 def _attach_polled(ranks: list[RankCapture], held: dict[str, int]) -> None:
-    polling = [rank for rank in ranks if rank.lock is None and _polls(rank)]
+    polling = [r for r in ranks if r.lock is None and (_polls(r) or _sleeps_natively(r))]
     others = {rank.pid for rank in ranks} - {rank.pid for rank in polling}
     by_ranks = [key for key, pid in held.items() if pid in others]
     for rank in polling:
         opened = _open_files(rank.pid)
-        keys = [key for key in opened if held.get(key, rank.pid) != rank.pid] or by_ranks
+        if _polls(rank):
+            keys = [key for key in opened if held.get(key, rank.pid) != rank.pid] or by_ranks
+        else:
+            keys = [key for key in by_ranks if key in opened]
         if len(keys) == 1:
             holder = _holder(held[keys[0]])
             holder.path = opened.get(keys[0]) or _open_files(holder.pid).get(keys[0], "")
@@ -74,11 +78,21 @@ def _attach_polled(ranks: list[RankCapture], held: dict[str, int]) -> None:
 
 def _polls(rank: RankCapture) -> bool:
     """Whether the main thread sleeps in a function that acquires a lock, by its name."""
+    return any(_ACQUIRES.search(frame.name) for frame in _asleep(rank)[:_INNERMOST])
+
+
+def _sleeps_natively(rank: RankCapture) -> bool:
+    """Whether the main thread sleeps in a call that is not Python's own sleep."""
+    frames = _asleep(rank)
+    code = frames[0].code if frames else ""
+    return bool(code) and not _PYTHON_SLEEPS.search(code)
+
+
+def _asleep(rank: RankCapture) -> list[Frame]:
+    """The frames of the main thread, where it sleeps for a time; else none."""
     threads = rank.samples[-1].threads if rank.samples else []
     main = next((t for t in threads if t.name == "MainThread"), None)
-    if main is None or main.syscall not in _SLEEPS:
-        return False
-    return any(_ACQUIRES.search(frame.name) for frame in main.frames[:_INNERMOST])
+    return main.frames if main is not None and main.syscall in _SLEEPS else []
 
 
 def _open_files(pid: int) -> dict[str, str]:

@@ -29,7 +29,7 @@ from ..stacks.call_peers import peers
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
-from . import memory_access, retry_loops
+from . import memory_access, rank_conditions, retry_loops
 from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
@@ -310,6 +310,7 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
             lines = sources.lines(frame.file)
             frame.catches = retry_loops.caught(lines, frame.line)
             frame.counts = retry_loops.counted(lines, frame.line)
+            frame.only = redaction.code(rank_conditions.condition(lines, frame.line))
     return ThreadSample(
         tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
         name=_text(thread.get("thread_name") or ""),

@@ -26,7 +26,7 @@ def caught(lines: Sequence[str], number: int) -> str:
     if not 0 < number <= len(lines):
         return ""
     handler = tried = -1
-    for at, keyword in _around(lines, number - 1):
+    for at, keyword in blocks_around(lines, number - 1):
         if keyword in ("def", "class"):
             return ""
         if keyword == "except" and handler < 0:
@@ -46,7 +46,7 @@ def counted(lines: Sequence[str], number: int) -> str:
     """
     if not 0 < number <= len(lines):
         return ""
-    for at, keyword in _around(lines, number - 1):
+    for at, keyword in blocks_around(lines, number - 1):
         if keyword in ("def", "class", "while"):
             return ""
         if keyword == "for":
@@ -55,11 +55,11 @@ def counted(lines: Sequence[str], number: int) -> str:
     return ""
 
 
-def _around(lines: Sequence[str], at: int) -> Iterator[tuple[int, str]]:
+def blocks_around(lines: Sequence[str], at: int) -> Iterator[tuple[int, str]]:
     """The headers of the blocks around a line, innermost first: (place, keyword)."""
-    indent = _indent(lines[at])
+    indent = indent_of(lines[at])
     for n in range(at - 1, max(-1, at - _FAR), -1):
-        own = _indent(lines[n])
+        own = indent_of(lines[n])
         if own >= indent or not lines[n].strip() or lines[n].lstrip().startswith("#"):
             continue
         match = _BLOCK.match(lines[n].lstrip())
@@ -74,12 +74,12 @@ def _leaves(lines: Sequence[str], tried: int) -> bool:
     block = ""
     inner = -1
     for n in range(tried, min(len(lines), tried + _FAR)):
-        text, indent = lines[n].strip(), _indent(lines[n])
+        text, indent = lines[n].strip(), indent_of(lines[n])
         if not text or text.startswith("#"):
             continue
-        if indent < _indent(lines[tried]):
+        if indent < indent_of(lines[tried]):
             break
-        if indent == _indent(lines[tried]):
+        if indent == indent_of(lines[tried]):
             if block in ("try", "else") and re.match(r"(?:return|break)\b", last):
                 return True
             match = _BLOCK.match(text)
@@ -95,7 +95,7 @@ def _leaves(lines: Sequence[str], tried: int) -> bool:
 def _after(lines: Sequence[str], tried: int) -> str:
     """What the first handler of a ``try`` catches."""
     for n in range(tried + 1, min(len(lines), tried + _FAR)):
-        if lines[n].strip() and _indent(lines[n]) <= _indent(lines[tried]):
+        if lines[n].strip() and indent_of(lines[n]) <= indent_of(lines[tried]):
             is_handler = lines[n].lstrip().startswith("except")
             return _names(lines[n]) if is_handler else ""
     return ""
@@ -106,6 +106,7 @@ def _names(header: str) -> str:
     return re.sub(r"\s*,\s*", ", ", match[1])[:80] if match is not None else "Exception"
 
 
-def _indent(line: str) -> int:
+def indent_of(line: str) -> int:
+    """Columns before a line's text."""
     expanded = line.expandtabs()
     return len(expanded) - len(expanded.lstrip())

@@ -35,16 +35,23 @@ def _filled(process: Process) -> set[str]:
 
 def _read_ends(pid: int) -> set[str]:
     """The pipes that a process has open for reading."""
+    return {target for target, reads in ends_of(pid) if reads}
+
+
+def ends_of(pid: int) -> set[tuple[str, bool]]:
+    """The pipes that a process has open, `pipe:[7]`, and whether for reading; none where it has ended
+    or is not ours to read.
+    """
+    found: set[tuple[str, bool]] = set()
     try:
         descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
-        return set()  # it has ended, or is not ours to read
-    found: set[str] = set()
+        return found
     for descriptor in descriptors:
         with contextlib.suppress(OSError):  # it has been closed meanwhile
             target = str(descriptor.readlink())
-            if target.startswith("pipe:[") and _is_read(pid, descriptor.name):
-                found.add(target)
+            if target.startswith("pipe:["):
+                found.add((target, _is_read(pid, descriptor.name)))
     return found
 
 

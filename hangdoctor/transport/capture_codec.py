@@ -329,7 +329,7 @@ def _place(number: int) -> int:
 def _frame_key(frame: Frame) -> tuple[object, ...]:
     values: Mapping[str, int] = frame.values
     at = (frame.name, frame.file, frame.line)
-    return (*at, frame.code, frame.catches, frame.counts, frame.group, *values.items())
+    return (*at, frame.code, frame.catches, frame.counts, frame.only, frame.group, *values.items())
 
 
 def to_runs(ranks: list[int]) -> Runs:

@@ -158,8 +158,9 @@ def test_a_print_of_a_result_that_is_blocked_is_no_wait_for_the_device() -> None
 
 
 def test_a_for_loop_that_counts_is_slow_and_a_while_is_busy() -> None:
-    for loop, kind in (("i", "slow"), ("", "busy")):
-        at = [Frame("tokenize", "/app/d.py", 7, counts=loop, values={"i": n}) for n in (5, 900)]
+    cases = [("i", (5, 900), "slow"), ("", (5, 900), "busy"), ("i", (900, 5, 400), "slow")]
+    for loop, numbers, kind in cases:
+        at = [Frame("tokenize", "/app/d.py", 7, counts=loop, values={"i": n}) for n in numbers]
         samples = [
             sample(float(n), thread([frame], state="R", cpu_s=float(n)))
             for n, frame in enumerate(at)

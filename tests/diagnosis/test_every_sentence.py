@@ -137,6 +137,8 @@ FINDINGS: list[Finding] = [
     *(held(f.OnDescriptor("x", "7", path, writes, locks))
       for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
     held(f.OnDescriptor("flock", "7", "/data/a file", False, True, own_lock=True)),
+    held(f.OnDescriptor("write", "7", "pipe:[12]", True, False, far=f.FarSide("", 99, "python wrapper.py"))),
+    held(f.OnDescriptor("read", "7", "pipe:[12]", False, False, far=f.FarSide("", 99, "tar x"))),
     *(held(f.OnDescriptor("recvfrom", "7", "socket:[12]", False, False, far=far))
       for far in (f.FarSide("10.0.0.7:8080"), f.FarSide("127.0.0.1:80", 99, "python serve.py"), f.FarSide("127.0.0.1:80", 99, "redis"),
                   f.FarSide("127.0.0.1:80", 99, "python t.py", 3), f.FarSide("127.0.0.1:80", 99, "python t.py", 3, (("MainThread", LOAD), ("T1", LOAD))))),
@@ -147,6 +149,7 @@ FINDINGS: list[Finding] = [
     Finding("not_entered", [], f.LeftLock("/home/a/.cache/torch_extensions/py311_cpu/fused adam/lock", LOAD, (0, 1, 2)), 0.85, nodes=["n2"]),
     two("not_entered", f.LockedBy("/data/l", 99, "")), two("order", f.LockRing(("/data/a", "/data/b")), waiters=OTHERS),
     *(held(f.OnQueue(full, threads)) for full in (True, False) for threads in ((), (("T1", LOAD), ("T2", LOAD)))), held(f.OnQueue(True), frame=None),
+    *(held(f.OnLock((("T1", LOAD), ("T2", LOAD)), True, starved)) for starved in (False, True)), held(f.OnLock(result=True)),
     held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),
     one("p2p_unmatched", f.NeverPosted(SEND, 1)), one("p2p_unmatched", f.NeverPosted(RECV, 1), frame=LOAD), one("io_wait", f.NeverPosted(SEND, 1)),
     one("device_wait", f.NeverStarted(REDUCE), waiters=OTHERS), two("device_wait", f.NeverStarted(REDUCE)),
@@ -183,7 +186,7 @@ FINDINGS: list[Finding] = [
     two("end_stall", f.StillIn(GATHER, (0, 1), (2, 3), REDUCE, True)), one("end_stall", f.StillIn(Op("", 0), leaving=(1,))),
     one("end_stall", f.LeftWithout(REDUCE), waiters=OTHERS), one("not_entered", f.PeerElsewhere(1, SEND, REDUCE), waiters=OTHERS),
     one("not_entered", f.PeerElsewhere(1, RECV, STEP)),
-    *(two("order", in_other(how)) for how in Apart if how not in (Apart.EITHER, Apart.ROOTS)), two("order", in_other(Apart.EITHER, others=(5,))),
+    *(two("order", in_other(how)) for how in Apart if how not in (Apart.EITHER, Apart.ROOTS, Apart.CALLED_ALONE)), one("order", in_other(Apart.CALLED_ALONE, condition="rank == 0")), two("order", in_other(Apart.EITHER, others=(5,))),
     one("mismatch", in_other(Apart.ROOTS, roots=tuple((n, n + 1) for n in range(5)))), one("order", in_other(Apart.AHEAD, their_op=None)),
     two("order", in_other(Apart.EITHER, others=(5,), their_op=None)), one("order", in_other(Apart.BEHIND, others=()), waiters=OTHERS),
     two("unreachable", f.NotSeen(("node n3 did not report", "x"))), Finding("unreachable", [5], f.NotSeen((), ("n7",)), 0.5),
@@ -257,7 +260,9 @@ def left() -> list[str]:
     for reason in Reason:
         told = remaining.healthy if reason in HEALTHY else remaining.unknown
         sides = (((1,), STEP), ((2, 3), GATHER), ((4,), REDUCE))
-        few = Remaining(reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides)
+        few = Remaining(
+            reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides, under=((1,), "rank == 0")
+        )
         lines.append(f"{reason.name}: {told(few)}")
         if reason is not Reason.ONE_RANK:
             many = Remaining(reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:])

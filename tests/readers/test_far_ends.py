@@ -22,10 +22,10 @@ threading.Event().wait()
 ASK = stack(("recv_into", "/usr/lib/python3.11/socket.py", 706), ("ask", "/app/train.py", 34))
 
 
-def blocked_on(pid: int, inode: int, rank: int = 0) -> RankCapture:
-    call = f"recvfrom(7 -> socket:[{inode}])"
+def blocked_on(pid: int, inode: int, call: str = "recvfrom(7 -> socket:[{}])") -> RankCapture:
+    call = call.format(inode)
     threads = [ThreadSample(pid, "MainThread", syscall=call)]
-    return RankCapture(pid=pid, rank=rank, samples=[ProcessSample(0.0, threads=threads)])
+    return RankCapture(pid=pid, rank=0, samples=[ProcessSample(0.0, threads=threads)])
 
 
 @pytest.mark.timeout(60)
@@ -53,6 +53,23 @@ def test_the_process_at_the_other_end_is_found(kind: socket.AddressFamily) -> No
     gone = blocked_on(os.getpid(), 1)
     far_ends.attach([gone])
     assert gone.far_ends == {}
+
+
+@pytest.mark.timeout(60)
+def test_the_process_at_the_other_end_of_a_pipe_is_found() -> None:
+    reader = subprocess.Popen(["sleep", "1000"], stdin=subprocess.PIPE)
+    try:
+        assert reader.stdin is not None
+        inode = os.fstat(reader.stdin.fileno()).st_ino
+        writes = blocked_on(os.getpid(), inode, "write(7 -> pipe:[{}])")
+        reads = blocked_on(os.getpid(), inode, "read(7 -> pipe:[{}])")
+        far_ends.attach([writes])
+        far_ends.attach([reads])  # it has the writing end itself, and no other process
+    finally:
+        reader.kill()
+        reader.communicate()
+    assert writes.far_ends[f"pipe:[{inode}]"] == FarEnd("", reader.pid, "sleep", ["sleep", "1000"])
+    assert reads.far_ends == {}
 
 
 def test_of_another_host_its_address_is_known() -> None:

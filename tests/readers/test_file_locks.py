@@ -159,3 +159,33 @@ def test_a_lock_file_that_no_process_has_open_was_left(tmp_path: Path) -> None:
     finally:
         rank.kill()
         rank.communicate()
+
+
+@pytest.mark.timeout(60)
+def test_who_sleeps_in_native_code_waits_for_the_file_that_another_rank_has_locked(
+    tmp_path: Path,
+) -> None:
+    """As SQLite does; a sleep of Python's own says nothing of files that are open."""
+    shared = tmp_path / "runs.db"
+    code = f"import fcntl, sys; f = open({str(shared)!r}, 'a'); LOCK; "
+    code += "print('up', flush=True); sys.stdin.read()"
+    lines = [code.replace("LOCK", lock) for lock in ("fcntl.lockf(f, fcntl.LOCK_EX)", "0")]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-I", "-c", line], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for line in lines
+    ]
+    try:
+        assert all(rank.stdout is not None and rank.stdout.readline() for rank in ranks)
+        holder = sleeping(ranks[0].pid, 0, "futex", [Frame("barrier", "/v/c10d.py", 7)])
+        for line, found in (("self.db.execute(query)", [ranks[0].pid]), ("time.sleep(9)", [])):
+            frame = Frame("add", "/app/runs.py", 17, line)
+            waits = sleeping(ranks[1].pid, 1, "clock_nanosleep", [frame])
+            file_locks.attach([holder, waits])
+            assert [lock.pid for lock in [waits.lock] if lock is not None] == found
+            assert waits.lock is None or waits.lock.path == str(shared)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()

@@ -24,6 +24,7 @@ _OF_FIELD: dict[str, Difference] = {
 _OF_APART: dict[Apart, Difference] = {
     Apart.AHEAD: "skipped",
     Apart.BEHIND: "added",
+    Apart.CALLED_ALONE: "added",
     Apart.OTHER_GROUP: "group",
     Apart.ROOTS: "root",
 }

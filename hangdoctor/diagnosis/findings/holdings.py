@@ -81,9 +81,13 @@ class OnDescriptor(Struct, frozen=True):
 
 
 class OnLock(Struct, frozen=True):
-    """It waits for a lock, and these other threads of its process could hold it."""
+    """It waits for a lock, and these other threads of its process could hold it; `result`: for what a
+    task of a pool returns; `starved`: all threads of the pool wait for results themselves.
+    """
 
     threads: tuple[tuple[str, Frame], ...] = ()
+    result: bool = False
+    starved: bool = False
 
 
 class OnQueue(Struct, frozen=True):

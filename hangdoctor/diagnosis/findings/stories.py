@@ -210,6 +210,7 @@ class Apart(Enum):
     OTHER_LINES = auto()
     MOST_HAVE_LEFT = auto()
     PAST = auto()
+    CALLED_ALONE = auto()
     RING = auto()
     EITHER = auto()
 
@@ -218,6 +219,7 @@ class InOther(Struct, frozen=True):
     """In `op` while `others` are in `their_op`; `roots`: what root each rank names.
 
     `sides`: where the others are in several operations, the ranks and the operation of each.
+    `condition`: of CALLED_ALONE, what the program asks before the call: ``rank == 0``.
     """
 
     how: Apart
@@ -226,6 +228,7 @@ class InOther(Struct, frozen=True):
     their_op: Op | None = None
     roots: tuple[tuple[int, int], ...] = ()
     sides: tuple[tuple[tuple[int, ...], Op], ...] = ()
+    condition: str = ""
 
 
 class NotSeen(Struct, frozen=True):

@@ -114,6 +114,9 @@ def _(story: f.InOther, finding: Finding) -> str:
         first, *other = dict.fromkeys(lines) or [""]
         compare = f": compare {first} with {other[0]}" if other else f", at {first}"
         return f"Make all members call it on the same group{compare if first else ''}."
+    if story.how is f.Apart.CALLED_ALONE:
+        text = f"Let all ranks of its group make that call, or none: only {terms.ranks(finding.ranks)} comes to it"
+        return _sentence(finding, text, story.op)
     parted = _parted(story, finding)
     if not parted and story.how not in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
         parted = _other_way(story, finding)

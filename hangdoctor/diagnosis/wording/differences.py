@@ -36,6 +36,8 @@ def in_other(story: f.InOther, finding: Finding) -> str:
         return f"{subject(finding)} are in different operations; stacks do not show which side is wrong"
     if story.how is Apart.RING:
         return f"{subject(finding)} wait for one another in {story.op.name}"
+    if story.how is Apart.CALLED_ALONE:
+        return _alone(story, finding)
     text = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own}"
     if story.sides:
         return f"{_of_several(story, finding)}: {_how(story, finding)}"
@@ -59,6 +61,16 @@ def _of_several(story: f.InOther, finding: Finding) -> str:
     """What each side is in, in few words."""
     own = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {terms.op_at_line(story.op)}"
     return f"{own}, {terms.in_operations(story.sides)}"
+
+
+def _alone(story: f.InOther, finding: Finding) -> str:
+    """The call that only one rank comes to, and where the others are."""
+    text = f"{subject(finding)} alone calls {terms.op(story.op)}, under '{story.condition}'"
+    if story.sides:
+        return f"{text}: {terms.in_operations(story.sides)}"
+    if story.their_op is not None:
+        text += f": {terms.ranks(story.others)} in {terms.op_at_line(story.their_op)}"
+    return text
 
 
 def _either(story: f.InOther, finding: Finding) -> str:

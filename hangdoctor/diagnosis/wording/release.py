@@ -127,12 +127,15 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
             if holding.writes
             else "No process writes into the pipe"
         )
+        if holding.far is not None:
+            end = "reads nothing" if holding.writes else "writes nothing"
+            return _far_side(holding.far, end, here, "pipe")
         inode = path[len("pipe:[") : -1]
-        return f"{what}. Find the process at its other end{here}: find /proc/[0-9]*/fd -lname 'pipe:\\[{inode}\\]' 2>/dev/null."
+        return f"{what}. Find the process at its other end{here}: find /proc/[0-9]*/fd -lname 'pipe:?{inode}?' 2>/dev/null."
     if path.startswith("socket:["):
         what = "reads nothing" if holding.writes else "sends nothing"
         if holding.far is not None:
-            return _far_side(holding.far, what, here)
+            return _far_side(holding.far, what, here, "connection")
         see = f"ss -np | grep 'pid={pid_of(finding)},fd={holding.number})'"
         return f"The other end of its connection {what}. To see its address{here}: {see}."
     if holding.locks:
@@ -146,23 +149,25 @@ def _(holding: f.OnDescriptor, finding: Finding) -> str:
     return f"{what} {path}. See what it is and which process has it open{here}: {see}."
 
 
-def _far_side(far: f.FarSide, what: str, here: str) -> str:
+def _far_side(far: f.FarSide, what: str, here: str, by: str) -> str:
     """Where the answer has to come from."""
     if far.rank >= 0:
         at = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in far.threads[:3])
         where = f", with {at}" if at else ""
-        return f"The other end of its connection is rank {far.rank} (pid {far.pid}){where}. See why that {what}."
+        return f"The other end of its {by} is rank {far.rank} (pid {far.pid}){where}. See why that {what}."
     if far.pid:
         see = f"ps -o pid,ppid,user,stat,etime,args -p {far.pid}"
         if "python" in far.command.split(" ", 1)[0]:
             see = f"py-spy dump --pid {far.pid}"
-        return f"The other end of its connection is process {far.pid} ({far.command}), which {what}. See what it does{here}: {see}."
-    return f"The other end of its connection, {far.address}, {what}: see that server. A timeout on the call turns this into an error."
+        return f"The other end of its {by} is process {far.pid} ({far.command}), which {what}. See what it does{here}: {see}."
+    return f"The other end of its {by}, {far.address}, {what}: see that server. A timeout on the call turns this into an error."
 
 
 @release.register
 def _(holding: f.OnLock, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    if holding.result and holding.threads:
+        return _of_tasks(holding, at)
     if not holding.threads:
         why = "the lock was taken twice, or by a thread that has ended"
         return (
@@ -170,6 +175,14 @@ def _(holding: f.OnLock, finding: Finding) -> str:
         )
     threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
     return f"It waits{at} for another thread of its own: {threads}. Find out which of them holds the lock."
+
+
+def _of_tasks(holding: f.OnLock, at: str) -> str:
+    threads = "; ".join(f"{name} at {terms.frame(frame)}" for name, frame in holding.threads[:2])
+    waits = f"It waits{at} for the result of a task: {threads}."
+    if holding.starved:
+        return f"{waits} All threads of the pool wait for results of other tasks, and none is left to run these: give these a pool of their own."
+    return f"{waits} See why these do not end."
 
 
 @release.register

@@ -68,7 +68,7 @@ def unknown(of: Remaining) -> str:
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.TWO_SIDES: (
             f"{_waiting_apart(of)}, and stacks do not show which of them made other calls. "
-            "Black boxes (hangdoctor run) count the calls"
+            f"{_under(of)}Black boxes (hangdoctor run) count the calls"
         ),
         Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
         Reason.OVER: (
@@ -110,6 +110,15 @@ def _by_ras(of: Remaining) -> dict[Reason, str]:
             "If ranks time out, it is probably the network, a link or a GPU; stacks of all ranks would show where they wait"
         ),
     }
+
+
+def _under(of: Remaining) -> str:
+    """``Ranks 0,2 come there under 'rank in reporters'. ``; "" where none does."""
+    few, condition = of.under
+    if not few:
+        return ""
+    who = terms.capital(terms.ranks(few))
+    return f"{who} alone {terms.choose(few, 'comes', 'come')} there under '{condition}'. "
 
 
 def _waiting_apart(of: Remaining) -> str:

@@ -1,0 +1,68 @@
+"""The rank that alone makes a collective call: its program runs that line on one rank only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.capture import Frame
+from ..stacks import one_rank
+from . import findings as f
+from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
+from .confidence import Ground, sure
+from .findings import Against, Apart, Finding, Why
+from .position import group_by_operation, steps
+from .view import RankView
+
+_OF_ANY_KIND = "functional collective"
+
+
+def find(case: Case, waiting: list[RankView]) -> Finding | None:
+    """One rank in a collective under a condition that holds for it alone, while all others wait in
+    other operations, under no condition on the rank: none of them comes to its call.
+    """
+    under = {view.rank: asked for view in waiting if (asked := _conditions(view))}
+    if len(waiting) != case.world_size or len(waiting) < 2 or len(under) != 1:
+        return None
+    [(rank, conditions)] = under.items()
+    [view] = [v for v in waiting if v.rank == rank]
+    alone = [frame.only for frame in conditions if _holds_for(frame, rank)]
+    others = [v for v in waiting if v is not view]
+    if not alone or view.place.kind != "collective" or _may_answer(view, others):
+        return None
+    story = f.InOther(
+        Apart.CALLED_ALONE,
+        op_of([view]),
+        ranks_of(others),
+        op_of(others),
+        sides=sides_of(others),
+        condition=alone[-1],
+    )
+    finding = finding_on(case, "order", [view], story, confidence=sure(Ground.CALLED_ALONE))
+    finding.where = where_held(case, others, view)
+    finding.clues = [in_op(side) for side in ([view], *group_by_operation(others))]
+    finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
+    return finding
+
+
+def under_one(views: Sequence[RankView]) -> tuple[tuple[int, ...], str]:
+    """The ranks that alone come to their operation under a condition on the rank, and that one; of all
+    of them, or of several conditions, none.
+    """
+    found = {view.rank: asked[-1].only for view in views if (asked := _conditions(view))}
+    if len(found) == len(views) or len(set(found.values())) != 1:
+        return (), ""
+    return tuple(sorted(found)), next(iter(found.values()))
+
+
+def _conditions(view: RankView) -> list[Frame]:
+    return [frame for frame in steps(view) if frame.only]
+
+
+def _holds_for(frame: Frame, rank: int) -> bool:
+    return one_rank.let_through(frame.only) in (rank, one_rank.ANY)
+
+
+def _may_answer(view: RankView, others: list[RankView]) -> bool:
+    """Whether another one is in a call of that name, which may be the other side of it."""
+    op = view.place.op
+    return op != _OF_ANY_KIND and any(other.place.op == op for other in others)
