@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..model.capture import Frame
 from ..stacks import one_rank
+from . import deadends
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
@@ -29,6 +30,8 @@ def find(case: Case, waiting: list[RankView]) -> Finding | None:
     others = [v for v in waiting if v is not view]
     if not alone or view.place.kind != "collective" or _may_answer(view, others):
         return None
+    if deadends.in_smaller_group(view):
+        return None  # a group that its line names has other members, which it may wait for rightly
     story = f.InOther(
         Apart.CALLED_ALONE,
         op_of([view]),

@@ -219,6 +219,10 @@ class Limit(Enum):
         "the place of one thread at the last heartbeats, and no count of operations",
     )
     USUAL_WAIT = (0.50, "waits as long are usual in this job")
+    SHORT_WAIT = (
+        0.75,
+        "the others had not waited long when the job was ended: it may be slow work",
+    )
 
     @property
     def highest(self) -> float:
@@ -235,10 +239,6 @@ class Less(Enum):
     SEVERAL_SILENT = (0.10, "several ranks are silent, and one may be waiting for another")
     STACKS_DISAGREE = (0.15, "stacks clearly name another rank")
     LOG_DISAGREES = (0.20, "the job's own output names another rank, or saw this one wait")
-    SHORT_WAIT = (
-        0.25,
-        "the others had not waited long when the job was ended: it may be slow work",
-    )
 
     @property
     def amount(self) -> float:

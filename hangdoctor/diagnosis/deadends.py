@@ -183,6 +183,8 @@ def _root(view: RankView) -> int | None:
 
 
 def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | None:
+    if len(_two_sided(end, views)) == len(end.instances):
+        return None
     for read in (_other_group, _other_way, _alone_in_users, _passed, _minority):
         odd = read(case, end, views)
         if odd is not None:
@@ -194,8 +196,19 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
     kind: Kind = "p2p_unmatched" if p2p else "order"
     finding = _finding(case, Odd(kind, ring, [], Apart.RING, ground=Ground.RING_BY_STACKS), views)
     names = {views[r].place.op: None for r in ring}
-    finding.story = f.InOther(Apart.RING, f.Op(" and ".join(names)))
+    sides = sides_of([views[r] for r in ring])
+    finding.story = f.InOther(Apart.RING, f.Op(" and ".join(names)), sides=sides)
     return finding
+
+
+def _two_sided(end: End, views: Views) -> list[Instance]:
+    """Calls with a root that ranks are in at several lines: one may be the root's, another that of
+    those who wait for it, and who is past one has not passed the other.
+    """
+    places = [views[instance.present[0]].place for instance in end.instances]
+    called = Counter((place.op, place.group) for place in places if place.op in _NAMES_OF_ROOT)
+    both = zip(end.instances, places, strict=True)
+    return [instance for instance, place in both if called[place.op, place.group] > 1]
 
 
 def _other_group(case: Case, end: End, views: Views) -> Odd | None:
@@ -274,11 +287,12 @@ def _passed(case: Case, end: End, views: Views) -> Odd | None:
         return None
     best: Odd | None = None
     size = 0
+    two_sided = _two_sided(end, views)
     for instance in sorted(end.instances, key=lambda i: len(i.members)):
         if best is not None and len(instance.members) > size:
             break
         ahead = _past_it(case, instance, end, views)
-        if not ahead or _in_several(instance, ahead, views):
+        if not ahead or instance in two_sided or _in_several(instance, ahead, views):
             continue
         found = _smaller_side(instance, ahead)
         if best is None or (best.or_else and not found.or_else):  # one side is better than either

@@ -69,3 +69,14 @@ def test_of_two_sides_that_ask_for_the_rank_both_or_differently_none_is_said() -
             for rank, only in enumerate(conditions)
         ]
         assert "come there" not in judged(*ranks).summary
+
+
+def test_none_is_named_in_a_call_whose_line_names_a_group_of_its_own() -> None:
+    """Another member of the group may have left its call out."""
+    asked = "rank == 3"
+    call = Frame("reduce_scatter", C10D, 9, group="sub")
+    line = "dist.reduce_scatter(out, parts, group=writers)"
+    main = Frame("main", "/app/tp.py", 42, code=line, values={"step": 17}, only=asked)
+    assert judged(*four(still(3, [call, main]))).causes == []
+    everyone = Frame("reduce_scatter", C10D, 9, group="world")
+    assert causes(judged(*four(still(3, [everyone, main])))) == [("order", [3])]

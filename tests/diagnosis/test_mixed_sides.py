@@ -108,3 +108,28 @@ def test_two_and_two_in_two_functions_are_said_and_none_is_named() -> None:
 def test_two_that_are_behind_in_one_function_are_still_in_communication() -> None:
     said = judged(*[in_function(rank, "step", 16 + rank % 2, 12) for rank in range(4)])
     assert causes(said) == [("in_communication", [0, 2])]
+
+
+def of_world(rank: int, op: str, line: int) -> RankCapture:
+    main = Frame("main", "/app/train.py", line, values={"step": 11})
+    return still(rank, [Frame(op, C10D, 9, group="world"), main])
+
+
+def test_the_two_sides_of_a_broadcast_are_not_named_for_one_that_left_it_out() -> None:
+    """The root calls it from a line of its own; rank 1 is past it, as rank 2 is that completed it."""
+    said = judged(
+        of_world(0, "broadcast", 13),
+        of_world(1, "all_gather", 22),
+        of_world(2, "all_gather", 22),
+        of_world(3, "broadcast", 18),
+    )
+    assert (said.status, said.causes) == ("unknown", []), said.summary
+    assert "ranks 1-2 wait in all_gather (train.py:22)" in said.summary
+    # A reduction has one side only: who is in another one is apart.
+    reduced = judged(
+        of_world(0, "all_reduce", 13),
+        of_world(1, "all_gather", 22),
+        of_world(2, "all_gather", 22),
+        of_world(3, "all_reduce", 18),
+    )
+    assert reduced.causes

@@ -113,7 +113,8 @@ def test_the_line_of_an_mpi_call_says_which_rank_it_waits_for() -> None:
     last = mpi("comm.Sendrecv(low, dest=4 - 5, recvbuf=top, source=rank - 1)", 25)
     said = judged(still(0, halo), still(1, halo), still(2, more), still(3, last))
     assert causes(said) == [("p2p_unmatched", [2, 3])]
-    assert "wait for one another in Recv and Sendrecv" in said.summary
+    assert "rank 2 in Recv in exchange (heat.py:30), rank 3 in Sendrecv" in said.summary
+    assert "Compare heat.py:30 with heat.py:25" in said.causes[0].advice
     # A line that names its peer by a variable says nothing here: the reader of stacks knows those
     hidden = mpi("comm.Recv(row, source=self.below)", 30)
     said = judged(still(0, halo), still(1, halo), still(2, hidden), still(3, last))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...model.log_facts import Progress, TimedOut
 from ..case import Case
-from ..confidence import Ground, Less, lowered, sure
+from ..confidence import Ground, Limit, limited, sure
 from ..draft import Draft
 from ..findings import Finding, Waiters
 from ..findings.log_stories import DidNotTimeOut, Quote, StillCounted
@@ -71,7 +71,7 @@ def at_work(case: Case, draft: Draft, scene: Scene) -> None:
         finding.story = StillCounted(count, waiters.seconds if waiters is not None else 0.0)
         finding.confidence = sure(Ground.LOG_COUNTED_ON)
     elif finding.waiters is not None and 0 < finding.waiters.seconds < _SHORT_S:
-        finding.confidence = lowered(finding.confidence, Less.SHORT_WAIT)
+        finding.confidence = limited(finding.confidence, Limit.SHORT_WAIT)
 
 
 def _counted_in(scene: Scene, finding: Finding) -> Quote | None:

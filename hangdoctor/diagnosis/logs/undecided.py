@@ -143,6 +143,8 @@ def _without_waits(scene: Scene) -> LogRemaining:
     guards = scene.of(Guarded)
     if guards:
         return _of_guards(guards)
+    if not victims and not ends and _left_the_store(scene):
+        return _of_course(scene)
     if victims or _lost_lines(scene):
         return _of_victims(scene, victims)
     if ends:
@@ -175,6 +177,12 @@ def _finished(scene: Scene) -> bool:
     clean = scene.of(Finished)
     of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
     return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
+
+
+def _left_the_store(scene: Scene) -> bool:
+    """Whether a job that came to its end only warns of its store: whoever holds it had ended first."""
+    clean = _of_course(scene).reason is Undecided.ENDED_CLEANLY
+    return clean and all("TCPStore" in fact.says for fact in _lost_lines(scene))
 
 
 def _lost_lines(scene: Scene) -> list[AnyFact]:

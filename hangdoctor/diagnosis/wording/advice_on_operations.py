@@ -117,10 +117,21 @@ def _(story: f.InOther, finding: Finding) -> str:
     if story.how is f.Apart.CALLED_ALONE:
         text = f"Let all ranks of its group make that call, or none: only {terms.ranks(finding.ranks)} comes to it"
         return _sentence(finding, text, story.op)
-    parted = _parted(story, finding)
+    parted = _both_ends(story, finding) or _parted(story, finding)
     if not parted and story.how not in (f.Apart.SMALLER_SIDE, f.Apart.NO_ORDER, f.Apart.RING):
         parted = _other_way(story, finding)
     return _joined(parted, count(finding))
+
+
+def _both_ends(story: f.InOther, finding: Finding) -> str:
+    """The lines of ranks that wait for one another in sends and receives; "" of anything else."""
+    lines = list(dict.fromkeys(line for _, op in story.sides if (line := line_of(op))))
+    if story.how is not f.Apart.RING or finding.kind != "p2p_unmatched" or len(lines) < 2:
+        return ""
+    return (
+        f"Compare {lines[0]} with {lines[1]}: one rank makes a send or receive more than the other, "
+        "such as of one micro-batch."
+    )
 
 
 def _parted(story: f.InOther, finding: Finding) -> str:

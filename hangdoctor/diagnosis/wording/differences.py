@@ -35,7 +35,7 @@ def in_other(story: f.InOther, finding: Finding) -> str:
     if story.how is Apart.NO_ORDER:
         return f"{subject(finding)} are in different operations; stacks do not show which side is wrong"
     if story.how is Apart.RING:
-        return f"{subject(finding)} wait for one another in {story.op.name}"
+        return f"{subject(finding)} wait for one another{_each(story)}"
     if story.how is Apart.CALLED_ALONE:
         return _alone(story, finding)
     text = f"{subject(finding)} {choose(finding.ranks, 'is', 'are')} in {own}"
@@ -44,6 +44,14 @@ def in_other(story: f.InOther, finding: Finding) -> str:
     if story.their_op is not None and story.others:
         text += f", {terms.ranks(story.others)} in {terms.op(story.their_op)}"
     return f"{text}: {_how(story, finding)}"
+
+
+def _each(story: f.InOther) -> str:
+    """Of a ring: what each is in, at its line; else the names of the calls."""
+    if not story.sides:
+        return f" in {story.op.name}"
+    each = [f"{terms.ranks(some)} in {terms.op_in_function(op)}" for some, op in story.sides]
+    return f": {', '.join(each)}"
 
 
 def _how(story: f.InOther, finding: Finding) -> str:

@@ -137,6 +137,12 @@ def op(of: Op) -> str:
     return f"{name} of {where}" if where else name
 
 
+def op_in_function(of: Op) -> str:
+    """``recv from rank 1 in backward (pipe.py:9)``: of a send or receive the line, too."""
+    place = place_of(of) if of.name in _TRANSFERS else ""
+    return f"{op(of)} in {place}" if place else op(of)
+
+
 def op_at_line(of: Op) -> str:
     """``all_reduce (train.py:31)``: the line without its function, where a sentence has several."""
     if of.frame is None or of.seq >= 0 or of.name in _TRANSFERS:

@@ -52,6 +52,15 @@ def test_a_store_whose_end_the_log_does_not_explain(tmp_path: Path) -> None:
     ]
 
 
+def test_a_job_that_came_to_its_end_only_warns_of_its_store(tmp_path: Path) -> None:
+    dump = '[rank1]:[W1123 09:05:14.9 ProcessGroupNCCL.cpp:1662] Failed to check the "should dump" flag on TCPStore, with error: Broken pipe\n'
+    warnings = of_ranks(LOST_STORE, 1, 2) + dump
+    assert diagnosed(tmp_path, "step 100/100 loss 2.0\n" + warnings).status == "healthy"
+    assert diagnosed(tmp_path, "step 90/100 loss 2.0\n" + warnings).status == "unknown"
+    lost = "[rank1]: RuntimeError: Connection closed by peer [n1]:7\n"
+    assert diagnosed(tmp_path, "step 100/100 loss 2.0\n" + warnings + lost).status == "unknown"
+
+
 # ---------------------------------------------------------------------- counts
 
 
