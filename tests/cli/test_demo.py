@@ -52,9 +52,12 @@ def test_the_demo_keeps_a_bundle_outside_of_the_current_folder_and_says_what_is_
 def test_what_the_job_said_before_it_failed_is_printed_in_lines(tmp_path: Path) -> None:
     pytest.importorskip("torch")  # the demo asks for it first
     (tmp_path / "job.py").write_text(
-        "import os\n"
+        "import os, pathlib, time\n"
+        "said = pathlib.Path(__file__).with_name('said')\n"
         "if os.environ['RANK'] == '0':  # lines of two ranks may come mixed\n"
-        "    print('Error: one')\n    print('an Error: two')\n"
+        "    print('Error: one')\n    print('an Error: two', flush=True)\n    said.touch()\n"
+        "while not said.exists():  # or torchrun ends it before it has said anything\n"
+        "    time.sleep(0.02)\n"
         "raise SystemExit(3)\n"
     )
     done = hangdoctor(

@@ -29,6 +29,13 @@ STARTUP = Path(probe.__file__).parent / "startup"
 ROOT = Path(probe.__file__).parents[2]
 
 
+# `tests/probe/test_probe_stuck.py` has such a job without boxes.
+BOXES = [
+    pytest.param(True, id="boxes"),
+    pytest.param(False, id="stacks", marks=pytest.mark.full),
+]
+
+
 class Seen(NamedTuple):
     """Four ranks that hung, while they lived; `in_top` before and after its `c`, with boxes."""
 
@@ -93,7 +100,7 @@ def _seen(folder: Path, fault: str, boxes: bool) -> Seen:
         return Seen(folder, verdict, in_top)
 
 
-@pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
+@pytest.mark.parametrize("boxes", BOXES)
 def test_who_returned_before_the_collective_is_named_with_the_line_where_they_part(
     hung: Hung, boxes: bool
 ) -> None:
@@ -106,7 +113,7 @@ def test_who_returned_before_the_collective_is_named_with_the_line_where_they_pa
         assert "hangdoctor run" not in cause["advice"]
 
 
-@pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "stacks"])
+@pytest.mark.parametrize("boxes", BOXES)
 def test_who_alone_made_the_collective_is_named(hung: Hung, boxes: bool) -> None:
     _, verdict, in_top = hung("only_first", boxes)
     [cause] = verdict["causes"]

@@ -29,7 +29,7 @@ CASES = [
     (
         "full_pipe",
         r"blocked in write on a pipe",
-        r"pipe is full and no process reads it.*find /proc.*pipe:\\\[\d+\\\]",
+        r"pipe is full and no process reads it.*find /proc\S+ -lname 'pipe:\?\d+\?'",
     ),
     (
         "blocked_read",

@@ -34,7 +34,7 @@ CRASHES = [
     ("exit", "dead", "exit code 3"),
 ]
 # `tests/cli/test_ended_jobs.py` has all of them, told apart by the same code.
-ALWAYS = (("kill", True), ("exception", True), ("segfault", False))
+ALWAYS = (("exception", True), ("segfault", False))
 WATCHED = [
     pytest.param(
         *case,

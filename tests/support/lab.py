@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from hangdoctor.train.faults import outside
@@ -91,7 +92,12 @@ class Cluster:
     def down(self) -> None:
         assert self.guard.stdin is not None
         self.guard.stdin.close()
-        self.guard.wait(timeout=90)  # it looks at every process of a busy machine
+        try:
+            self.guard.wait(timeout=60)
+        except subprocess.TimeoutExpired as error:
+            guard = psutil.Process(self.guard.pid)
+            family = [guard, *guard.children(recursive=True)]
+            raise AssertionError(f"still there: {[p.cmdline() for p in family]}") from error
 
     def node(
         self, action: str, *args: str, check: bool = True, **more: Any

@@ -40,6 +40,7 @@ def trained(command: list[str], **environ: str) -> str:
     return next(line for line in done.stdout.splitlines() if "iteration        2/       2" in line)
 
 
+@pytest.mark.full  # two launchers more of one training
 def test_mpiexec_and_deepspeed_train_alike() -> None:
     """Each mpiexec that is here, within an allocation whose variables say rank 0 to both ranks."""
     commands = mpi.kinds()
