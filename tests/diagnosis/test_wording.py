@@ -134,6 +134,13 @@ def test_no_sentence_is_longer_than_it_may_be(width: int) -> None:
     assert said.endswith(".")
 
 
+def test_a_sentence_that_is_cut_keeps_what_it_claims() -> None:
+    sides = "; ".join(f"rank {r} in recv of a pipeline stage (pipe_{r}.py:72)" for r in range(12))
+    claim = "most likely rank 5 left the schedule early"
+    said = wording._cut(f"{sides}: {claim}", 200)
+    assert len(said) <= 201 and said.endswith(f"…: {claim}."), said
+
+
 def test_one_and_several() -> None:
     several = Finding(
         "not_entered", [4, 5], f.NeverReached(REDUCE), 0.9, ["n2", "n3"], frame=LOAD, doing=SLEEPS

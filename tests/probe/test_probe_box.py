@@ -104,6 +104,7 @@ def test_the_last_operations_alone_with_those_that_are_unfinished(recorder: Reco
     read = read_box(recorder.box.path, last=2)
     assert [o.seq for o in read.ops.operations] == [1, 20, 21]
     assert read.last_serial == 21
+    assert read.ops.overwritten and not read_box(recorder.box.path).ops.overwritten
 
 
 def test_the_ring_overwrites_the_oldest_but_not_what_is_unfinished(recorder: Recorder) -> None:

@@ -11,7 +11,7 @@ from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.readers.blackbox import Contents
 from hangdoctor.readers.job_logs.rules import rules
-from tests.support.ended_boxes import LOST, ended, left, of_column
+from tests.support.ended_boxes import LIMIT, LOST, ended, left, of_column
 
 EVERYONE = [0, 1, 2, 3]
 WORLD = Group(group_uid(EVERYONE), EVERYONE)
@@ -111,6 +111,24 @@ def test_an_abort_outside_of_any_operation_is_the_ranks_own() -> None:
     boxes[0] = of(0, called(1))
     found = aborted(boxes)
     assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [0])]
+
+
+# ---------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(("after_s", "named"), [(0.5, []), (6.0, [("not_entered", [2])])])
+def test_a_rank_whose_wait_reached_its_limit_with_the_others_waited_for_someone_else(
+    after_s: float, named: list[tuple[str, list[int]]]
+) -> None:
+    """Stages of a pipeline: 0 and 1 wait for the next one, 2 in what no record shows, 3 left early."""
+    boxes = [of(rank, called(1), said=LIMIT) for rank in EVERYONE]
+    for rank in (0, 1):
+        wait = called(1, op="recv", peer=rank + 1, **INSIDE)
+        boxes[rank] = of(rank, called(1), wait, said=LIMIT)
+    boxes[3] = of(3, called(1), called(2, op="barrier", **INSIDE), said=LIMIT)
+    boxes[2].box.ended_s = 1010.0 + after_s
+    found = of_column(boxes, [ended(rank, 1, 1018.0) for rank in EVERYONE])
+    assert [(c.kind, c.ranks) for c in found.causes] == named, found.summary
 
 
 # ---------------------------------------------------------------------- two sides

@@ -82,7 +82,8 @@ def test_an_agent_that_waits_says_how_many_have_come(
         for name in (f"{SCRIPT}.py", str(guest)):
             named = capture_node(CaptureOptions(timeout_s=30, job=name), "n1")
             assert {agent.pid for agent in named.agents} == set(pids), name
-        with pytest.raises(NoRanksFound, match=r"no job 'other\.py'|no rank processes"):
+        none = r"no job 'other\.py'|no rank processes|no process on n1 has a rank"  # by what runs beside
+        with pytest.raises(NoRanksFound, match=none):
             capture_node(CaptureOptions(timeout_s=30, job="other.py"), "n1")
     verdict = diagnose(
         JobCapture("j", [capture, NodeCapture("n3")], world_size=world_size_of([capture]))

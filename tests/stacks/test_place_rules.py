@@ -270,6 +270,8 @@ def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness()
         ("world.Allreduce(part, total)", "collective", "Allreduce"),
         ("x = self.comm.bcast(x, root=0)", "collective", "bcast"),
         ("MPI.COMM_WORLD.Barrier()", "collective", "Barrier"),
+        ("self.win.Lock(0, MPI.LOCK_EXCLUSIVE)", "collective", "Lock"),
+        ("window.Fence()", "collective", "Fence"),
         ("comm.barrier()", "collective", "barrier"),
         ("x = comm.recv(source=1)", "p2p", "recv"),
         ("self.comm.Recv(buffer, 0)", "p2p", "Recv"),

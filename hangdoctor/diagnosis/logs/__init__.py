@@ -17,7 +17,7 @@ from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, counters, over, two_sources
-from .beside import CRASH, weigh
+from .beside import CRASH, clear_who_waited, weigh
 from .candidate import First, quotes
 from .chain import chain
 from .counting import at_work, counted_on
@@ -54,6 +54,7 @@ def _judge(case: Case, draft: Draft) -> None:
     scene = open_scene(logs, logs.attempts - 1)
     found = decide(scene)
     if case.capture.over:
+        clear_who_waited(draft, scene)
         found = _after_the_end(case, draft, scene, found)
     if found is None and not (case.capture.over and (draft.findings or draft.remaining)):
         scene, found = _earlier(case, draft, scene)

@@ -17,6 +17,7 @@ CRASH: frozenset[Kind] = frozenset({"dead", "error", "unreachable"})
 _AWAY: frozenset[Kind] = frozenset(
     {"not_entered", "data_wait", "checkpoint_wait", "busy", "io_wait", "stopped", "unreachable"}
 )
+_TOGETHER_S = 3.0  # one limit ends the waits of all, as fast as they raise
 _MORE = 0.1  # of confidence, before the logs' verdict takes the place of another
 
 
@@ -33,6 +34,25 @@ def weigh(draft: Draft, scene: Scene, found: First | None) -> None:
 
 
 # ---------------------------------------------------------------------- who waited
+
+
+def clear_who_waited(draft: Draft, scene: Scene) -> None:
+    """After the end: take away what blames ranks that reached gloo's limit when the others did. They
+    had been waiting for someone else since then; one that came late would have reached it later.
+    """
+    left = [one for one in draft.findings if not _waited_as_long(scene, one)]
+    if len(left) < len(draft.findings):
+        draft.findings = left
+        draft.status = draft.status if left else None
+
+
+def _waited_as_long(scene: Scene, finding: Finding) -> bool:
+    at = {f.rank: f.at for f in scene.of(GlooTimeout) if f.at}
+    if finding.kind != "not_entered" or not set(finding.ranks) <= at.keys():
+        return False
+    others = [when for rank, when in at.items() if rank not in finding.ranks]
+    own = [at[rank] for rank in finding.ranks]
+    return bool(others and own) and max(own) - min(others) < _TOGETHER_S
 
 
 def _by_waits(draft: Draft, scene: Scene, finding: Finding) -> None:

@@ -249,11 +249,26 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
         return "extra"
     if same_role:
         return "other"
+    if _is_made_later(mine, i, theirs, j):
+        return "skipped"
     if same_collective and a.shapes == b.shapes:
         return "group"
     if skipped or i + 1 < len(mine.tokens):
         return "skipped"  # an excess call would be followed by what the other one is in
     return "extra"
+
+
+def _is_made_later(mine: History, i: int, theirs: History, j: int) -> bool:
+    """Whether the other one has made this very call, by its number and line, but others before it."""
+    call = mine.operations[i]
+    if call.op in P2P_NAMES or not call.site:
+        return False
+    number = mine.number(i, shared=True)
+    later = range(j + 1, min(j + 1 + LOOK_AHEAD, len(theirs.tokens)))
+    return any(
+        theirs.number(k, shared=True) == number and _same(mine, i, theirs, k, sites=True)
+        for k in later
+    )
 
 
 def _swapped(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:

@@ -58,8 +58,16 @@ def summary(finding: Finding) -> str:
         text = " ".join(p for p in (clauses, *after) if p)
         if len(text) <= LONGEST:
             return text
-    room = LONGEST - len(doubt) - 2
-    return f"{terms.cut(head, room)}. {doubt}".rstrip()
+    return f"{_cut(head, LONGEST - len(doubt) - 2)} {doubt}".rstrip()
+
+
+def _cut(head: str, room: int) -> str:
+    """The head and its full stop; what it claims, behind the last colon, is kept before all else."""
+    facts, colon, claim = head.rpartition(": ")
+    if colon and len(claim) < room // 2:
+        return f"{terms.cut(facts, room - len(claim) - len(colon))}{colon}{claim}."
+    short = terms.cut(head, room)
+    return short if short.endswith("…") else f"{short}."
 
 
 def _place(finding: Finding) -> str:

@@ -155,6 +155,29 @@ def test_compare_finds_what_was_skipped():
     assert found.theirs.op == "all_reduce"
 
 
+def test_compare_finds_that_several_calls_were_left_out_before_one_that_all_make():
+    """Rank 4 has no tokens and goes on to the reduction of all; its like makes two calls before it."""
+    job = Job(6)
+    job.group("even", [0, 2, 4])
+    job.group("odd", [1, 3, 5])
+    for program in job.everyone():
+        for step in range(3):
+            if (program.number, step) != (4, 2):
+                program.all_reduce(
+                    "even" if program.number % 2 == 0 else "odd", site="moe (m.py:41)"
+                )
+                program.all_reduce(
+                    "even" if program.number % 2 == 0 else "odd", site="moe (m.py:44)"
+                )
+            program.all_reduce("world", site="main (m.py:72)")
+    scene = scene_of(job.run())
+    found = compare(History(scene, 4), History(scene, 3))
+    assert found is not None
+    assert found.how == "skipped"
+    assert found.theirs is not None
+    assert found.theirs.site == "moe (m.py:41)"
+
+
 def test_compare_finds_what_is_too_many():
     def twice(calls: list[Call]) -> None:
         i = next(i for i, c in enumerate(calls) if c.group == "dp")

@@ -95,3 +95,27 @@ def test_each_pattern_of_the_built_in_rules_is_one() -> None:
     assert checked(built_in, "log_rules.toml") == built_in and len(built_in) > 100
     with pytest.raises(BadInput, match="no usable rules"):
         checked(parse('[[rule]]\nid="x"\nanchor=["abc"]\npattern="("\nmeaning="m"', "mine"), "mine")
+
+
+def test_a_cancelled_task_is_what_its_time_out_did(tmp_path: Path) -> None:
+    """asyncio.wait_for cancels what it waits for, and both tracebacks are printed."""
+    text = """\
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "/usr/lib/python3.11/asyncio/tasks.py", line 490, in wait_for
+[rank2]:     return fut.result()
+[rank2]:   File "/usr/lib/python3.11/asyncio/streams.py", line 522, in _wait_for_data
+[rank2]:     await self._waiter
+[rank2]: asyncio.exceptions.CancelledError
+
+[rank2]: The above exception was the direct cause of the following exception:
+
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "/home/me/stream_train.py", line 80, in train
+[rank2]:     await reporter.send(step)
+[rank2]:   File "/home/me/stream_train.py", line 39, in send
+[rank2]:     await asyncio.wait_for(self.reader.readline(), 80)
+[rank2]: TimeoutError
+"""
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("error", [2])]
+    assert "TimeoutError in send (stream_train.py:39)" in found.summary
