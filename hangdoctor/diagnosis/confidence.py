@@ -162,6 +162,7 @@ class Ground(Enum):
     LOG_WENT_ON = (0.80, "all other ranks ended cleanly, and these few lost them in an operation")
     STILL_LATER = (0.75, "a signal ended it long after all other ranks had ended with exit code 0")
     LOG_NEVER_STARTED = (0.85, "as many ranks left no black box as did not come to the rendezvous")
+    LOG_UNHEARD = (0.80, "as many ranks printed no line as did not come to the rendezvous")
     LOG_JOINED = (0.90, "the store counts how many processes came")
     LOG_COUNTERS = (0.88, "in the group that timed out it has enqueued fewer operations")
     LOG_AHEAD = (0.50, "few wait in an operation that most others have not enqueued")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from . import torchnames
@@ -56,3 +57,14 @@ def refused(token: Token, entry: Any, error: BaseException) -> None:
         recorder.refuse(token, entry, error)
     except Exception as internal:
         probe.fail(internal)
+
+
+def without_us(error: BaseException) -> None:
+    """Take the wrapper's own frame off the traceback of the job's error: without the probe it has none.
+
+    Called where the wrapper has caught it. A bare `raise` keeps that from Python 3.11 on; before, it
+    brings the whole one back.
+    """
+    here = sys.exc_info()[2]
+    if here is not None:
+        BaseException.with_traceback(error, here.tb_next)

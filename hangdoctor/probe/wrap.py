@@ -20,7 +20,7 @@ from . import format as fmt
 from . import record_core as hot
 from .asked_members import asked_members
 from .call_forms import form_of, tag_flags
-from .call_outcomes import refused, returned
+from .call_outcomes import refused, returned, without_us
 from .group_table import GroupEntry, Groups
 from .identity import ranks_from
 from .odd_calls import describe_otherwise
@@ -62,6 +62,7 @@ def _collective(function: Function, describe: Describe) -> Function:
             result = function(*args, **kwargs)
         except BaseException as error:
             refused(entered[:2], entered[2], error)
+            without_us(error)
             raise
         finally:
             thread.depth = 0
@@ -142,6 +143,7 @@ def _directed(function: Function, describe: Describe, direction: int) -> Functio
             result = function(*args, **kwargs)
         except BaseException as error:
             refused(entered[0], None, error)
+            without_us(error)
             raise
         finally:
             thread.depth = 0
@@ -180,6 +182,7 @@ def batch(function: Function) -> Function:
         except BaseException as error:
             for token in tokens:
                 refused(token, None, error)
+            without_us(error)
             raise
         finally:
             thread.depth = 0
@@ -244,6 +247,7 @@ def set_up(function: Function, op: str) -> Function:
         except BaseException as error:
             if token is not None:
                 refused(token, None, error)
+            without_us(error)
             raise
         finally:
             thread.depth = 0

@@ -10,7 +10,7 @@ from typing import Any
 from . import format as fmt
 from . import record_core as hot
 from . import torchnames
-from .call_outcomes import finish, refused
+from .call_outcomes import finish, refused, without_us
 from .process_probe import probe
 from .recorder import local
 
@@ -42,6 +42,7 @@ def store_wait(function: Function, name: str) -> Function:
         except BaseException as error:
             if token is not None:
                 refused(token, None, error)
+            without_us(error)
             raise
         finally:
             thread.depth = 0
@@ -59,15 +60,20 @@ def handle_wait(function: Function) -> Function:
         recorder = probe.recorder
         item = recorder.outstanding.pop(id(self), None) if recorder is not None else None
         if item is None or recorder is None:
-            return function(self, *args, **kwargs)
+            try:
+                return function(self, *args, **kwargs)
+            except BaseException as error:
+                without_us(error)
+                raise
         try:
             recorder.waiting(item[1])
         except Exception as error:
             probe.fail(error)
         try:
             result = function(self, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             finish(item[1], fmt.FAILED)
+            without_us(error)
             raise
         finish(item[1])
         return result

@@ -199,7 +199,7 @@ FINDINGS: list[Finding] = [
     one("mismatch", disagrees(), waiters=Waiters((0, 1), REDUCE, elsewhere=(2,))), one("mismatch", disagrees(theirs=None)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED)), two("mismatch", disagrees(ground=f.DecidedBy.UNDECIDED, sides=((4,), (5,)))),
     one("mismatch", disagrees(fields=("op",), theirs=GATHER)), one("mismatch", disagrees(fields=("op",), theirs=Op("barrier"))),
     one("mismatch", disagrees(fields=("dtype", "shapes"), my_values=("f16", "[1]"))), one("mismatch", disagrees(fields=())),
-    *(one("order", diverged(how)) for how in ("skipped", "extra", "swapped", "other", "group", "own")),
+    *(one("order", diverged(how)) for how in ("skipped", "extra", "either", "swapped", "other", "group", "own")),
     *(one(kind, diverged("skipped", before_records=True)) for kind in ("order", "p2p_unmatched", "mismatch", "end_stall")), one("order", diverged("extra", before_records=True)),
     one("order", diverged("skipped"), waiters=OTHERS), one("order", diverged("skipped"), waiters=Waiters((0,), GATHER)), one("order", diverged("own", mine=None, theirs=None), waiters=OTHERS),
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),

@@ -30,6 +30,7 @@ from hangdoctor.probe import (
     steps,
     still_written,
     torchnames,
+    wrap_waits,
 )
 from hangdoctor.probe import folder as folders
 from hangdoctor.probe import format as fmt
@@ -530,3 +531,18 @@ def test_what_the_job_counts_lies_in_the_header(recorded: Recorder) -> None:
     assert put(recorded.box, fmt.H_ITERATION_SINCE) > since
     probe.set_iteration(1 << 70)
     assert put(recorded.box, fmt.H_ITERATION) == -1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="a bare raise brings the frame back")
+def test_the_traceback_of_the_jobs_own_error_has_no_frame_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("the job's")
+
+    monkeypatch.setattr(wrap_waits.probe, "recorder", None)
+    for wrapped in (wrap_waits.handle_wait(fails), wrap_waits.handle_wait(int)):
+        with pytest.raises(ValueError) as raised:
+            wrapped("no number")
+        files = [Path(frame.path).name for frame in raised.traceback]
+        assert set(files) == {"test_probe_edges.py"}, files

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.readers.blackbox import Contents
@@ -129,6 +131,24 @@ def test_a_rank_whose_wait_reached_its_limit_with_the_others_waited_for_someone_
     boxes[2].box.ended_s = 1010.0 + after_s
     found = of_column(boxes, [ended(rank, 1, 1018.0) for rank in EVERYONE])
     assert [(c.kind, c.ranks) for c in found.causes] == named, found.summary
+
+
+# ---------------------------------------------------------------------- no exit
+
+
+@pytest.mark.parametrize(("got_on_s", "status"), [(1008.5, "healthy"), (1001.0, "unknown")])
+def test_what_was_killed_with_its_launcher_was_at_work_or_not(got_on_s: float, status: str) -> None:
+    boxes = [of(rank, *(called(n) for n in range(1, 6))) for rank in EVERYONE]
+    for contents in boxes:
+        contents.ops.got_on_s = got_on_s
+    ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank, world_size=4, ops=c.ops) for c in boxes]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
+    capture.over = True
+    found = diagnose(capture)
+    assert (found.status, found.causes) == (status, []), found.summary
+    assert ("cut off at work" in found.summary) == (status == "healthy"), found.summary
+    boxes[2].ops.heartbeat_s = 1004.0  # long before the others: it ended first
+    assert diagnose(capture).status == "unknown"
 
 
 # ---------------------------------------------------------------------- two sides

@@ -81,6 +81,7 @@ class TooFewJoined(Struct, frozen=True):
     joined: int
     expected: int
     seconds: float
+    unheard: bool = False  # the ranks are those of which no line is
 
 
 class GuardFound(Struct, frozen=True):
@@ -241,6 +242,7 @@ class Undecided(Enum):
     GUARDED = auto()  # by the program's own guard
     FROM_OUTSIDE = auto()  # healthy
     FROM_OUTSIDE_IDLE = auto()
+    CUT_OFF = auto()  # healthy
     TWO_SIDES = auto()  # of one operation
     RING = auto()  # of waits
     UNSET_KEY = auto()  # of the store

@@ -329,10 +329,10 @@ class Disagrees(Struct, frozen=True):
 
 class Diverged(Struct, frozen=True):
     """Made other calls than `reference`, a rank with the same role, or than itself in earlier
-    rounds (how "own").
+    rounds (how "own"). "either": made `mine` in excess, or left `theirs` out; no record tells.
     """
 
-    how: Literal["skipped", "extra", "swapped", "other", "group", "own"]
+    how: Literal["skipped", "extra", "either", "swapped", "other", "group", "own"]
     mine: Op | None
     theirs: Op | None
     reference: int

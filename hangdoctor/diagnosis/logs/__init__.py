@@ -18,6 +18,7 @@ from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, counters, over, two_sources
 from .beside import CRASH, clear_who_waited, weigh
+from .by_stacks import by_stacks
 from .candidate import First, quotes
 from .chain import chain
 from .counting import at_work, counted_on
@@ -27,13 +28,14 @@ from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
 from .met_apart import met_apart
-from .outside import from_outside
+from .outside import cut_off, from_outside
 from .scene import Scene, open_scene
 from .store_gone import host_left
 from .undecided import why_none
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
+_NO_FAILURE = frozenset({Undecided.SIGNALLED, Undecided.GOES_ON, Undecided.NO_END})
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
 
 
@@ -50,6 +52,7 @@ def _judge(case: Case, draft: Draft) -> None:
     if logs is None:
         if case.capture.over:  # all was killed at once, `hangdoctor run` too
             draft.remaining = called_apart.leave_open(draft)
+            _unless_cut_off(case, draft)
         return
     scene = open_scene(logs, logs.attempts - 1)
     found = decide(scene)
@@ -75,6 +78,15 @@ def _judge(case: Case, draft: Draft) -> None:
     failed = found.finding.kind in _FAILED or isinstance(found.finding.story, FailedFirst)
     failed = failed and not isinstance(found.finding.story, StillIn)
     draft.status = "failed" if failed else "slow" if found.finding.kind == "slow" else "hang"
+
+
+def _unless_cut_off(case: Case, draft: Draft) -> None:
+    """Without any exit, where nothing else is found."""
+    if draft.findings or draft.remaining is not None:
+        return
+    draft.remaining = cut_off(case)
+    if draft.remaining is not None:
+        draft.status = "healthy"
 
 
 def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -133,13 +145,12 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
     outside = from_outside(case, scene) if case.capture.over else None
     if draft.remaining is None and case.capture.over and draft.status == "healthy":
         draft.status = None  # of ranks that have ended; what ended them decides
-    draft.remaining = (
-        draft.remaining
-        or outside
-        or structs.replace(why_none(scene), ras=all_equal(case), gloo=is_gloo_alone(case))
-    )
+    why = structs.replace(why_none(scene), ras=all_equal(case), gloo=is_gloo_alone(case))
+    if case.capture.over and outside is None and why.reason in _NO_FAILURE:
+        outside = cut_off(case)
+    draft.remaining = draft.remaining or outside or why
     clean = draft.remaining.reason is Undecided.ENDED_CLEANLY and not case.views
-    well = clean or draft.remaining.reason is Undecided.FROM_OUTSIDE
+    well = clean or draft.remaining.reason in (Undecided.FROM_OUTSIDE, Undecided.CUT_OFF)
     draft.status = "healthy" if well else draft.status or "unknown"
 
 
@@ -185,6 +196,7 @@ def _named(scene: Scene) -> First | None:
         apart.guarded,
         apart.interrupted,
         met_apart,
+        by_stacks,
         by_torch.peer,
         host_left,
         by_torch.all_joined,

@@ -23,6 +23,7 @@ _COLLECTIVES = (
 _ENOUGH = 3  # ranks that print their steps
 _STILL_S = 20.0  # without a step
 _LIBRARY = ("torch/distributed/", "torch/autograd/", "deepspeed/comm/")
+_INNER = 8  # frames: of those outside, some are the launcher's
 
 
 def interrupted(scene: Scene, idle: bool = False) -> First | None:
@@ -52,7 +53,7 @@ def met_outside(scene: Scene) -> tuple[list[PythonError], set[int]] | None:
     """
     errors = [e for e in scene.of(PythonError) if e.rank >= 0]
     met = [e for e in errors if e.error == "KeyboardInterrupt"]
-    inside = {e.rank for e in errors if e.rule == "peer_closed" or _in_library(e.frames)}
+    inside = {e.rank for e in errors if e.rule == "peer_closed" or _in_library(e.frames[:_INNER])}
     outside = [e for e in met if e.rank not in inside and e.frame is not None]
     ranks = ranks_named(outside)
     if not _few(scene, ranks, inside) or set(scene.everyone) != inside | set(ranks):

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from msgspec import structs
+
 from ...model.log_facts import (
     AnyFact,
     BarrierMissed,
@@ -137,6 +139,8 @@ def store(scene: Scene) -> First | None:
         story = _joined(counts)
         ranks = _never_started(scene, story)
         ground = Ground.LOG_NEVER_STARTED if ranks else Ground.LOG_JOINED
+        if not ranks and isinstance(story, TooFewJoined) and (ranks := _unheard(scene, story)):
+            story, ground = structs.replace(story, unheard=True), Ground.LOG_UNHEARD
         return _first(scene, "start_stall", ranks, story, ground=ground, facts=list(counts))
     return _key_not_set(scene, [f for f in scene.of(StoreWait) if f.awaited >= 0])
 
@@ -145,6 +149,13 @@ def _never_started(scene: Scene, story: TooFewJoined | TooManyJoined) -> list[in
     """The ranks that left no black box where the others did, if they are as many as are missing."""
     unseen = scene.logs.unseen
     return unseen if len(unseen) == story.expected - story.joined else []
+
+
+def _unheard(scene: Scene, story: TooFewJoined) -> list[int]:
+    """The ranks of which no line is, if every rank that came has one."""
+    ranks = set(range(story.expected))
+    heard = ranks & {*scene.logs.heard, *ranks_named(scene.facts)}
+    return sorted(ranks - heard) if len(heard) == story.joined else []
 
 
 def _joined(counts: list[StoreCount]) -> TooFewJoined | TooManyJoined:

@@ -38,7 +38,8 @@ def look_back(case: Case, draft: Draft, scene: Scene, found: First | None) -> Fi
         _before_the_wait(case, draft)
     if draft.findings or found is None:
         return found
-    own = [f for f in found.facts if isinstance(f, PythonError)]
+    of_errors = isinstance(found.finding.story, FailedFirst)
+    own = [f for f in found.facts if isinstance(f, PythonError)] if of_errors else []
     alike = _alike(case, scene, own)
     if not alike and not aborted(found) and not (own and not any(f.rule for f in own)):
         return found  # a known error of its own: a device, a disk, memory

@@ -46,6 +46,27 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
     )
 
 
+def cut_off(case: Case) -> LogRemaining | None:
+    """Of boxes without any exit: that every rank got on until its last heartbeat. What ended them all
+    at once ended `hangdoctor run` too.
+    """
+    every = [v.capture.ops for v in case.views if v.capture.ops is not None]
+    beats = [ops.heartbeat_s for ops in every]
+    if not every or len(every) != case.world_size or min(beats) <= 0:
+        return None
+    together = max(beats) - min(beats) <= _BEATS_S
+    if not together or not all(_goes_on(ops, ops.heartbeat_s) for ops in every):
+        return None
+    last = max((ops.operations[-1] for ops in every if ops.operations), key=_left, default=None)
+    return LogRemaining(
+        Undecided.CUT_OFF,
+        tuple(sorted(ops.rank for ops in every)),
+        Op(last.op, last.seq) if last is not None and last.op not in _SET_UP else None,
+        iteration=max(ops.iteration for ops in every),
+        seconds=max(0.0, *(ops.heartbeat_s - _last_sign(ops) for ops in every)),
+    )
+
+
 def signalled(scene: Scene) -> dict[int, int]:
     """{rank: the signal that ended it}; empty where one ended otherwise."""
     found: dict[int, int] = {}

@@ -11,14 +11,15 @@ from .history import ELSEWHERE, LOOK_AHEAD, History
 from .keys import P2P_NAMES
 from .pending import have_in_common, inversion_of, same_places, shift_of
 
-How = Literal["skipped", "extra", "swapped", "other", "group", "own"]
+How = Literal["skipped", "extra", "either", "swapped", "other", "group", "own"]
 
 
 class Divergence(Struct):
     """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the
     other did there.
 
-    `how`: it skipped `theirs`, did `mine` in excess, did `mine` before `theirs` instead of after it,
+    `how`: it skipped `theirs`, did `mine` in excess, either of the two (nothing that follows tells
+    which), did `mine` before `theirs` instead of after it,
     did another operation, or the same one on another group; "own": its own earlier iterations are
     the reference.
     """
@@ -80,7 +81,8 @@ def _compare_pending(mine: History, theirs: History, sites: bool) -> Divergence 
         how, before = _how(mine, i, theirs, j, sites=sites), False
         if same:
             how, before = ("skipped" if _number(mine, i) < _number(theirs, j) else "extra"), True
-        elif how == "extra":
+        elif how in ("extra", "either"):
+            how = "extra"  # what it left out would be in its counts
             i = _counted_otherwise(mine, i, theirs)
     return Divergence(
         rank=mine.rank,
@@ -255,7 +257,8 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
         return "group"
     if skipped or i + 1 < len(mine.tokens):
         return "skipped"  # an excess call would be followed by what the other one is in
-    return "extra"
+    repeated = bool(a.site) and i > 0 and _same(mine, i, mine, i - 1, sites=True)
+    return "extra" if repeated else "either"
 
 
 def _is_made_later(mine: History, i: int, theirs: History, j: int) -> bool:

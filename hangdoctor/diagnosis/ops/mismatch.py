@@ -66,7 +66,7 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
         return None
     if len(odd.ranks) == 1:
         only = _divergence(scene, instance, odd.ranks[0], records[odd.ranks[0]])
-        if only is not None and only.how in ("skipped", "extra", "swapped", "group"):
+        if only is not None and only.how in ("skipped", "extra", "either", "swapped", "group"):
             return divergence_finding(scene, {only.rank: only}, [])
     return _mismatch(scene, instance, records, odd)
 

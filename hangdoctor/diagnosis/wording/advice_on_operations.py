@@ -68,7 +68,7 @@ def _to_another(mine: Op | None, theirs: Op | None) -> bool:
 
 @by_story.register
 def _(story: f.Diverged, finding: Finding) -> str:
-    one_call = story.how in ("skipped", "extra") and not story.before_records
+    one_call = story.how in ("skipped", "extra", "either") and not story.before_records
     if finding.kind == "p2p_unmatched" and not one_call:
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
     if _to_another(story.mine, story.theirs):
@@ -100,6 +100,13 @@ def _two_ways(story: f.Diverged, finding: Finding) -> str:
         return _sentence(finding, f"See why {who} alone {makes} the call at {mine}", story.mine)
     if not mine or not theirs or mine == theirs:
         return _branch(finding, story.mine or story.theirs)
+    if story.how == "either" and finding.frame is not None:  # the calls may be a library's
+        own = Op("", frame=finding.frame)
+        text = f"See what leads {who} alone to {line_of(own)} (a branch, a swallowed exception, a batch more)"
+        return _sentence(finding, text, own)
+    if story.how == "either":
+        text = f"See what leads {who} alone to {mine} and not to {theirs} (a branch, a swallowed exception, a batch more)"
+        return _sentence(finding, text, story.mine)
     text = f"Look for a branch that leads {who} to {mine} instead of {theirs}"
     return _sentence(finding, text, story.mine)
 

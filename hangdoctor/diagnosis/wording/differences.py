@@ -133,6 +133,10 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     if story.how == "extra":
         due = terms.op_after(story.theirs, story.mine)
         return f"{who} made one call too many, {mine}, where rank {story.reference} entered {due}"
+    if story.how == "either":
+        due = terms.op_after(story.theirs, story.mine)
+        went = f"{who} entered {mine} where rank {story.reference} entered {due}"
+        return f"{went}: one call left out, or one too many"
     if story.how == "other" and story.reference in finding.ranks and story.theirs is not None:
         return f"{who} entered {mine}, where calls of that line are with rank {story.theirs.peer}"
     if story.how == "group":

@@ -18,6 +18,12 @@ def remaining(of: LogRemaining) -> str:
     """Why the logs name no rank, and what would have decided it."""
     if of.reason is Undecided.FROM_OUTSIDE:
         return f"The job was {_from_outside(of)}, and nothing hung: {_last(of)}."
+    if of.reason is Undecided.CUT_OFF:
+        at = f" in iteration {of.iteration}" if of.iteration >= 0 else ""
+        return (
+            f"The job was cut off at work{at}: no exit is recorded, as when all processes are killed at once, and nothing "
+            f"hung: {_last(of)} the last heartbeat."
+        )
     if of.reason is Undecided.ENDED_CLEANLY:
         last = f", after iteration {of.iteration}" if of.iteration >= 0 else ""
         return f"The job ended cleanly{last}, as its log shows."

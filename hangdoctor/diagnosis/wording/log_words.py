@@ -147,7 +147,10 @@ def _(story: TooFewJoined, finding: Finding) -> str:
     missing = story.expected - story.joined
     if finding.ranks:
         have = choose(finding.ranks, "it has", "they have")
-        return f"{subject(finding)} never came to the rendezvous{_within(story.seconds)}: {have} no black box, all others do"
+        why = f"{have} no black box, all others do"
+        if story.unheard:
+            why = f"{choose(finding.ranks, 'it', 'they')} printed nothing, all others did"
+        return f"{subject(finding)} never came to the rendezvous{_within(story.seconds)}: {why}"
     return (
         f"{missing} of {terms.count(story.expected, 'process').replace('processs', 'processes')} did not come to the rendezvous"
         f"{_within(story.seconds)}; the log does not show which"

@@ -35,7 +35,7 @@ _PART = re.compile(
     r"[ :=#]{1,3}(?P<at>\d{1,12})\s?/\s?(?P<of>\d{1,12})\b",
     re.I,
 )
-_BY_RANK = re.compile(r"\[?[Rr]ank[ _=]?(\d{1,7})(?:\]:?|:) ")
+_BY_RANK = re.compile(r"\[?[Rr]ank[ _=]?(\d{1,7})(?: of \d{1,7})?(?:\]:?|:) ")
 # Also "at step 17": a guard's words where nothing moves.
 _NO_PROGRESS = re.compile(
     r"\b(?:no progress|not? mov|failed\b|stall|stuck|hung\b|hang\b|exiting|abort|giving up)", re.I
@@ -46,6 +46,7 @@ _WORLD = re.compile(
 # Lightning's and accelerate's: who begins, and how many they are.
 _MEMBER = re.compile(r"\bGLOBAL_RANK: (\d{1,7}), MEMBER: \d{1,7}/(\d{1,7})\b")
 _PROCESSES = re.compile(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}) processes\b)")
+_ONE_OF = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
 _HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
 _SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
 _INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
@@ -92,6 +93,8 @@ class Marks:
             self.world = max(self.world, int(match[2]))
         if "processes" in text and (match := _PROCESSES.search(text)) is not None:
             self.world = max(self.world, int(match[1] or match[2]))
+        if " of " in text and (match := _ONE_OF.match(text)) is not None:
+            self.world = max(self.world, int(match[1]))
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
         if "nnodes=" in text and (match := _NODES.search(text)) is not None:

@@ -46,7 +46,9 @@ _LAUNCHERS_OWN = re.compile(
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
     r"|/deepspeed/launcher/|/composer/cli/|runpy"
 )
-_KEPT = 8  # frames of one stack
+_KEPT = 8  # frames of a thread's stack
+_OF_ERROR = 48  # innermost ones of a traceback
+_SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
 
@@ -128,6 +130,7 @@ class Tracebacks:
     def _indented(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _FRAME.match(said.text)
         if match is None:
+            self._take_source(key, said.text)
             known = bool(self._open.get(key)) or key in self._stacks
             ended = self._ended(key, said, line) if known else _NOTHING
             return ended if ended.belongs or not known else _BELONGS
@@ -144,6 +147,13 @@ class Tracebacks:
             begun.append(_Open(said, line))
         begun[-1].frames.append(frame)
         return _BELONGS
+
+    def _take_source(self, key: Speaker, text: str) -> None:
+        """The line below a frame of a traceback is its source."""
+        begun = self._open.get(key)
+        frames = begun[-1].frames if begun else []
+        if frames and not frames[-1].code and text.startswith("    ") and key not in self._stacks:
+            frames[-1].code = text.strip()[:_SOURCE]
 
     def _thread(self, key: Speaker, said: Said, line: int) -> Folded:
         fatal = _FATAL.search(said.text)
@@ -181,7 +191,7 @@ class Tracebacks:
         error = PythonError(
             error=match[1],
             message=(match[2] or "").strip()[:_MESSAGE],
-            frames=opened.frames[-_KEPT:][::-1],
+            frames=opened.frames[-_OF_ERROR:][::-1],
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),
         )
@@ -201,7 +211,7 @@ class Tracebacks:
             for opened in begun:
                 if opened.frames and not _of_launcher(opened.frames):
                     error = PythonError(
-                        frames=opened.frames[-_KEPT:][::-1], frame=own_frame(opened.frames)
+                        frames=opened.frames[-_OF_ERROR:][::-1], frame=own_frame(opened.frames)
                     )
                     found.append((opened.said, opened.line, error))
         self._open.clear()

@@ -1,0 +1,61 @@
+"""Ranks that waited in gloo until its limit, by the stacks of the errors that ended their waits: who of
+them made another call, as a dump of the living job would say it.
+
+A rank that lost its connection as another one's wait ended is where it waited, too; it may have come
+there after the first one's limit, so that only ranks in different calls show anything.
+"""
+
+from __future__ import annotations
+
+from ...model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from ...model.log_facts import PythonError
+from .. import waiting
+from ..case import open_case
+from .candidate import First
+from .scene import Scene, ranks_named
+
+_LIMIT, _LOST = "gloo_timeout", "peer_closed"
+_APART = ("order", "p2p_unmatched", "mismatch")
+_AT_MOST = 0.6  # lines alone, of a job that is over
+_SECONDS = 5.0  # between the samples that such a rank would have given
+
+
+def by_stacks(scene: Scene) -> First | None:
+    """Who was in another call; None where not all ranks were met in a wait, or nothing shows it."""
+    errors = _waits(scene)
+    if len(errors) < 2 or set(errors) != set(scene.everyone) or not scene.whole:
+        return None
+    nodes: dict[str, NodeCapture] = {}
+    for rank, error in sorted(errors.items()):
+        node = scene.homes.get(rank, "")
+        nodes.setdefault(node, NodeCapture(node)).ranks.append(_as_captured(rank, node, error))
+    case = open_case(JobCapture("", list(nodes.values()), world_size=len(errors)))
+    found = [one for one in waiting.find(case, set()) if one.kind in _APART]
+    if len(found) != 1 or len(case.waiting) < len(errors):
+        return None
+    [finding] = found
+    finding.confidence = min(finding.confidence, _AT_MOST)
+    finding.waiters = None  # since when, no line says
+    return First(finding, [errors[rank] for rank in ranks_named([*errors.values()])], True)
+
+
+def _waits(scene: Scene) -> dict[int, PythonError]:
+    """The error that ended each rank's wait; {} where some rank had another one."""
+    found: dict[int, PythonError] = {}
+    for error in scene.of(PythonError):
+        if error.rank < 0 or error.survived:
+            continue
+        if error.rank not in found and error.rule in (_LIMIT, _LOST) and error.frames:
+            found[error.rank] = error
+        elif error.rank not in found:
+            return {}
+    limits = [error for error in found.values() if error.rule == _LIMIT]
+    return found if limits else {}
+
+
+def _as_captured(rank: int, node: str, error: PythonError) -> RankCapture:
+    """The rank as two samples would have shown it, blocked at the line of its error."""
+    thread = ThreadSample(tid=rank + 1, name="MainThread", state="S", switches=1)
+    thread.frames = error.frames
+    samples = [ProcessSample(at, "S", threads=[thread]) for at in (0.0, _SECONDS)]
+    return RankCapture(pid=rank + 1, rank=rank, node=node, samples=samples)

@@ -1,0 +1,89 @@
+"""Gloo's limit reached by all ranks: the stacks of their errors are those of the hang."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.model.log_facts import PythonError
+from tests.support.read_logs import diagnosed, logs_of, named
+
+RECV = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 9000ms for recv operation to complete"
+SEND = RECV.replace("recv", "send")
+LOST = "RuntimeError: [/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1."
+DIST = "/venv/site-packages/torch/distributed"
+
+
+def met(rank: int, error: str, *frames: tuple[str, int, str, str]) -> str:
+    """A rank's traceback; frames outermost first: file, line, function, source."""
+    lines = ["Traceback (most recent call last):"]
+    for file, line, name, source in frames:
+        lines += [f'  File "{file}", line {line}, in {name}', f"    {source}"]
+    return "".join(f"[rank{rank}]: {text}\n" for text in [*lines, error])
+
+
+def stage(rank: int, line: int, error: str = SEND) -> str:
+    steps = (f"{DIST}/pipelining/schedules.py", 785, "step", "self._step_microbatches(")
+    waits = (f"{DIST}/pipelining/schedules.py", 683, "_wait_batch_p2p", "w.wait()")
+    return met(rank, error, ("/home/me/pipe.py", line, "main", "sched.step(x)"), steps, waits)
+
+
+def at_the_end(rank: int, error: str = RECV) -> str:
+    barrier = (f"{DIST}/distributed_c10d.py", 5356, "barrier", "work.wait()")
+    return met(rank, error, ("/home/me/pipe.py", 86, "main", "dist.barrier()"), barrier)
+
+
+def of_four(text: str) -> str:
+    return "world_size: 4\n" + text
+
+
+def test_the_stage_that_left_the_schedule_is_named_by_its_stack(tmp_path: Path) -> None:
+    found = diagnosed(
+        tmp_path, of_four(stage(0, 72) + stage(1, 76, LOST) + stage(2, 76) + at_the_end(3))
+    )
+    assert named(found) == [("order", [3])], found.summary
+    assert "Rank 3 is in barrier (pipe.py:86)" in found.summary
+    assert found.causes[0].confidence <= 0.6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        stage(0, 72) + stage(1, 76) + stage(2, 76),
+        stage(0, 72) + stage(1, 76) + stage(2, 76) + stage(3, 76),
+        stage(0, 72, LOST) + stage(1, 76, LOST) + stage(2, 76, LOST) + at_the_end(3, LOST),
+    ],
+    ids=["one is silent", "all in the schedule", "none reached a limit"],
+)
+def test_where_some_wait_is_missing_no_rank_is(tmp_path: Path, text: str) -> None:
+    found = diagnosed(tmp_path, of_four(text))
+    assert not [c for c in found.causes if c.kind == "order"], found.summary
+
+
+def test_the_source_below_a_frame_is_kept_with_it(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(at_the_end(3))
+    [error] = [f for f in logs_of(tmp_path / "job.log").facts if isinstance(f, PythonError)]
+    assert [frame.code for frame in error.frames] == ["work.wait()", "dist.barrier()"]
+
+
+# ---------------------------------------------------------------------- who printed nothing
+
+BEGINS = "rank {0} of 4: reading vocabulary\n"
+STORE = "torch.distributed.DistStoreError: Timed out after 91 seconds waiting for clients. 3/4 clients joined.\n"
+
+
+def test_the_rank_of_which_no_line_is_did_not_come_to_the_rendezvous(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, "".join(map(BEGINS.format, (0, 3, 1))) + STORE)
+    assert named(found) == [("start_stall", [2])], found.summary
+    assert "it printed nothing, all others did" in found.summary
+    two = diagnosed(tmp_path, "".join(map(BEGINS.format, (0, 3))) + STORE)
+    assert named(two) == [("start_stall", [])], two.summary
+    assert "the log does not show which" in two.summary
+
+
+def test_lightnings_word_of_a_sigterm_is_an_end_from_outside(tmp_path: Path) -> None:
+    words = "".join(f"[rank: {rank}] Received SIGTERM: 15\n" for rank in range(3))
+    found = diagnosed(tmp_path, "step 5 loss 2.24\nstep 10 loss 2.27\n" + words)
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+    assert "ended from outside by SIGTERM" in found.summary and "step 10" in found.summary
