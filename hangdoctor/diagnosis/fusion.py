@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from ..model.capture import Frame
 from ..model.diagnosis import Kind
+from ..stacks.user_code import is_users
 from . import file_locks, outsiders, start_up
 from . import held_by as holding
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered, ranks_blamed
-from .findings import Finding
+from .findings import Apart, Diverged, Finding, InOther, Op
 from .ops.evidence import Note, Remark
 
 # Kinds that are facts about a process: they say more than "did not enter".
@@ -159,11 +161,39 @@ def _add_support(draft: Draft, finding: Finding) -> None:
             _support(finding, other)
 
 
+def _decide_by_lines(finding: Finding, other: Finding) -> None:
+    """Records that end in two calls do not show whether one was left out or made twice; the lines do,
+    where the rank has passed that of the others, or alone comes to its own.
+    """
+    story, lines = finding.story, other.story
+    if not (isinstance(story, Diverged) and story.how == "either" and isinstance(lines, InOther)):
+        return
+    mine, theirs = _by_user(story.mine, lines.op), _by_user(story.theirs, lines.their_op)
+    story = structs.replace(story, mine=mine, theirs=theirs)
+    if lines.how in (Apart.AHEAD, Apart.PAST):
+        story = structs.replace(story, how="skipped")
+    elif lines.how is Apart.CALLED_ALONE:
+        story = structs.replace(story, how="extra")
+    finding.story = story
+
+
+def _by_user(recorded: Op | None, seen: Op | None) -> Op | None:
+    """The recorded call with the user's line that a stack shows of it, where it has a library's."""
+    if recorded is None or seen is None or seen.frame is None or not is_users(seen.frame):
+        return recorded
+    file = recorded.site.rpartition(" (")[2].rpartition(":")[0]
+    if recorded.name not in seen.name or is_users(Frame("", file, 0)):
+        return recorded
+    return structs.replace(recorded, site=str(seen.frame))
+
+
 def _support(finding: Finding, other: Finding) -> None:
     """Take over what another pass knows of the same rank: a fact's kind and story, its frame, its
     evidence.
     """
     covered = set(other.ranks) >= set(finding.ranks)
+    if covered:
+        _decide_by_lines(finding, other)
     if other.kind in _FACTS and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
         finding.kind, finding.story = other.kind, other.story
     if other.frame is not None:

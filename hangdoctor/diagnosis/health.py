@@ -162,8 +162,19 @@ def _by_motion(case: Case) -> Remaining:
     if case.capture.over:
         return Remaining(Reason.OVER)
     if any(v.motion == "unknown" for v in case.alive):
-        return Remaining(Reason.ONE_SAMPLE)
+        return _one_sample(case)
     return Remaining(Reason.NOTHING_STANDS_OUT)
+
+
+def _one_sample(case: Case) -> Remaining:
+    """With the place of all ranks, where it is one: who asked may know more of it."""
+    frames = [v.place.frame for v in case.alive]
+    first = frames[0]
+    if first is None or any(
+        f is None or (f.file, f.line) != (first.file, first.line) for f in frames
+    ):
+        return Remaining(Reason.ONE_SAMPLE)
+    return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first))
 
 
 def _sides(groups: list[list[RankView]]) -> tuple[tuple[tuple[int, ...], Op], ...]:

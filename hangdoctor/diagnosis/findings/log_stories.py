@@ -250,6 +250,7 @@ class Undecided(Enum):
     INTERRUPTED = auto()  # by Ctrl-C, in a hang or not
     STORE_GONE = auto()  # the rendezvous store
     ALL_SEND = auto()  # and none receives
+    LAUNCHER_ONLY = auto()  # it saw a process fail
 
 
 class LogRemaining(Struct, frozen=True):

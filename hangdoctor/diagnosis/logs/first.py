@@ -56,6 +56,8 @@ def failure(scene: Scene) -> First | None:
     if isinstance(error.facts[0], PythonError | KnownError) and is_sweep(scene, error.facts[0]):
         return error
     same = bool(set(error.finding.ranks) & set(death.finding.ranks))
+    if same and error.finding.kind == "unreachable":
+        return death  # of whom another had not heard, for that
     if same or not death.named:
         return error if error.named or not death.named else death
     if isinstance(death.finding.story, LoggedDeath) and _rather_death(error, death):

@@ -13,6 +13,7 @@ from .swept import after_the_stop, first_by_clock
 
 _ABORT = -6
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
+_CRASHES = frozenset({-4, -7, -11})  # which nothing but the process itself brings about
 # They end all others at once when they see the first end.
 _PARENTS = ("spawn", "lightning", "mpirun", "composer", "paddle")
 
@@ -54,7 +55,8 @@ def _together(first: Ended, other: Ended) -> bool:
     if other is first:
         return True
     dated = other.at > 0 and abs(other.at - first.at) < 1.0
-    return other.code == first.code and (dated or other.line == first.line)
+    undated = other.at <= 0 and first.at <= 0 and first.code in _CRASHES
+    return other.code == first.code and (dated or undated or other.line == first.line)
 
 
 def _is_own_death(scene: Scene, fact: Ended) -> bool:

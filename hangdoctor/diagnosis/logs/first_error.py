@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText, Signalled
+from ...model.log_facts import (
+    AnyFact,
+    Ended,
+    GlooTimeout,
+    KnownError,
+    PeerClosed,
+    PythonError,
+    RuleText,
+    Signalled,
+    TimedOut,
+)
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
@@ -13,6 +24,7 @@ from .scene import Scene, ranks_named
 from .swept import with_those_that_failed_too
 
 _MESH = "gloo_mesh"  # a rule
+_VALUE = re.compile(r"\{([a-z_]{1,20})\}")
 _MESH_SAYS = "Gloo connectFullMesh failed"
 
 
@@ -81,7 +93,7 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
-    if _was_cut(fact) and _is_the_launchers(scene, fact):
+    if _was_cut(fact) and (_is_the_launchers(scene, fact) or _had_lost(scene, position, fact)):
         return False
     return position < scene.first_wait or _unordered(scene, fact)
 
@@ -90,6 +102,12 @@ def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
     """Whether it follows the launcher's word that it was asked to end, and no rank says it."""
     asked = [f for f in scene.of(Signalled) if f.file == fact.file]
     return fact.rank < 0 and any(f.line < fact.line for f in asked)
+
+
+def _had_lost(scene: Scene, position: int, fact: AnyFact) -> bool:
+    """Whether its rank had said before that it lost another one, or waited to a limit."""
+    lost = scene.positioned(PeerClosed, GlooTimeout, TimedOut)
+    return fact.rank >= 0 and any(f.rank == fact.rank and at < position for at, f in lost)
 
 
 def _unordered(scene: Scene, fact: AnyFact) -> bool:
@@ -127,8 +145,8 @@ def of_errors(
     story = FailedFirst(
         error=raised.error,
         message=raised.message,
-        meaning=text.meaning,
-        advice=text.advice,
+        meaning=_filled(text.meaning, first),
+        advice=_filled(text.advice, first),
         someone=someone(first),
         nodes=tuple(nodes),
         went_on=only_warned([first]),
@@ -148,6 +166,12 @@ def of_errors(
     )
     finding.where.frame = str(raised.frame) if raised.frame is not None else None
     return First(finding, [*alike], bool(ranks or nodes))
+
+
+def _filled(text: str, fact: AnyFact) -> str:
+    """A rule's text with what its pattern took from the line in the place of `{name}`."""
+    values = fact.values if isinstance(fact, KnownError) else {}
+    return _VALUE.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def mesh(scene: Scene) -> First | None:

@@ -169,6 +169,9 @@ def _of_course(scene: Scene) -> LogRemaining:
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     if iteration >= 0:
         return LogRemaining(Undecided.GOES_ON, iteration=iteration)
+    known: list[AnyFact] = [*scene.of(KnownError), *scene.of(PythonError)]
+    if any(f.role == "launcher" for f in known if isinstance(f, KnownError | PythonError)):
+        return LogRemaining(Undecided.LAUNCHER_ONLY)
     return LogRemaining(Undecided.NO_END)
 
 

@@ -7,6 +7,7 @@ been waiting since when.
 from __future__ import annotations
 
 from ...model.diagnosis import Cause
+from ...model.frame import Frame
 from .. import findings as f
 from ..findings import Finding
 from ..findings.log_stories import StoppedRunning
@@ -76,6 +77,8 @@ def _place(finding: Finding) -> str:
     """
     if stories.says_where(finding) or (finding.frame is None and finding.doing is None):
         return ""
+    if finding.doing is None and _says_line(finding.story, finding.frame):
+        return ""
     one = len(finding.ranks) == 1
     subject = "it is" if one else "they are"
     at = f"in {terms.frame(finding.frame)}" if finding.frame is not None else ""
@@ -83,6 +86,14 @@ def _place(finding: Finding) -> str:
         return f"{subject} {at}" if at else ""
     doing = terms.doing(finding.doing) if finding.doing is not None else ""
     return " ".join(p for p in (subject, doing, at) if p)
+
+
+def _says_line(story: f.Story, frame: Frame | None) -> bool:
+    """Whether the head has that line already, as the one of the rank's own call."""
+    mine = story.mine if isinstance(story, f.Diverged) else None
+    if mine is None or frame is None or not mine.site:
+        return False
+    return terms.site(mine.site) == f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 
 def _waiting(finding: Finding, full: bool) -> str:

@@ -69,6 +69,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without a failure or a clean end: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
+        Undecided.LAUNCHER_ONLY: "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file",
         Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]

@@ -36,6 +36,14 @@ def healthy(of: Remaining | None) -> str:
     return "Every rank made progress in its collectives, sends or receives between the two samples."
 
 
+def _at(of: Remaining) -> str:
+    """``: rank 0 is in __next__ (iterators.py:648), and whether it moves ...``"""
+    if of.op is None:
+        return ""
+    where = f"{terms.are(of.ranks)} in {terms.place_of(of.op)}"
+    return f": {where}, and whether {terms.choose(of.ranks, 'it moves', 'they move')} from there, a second one would show"
+
+
 def unknown(of: Remaining) -> str:
     """Why nothing could be said, and what would decide it."""
     who, others = terms.ranks(of.ranks), terms.ranks(of.others)
@@ -70,7 +78,7 @@ def unknown(of: Remaining) -> str:
             f"{_waiting_apart(of)}, and stacks do not show which of them made other calls. "
             f"{_under(of)}Black boxes (hangdoctor run) count the calls"
         ),
-        Reason.ONE_SAMPLE: "no rank is in a known collective, send or recv, and there is only one sample",
+        Reason.ONE_SAMPLE: f"no rank is in a known collective, send or recv, and there is only one sample{_at(of)}",
         Reason.OVER: (
             "the job has ended, and no rank left an error, an exit code or a wait. "
             "The job's own output may name the process that failed: pass it to hangdoctor diagnose, too"

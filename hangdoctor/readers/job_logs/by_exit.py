@@ -43,17 +43,29 @@ def _only_one_failed(facts: Sequence[AnyFact], origins: Sequence[str]) -> None:
 def _all_failed_alike(facts: list[AnyFact], errors: Sequence[Error]) -> None:
     """As many errors of one kind as ranks that ended by themselves: each of these had it."""
     ends = {f.rank: f for f in _listed(facts) if f.code > 0}
-    alike = {_kind(error) for error in errors}
+    alike = {_kind(error) for error in errors if _is_whole(error)}
     named = any(isinstance(f, Error) and f.role == "cause" and f.rank >= 0 for f in facts)
     if named or len(ends) < 2 or len(alike) != 1 or "" in alike:
         return
     places = {(f.file, f.attempt) for f in [*errors, *ends.values()]}
-    if len(places) > 1 or sum(error.times for error in errors) < len(ends):
+    told = sum(error.times for error in errors)
+    if len(places) > 1 or (told < len(ends) and (told < 2 or told + _torn(facts) < len(ends))):
         return
+    errors = [e for e in errors if _is_whole(e)]
     first = next((e for e in errors if isinstance(e, PythonError)), errors[0])
     whole = [structs.replace(first, rank=r, node=e.node, times=1) for r, e in ends.items()]
     first.rank, first.node = whole[0].rank, whole[0].node
     facts += whole[1:]
+
+
+def _is_whole(error: Error) -> bool:
+    return isinstance(error, KnownError) or bool(error.error)
+
+
+def _torn(facts: Sequence[AnyFact]) -> int:
+    """Tracebacks without their last line: those of ranks that print at once tear one another."""
+    errors = [f for f in facts if isinstance(f, PythonError) and f.rank < 0]
+    return sum(f.times for f in errors if not f.error)
 
 
 def _kind(error: Error) -> str:

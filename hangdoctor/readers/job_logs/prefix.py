@@ -28,6 +28,7 @@ _LOCAL = re.compile(r"\s*\[([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
 _WORKER = re.compile(
     r"\s*\((\w+(?: \w+)?)(?:\([^()]{1,60}\))?[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
 )
+_PROCESS = re.compile(r"\s*\(pid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?\)\s?")  # older Ray's
 _WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
 _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
@@ -167,6 +168,11 @@ def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
         match = _WORKER.match(text)
         if match is not None:
             _take_worker(said, match)
+            return
+        match = _PROCESS.match(text)
+        if match is not None:
+            said.pid, said.node = int(match[1]), match[2] or said.node
+            said.text = text[match.end() :]
             return
     at, length = clock.read(text.lstrip(" [")) if head in "[0123456789EWIFJASOND" else (0.0, 0)
     if length:

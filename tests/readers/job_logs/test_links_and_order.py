@@ -62,7 +62,7 @@ def test_an_error_at_the_end_of_a_progress_bar(tmp_path: Path) -> None:
     )
     log += caught(2) + counters(2, 83, 80) + caught(3) + counters(3, 83, 80)
     verdict = diagnosed(tmp_path, log)
-    assert [c.kind for c in verdict.causes] == ["error"] and "the GPU hangs" in verdict.summary
+    assert [c.kind for c in verdict.causes] == ["error"] and "GPU node-9 hangs" in verdict.summary
     [error] = [
         f for f in logs_of(tmp_path / "job.log").facts if getattr(f, "rule", "") == "gpu_hang"
     ]

@@ -1,0 +1,46 @@
+"""Records that end in two calls, and the lines that show which of the two readings holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoctor.diagnosis import fusion, wording
+from hangdoctor.diagnosis.case import open_case
+from hangdoctor.diagnosis.draft import Draft
+from hangdoctor.diagnosis.findings import Apart, Diverged, Finding, GroupRef, InOther, Op
+from hangdoctor.model.capture import Frame, JobCapture
+
+WORLD = GroupRef(axis="world")
+LIBRARY = "/venv/lib/python3.11/site-packages/deepspeed/runtime"
+MINE = Op("all_reduce", 127, WORLD, site=f"average ({LIBRARY}/zero/stage_1_and_2.py:2384)")
+THEIRS = Op("barrier", 5, WORLD, site=f"save ({LIBRARY}/engine.py:4900)")
+HERE, THERE = Frame("main", "/home/me/fit.py", 65), Frame("update", "/home/me/fit.py", 28)
+
+
+def judged(how: Apart, there: Frame = THERE) -> str:
+    """What is said of rank 1, of which the records leave it open."""
+    by_ops = Finding("order", [1], Diverged("either", MINE, THEIRS, 2), 0.95)
+    seen = InOther(how, Op("all_reduce", frame=HERE), (0, 2), Op("barrier", frame=there))
+    draft = Draft(by_stacks=[Finding("order", [1], seen, 0.55, frame=HERE)])
+    [finding] = fusion.join(open_case(JobCapture("j")), draft, [by_ops])
+    return wording.summary(finding)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        (Apart.AHEAD, "skipped barrier #5 (fit.py:28) and went on to all_reduce #127 (fit.py:65)"),
+        (Apart.PAST, "skipped barrier #5 (fit.py:28) and went on to all_reduce #127 (fit.py:65)"),
+        (Apart.CALLED_ALONE, "made one call too many, all_reduce #127 (fit.py:65)"),
+        (Apart.SMALLER_SIDE, "entered all_reduce #127 (fit.py:65) where rank 2 entered barrier #5 (fit.py:28): one call left out"),
+    ],
+)  # fmt: skip
+def test_lines_decide_what_records_leave_open(how: Apart, says: str) -> None:
+    said = judged(how)
+    assert says in said
+    assert "it is in main" not in said, "its line is said already"
+
+
+def test_a_librarys_line_is_no_users() -> None:
+    said = judged(Apart.AHEAD, Frame("save", f"{LIBRARY}/engine.py", 4900))
+    assert "skipped barrier #5 (engine.py:4900)" in said
