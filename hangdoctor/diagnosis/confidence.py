@@ -25,6 +25,11 @@ class Ground(Enum):
         "one thread holds the GIL at one line in every sample, or a forked child waits for a lock; others wait",
     )
     GIL_ALONE = (0.70, "the same, but no other rank is seen to wait for it")
+    SHUT_DOWN = (0.93, "its interpreter is shut down, and others wait in a collective")
+    NO_INTERPRETER = (
+        0.85,
+        "py-spy reads the others and finds no interpreter in it; whether one was there is not seen",
+    )
     HOLDS_LOCK = (0.95, "/proc/locks names the process that holds the file lock they wait for")
     LOCK_RING = (0.95, "/proc/locks: each holds the file lock that the next one waits for")
     LEFT_LOCK = (0.85, "all wait for one lock file, and no process here has it open")

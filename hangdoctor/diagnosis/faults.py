@@ -7,11 +7,11 @@ from __future__ import annotations
 import signal
 
 from ..model.capture import ProcessSample, RankCapture, ThreadSample
-from . import byte_counts
+from . import byte_counts, shut_down
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, sure
-from .draft import Draft, ordered
+from .draft import Draft, ordered, ranks_blamed
 from .findings import Against, Clue, End, Finding, Why
 from .position import counters, iteration
 from .view import RankView, all_states
@@ -34,8 +34,11 @@ def find(case: Case) -> list[Finding]:
     """Findings that need no comparison between ranks; each is certain of its fact, if not of its
     consequence.
     """
-    found = _dead(case)
+    found = _dead(case) + shut_down.find(case)
+    over = ranks_blamed(found)
     for view in case.alive:
+        if view.rank in over:
+            continue
         if view.stopped:
             found.append(_stopped(case, view))
         elif in_io(view):

@@ -18,7 +18,7 @@ from . import held_by as holding
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered, ranks_blamed
-from .findings import Apart, Diverged, Finding, InOther, Op
+from .findings import Apart, Diverged, Finding, InOther, NeverReached, Op, ShutDown, Story
 from .ops.evidence import Note, Remark
 
 # Kinds that are facts about a process: they say more than "did not enter".
@@ -187,6 +187,13 @@ def _by_user(recorded: Op | None, seen: Op | None) -> Op | None:
     return structs.replace(recorded, site=str(seen.frame))
 
 
+def _counted(known: Story, fact: Story) -> Story:
+    """The story of a fact, with the operation as records count it."""
+    if isinstance(fact, ShutDown) and isinstance(known, NeverReached) and known.op is not None:
+        return ShutDown(known.op)
+    return fact
+
+
 def _support(finding: Finding, other: Finding) -> None:
     """Take over what another pass knows of the same rank: a fact's kind and story, its frame, its
     evidence.
@@ -194,8 +201,9 @@ def _support(finding: Finding, other: Finding) -> None:
     covered = set(other.ranks) >= set(finding.ranks)
     if covered:
         _decide_by_lines(finding, other)
-    if other.kind in _FACTS and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
-        finding.kind, finding.story = other.kind, other.story
+    fact = other.kind in _FACTS or isinstance(other.story, ShutDown)
+    if fact and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
+        finding.kind, finding.story = other.kind, _counted(finding.story, other.story)
     if other.frame is not None:
         finding.frame, finding.doing = other.frame, other.doing
     finding.where.frame = other.where.frame or finding.where.frame

@@ -145,6 +145,17 @@ def asleep_with_gil(place: list[Frame]) -> RankCapture:
     return captured(3, [sample(s, thread(place, gil=True)) for s in (0.0, 1.0)])
 
 
+def shut_down(rank: int, state: str = "S", **more: Any) -> RankCapture:
+    """A rank without an interpreter; `told`: py-spy alone says so."""
+    by_pyspy = more.pop("told", False)
+    why = "Failed to find a python interpreter" if by_pyspy else "Python has shut down"
+    samples = [
+        sample(at, thread([]), state=state, stack_error=why, shut_down=not by_pyspy)
+        for at in (0.0, 1.0)
+    ]
+    return captured(rank, samples, **more)
+
+
 def dead(rank: int, code: int | None) -> RankCapture:
     return captured(rank, [], gone=True, exit_code=code)
 
@@ -325,6 +336,17 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "other threads receive a little": (job([*ALL, receives(of_all=9000, syscall="futex")]), "hang", [("not_entered", [3])]),
     "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
     "no sample": (job([*ALL, captured(3, [])]), "unknown", []),
+    # ---- no interpreter
+    "shut down": (job([*ALL, shut_down(3)]), "hang", [("end_stall", [3])]),
+    "two shut down": (job([*ALL[:2], shut_down(2), shut_down(3)]), "hang", [("end_stall", [2, 3])]),
+    "shut down before set-up": (job([*(still(r, INIT) for r in range(3)), shut_down(3)]), "hang", [("end_stall", [3])]),
+    "shut down, and others in teardown": (job([*(still(r, LEAVE) for r in range(3)), shut_down(3)]), "hang", [("end_stall", [3])]),
+    "shut down, and none waits": (job([*(moves(r, OTHER, LOAD) for r in range(3)), shut_down(3)]), "unknown", []),
+    "shut down and stopped": (job([*ALL, shut_down(3, "T")]), "hang", [("stopped", [3])]),
+    "all shut down": (job([shut_down(r) for r in range(4)]), "unknown", []),
+    "no interpreter": (job([*ALL, shut_down(3, told=True)]), "hang", [("end_stall", [3])]),
+    "no interpreter yet": (job([*ALL, shut_down(3, told=True, started=0.5)]), "hang", [("not_entered", [3])]),
+    "no interpreter in set-up": (job([*(still(r, INIT) for r in range(3)), shut_down(3, told=True)]), "hang", [("start_stall", [3])]),
     # ---- for want of time
     "not read": (job([*ALL, UNREAD]), "unknown", []),
     "its stack not read": (job([*ALL, captured(3, [sample(0.0, thread([]), stack_error="late", unread=True)])]), "unknown", []),

@@ -108,6 +108,12 @@ class SeenByHeartbeat(Struct, frozen=True):
     """Stacks that the probe's heartbeat wrote into the black boxes, the last ones."""
 
 
+class NoInterpreter(Struct, frozen=True):
+    """No Python interpreter is in its process; `shut_down`: modules show that one was there."""
+
+    shut_down: bool
+
+
 class DidNotRun(Struct, frozen=True):
     """No thread ran between the samples."""
 
@@ -266,6 +272,7 @@ Fact = (
     | IsPast
     | LastOp
     | HasGil
+    | NoInterpreter
     | ChildDied
     | ChildAt
     | Threads

@@ -104,6 +104,14 @@ class HoldsGil(Struct, frozen=True):
     frame: Frame | None
 
 
+class ShutDown(Struct, frozen=True):
+    """Its program is over and its interpreter shut down, its process is there; it never reached `op`,
+    None where the others are in teardown.
+    """
+
+    op: Op | None
+
+
 class ForkedLock(Struct, frozen=True):
     """A child forked while another thread held a lock."""
 
@@ -404,6 +412,7 @@ Story = (
     | Stopped
     | InputOutput
     | HoldsGil
+    | ShutDown
     | ForkedLock
     | HoldsLock
     | LockedBy

@@ -223,6 +223,16 @@ def _(story: f.HoldsGil, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.ShutDown, finding: Finding) -> str:
+    log = finding.site.log if finding.site is not None else ""
+    see = f": {log.format(node=finding.nodes[0])}" if log and finding.nodes else ""
+    printed = terms.choose(finding.ranks, "what it printed last", "what they printed last")
+    pid = pid_of(finding)
+    waits = f" What its exit waits in{on_node(finding)}: gdb -p {pid} -batch -ex bt." if pid else ""
+    return f"Read {printed}{see}: a traceback, or none where the program came to its end.{waits}"
+
+
+@by_story.register
 def _(story: f.ForkedLock, finding: Finding) -> str:
     start = "start the helper by spawn or forkserver, or before any thread"
     return f"A thread of the parent held that lock when it forked: {start}."

@@ -131,6 +131,13 @@ def _(fact: f.LastOp) -> str:
 
 
 @say.register
+def _(fact: f.NoInterpreter) -> str:
+    if fact.shut_down:
+        return "no Python interpreter any more: modules of Python are loaded, and it was shut down"
+    return "py-spy finds no Python interpreter there, and read the other ranks"
+
+
+@say.register
 def _(fact: f.HasGil) -> str:
     return "it holds the GIL, so its other threads cannot run either"
 

@@ -187,6 +187,17 @@ def _(story: f.HoldsGil, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.ShutDown, finding: Finding) -> str:
+    remains = choose(finding.ranks, "its process remains", "their processes remain")
+    if story.op is None:
+        left = f"{_is(finding)} at the end of {choose(finding.ranks, 'its', 'their')} program"
+        return f"{subject(finding)} {left}: Python has shut down, but {remains}"
+    programs = choose(finding.ranks, "its program is", "their programs are")
+    over = f"{programs} over (Python has shut down), but {remains}"
+    return f"{subject(finding)} never reached {terms.op(story.op)}: {over}"
+
+
+@tell.register
 def _(story: f.ForkedLock, finding: Finding) -> str:
     lock = f"a lock in {terms.frame(story.frame)} that no thread in it can release"
     return f"{subject(finding)} cannot continue: its forked child {story.child} waits for {lock}"
