@@ -224,6 +224,7 @@ class Limit(Enum):
         0.85,
         "the place of one thread at the last heartbeats, and no count of operations",
     )
+    GIL_AT_WORK = (0.80, "the thread that holds the GIL runs: it may come to an end")
     USUAL_WAIT = (0.50, "waits as long are usual in this job")
     SHORT_WAIT = (
         0.75,

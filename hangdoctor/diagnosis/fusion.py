@@ -194,6 +194,14 @@ def _counted(known: Story, fact: Story) -> Story:
     return fact
 
 
+def _take_doubt(finding: Finding, other: Finding) -> None:
+    """Of a fact that leaves open whether the rank is only slow."""
+    doubts = [against for against in other.against if against.kind == "slow"]
+    if doubts and not any(against.kind == "slow" for against in finding.against):
+        finding.against += doubts
+        finding.confidence = min(finding.confidence, other.confidence)
+
+
 def _support(finding: Finding, other: Finding) -> None:
     """Take over what another pass knows of the same rank: a fact's kind and story, its frame, its
     evidence.
@@ -204,6 +212,7 @@ def _support(finding: Finding, other: Finding) -> None:
     fact = other.kind in _FACTS or isinstance(other.story, ShutDown)
     if fact and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
         finding.kind, finding.story = other.kind, _counted(finding.story, other.story)
+        _take_doubt(finding, other)
     if other.frame is not None:
         finding.frame, finding.doing = other.frame, other.doing
     finding.where.frame = other.where.frame or finding.where.frame

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
-from . import byte_counts, far_sides, pools
+from . import byte_counts, far_sides, gil, pools
 from . import findings as f
 from . import held_by as holding
 from .case import Case, finding_on, op_of, ranks_of, stack_clue
@@ -97,6 +97,8 @@ def kind_of(view: RankView) -> Kind:
         return "slow" if byte_counts.gets_on(view) else "checkpoint_wait"
     if retries_after(view):
         return "busy"
+    if gil.goes_on(view):
+        return "slow"
     if byte_counts.writes_on(view):
         return "slow"  # though it computes: a loop without end writes nothing
     busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
@@ -230,6 +232,8 @@ def held_by(case: Case, kind: Kind, group: list[RankView]) -> f.Holding | None:
     """What holds the one rank of a group, where the kind leaves that open."""
     if len(group) != 1:
         return None
+    if kind == "slow":
+        return gil.behind(group[0])
     if kind in ("not_entered", "checkpoint_wait"):
         return far_sides.add(holding.find(group[0]), group[0], case.alive)
     if kind == "data_wait":

@@ -7,14 +7,16 @@ from itertools import pairwise
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.operations import RankOps
-from . import held_by_work
+from . import gil, held_by_work
 from .case import open_case
 from .ops.lone_culprit import last_waits, settling_s
 from .view import RankView
 
 MORE_PAUSE_S = 0.7  # before another capture: no multiple of the time between two samples
 _PATIENCE_S = 8.0  # for a step of a job that has not said how long its steps are
-_MAY_GO_ON = frozenset({"busy", "not_entered", "data_wait", "checkpoint_wait"})
+_MAY_GO_ON = frozenset(
+    {"busy", "not_entered", "data_wait", "checkpoint_wait", "interpreter_lock"}
+)
 _SLEEPS = frozenset({"clock_nanosleep", "nanosleep"})
 _LOOKED_BACK = 5  # iterations
 _LONGER = 1.3  # than these: it is none of them
@@ -64,6 +66,8 @@ def _may_go_on(view: RankView) -> bool:
     if view.stopped or view.thread is None:
         return False
     at_work = view.motion in ("running", "looping", "moved") or view.thread.syscall in _SLEEPS
+    if gil.is_awaited(view):
+        return not gil.asleep(gil.holders(view))
     return at_work or view.place.kind == "data"
 
 

@@ -86,7 +86,7 @@ def has_gil(frames: list[Frame], tid: int = 20, at: tuple[float, ...] = (0.0, 1.
     """Rank 3, of which a thread runs with the GIL; the number of its main thread is 9."""
     others = [] if tid == 9 else [thread(LOAD)]
     samples = [
-        sample(s, *others, thread(frames, tid=tid, gil=True, state="R", switches=int(s)))
+        sample(s, *others, thread(frames, tid=tid, name="MainThread" if tid == 9 else "", gil=True, state="R", switches=int(s)))
         for s in at
     ]
     return captured(3, samples)

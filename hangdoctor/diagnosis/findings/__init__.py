@@ -56,6 +56,7 @@ from .clues import (
 from .difference import difference
 from .holdings import (
     AtWorker,
+    BehindThread,
     ChildEnded,
     ChildStopped,
     Debugger,
@@ -129,6 +130,7 @@ from .stories import (
 )
 
 __all__ = [
+    "BehindThread",
     "Act",
     "Against",
     "Agent",

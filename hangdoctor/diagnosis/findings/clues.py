@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from ...model.gpu import Gpu
-from .holdings import ChildStopped
+from .holdings import BehindThread, ChildStopped
 from .log_stories import HeartbeatStopped, LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .start_stories import AgentWaits, AskedFor
@@ -296,6 +296,7 @@ Fact = (
     | LogContradicts
     | HeartbeatStopped
     | HoldsGil
+    | BehindThread
     | ForkedLock
     | ChildStopped
     | AgentWaits

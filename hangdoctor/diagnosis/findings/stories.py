@@ -98,10 +98,12 @@ class InputOutput(Struct, frozen=True):
 
 
 class HoldsGil(Struct, frozen=True):
-    """Its thread `tid` holds the GIL and does not release it."""
+    """Its thread `tid` holds the GIL and does not release it; `runs`: it is at work, and the main thread asks for it."""
 
     tid: int
     frame: Frame | None
+    name: str = ""
+    runs: bool = False
 
 
 class ShutDown(Struct, frozen=True):

@@ -9,7 +9,7 @@ from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms
-from .release import natively, on_node, open_at, pid_of, release, two_lines
+from .release import PIECES, natively, on_node, open_at, pid_of, release, two_lines
 
 _COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000; before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)."
 _AGAIN = "To see which rank skipped a call, capture again: its black boxes were not read in time."
@@ -219,6 +219,8 @@ def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else " there"
     see = f" See it{natively(finding, pid_of(finding))}."
     release = "(ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)"
+    if story.runs:
+        release += f"; if it is not yours, {PIECES}"
     return f"The native code called{at} must release the GIL {release}.{see if pid_of(finding) else ''}"
 
 

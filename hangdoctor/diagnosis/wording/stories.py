@@ -183,7 +183,10 @@ def _(story: f.InputOutput, finding: Finding) -> str:
 @tell.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else ""
-    return f"{subject(finding)} cannot run Python: thread {story.tid} holds the GIL{at} and does not release it"
+    who = f"{subject(finding)} cannot run Python: {terms.thread(story.name, story.tid)}"
+    if story.runs:
+        return f"{who} holds the GIL and is at work{at}"
+    return f"{who} holds the GIL{at} and does not release it"
 
 
 @tell.register
