@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..model.capture import ThreadSample
+from ..model.capture import ProcessSample, ThreadSample
 from ..stacks.place_rules import Place
 from ..stacks.user_code import is_users
 from . import byte_counts, held_by
@@ -81,6 +81,11 @@ def _own(view: RankView) -> list[tuple[float, ThreadSample]]:
         return []
     own = view.thread.tid
     return [(s.at_s, t) for s in view.capture.samples for t in s.threads if t.tid == own]
+
+
+def is_anothers(sample: ProcessSample, own: ThreadSample) -> bool:
+    """Whether another thread than a rank's own had the GIL in a sample."""
+    return any(thread.gil and thread.tid != own.tid for thread in sample.threads)
 
 
 def goes_on(view: RankView) -> bool:

@@ -207,6 +207,8 @@ def doing_of(view: RankView) -> Doing | None:
         return Doing("running")
     if view.got_on:
         return Doing("working")
+    if gil.goes_on(view):
+        return None
     if thread is None or not thread.syscall:
         return Doing("still") if view.motion == "still" else None
     return Doing("blocked", thread.syscall)
@@ -220,7 +222,8 @@ def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) 
     finding = finding_on(case, kind, group, story, confidence=_confidence(case, group, waiting))
     finding.children = finding.children or any(_joins_workers(v) for v in group)
     # Bytes that grow are work, although its thread does not run.
-    finding.doing = Doing("working") if kind == "slow" else doing_of(group[0])
+    works = kind == "slow" and not gil.goes_on(group[0])
+    finding.doing = Doing("working") if works else doing_of(group[0])
     finding.holding = held_by(case, kind, group)
     finding.clues = _clues(group, waiting)
     finding.add_clues(holding.clues(finding.holding, group[0]))
@@ -256,7 +259,7 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Less.RANKS_UNSEEN)
     if _may_be_slow(view):
         return sure(Ground.OUTSIDE_LOOPING, *doubts)
-    if view.got_on:
+    if view.got_on or gil.goes_on(view):
         return sure(Ground.OUTSIDE_MOVING, *doubts)
     return sure(Ground.OUTSIDE if waiting else Ground.OUTSIDE_ALONE, *doubts)
 

@@ -14,9 +14,7 @@ from .view import RankView
 
 MORE_PAUSE_S = 0.7  # before another capture: no multiple of the time between two samples
 _PATIENCE_S = 8.0  # for a step of a job that has not said how long its steps are
-_MAY_GO_ON = frozenset(
-    {"busy", "not_entered", "data_wait", "checkpoint_wait", "interpreter_lock"}
-)
+_MAY_GO_ON = frozenset({"busy", "not_entered", "data_wait", "checkpoint_wait", "interpreter_lock"})
 _SLEEPS = frozenset({"clock_nanosleep", "nanosleep"})
 _LOOKED_BACK = 5  # iterations
 _LONGER = 1.3  # than these: it is none of them
@@ -62,7 +60,9 @@ def _until_next_step(capture: JobCapture, diagnosis: Diagnosis) -> float:
 
 
 def _may_go_on(view: RankView) -> bool:
-    """Whether its own thread runs, sleeps for a time, or waits for workers that load data."""
+    """Whether its own thread runs, sleeps for a time, or waits for workers that load data, or for the
+    GIL of a thread that runs.
+    """
     if view.stopped or view.thread is None:
         return False
     at_work = view.motion in ("running", "looping", "moved") or view.thread.syscall in _SLEEPS

@@ -130,7 +130,6 @@ from .stories import (
 )
 
 __all__ = [
-    "BehindThread",
     "Act",
     "Against",
     "Agent",
@@ -140,6 +139,7 @@ __all__ = [
     "AskedFor",
     "At",
     "AtWorker",
+    "BehindThread",
     "BytesMoved",
     "CannotRun",
     "ChildAt",
@@ -191,8 +191,8 @@ __all__ = [
     "NeverPosted",
     "NeverReached",
     "NeverStarted",
-    "NoProcessThere",
     "NoInterpreter",
+    "NoProcessThere",
     "NoStack",
     "NoWayToRendezvous",
     "NoneLeaves",
@@ -221,8 +221,8 @@ __all__ = [
     "SameNodeRank",
     "SameSignature",
     "SeenByHeartbeat",
-    "Signed",
     "ShutDown",
+    "Signed",
     "Silence",
     "SlowByArrival",
     "SlowByHistory",

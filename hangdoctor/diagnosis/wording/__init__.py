@@ -125,12 +125,7 @@ def _names(story: f.Story, op: f.Op) -> bool:
     """Whether the head says already which operation the others wait in."""
     if isinstance(
         story,
-        f.NotJoined
-        | f.NeverReached
-        | f.NeverPosted
-        | f.NeverStarted
-        | f.LeftWithout
-        | f.ShutDown,
+        f.NotJoined | f.NeverReached | f.NeverPosted | f.NeverStarted | f.LeftWithout | f.ShutDown,
     ):
         return story.op is not None
     if isinstance(story, f.HoldsLock | StoppedRunning):
