@@ -64,7 +64,12 @@ def test_where_some_wait_is_missing_no_rank_is(tmp_path: Path, text: str) -> Non
 def test_ranks_whose_wait_for_the_store_ended_wait_for_who_is_elsewhere(tmp_path: Path) -> None:
     key = "torch.distributed.DistStoreError: wait timeout after 80000ms, keys: /default_pg/0//round3/open"
     waits = ("/home/me/fit.py", 19, "__call__", "self.store.wait([name], self.limit)")
-    inside = ("/venv/site-packages/torch/autograd/graph.py", 979, "_engine_run_backward", "return run_backward(")
+    inside = (
+        "/venv/site-packages/torch/autograd/graph.py",
+        979,
+        "_engine_run_backward",
+        "return run_backward(",
+    )
     text = "".join(
         met(r, key, ("/home/me/fit.py", 63, "main", "barrier(n)"), waits) for r in (0, 1, 3)
     )
