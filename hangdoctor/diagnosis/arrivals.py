@@ -23,6 +23,7 @@ _ENOUGH = 5
 _SHARE = 0.25  # of the time between the first and the last of them
 _TIMES_MORE = 4.0  # than all other ranks together
 _FEWEST = 3  # ranks: of two, one is always last
+_NOTICED_S = 0.01  # late: less is how a machine shares its cores
 _OFTEN = 3  # times that it is late: once may be the start, or a checkpoint
 
 Times = dict[int, float]  # when each rank entered one collective
@@ -57,7 +58,7 @@ def _find(case: Case) -> Finding | None:
         return None
     # Of several collectives of one step it is late to the first alone.
     by = [seconds for seconds in late[slowest] if 2 * seconds >= max(late[slowest])]
-    if len(by) < _OFTEN:
+    if len(by) < _OFTEN or median(by) < _NOTICED_S:
         return None
     return _finding(case, slowest, SlowByArrival(median(by), min(lost[slowest] / span, 1.0)))
 

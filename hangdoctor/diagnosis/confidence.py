@@ -37,6 +37,7 @@ class Ground(Enum):
     OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
     OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
+    BEHIND_GIL = (0.80, "it asks for the GIL, which another thread of it has at all samples")
     ALONE_AT_WORK = (0.60, "in one function at both samples, while all others slept in their waits")
     AT_WORK_IN_ALL = (0.80, "at work in every sample, while all others slept in their waits")
     OUTSIDE_LOOPING = (

@@ -23,7 +23,7 @@ from . import stackgraph
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
-from .position import compare, counters, operation_key, steps
+from .position import compare, counters, have_other_parts, operation_key, steps
 from .stackgraph import End, Instance, StackGraph, Transfer
 from .view import RankView
 
@@ -98,6 +98,8 @@ def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:
         both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, ground=Ground.RING_BY_STACKS)
         return _finding(case, both, views)
     few, many = sorted((here, there), key=len)
+    if all(have_other_parts(views[r].path, views[many[0]].path) for r in few):
+        return None
     if all_of_many and len(few) > 1 and len({operation_key(views[r]) for r in many}) > 1:
         return None  # some of the few wait for the others among them
     return _finding(
@@ -185,7 +187,7 @@ def _root(view: RankView) -> int | None:
 def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | None:
     if len(_two_sided(end, views)) == len(end.instances):
         return None
-    for read in (_other_group, _other_way, _alone_in_users, _passed, _minority):
+    for read in (_other_group, _awaited, _other_way, _alone_in_users, _passed, _minority):
         odd = read(case, end, views)
         if odd is not None:
             return _finding(case, odd, views)
@@ -222,6 +224,22 @@ def _other_group(case: Case, end: End, views: Views) -> Odd | None:
                 "mismatch", strange, instance.present, Apart.OTHER_GROUP, ground=Ground.OTHER_GROUP
             )
     return None
+
+
+def _awaited(case: Case, end: End, views: Views) -> Odd | None:
+    """The rank in a collective for which all others' sends and receives wait, by its number: it posted
+    the other half of none of them.
+    """
+    waiting = [views[r] for r in end.ranks if views[r].place.kind == "p2p"]
+    peers = {view.place.peer for view in waiting}
+    if len(waiting) < 2 or len(peers) != 1 or not peers <= views.keys():
+        return None
+    [peer] = peers
+    if views[peer].place.kind != "collective":
+        return None
+    past = all(compare(views[peer].path, view.path) == 1 for view in waiting)
+    how = Apart.PAST if past else Apart.SMALLER_SIDE
+    return Odd("order", [peer], sorted(v.rank for v in waiting), how, ground=Ground.FEW_ELSEWHERE)
 
 
 def _other_way(case: Case, end: End, views: Views) -> Odd | None:

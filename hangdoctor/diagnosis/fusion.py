@@ -18,8 +18,9 @@ from . import held_by as holding
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered, ranks_blamed
-from .findings import Apart, Diverged, Finding, InOther, NeverReached, Op, ShutDown, Story
+from .findings import Apart, Diverged, Finding, InOther, NeverReached, Op, Ring, ShutDown, Story
 from .ops.evidence import Note, Remark
+from .recorders import by_recorder, records_of
 
 # Kinds that are facts about a process: they say more than "did not enter".
 _FACTS: frozenset[Kind] = frozenset({"dead", "stopped", "io_wait", "interpreter_lock"})
@@ -38,7 +39,7 @@ def run(case: Case, draft: Draft) -> None:
         draft.findings = ordered(join(case, draft, ops.findings)) or draft.by_stacks
         # A process that is stopped or dead is a hang, whatever still moves.
         blocked = any(c.kind != "slow" for c in draft.findings)
-        draft.status = "hang" if blocked else ops.status
+        draft.status = "hang" if blocked else ops.status if draft.findings else None
     elif ops.status == "healthy" and not _contradicted(draft):
         # Silence is not a sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
@@ -98,10 +99,12 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
 
     Not all have come to an operation of which a member is dead or stopped, or runs code of its own
     inside of the call (as it pickles an object). A wait for a key of the store is for the rank that
-    sets it. A rank whose process was read is not unreachable.
+    sets it. Who waits in a collective that no recorder counts has not left out the one of the others.
+    A rank whose process was read is not unreachable.
     """
     unable = ranks_blamed(draft.facts) | _inside_of_a_call(case, draft)
     waits = {v.rank for v in case.waiting}
+    beyond = _waiting_beyond_records(case)
     named = ranks_blamed(by_ops)
     outside = any(_contradicts(c, named) for c in draft.by_stacks)
     other_causes = outside or len(by_ops) + len(draft.facts) > 1
@@ -109,10 +112,23 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     for finding in by_ops:
         everyone = finding.kind == "in_communication"
         refuted = everyone and not unable.isdisjoint(finding.ranks)
+        refuted = refuted or (finding.kind == "not_entered" and beyond.issuperset(finding.ranks))
         at_key = finding.where.op == "store_wait" and (everyone or waits.issuperset(finding.ranks))
         if not refuted and not (at_key and other_causes):
-            kept.append(_seen_by_stacks(case, draft, finding) or finding)
+            seen = _seen_by_stacks(case, draft, finding) or _one_of_ring(draft, finding)
+            kept.append(seen or finding)
     return kept
+
+
+def _waiting_beyond_records(case: Case) -> set[int]:
+    """Ranks that wait, by their stacks, in a collective of which torch's recorder knows nothing, as for a
+    key of the store or in Ray's report.
+    """
+    if not by_recorder(case):
+        return set()
+    records, _ = records_of(case)
+    waiting = [v for v in case.waiting if v.place.kind == "collective"]
+    return {v.rank for v in waiting if v.rank in records and not records[v.rank].unfinished()}
 
 
 def _inside_of_a_call(case: Case, draft: Draft) -> set[int]:
@@ -140,6 +156,23 @@ def _seen_by_stacks(case: Case, draft: Draft, finding: Finding) -> Finding | Non
         return None
     same[0].clues += finding.clues
     return same[0]
+
+
+def _one_of_ring(draft: Draft, finding: Finding) -> Finding | None:
+    """Of a ring whose records show no wrong call, the one rank for which the sends and receives of
+    several others wait, by their stacks.
+    """
+    if not isinstance(finding.story, Ring) or finding.story.mine is not None:
+        return None
+    found = [c for c in draft.by_stacks if isinstance(c.story, InOther) and len(c.ranks) == 1]
+    if len(found) != 1 or not set(found[0].ranks) <= set(finding.ranks):
+        return None
+    story = found[0].story
+    sides = story.sides if isinstance(story, InOther) else ()
+    if sum(len(ranks) for ranks, op in sides if op.peer in found[0].ranks) < 2:
+        return None
+    found[0].add_clues(finding.clues)
+    return found[0]
 
 
 def _add_what_holds(case: Case, finding: Finding) -> None:

@@ -16,6 +16,7 @@ from .faults import unstarted
 from .findings import Finding, Op
 from .position import group_by_operation
 from .view import RankView
+from .waiting import of_chosen_groups
 
 _GOING_ON = ("moved", "looping")
 _AT_WORK = ("running", "looping", "moved", "stirred")
@@ -43,6 +44,7 @@ class Reason(Enum):
     ALL_WITHOUT_WORK = auto()
     ONE_RANK = auto()
     TWO_SIDES = auto()
+    CHOSEN_GROUPS = auto()  # all at one line, which takes its group out of several
     ONE_SAMPLE = auto()
     NOTHING_STANDS_OUT = auto()
     OVER = auto()
@@ -196,4 +198,6 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
         return Remaining(
             Reason.TWO_SIDES, ranks, ranks_of(others), op, sides=_sides(groups), under=under
         )
+    if not others and of_chosen_groups(waiting):
+        return Remaining(Reason.CHOSEN_GROUPS, ranks, op=op)
     return Remaining(Reason.NOTHING_STANDS_OUT)

@@ -259,7 +259,9 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Less.RANKS_UNSEEN)
     if _may_be_slow(view):
         return sure(Ground.OUTSIDE_LOOPING, *doubts)
-    if view.got_on or gil.goes_on(view):
+    if gil.goes_on(view):
+        return sure(Ground.BEHIND_GIL, *doubts)
+    if view.got_on:
         return sure(Ground.OUTSIDE_MOVING, *doubts)
     return sure(Ground.OUTSIDE if waiting else Ground.OUTSIDE_ALONE, *doubts)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from ..model.capture import Frame
+from ..stacks.user_code import is_users
 from .view import RankView
 
 # Names that count what a training repeats, in the order in which they are believed.
@@ -74,6 +75,21 @@ def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
         if order:
             return order
     return 0 if len(one) == len(two) else None
+
+
+def have_other_parts(a: Sequence[Frame], b: Sequence[Frame]) -> bool:
+    """Whether one line of the user's has called another function of the user's on each: the program
+    gives its ranks different parts, and what one of them calls says nothing of the other's.
+    """
+    caller: Frame | None = None
+    for x, y in zip(program(a), program(b), strict=False):
+        if (x.name, x.file) != (y.name, y.file):
+            users = caller is not None and all(map(is_users, (caller, x, y)))
+            return users and x.name != y.name
+        if x.line != y.line:
+            return False
+        caller = x
+    return False
 
 
 def steps(view: RankView) -> list[Frame]:

@@ -54,6 +54,8 @@ def _until_next_step(capture: JobCapture, diagnosis: Diagnosis) -> float:
     culprits = [v for v in open_case(capture).alive if v.rank in cause.ranks]
     if cause.kind not in _MAY_GO_ON or not any(map(_may_go_on, culprits)):
         return 0.0
+    if cause.kind == "interpreter_lock":
+        return _PATIENCE_S  # whatever a thread does beside the steps, it may end
     known = [ops for r in capture.ranks() if (ops := r.ops) is not None]
     left = [s for ops in known if (s := _left_of_step(ops, capture.taken)) is not None]
     return min(max(0.0, *left), _AT_MOST_S) if left else _PATIENCE_S

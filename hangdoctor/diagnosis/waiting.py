@@ -6,6 +6,8 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 
 from __future__ import annotations
 
+import re
+
 from ..stacks.place_search import HANDLE, STORE, sends
 from . import called_alone, compiled_calls, deadends
 from . import findings as f
@@ -14,8 +16,10 @@ from .confidence import Ground, sure
 from .draft import Draft, add_first
 from .findings import Against, Apart, Clue, Finding, Why
 from .gradients import mark
-from .position import compare, counters, group_by_operation, steps
+from .position import compare, counters, group_by_operation, have_other_parts, steps
 from .view import RankView
+
+_CHOSEN_GROUP = re.compile(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -78,6 +82,8 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     if _at_handles_of_one_function(groups):
         return []  # all calls were issued before; which is waited for first says nothing
     beyond = passed(case)
+    if len(groups) == 1 and of_chosen_groups(groups[0]):
+        return []  # at one line, of as many groups as the program chooses from
     if len(groups) == 1 and not beyond:
         return [_in_communication(case, groups[0], beyond)]
     # Several may be a group of their own, unless the others are in a wait, such as JAX's compiled calls.
@@ -111,7 +117,7 @@ def _behind_all(
         return []  # another member of its group left the call out, or this one made one too many
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
-    return [_order(case, rest, earliest, Apart.AHEAD)]
+    return [_order(case, rest or beyond, earliest, Apart.AHEAD)]
 
 
 def _smaller_side(case: Case, groups: list[list[RankView]]) -> list[Finding]:
@@ -134,6 +140,12 @@ def _alike(waiting: list[RankView]) -> list[list[RankView]]:
 
 def _peerless(view: RankView) -> bool:
     return view.place.kind == "p2p" and view.place.peer < 0
+
+
+def of_chosen_groups(waiting: list[RankView]) -> bool:
+    """Whether the line takes its group out of several: ``group=self.groups[task]``."""
+    caller = waiting[0].place.caller
+    return caller is not None and _CHOSEN_GROUP.search(caller.code) is not None
 
 
 def _at_handles_of_one_function(groups: list[list[RankView]]) -> bool:
@@ -294,6 +306,8 @@ def _odd_one(case: Case, groups: list[list[RankView]]) -> list[Finding]:
     if not groups:
         return []
     majority, rest = groups[0], [v for g in groups[1:] for v in g]
+    if all(have_other_parts(v.path, majority[0].path) for v in rest):
+        return []
     if len(rest) * 2 < len(majority):
         odd, ground = rest, Ground.FEW_ELSEWHERE
         story = f.InOther(Apart.SMALLER_SIDE, op_of(odd), ranks_of(majority), op_of(majority))

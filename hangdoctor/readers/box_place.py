@@ -23,6 +23,7 @@ _SHORTEST_S = 4.0  # without progress
 _AT_START_S = 10.0  # the same in the first steps
 _ENOUGH = 4  # signs of progress, to know its pauses
 _IDLE = 0.05  # of the time on the CPU: less is a wait
+_STORE_CALL = "store.wait(...)"
 _SET_UP = "init_process_group"
 _SPINS = 0.5  # of the heartbeats: it runs at less where it computed before, and waits now
 # What is written under the guard.
@@ -97,7 +98,20 @@ def samples_of(
     if ops.got_on_s <= (until or place.seen_s):
         last = max(last, ops.got_on_s)  # in C++, too
     idle = min(until or place.seen_s, place.seen_s) - last
-    return _samples(box.pid, place) if _is_stuck(ops, signs, idle) else []
+    return _samples(box.pid, _with_call(place, ops)) if _is_stuck(ops, signs, idle) else []
+
+
+def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
+    """A wait for a key of the store has no frame of its own: its line's source shows it, which a box
+    does not keep.
+    """
+    waits = [o for o in ops.operations if o.op == "store_wait" and o.entered_s <= place.seen_s]
+    inside = bool(waits) and (not waits[-1].left_s or waits[-1].left_s >= place.seen_s)
+    line = f":{place.frames[0].line})"
+    if not inside or not waits[-1].site.endswith(line) or place.frames[0].code:
+        return place
+    call = structs.replace(place.frames[0], code=_STORE_CALL)
+    return structs.replace(place, frames=[call, *place.frames[1:]])
 
 
 def _as_spinning(place: LastPlace) -> LastPlace:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ..model.log_facts import AnyFact, Ended, Finished, GlooTimeout, JobLogs, PythonError
-from ..model.operations import Operation, RankOps
+from ..model.operations import P2P, Operation, RankOps
 from ..model.pauses import first_end
 from .blackbox import Contents
 from .ended_waits import is_in_the_air
@@ -21,6 +21,7 @@ from .ended_waits import is_in_the_air
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
 _BY_SIGNAL = (-15, -9, -2, *_BY_HANDLER)
+_BATCH = 8  # transfers that a rank waits for at once
 _STORE_LIMIT = "store_timeout"  # the rule of a wait in the store that reached its limit
 
 
@@ -84,11 +85,22 @@ def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
         polled = structs.replace(every[-1], state="entered", left_s=0.0, waited=True)
         return [*every[:-1], polled]
     if not every or not every[-1].failed:
-        return None
+        return _with_transfers(every, at) if at else None
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
     if every[-1].left_s > at and not lost_in_it:
         return None
     return [*every[:-1], _reopen(every[-1])]
+
+
+def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None:
+    """With those sends and receives of the last batch unfinished whose handles reached the limit; what
+    else was in it may have ended before, or have been waited for by nobody.
+    """
+    batch = [
+        _reopen(o) if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S else o
+        for o in every[-_BATCH:]
+    ]
+    return [*every[:-_BATCH], *batch] if batch != every[-_BATCH:] else None
 
 
 def _without_later(ops: RankOps, first: float) -> list[Operation] | None:

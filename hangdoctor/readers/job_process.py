@@ -8,8 +8,6 @@ from ..text.ranges import number_in
 from . import job_scripts, proc
 from .discover import Job
 
-_MOST = 64  # processes one above the other
-
 
 class Meant:
     """The jobs that a name, the number of a process or a script means, for one that asks again and
@@ -60,16 +58,4 @@ def is_process_of(pid: int, ranks: Iterable[int]) -> bool:
     pids = set(ranks)
     if pid <= 1 or not proc.stat_fields(pid):
         return False
-    return bool(pids & {pid, *_above(pid)}) or any(pid in _above(rank) for rank in pids)
-
-
-def _above(pid: int) -> list[int]:
-    """The processes above one, nearest first, without the first process of the host."""
-    found: list[int] = []
-    while len(found) < _MOST:
-        fields = proc.stat_fields(pid)
-        pid = int(fields[1]) if len(fields) > 1 else 0
-        if pid <= 1:
-            break
-        found.append(pid)
-    return found
+    return bool(pids & {pid, *proc.above(pid)}) or any(pid in proc.above(rank) for rank in pids)

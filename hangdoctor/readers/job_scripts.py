@@ -1,4 +1,6 @@
-"""A job by the script that its ranks run: ``train.py``, ``train``, or a module, ``pkg.train``."""
+"""A job by the script that its ranks run, or that has started them (a driver of Ray, a launcher of the
+user's): ``train.py``, ``train``, or a module, ``pkg.train``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
+from ..text.scripts import script_in
+from . import proc
 from .discover import Job
 from .job_words import listed, script_of
 
@@ -24,17 +28,26 @@ def _bare(name: str) -> str:
 
 
 def runs(job: Job, wanted: str) -> bool:
-    """Whether the ranks of a job run this script."""
-    return bool(wanted and job.ranks) and is_script(wanted, script_of(job.ranks[0]))
+    """Whether the ranks of a job run this script, or a process above them does."""
+    if not wanted or not job.ranks:
+        return False
+    first = job.ranks[0]
+    return is_script(wanted, script_of(first)) or _was_started_by(wanted, first.pid)
+
+
+def _was_started_by(wanted: str, pid: int) -> bool:
+    scripts = (script_in(proc.command_line(above)) for above in proc.above(pid))
+    return any(is_script(wanted, script) for script in scripts if script)
 
 
 def jobs_of(wanted: str, jobs: Sequence[Job]) -> list[Job]:
-    """The job whose ranks run this script; none where no job does.
+    """The job whose ranks run this script, else the one that it has started; none where no job does.
 
     Raises:
         UsageError: several jobs run it.
     """
-    found = [job for job in jobs if runs(job, wanted)]
+    ranks = [job for job in jobs if job.ranks and is_script(wanted, script_of(job.ranks[0]))]
+    found = ranks or [job for job in jobs if runs(job, wanted)]
     if len(found) > 1:
         raise several(wanted, len(found), listed(found))
     return found

@@ -14,6 +14,7 @@ from ..text import redaction
 from ..text.plain import readable
 from ..text.ranges import number_in
 
+_MOST_ABOVE = 64  # processes one above the other
 _WORDS = 60  # of a command line
 _TICK = os.sysconf("SC_CLK_TCK")
 # Numbers of the system calls that a stuck process is found in; others are shown by number.
@@ -120,6 +121,18 @@ def status_fields(pid: int) -> dict[str, str]:
     """/proc/PID/status as {name: value}; empty where the process is gone."""
     lines = (line.partition(":") for line in _read(f"/proc/{pid}/status").splitlines())
     return {name: value.strip() for name, _, value in lines}
+
+
+def above(pid: int) -> list[int]:
+    """The processes above one, nearest first, without the first process of the host."""
+    found: list[int] = []
+    while len(found) < _MOST_ABOVE:
+        fields = stat_fields(pid)
+        pid = int(fields[1]) if len(fields) > 1 else 0
+        if pid <= 1:
+            break
+        found.append(pid)
+    return found
 
 
 def command_line(pid: int) -> list[str]:

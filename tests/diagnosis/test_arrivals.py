@@ -13,12 +13,22 @@ STEP_S = 2.0
 
 
 def job(
-    late_s: dict[int, list[float]], *, recorded: bool = True, node: str = "n1", grows: int = 1
+    late_s: dict[int, list[float]],
+    *,
+    recorded: bool = True,
+    node: str = "n1",
+    grows: int = 1,
+    pace: float = 1.0,
 ) -> Diagnosis:
-    """Four ranks that make two collectives a step; `late_s`: how late ranks come to each step."""
+    """Four ranks that make two collectives a step; `late_s`: how late ranks come to each step, where a
+    step takes `pace` times its seconds.
+    """
     ranks = [
         moving(rank, late_s.get(rank, [0.0] * STEPS), recorded, grows=grows) for rank in range(4)
     ]
+    for rank in ranks:
+        for call in rank.recorded.operations if rank.recorded is not None else ():
+            call.entered_s *= pace
     ranks[3].node = node
     nodes = [NodeCapture(n, ranks=[r for r in ranks if r.node == n]) for n in ("n1", "n2")]
     return diagnose(JobCapture("j", nodes, [], 4, taken=99.0))
@@ -40,6 +50,13 @@ def moving(rank: int, late_s: list[float], recorded: bool, grows: int) -> RankCa
     before = RankOps(rank, 4, source="flight_recorder", operations=calls[: len(calls) - grows])
     own = {"recorded": ops, "recorded_before": before, "ops": RankOps(rank, 4)}
     return captured(rank, samples, **own if recorded else {})
+
+
+def test_who_comes_last_by_less_than_a_machine_shows_is_not() -> None:
+    late = {2: [1.1, 1.3, 1.2, 0.2, 1.2, 1.3, 1.1, 1.2]}
+    assert job(late, pace=0.05).status == "slow"
+    said = job(late, pace=0.005)
+    assert (said.status, causes(said)) == ("healthy", []), said.summary
 
 
 def test_who_comes_last_by_far_is_slow() -> None:

@@ -170,6 +170,20 @@ def test_who_is_the_cause(name: str) -> None:
     assert (found.status, [(c.kind, c.ranks) for c in found.causes]) == (status, causes)
 
 
+def test_who_waits_in_what_no_recorder_counts_has_left_nothing_out() -> None:
+    """Three wait for a key of the store; torch's recorder knows of the gradients of the fourth alone."""
+    key = Frame("__call__", "/app/train.py", 19, code="self.store.wait([name], self.limit)")
+    ranks = []
+    for rank in ALL:
+        frames = [key, Frame(*MAIN)] if rank < 3 else GRADIENTS
+        both = recorded(rank, frames, [])
+        operations = BEHIND if rank < 3 else THERE
+        both.recorded = rank_ops(rank, 4, operations, source="flight_recorder")
+        ranks.append(both)
+    found = diagnose(job(*ranks))
+    assert {rank for cause in found.causes for rank in cause.ranks} <= {3}, found.summary
+
+
 def test_a_log_that_calls_the_node_localhost_names_no_second_node() -> None:
     capture = job(*(recorded(r, WORLD, THERE) for r in ALL))
     capture.logs = JobLogs(homes={0: "localhost"})

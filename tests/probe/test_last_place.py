@@ -131,6 +131,26 @@ def test_a_computation_that_changes_its_frames_is_where_it_never_left(recorder: 
     assert len(samples_of(contents.box, operations(1.0), few, 20.0)) == 1
 
 
+def test_a_wait_for_the_store_is_known_by_its_record(recorder: Recorder) -> None:
+    """It has no frame of its own, and a box keeps no source."""
+    place = LastPlace(recorder)
+    for second in range(1, 21):
+        crop(place, second)
+    recorder.box.put(fmt.H_BEAT_WALL, 20 * S)
+    contents = read_box(recorder.box.path)
+    assert contents.place is not None
+    inner = contents.place.frames[0]
+    ops = operations(1.0)
+    wait = Operation("", 1, "store_wait", "entered", entered_s=1.0, site=f"f (x.py:{inner.line})")
+    ops.operations = [*ops.operations, wait]
+    first, *_ = samples_of(contents.box, ops, contents.place, 20.0)
+    assert "store.wait" in first.threads[0].frames[0].code
+    for other in (structs.replace(wait, site="f (x.py:1)"), structs.replace(wait, left_s=2.0)):
+        ops.operations = [other]
+        found = samples_of(contents.box, ops, contents.place, 20.0)
+        assert not any(one.threads[0].frames[0].code for one in found)
+
+
 def test_the_holder_of_an_awaited_file_lock_is_there_with_it(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

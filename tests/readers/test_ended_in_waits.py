@@ -10,9 +10,11 @@ from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import Ended, JobLogs, LogFile, PythonError
 from hangdoctor.model.operations import Group, Operation, OpState, group_uid
+from hangdoctor.readers import ended_ranks
 from hangdoctor.readers.blackbox import Contents
+from hangdoctor.readers.ended_operations import as_at_the_limit
 from hangdoctor.readers.offline import join_logs
-from tests.support.ended_boxes import LOST, column, ended, killed, left, of_column
+from tests.support.ended_boxes import LIMIT, LOST, column, ended, killed, left, of_column
 
 ALL = [0, 1, 2, 3]
 INTERRUPT = "KeyboardInterrupt\n\nbackward\t/torch/autograd/graph.py\t989"
@@ -232,3 +234,25 @@ def test_the_barrier_that_names_a_rank_is_said_once() -> None:
     story = NamedByTorch("barrier", Op("monitored_barrier"))
     finding = Finding("not_entered", [4], story, 0.9)
     assert stories.tell(story, finding).endswith("never joined monitored_barrier")
+
+
+# ---------------------------------------------------------------------- a batch of transfers
+
+
+def test_a_transfer_whose_handle_reached_the_limit_is_one_that_its_rank_was_in() -> None:
+    """Rank 0's send failed at the limit; what it receives had come, and nobody had asked for it."""
+    boxes = [in_backward(rank) for rank in ALL]
+    for contents in boxes:
+        contents.box.end_text, contents.box.ended_s = LIMIT, 1040.0
+    ops = boxes[0].ops
+    send = Operation(group_uid(ALL), 7, "send", "done", entered_s=1010.0, peer=1)
+    send.left_s, send.failed = 1040.0, True
+    came = Operation(group_uid(ALL), 7, "recv", "done", entered_s=1010.0, left_s=1040.0, peer=3)
+    ops.operations = [*ops.operations, send, came]
+    logs = ended_ranks.facts_of(boxes, [])
+    assert logs is not None
+    as_at_the_limit(boxes, logs)
+    assert [(o.op, o.state, o.failed) for o in ops.operations[-2:]] == [
+        ("send", "entered", False),
+        ("recv", "done", False),
+    ]

@@ -191,6 +191,28 @@ def test_the_script_of_one_job_names_it() -> None:
     assert job_choice.key_of("later.py", here) == "later.py", "it may not have begun"
 
 
+def test_a_job_is_named_by_the_script_above_its_ranks(tmp_path: Path) -> None:
+    """As the driver of Ray, whose workers run no script of the user's."""
+    driver = tmp_path / "fit.py"
+    driver.write_text(
+        "import subprocess, sys\n"
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(p.pid, flush=True)\np.wait()\n"
+    )
+    words = [sys.executable, str(driver)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as top:
+        assert top.stdout is not None
+        try:
+            below = rank(int(top.stdout.readline()), 0, argv=["ray::RayTrainWorker"])
+            here, other = Job("ray:1", [below], 1.0), job("b:1", 400_000.0)
+            assert job_choice.select_job([other, here], "fit.py")[0] is here
+            assert job_process.Meant("fit.py").among([other, here]) == [here]
+            runs_it = job("c:1", 500_000.0, argv=["python", "/x/fit.py"])
+            assert job_choice.named([here, runs_it], "fit.py") == [runs_it], "its ranks run it"
+        finally:
+            os.killpg(top.pid, 9)
+
+
 def test_a_name_comes_before_a_script_and_a_script_of_several_names_none() -> None:
     first, second = job("torchrun:a", 1.0), job("torchrun:b", 2.0)
     named = job("torchrun:a.py", 3.0, argv=["python", "other.py"])

@@ -142,12 +142,15 @@ class StoreHostGone(Struct, frozen=True):
     quiet: bool = False  # it had spoken, and printed no error
 
 
+NamedBy = Literal["desync", "barrier", "store", "horovod", "ray"]
+
+
 class NamedByTorch(Struct, frozen=True):
     """A library's own check names who did not come: a desync report, monitored_barrier, a key,
-    Horovod's list of stalled operations.
+    Horovod's list of stalled operations, Ray Train's barrier.
     """
 
-    by: Literal["desync", "barrier", "store", "horovod"]
+    by: NamedBy
     op: Op
 
 

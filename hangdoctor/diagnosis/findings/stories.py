@@ -356,6 +356,7 @@ class Ring(Struct, frozen=True):
 
     mine: Op | None = None
     theirs: Op | None = None
+    whole: bool = False  # the records of all named ranks go back to their first call
 
 
 class OneOf(Struct, frozen=True):

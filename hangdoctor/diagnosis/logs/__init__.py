@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue, StillIn
+from ..findings import Clue, InOther, StillIn
 from ..findings.log_stories import FailedFirst, Quote, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
@@ -102,6 +102,9 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
             draft.findings, draft.status, found = [parted], "failed", None
     found = called_apart.look_back(case, draft, scene, found)
     open_sides = called_apart.leave_open(draft)
+    by_lines = found is not None and isinstance(found.finding.story, InOther)
+    if by_lines and open_sides is not None and open_sides.reason is Undecided.TWO_SIDES:
+        found = None  # the records show another reason, two sides of one operation
     if found is None or found.finding.kind not in CRASH:
         found = over.did_not_run(case, draft, scene) or found
     at_work(case, draft, scene)

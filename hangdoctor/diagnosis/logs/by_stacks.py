@@ -1,4 +1,4 @@
-"""Ranks that waited in gloo until its limit, by the stacks of the errors that ended their waits: who of
+"""Ranks that waited in gloo, or for the store, until its limit, by the stacks of the errors that ended their waits: who of
 them made another call, as a dump of the living job would say it.
 
 A rank that lost its connection as another one's wait ended is where it waited, too; it may have come
@@ -7,14 +7,18 @@ there after the first one's limit, so that only ranks in different calls show an
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from ...model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
+from ...model.frame import Frame
 from ...model.log_facts import PythonError
+from ...stacks.user_code import is_users
 from .. import waiting
 from ..case import open_case
 from .candidate import First
 from .scene import Scene, ranks_named
 
-_LIMIT, _LOST = "gloo_timeout", "peer_closed"
+_LIMITS, _LOST = ("gloo_timeout", "store_timeout"), "peer_closed"
 _APART = ("order", "p2p_unmatched", "mismatch")
 _AT_MOST = 0.6  # lines alone, of a job that is over
 _SECONDS = 5.0  # between the samples that such a rank would have given
@@ -30,8 +34,10 @@ def by_stacks(scene: Scene) -> First | None:
         node = scene.homes.get(rank, "")
         nodes.setdefault(node, NodeCapture(node)).ranks.append(_as_captured(rank, node, error))
     case = open_case(JobCapture("", list(nodes.values()), world_size=len(errors)))
+    if len(case.waiting) < len(errors):
+        return None  # one whose call no rule knows
     found = [one for one in waiting.find(case, set()) if one.kind in _APART]
-    if len(found) != 1 or len(case.waiting) < len(errors):
+    if len(found) != 1:
         return None
     [finding] = found
     finding.confidence = min(finding.confidence, _AT_MOST)
@@ -45,17 +51,25 @@ def _waits(scene: Scene) -> dict[int, PythonError]:
     for error in scene.of(PythonError):
         if error.rank < 0 or error.survived:
             continue
-        if error.rank not in found and error.rule in (_LIMIT, _LOST) and error.frames:
+        if error.rank not in found and error.rule in (*_LIMITS, _LOST) and error.frames:
             found[error.rank] = error
         elif error.rank not in found:
             return {}
-    limits = [error for error in found.values() if error.rule == _LIMIT]
+    limits = [error for error in found.values() if error.rule in _LIMITS]
     return found if limits else {}
+
+
+def _with_call(error: PythonError) -> list[Frame]:
+    """The frames; a wait for a key of the store has none of its own, and a black box no source."""
+    inner, *outer = error.frames
+    if error.rule != "store_timeout" or inner.code or not is_users(inner):
+        return error.frames
+    return [structs.replace(inner, code="store.wait(...)"), *outer]
 
 
 def _as_captured(rank: int, node: str, error: PythonError) -> RankCapture:
     """The rank as two samples would have shown it, blocked at the line of its error."""
     thread = ThreadSample(tid=rank + 1, name="MainThread", state="S", switches=1)
-    thread.frames = error.frames
+    thread.frames = _with_call(error)
     samples = [ProcessSample(at, "S", threads=[thread]) for at in (0.0, _SECONDS)]
     return RankCapture(pid=rank + 1, rank=rank, node=node, samples=samples)

@@ -12,8 +12,10 @@ from ...model.log_facts import (
     AnyFact,
     BarrierMissed,
     Desync,
+    Finished,
     Mismatch,
     PeerClosed,
+    Progress,
     StoreCount,
     StoreWait,
     TimedOut,
@@ -22,6 +24,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding, Op, Waiters
 from ..findings.log_stories import (
     AllWaited,
+    NamedBy,
     NamedByTorch,
     OtherCall,
     PeerGone,
@@ -38,15 +41,25 @@ _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
 def desync(scene: Scene) -> First | None:
     """Who did not join, by the report; who joined and did not finish is no culprit by itself."""
     facts = [f for f in scene.of(Desync) if f.how in ("not_joined", "never")]
+    facts = [f for f in facts if f.by != "ray" or not _went_on(scene, f)]
     ranks = sorted({r for f in facts for r in f.ranks})
     if not facts or not ranks:
         return None
     waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
     op = op_of(waits) if waits else Op("", facts[0].seq)
-    story = NamedByTorch("horovod" if facts[0].by == "horovod" else "desync", op)
+    by: NamedBy = "horovod" if facts[0].by == "horovod" else "desync"
+    if facts[0].by == "ray":
+        by, op = "ray", Op("report")
+    story = NamedByTorch(by, op)
     return _first(
         scene, "not_entered", ranks, story, ground=Ground.LOG_DESYNC, facts=list(facts), op=op
     )
+
+
+def _went_on(scene: Scene, said: Desync) -> bool:
+    """Whether the log has a step or a clean end after a warning of who is late."""
+    later = [f for f in [*scene.of(Progress), *scene.of(Finished)] if f.file == said.file]
+    return any(f.line > said.line for f in later)
 
 
 def all_joined(scene: Scene) -> First | None:

@@ -10,6 +10,7 @@ from ...stacks.place_rules import Place
 from ...stacks.place_search import find_place
 from ..confidence import Ground, sure
 from ..findings import Apart, Finding, InOther, Op
+from ..position import have_other_parts
 from .candidate import First
 from .scene import Scene, ranks_named
 
@@ -40,7 +41,8 @@ def met_apart(scene: Scene) -> First | None:
         return None
     mine, theirs = places[few[0]], places[most[0]]
     here, there = errors[few[0]].frame, errors[most[0]].frame
-    if mine.op == theirs.op:
+    outermost_first = [errors[side[0]].frames[::-1] for side in (few, most)]
+    if mine.op == theirs.op or have_other_parts(*outermost_first):
         return None
     finding = Finding(
         kind="order",

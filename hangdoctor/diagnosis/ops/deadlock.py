@@ -27,7 +27,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     if not found:
         cycle = shortest_cycle(graph, ranks)
         by_links = stopped_receiving(scene, cycle) or one_too_many(scene, cycle)
-        return [by_links or _undecided(scene, cycle)]
+        return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():
         by_kind.setdefault(kind_of_divergence(d), []).append(rank)
@@ -93,11 +93,23 @@ def _walk_back(graph: WaitGraph, came: dict[int, tuple[int, int]], start: int) -
             return path[::-1]
 
 
+def _of_all_alike(graph: WaitGraph, ranks: list[int], cycle: list[Link]) -> list[Link]:
+    """The waits of all ranks, where each is in as short a ring as any: naming two of them would say
+    more than is known.
+    """
+    if len(ranks) > _SHOWN or len(ranks) == len(cycle):
+        return cycle
+    through = {rank: shortest_cycle(graph, ranks, rank) for rank in ranks}
+    if any(len(ring) != len(cycle) for ring in through.values()):
+        return cycle
+    return [link for rank, ring in through.items() for link in ring if link.rank == rank]
+
+
 def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
     """No history shows which rank began: the smallest set that the ring singles out."""
     ring = sorted({link.rank for link in cycle})
     parted = parted_members(scene, ring)
-    story = Ring()
+    story = Ring(whole=not any(scene.ops[rank].overwritten for rank in ring))
     if parted:
         ring = sorted(parted)
         first = parted[ring[0]]

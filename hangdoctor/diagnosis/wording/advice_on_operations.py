@@ -178,6 +178,8 @@ def _(story: f.Ring, finding: Finding) -> str:
         return "Compare the sends and receives in the evidence: one side posts them in a different order."
     if story.mine is not None:
         return _branch(finding, story.mine, f"only one of {terms.ranks(finding.ranks)}")
+    if story.whole:
+        return "All ranks have to make these calls in one order: compare the operations in the evidence, their groups and lines."
     return f"Keep more of the records, so that they show the wrong call: {_LARGER}."
 
 

@@ -188,6 +188,7 @@ def _(story: NamedByTorch, finding: Finding) -> str:
         "barrier": "monitored_barrier",
         "store": "the store",
         "horovod": "Horovod's list of stalled operations",
+        "ray": "Ray Train's word on who keeps the others waiting",
     }
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"

@@ -78,6 +78,10 @@ def unknown(of: Remaining) -> str:
             f"{_waiting_apart(of)}, and stacks do not show which of them made other calls. "
             f"{_under(of)}Black boxes (hangdoctor run) count the calls"
         ),
+        Reason.CHOSEN_GROUPS: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, whose line takes one of several groups, and stacks "
+            "do not show whether all took the same. Black boxes (hangdoctor run) do"
+        ),
         Reason.ONE_SAMPLE: f"no rank is in a known collective, send or recv, and there is only one sample{_at(of)}",
         Reason.OVER: (
             "the job has ended, and no rank left an error, an exit code or a wait. "

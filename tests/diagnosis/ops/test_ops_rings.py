@@ -65,6 +65,20 @@ def test_a_ring_that_no_history_explains_is_named_as_a_whole(ring: str) -> None:
     assert cause.where.op == make().rank(ranks[0]).calls[0].op
 
 
+def test_ranks_that_are_all_in_one_such_ring_are_all_named() -> None:
+    """Each of four is in the first reduction of another group of three, with the next two."""
+    job = Job(4)
+    for rank, name in enumerate("abcd"):
+        job.group(name, sorted((rank + on) % 4 for on in range(3)))
+    for rank, name in enumerate("abcd"):
+        job.rank(rank).all_reduce(name)
+    verdict = diagnose_ops(job.run())
+    cause = only_cause(verdict)
+    assert (cause.kind, cause.ranks) == ("order", [0, 1, 2, 3])
+    assert "in one order" in cause.advice, "the records are whole: more of them show no more"
+    assert {clue.ranks[0] for clue in verdict.findings[0].clues} == {0, 1, 2, 3}
+
+
 def pipeline(stages: int, counts: list[int]) -> Job:
     """Each stage receives, sends on, and then does so backwards, so many micro-batches."""
     job = Job(stages)

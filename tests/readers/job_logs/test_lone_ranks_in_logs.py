@@ -18,7 +18,7 @@ BARRIER = [
     (f"{TORCH}/distributed/distributed_c10d.py", 5356, "barrier"),
 ]
 EVALUATE = [
-    MAIN,
+    ("/app/train.py", MAIN[1] + 1, MAIN[2]),
     ("/app/train.py", 16, "evaluate"),
     (f"{TORCH}/nn/parallel/distributed.py", 2363, "_distributed_broadcast_coalesced"),
 ]

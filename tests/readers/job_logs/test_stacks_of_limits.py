@@ -61,6 +61,23 @@ def test_where_some_wait_is_missing_no_rank_is(tmp_path: Path, text: str) -> Non
     assert not [c for c in found.causes if c.kind == "order"], found.summary
 
 
+def test_ranks_whose_wait_for_the_store_ended_wait_for_who_is_elsewhere(tmp_path: Path) -> None:
+    key = "torch.distributed.DistStoreError: wait timeout after 80000ms, keys: /default_pg/0//round3/open"
+    waits = ("/home/me/fit.py", 19, "__call__", "self.store.wait([name], self.limit)")
+    inside = (
+        "/venv/site-packages/torch/autograd/graph.py",
+        979,
+        "_engine_run_backward",
+        "return run_backward(",
+    )
+    text = "".join(
+        met(r, key, ("/home/me/fit.py", 63, "main", "barrier(n)"), waits) for r in (0, 1, 3)
+    )
+    text += met(2, LOST, ("/home/me/fit.py", 57, "main", "loss.backward()"), inside)
+    found = diagnosed(tmp_path, of_four(text))
+    assert named(found) == [("order", [2])], found.summary
+
+
 def test_the_source_below_a_frame_is_kept_with_it(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(at_the_end(3))
     [error] = [f for f in logs_of(tmp_path / "job.log").facts if isinstance(f, PythonError)]
@@ -87,3 +104,18 @@ def test_lightnings_word_of_a_sigterm_is_an_end_from_outside(tmp_path: Path) -> 
     found = diagnosed(tmp_path, "step 5 loss 2.24\nstep 10 loss 2.27\n" + words)
     assert (found.status, found.causes) == ("unknown", []), found.summary
     assert "ended from outside by SIGTERM" in found.summary and "step 10" in found.summary
+
+
+def test_jaxs_word_of_a_sigterm_is_one_too(tmp_path: Path) -> None:
+    line = "W1123 15:31:16.434744    5810 preemption_notifier.cc:90] SIGTERM caught at 2026-11-23T15:31:16.434741956+00:00\n"
+    found = diagnosed(tmp_path, "step 10 loss 2.27\n" + line)
+    assert "ended from outside by SIGTERM" in found.summary
+
+
+def test_ray_trains_word_on_who_keeps_the_others_waiting(tmp_path: Path) -> None:
+    late = "(SynchronizationActor pid=1751) The workers have been waiting for 60.10 s for the following ranks to join the `ray.train.report` call: [2].\n"
+    found = diagnosed(tmp_path, "step 60 loss 0.2\n" + late)
+    assert named(found) == [("not_entered", [2])], found.summary
+    assert "never joined report" in found.summary
+    came = diagnosed(tmp_path, "step 60 loss 0.2\n" + late + "step 70 loss 0.1\n")
+    assert came.causes == [], "it was late, and came"
