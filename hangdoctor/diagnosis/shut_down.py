@@ -35,8 +35,8 @@ def _has_shut_down(case: Case, view: RankView) -> bool:
 def find(case: Case) -> list[Finding]:
     """One finding on all of them, where other ranks wait."""
     over = [v for v in case.alive if not v.stopped and _has_shut_down(case, v)]
-    held = case.held_up(ranks_of(over))
-    if not over or not held:
+    held = case.held_up(ranks_of(over)) if over else []
+    if not held:
         return []
     seen = all(_is_seen(view) for view in over)
     if not seen and held[0].place.kind == "start":
