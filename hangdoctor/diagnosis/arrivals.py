@@ -19,6 +19,7 @@ from .ops.movement import moved
 from .view import RankView
 
 _LOOKED_BACK = 24  # collectives that all ranks have entered
+_RECENT = 256  # operations of a rank
 _ENOUGH = 5
 _SHARE = 0.25  # of the time between the first and the last of them
 _TIMES_MORE = 4.0  # than all other ranks together
@@ -43,6 +44,8 @@ def _find(case: Case) -> Finding | None:
         return None
     if len({view.node for view in case.alive}) != 1 or not any(map(_goes_on, case.alive)):
         return None
+    if any(map(_passes_on, case.alive)):
+        return None  # the stages of a pipeline come to the end of a step in its order
     together = _entered_by_all(case)[-_LOOKED_BACK:]
     late: dict[int, list[float]] = defaultdict(list)
     for times in together:
@@ -78,6 +81,13 @@ def _goes_on(view: RankView) -> bool:
     own = view.capture
     pairs = ((own.ops_before, own.ops), (own.recorded_before, own.recorded))
     return any(a is not None and b is not None and moved(a, b) for a, b in pairs)
+
+
+def _passes_on(view: RankView) -> bool:
+    """Whether its last records have sends or receives."""
+    own = view.capture
+    both = [ops.operations[-_RECENT:] for ops in (own.ops, own.recorded) if ops is not None]
+    return any(op.op in P2P for some in both for op in some)
 
 
 def _entered_by_all(case: Case) -> list[Times]:

@@ -19,6 +19,7 @@ def job(
     node: str = "n1",
     grows: int = 1,
     pace: float = 1.0,
+    passes_on: bool = False,
 ) -> Diagnosis:
     """Four ranks that make two collectives a step; `late_s`: how late ranks come to each step, where a
     step takes `pace` times its seconds.
@@ -29,6 +30,9 @@ def job(
     for rank in ranks:
         for call in rank.recorded.operations if rank.recorded is not None else ():
             call.entered_s *= pace
+    if passes_on and ranks[0].recorded is not None:
+        first = ranks[0].recorded.operations
+        first.insert(len(first) - 1, Operation("g", 1, "send", "done", entered_s=20.0, peer=1))
     ranks[3].node = node
     nodes = [NodeCapture(n, ranks=[r for r in ranks if r.node == n]) for n in ("n1", "n2")]
     return diagnose(JobCapture("j", nodes, [], 4, taken=99.0))
@@ -57,6 +61,13 @@ def test_who_comes_last_by_less_than_a_machine_shows_is_not() -> None:
     assert job(late, pace=0.05).status == "slow"
     said = job(late, pace=0.005)
     assert (said.status, causes(said)) == ("healthy", []), said.summary
+
+
+def test_the_stages_of_a_pipeline_come_in_its_order() -> None:
+    """The first one ends its step last, in a job that is as fast as it can be."""
+    late = {0: [1.1, 1.3, 1.2, 0.2, 1.2, 1.3, 1.1, 1.2]}
+    assert job(late).status == "slow"
+    assert job(late, passes_on=True).status == "healthy"
 
 
 def test_who_comes_last_by_far_is_slow() -> None:
