@@ -12,7 +12,7 @@ from .facts import nodes_of, op_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .same_line import to_other_peers
 from .scene import Scene
-from .stage_links import one_too_many, stopped_receiving
+from .stage_links import one_too_many, stopped_passing_on
 from .unanswered import transfers_apart
 from .waits import WaitGraph
 
@@ -26,7 +26,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     found = found or to_other_peers(scene, ranks)
     if not found:
         cycle = shortest_cycle(graph, ranks)
-        by_links = stopped_receiving(scene, cycle) or one_too_many(scene, cycle)
+        by_links = stopped_passing_on(scene, cycle) or one_too_many(scene, cycle)
         return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():

@@ -12,6 +12,7 @@ from .history import History, Token
 
 Call = tuple[Token, str]  # what was called, and the line
 _LOOKED_AT = 600  # latest records
+_FEW = 8  # calls after the wrong one, of rounds of few
 
 
 def leaves_own_rhythm(history: History) -> bool:
@@ -33,7 +34,9 @@ def break_of(history: History) -> tuple[int, int] | None:
     kept, calls = _calls(history)
     for told in ([token for token, _ in calls], calls):
         length, end, period = _longest_stretch(told)
-        breaks = end < len(told) < 2 * length
+        # What goes on for longer than a round is another part of the program, not a wrong call.
+        soon = len(told) - end <= max(period, _FEW)
+        breaks = end < len(told) < 2 * length and soon
         several_kinds = len(set(told[end - period : end])) > 1
         if breaks and 3 * period <= length and several_kinds:
             return kept[end], kept[end - period]

@@ -126,6 +126,13 @@ class Scene:
                     found[counter_of(op, rank)] = op.seq
         return found
 
+    def called(self, rank: int) -> dict[Counter, int]:
+        """As `posted`, with what its program has called and its GPU has not come to."""
+        found = self._left_out(rank)
+        for op in self.ops[rank].operations:
+            found[counter_of(op, rank)] = op.seq
+        return found
+
     def _left_out(self, rank: int) -> dict[Counter, int]:
         """What the rank has completed by its counters alone."""
         ops = self.ops.get(rank)

@@ -1,34 +1,38 @@
 """Two stages of a pipeline that wait for each other: how much the other stages passed on decides.
 
 Each stage passes on what it gets. Where as many sends went over all other links of that direction,
-received in full, and one stage has sent as many and the next one has received fewer before it
-turned to something else, the next one made other calls. Where one side of a link has called one
+received in full, and one side of a link has called as many of its half and the other one fewer
+before it turned to something else, the other one made other calls. Where one side of a link has called one
 transfer more than its peer, and all other links have had as many as the peer, that side made one
 too many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 
 from msgspec import structs
 
+from ...model.operations import P2P, RankOps
 from ..confidence import Ground, sure
 from ..findings import Finding, NeverPosted
 from .divergence import Divergence
 from .facts import nodes_of, op_of, where_of
-from .keys import Transfers
+from .keys import Counter, Transfers
 from .order import Link, divergence_finding, link_clue
 from .scene import Scene
 
 _OTHER_LINKS = 2  # at least
+Numbers = Callable[[int], Mapping[Counter, int]]
 
 
-def stopped_receiving(scene: Scene, cycle: list[Link]) -> Finding | None:
-    """The stage of a ring of two that received fewer than all others; None where that is not shown."""
+def stopped_passing_on(scene: Scene, cycle: list[Link]) -> Finding | None:
+    """The stage of a ring of two that sent or received fewer than all others; None where that is not
+    shown.
+    """
     if len(cycle) != 2:
         return None
-    short = [link for link in cycle if _received_fewer(scene, link)]
+    short = [link for link in cycle if _peer_called_fewer(scene, link)]
     if len(short) != 1:
         return None
     [link] = short
@@ -70,38 +74,58 @@ def _called_one_more(scene: Scene, link: Link) -> bool:
     every other link of that direction had, on both sides.
     """
     counter = link.instance.key.counter
-    if not isinstance(counter, Transfers) or not _complete(scene, scene.ops):
+    if not isinstance(counter, Transfers) or not _are_counted(scene):
         return False
     if {counter.source, counter.destination} != {link.rank, link.whom}:
         return False
     mine = scene.posted(link.rank).get(counter, 0)
     theirs = scene.posted(link.whom).get(counter, 0)
-    others = _other_links(scene, counter)
+    others = _other_links(scene, counter, scene.posted)
     whole = all(pair == (theirs, theirs) for pair in others)
     return mine == theirs + 1 and whole and len(others) >= _OTHER_LINKS
 
 
-def _received_fewer(scene: Scene, link: Link) -> bool:
-    """Whether a rank has sent as often as every other stage, and its peer received less often."""
+def _peer_called_fewer(scene: Scene, link: Link) -> bool:
+    """Whether a rank has called its half of a link as often as all stages called theirs, and its peer
+    the other half less often.
+    """
     key = link.instance.key
     counter = key.counter
     if key.transfer is None or not isinstance(counter, Transfers):
         return False
-    ranks = (link.rank, link.whom)
-    if (counter.source, counter.destination) != ranks or not _complete(scene, scene.ops):
+    if {counter.source, counter.destination} != {link.rank, link.whom} or not _are_counted(scene):
         return False
-    sent = scene.posted(link.rank).get(counter, 0)
-    received = scene.posted(link.whom).get(counter, 0)
-    others = _other_links(scene, counter)
-    whole = all(pair == (sent, sent) for pair in others)
-    return received < sent and whole and len(others) >= _OTHER_LINKS
+    return any(_fewer(scene, link, counter, by) for by in (scene.posted, scene.called))
 
 
-def _complete(scene: Scene, ranks: Collection[int]) -> bool:
-    return all(not scene.ops[rank].overwritten for rank in ranks)
+def _fewer(scene: Scene, link: Link, counter: Transfers, by: Numbers) -> bool:
+    mine, theirs = by(link.rank).get(counter, 0), by(link.whom).get(counter, 0)
+    others = _other_links(scene, counter, by)
+    whole = all(pair == (mine, mine) for pair in others)
+    if counter.destination == link.rank and _is_in_collectives(scene, link.whom):
+        # A stage that waits to receive has not sent on yet: what all ask for is what all were to get.
+        whole = all(asked == mine and sent in (theirs, mine) for sent, asked in others)
+    return theirs < mine and whole and len(others) >= _OTHER_LINKS
 
 
-def _other_links(scene: Scene, counter: Transfers) -> list[tuple[int, int]]:
+def _is_in_collectives(scene: Scene, rank: int) -> bool:
+    active = scene.frontier(rank).active
+    return bool(active) and not any(op.op in P2P for op in active)
+
+
+def _are_counted(scene: Scene) -> bool:
+    """Whether the numbers of all ranks' transfers count from the first one. Some recorders number
+    those that are left.
+    """
+    return all(not ops.overwritten or _counts_all(ops) for ops in scene.ops.values())
+
+
+def _counts_all(ops: RankOps) -> bool:
+    numbers = [op.seq for op in ops.operations if op.op in P2P]
+    return bool(numbers) and min(numbers) > len(numbers)
+
+
+def _other_links(scene: Scene, counter: Transfers, by: Numbers) -> list[tuple[int, int]]:
     """(sends, receives) of each other pair of neighbours in the direction of this one."""
     hop = counter.destination - counter.source
     found: list[tuple[int, int]] = []
@@ -110,8 +134,7 @@ def _other_links(scene: Scene, counter: Transfers) -> list[tuple[int, int]]:
         if source == counter.source or destination not in scene.ops:
             continue
         link = Transfers(counter.group, source, destination)
-        sent = scene.posted(source).get(link, 0)
-        received = scene.posted(destination).get(link, 0)
+        sent, received = by(source).get(link, 0), by(destination).get(link, 0)
         if sent or received:
             found.append((sent, received))
     return found

@@ -105,6 +105,24 @@ def test_a_stage_that_receives_fewer_than_all_others_is_the_one() -> None:
     assert "never posted the recv that matches send #" in cause.summary
 
 
+@pytest.mark.parametrize("ring", [10_000, 30], ids=["whole records", "the last ones"])
+@pytest.mark.parametrize(("way", "whose", "peer"), [("send", 3, 2), ("recv", 2, 3)])
+def test_a_stage_whose_last_transfer_is_missing_is_the_one(
+    ring: int, way: str, whose: int, peer: int
+) -> None:
+    """It goes on to the reduction that ends the step; the numbers of the transfers show it."""
+    job = pipeline(4, [60, 60, 60, 60])
+    calls = job.rank(whose).calls
+    last = max(i for i, call in enumerate(calls) if (call.op, call.peer) == (way, peer))
+    del calls[last]
+    for program in job.everyone():
+        program.all_reduce("world")
+    cause = only_cause(diagnose_ops(job.run(ring)))
+    assert (cause.kind, cause.ranks) == ("p2p_unmatched", [whose])
+    other = "recv" if way == "send" else "send"
+    assert f"never posted the {way} that matches {other} #60" in cause.summary
+
+
 def test_of_two_stages_nothing_shows_which_counts_wrong() -> None:
     """No other link is there to compare with."""
     cause = only_cause(diagnose_ops(pipeline(2, [4, 2]).run()))
