@@ -90,6 +90,12 @@ def _received(process: Process) -> int:
     return max(samples[-1].received - samples[0].received, 0) if len(samples) > 1 else 0
 
 
+def carried(before: ThreadSample, after: ThreadSample) -> bool:
+    """Whether a thread has written more than a log, or read more than one that polls, in between."""
+    moved = _between(before, after)
+    return moved.written >= _WRITTEN or moved.read >= _READ
+
+
 def _own_thread(view: RankView) -> tuple[ThreadSample | None, ThreadSample | None]:
     """The rank's thread in its first and last sample."""
     samples, own = view.capture.samples, view.thread

@@ -25,6 +25,11 @@ class Ground(Enum):
         "one thread holds the GIL at one line in every sample, or a forked child waits for a lock; others wait",
     )
     GIL_ALONE = (0.70, "the same, but no other rank is seen to wait for it")
+    SHUT_DOWN = (0.93, "its interpreter is shut down, and others wait in a collective")
+    NO_INTERPRETER = (
+        0.85,
+        "py-spy reads the others and finds no interpreter in it; whether one was there is not seen",
+    )
     HOLDS_LOCK = (0.95, "/proc/locks names the process that holds the file lock they wait for")
     LOCK_RING = (0.95, "/proc/locks: each holds the file lock that the next one waits for")
     LEFT_LOCK = (0.85, "all wait for one lock file, and no process here has it open")
@@ -32,6 +37,7 @@ class Ground(Enum):
     OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
     OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
+    BEHIND_GIL = (0.80, "it asks for the GIL, which another thread of it has at all samples")
     ALONE_AT_WORK = (0.60, "in one function at both samples, while all others slept in their waits")
     AT_WORK_IN_ALL = (0.80, "at work in every sample, while all others slept in their waits")
     OUTSIDE_LOOPING = (
@@ -219,6 +225,7 @@ class Limit(Enum):
         0.85,
         "the place of one thread at the last heartbeats, and no count of operations",
     )
+    GIL_AT_WORK = (0.80, "the thread that holds the GIL runs: it may come to an end")
     USUAL_WAIT = (0.50, "waits as long are usual in this job")
     SHORT_WAIT = (
         0.75,

@@ -7,13 +7,13 @@ from __future__ import annotations
 import signal
 
 from ..model.capture import ProcessSample, RankCapture, ThreadSample
-from . import byte_counts
+from . import byte_counts, gil, held_by, shut_down
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
-from .confidence import Ground, sure
-from .draft import Draft, ordered
+from .confidence import Ground, Limit, sure
+from .draft import Draft, ordered, ranks_blamed
 from .findings import Against, Clue, End, Finding, Why
-from .position import counters, iteration
+from .position import iteration
 from .view import RankView, all_states
 
 _IMPORTS_S = 600.0  # a program that is in an import for longer trains in it
@@ -34,8 +34,11 @@ def find(case: Case) -> list[Finding]:
     """Findings that need no comparison between ranks; each is certain of its fact, if not of its
     consequence.
     """
-    found = _dead(case)
+    found = _dead(case) + shut_down.find(case)
+    over = ranks_blamed(found)
     for view in case.alive:
+        if view.rank in over:
+            continue
         if view.stopped:
             found.append(_stopped(case, view))
         elif in_io(view):
@@ -157,41 +160,18 @@ def _io_wait(case: Case, view: RankView) -> Finding:
     return finding
 
 
-def _place_of(thread: ThreadSample) -> tuple[object, ...]:
-    """Its lines and loop counters: the same in two samples only where it did not move."""
-    return tuple((f.name, f.line) for f in thread.frames) + counters(thread.frames)
-
-
-def _gil_holder(view: RankView) -> tuple[ThreadSample, bool] | None:
-    """(thread, asleep): the thread that held the GIL in every sample, at the same lines."""
-    holders: list[ThreadSample] = []
-    for sample in view.capture.samples:
-        if not any(t.frames for t in sample.threads):
-            continue
-        holder = next((t for t in sample.threads if t.gil), None)
-        if holder is None:
-            return None
-        holders.append(holder)
-    if len(holders) < 2 or len({(h.tid, _place_of(h)) for h in holders}) > 1:
-        return None
-    blocked = all(h.state in ("S", "D") for h in holders)
-    never_ran = len({h.switches for h in holders}) == 1
-    return holders[-1], blocked and never_ran
-
-
 def _holds_lock(view: RankView) -> bool:
-    holder = _gil_holder(view)
-    if holder is not None:
-        thread, asleep = holder
-        another = view.thread is not None and thread.tid != view.thread.tid
+    held = gil.holders(view)
+    if gil.at_one_place(held):
+        another = view.thread is not None and held[-1].tid != view.thread.tid
         if not another and view.place.kind in ("checkpoint", "data"):
             # It blocks in the file, lock in hand (torch.save opens its file that way): the file is
             # the cause.
             return False
         # A thread that runs holds the GIL by right; asleep, or against another that never gets it,
         # it does not.
-        starved = another and view.motion == "still" and not view.place.communicates
-        if asleep or starved:
+        waits = view.motion == "still" and not view.place.communicates
+        if gil.asleep(held) or (another and (waits or gil.is_awaited(view))):
             return True
     return forked_with_lock(view) is not None
 
@@ -226,7 +206,12 @@ def _waits_for_lock(thread: ThreadSample) -> bool:
 def _interpreter_lock(case: Case, view: RankView) -> Finding:
     story = _lock_story(view)
     finding = finding_on(case, "interpreter_lock", [view], story, confidence=0.0)
-    finding.confidence = sure(Ground.GIL if finding.waiters is not None else Ground.GIL_ALONE)
+    doubts: list[Limit] = []
+    if isinstance(story, f.HoldsGil) and story.runs:
+        doubts.append(Limit.GIL_AT_WORK)
+        finding.against = [Against("slow", (view.rank,), Why.MAY_BE_SLOW)]
+    ground = Ground.GIL if finding.waiters is not None else Ground.GIL_ALONE
+    finding.confidence = sure(ground, *doubts)
     finding.clues = [Clue("stack", (view.rank,), story)]
     if story.frame is not None:
         finding.where.frame = str(story.frame)
@@ -237,10 +222,10 @@ def _lock_story(view: RankView) -> f.HoldsGil | f.ForkedLock:
     forked = forked_with_lock(view)
     if forked is not None:
         return forked
-    holder = _gil_holder(view)
-    assert holder is not None  # one of the two is why it cannot run
-    thread, _ = holder
-    return f.HoldsGil(thread.tid, thread.frames[0] if thread.frames else None)
+    held = gil.holders(view)  # one of the two is why it cannot run
+    frame = held_by.own_frame(held[-1]) if held[-1].frames else None
+    runs = gil.is_awaited(view) and not gil.asleep(held)
+    return f.HoldsGil(held[-1].tid, frame, held[-1].name, runs)
 
 
 def left_early(case: Case) -> bool:

@@ -18,7 +18,7 @@ from . import held_by as holding
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered, ranks_blamed
-from .findings import Apart, Diverged, Finding, InOther, Op, Ring
+from .findings import Apart, Diverged, Finding, InOther, NeverReached, Op, Ring, ShutDown, Story
 from .ops.evidence import Note, Remark
 from .recorders import by_recorder, records_of
 
@@ -220,6 +220,21 @@ def _by_user(recorded: Op | None, seen: Op | None) -> Op | None:
     return structs.replace(recorded, site=str(seen.frame))
 
 
+def _counted(known: Story, fact: Story) -> Story:
+    """The story of a fact, with the operation as records count it."""
+    if isinstance(fact, ShutDown) and isinstance(known, NeverReached) and known.op is not None:
+        return ShutDown(known.op)
+    return fact
+
+
+def _take_doubt(finding: Finding, other: Finding) -> None:
+    """Of a fact that leaves open whether the rank is only slow."""
+    doubts = [against for against in other.against if against.kind == "slow"]
+    if doubts and not any(against.kind == "slow" for against in finding.against):
+        finding.against += doubts
+        finding.confidence = min(finding.confidence, other.confidence)
+
+
 def _support(finding: Finding, other: Finding) -> None:
     """Take over what another pass knows of the same rank: a fact's kind and story, its frame, its
     evidence.
@@ -227,8 +242,10 @@ def _support(finding: Finding, other: Finding) -> None:
     covered = set(other.ranks) >= set(finding.ranks)
     if covered:
         _decide_by_lines(finding, other)
-    if other.kind in _FACTS and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
-        finding.kind, finding.story = other.kind, other.story
+    fact = other.kind in _FACTS or isinstance(other.story, ShutDown)
+    if fact and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
+        finding.kind, finding.story = other.kind, _counted(finding.story, other.story)
+        _take_doubt(finding, other)
     if other.frame is not None:
         finding.frame, finding.doing = other.frame, other.doing
     finding.where.frame = other.where.frame or finding.where.frame

@@ -48,10 +48,12 @@ def find(view: RankView) -> Holding | None:
 
 def clues(held: Holding | None, view: RankView) -> list[Clue]:
     """Evidence that belongs to the reason and is not shown elsewhere: the other threads of a rank
-    that waits for a lock or at a queue.
+    that waits for a lock, at a queue or for the GIL.
     """
     if isinstance(held, f.OnLock | f.OnQueue) and held.threads:
         return [Clue("stack", (view.rank,), f.Threads(held.threads))]
+    if isinstance(held, f.BehindThread):
+        return [Clue("stack", (view.rank,), held)]
     return []
 
 
@@ -178,13 +180,20 @@ def _file(view: RankView) -> Holding | None:
     )
 
 
+def at_lock(view: RankView) -> bool:
+    """Whether the innermost line of its thread waits for a lock, an event, a thread or a queue."""
+    inner = view.path[-1] if view.path else None
+    if inner is None:
+        return False
+    return _LOCK.search(inner.code) is not None or inner.file.endswith("/threading.py")
+
+
 def _lock(view: RankView) -> Holding | None:
     """Who holds a lock of threads cannot be read; what the other threads do shows it to a person."""
     thread = view.thread
     if thread is None or thread.syscall != "futex" or not view.path:
         return None
-    inner = view.path[-1]
-    if not (_LOCK.search(inner.code) or inner.file.endswith("/threading.py")):
+    if not at_lock(view):
         return None
     others = _other_threads(view, thread)
     if not _awaits_result(thread.frames):
@@ -221,7 +230,7 @@ def _at_queue(frame: Frame) -> bool:
 
 def _threads(view: RankView, own: ThreadSample) -> tuple[tuple[str, Frame], ...]:
     """Name and place of the other threads."""
-    return tuple((t.name or str(t.tid), _own(t)) for t in _other_threads(view, own))
+    return tuple((t.name or str(t.tid), own_frame(t)) for t in _other_threads(view, own))
 
 
 def _other_threads(view: RankView, own: ThreadSample) -> list[ThreadSample]:
@@ -237,7 +246,7 @@ def python_threads(view: RankView) -> list[ThreadSample]:
     return [t for t in next(with_stacks, []) if t.frames]
 
 
-def _own(thread: ThreadSample) -> Frame:
+def own_frame(thread: ThreadSample) -> Frame:
     """The frame of a thread that says most: the user's innermost, else one outside of `threading`."""
     own = next((frame for frame in thread.frames if is_users(frame)), None)
     return own or next(

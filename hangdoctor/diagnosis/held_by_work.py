@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from ..model.capture import Frame, ProcessSample, ThreadSample
 from ..stacks.place_search import find_place
 from . import findings as f
+from . import gil, held_by
 from .case import Case, finding_on, ranks_of, stack_clue
 from .confidence import Ground, sure
 from .draft import Draft
@@ -53,9 +54,11 @@ def _find(case: Case) -> Finding | None:
     if in_all:
         finding.story = f.SlowBySamples(_samples(case), _seconds(working[0]))
     finding.doing = Doing("working")
+    finding.holding = gil.behind(working[0]) if len(working) == 1 else None
     finding.waiters = f.Waiters(ranks_of(waiting), _op_of(waiting[0]))
     code = working[0].path[-1].code
     finding.clues = [stack_clue(working, code), Clue("stack", ranks_of(waiting), f.WaitsIn())]
+    finding.add_clues(held_by.clues(finding.holding, working[0]))
     return finding
 
 
@@ -135,12 +138,19 @@ def _op_of(view: RankView) -> f.Op:
 
 
 def _worked(view: RankView) -> bool:
-    """Whether it was outside of any communication in all samples, and ran between them."""
+    """Whether it was outside of any communication in all samples, or another thread of its process
+    had the GIL, and ran between them.
+    """
     seen = _threads(view)
     if len(seen) < 2 or view.stopped or view.motion in ("still", "unknown"):
         return False
-    places = [find_place(thread.frames) for _, thread in seen]
-    return not any(place.communicates or place.delegated for place in places)
+    named = gil.behind(view) is not None
+    return all(_is_outside(t) or (named and gil.is_anothers(s, t)) for s, t in seen)
+
+
+def _is_outside(thread: ThreadSample) -> bool:
+    place = find_place(thread.frames)
+    return not (place.communicates or place.delegated)
 
 
 def _work_of(view: RankView) -> tuple[str, str] | None:

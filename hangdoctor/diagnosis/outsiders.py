@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
-from . import byte_counts, far_sides, pools
+from . import byte_counts, far_sides, gil, pools
 from . import findings as f
 from . import held_by as holding
 from .case import Case, finding_on, op_of, ranks_of, stack_clue
@@ -97,6 +97,8 @@ def kind_of(view: RankView) -> Kind:
         return "slow" if byte_counts.gets_on(view) else "checkpoint_wait"
     if retries_after(view):
         return "busy"
+    if gil.goes_on(view):
+        return "slow"
     if byte_counts.writes_on(view):
         return "slow"  # though it computes: a loop without end writes nothing
     busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
@@ -205,6 +207,8 @@ def doing_of(view: RankView) -> Doing | None:
         return Doing("running")
     if view.got_on:
         return Doing("working")
+    if gil.goes_on(view):
+        return None
     if thread is None or not thread.syscall:
         return Doing("still") if view.motion == "still" else None
     return Doing("blocked", thread.syscall)
@@ -218,7 +222,8 @@ def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) 
     finding = finding_on(case, kind, group, story, confidence=_confidence(case, group, waiting))
     finding.children = finding.children or any(_joins_workers(v) for v in group)
     # Bytes that grow are work, although its thread does not run.
-    finding.doing = Doing("working") if kind == "slow" else doing_of(group[0])
+    works = kind == "slow" and not gil.goes_on(group[0])
+    finding.doing = Doing("working") if works else doing_of(group[0])
     finding.holding = held_by(case, kind, group)
     finding.clues = _clues(group, waiting)
     finding.add_clues(holding.clues(finding.holding, group[0]))
@@ -230,6 +235,8 @@ def held_by(case: Case, kind: Kind, group: list[RankView]) -> f.Holding | None:
     """What holds the one rank of a group, where the kind leaves that open."""
     if len(group) != 1:
         return None
+    if kind == "slow":
+        return gil.behind(group[0])
     if kind in ("not_entered", "checkpoint_wait"):
         return far_sides.add(holding.find(group[0]), group[0], case.alive)
     if kind == "data_wait":
@@ -252,6 +259,8 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Less.RANKS_UNSEEN)
     if _may_be_slow(view):
         return sure(Ground.OUTSIDE_LOOPING, *doubts)
+    if gil.goes_on(view):
+        return sure(Ground.BEHIND_GIL, *doubts)
     if view.got_on:
         return sure(Ground.OUTSIDE_MOVING, *doubts)
     return sure(Ground.OUTSIDE if waiting else Ground.OUTSIDE_ALONE, *doubts)

@@ -7,14 +7,14 @@ from itertools import pairwise
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.operations import RankOps
-from . import held_by_work
+from . import gil, held_by_work
 from .case import open_case
 from .ops.lone_culprit import last_waits, settling_s
 from .view import RankView
 
 MORE_PAUSE_S = 0.7  # before another capture: no multiple of the time between two samples
 _PATIENCE_S = 8.0  # for a step of a job that has not said how long its steps are
-_MAY_GO_ON = frozenset({"busy", "not_entered", "data_wait", "checkpoint_wait"})
+_MAY_GO_ON = frozenset({"busy", "not_entered", "data_wait", "checkpoint_wait", "interpreter_lock"})
 _SLEEPS = frozenset({"clock_nanosleep", "nanosleep"})
 _LOOKED_BACK = 5  # iterations
 _LONGER = 1.3  # than these: it is none of them
@@ -54,16 +54,22 @@ def _until_next_step(capture: JobCapture, diagnosis: Diagnosis) -> float:
     culprits = [v for v in open_case(capture).alive if v.rank in cause.ranks]
     if cause.kind not in _MAY_GO_ON or not any(map(_may_go_on, culprits)):
         return 0.0
+    if cause.kind == "interpreter_lock":
+        return _PATIENCE_S  # whatever a thread does beside the steps, it may end
     known = [ops for r in capture.ranks() if (ops := r.ops) is not None]
     left = [s for ops in known if (s := _left_of_step(ops, capture.taken)) is not None]
     return min(max(0.0, *left), _AT_MOST_S) if left else _PATIENCE_S
 
 
 def _may_go_on(view: RankView) -> bool:
-    """Whether its own thread runs, sleeps for a time, or waits for workers that load data."""
+    """Whether its own thread runs, sleeps for a time, or waits for workers that load data, or for the
+    GIL of a thread that runs.
+    """
     if view.stopped or view.thread is None:
         return False
     at_work = view.motion in ("running", "looping", "moved") or view.thread.syscall in _SLEEPS
+    if gil.is_awaited(view):
+        return not gil.asleep(gil.holders(view))
     return at_work or view.place.kind == "data"
 
 

@@ -57,6 +57,7 @@ class ProcessSample(Struct, omit_defaults=True, gc=False):
     threads: list[ThreadSample] = []
     stack_error: str = ""  # why there are no stacks
     unread: bool = False  # that was for want of time: it says nothing of the process
+    shut_down: bool = False  # Python's modules are loaded, its interpreter is gone
 
 
 class Process(Struct, omit_defaults=True):

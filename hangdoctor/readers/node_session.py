@@ -180,6 +180,7 @@ class Session:
         else:
             self._say_not_attached(process, sample)
             sample.stack_error, sample.unread = result.error, result.unread
+            sample.shut_down = result.shut_down
             _join_stacks(sample, result)
             if result.raw and self.options.keep_raw:
                 kind = "err" if result.error else "json"

@@ -29,7 +29,7 @@ from ..stacks.call_peers import peers
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
-from . import memory_access, rank_conditions, retry_loops
+from . import loaded_modules, memory_access, rank_conditions, retry_loops
 from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
@@ -42,6 +42,8 @@ _COUNTERS = frozenset(
 _OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
 _ATTEMPTS = 3
 _NO_INTERPRETER = "find a python interpreter"  # py-spy says so where it could read nothing, too
+_TRACE = "Stack backtrace:"  # py-spy's own
+_SHUT_DOWN = "Python has shut down its interpreter, and the process has not ended"
 _LOWEST = 19  # nice
 _END_S = 1.0  # for py-spy to end after a signal
 MAX_NAME = 4096  # characters of a name or path that are kept
@@ -61,6 +63,7 @@ class StackResult(msgspec.Struct):
     raw: str = ""
     took_s: float = 0.0
     unread: bool = False  # there was no time for it
+    shut_down: bool = False  # the process has had a Python interpreter, and has none any more
     hurried: bool = False  # what the others left of the processors was not enough
 
 
@@ -120,10 +123,18 @@ def dump(
     hurried = result is not None and result.hurried
     if result is None or hurried or _may_pass(result.error):
         result = _insist(command, begin + deadline_s, hold)
-    if _NO_INTERPRETER in result.error and memory_access.is_refused(pid):
-        result.error = _ALLOW
+    if _NO_INTERPRETER in result.error:
+        _explain_absence(pid, result)
     result.took_s, result.hurried = time.monotonic() - begin, hurried
     return result
+
+
+def _explain_absence(pid: int, result: StackResult) -> None:
+    """Why there is no interpreter: it may not be read, or Python has shut it down, or not yet made it."""
+    if memory_access.is_refused(pid):
+        result.error = _ALLOW
+    elif loaded_modules.are_there(pid):
+        result.error, result.shut_down = _SHUT_DOWN, True
 
 
 def _insist(command: list[str], end: float, hold: bool) -> StackResult:
@@ -267,7 +278,7 @@ _ALLOW = (
 
 def explain(stderr: str) -> str:
     """One line for a person out of py-spy's error: what it was and what to do."""
-    text = " ".join(stderr.replace("Error:", "").split())
+    text = " ".join(stderr.replace("Error:", "").partition(_TRACE)[0].split())
     if "Permission" in text or "EPERM" in text or "Operation not permitted" in text:
         return _ALLOW
     if "executable name" in text:

@@ -163,6 +163,9 @@ FINDINGS: list[Finding] = [
     one("stopped", f.Stopped("signal"), homes=[Home(5, "", 7)]),
     one("io_wait", f.InputOutput("", "")), one("io_wait", f.InputOutput("read(7)", "nfs_wait"), frame=LOAD),
     one("interpreter_lock", f.HoldsGil(7, None)), one("interpreter_lock", f.HoldsGil(7, LOAD), frame=LOAD), one("interpreter_lock", f.ForkedLock(8, LOAD)),
+    one("interpreter_lock", f.HoldsGil(7, LOAD, "saver", runs=True), waiters=OTHERS), one("interpreter_lock", f.HoldsGil(7, LOAD, "MainThread")),
+    never("slow", frame=LOAD, doing=Doing("working"), holding=f.BehindThread("saver", 7, LOAD, 2, 2), waiters=OTHERS),
+    one("end_stall", f.ShutDown(REDUCE), waiters=OTHERS), two("end_stall", f.ShutDown(STEP)), one("end_stall", f.ShutDown(None), waiters=OTHERS), two("end_stall", f.ShutDown(None)),
     *(Finding("in_communication", list(range(8)), f.AllIn(REDUCE, tuple(range(8)), counted, sides), 0.8, nodes,
               waiters=Waiters(tuple(range(8)), REDUCE, seconds))
       for counted, sides, nodes, seconds in ((True, False, ["n1"], 41.0), (False, False, [], 1.0), (True, True, [], 0.9), (False, True, [], 0.0))),
@@ -213,7 +216,7 @@ FACTS: list[f.Fact] = [
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.BytesMoved(5, 61 << 20), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
     f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.SeenByHeartbeat(), f.IsPast(LOAD),
     f.AgentWaits(TORCHRUN, Launch("torchrun", 2, 4, per_node=8, world_size=16, endpoint="n1:29500"), 41.0), f.AgentWaits(TORCHRUN, Launch("torchrun", 2), 41.0),
-    f.AskedFor(Launch("mpirun", world_size=16), 8), f.AskedFor(Launch("mpirun", 3, world_size=16), 8), f.AskedFor(Launch("torchrun", 1, per_node=8, world_size=8), 7), f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
+    f.AskedFor(Launch("mpirun", world_size=16), 8), f.AskedFor(Launch("mpirun", 3, world_size=16), 8), f.AskedFor(Launch("torchrun", 1, per_node=8, world_size=8), 7), f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.NoInterpreter(True), f.NoInterpreter(False), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.HoldsGil(7, LOAD, "saver", True), f.BehindThread("saver", 7, LOAD, 3, 4), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
     f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.LockWait("/data/l", 9), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),

@@ -148,3 +148,19 @@ def test_a_rank_that_computes_or_sleeps_may_step_on() -> None:
 def sleeps(rank: int) -> RankCapture:
     frames = stack(("read_remote", "/app/data.py", 9), MAIN)
     return captured(rank, [sample(at, thread(frames, syscall="clock_nanosleep")) for at in TIMES])
+
+
+def test_who_comes_back_from_its_waits_late_for_want_of_the_gil_is_slow() -> None:
+    """In two of six samples its main thread is in a collective, and another thread has the GIL."""
+    waiting = [six(rank, [BACKWARD] * 6) for rank in range(3)]
+    saver = thread(stack(("save", "/app/stats.py", 34)), tid=20, name="saver", state="R", gil=True)
+    late = six(3, [WORK, WAIT, WORK] * 2)
+    for one in late.samples:
+        one.threads.append(saver)
+    [cause] = judged(*waiting, late).causes
+    assert (cause.kind, cause.ranks) == ("slow", [3])
+    assert "its thread 'saver' has the GIL in save (stats.py:34)" in cause.summary
+    assert "in 6 of 6 samples" in " ".join(clue.says for clue in cause.evidence)
+    for one in late.samples[:3]:
+        one.threads.pop()
+    assert judged(*waiting, late).causes == [], "no thread had it at half of them"

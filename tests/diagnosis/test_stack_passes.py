@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.diagnosis.third_sample import pause_s
 from hangdoctor.model.capture import (
     Frame,
     JobCapture,
@@ -85,10 +86,37 @@ def forks(*samples: ProcessSample, argv: tuple[str, ...] = ("python", "train.py"
 def has_gil(frames: list[Frame], tid: int = 20, at: tuple[float, ...] = (0.0, 1.0)) -> RankCapture:
     """Rank 3, of which a thread runs with the GIL; the number of its main thread is 9."""
     others = [] if tid == 9 else [thread(LOAD)]
+    name = "MainThread" if tid == 9 else ""
     samples = [
-        sample(s, *others, thread(frames, tid=tid, gil=True, state="R", switches=int(s)))
+        sample(s, *others, thread(frames, tid=tid, name=name, gil=True, state="R", switches=int(s)))
         for s in at
     ]
+    return captured(3, samples)
+
+
+def asks(
+    *places: list[Frame],
+    own: list[Frame] = LOAD,
+    wakes: int = 200,
+    state: str = "R",
+    written: int = 0,
+    woken: str = "S",
+) -> RankCapture:
+    """Rank 3, whose main thread wakes up so often a second, and another has the GIL at these places."""
+    samples = []
+    for n, place in enumerate(places):
+        main = thread(own, syscall="futex", switches=n * wakes, state=woken if n else "S")
+        count = n if state == "R" else 0
+        saver = thread(
+            place,
+            tid=20,
+            name="saver",
+            gil=True,
+            state=state,
+            switches=count,
+            write_bytes=n * written,
+        )
+        samples.append(sample(float(n), main, saver))
     return captured(3, samples)
 
 
@@ -143,6 +171,17 @@ def receives(
 def asleep_with_gil(place: list[Frame]) -> RankCapture:
     """Rank 3, whose only thread sleeps and has the GIL."""
     return captured(3, [sample(s, thread(place, gil=True)) for s in (0.0, 1.0)])
+
+
+def shut_down(rank: int, state: str = "S", **more: Any) -> RankCapture:
+    """A rank without an interpreter; `told`: py-spy alone says so."""
+    by_pyspy = more.pop("told", False)
+    why = "Failed to find a python interpreter" if by_pyspy else "Python has shut down"
+    samples = [
+        sample(at, thread([]), state=state, stack_error=why, shut_down=not by_pyspy)
+        for at in (0.0, 1.0)
+    ]
+    return captured(rank, samples, **more)
 
 
 def dead(rank: int, code: int | None) -> RankCapture:
@@ -307,6 +346,15 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "another thread has the GIL": (job([*ALL, has_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
     "another thread has the GIL, seen once": (job([*ALL, has_gil(OTHER, at=(0.0,))]), "hang", [("not_entered", [3])]),
     "another thread has the GIL, and none waits": (job([*(moves(r, OTHER, LOAD) for r in range(3)), has_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "asks for the GIL of a thread at work": (job([*ALL, asks(OTHER, OTHER)]), "hang", [("interpreter_lock", [3])]),
+    "asks for it, and was just woken up": (job([*ALL, asks(OTHER, OTHER, woken="R")]), "hang", [("interpreter_lock", [3])]),
+    "asks for it in the collective": (job([*ALL, asks(OTHER, OTHER, own=WAIT)]), "hang", [("interpreter_lock", [3])]),
+    "asks for it, and the thread sleeps": (job([*ALL, asks(OTHER, OTHER, state="S")]), "hang", [("interpreter_lock", [3])]),
+    "asks for it, and the thread gets on": (job([*ALL, asks(OTHER, OTHER_LINE)]), "slow", [("slow", [3])]),
+    "asks for it, and the thread writes": (job([*ALL, asks(OTHER, OTHER, written=1 << 20)]), "slow", [("slow", [3])]),
+    "asks for it at a lock": (job([*ALL, asks(OTHER, OTHER, own=LOCK)]), "hang", [("not_entered", [3])]),
+    "wakes up now and then beside it": (job([*ALL, asks(OTHER, OTHER, wakes=40)]), "hang", [("not_entered", [3])]),
+    "moved behind a thread with the GIL": (job([*ALL, captured(3, [sample(float(n), thread(at, switches=n), thread(OTHER, tid=20, name="saver", gil=n != 1)) for n, at in enumerate((FURTHER, FURTHER, LOAD))])]), "slow", [("slow", [3])]),
     "its own thread runs with the GIL": (job([*ALL, has_gil(OTHER, tid=9)]), "hang", [("busy", [3])]),
     "asleep with the GIL": (job([*ALL, asleep_with_gil(OTHER)]), "hang", [("interpreter_lock", [3])]),
     "asleep with the GIL in a checkpoint": (job([*ALL, asleep_with_gil(SAVE)]), "hang", [("checkpoint_wait", [3])]),
@@ -325,6 +373,17 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "other threads receive a little": (job([*ALL, receives(of_all=9000, syscall="futex")]), "hang", [("not_entered", [3])]),
     "in a library": (job([*ALL, still(3, LIBRARY)]), "hang", [("not_entered", [3])]),
     "no sample": (job([*ALL, captured(3, [])]), "unknown", []),
+    # ---- no interpreter
+    "shut down": (job([*ALL, shut_down(3)]), "hang", [("end_stall", [3])]),
+    "two shut down": (job([*ALL[:2], shut_down(2), shut_down(3)]), "hang", [("end_stall", [2, 3])]),
+    "shut down before set-up": (job([*(still(r, INIT) for r in range(3)), shut_down(3)]), "hang", [("end_stall", [3])]),
+    "shut down, and others in teardown": (job([*(still(r, LEAVE) for r in range(3)), shut_down(3)]), "hang", [("end_stall", [3])]),
+    "shut down, and none waits": (job([*(moves(r, OTHER, LOAD) for r in range(3)), shut_down(3)]), "unknown", []),
+    "shut down and stopped": (job([*ALL, shut_down(3, "T")]), "hang", [("stopped", [3])]),
+    "all shut down": (job([shut_down(r) for r in range(4)]), "unknown", []),
+    "no interpreter": (job([*ALL, shut_down(3, told=True)]), "hang", [("end_stall", [3])]),
+    "no interpreter yet": (job([*ALL, shut_down(3, told=True, started=0.5)]), "hang", [("not_entered", [3])]),
+    "no interpreter in set-up": (job([*(still(r, INIT) for r in range(3)), shut_down(3, told=True)]), "hang", [("start_stall", [3])]),
     # ---- for want of time
     "not read": (job([*ALL, UNREAD]), "unknown", []),
     "its stack not read": (job([*ALL, captured(3, [sample(0.0, thread([]), stack_error="late", unread=True)])]), "unknown", []),
@@ -451,6 +510,14 @@ def test_who_is_the_cause(name: str) -> None:
     capture, status, causes = TABLE[name]
     found = diagnose(capture)
     assert (found.status, [(c.kind, c.ranks) for c in found.causes]) == (status, causes)
+
+
+def test_a_thread_that_is_at_work_with_the_gil_is_captured_again() -> None:
+    found = [
+        TABLE[f"asks for {name}"][0]
+        for name in ("the GIL of a thread at work", "it, and the thread sleeps")
+    ]
+    assert [pause_s(capture, diagnose(capture)) for capture in found] == [8.0, 0.0]
 
 
 def everything() -> str:

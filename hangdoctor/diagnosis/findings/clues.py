@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from ...model.gpu import Gpu
-from .holdings import ChildStopped
+from .holdings import BehindThread, ChildStopped
 from .log_stories import HeartbeatStopped, LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
 from .start_stories import AgentWaits, AskedFor
@@ -106,6 +106,12 @@ class WaitsIn(Struct, frozen=True):
 
 class SeenByHeartbeat(Struct, frozen=True):
     """Stacks that the probe's heartbeat wrote into the black boxes, the last ones."""
+
+
+class NoInterpreter(Struct, frozen=True):
+    """No Python interpreter is in its process; `shut_down`: modules show that one was there."""
+
+    shut_down: bool
 
 
 class DidNotRun(Struct, frozen=True):
@@ -266,6 +272,7 @@ Fact = (
     | IsPast
     | LastOp
     | HasGil
+    | NoInterpreter
     | ChildDied
     | ChildAt
     | Threads
@@ -289,6 +296,7 @@ Fact = (
     | LogContradicts
     | HeartbeatStopped
     | HoldsGil
+    | BehindThread
     | ForkedLock
     | ChildStopped
     | AgentWaits

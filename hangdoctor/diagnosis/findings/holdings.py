@@ -105,6 +105,16 @@ class OnQueue(Struct, frozen=True):
     threads: tuple[tuple[str, Frame], ...] = ()
 
 
+class BehindThread(Struct, frozen=True):
+    """Another thread of its process had the GIL at `count` of the `samples`, last at this frame."""
+
+    name: str
+    tid: int
+    frame: Frame
+    count: int
+    samples: int
+
+
 Holding = (
     Debugger
     | TypedInput
@@ -117,4 +127,5 @@ Holding = (
     | OnLock
     | OnPool
     | OnQueue
+    | BehindThread
 )

@@ -98,10 +98,20 @@ class InputOutput(Struct, frozen=True):
 
 
 class HoldsGil(Struct, frozen=True):
-    """Its thread `tid` holds the GIL and does not release it."""
+    """Its thread `tid` holds the GIL and does not release it; `runs`: it is at work, and the main thread asks for it."""
 
     tid: int
     frame: Frame | None
+    name: str = ""
+    runs: bool = False
+
+
+class ShutDown(Struct, frozen=True):
+    """Its program is over and its interpreter shut down, its process is there; it never reached `op`,
+    None where the others are in teardown.
+    """
+
+    op: Op | None
 
 
 class ForkedLock(Struct, frozen=True):
@@ -405,6 +415,7 @@ Story = (
     | Stopped
     | InputOutput
     | HoldsGil
+    | ShutDown
     | ForkedLock
     | HoldsLock
     | LockedBy

@@ -124,7 +124,8 @@ def _since(waiters: f.Waiters, waiting: tuple[int, ...], where: str) -> str:
 def _names(story: f.Story, op: f.Op) -> bool:
     """Whether the head says already which operation the others wait in."""
     if isinstance(
-        story, f.NotJoined | f.NeverReached | f.NeverPosted | f.NeverStarted | f.LeftWithout
+        story,
+        f.NotJoined | f.NeverReached | f.NeverPosted | f.NeverStarted | f.LeftWithout | f.ShutDown,
     ):
         return story.op is not None
     if isinstance(story, f.HoldsLock | StoppedRunning):

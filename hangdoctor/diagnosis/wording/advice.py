@@ -9,7 +9,7 @@ from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms
-from .release import natively, on_node, open_at, pid_of, release, two_lines
+from .release import PIECES, natively, on_node, open_at, pid_of, release, two_lines
 
 _COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000; before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)."
 _AGAIN = "To see which rank skipped a call, capture again: its black boxes were not read in time."
@@ -219,7 +219,19 @@ def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else " there"
     see = f" See it{natively(finding, pid_of(finding))}."
     release = "(ctypes.CDLL instead of PyDLL, Py_BEGIN_ALLOW_THREADS)"
+    if story.runs:
+        release += f"; if it is not yours, {PIECES}"
     return f"The native code called{at} must release the GIL {release}.{see if pid_of(finding) else ''}"
+
+
+@by_story.register
+def _(story: f.ShutDown, finding: Finding) -> str:
+    log = finding.site.log if finding.site is not None else ""
+    see = f": {log.format(node=finding.nodes[0])}" if log and finding.nodes else ""
+    printed = terms.choose(finding.ranks, "what it printed last", "what they printed last")
+    pid = pid_of(finding)
+    waits = f" What its exit waits in{on_node(finding)}: gdb -p {pid} -batch -ex bt." if pid else ""
+    return f"Read {printed}{see}: a traceback, or none where the program came to its end.{waits}"
 
 
 @by_story.register

@@ -131,6 +131,13 @@ def _(fact: f.LastOp) -> str:
 
 
 @say.register
+def _(fact: f.NoInterpreter) -> str:
+    if fact.shut_down:
+        return "no Python interpreter any more: modules of Python are loaded, and it was shut down"
+    return "py-spy finds no Python interpreter there, and read the other ranks"
+
+
+@say.register
 def _(fact: f.HasGil) -> str:
     return "it holds the GIL, so its other threads cannot run either"
 
@@ -138,7 +145,16 @@ def _(fact: f.HasGil) -> str:
 @say.register
 def _(fact: f.HoldsGil) -> str:
     at = f" at {terms.long_frame(fact.frame)}" if fact.frame is not None else ""
-    return f"thread {fact.tid} holds the GIL in every sample{at}"
+    name = f" ({fact.name})" if fact.name else ""
+    runs = ", and runs" if fact.runs else ""
+    return f"thread {fact.tid}{name} holds the GIL in every sample{at}{runs}"
+
+
+@say.register
+def _(fact: f.BehindThread) -> str:
+    which = terms.thread(fact.name, fact.tid)
+    samples = f"{fact.count} of {fact.samples} samples"
+    return f"{which} had the GIL in {samples}, last at {terms.long_frame(fact.frame)}"
 
 
 @say.register

@@ -51,6 +51,11 @@ def _(what: f.OnQueue) -> str:
 
 
 @holding.register
+def _(what: f.BehindThread) -> str:
+    return f"{terms.thread(what.name, what.tid)} has the GIL in {terms.frame(what.frame)}"
+
+
+@holding.register
 def _(what: f.OnChild) -> str:
     return f"it waits for its child {what.pid} ({terms.command(what.command)}){_stuck(what)}"
 

@@ -56,6 +56,9 @@ def two_lines(mine: Op | None, theirs: Op | None) -> str:
     return f"{first} with {second}" if first != second else f"what the ranks pass at {first}"
 
 
+PIECES = "do that in smaller pieces, or in a process of its own (multiprocessing)"
+
+
 @singledispatch
 def release(holding: object, finding: Finding) -> str:
     """What to do about what holds the rank of a finding."""
@@ -183,6 +186,13 @@ def _of_tasks(holding: f.OnLock, at: str) -> str:
     if holding.starved:
         return f"{waits} All threads of the pool wait for results of other tasks, and none is left to run these: give these a pool of their own."
     return f"{waits} See why these do not end."
+
+
+@release.register
+def _(holding: f.BehindThread, finding: Finding) -> str:
+    thread = terms.capital(terms.thread(holding.name, holding.tid))
+    keeps = f"{thread} keeps the GIL from the others in {terms.frame(holding.frame)}"
+    return f"{keeps}: {PIECES}. To see how long it does, capture again with a larger --settle."
 
 
 @release.register

@@ -183,7 +183,21 @@ def _(story: f.InputOutput, finding: Finding) -> str:
 @tell.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else ""
-    return f"{subject(finding)} cannot run Python: thread {story.tid} holds the GIL{at} and does not release it"
+    who = f"{subject(finding)} cannot run Python: {terms.thread(story.name, story.tid)}"
+    if story.runs:
+        return f"{who} holds the GIL and is at work{at}"
+    return f"{who} holds the GIL{at} and does not release it"
+
+
+@tell.register
+def _(story: f.ShutDown, finding: Finding) -> str:
+    remains = choose(finding.ranks, "its process remains", "their processes remain")
+    if story.op is None:
+        left = f"{_is(finding)} at the end of {choose(finding.ranks, 'its', 'their')} program"
+        return f"{subject(finding)} {left}: Python has shut down, but {remains}"
+    programs = choose(finding.ranks, "its program is", "their programs are")
+    over = f"{programs} over (Python has shut down), but {remains}"
+    return f"{subject(finding)} never reached {terms.op(story.op)}: {over}"
 
 
 @tell.register

@@ -89,6 +89,13 @@ def command(line: str) -> str:
     return cut_at_word(line, _COMMAND)
 
 
+def thread(name: str, tid: int) -> str:
+    """A thread of a rank in a sentence: ``its thread 'saver'``; by its number where it has no name."""
+    if not name:
+        return f"thread {tid}"
+    return "its main thread" if name == "MainThread" else f"its thread '{name}'"
+
+
 def frame(of: Frame) -> str:
     """A frame in a sentence: ``load_batch (data.py:40)``; of a nested function its own name."""
     name = of.name.rpartition("<locals>.")[2]
