@@ -21,6 +21,7 @@ from .view import RankView
 
 _JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
 _COMPILED = "compiled function"
+_A_TICK_S = 0.011  # of the kernel's clock: waking up now and then may cost one
 _OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
 
 
@@ -66,7 +67,7 @@ def _result(view: RankView) -> Place | None:
         return None
     if thread.syscall != "futex" or not view.path or not _JAX.search(view.path[-1].file):
         return None
-    if thread.cpu_s > _cpu_before(view):
+    if thread.cpu_s > _cpu_before(view) + _A_TICK_S:
         return None
     place = find_place(thread.frames, blocked=True)
     return place if place.kind == "device" else None

@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..model.layout import Layout
-from ..stacks.place_search import GRADIENTS, HANDLE
+from ..stacks.place_search import HANDLE
 from ..stacks.user_code import is_users
 from . import findings as f
 from . import stackgraph
@@ -114,7 +114,7 @@ def _waits_for_one_past(case: Case, here: list[int], there: list[int], views: Vi
     Another member of that group has then gone past it: it left the call out, or the few made one
     too many.
     """
-    if len(there) >= len(here) or views[here[0]].place.op == GRADIENTS:
+    if len(there) >= len(here):
         return False
     of_smaller = all(in_smaller_group(views[r]) for r in there)
     return of_smaller and not any(is_ahead(case, views[r], views[here[0]], views) for r in there)

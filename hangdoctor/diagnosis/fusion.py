@@ -20,6 +20,7 @@ from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered, ranks_blamed
 from .findings import Apart, Diverged, Finding, InOther, NeverReached, Op, Ring, ShutDown, Story
 from .ops.evidence import Note, Remark
+from .position import is_rounds_behind
 from .recorders import by_recorder, records_of
 
 # Kinds that are facts about a process: they say more than "did not enter".
@@ -71,7 +72,7 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     if not found:
         return []
     for finding in found:
-        _add_support(draft, finding)
+        _add_support(case, draft, finding)
         _add_what_holds(case, finding)
     named = ranks_blamed(found)
     contrary = [c for c in draft.by_stacks if _contradicts(c, named)]
@@ -187,26 +188,32 @@ def _add_what_holds(case: Case, finding: Finding) -> None:
         finding.add_clues(holding.clues(held, views[0]))
 
 
-def _add_support(draft: Draft, finding: Finding) -> None:
+def _add_support(case: Case, draft: Draft, finding: Finding) -> None:
     """What the other passes know of the finding's ranks."""
     for other in draft.facts + draft.by_stacks:
         if other is not finding and set(other.ranks) <= set(finding.ranks):
-            _support(finding, other)
+            _support(case, finding, other)
 
 
-def _decide_by_lines(finding: Finding, other: Finding) -> None:
+def _decide_by_lines(case: Case, finding: Finding, other: Finding) -> None:
     """Records that end in two calls do not show whether one was left out or made twice; the lines do,
-    where the rank has passed that of the others, or alone comes to its own.
+    where the rank has passed that of the others, or alone comes to its own. Who is in an earlier round
+    of a loop has left out no call of a later one.
     """
     story, lines = finding.story, other.story
-    if not (isinstance(story, Diverged) and story.how == "either" and isinstance(lines, InOther)):
+    if not isinstance(story, Diverged) or not isinstance(lines, InOther):
+        return
+    paths = {v.rank: v.path for v in case.views}
+    own, others = paths.get(finding.ranks[0], []), paths.get(story.reference, [])
+    behind = is_rounds_behind(own, others)
+    if story.how != "either" and not (story.how == "skipped" and behind):
         return
     mine, theirs = _by_user(story.mine, lines.op), _by_user(story.theirs, lines.their_op)
     story = structs.replace(story, mine=mine, theirs=theirs)
-    if lines.how in (Apart.AHEAD, Apart.PAST):
-        story = structs.replace(story, how="skipped")
-    elif lines.how is Apart.CALLED_ALONE:
+    if behind or lines.how is Apart.CALLED_ALONE:
         story = structs.replace(story, how="extra")
+    elif lines.how in (Apart.AHEAD, Apart.PAST):
+        story = structs.replace(story, how="skipped")
     finding.story = story
 
 
@@ -235,13 +242,13 @@ def _take_doubt(finding: Finding, other: Finding) -> None:
         finding.confidence = min(finding.confidence, other.confidence)
 
 
-def _support(finding: Finding, other: Finding) -> None:
+def _support(case: Case, finding: Finding, other: Finding) -> None:
     """Take over what another pass knows of the same rank: a fact's kind and story, its frame, its
     evidence.
     """
     covered = set(other.ranks) >= set(finding.ranks)
     if covered:
-        _decide_by_lines(finding, other)
+        _decide_by_lines(case, finding, other)
     fact = other.kind in _FACTS or isinstance(other.story, ShutDown)
     if fact and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
         finding.kind, finding.story = other.kind, _counted(finding.story, other.story)

@@ -77,6 +77,20 @@ def compare(a: Sequence[Frame], b: Sequence[Frame]) -> int | None:
     return 0 if len(one) == len(two) else None
 
 
+def is_rounds_behind(a: Sequence[Frame], b: Sequence[Frame]) -> bool:
+    """Whether `a` is in an earlier round than `b` of the loop around its line. A counter of a loop that
+    it has left shows nothing.
+    """
+    for x, y in zip(program(a), program(b), strict=False):
+        if (x.name, x.file) != (y.name, y.file):
+            return False
+        if x.counts and x.counts in x.values and x.counts in y.values:
+            return x.values[x.counts] < y.values[x.counts]
+        if x.line != y.line:
+            return False
+    return False
+
+
 def have_other_parts(a: Sequence[Frame], b: Sequence[Frame]) -> bool:
     """Whether one line of the user's has called another function of the user's on each: the program
     gives its ranks different parts, and what one of them calls says nothing of the other's.

@@ -21,6 +21,7 @@ from .ended_waits import is_in_the_air
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
 _BY_SIGNAL = (-15, -9, -2, *_BY_HANDLER)
+_AFTERMATH_S = 0.5  # no limit is as short
 _BATCH = 8  # transfers that a rank waits for at once
 _STORE_LIMIT = "store_timeout"  # the rule of a wait in the store that reached its limit
 
@@ -86,6 +87,8 @@ def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
         return [*every[:-1], polled]
     if not every or not every[-1].failed:
         return _with_transfers(every, at) if at else None
+    if at and every[-1].left_s - every[-1].entered_s < _AFTERMATH_S:
+        return every[:-1]  # entered once the limit had ended the wait that counts, as by a handler
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
     if every[-1].left_s > at and not lost_in_it:
         return None

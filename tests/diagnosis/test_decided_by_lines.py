@@ -8,6 +8,7 @@ from hangdoctor.diagnosis import fusion, wording
 from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.draft import Draft
 from hangdoctor.diagnosis.findings import Apart, Diverged, Finding, GroupRef, InOther, Op
+from hangdoctor.diagnosis.position import is_rounds_behind
 from hangdoctor.model.capture import Frame, JobCapture
 
 WORLD = GroupRef(axis="world")
@@ -39,6 +40,19 @@ def test_lines_decide_what_records_leave_open(how: Apart, says: str) -> None:
     said = judged(how)
     assert says in said
     assert "it is in main" not in said, "its line is said already"
+
+
+def test_who_is_in_an_earlier_round_has_left_out_no_call_of_a_later_one() -> None:
+    """One batch more of the validation, while the others begin the next epoch."""
+
+    def path(epoch: int, line: int) -> list[Frame]:
+        return [Frame("main", "/home/me/fit.py", line, values={"epoch": epoch}, counts="epoch")]
+
+    late, early = path(0, 57), path(1, 49)
+    assert is_rounds_behind(late, early) and not is_rounds_behind(early, late)
+    left = [Frame("main", "/home/me/fit.py", 57, values={"i": 3}, counts="step")]
+    inside = [Frame("main", "/home/me/fit.py", 49, values={"i": 5}, counts="i")]
+    assert not is_rounds_behind(left, inside), "a loop that it has left"
 
 
 def test_a_librarys_line_is_no_users() -> None:

@@ -62,6 +62,17 @@ def test_parts_differ_where_one_line_of_the_users_calls_two_functions_of_the_use
     assert not have_other_parts([hook, *SHARE], [hook, *JUDGE]), "a library's callbacks"
 
 
+def test_a_rank_in_a_group_of_few_may_wait_for_one_that_is_in_the_backward() -> None:
+    """Its group's other member may have left that call out."""
+    norm = waits("all_reduce", 23, "dist.all_reduce(x, group=self.group)", "forward")
+    norm[-1].group = "sub"
+    engine = "/venv/site-packages/torch/autograd/graph.py"
+    backward = [Frame("main", APP, 69, code="loss.backward()")]
+    backward.append(Frame("_engine_run_backward", engine, 979, code="return run_backward("))
+    found = diagnosed([backward] * 3 + [[Frame("main", APP, 66, code="model(x)"), *norm]])
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+
+
 def test_a_line_that_chooses_its_group_shows_no_common_operation() -> None:
     chosen = waits("all_reduce", 37, "dist.all_reduce(x, group=self.groups[task])")
     found = diagnosed([stack(*chosen)] * 4)

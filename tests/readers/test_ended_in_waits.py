@@ -256,3 +256,22 @@ def test_a_transfer_whose_handle_reached_the_limit_is_one_that_its_rank_was_in()
         ("send", "entered", False),
         ("recv", "done", False),
     ]
+
+
+def test_what_a_handler_called_after_the_limit_is_no_wait() -> None:
+    """Ranks 0 and 2 saved their state in a barrier once their backward had failed; rank 1 before."""
+    boxes = [in_backward(rank) for rank in ALL]
+    for contents in boxes:
+        contents.box.end_text, contents.box.ended_s = LIMIT, 1040.2
+        barrier = Operation(group_uid(ALL), 2, "barrier", "done", entered_s=1040.0)
+        barrier.left_s, barrier.failed = 1040.1, True
+        if contents.ops.rank == 1:
+            barrier.entered_s = 970.0
+        contents.ops.operations = [*contents.ops.operations, barrier]
+    logs = ended_ranks.facts_of(boxes, [])
+    assert logs is not None
+    as_at_the_limit(boxes, logs)
+    last = [contents.ops.operations[-1] for contents in boxes]
+    assert [(o.op, o.state) for o in last] == [
+        ("barrier", "entered") if rank == 1 else ("init_process_group", "done") for rank in ALL
+    ]

@@ -21,6 +21,7 @@ from ..gloo_alone import is_gloo_alone
 from ..operations import gather
 from ..ops import first_disagreement
 from .candidate import First
+from .first_error import led_to_its_wait
 from .scene import Scene
 
 _AT_ONCE_S = 3.0  # between errors that one result brings
@@ -40,6 +41,8 @@ def look_back(case: Case, draft: Draft, scene: Scene, found: First | None) -> Fi
         return found
     of_errors = isinstance(found.finding.story, FailedFirst)
     own = [f for f in found.facts if isinstance(f, PythonError)] if of_errors else []
+    if own and all(led_to_its_wait(scene, error) for error in own):
+        return found  # what it called then is what handled it
     alike = _alike(case, scene, own)
     if not alike and not aborted(found) and not (own and not any(f.rule for f in own)):
         return found  # a known error of its own: a device, a disk, memory

@@ -24,6 +24,7 @@ from .scene import Scene, ranks_named
 from .swept import with_those_that_failed_too
 
 _MESH = "gloo_mesh"  # a rule
+_WAITS = ("gloo_timeout", "store_timeout", "peer_closed")
 _VALUE = re.compile(r"\{([a-z_]{1,20})\}")
 _MESH_SAYS = "Gloo connectFullMesh failed"
 
@@ -95,7 +96,26 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if _was_cut(fact) and (_is_the_launchers(scene, fact) or _had_lost(scene, position, fact)):
         return False
-    return position < scene.first_wait or _unordered(scene, fact)
+    before = position < scene.first_wait or _unordered(scene, fact)
+    return before or led_to_its_wait(scene, fact)
+
+
+def led_to_its_wait(scene: Scene, fact: AnyFact) -> bool:
+    """Whether the wait of its rank that reached the limit, or lost the others, was entered while this
+    error was handled, as by a callback that saves: it came before, wherever it is printed. Of no more
+    than one rank.
+    """
+    if not isinstance(fact, PythonError) or fact.rank < 0 or not fact.error:
+        return False
+    waits = [v for v in scene.victims() if v.rule in _WAITS and v.chained]
+    causes = [e for e in scene.of(PythonError) if e.role == "cause" and e.error]
+    led = {e.rank for e in causes for v in waits if _handled_in(v, e)}
+    return led == {fact.rank} and any(_handled_in(v, fact) for v in waits)
+
+
+def _handled_in(wait: PythonError, error: PythonError) -> bool:
+    same = (wait.rank, wait.file, wait.chained) == (error.rank, error.file, error.error)
+    return same and wait.line > error.line
 
 
 def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:

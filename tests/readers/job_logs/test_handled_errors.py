@@ -119,3 +119,36 @@ def test_a_cancelled_task_is_what_its_time_out_did(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, text)
     assert named(found) == [("error", [2])]
     assert "TimeoutError in send (stream_train.py:39)" in found.summary
+
+
+FIRST = """\
+[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "/home/me/forecast.py", line 33, in check
+[rank{0}]:     raise ValueError("negative load in row 3")
+[rank{0}]: ValueError: negative load in row 3
+
+[rank{0}]: During handling of the above exception, another exception occurred:
+
+"""
+LIMIT = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 70000ms for recv operation to complete"
+
+
+def waited(rank: int, line: int, call: str) -> str:
+    return (
+        f"[rank{rank}]: Traceback (most recent call last):\n"
+        f'[rank{rank}]:   File "/home/me/forecast.py", line {line}, in main\n'
+        f"[rank{rank}]:     {call}\n[rank{rank}]: {LIMIT}\n"
+    )
+
+
+def test_an_error_in_whose_handling_its_rank_waited_came_first_wherever_it_is_printed(
+    tmp_path: Path,
+) -> None:
+    """A callback saves on an exception, which is a barrier; the others' waits end before its own."""
+    others = waited(0, 56, "loss.backward()") + waited(2, 56, "loss.backward()")
+    found = diagnosed(tmp_path, others + FIRST.format(1) + waited(1, 80, "dist.barrier()"))
+    assert named(found) == [("error", [1])], found.summary
+    assert "negative load in row 3" in found.summary
+    both = FIRST.format(1) + waited(1, 80, "dist.barrier()") + FIRST.format(2)
+    found = diagnosed(tmp_path, waited(0, 56, "loss.backward()") + both + waited(2, 80, "b()"))
+    assert named(found) != [("error", [1])], "two may follow from a third"
