@@ -245,7 +245,7 @@ class Undecided(Enum):
     GUARDED = auto()  # by the program's own guard
     FROM_OUTSIDE = auto()  # healthy
     FROM_OUTSIDE_IDLE = auto()
-    CUT_OFF = auto()  # healthy
+    CUT_OFF = auto()  # all at work, and no exit is known
     TWO_SIDES = auto()  # of one operation
     RING = auto()  # of waits
     UNSET_KEY = auto()  # of the store

@@ -86,7 +86,7 @@ def _unless_cut_off(case: Case, draft: Draft) -> None:
         return
     draft.remaining = cut_off(case)
     if draft.remaining is not None:
-        draft.status = "healthy"
+        draft.status = "unknown"  # one of them may have died, and the others after it
 
 
 def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -153,7 +153,7 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
         outside = cut_off(case)
     draft.remaining = draft.remaining or outside or why
     clean = draft.remaining.reason is Undecided.ENDED_CLEANLY and not case.views
-    well = clean or draft.remaining.reason in (Undecided.FROM_OUTSIDE, Undecided.CUT_OFF)
+    well = clean or draft.remaining.reason is Undecided.FROM_OUTSIDE
     draft.status = "healthy" if well else draft.status or "unknown"
 
 

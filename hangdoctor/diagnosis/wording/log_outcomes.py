@@ -18,12 +18,6 @@ def remaining(of: LogRemaining) -> str:
     """Why the logs name no rank, and what would have decided it."""
     if of.reason is Undecided.FROM_OUTSIDE:
         return f"The job was {_from_outside(of)}, and nothing hung: {_last(of)}."
-    if of.reason is Undecided.CUT_OFF:
-        at = f" in iteration {of.iteration}" if of.iteration >= 0 else ""
-        return (
-            f"The job was cut off at work{at}: no exit is recorded, as when all processes are killed at once, and nothing "
-            f"hung: {_last(of)} the last heartbeat."
-        )
     if of.reason is Undecided.ENDED_CLEANLY:
         last = f", after iteration {of.iteration}" if of.iteration >= 0 else ""
         return f"The job ended cleanly{last}, as its log shows."
@@ -69,10 +63,15 @@ def _reason(of: LogRemaining) -> str:
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without a failure or a clean end: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
+        Undecided.CUT_OFF: f"no exit is recorded. Nothing hung: {who} were at work to the end{_round(of)}, and {_last(of, whose='the')} the last heartbeat. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.LAUNCHER_ONLY: "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file",
         Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+def _round(of: LogRemaining) -> str:
+    return f" (iteration {of.iteration})" if of.iteration >= 0 else ""
 
 
 def _sides(of: LogRemaining) -> str:
@@ -132,11 +131,11 @@ def _from_outside(of: LogRemaining) -> str:
     return f"ended from outside ({_signals(of)} to {terms.ranks(of.ranks)})"
 
 
-def _last(of: LogRemaining) -> str:
+def _last(of: LogRemaining, whose: str = "its") -> str:
     op = (
-        f"its last operation, {terms.op(of.op)},"
+        f"{whose} last operation, {terms.op(of.op)},"
         if of.op is not None
-        else "its last sign of progress"
+        else f"{whose} last sign of progress"
     )
     return f"{op} was {terms.duration(of.seconds)} before"
 
