@@ -26,8 +26,9 @@ VARIABLES = {
 # answer.
 THREADS = 1 + 1 + 8
 DESCRIPTORS = ["socket"]  # of the worker server, which listens; closed in whatever is executed
-# What the heartbeat may be reading just then: the state of the main thread.
-HEARTBEATS = re.compile(r"/proc/(\d+)/task/\1/stat")
+# What the heartbeat may have open just then: the state of the main thread, which it reads, and the file
+# of torch's own records, which it writes while nothing gets on.
+HEARTBEATS = re.compile(r"/proc/(\d+)/task/\1/stat|<base>/boxes/[\w.-]+\.records")
 # Of the probe's modules, tables and threads (the box is a file's pages). In pure Python, each thread
 # of a traced process has its own events as objects.
 MEMORY_KB = 16_000 if find_spec("hangdoctor.probe.calls._calls") else 40_000
