@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ..model.capture import Frame
-from ..model.diagnosis import Kind
+from ..model.diagnosis import Kind, Status
 from ..stacks.user_code import is_users
 from . import file_locks, outsiders, start_up
 from . import held_by as holding
@@ -38,14 +38,21 @@ def run(case: Case, draft: Draft) -> None:
         draft.findings, draft.status = _since(draft.by_stacks, ops.findings), "hang"
     elif ops.findings:
         draft.findings = ordered(join(case, draft, ops.findings)) or draft.by_stacks
-        # A process that is stopped or dead is a hang, whatever still moves.
-        blocked = any(c.kind != "slow" for c in draft.findings)
-        draft.status = "hang" if blocked else ops.status if draft.findings else None
+        draft.status = _status_of(draft.findings, ops.status)
     elif ops.status == "healthy" and not _contradicted(draft):
         # Silence is not a sign of health: who was not seen may be the one that hangs.
         draft.status = "unknown" if case.unseen else "healthy"
     else:
         draft.findings = draft.by_stacks
+
+
+def _status_of(findings: list[Finding], by_ops: Status) -> Status | None:
+    """A process that is stopped or dead is a hang, whatever still moves; None where nothing is left of
+    what the operations found.
+    """
+    if any(finding.kind != "slow" for finding in findings):
+        return "hang"
+    return by_ops if findings else None
 
 
 def _since(found: list[Finding], by_ops: Sequence[Finding]) -> list[Finding]:

@@ -15,6 +15,7 @@ from ..model.capture import Frame, ProcessSample, ThreadSample
 from ..model.operations import RankOps
 from ..model.pauses import is_long
 from ..probe import format as fmt
+from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
 
@@ -23,7 +24,6 @@ _SHORTEST_S = 4.0  # without progress
 _AT_START_S = 10.0  # the same in the first steps
 _ENOUGH = 4  # signs of progress, to know its pauses
 _IDLE = 0.05  # of the time on the CPU: less is a wait
-_STORE_CALL = "store.wait(...)"
 _SET_UP = "init_process_group"
 _SPINS = 0.5  # of the heartbeats: it runs at less where it computed before, and waits now
 # What is written under the guard.
@@ -110,7 +110,7 @@ def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
     line = f":{place.frames[0].line})"
     if not inside or not waits[-1].site.endswith(line) or place.frames[0].code:
         return place
-    call = structs.replace(place.frames[0], code=_STORE_CALL)
+    call = structs.replace(place.frames[0], code=STORE_CALL)
     return structs.replace(place, frames=[call, *place.frames[1:]])
 
 

@@ -37,7 +37,12 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
     first = min(reached.values())
     for contents in boxes:
         ops = contents.ops
-        changed = _reopened(ops, reached.get(ops.rank, 0.0), first) or _without_later(ops, first)
+        at = reached.get(ops.rank, 0.0)
+        before = _without_aftermath(ops.operations, at)
+        changed = _reopened(before, at, first)
+        if changed is None and len(before) < len(ops.operations):
+            changed = before
+        changed = changed or _without_later(ops, first)
         if changed is not None:
             ops.operations = changed
 
@@ -77,18 +82,29 @@ def _reopen(operation: Operation) -> Operation:
     return structs.replace(operation, state="entered", left_s=0.0, failed=False)
 
 
-def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
+def _without_aftermath(operations: Sequence[Operation], at: float) -> list[Operation]:
+    """Without what failed as soon as it was entered, at the rank's own limit `at`: a handler called it,
+    once the limit had ended the wait that counts.
+    """
+    every = list(operations)
+    while at and every and every[-1].failed and _lasted(every[-1]) < _AFTERMATH_S:
+        every.pop()
+    return every
+
+
+def _lasted(operation: Operation) -> float:
+    return operation.left_s - operation.entered_s
+
+
+def _reopened(every: list[Operation], at: float, first: float) -> list[Operation] | None:
     """With the operation that reached the limit as one that has not ended; or that the rank was in
     at the first limit, and lost its peers in: `at` is 0 where it reached none itself.
     """
-    every = list(ops.operations)
     if every and at and is_in_the_air(every[-1], first):
         polled = structs.replace(every[-1], state="entered", left_s=0.0, waited=True)
         return [*every[:-1], polled]
     if not every or not every[-1].failed:
         return _with_transfers(every, at) if at else None
-    if at and every[-1].left_s - every[-1].entered_s < _AFTERMATH_S:
-        return every[:-1]  # entered once the limit had ended the wait that counts, as by a handler
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
     if every[-1].left_s > at and not lost_in_it:
         return None
@@ -96,8 +112,8 @@ def _reopened(ops: RankOps, at: float, first: float) -> list[Operation] | None:
 
 
 def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None:
-    """With those sends and receives of the last batch unfinished whose handles reached the limit; what
-    else was in it may have ended before, or have been waited for by nobody.
+    """With those sends and receives of the last batch unfinished whose handles reached the limit. Others
+    of the batch may have ended before, or nobody may have waited for them.
     """
     batch = [
         _reopen(o) if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S else o

@@ -32,7 +32,7 @@ class Meant:
             if self._is_name:
                 return named
         if self._pid < 0:
-            return [job for job in jobs if job_scripts.runs(job, self._wanted)]
+            return job_scripts.of_script(self._wanted, jobs)
         if not self._born or _born(self._pid) != self._born:
             return []
         found = jobs_of(self._wanted, jobs)

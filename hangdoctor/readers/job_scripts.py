@@ -27,12 +27,13 @@ def _bare(name: str) -> str:
     return name[: -len(_SUFFIX)] if name.endswith(_SUFFIX) else name
 
 
-def runs(job: Job, wanted: str) -> bool:
-    """Whether the ranks of a job run this script, or a process above them does."""
-    if not wanted or not job.ranks:
-        return False
-    first = job.ranks[0]
-    return is_script(wanted, script_of(first)) or _was_started_by(wanted, first.pid)
+def of_script(wanted: str, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs whose ranks run this script, else those that a process which runs it has started."""
+    if not wanted:
+        return []
+    some = [job for job in jobs if job.ranks]
+    run_it = [job for job in some if is_script(wanted, script_of(job.ranks[0]))]
+    return run_it or [job for job in some if _was_started_by(wanted, job.ranks[0].pid)]
 
 
 def _was_started_by(wanted: str, pid: int) -> bool:
@@ -46,8 +47,7 @@ def jobs_of(wanted: str, jobs: Sequence[Job]) -> list[Job]:
     Raises:
         UsageError: several jobs run it.
     """
-    ranks = [job for job in jobs if job.ranks and is_script(wanted, script_of(job.ranks[0]))]
-    found = ranks or [job for job in jobs if runs(job, wanted)]
+    found = of_script(wanted, jobs)
     if len(found) > 1:
         raise several(wanted, len(found), listed(found))
     return found

@@ -20,6 +20,7 @@ GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C
 BUFFERS = "broadcast in DistributedDataParallel"  # of its buffers or bucket order, as well
 HANDLE = "wait for a collective's handle"  # as well
 STORE = "store wait"  # for a key of the rendezvous' store
+STORE_CALL = "store.wait(...)"  # source that says so, where a record knows it and no source is kept
 _DESTINATIONS, _SOURCES = ("dst", "dst_rank", "dest"), ("src", "src_rank")
 _PEER_NAMES = {
     "send": _DESTINATIONS,

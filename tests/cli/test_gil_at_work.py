@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from hangdoctor.readers import proc
-from tests.support.plain_ranks import PORT, dump, processes, ranks
+from tests.support.plain_ranks import PORT, dump, scripted
 from tests.support.stage import wait_until
 
 JOB = """
@@ -39,10 +38,7 @@ comm.Allreduce(3600)
 
 
 def test_the_thread_and_its_line_are_named(tmp_path: Path) -> None:
-    program = tmp_path / "job.py"
-    program.write_text(JOB)
-    sources = [(env, str(program)) for env in ranks(PORT + 39, 2)]
-    with processes(tmp_path, sources, [sys.executable]) as pids:
+    with scripted(tmp_path, JOB, PORT + 39, 2) as pids:
         wait_until(lambda: _main_waits(pids[1]), "the main thread waits for the GIL")
         found = dump(tmp_path, f"127.0.0.1:{PORT + 39}", "--settle", "0.5")
     [cause] = found["causes"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.readers import proc, pyspy
-from tests.support.plain_ranks import PORT, dump, processes, ranks
+from tests.support.plain_ranks import PORT, dump, scripted
 from tests.support.stage import wait_until
 
 # Py_AtExit calls run when the interpreter is gone: there mpi4py calls MPI_Finalize. A wait in a compiled
@@ -32,10 +32,7 @@ comm.Allreduce(3600)
 
 
 def test_a_rank_of_which_only_the_process_remains_is_named(tmp_path: Path) -> None:
-    program = tmp_path / "job.py"
-    program.write_text(JOB)
-    sources = [(env, str(program)) for env in ranks(PORT + 37, 3)]
-    with processes(tmp_path, sources, [sys.executable]) as pids:
+    with scripted(tmp_path, JOB, PORT + 37, 3) as pids:
         wait_until(lambda: "pause" in syscalls(pids[2]), "rank 2 waits in its exit")
         found = dump(tmp_path, f"127.0.0.1:{PORT + 37}", "--settle", "0.2")
     [cause] = found["causes"]

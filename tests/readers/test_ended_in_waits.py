@@ -268,10 +268,16 @@ def test_what_a_handler_called_after_the_limit_is_no_wait() -> None:
         if contents.ops.rank == 1:
             barrier.entered_s = 970.0
         contents.ops.operations = [*contents.ops.operations, barrier]
+    waited = Operation(group_uid(ALL), 1, "all_reduce", "done", entered_s=970.0)
+    waited.left_s, waited.failed = 1039.9, True
+    boxes[3].ops.operations.insert(1, waited)  # what its handler was for, where that is recorded
     logs = ended_ranks.facts_of(boxes, [])
     assert logs is not None
     as_at_the_limit(boxes, logs)
     last = [contents.ops.operations[-1] for contents in boxes]
     assert [(o.op, o.state) for o in last] == [
-        ("barrier", "entered") if rank == 1 else ("init_process_group", "done") for rank in ALL
+        ("init_process_group", "done"),
+        ("barrier", "entered"),
+        ("init_process_group", "done"),
+        ("all_reduce", "entered"),
     ]

@@ -50,6 +50,16 @@ def processes(
             process.wait(timeout=20)
 
 
+@contextlib.contextmanager
+def scripted(folder: Path, source: str, port: int, count: int) -> Iterator[list[int]]:
+    """So many ranks of one job that run this source as a script."""
+    program = folder / "job.py"
+    program.write_text(source)
+    sources = [(env, str(program)) for env in ranks(port, count)]
+    with processes(folder, sources, [sys.executable]) as pids:
+        yield pids
+
+
 def ranks(port: int, count: int, **more: str) -> list[dict[str, str]]:
     shared = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [shared | {"RANK": str(r), "LOCAL_RANK": str(r)} | more for r in range(count)]

@@ -98,7 +98,9 @@ class InputOutput(Struct, frozen=True):
 
 
 class HoldsGil(Struct, frozen=True):
-    """Its thread `tid` holds the GIL and does not release it; `runs`: it is at work, and the main thread asks for it."""
+    """Its thread `tid` holds the GIL and does not release it; `runs`: it is at work, and the main thread
+    asks for it.
+    """
 
     tid: int
     frame: Frame | None

@@ -1,5 +1,5 @@
-"""Ranks that waited in gloo, or for the store, until its limit, by the stacks of the errors that ended their waits: who of
-them made another call, as a dump of the living job would say it.
+"""Ranks that waited in gloo, or for the store, until its limit, by the stacks of the errors that ended
+their waits: who of them made another call, as a dump of the living job would say it.
 
 A rank that lost its connection as another one's wait ended is where it waited, too; it may have come
 there after the first one's limit, so that only ranks in different calls show anything.
@@ -12,13 +12,13 @@ from msgspec import structs
 from ...model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
 from ...model.frame import Frame
 from ...model.log_facts import PythonError
+from ...stacks.place_search import STORE_CALL
 from ...stacks.user_code import is_users
 from .. import waiting
 from ..case import open_case
 from .candidate import First
-from .scene import Scene, ranks_named
+from .scene import LIMITS, WAITS, Scene
 
-_LIMITS, _LOST = ("gloo_timeout", "store_timeout"), "peer_closed"
 _APART = ("order", "p2p_unmatched", "mismatch")
 _AT_MOST = 0.6  # lines alone, of a job that is over
 _SECONDS = 5.0  # between the samples that such a rank would have given
@@ -42,7 +42,7 @@ def by_stacks(scene: Scene) -> First | None:
     [finding] = found
     finding.confidence = min(finding.confidence, _AT_MOST)
     finding.waiters = None  # since when, no line says
-    return First(finding, [errors[rank] for rank in ranks_named([*errors.values()])], True)
+    return First(finding, [errors[rank] for rank in sorted(errors)], True)
 
 
 def _waits(scene: Scene) -> dict[int, PythonError]:
@@ -51,11 +51,11 @@ def _waits(scene: Scene) -> dict[int, PythonError]:
     for error in scene.of(PythonError):
         if error.rank < 0 or error.survived:
             continue
-        if error.rank not in found and error.rule in (*_LIMITS, _LOST) and error.frames:
+        if error.rank not in found and error.rule in WAITS and error.frames:
             found[error.rank] = error
         elif error.rank not in found:
             return {}
-    limits = [error for error in found.values() if error.rule in _LIMITS]
+    limits = [error for error in found.values() if error.rule in LIMITS]
     return found if limits else {}
 
 
@@ -64,7 +64,7 @@ def _with_call(error: PythonError) -> list[Frame]:
     inner, *outer = error.frames
     if error.rule != "store_timeout" or inner.code or not is_users(inner):
         return error.frames
-    return [structs.replace(inner, code="store.wait(...)"), *outer]
+    return [structs.replace(inner, code=STORE_CALL), *outer]
 
 
 def _as_captured(rank: int, node: str, error: PythonError) -> RankCapture:

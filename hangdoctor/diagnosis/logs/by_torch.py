@@ -38,6 +38,9 @@ from .scene import Scene, op_name, op_of, ranks_named
 _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
 
 
+_REPORTS: dict[str, NamedBy] = {"horovod": "horovod", "ray": "ray"}  # of others than torch
+
+
 def desync(scene: Scene) -> First | None:
     """Who did not join, by the report; who joined and did not finish is no culprit by itself."""
     facts = [f for f in scene.of(Desync) if f.how in ("not_joined", "never")]
@@ -47,9 +50,9 @@ def desync(scene: Scene) -> First | None:
         return None
     waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
     op = op_of(waits) if waits else Op("", facts[0].seq)
-    by: NamedBy = "horovod" if facts[0].by == "horovod" else "desync"
-    if facts[0].by == "ray":
-        by, op = "ray", Op("report")
+    by = _REPORTS.get(facts[0].by, "desync")
+    if by == "ray":
+        op = Op("report")
     story = NamedByTorch(by, op)
     return _first(
         scene, "not_entered", ranks, story, ground=Ground.LOG_DESYNC, facts=list(facts), op=op

@@ -30,7 +30,7 @@ from ..findings import Op
 from ..findings.log_stories import Event
 from ..findings.named import End
 from .candidate import First
-from .scene import Scene, nodes_named, op_name, ranks_named
+from .scene import LIMITS, Scene, nodes_named, op_name, ranks_named
 
 MOST = 10
 _ROLES: dict[type[AnyFact], str] = {
@@ -54,7 +54,6 @@ _ROLES: dict[type[AnyFact], str] = {
     Cancelled: "end",
 }
 _ACCOUNT = "slurm job"  # Slurm's own account of the whole job, in its words
-_WAITED = ("gloo_timeout", "store_timeout")  # rules: its message says that it waited to the limit
 _TWICE = ("consequence", "consequence")  # a known line about another rank's end says nothing new
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
@@ -94,7 +93,7 @@ def _role(fact: AnyFact, causes: set[int]) -> str:
 def _role_of_error(error: PythonError, role: str) -> str:
     if error.survived or error.role in ("launcher", "note"):
         return ""
-    return "wait" if error.rule in _WAITED else role
+    return "wait" if error.rule in LIMITS else role
 
 
 def _likeness(fact: AnyFact) -> tuple[object, ...]:

@@ -20,11 +20,10 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
 from .candidate import First, someone
-from .scene import Scene, ranks_named
+from .scene import WAITS, Scene, ranks_named
 from .swept import with_those_that_failed_too
 
 _MESH = "gloo_mesh"  # a rule
-_WAITS = ("gloo_timeout", "store_timeout", "peer_closed")
 _VALUE = re.compile(r"\{([a-z_]{1,20})\}")
 _MESH_SAYS = "Gloo connectFullMesh failed"
 
@@ -107,7 +106,7 @@ def led_to_its_wait(scene: Scene, fact: AnyFact) -> bool:
     """
     if not isinstance(fact, PythonError) or fact.rank < 0 or not fact.error:
         return False
-    waits = [v for v in scene.victims() if v.rule in _WAITS and v.chained]
+    waits = [v for v in scene.victims() if v.rule in WAITS and v.chained]
     causes = [e for e in scene.of(PythonError) if e.role == "cause" and e.error]
     led = {e.rank for e in causes for v in waits if _handled_in(v, e)}
     return led == {fact.rank} and any(_handled_in(v, fact) for v in waits)

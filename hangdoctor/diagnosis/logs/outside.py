@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from itertools import pairwise
 
 from ...model.log_facts import Ended, PythonError
@@ -35,11 +36,10 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
     until = first_end(scene.by_boxes())
     idle = max((until - _last_sign(ops) for ops in every), default=0.0)
     steady = len(every) == world and all(_goes_on(ops, until) for ops in every)
-    last = max((ops.operations[-1] for ops in every if ops.operations), key=_left, default=None)
     return LogRemaining(
         Undecided.FROM_OUTSIDE if steady else Undecided.FROM_OUTSIDE_IDLE,
         tuple(sorted(codes)),
-        Op(last.op, last.seq) if last is not None and last.op not in _SET_UP else None,
+        _last_operation(every),
         iteration=max((ops.iteration for ops in every), default=-1),
         codes=tuple(sorted(set(codes.values()))),
         seconds=max(0.0, idle),
@@ -57,14 +57,21 @@ def cut_off(case: Case) -> LogRemaining | None:
     together = max(beats) - min(beats) <= _BEATS_S
     if not together or not all(_goes_on(ops, ops.heartbeat_s) for ops in every):
         return None
-    last = max((ops.operations[-1] for ops in every if ops.operations), key=_left, default=None)
     return LogRemaining(
         Undecided.CUT_OFF,
         tuple(sorted(ops.rank for ops in every)),
-        Op(last.op, last.seq) if last is not None and last.op not in _SET_UP else None,
+        _last_operation(every),
         iteration=max(ops.iteration for ops in every),
         seconds=max(0.0, *(ops.heartbeat_s - _last_sign(ops) for ops in every)),
     )
+
+
+def _last_operation(every: Sequence[RankOps]) -> Op | None:
+    """The latest of all ranks; None where that is of set-up."""
+    last = max((ops.operations[-1] for ops in every if ops.operations), key=_left, default=None)
+    if last is None or last.op in _SET_UP:
+        return None
+    return Op(last.op, last.seq)
 
 
 def signalled(scene: Scene) -> dict[int, int]:

@@ -21,6 +21,8 @@ from ...model.log_facts import (
 from ..findings import Op
 from ..findings.log_stories import Source
 
+LIMITS = ("gloo_timeout", "store_timeout")  # rules of errors: a wait reached its limit
+WAITS = (*LIMITS, "peer_closed")  # or lost another rank
 T = TypeVar("T", bound=AnyFact)
 _NAMES = {
     "DDP": "DistributedDataParallel",

@@ -18,10 +18,9 @@ class Divergence(Struct):
     """Where `rank` leaves the program of `reference`: `mine` is what it did, `theirs` what the
     other did there.
 
-    `how`: it skipped `theirs`, did `mine` in excess, either of the two (nothing that follows tells
-    which), did `mine` before `theirs` instead of after it,
-    did another operation, or the same one on another group; "own": its own earlier iterations are
-    the reference.
+    `how`: it skipped `theirs`, did `mine` in excess, either of the two (what follows does not show
+    which), did `mine` before `theirs` instead of after it, did another operation, or the same one on
+    another group; "own": its own earlier iterations are the reference.
     """
 
     rank: int

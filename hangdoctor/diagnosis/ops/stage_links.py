@@ -2,9 +2,9 @@
 
 Each stage passes on what it gets. Where as many sends went over all other links of that direction,
 received in full, and one side of a link has called as many of its half and the other one fewer
-before it turned to something else, the other one made other calls. Where one side of a link has called one
-transfer more than its peer, and all other links have had as many as the peer, that side made one
-too many.
+before it turned to something else, the other one made other calls. Where one side of a link has
+called one transfer more than its peer, and all other links have had as many as the peer, that side
+made one too many.
 """
 
 from __future__ import annotations
