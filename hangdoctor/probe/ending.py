@@ -23,15 +23,45 @@ _LAST, _OWN = 8, 6  # frames that are kept: the innermost, and the innermost of 
 _DEEPEST = 2000
 _MESSAGE = 400  # characters
 _PATH = 160
+# The first exception of a chain: marked lines, which older readers skip.
+_FIRST = "first"
+_CHAIN, _FIRST_OWN, _FIRST_MESSAGE = 20, 3, 200
 
 
 def of_exception(error: BaseException) -> tuple[int, str]:
-    """(kind, text) for the box: the type, what it says, and frames, the innermost first."""
+    """(kind, text) for the box: the type, what it says, the first exception of the chain where it is
+    another one, and frames, the innermost first.
+    """
     error = _behind(error)
     lines = [_line(type(error).__name__), _line(_message(error))]
-    for name, file, number in _frames(error.__traceback__):
-        lines.append(f"{_line(name)[:80]}\t{_line(file)[-_PATH:]}\t{number}")
+    lines += _first_of_chain(error)
+    lines += [_place(frame) for frame in _frames(error.__traceback__)]
     return fmt.BY_EXCEPTION, "\n".join(lines)
+
+
+def _first_of_chain(error: BaseException) -> list[str]:
+    """The exception that was handled when this one was raised, or that caused it: its type, what it
+    says, and the innermost frames of the job's own code.
+    """
+    first = error
+    for _ in range(_CHAIN):
+        context = None if first.__suppress_context__ else first.__context__
+        before = first.__cause__ or context
+        if before is None:
+            break
+        first = before
+    if first is error:
+        return []
+    said_first = _line(_message(first))[:_FIRST_MESSAGE]
+    frames = _frames(first.__traceback__)
+    own = [frame for frame in frames if not installed(frame[1])] or frames
+    lines = [f"\t{_FIRST}\t{_line(type(first).__name__)}\t{said_first}"]
+    return lines + [f"{_place(frame)}\t{_FIRST}" for frame in own[:_FIRST_OWN]]
+
+
+def _place(frame: tuple[str, str, int]) -> str:
+    name, file, number = frame
+    return f"{_line(name)[:80]}\t{_line(file)[-_PATH:]}\t{number}"
 
 
 def _behind(error: BaseException) -> BaseException:

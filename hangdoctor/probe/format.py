@@ -71,7 +71,8 @@ H_END_KIND = (2056, "<I")
 H_END_TEXT = (
     2064,
     "<2000s",
-)  # lines: type, message, then `name TAB file TAB line`, innermost first
+)  # lines: type, message, then `name TAB file TAB line`, innermost first; since 0.2 also those of
+# the first exception of its chain: `TAB first TAB type TAB message`, and places that end in `TAB first`
 H_LOCK_HOLDER = (4064, "<Q")  # pid of who holds the file lock that the main thread waits for, or 0
 H_GOT_ON = (
     4072,

@@ -49,6 +49,7 @@ from .job_logs.tracebacks import own_frame
 BY = "hangdoctor run"
 _MOST = 64 << 20  # bytes of one file of ends
 _OF_OTHERS = (BarrierMissed, GlooTimeout, Mismatch, StoreCount)
+_FIRST = "\tfirst\t"  # the first exception of a chain, as `probe.ending` marks it
 # Codes of a process whose program has left: its own, or a crash of C++ at the exit.
 _AT_EXIT = frozenset({*range(1, 256), -6, -11})
 
@@ -84,7 +85,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
         error = _error(contents)
         if error is not None:
             said[contents.ops.rank] = error
-            for fact in (error, *_told(error)):
+            for fact in (*_led_to(error, contents), error, *_told(error)):
                 _add(logs, Path(contents.box.path).name, fact)
     seen = _of_ranks(ends_of_all, by_process)
     for end in seen:
@@ -171,21 +172,44 @@ def _error(contents: Contents) -> PythonError | None:
     if not box.end_text:
         return None
     kind, message, *lines = [*box.end_text.split("\n"), ""]
-    frames = [f for line in lines if (f := _frame(line)) is not None]
+    error = _python_error(kind, message, lines)
+    error.says += _doing(contents)
+    _by(error, contents.ops.rank, box.host, box.pid, at=box.ended_s)
+    return error
+
+
+def _python_error(kind: str, message: str, places: Iterable[str]) -> PythonError:
+    frames = [f for line in places if (f := _frame(line)) is not None]
     error = PythonError(
         error=kind,
         message=message,
         frame=own_frame(frames[::-1]),
         frames=frames,
-        says=f"{kind}: {message}{_doing(contents)}",
+        says=f"{kind}: {message}",
     )
-    _by(error, contents.ops.rank, box.host, box.pid, at=box.ended_s)
     rule = rules().known(f"{kind}: {message}")
     if rule is not None:
         error.rule, error.role = rule.id, rule.role
     if error.role == "launcher":
         error.role = "cause"  # it is the rank's own
     return error
+
+
+def _led_to(wait: PythonError, contents: Contents) -> list[PythonError]:
+    """The exception that was being handled when a rank's last wait began, as by a callback that saves:
+    the first of its chain. None where the last one is no wait.
+    """
+    lines = contents.box.end_text.split("\n")[2:]
+    told = [line.split("\t", 3)[2:] for line in lines if line.startswith(_FIRST)]
+    if not told or len(told[0]) != 2 or wait.role != "consequence":
+        return []
+    kind, message = told[0]
+    ending = _FIRST.rstrip("\t")
+    places = [line.removesuffix(ending) for line in lines if line.endswith(ending)]
+    first = _python_error(kind, message, places)
+    _by(first, wait.rank, wait.node, wait.pid, at=wait.at)
+    wait.chained = kind
+    return [first]
 
 
 def _told(error: PythonError) -> list[AnyFact]:

@@ -50,6 +50,33 @@ def test_an_exit_of_the_jobs_own_is_an_exit() -> None:
     assert ended("/home/u/train.py")[:2] == ["SystemExit", "1"]
 
 
+def chained() -> BaseException:
+    """What a callback raises that saves while an error is handled."""
+    try:
+        try:
+            raise ValueError("negative load in row 3")
+        except ValueError:
+            lost()
+    except RuntimeError as error:
+        return error
+    raise AssertionError
+
+
+def test_the_first_exception_of_a_chain_is_kept_with_its_place() -> None:
+    lines = ending.of_exception(chained())[1].splitlines()
+    assert lines[0] == "RuntimeError"
+    assert lines[2] == "\tfirst\tValueError\tnegative load in row 3"
+    assert lines[3].startswith("chained\t")
+    assert lines[3].endswith("\tfirst")
+    assert not any("first" in line for line in ending.of_exception(KeyError("a"))[1].splitlines())
+
+
+def test_a_first_exception_that_was_set_aside_on_purpose_is_not_kept() -> None:
+    error = chained()
+    error.__suppress_context__ = True
+    assert "first" not in ending.of_exception(error)[1]
+
+
 def test_what_does_not_print_is_a_blank() -> None:
     """A line of the record is one line, whatever the job says."""
     assert ending.of_exception(KeyError("a\nb\tc\x1b[31m"))[1] == "KeyError\n'a\\nb\\tc\\x1b[31m'"

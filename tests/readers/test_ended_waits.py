@@ -402,3 +402,29 @@ def test_what_a_node_says_of_waits_and_heartbeats_reaches_the_collector() -> Non
     told.facts.append(missed)
     with pytest.raises(BadInput):
         check_node(NodeCapture("n1", ended=told))
+
+
+# ---------------------------------------------------------------------- a wait in a handler
+
+
+def in_a_handler(rank: int, first: str, waited_s: float) -> Contents:
+    """It entered a barrier while it handled its first error, and waited there to the end."""
+    contents = column(rank, 22, 1040.0 - waited_s, 1040.0, ALL)
+    contents.ops.operations[-1].failed = True
+    contents.ops.operations[-1].op = "barrier"
+    place = "\ntraining_step\t/home/u/train.py\t40\tfirst\nmain\t/home/u/train.py\t56"
+    contents.box.end_text = f"{LIMIT}\n\tfirst\t{first}{place}"
+    contents.box.ended_s = 1040.01 + rank / 100
+    return contents
+
+
+def test_the_error_that_led_to_a_wait_came_first() -> None:
+    """A callback that saves, called by an error, waits for all: the others come to it when their own
+    waits have reached the limit."""
+    late = "\t".join(LIMIT.split("\n"))
+    boxes = [in_a_handler(rank, late, 0.01) for rank in ALL]
+    boxes[1] = in_a_handler(1, "ValueError\tnegative load in row 3", 30.0)
+    found = of_column(boxes, [ended(rank, 1, 1040.5) for rank in ALL])
+    assert named(found) == ("failed", [("error", [1])]), found.summary
+    assert "negative load in row 3" in found.summary
+    assert "train.py:40" in found.summary
