@@ -243,6 +243,7 @@ class ThreadStack(Fact):
     thread: str = ""
     frames: list[Frame] = []
     fatal: str = ""  # faulthandler's reason: "Segmentation fault"
+    limit_s: float = 0.0  # of `faulthandler.dump_traceback_later`, which printed it; 0 of another
 
 
 AnyFact = (

@@ -6,8 +6,12 @@ print their stacks on the way.
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Mapping
+
 from ..model.capture import ProcessSample, RankCapture, ThreadSample
 from ..model.log_facts import (
+    AnyFact,
     Cancelled,
     Ended,
     JobLogs,
@@ -17,33 +21,44 @@ from ..model.log_facts import (
     PythonError,
     ThreadStack,
 )
+from .job_logs.introduced import THREAD_STARTS
 
 _FAILED = (Cancelled, Ended, KnownError, NodeLost, OomKill, PythonError)
-_OF_THREADS = ("_bootstrap", "_bootstrap_inner")  # outermost frames of all but the main thread
+_AT_LIMIT = (1, -signal.SIGTERM)  # faulthandler's own exit, and what the launcher does then
 _PROBE = "/hangdoctor/probe/"  # its heartbeat's thread is no thread of Python's own
 _LEAST = 2  # ranks, before one can stand out
 
 
 def ranks_of(logs: JobLogs) -> list[RankCapture]:
     """The ranks whose main thread's stack is in the log, each by its last one; none where the job
-    failed.
+    failed, but by the limit at which faulthandler printed them.
     """
     last = logs.attempts - 1
-    if any(isinstance(fact, _FAILED) and fact.attempt == last for fact in logs.facts):
-        return []
     stacks = {f.rank: f for f in logs.facts if isinstance(f, ThreadStack) and _is_main(f)}
     stacks = {rank: f for rank, f in stacks.items() if rank >= 0 and f.attempt == last}
-    if len(stacks) < _LEAST:
+    failed = [f for f in logs.facts if isinstance(f, _FAILED) and f.attempt == last]
+    if len(stacks) < _LEAST or not all(_at_limit(fact, stacks) for fact in failed):
         return []
     world = max(logs.world_size, *(rank + 1 for rank in stacks))
     return [_capture(rank, stack, world, logs) for rank, stack in sorted(stacks.items())]
+
+
+def _at_limit(fact: AnyFact, stacks: Mapping[int, ThreadStack]) -> bool:
+    """Whether it says no more than that processes ended at that limit (`exit=True`), or were ended
+    when another one had.
+    """
+    if not any(stack.limit_s > 0 for stack in stacks.values()):
+        return False
+    if isinstance(fact, PythonError):
+        return fact.role == "launcher"
+    return isinstance(fact, Ended) and fact.code in _AT_LIMIT
 
 
 def _is_main(stack: ThreadStack) -> bool:
     if not stack.frames or stack.fatal:
         return False
     outermost = stack.frames[-1]
-    return outermost.name not in _OF_THREADS and _PROBE not in outermost.file
+    return outermost.name not in THREAD_STARTS and _PROBE not in outermost.file
 
 
 def _capture(rank: int, stack: ThreadStack, world: int, logs: JobLogs) -> RankCapture:

@@ -16,6 +16,7 @@ _NAMED = re.compile(r"\b(?:global[_ ])?rank(?:[ _=:#]|= ?|: )?\[?(\d{1,7})\b", r
 _SEVERAL = re.compile(r"\branks\b", re.I)
 _LONG = 300  # characters that are looked through
 _BETWEEN = 3  # lines between it and the first stack, as "Timeout (0:00:20)!"
+THREAD_STARTS = ("_bootstrap", "_bootstrap_inner")  # outermost frames of all but the main thread
 _OUTERMOST = ("<module>", "_run_module_as_main", "_run_code")  # of a main thread
 
 

@@ -15,7 +15,7 @@ from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
 from ...stacks.user_code import is_outer, is_users
 from .elastic_table import HEADS
-from .introduced import Introduced
+from .introduced import THREAD_STARTS, Introduced
 from .prefix import Said, Speaker
 
 # Also a checkout of this probe, which a job runs under.
@@ -46,7 +46,11 @@ _LAUNCHERS_OWN = re.compile(
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
     r"|/deepspeed/launcher/|/composer/cli/|runpy"
 )
-_KEPT = 8  # frames of a thread's stack
+_LIMIT = re.compile(
+    r"^Timeout \((\d{1,4}):(\d\d):(\d\d)(?:\.\d{1,9})?\)!$"
+)  # by dump_traceback_later
+_KEPT = 48  # innermost frames of a thread's stack, and its outermost
+_BESIDE = 8  # of one that is no main thread's
 _OF_ERROR = 48  # innermost ones of a traceback
 _SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
@@ -85,6 +89,7 @@ class Tracebacks:
         self._recorded: set[Speaker] = set()
         self._last: dict[Speaker, str] = {}
         self._fatal: dict[Speaker, str] = {}
+        self._limit: dict[Speaker, float] = {}
         self._introduced: dict[Speaker, Introduced] = {}
 
     def feed(self, said: Said, line: int) -> Folded:
@@ -102,6 +107,10 @@ class Tracebacks:
         key, text = said.speaker(), said.text
         if text.lstrip().startswith(HEADS):
             return _NOTHING  # the message of the launcher's own error
+        limit = _LIMIT.match(text.rstrip())
+        if limit is not None:
+            hours, minutes, seconds = (int(part) for part in limit.groups())
+            self._limit[key] = 3600.0 * hours + 60 * minutes + seconds
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
             begun.append(_Open(said, line))
@@ -161,12 +170,17 @@ class Tracebacks:
             self._fatal[key] = fatal[1].strip()
             return _NOTHING  # a rule may know it
         done = self._stacks.pop(key, None)
+        if done is not None and done.frames and done.frames[-1].name in THREAD_STARTS:
+            del done.frames[_BESIDE:-1]
         match = _STACK.search(said.text)
         if match is not None:
-            reason = self._fatal.get(key, "")  # of all threads: the process ends with it
             rank = self._rank_of(key, done)
-            self._stacks[key] = ThreadStack(rank=rank, thread=match[1], line=line, fatal=reason)
-            self._who[key] = said
+            begun = ThreadStack(rank=rank, thread=match[1], line=line)
+            begun.fatal = self._fatal.get(key, "")  # of all threads: the process ends with it
+            begun.limit_s = self._limit.get(key, 0.0)
+            self._stacks[key], self._who[key] = begun, said
+        elif said.text.strip():
+            self._limit.pop(key, None)
         return Folded(belongs=match is not None, stack=done)
 
     def _rank_of(self, key: Speaker, before: ThreadStack | None) -> int:

@@ -57,6 +57,23 @@ def test_stacks_of_ranks_that_failed_are_no_places_where_they_wait(tmp_path: Pat
     assert named(diagnosed(tmp_path, text)) == [("error", [3])]
 
 
+ENDED = (
+    "E1122 16:22:08.308000 27524 torch/distributed/elastic/multiprocessing/api.py:1002] "
+    "failed (exitcode: 1) local_rank: 0 (pid: 27693) of binary: /v/bin/python\n"
+)
+
+
+def test_ranks_that_faulthandler_ended_at_its_limit_were_where_it_met_them(tmp_path: Path) -> None:
+    """`dump_traceback_later(exit=True)`: the exit says no more than its stacks do."""
+    deep = [*WAIT[:1], *((f"wrap_{n}", TORCH, n) for n in range(30)), *WAIT[1:]]
+    text = "".join(said_by(rank, dump(LOAD if rank == 2 else deep)) for rank in range(4))
+    verdict = diagnosed(tmp_path, text + ENDED)
+    assert named(verdict) == [("not_entered", [2])]
+    assert "sync (train.py:44)" in verdict.summary
+    untold = text.replace("Timeout (0:05:00)!", "SIGUSR1")
+    assert named(diagnosed(tmp_path, untold + ENDED)) != [("not_entered", [2])]
+
+
 @pytest.mark.parametrize(("reason", "word"), [("Segmentation fault", "segm"), ("Bus error", "bus")])
 def test_a_crash_that_faulthandler_reports_is_the_first_cause(
     tmp_path: Path, reason: str, word: str
