@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from ..stacks.place_search import GRADIENTS
-from .case import Case
+from .case import Case, op_of
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Against, Apart, Finding, InOther, NeverReached, Why
@@ -41,10 +41,13 @@ def run(case: Case, draft: Draft) -> None:
             if not set(finding.ranks) <= unseen.keys():
                 _turn(finding)
     findings = draft.ops.findings
-    dropped = [one for one in findings if _is_doubtful(one, unseen)]
+    doubtful = [one for one in findings if _is_doubtful(one, unseen)]
+    dropped = [one for one in doubtful if not _left_out(one, unseen)]
+    for finding in [one for one in doubtful if one not in dropped]:
+        _say_skipped(finding, unseen)
     if not dropped:
         return
-    draft.ops.findings = [one for one in findings if not _is_doubtful(one, unseen)]
+    draft.ops.findings = [one for one in findings if one not in dropped]
     if not draft.ops.findings:
         draft.waits = []  # as the stacks show them
     for finding in dropped:
@@ -68,11 +71,42 @@ def _unrecorded_waits(case: Case) -> dict[int, RankView]:
 
 def cannot_know(case: Case, finding: Finding) -> bool:
     """Whether it blames ranks that wait in something of which black boxes have no record."""
-    return _is_doubtful(finding, _unrecorded_waits(case))
+    unseen = _unrecorded_waits(case)
+    return _is_doubtful(finding, unseen) and not _left_out(finding, unseen)
 
 
 def _is_doubtful(finding: Finding, unseen: Mapping[int, RankView]) -> bool:
     return finding.kind in ("not_entered", "order") and set(finding.ranks) <= unseen.keys()
+
+
+def _left_out(finding: Finding, unseen: Mapping[int, RankView]) -> bool:
+    """Whether others that wait in the same have each made their call at the line that these have not
+    reached, in groups of their own: then it was left out, and not what it now waits for.
+    """
+    story = finding.story
+    if not isinstance(story, NeverReached) or story.op is None or not story.op.site:
+        return False
+    blamed = set(finding.ranks)
+    waits_in = {unseen[rank].place.op for rank in blamed}
+    others = [r for r, view in unseen.items() if r not in blamed and view.place.op in waits_in]
+    last = {rank: _last_at(view, story.op.site) for rank, view in unseen.items()}
+    made = bool(others) and all(last[rank] >= story.op.seq for rank in others)
+    return made and all(last[rank] < story.op.seq for rank in blamed)
+
+
+def _say_skipped(finding: Finding, unseen: Mapping[int, RankView]) -> None:
+    """Where the ranks wait instead."""
+    story, waiters = finding.story, finding.waiters
+    if isinstance(story, NeverReached) and waiters is not None:
+        finding.kind = "order"
+        mine = op_of([unseen[rank] for rank in finding.ranks])
+        finding.story = InOther(Apart.AHEAD, mine, tuple(waiters.ranks), story.op)
+
+
+def _last_at(view: RankView, site: str) -> int:
+    """The number of a rank's last call at a line, -1 for none that is kept."""
+    operations = view.capture.ops.operations if view.capture.ops is not None else []
+    return next((op.seq for op in reversed(operations) if op.site == site), -1)
 
 
 def _turn(finding: Finding) -> None:

@@ -184,6 +184,31 @@ def test_who_waits_in_what_no_recorder_counts_has_left_nothing_out() -> None:
     assert {rank for cause in found.causes for rank in cause.ranks} <= {3}, found.summary
 
 
+def in_pairs(made_by_the_others: int) -> JobCapture:
+    """Pairs call at one line, then all reduce gradients; rank 3 alone is in the call, the third."""
+    line = "forward (/app/model.py:3)"
+    norm = [Frame("all_reduce", C10D, 9), Frame("forward", "/app/model.py", 3), Frame(*MAIN)]
+    ranks = []
+    for rank, made in enumerate((made_by_the_others, made_by_the_others, 2, 2)):
+        pair = (0, 1) if rank < 2 else (2, 3)
+        operations = [done(pair, n, site=line) for n in range(1, made + 1)]
+        if rank == 3:
+            operations.append(entered(pair, 3, site=line))
+        both = recorded(rank, norm if rank == 3 else GRADIENTS, [])
+        both.ops = rank_ops(rank, 4, operations, pair, source="blackbox")
+        both.ops_before = both.ops
+        ranks.append(both)
+    return job(*ranks)
+
+
+def test_a_call_that_all_others_at_the_gradients_have_made_was_left_out() -> None:
+    found = diagnose(in_pairs(made_by_the_others=3))
+    assert [(c.kind, c.ranks) for c in found.causes] == [("order", [2])]
+    assert "most likely rank 2 skipped all_reduce" in found.summary
+    found = diagnose(in_pairs(made_by_the_others=2))
+    assert all(cause.ranks != [2] for cause in found.causes), found.summary
+
+
 def test_a_log_that_calls_the_node_localhost_names_no_second_node() -> None:
     capture = job(*(recorded(r, WORLD, THERE) for r in ALL))
     capture.logs = JobLogs(homes={0: "localhost"})
