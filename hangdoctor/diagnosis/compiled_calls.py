@@ -22,6 +22,7 @@ from .view import RankView
 _JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
 _COMPILED = "compiled function"
 _A_TICK_S = 0.011  # of the kernel's clock: waking up now and then may cost one
+_SIGN_OF_LIFE = 1024  # bytes: a coordinator asks now and then
 _OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
 
 
@@ -50,10 +51,13 @@ def all_in_jax(views: Sequence[RankView]) -> bool:
 def _settle_results(alive: Sequence[RankView]) -> None:
     """Make it a wait for the device where JAX itself waits for a result, in `float(loss)`: its wait
     wakes up a few times a second, so that the thread is not still. Where all ranks are in such a
-    wait, their job may as well get on slowly, and nothing is changed.
+    wait, their job may as well get on slowly: then nothing is changed, but where they are at different
+    lines, have no GPU that could work, and nothing came in between the samples.
     """
     found = [(view, _result(view)) for view in alive]
-    if all(place is not None for _, place in found):
+    lines = {view.place.at for view, _ in found}
+    idle = len(lines) > 1 and all(_is_idle(view) for view in alive)
+    if all(place is not None for _, place in found) and not idle:
         return
     for view, place in found:
         if place is not None:
@@ -71,6 +75,13 @@ def _result(view: RankView) -> Place | None:
         return None
     place = find_place(thread.frames, blocked=True)
     return place if place.kind == "device" else None
+
+
+def _is_idle(view: RankView) -> bool:
+    """Whether it has no GPU, and its connections brought no more than a sign of life."""
+    first, last = view.capture.samples[0], view.capture.samples[-1]
+    known = min(first.received, last.received) >= 0
+    return view.capture.gpu == "none" and known and last.received - first.received < _SIGN_OF_LIFE
 
 
 def _cpu_before(view: RankView) -> float:

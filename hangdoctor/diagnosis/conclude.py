@@ -12,6 +12,7 @@ from ..text.plain import readable
 from ..text.scripts import script_in
 from . import wording
 from .case import Case
+from .compiled_calls import all_in_jax
 from .draft import Draft
 from .gloo_alone import is_gloo_alone
 from .health import why_healthy, why_unknown
@@ -32,11 +33,13 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         v.capture.ops is not None and v.capture.ops.source == "blackbox" for v in case.views
     )
     gloo = is_gloo_alone(case)
+    in_jax = bool(case.waiting) and all_in_jax(case.waiting)
     unread = any(node.boxes_unread for node in case.capture.nodes)
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
         finding.boxes_unread, finding.site = unread, case.capture.site
+        finding.uncounted = in_jax
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}

@@ -4,6 +4,8 @@ that a few took, and what is a wait though no operation shows.
 
 from __future__ import annotations
 
+import pytest
+
 from hangdoctor.model.capture import Frame, RankCapture
 from tests.support.captures import (
     C10D,
@@ -88,7 +90,7 @@ def test_compiled_calls_of_jax_are_waits() -> None:
     assert causes(said) == [("not_entered", [3])]
 
 
-def result_of_jax(rank: int, line: int, cpu_s: float = 0.0) -> RankCapture:
+def result_of_jax(rank: int, line: int, cpu_s: float = 0.0, received: int = -1) -> RankCapture:
     """One that waits for a result of JAX, as in `float(loss)`: the wait wakes up now and then."""
     array = "/site-packages/jax/_src/array.py"
     wait = [
@@ -100,7 +102,8 @@ def result_of_jax(rank: int, line: int, cpu_s: float = 0.0) -> RankCapture:
         thread(wait, syscall="futex", switches=7),
         thread(wait, syscall="futex", switches=19, cpu_s=cpu_s),
     ]
-    return captured(rank, [sample(at, one) for at, one in enumerate(threads)])
+    samples = [sample(at, one, received=7 + at * received) for at, one in enumerate(threads)]
+    return captured(rank, samples, gpu="none" if received >= 0 else "")
 
 
 def test_of_two_waits_in_jax_the_smaller_side_is_apart() -> None:
@@ -122,6 +125,19 @@ def test_of_two_equal_sides_in_jax_none_is_accused() -> None:
 def test_all_in_one_wait_of_jax_that_wakes_up_may_get_on() -> None:
     said = judged(*[result_of_jax(rank, 37) for rank in range(4)])
     assert (said.status, said.causes) == ("unknown", []), said.summary
+
+
+@pytest.mark.parametrize(
+    ("received", "found"), [(0, [("order", [0])]), (900, [("order", [0])]), (4000, []), (-1, [])]
+)
+def test_waits_of_jax_at_two_lines_in_which_nothing_came_in(
+    received: int, found: list[tuple[str, list[int]]]
+) -> None:
+    """Without a GPU that could be at work."""
+    lines = (41, 37, 37, 37)
+    said = judged(*[result_of_jax(rank, line, 0.0, received) for rank, line in enumerate(lines)])
+    assert causes(said) == found, said.summary
+    assert "hangdoctor run" not in said.causes[0].advice if found else said.status == "unknown"
 
 
 def test_a_rank_that_computes_in_jax_waits_for_no_rank() -> None:

@@ -272,6 +272,7 @@ class Finding(Struct):
     gradients: bool = False  # DistributedDataParallel's reduction is one of the operations
     boxed: bool = False  # ranks of the job have black boxes
     boxes_unread: bool = False  # they may have them, and there was no time to read them
+    uncounted: bool = False  # its ranks wait in JAX, whose calls neither boxes nor recorders count
     over: bool = False  # no rank runs any more
     gloo: bool = False  # the job communicates by gloo alone
     site: Site | None = None  # the commands of its platform

@@ -54,8 +54,8 @@ def _specific(finding: Finding) -> str:
 
 
 def count(finding: Finding) -> str:
-    """How to see which call was skipped; "" where black boxes are there."""
-    if finding.boxed:
+    """How to see which call was skipped; "" where black boxes are there, or would not show it."""
+    if finding.boxed or finding.uncounted:
         return ""
     return _AGAIN if finding.boxes_unread else _COUNT
 
