@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model.capture import Frame, ProcessSample, ThreadSample
-from ..stacks.place_search import find_place
+from ..stacks.place_search import GRADIENTS, find_place
 from . import findings as f
 from . import gil, held_by
 from .case import Case, finding_on, ranks_of, stack_clue
@@ -53,6 +53,7 @@ def _find(case: Case) -> Finding | None:
     finding = finding_on(case, "slow", working, f.NeverReached(None), confidence=sure(ground))
     if in_all:
         finding.story = f.SlowBySamples(_samples(case), _seconds(working[0]))
+        finding.frame = _most_seen(working[0]) or finding.frame
     finding.doing = Doing("working")
     finding.holding = gil.behind(working[0]) if len(working) == 1 else None
     finding.waiters = f.Waiters(ranks_of(waiting), _op_of(waiting[0]))
@@ -149,8 +150,20 @@ def _worked(view: RankView) -> bool:
 
 
 def _is_outside(thread: ThreadSample) -> bool:
+    if thread.state == "R" and find_place(thread.frames, blocked=True).op == GRADIENTS:
+        return True  # it computes gradients itself
     place = find_place(thread.frames)
     return not (place.communicates or place.delegated)
+
+
+def _most_seen(view: RankView) -> Frame | None:
+    """The line of the user's at which most samples found it; None where none was seen twice."""
+    found = [find_place(thread.frames).frame for _, thread in _threads(view)]
+    at: dict[tuple[str, str, int], list[Frame]] = {}
+    for frame in filter(None, found):
+        at.setdefault((frame.name, frame.file, frame.line), []).append(frame)
+    most = max(at.values(), key=len, default=[])
+    return most[0] if len(most) > 1 else None
 
 
 def _work_of(view: RankView) -> tuple[str, str] | None:

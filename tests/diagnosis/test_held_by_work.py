@@ -104,10 +104,11 @@ def test_a_library_loop_that_wakes_now_and_then_is_not_where_the_training_is() -
     assert found is training and place.frame is not None and place.frame.name == "loop"
 
 
-def six(rank: int, frames: list[list[Frame]]) -> RankCapture:
-    """A rank at six moments, asleep at each, which used no CPU to speak of."""
+def six(rank: int, frames: list[list[Frame]], states: str = "SSSSSS") -> RankCapture:
+    """A rank at six moments, asleep at each unless told, which used no CPU to speak of."""
     times = (0.0, 1.0, 3.1, 4.1, 6.3, 7.3)
-    seen = [thread(at, switches=9 * n) for n, at in enumerate(frames)]
+    threads = zip(frames, states, strict=True)
+    seen = [thread(at, switches=9 * n, state=state) for n, (at, state) in enumerate(threads)]
     return captured(rank, [sample(s, t) for s, t in zip(times, seen, strict=True)])
 
 
@@ -121,6 +122,8 @@ def test_who_is_at_work_in_six_samples_while_all_others_wait_is_slow() -> None:
     assert "in all 6 samples over 7.3 s it was at work" in said.summary
     elsewhere = judged(*waiting, six(3, [reads, WORK, reads, BACKWARD, reads, WORK]))
     assert elsewhere.causes == [], "at one of them it waited, too"
+    gradients = six(3, [reads, WORK, reads, BACKWARD, reads, WORK], states="SSSRSS")
+    assert causes(judged(*waiting, gradients)) == [("slow", [3])], "it computed its own"
     for rank in ranks:
         rank.samples = rank.samples[:2]
     capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], [], 4, taken=1.0)
