@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from ..clock import SystemClock
 from ..diagnosis import diagnose
-from ..diagnosis.third_sample import MORE_PAUSE_S, pause_s, wants_more
+from ..diagnosis.third_sample import MORE_PAUSE_S, pause_s, why_more
 from ..errors import BundleError, HangdoctorError
 from ..launchers.base import Launcher, Progress
 from ..launchers.reach import ReachLauncher
@@ -185,14 +185,12 @@ def _look(
         capture = again.after(
             capture, pause, f"so far: {so_far.summary} It may only be slow; {later}"
         )
-    while again.in_time() and wants_more(capture, diagnose(capture, lenient=True)):
+    while again.in_time():
+        why = why_more(capture, diagnose(capture, lenient=True))
         before = len(capture.notes)
-        capture = again.after(
-            capture,
-            MORE_PAUSE_S,
-            "one rank may be slow; capturing again to see whether the others always wait for it",
-        )
-        if len(capture.notes) > before:
+        if why:
+            capture = again.after(capture, MORE_PAUSE_S, why)
+        if not why or len(capture.notes) > before:
             break
     return capture
 

@@ -46,13 +46,13 @@ def _find(case: Case) -> Finding | None:
     waiting, working = _sides(case)
     if not working:
         return None
-    in_all = _samples(case) >= _ENOUGH
+    in_all = samples_of(case) >= _ENOUGH
     if not in_all and not _by_cpu(waiting, working):
         return None
     ground = Ground.AT_WORK_IN_ALL if in_all else Ground.ALONE_AT_WORK
     finding = finding_on(case, "slow", working, f.NeverReached(None), confidence=sure(ground))
     if in_all:
-        finding.story = f.SlowBySamples(_samples(case), _seconds(working[0]))
+        finding.story = f.SlowBySamples(samples_of(case), _seconds(working[0]))
         finding.frame = _most_seen(working[0]) or finding.frame
     finding.doing = Doing("working")
     finding.holding = gil.behind(working[0]) if len(working) == 1 else None
@@ -67,7 +67,7 @@ def may_be_chance(case: Case) -> bool:
     """Whether all samples show a few ranks at work and the others in their waits, and there are too few
     samples to conclude anything from that.
     """
-    return bool(_sides(case)[1]) and 1 < _samples(case) < _ENOUGH
+    return bool(_sides(case)[1]) and 1 < samples_of(case) < _ENOUGH
 
 
 def _sides(case: Case) -> tuple[list[RankView], list[RankView]]:
@@ -100,7 +100,8 @@ def _by_cpu(waiting: list[RankView], working: list[RankView]) -> bool:
     return most <= _ASLEEP and least >= max(at_least, times * most)
 
 
-def _samples(case: Case) -> int:
+def samples_of(case: Case) -> int:
+    """How many samples have the stack of every rank's own thread."""
     return min(len(_threads(view)) for view in case.alive)
 
 

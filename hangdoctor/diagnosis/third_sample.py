@@ -8,7 +8,7 @@ from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.operations import RankOps
 from . import gil, held_by_work
-from .case import open_case
+from .case import Case, open_case
 from .ops.lone_culprit import last_waits, settling_s
 from .view import RankView
 
@@ -16,18 +16,39 @@ MORE_PAUSE_S = 0.7  # before another capture: no multiple of the time between tw
 _PATIENCE_S = 8.0  # for a step of a job that has not said how long its steps are
 _MAY_GO_ON = frozenset({"busy", "not_entered", "data_wait", "checkpoint_wait", "interpreter_lock"})
 _SLEEPS = frozenset({"clock_nanosleep", "nanosleep"})
+_ONE_SLOW = "one rank may be slow; capturing again to see whether the others always wait for it"
+_GO_ON = "all ranks were asleep at their lines; capturing again to see whether they go on"
+_ENOUGH = 6  # samples
 _LOOKED_BACK = 5  # iterations
 _LONGER = 1.3  # than these: it is none of them
 _AT_MOST_S = 12.0  # for such a step: most of a long one have begun before
 
 
-def wants_more(capture: JobCapture, diagnosis: Diagnosis) -> bool:
-    """Whether more samples would show that a rank is slow: in those that there are, all others slept
-    in a collective while it was at work, and nothing else is wrong.
+def why_more(capture: JobCapture, diagnosis: Diagnosis) -> str:
+    """What more samples would show, "" for nothing: that a rank is slow, where in those that there are
+    all others slept in a collective while it was at work; or that ranks which slept at their lines
+    go on. Nothing else is wrong then.
     """
     if diagnosis.status not in ("healthy", "unknown", "slow"):
+        return ""
+    case = open_case(capture)
+    if held_by_work.may_be_chance(case):
+        return _ONE_SLOW
+    return _GO_ON if diagnosis.status == "unknown" and _sleep_at_their_lines(case) else ""
+
+
+def _sleep_at_their_lines(case: Case) -> bool:
+    """Whether all ranks ran between the samples, and slept for a time at the lines where they were."""
+    if case.gone or case.unseen or case.unread or held_by_work.samples_of(case) >= _ENOUGH:
         return False
-    return held_by_work.may_be_chance(open_case(capture))
+    return bool(case.alive) and all(map(_slept, case.alive))
+
+
+def _slept(view: RankView) -> bool:
+    awoke = view.motion == "stirred" and view.place.kind == "code" and view.thread is not None
+    threads = [t for s in view.capture.samples for t in s.threads]
+    own = [t for t in threads if view.thread is not None and t.tid == view.thread.tid]
+    return awoke and any(thread.syscall in _SLEEPS for thread in own)
 
 
 def pause_s(capture: JobCapture, diagnosis: Diagnosis) -> float:

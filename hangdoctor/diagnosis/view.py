@@ -195,8 +195,17 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     view.motion = motion_of(capture, thread.tid)
     if view.got_on and (view.place.communicates or view.place.kind == "work"):
         view.motion = _same_wait(capture, thread, view)
+    if view.motion == "stirred" and view.place.kind == "code" and _was_elsewhere(capture, thread):
+        view.motion = "moved"
     view.look = looks.of(thread.frames, view.place)
     return view
+
+
+def _was_elsewhere(capture: RankCapture, thread: ThreadSample) -> bool:
+    """Whether a sample between the first and the last found a thread in other functions."""
+    between = [_thread(sample, thread.tid) for sample in capture.samples[1:-1]]
+    pairs = [_paths_to_compare(then, thread) for then in between if then is not None]
+    return any(_functions(then) != _functions(now) for then, now in pairs)
 
 
 def _with_peer(place: Place, capture: RankCapture, innermost: Sequence[Frame]) -> Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.health import Reason, why_unknown
-from hangdoctor.diagnosis.third_sample import pause_s, wants_more
+from hangdoctor.diagnosis.third_sample import pause_s, why_more
 from hangdoctor.diagnosis.view import motion_of
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Wait, WaitOn
@@ -127,9 +127,9 @@ def test_who_is_at_work_in_six_samples_while_all_others_wait_is_slow() -> None:
     for rank in ranks:
         rank.samples = rank.samples[:2]
     capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], [], 4, taken=1.0)
-    assert causes(diagnose(capture)) == [] and wants_more(capture, diagnose(capture))
+    assert causes(diagnose(capture)) == [] and why_more(capture, diagnose(capture))
     capture.nodes[0].ranks.pop()
-    assert not wants_more(capture, diagnose(capture)), "one rank was not seen"
+    assert not why_more(capture, diagnose(capture)), "one rank was not seen"
 
 
 def test_a_rank_that_computes_or_sleeps_may_step_on() -> None:
@@ -167,3 +167,25 @@ def test_who_comes_back_from_its_waits_late_for_want_of_the_gil_is_slow() -> Non
     for one in late.samples[:3]:
         one.threads.pop()
     assert judged(*waiting, late).causes == [], "no thread had it at half of them"
+
+
+def naps(rank: int, frames: list[list[Frame]]) -> RankCapture:
+    """It wakes up between its sleeps, and was seen in them alone, or elsewhere in some sample."""
+    seen = [thread(at, switches=9 * n, syscall="clock_nanosleep") for n, at in enumerate(frames)]
+    return captured(rank, [sample(float(n), one) for n, one in enumerate(seen)])
+
+
+def test_ranks_that_all_slept_at_their_lines_are_looked_at_again() -> None:
+    step = stack(("step", "/app/train.py", 33), MAIN)
+    asleep = [naps(rank, [step, step]) for rank in range(4)]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=asleep)], [], 4, taken=1.0)
+    assert diagnose(capture).status == "unknown"
+    assert "asleep at their lines" in why_more(capture, diagnose(capture))
+    capture.nodes[0].ranks = [naps(rank, [step, WORK, step]) for rank in range(4)]
+    assert diagnose(capture).status == "healthy"
+    assert why_more(capture, diagnose(capture)) == ""
+    capture.nodes[0].ranks = [naps(rank, [step] * 6) for rank in range(4)]
+    assert diagnose(capture).status == "unknown"
+    assert why_more(capture, diagnose(capture)) == "", "enough is enough"
+    capture.nodes[0].ranks = [*asleep[:3], still(3, step)]
+    assert why_more(capture, diagnose(capture)) == "", "one does not run at all"
