@@ -55,9 +55,7 @@ def _settle_results(alive: Sequence[RankView]) -> None:
     lines, have no GPU that could work, and nothing came in between the samples.
     """
     found = [(view, _result(view)) for view in alive]
-    lines = {view.place.at for view, _ in found}
-    idle = len(lines) > 1 and all(_is_idle(view) for view in alive)
-    if all(place is not None for _, place in found) and not idle:
+    if all(place is not None for _, place in found) and not _none_gets_on(alive):
         return
     for view, place in found:
         if place is not None:
@@ -75,6 +73,11 @@ def _result(view: RankView) -> Place | None:
         return None
     place = find_place(thread.frames, blocked=True)
     return place if place.kind == "device" else None
+
+
+def _none_gets_on(alive: Sequence[RankView]) -> bool:
+    """Whether these ranks, which all wait for results of JAX, are at different lines and idle."""
+    return len({view.place.at for view in alive}) > 1 and all(map(_is_idle, alive))
 
 
 def _is_idle(view: RankView) -> bool:
