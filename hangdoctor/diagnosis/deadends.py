@@ -131,8 +131,14 @@ def in_smaller_group(view: RankView) -> bool:
         return True
     if place.group != "sub" or caller is None:
         return False
-    names_one = is_users(caller) and _NAMES_GROUP.search(caller.code) is not None
-    return names_one or _OF_MEGATRON.search(caller.file) is not None
+    return names_group(caller) or _OF_MEGATRON.search(caller.file) is not None
+
+
+def names_group(caller: Frame | None) -> bool:
+    """Whether a line of the user's gives a call its group."""
+    if caller is None or not is_users(caller):
+        return False
+    return _NAMES_GROUP.search(caller.code) is not None
 
 
 def _only_whole_groups(view: RankView) -> bool:

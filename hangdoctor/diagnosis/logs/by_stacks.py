@@ -16,9 +16,11 @@ from ...stacks.place_search import STORE_CALL
 from ...stacks.user_code import is_users
 from .. import waiting
 from ..case import open_case
+from ..deadends import names_group
 from .candidate import First
 from .scene import LIMITS, WAITS, Scene
 
+_TORCH = "torch/distributed/distributed_c10d.py"
 _APART = ("order", "p2p_unmatched", "mismatch")
 _AT_MOST = 0.6  # lines alone, of a job that is over
 _SECONDS = 5.0  # between the samples that such a rank would have given
@@ -67,9 +69,24 @@ def _with_call(error: PythonError) -> list[Frame]:
     return [structs.replace(inner, code=STORE_CALL), *outer]
 
 
+def with_group(frames: list[Frame]) -> list[Frame]:
+    """The frames; torch's call has a group of its own where the line of the user's that made it names
+    one: of a few ranks, maybe.
+    """
+    own = next((frame for frame in frames if is_users(frame)), None)
+    if not names_group(own):
+        return frames
+    called = [n for n, frame in enumerate(frames) if frame.file.endswith(_TORCH)]
+    outermost = max(called, default=-1)
+    return [
+        structs.replace(frame, group="sub") if n == outermost else frame
+        for n, frame in enumerate(frames)
+    ]
+
+
 def _as_captured(rank: int, node: str, error: PythonError) -> RankCapture:
     """The rank as two samples would have shown it, blocked at the line of its error."""
     thread = ThreadSample(tid=rank + 1, name="MainThread", state="S", switches=1)
-    thread.frames = _with_call(error)
+    thread.frames = with_group(_with_call(error))
     samples = [ProcessSample(at, "S", threads=[thread]) for at in (0.0, _SECONDS)]
     return RankCapture(pid=rank + 1, rank=rank, node=node, samples=samples)

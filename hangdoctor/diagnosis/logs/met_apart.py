@@ -11,6 +11,7 @@ from ...stacks.place_search import find_place
 from ..confidence import Ground, sure
 from ..findings import Apart, Finding, InOther, Op
 from ..position import have_other_parts
+from .by_stacks import with_group
 from .candidate import First
 from .scene import Scene, ranks_named
 
@@ -22,7 +23,7 @@ _NARROW = ("tp", "pp", "sub")  # groups in which one rank alone may wait for one
 def met_apart(scene: Scene) -> First | None:
     """The one of at least four ranks; None where several differ, or some were not met in a wait."""
     errors = {e.rank: e for e in scene.of(PythonError) if e.rank >= 0 and e.frames}
-    places = {rank: find_place(e.frames, blocked=True) for rank, e in errors.items()}
+    places = {rank: find_place(with_group(e.frames), blocked=True) for rank, e in errors.items()}
     waited = {*ranks_named(scene.of(GlooTimeout)), *ranks_named(scene.of(TimedOut))}
     lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
     if set(places) != set(scene.everyone) or len(places) <= _ENOUGH:

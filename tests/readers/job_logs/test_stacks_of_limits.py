@@ -64,18 +64,42 @@ def test_where_some_wait_is_missing_no_rank_is(tmp_path: Path, text: str) -> Non
 def test_ranks_whose_wait_for_the_store_ended_wait_for_who_is_elsewhere(tmp_path: Path) -> None:
     key = "torch.distributed.DistStoreError: wait timeout after 80000ms, keys: /default_pg/0//round3/open"
     waits = ("/home/me/fit.py", 19, "__call__", "self.store.wait([name], self.limit)")
-    inside = (
-        "/venv/site-packages/torch/autograd/graph.py",
-        979,
-        "_engine_run_backward",
-        "return run_backward(",
-    )
     text = "".join(
         met(r, key, ("/home/me/fit.py", 63, "main", "barrier(n)"), waits) for r in (0, 1, 3)
     )
-    text += met(2, LOST, ("/home/me/fit.py", 57, "main", "loss.backward()"), inside)
+    text += met(2, LOST, ("/home/me/fit.py", 57, "main", "loss.backward()"), INSIDE)
     found = diagnosed(tmp_path, of_four(text))
     assert named(found) == [("order", [2])], found.summary
+
+
+INSIDE = (
+    "/venv/site-packages/torch/autograd/graph.py",
+    979,
+    "_engine_run_backward",
+    "return run_backward(",
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "call", "culprits"),
+    [
+        (70, "dist.all_reduce(x, group=pair)", [("order", [3])]),
+        (50, "dist.all_reduce(x, group=pair)", []),
+        (50, "dist.all_reduce(x)", [("order", [3])]),
+    ],
+    ids=["past the backward", "before it", "before it, of all ranks"],
+)
+def test_a_call_of_a_group_beside_gradients(
+    tmp_path: Path, line: int, call: str, culprits: list[tuple[str, list[int]]]
+) -> None:
+    """Another member of a small group may have left it out, and be at the gradients by now."""
+    text = "".join(
+        met(r, RECV, ("/home/me/fit.py", 60, "main", "loss.backward()"), INSIDE) for r in range(3)
+    )
+    reduces = (f"{DIST}/distributed_c10d.py", 3252, "all_reduce", "work.wait()")
+    text += met(3, RECV, ("/home/me/fit.py", line, "main", call), reduces)
+    found = diagnosed(tmp_path, of_four(text))
+    assert named(found) == culprits, found.summary
 
 
 def test_the_source_below_a_frame_is_kept_with_it(tmp_path: Path) -> None:
