@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, LockHolder, NodeCapture, RankCapture, SilentNode
-from ..model.log_facts import JobLogs
+from ..model.log_facts import JobLogs, LogFile
 from ..model.pauses import first_end
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
@@ -178,11 +178,21 @@ def _stacks_or_logs(
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
+        if logs is None and not beside and rest and all(map(job_logs.is_named_log, rest)):
+            return _of_unknown_lines(rest)
         if logs is None and not beside:
             raise BadInput(
                 f"{error}, and no line of a job log that is known", error.help
             ) from error
         return JobCapture(job="logs", origin="files", notes=_skipped(rest, error))
+
+
+def _of_unknown_lines(files: Sequence[Path]) -> JobCapture:
+    """Logs, by their names, of which no line is known: who asks is told so, and what to give instead."""
+    names = [file.name if file != job_logs.STDIN else "standard input" for file in files]
+    logs = JobLogs(files=[LogFile(readable(name)) for name in names])
+    notes = [f"{file.name}: no line of it is known" for file in logs.files]
+    return JobCapture(job="logs", origin="files", logs=logs, notes=notes)
 
 
 def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> None:

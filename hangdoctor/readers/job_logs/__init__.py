@@ -33,6 +33,9 @@ from .scan import FileScan
 in_order = resolve.in_order
 STDIN = Path("-")
 _TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,5})/(?:stdout|stderr|error)[^/]*$")
+_NAMED = re.compile(
+    r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$)"
+)
 _RANK_FILE = re.compile(r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)", re.I)
 _NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
 
@@ -40,6 +43,12 @@ _NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.
 def is_log(path: Path) -> bool:
     """Whether a file may be a log: text, packed or not."""
     return path == STDIN or source.is_text(source.head(path))
+
+
+def is_named_log(path: Path) -> bool:
+    """Whether a file's name says that it is a job's output, packed or not, and it holds text."""
+    names_one = path == STDIN or _NAMED.search(path.name) is not None
+    return names_one and is_log(path)
 
 
 def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:

@@ -233,6 +233,15 @@ def test_a_text_of_something_else_is_refused(tmp_path: Path) -> None:
         load([tmp_path / "notes.txt"])
 
 
+def test_a_log_without_a_line_that_is_known_cannot_tell(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, "walks 100\nwalks 200\n")
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "neither a failure nor a clean end" in found.summary
+    (tmp_path / "job.log").write_text("")
+    with pytest.raises(BadInput, match="no line of a job log"):
+        load([tmp_path / "job.log"])
+
+
 @pytest.mark.parametrize(
     "odd", [" " * 9000, "1" * 9000, "[" * 9000, "[rank1]:" * 900, "(pid=" * 900]
 )
