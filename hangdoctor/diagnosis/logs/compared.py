@@ -22,6 +22,7 @@ from .scene import Scene, op_name
 _ENOUGH = 3  # ranks that are alike, where the size of the job is unknown
 _NO_TENSORS = "REDUCE"  # how torch prints 3, the length of a record without tensors
 _DDP = "DDP"
+_NESTED = ("{", "[", "(")  # the shapes of several tensors
 
 
 class _Run(NamedTuple):
@@ -41,26 +42,29 @@ class _Run(NamedTuple):
     def size(self) -> str:
         if self.shape.endswith("params"):
             return f"with {self.shape}"
-        return f"[{self.shape}] {self.dtype}".rstrip() if self.shape else ""
+        shape = self.shape if self.shape.startswith(_NESTED) else f"[{self.shape}]"
+        return f"{shape} {self.dtype}".rstrip() if self.shape else ""
 
 
 def mismatch(scene: Scene) -> First | None:
     """Two ranks are compared at a time: from three on, the odd one."""
-    facts = scene.of(Mismatch)
-    runs = _runs(scene, facts)
+    runs = _runs(scene, scene.of(Mismatch))
     if len(runs) < 2:
         return None
     (usual, most), *rest = Counter(runs.values()).most_common()
+    if not rest:
+        return None
     odd = sorted(r for r, run in runs.items() if run != usual)
-    pair = most * 2 <= len(runs) or not rest
+    pair = most * 2 <= len(runs)
     named = sorted(runs) if pair else odd
     mine = runs[named[0]]
     differs = usual if not pair else next(run for run in runs.values() if run != mine)
     story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair=pair)
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
     known = mine if differs.unknown else differs
+    facts = sorted(scene.of(Mismatch), key=lambda fact: fact.other < 0 and fact.one not in named)
     return named_first(
-        scene, "mismatch", named, story, ground=ground, facts=list(facts), op=known.operation
+        scene, "mismatch", named, story, ground=ground, facts=[*facts], op=known.operation
     )
 
 

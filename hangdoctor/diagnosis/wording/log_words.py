@@ -33,6 +33,7 @@ from .release import on_node, open_at
 from .terms import choose
 
 _MESSAGE = 90
+_SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 
 
@@ -226,10 +227,13 @@ def _(story: StillCounted, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: OtherCall, finding: Finding) -> str:
-    mine = " ".join(p for p in (terms.op(story.mine), story.my_size) if p)
-    theirs = " ".join(p for p in (terms.op(story.theirs), story.their_size) if p)
+    my_size, their_size = terms.cut(story.my_size, _SIZE), terms.cut(story.their_size, _SIZE)
+    mine = " ".join(p for p in (terms.op(story.mine), my_size) if p)
+    theirs = " ".join(p for p in (terms.op(story.theirs), their_size) if p)
     if story.pair:
-        return f"{_who(finding)} run different operations: {mine} and {theirs}; which of them is wrong does not show"
+        same = story.mine == story.theirs and my_size and their_size
+        what = "an operation with different sizes" if same else "different operations"
+        return f"{_who(finding)} run {what}: {mine} and {theirs}; which of them is wrong does not show"
     return f"{_who(finding)} ran {mine} where the others ran {theirs}"
 
 

@@ -26,7 +26,7 @@ from ...model.log_facts import (
     ThreadStack,
     TimedOut,
 )
-from . import exit_lists, launcher_tables, marks, source, tasks
+from . import exit_lists, launcher_tables, marks, shape_lists, source, tasks
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
@@ -37,6 +37,7 @@ from .launcher_tables import LauncherTables
 from .logged import Logged, is_warning
 from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
+from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
@@ -52,7 +53,10 @@ _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without on
 # The verdict of `hangdoctor run` itself, in the job's output.
 _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
-_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS, *launcher_tables.BEGINS)
+_BEGINS = (
+    *("recent call", "Stack trace of the", "Fatal Python"),
+    *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS),
+)
 
 
 class FileScan:
@@ -69,6 +73,7 @@ class FileScan:
         self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
         self._launchers = LauncherTables()
+        self._shapes = ShapeLists()
         self._logged = Logged()
         self._beneath = Beneath()
         self._attention = 0
@@ -195,6 +200,10 @@ class FileScan:
         told = self._launchers.feed(said.text)
         if told is not None:
             self._keep(told, said, text)
+            self._attention = max(self._attention, _ATTENTION)
+        brought = self._shapes.feed(said)
+        if brought is not None:
+            self._keep(brought, said, text)
             self._attention = max(self._attention, _ATTENTION)
         if self._beneath.look(said.text):
             self._attention = max(self._attention, 1)
