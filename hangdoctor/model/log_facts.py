@@ -206,6 +206,7 @@ class PythonError(Fact):
     frame: Frame | None = None  # its last frame in the user's own code, else the last of all
     frames: list[Frame] = []  # the innermost first, a few
     rule: str = ""  # the rule of `log_rules.toml` that knows the error
+    values: dict[str, str] = {}  # what the rule took from its last line
     role: Role = "cause"
     chained: str = ""  # the error that it was raised from
     survived: bool = False  # the job went on after it

@@ -25,6 +25,7 @@ class Someone(Struct, frozen=True):
     task: int = -1
     pid: int = 0
     worker: str = ""
+    tasks: tuple[int, ...] = ()  # several of them
 
 
 class FailedFirst(Struct, frozen=True):

@@ -26,7 +26,7 @@ from .scene import WAITS, Scene, ranks_named
 from .swept import with_those_that_failed_too
 
 _MESH = "gloo_mesh"  # a rule
-_VALUE = re.compile(r"\{([a-z_]{1,20})\}")
+_VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -186,7 +186,7 @@ def of_errors(
         message=raised.message,
         meaning=_filled(text.meaning, first),
         advice=_filled(text.advice, first),
-        someone=someone(first),
+        someone=someone(first, alike),
         nodes=tuple(nodes),
         went_on=only_warned([first]),
     )
@@ -208,9 +208,18 @@ def of_errors(
 
 
 def _filled(text: str, fact: AnyFact) -> str:
-    """A rule's text with what its pattern took from the line in the place of `{name}`."""
-    values = fact.values if isinstance(fact, KnownError) else {}
-    return _VALUE.sub(lambda match: values.get(match[1], match[0]), text)
+    """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}`,
+    which is left out where it took nothing.
+    """
+    values = fact.values if isinstance(fact, KnownError | PythonError) else {}
+
+    def value(match: re.Match[str]) -> str:
+        told = values.get(match[2])
+        if told is None:
+            return "" if match[1] else match[0]
+        return match[1] + told
+
+    return _VALUE.sub(value, text)
 
 
 def mesh(scene: Scene) -> First | None:

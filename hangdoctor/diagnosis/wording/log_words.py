@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...text.ranges import format_ranks
 from ..findings import Finding
 from ..findings.log_stories import (
     AllWaited,
@@ -54,6 +55,8 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     if someone.worker:
         process = f" (process {someone.pid})" if someone.pid else ""
         return f"Worker {someone.worker}{process}{at}"
+    if someone.tasks:
+        return f"Tasks {format_ranks(someone.tasks)}{at}"
     if someone.local >= 0:
         return f"The process with local rank {someone.local}{at}"
     if someone.task >= 0:

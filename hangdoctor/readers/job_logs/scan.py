@@ -249,6 +249,7 @@ class FileScan:
             return  # another process speaks
         if known is not None:
             error.rule, error.role = known.id, known.role
+            error.values = known.values(said.text)
         elif left > 1:
             self._unknown[said.speaker()] = (error, left - 1)
 
@@ -397,8 +398,7 @@ class FileScan:
 
 def _name(error: PythonError, rule: Rule, text: str) -> None:
     """Rank and node, where the error's own words tell them."""
-    match = rule.pattern.search(text) if rule.pattern is not None else None
-    told = match.groupdict() if match is not None else {}
+    error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
 

@@ -40,7 +40,7 @@ _ENDS = (
 )
 _RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
 _RECORDED_HEAD = "Stack trace of the failed collective:"
-_LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
+LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
 _LAUNCHERS_OWN = re.compile(
     r"/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|ds|llamafactory-cli)$"
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
@@ -236,7 +236,7 @@ def _of_launcher(frames: Sequence[Frame]) -> bool:
     """Whether the launcher itself failed: it does when a rank has."""
     files = [frame.file for frame in frames]
     own = all(_LAUNCHERS_OWN.search(file) for file in files)
-    return own or any(file.endswith(_LAUNCHER) for file in files)
+    return own or any(file.endswith(LAUNCHER) for file in files)
 
 
 def own_frame(frames: Sequence[Frame]) -> Frame | None:
