@@ -300,6 +300,8 @@ class LogFile(Struct, omit_defaults=True):
     name: str
     lines: int = 0
     size: int = 0  # bytes, unpacked
+    trouble: str = ""  # its first line that says error and that no rule knows
+    trouble_line: int = 0  # counted from 1
 
 
 class RuleText(Struct, omit_defaults=True):

@@ -278,6 +278,7 @@ class LogRemaining(Struct, frozen=True):
     sides: tuple[str, ...] = ()  # what each of the two called it with
     on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
     last: Quote | None = None  # the last progress that was printed
+    trouble: Quote | None = None  # the first line that says error, of no kind that is known
     met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
 
 

@@ -25,7 +25,7 @@ from ...model.log_facts import (
 )
 from ...stacks.place_search import find_place
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Undecided
+from ..findings.log_stories import LogRemaining, Quote, Undecided
 from .apart import met_outside
 from .counting import last_printed
 from .scene import Scene, op_of, ranks_named
@@ -172,7 +172,13 @@ def _of_course(scene: Scene) -> LogRemaining:
     known: list[AnyFact] = [*scene.of(KnownError), *scene.of(PythonError)]
     if any(f.role == "launcher" for f in known if isinstance(f, KnownError | PythonError)):
         return LogRemaining(Undecided.LAUNCHER_ONLY)
-    return LogRemaining(Undecided.NO_END)
+    return LogRemaining(Undecided.NO_END, trouble=_trouble(scene))
+
+
+def _trouble(scene: Scene) -> Quote | None:
+    """The first line that says error, which no rule knows."""
+    files = [file for file in scene.logs.files if file.trouble]
+    return Quote(files[0].name, files[0].trouble_line, files[0].trouble) if files else None
 
 
 def _finished(scene: Scene) -> bool:

@@ -65,9 +65,18 @@ def _reason(of: LogRemaining) -> str:
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without a failure or a clean end: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.CUT_OFF: f"no exit is recorded. Nothing hung: {who} were at work to the end{_round(of)}, and {_last(of, whose='the')} the last heartbeat. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.LAUNCHER_ONLY: "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file",
-        Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
+        Undecided.NO_END: f"{_no_end(of)}: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+def _no_end(of: LogRemaining) -> str:
+    if of.trouble is None:
+        return "the log holds neither a failure nor a clean end"
+    at = f"{of.trouble.file}:{of.trouble.line}"
+    says = terms.tail(of.trouble.says, 120)
+    known = "no line shows a failure of a kind that is known"
+    return f"{known}; one that says error is '{says}' ({at})"
 
 
 def _round(of: LogRemaining) -> str:

@@ -26,7 +26,7 @@ from ...model.log_facts import (
     ThreadStack,
     TimedOut,
 )
-from . import exit_lists, launcher_tables, marks, shape_lists, source, tasks
+from . import exit_lists, launcher_tables, marks, shape_lists, source, tasks, unread
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
@@ -79,6 +79,7 @@ class FileScan:
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
+        self._trouble, self._trouble_line = "", 0
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -111,7 +112,7 @@ class FileScan:
             error.local = self._spawned.pop(said.speaker(), -1)
             self._keep(error, said, "traceback without its last line")
         self.course.settle()
-        return LogFile(name, self._line, size)
+        return LogFile(name, self._line, size, self._trouble, self._trouble_line)
 
     def _learn(self, begin: bytes) -> None:
         """What the first lines show of all: who ships them, and which prefixes they have."""
@@ -257,10 +258,13 @@ class FileScan:
         if self._unknown:
             self._go_on(said)
         self.marks.look(said)
-        torn = False
+        torn = known = False
         for rule in self.rules.of(said.text):
-            if not self._apply(rule, said, said.text, text) and rule.wraps:
-                torn = True
+            applied = self._apply(rule, said, said.text, text)
+            known |= applied
+            torn |= not applied and rule.wraps
+        if not known and not self._trouble and unread.speaks_of_trouble(text):
+            self._trouble, self._trouble_line = unread.kept(text), self._line
         for fact in [*tasks.ends(said.text), *exit_lists.deaths(said.text)]:
             self._keep(fact, said, text)
         self._join_torn(said, torn)
