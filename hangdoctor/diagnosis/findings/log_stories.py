@@ -75,6 +75,7 @@ class LinkBroken(Struct, frozen=True):
     peers: tuple[str, ...]
     meaning: str
     advice: str = ""
+    hosts: tuple[str, ...] = ()  # of those who say so
 
 
 class TooFewJoined(Struct, frozen=True):
@@ -272,6 +273,7 @@ class LogRemaining(Struct, frozen=True):
     seconds: float = 0.0  # since the last operation, or in the one that they waited in
     source: Source = "log"
     lost: bool = False  # some of them lost a connection
+    peers: tuple[str, ...] = ()  # to these hosts, or "rank 0"
     library: str = "gloo"  # in which they waited
     gloo: bool = False  # the job communicates by gloo alone
     other: Op | None = None  # what the other side called

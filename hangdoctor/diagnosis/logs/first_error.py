@@ -22,7 +22,7 @@ from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
 from . import lost_devices, shared_gpus
 from .candidate import First, someone
-from .scene import WAITS, Scene, ranks_named
+from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 
 _MESH = "gloo_mesh"  # a rule
@@ -234,14 +234,19 @@ def mesh(scene: Scene) -> First | None:
 
 def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First:
     """Who says that a connection failed is only one end of it."""
-    told = [f.values for f in alike if isinstance(f, KnownError)]
-    peers = sorted({v.get("peer") or v.get("to") or "" for v in told} - {""})
+    peers = _told(alike, "peer") or _told(alike, "to")
     by = tuple(ranks_named(alike))
+    hosts = tuple(sorted(nodes_named(alike)))
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
-        story=LinkBroken(by, tuple(peers), text.meaning, text.advice),
+        story=LinkBroken(by, tuple(peers), text.meaning, text.advice, hosts=hosts),
         confidence=sure(Ground.LOG_LINK),
         nodes=peers,
     )
     return First(finding, [*alike], False)
+
+
+def _told(alike: Sequence[PythonError | KnownError], name: str) -> list[str]:
+    """What the lines say of the other end under this name, each once."""
+    return sorted({fact.values[name] for fact in alike if fact.values.get(name)})

@@ -27,6 +27,7 @@ from ...stacks.place_search import find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Quote, Undecided
 from .apart import met_outside
+from .by_torch import is_local
 from .counting import last_printed
 from .scene import Scene, op_of, ranks_named
 from .store_gone import lost_store
@@ -194,6 +195,16 @@ def _left_the_store(scene: Scene) -> bool:
     return clean and all("TCPStore" in fact.says for fact in _lost_lines(scene))
 
 
+def _peers(scene: Scene) -> tuple[str, ...]:
+    """The hosts, or the ranks, that connections were lost to, where they are few and one can go there."""
+    lost = scene.of(PeerClosed)
+    told = {f.peer for f in lost if f.peer and not is_local(f.peer)}
+    spoke = {*(f.node for f in lost), *(str(f.rank) for f in lost)}
+    if len(told) > _SHOWN or told & spoke:
+        return ()
+    return tuple(sorted(f"rank {peer}" if peer.isdigit() else peer for peer in told))
+
+
 def _lost_lines(scene: Scene) -> list[AnyFact]:
     """Lines that say of a lost connection."""
     known: list[AnyFact] = [f for f in scene.of(KnownError) if f.rule in _LOST]
@@ -217,6 +228,7 @@ def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
         ranks,
         codes=codes,
         lost=lost,
+        peers=_peers(scene) if lost else (),
         source=scene.source,
         met=() if lost else _met(asked),
     )

@@ -54,7 +54,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.gloo)}",
-        Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: that follows {_from_what(of)}",
+        Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and nothing failed before that in the log{_printed(of)}",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and nothing failed before that in the log{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
@@ -110,7 +110,8 @@ def _signals(of: LogRemaining) -> str:
 def _how(of: LogRemaining) -> str:
     """What happened to ranks that did not end by themselves."""
     signals = _signals(of)
-    ways = ["lost a connection"] if of.lost or not signals else []
+    to = f" to {' and '.join(of.peers)}" if of.peers else ""
+    ways = [f"lost a connection{to}"] if of.lost or not signals else []
     return " or ".join([*ways, *([f"got {signals}"] if signals else [])])
 
 
@@ -127,13 +128,14 @@ def _printed(of: LogRemaining) -> str:
 
 def _from_what(of: LogRemaining) -> str:
     evidence = _evidence(of)
+    if of.peers:
+        ended = f"{choose(of.peers, 'it', 'they')} ended or could not be reached"
+        return f"{ended}, and {evidence} do not show why. Give the logs of all nodes, that of {of.peers[0]} first"
     if of.lost or not of.codes:
-        return (
-            f"from another process's end, which {evidence} do not hold. Give the logs of all nodes"
-        )
+        return f"that follows from another process's end, which {evidence} do not hold. Give the logs of all nodes"
     places = [f"{terms.ranks(ranks)} in {terms.frame(frame)}" for ranks, frame in of.met]
     met = f". It met {' and '.join(places)}" if places else ""
-    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it{met}"
+    return f"that follows from a person, a scheduler or a launcher, and {evidence} show nothing before it{met}"
 
 
 def _from_outside(of: LogRemaining) -> str:

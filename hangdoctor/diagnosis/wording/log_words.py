@@ -141,7 +141,9 @@ def _(story: PeerGone, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: LinkBroken, finding: Finding) -> str:
-    by = terms.ranks(story.by) if story.by else "a rank"
+    someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    by = terms.ranks(story.by) if story.by else someone
+    by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""
     peers = terms.host_names(list(story.peers)) if story.peers else "another process"
     return f"Between {by} and {peers}: {story.meaning}"
 
@@ -236,7 +238,9 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
-        return f"{_who(finding)} run {what}: {mine} and {theirs}; which of them is wrong does not show"
+        return (
+            f"{_who(finding)} run {what}: {mine} and {theirs}; which of them is wrong does not show"
+        )
     return f"{_who(finding)} ran {mine} where the others ran {theirs}"
 
 

@@ -27,6 +27,7 @@ from ...model.log_facts import (
     TimedOut,
 )
 from . import exit_lists, launcher_tables, marks, shape_lists, source, tasks, unread
+from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
@@ -76,6 +77,7 @@ class FileScan:
         self._shapes = ShapeLists()
         self._logged = Logged()
         self._beneath = Beneath()
+        self._begun = Begun()
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
@@ -209,6 +211,7 @@ class FileScan:
         if self._beneath.look(said.text):
             self._attention = max(self._attention, 1)
             return
+        self.heard.update({self._begun.look(said, self._line)} - {-1})
         self._logged.look(said)
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
@@ -272,6 +275,8 @@ class FileScan:
     def _apply(self, rule: Rule, said: Said, text: str, line: str) -> bool:
         """Keep what a rule finds; whether it found anything."""
         found = False
+        if rule.text is not None and rule.text.between:
+            said = self._begun.whose(said, self._line)
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
             if fact is not None:
@@ -320,7 +325,8 @@ class FileScan:
         error.local = self._spawned.pop(said.speaker(), -1)
         line = f"{error.error}: {error.message}"
         for rule in self.rules.of(said.text):
-            if rule.fact is not KnownError:
+            between = rule.text is not None and rule.text.between
+            if rule.fact is not KnownError or (between and rule.role == "cause"):
                 self._apply(rule, said, said.text, text)
         rule_of = self.rules.known(line)
         if self._beneath.is_report(error, said):

@@ -13,7 +13,7 @@ _SAYS = 300  # characters that are kept
 _WORDS = ("rror", "ERROR", "FATAL", "CRITICAL", "imed out", "imeout", "times out", "xception")
 _TROUBLE = re.compile(
     r"(?<![=\w])(?:ERROR|FATAL|CRITICAL)\b|\b(?:[A-Z]\w{0,60})?(?:Error|Exception)\b|\berror:"
-    r"|\b(?:timed out|times out|[Tt]imeout (?:occurred|reached|exceeded|expired))\b"
+    r"|\b(?:[Tt]imed out|times out|[Tt]imeout (?:occurred|reached|exceeded|expired))\b"
 )
 _NO_TROUBLE = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG|\w{0,40}Warning)\b")
 _LONG = 2000  # characters that are looked through
