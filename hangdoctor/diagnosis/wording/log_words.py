@@ -238,9 +238,8 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
-        return (
-            f"{_who(finding)} run {what}: {mine} and {theirs}; which of them is wrong does not show"
-        )
+        who = _who(finding) if finding.ranks else "Two ranks of a group"
+        return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
     return f"{_who(finding)} ran {mine} where the others ran {theirs}"
 
 

@@ -35,6 +35,8 @@ def test_a_rank_in_a_barrier_by_its_own_words(tmp_path: Path) -> None:
     assert (found.status, named(found)) == ("hang", [("mismatch", [2])]), found.summary
     assert "Rank 2 ran barrier #7 where the others ran all_gather #7 [1] Float" in found.summary
     assert "reduce" not in found.summary
+    found = diagnosed(tmp_path, "".join(lines[1:]))
+    assert named(found) == [("mismatch", [2])], "rank 0 has what rank 1 has"
 
 
 def test_one_line_names_the_first_rank_that_differs(tmp_path: Path) -> None:
@@ -60,6 +62,20 @@ def test_the_first_two_ranks_do_not_outvote_each_other(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, says(1, GATHER, 0, LONG))
     assert named(found) == [("mismatch", [0, 1])], found.summary
     assert "which of them is wrong does not show" in found.summary
+
+
+def test_numbers_of_a_smaller_group_are_no_ranks(tmp_path: Path) -> None:
+    """Ranks 4 to 7 are a group, in which rank 7 has number 3."""
+    line = says(1, GATHER, 3, SHORT).replace("[rank1]", "[rank5]")
+    found = diagnosed(tmp_path, line)
+    assert named(found) == [("mismatch", [])], found.summary
+    assert found.summary.startswith("A rank (the log does not show which) ran an operation")
+    own = says(3, BARRIER, 0, LONG).replace("[rank3]", "[rank7]")
+    found = diagnosed(tmp_path, line + own)
+    assert named(found) == [("mismatch", [7])], found.summary
+    found = diagnosed(tmp_path, line.replace("Rank 3", "Rank 0"))
+    assert named(found) == [("mismatch", [])], found.summary
+    assert found.summary.startswith("Two ranks of a group run different operations")
 
 
 # ---------------------------------------------------------------------- Accelerate's debug mode
