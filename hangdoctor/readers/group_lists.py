@@ -56,7 +56,7 @@ def _shape_of(text: str) -> list[int]:
         inner: Any = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    shape = []
+    shape: list[int] = []
     while isinstance(inner, list) and inner and len(shape) <= _MOST_AXES:
         shape.append(len(inner))
         inner = inner[0]
