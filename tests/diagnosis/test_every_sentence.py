@@ -51,6 +51,8 @@ BY_FRAMEWORK = Op(
     frame=Frame("step", "/app/train.py", 31),
     caller=Frame("gather", "/v/site-packages/accelerate/accelerator.py", 7),
 )
+NEW_GROUP = Op("new_group", frame=Frame("groups", "/app/train.py", 12))
+NEW_MESH = Op("init_device_mesh", site="main (/app/train.py:57)")
 SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
 LOAD = Frame("load_batch", "/app/data.py", 40)
 SLEEPS = Doing("blocked", "clock_nanosleep")
@@ -185,6 +187,9 @@ FINDINGS: list[Finding] = [
     one("start_stall", f.StillImporting("torch", 94.0, "/sw/env", "nfs4", computes=True)), two("start_stall", f.StillImporting("torch", 94.0, computes=True)),
     two("start_stall", f.NoProcessThere(("n3",))),
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
+    two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True)),
+    two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True, sides=(((4,), NEW_GROUP), ((5,), NEW_MESH)))),
+    one("mismatch", f.Disagrees(NEW_MESH, NEW_MESH, ("mesh shape",), ("mesh shape 3 x 2",), ("mesh shape 2 x 3",), f.DecidedBy.MAJORITY), waiters=OTHERS),
     one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),
     two("end_stall", f.StillIn(GATHER, (0, 1), (2, 3), REDUCE, True)), one("end_stall", f.StillIn(Op("", 0), leaving=(1,))),
     one("end_stall", f.LeftWithout(REDUCE), waiters=OTHERS), one("not_entered", f.PeerElsewhere(1, SEND, REDUCE), waiters=OTHERS),
