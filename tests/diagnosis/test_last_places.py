@@ -92,7 +92,11 @@ def test_a_rank_that_did_not_run_while_all_others_reduce_gradients_is_named() ->
     ranks = [still(rank, BACKWARD) for rank in (0, 2, 3)]
     stopped = RankCapture(pid=10, rank=1, node="n1", world_size=4)
     silent = NoBeat(rank=1, at=45.0, silent_s=15.0, says="its last heartbeat")
-    assert causes(ended(*ranks, stopped, more=[silent])) == [("stopped", [1])]
+    found = ended(*ranks, stopped, more=[silent])
+    assert causes(found) == [("not_entered", [1])]
+    assert "(stopped, or native code held the GIL)" in found.summary
+    killed_late = Ended(rank=1, at=90.0, code=-9, by="hangdoctor run", stayed_s=30.0)
+    assert causes(ended(*ranks, stopped, more=[silent, killed_late])) == [("stopped", [1])]
     elsewhere = [still(0, LOAD), still(2, BACKWARD), still(3, BACKWARD)]
     assert ended(*elsewhere, stopped, more=[silent]).causes == []
 

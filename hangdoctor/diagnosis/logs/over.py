@@ -12,7 +12,7 @@ import signal
 from ...model.log_facts import Ended, NoBeat, PythonError
 from ...model.operations import RankOps
 from ...model.pauses import first_end, is_long, usual_pause
-from ..case import Case
+from ..case import Case, op_of
 from ..confidence import Ground, sure
 from ..draft import Draft
 from ..findings import Clue, Finding, Waiters
@@ -126,6 +126,9 @@ def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:
     if still:
         finding.confidence = sure(Ground.LOG_NO_BEAT)
         _tell_since(finding, waited_in, min(f.silent_s for f in still))
+        outside = waited_in is None and not any(f.inside for f in still)
+        if outside and not set(ranks) <= set(ranks_named(stayed)):
+            _tell_outside(case, finding, min(f.silent_s for f in still))
     return First(finding, [*(still or stayed)], True)
 
 
@@ -145,6 +148,16 @@ def _tell_since(finding: Finding, waited_in: Finding | None, seconds: float) -> 
     others = tuple(r for r in waiters.ranks if r not in finding.ranks)
     finding.waiters = Waiters(others, waiters.op, waiters.seconds) if others else None
     finding.story = StoppedRunning(seconds, waiters.op)
+
+
+def _tell_outside(case: Case, finding: Finding, seconds: float) -> None:
+    """The rank was in no operation, and the others wait where no record shows it: it may as well have
+    computed with the GIL held, at which its heartbeat stops, too.
+    """
+    others = [view for view in case.waiting if view.rank not in finding.ranks]
+    op = op_of(others) if others else None
+    finding.kind = "not_entered"
+    finding.story = StoppedRunning(seconds, op, inside=False)
 
 
 def say_where(draft: Draft, scene: Scene) -> None:
