@@ -89,6 +89,8 @@ class Ground(Enum):
     NO_ORDER = (0.25, "several operations in unknown order")
     RING_BY_STACKS = (0.40, "ranks wait for one another, and the stacks show no reason")
     ROOTS = (0.80, "members name different roots of one collective")
+    OTHER_MESH = (0.80, "most make a device mesh of another shape at that line")
+    OTHER_MEMBERS = (0.70, "most make a group of other ranks at that line")
     OTHER_GROUP = (0.65, "the same call on another group")
     OTHER_LINES = (0.60, "it reached the operation by other lines than all others")
     NODE_SILENT = (0.80, "a node did not report, and every rank that was seen waits")

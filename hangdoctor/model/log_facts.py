@@ -255,12 +255,13 @@ class Restarted(Fact):
 
 
 class ThreadStack(Fact):
-    """A stack that faulthandler, gdb or pystack printed, innermost first."""
+    """A stack that faulthandler, gdb, pystack or the program itself printed, innermost first."""
 
     thread: str = ""
     frames: list[Frame] = []
     fatal: str = ""  # faulthandler's reason: "Segmentation fault"
-    limit_s: float = 0.0  # of `faulthandler.dump_traceback_later`, which printed it; 0 of another
+    # Printed since nothing had got on: by faulthandler at its limit, or by a guard of the program's own.
+    guarded: bool = False
 
 
 AnyFact = (

@@ -175,7 +175,8 @@ def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:
     if logs is not None and not rest:
         ranks = logged_stacks.ranks_of(logs[0])
         nodes = [NodeCapture("", "files", ranks)] if ranks else []
-        return JobCapture("logs", nodes, origin="files")
+        by_guard = any(len(rank.samples) > 1 for rank in ranks)
+        return JobCapture("logs", nodes, origin="files", by_guard=by_guard)
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:

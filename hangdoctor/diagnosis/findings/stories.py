@@ -178,10 +178,14 @@ class HeldBehind(Struct, frozen=True):
 
 
 class NoneLeaves(Struct, frozen=True):
-    """All ranks are in set-up or teardown, and it does not finish."""
+    """All ranks are in set-up or teardown, and it does not finish; `later`: in set-up of further groups,
+    after the job's own; `sides`: where they are in several calls, the ranks and the call of each.
+    """
 
     op: Op
     starting: bool
+    later: bool = False
+    sides: tuple[tuple[tuple[int, ...], Op], ...] = ()
 
 
 class StillIn(Struct, frozen=True):

@@ -308,7 +308,17 @@ def _(story: f.Disagrees, finding: Finding) -> str:
         lines = two_lines(story.mine, story.theirs)
         return f"Compare {lines}: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
     what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
-    return f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}."
+    same = f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}"
+    if story.fields[:1] == ("mesh shape",):
+        return f"{same}, and the settings that it comes from{_environment(finding)}."
+    return f"{same}."
+
+
+def _environment(finding: Finding) -> str:
+    """The command that shows with which variables the rank was started; "" of several."""
+    pid = pid_of(finding) if len(finding.ranks) == 1 else 0
+    show = f"tr '\\0' '\\n' < /proc/{pid}/environ"
+    return f"; those of {terms.ranks(finding.ranks)}{on_node(finding)}: {show}" if pid else ""
 
 
 _FIELDS = {"reduce_op": "reduce op"}
