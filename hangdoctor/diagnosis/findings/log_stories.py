@@ -39,6 +39,7 @@ class FailedFirst(Struct, frozen=True):
     later: bool = False  # another rank had failed before, and this one did by itself
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
+    thread: str = ""  # the name of the thread that it ended, which is no main one
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -227,6 +228,14 @@ LogStory = (
 )
 
 
+class WentOnAfter(Struct, frozen=True):
+    """An error after which the job still made progress; `thread`: the name of the one that it ended."""
+
+    quote: Quote
+    ranks: tuple[int, ...] = ()
+    thread: str = ""
+
+
 class Undecided(Enum):
     """Why logs name no culprit."""
 
@@ -277,6 +286,7 @@ class LogRemaining(Struct, frozen=True):
     sides: tuple[str, ...] = ()  # what each of the two called it with
     on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
     last: Quote | None = None  # the last progress that was printed
+    before: WentOnAfter | None = None  # the last error, which the job survived
     met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
 
 

@@ -22,6 +22,9 @@ from .prefix import Said, Speaker
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
+# Python's own words where a thread ends by an exception; the process goes on without it.
+_OF_THREAD = re.compile(r"Exception in thread (\S.{0,79}):\s*$")
+_CHAINED = ("During handling of the above", "The above exception was")
 _STACK = re.compile(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
 _FATAL = re.compile(r"Fatal Python error: (.{1,80})")
 _ERROR = re.compile(
@@ -64,6 +67,7 @@ class _Open(Struct):
     line: int
     frames: list[Frame] = []
     inherited: bool = False
+    thread: str = ""
 
 
 class Folded(Struct):
@@ -88,6 +92,7 @@ class Tracebacks:
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
         self._recorded: set[Speaker] = set()
         self._last: dict[Speaker, str] = {}
+        self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
         self._fatal: dict[Speaker, str] = {}
         self._limit: dict[Speaker, float] = {}
         self._introduced: dict[Speaker, Introduced] = {}
@@ -96,12 +101,22 @@ class Tracebacks:
         """Take one line."""
         open_stack = self._stacks.get(said.speaker())
         folded = self._feed(said, line)
+        if not folded.belongs:
+            self._note_thread(said)
         if not folded.belongs and folded.error is None and said.rank < 0:
             introduced = self._introduced.setdefault(said.speaker(), Introduced())
             if open_stack is not None:
                 introduced.ended(open_stack.frames)
             introduced.line(said.text)
         return folded
+
+    def _note_thread(self, said: Said) -> None:
+        """Take a line of no stack: it may say that a thread's traceback comes next."""
+        match = _OF_THREAD.search(said.text)
+        if match is not None:
+            self._threads[said.speaker()] = match[1]
+        elif said.text.strip() and not said.text.startswith(_CHAINED):
+            self._threads.pop(said.speaker(), None)
 
     def _feed(self, said: Said, line: int) -> Folded:
         key, text = said.speaker(), said.text
@@ -113,7 +128,7 @@ class Tracebacks:
             self._limit[key] = 3600.0 * hours + 60 * minutes + seconds
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
-            begun.append(_Open(said, line))
+            begun.append(_Open(said, line, thread=self._threads.get(key, "")))
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
             return _BELONGS
@@ -208,6 +223,7 @@ class Tracebacks:
             frames=opened.frames[-_OF_ERROR:][::-1],
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),
+            thread=opened.thread,
         )
         self._last[key] = match[1]
         return Folded(belongs=True, error=error)
