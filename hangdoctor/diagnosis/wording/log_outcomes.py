@@ -148,7 +148,10 @@ def _from_what(of: LogRemaining) -> str:
         )
     places = [f"{terms.ranks(ranks)} in {terms.frame(frame)}" for ranks, frame in of.met]
     met = f". It met {' and '.join(places)}" if places else ""
-    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it{met}"
+    before = f"{evidence} show nothing before it"
+    if of.before is not None:
+        before = f"before it {_survived(of.before)}"
+    return f"from a person, a scheduler or a launcher, and {before}{met}"
 
 
 def _from_outside(of: LogRemaining) -> str:

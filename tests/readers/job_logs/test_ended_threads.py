@@ -89,6 +89,15 @@ def test_with_progress_after_it_only_what_happened_shows_it(tmp_path: Path, died
     assert any("No space left" in says for says in shown)
 
 
+def test_nor_is_it_nothing_where_a_signal_met_the_ranks(tmp_path: Path, died: str) -> None:
+    met = (
+        'Traceback (most recent call last):\n  File "/app/t.py", line 7, in f\nKeyboardInterrupt\n'
+    )
+    found = diagnosed(tmp_path, HEAD + died + "step 20 loss 2.80\n" + met)
+    assert found.status == "unknown"
+    assert "before it a thread of a rank ended by 'OSError" in found.summary
+
+
 def test_a_log_that_stops_after_it_has_a_failure(tmp_path: Path, died: str) -> None:
     found = diagnosed(tmp_path, HEAD + died + "step 20 loss 2.80\n")
     assert "without a clean end, and a thread of a rank ended by 'OSError" in found.summary
