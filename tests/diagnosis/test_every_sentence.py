@@ -220,7 +220,7 @@ FINDINGS: list[Finding] = [
 FACTS: list[f.Fact] = [
     f.At((LOAD, LOAD), "x = 1"), f.At(()), f.At((LOAD,), "", Frame("main", "/app/train.py", 5)), f.InOp(BY_FRAMEWORK), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.BytesMoved(5, 61 << 20), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
-    f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.SeenByHeartbeat(), f.IsPast(LOAD),
+    f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.SeenByHeartbeat(), f.PrintedAtLimit(), f.IsPast(LOAD),
     f.AgentWaits(TORCHRUN, Launch("torchrun", 2, 4, per_node=8, world_size=16, endpoint="n1:29500"), 41.0), f.AgentWaits(TORCHRUN, Launch("torchrun", 2), 41.0),
     f.AskedFor(Launch("mpirun", world_size=16), 8), f.AskedFor(Launch("mpirun", 3, world_size=16), 8), f.AskedFor(Launch("torchrun", 1, per_node=8, world_size=8), 7), f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.NoInterpreter(True), f.NoInterpreter(False), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.HoldsGil(7, LOAD, "saver", True), f.BehindThread("saver", 7, LOAD, 3, 4), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),

@@ -25,6 +25,7 @@ class Someone(Struct, frozen=True):
     task: int = -1
     pid: int = 0
     worker: str = ""
+    tasks: tuple[int, ...] = ()  # several of them
 
 
 class FailedFirst(Struct, frozen=True):
@@ -75,6 +76,7 @@ class LinkBroken(Struct, frozen=True):
     peers: tuple[str, ...]
     meaning: str
     advice: str = ""
+    hosts: tuple[str, ...] = ()  # of those who say so
 
 
 class TooFewJoined(Struct, frozen=True):
@@ -280,6 +282,7 @@ class LogRemaining(Struct, frozen=True):
     seconds: float = 0.0  # since the last operation, or in the one that they waited in
     source: Source = "log"
     lost: bool = False  # some of them lost a connection
+    peers: tuple[str, ...] = ()  # to these hosts, or "rank 0"
     library: str = "gloo"  # in which they waited
     gloo: bool = False  # the job communicates by gloo alone
     other: Op | None = None  # what the other side called
@@ -287,6 +290,7 @@ class LogRemaining(Struct, frozen=True):
     on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
     last: Quote | None = None  # the last progress that was printed
     before: WentOnAfter | None = None  # the last error, which the job survived
+    trouble: Quote | None = None  # the first line that says error, of no kind that is known
     met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
 
 

@@ -116,6 +116,8 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
         return (kind, fact.by == -1)
     if isinstance(fact, Progress):
         return (kind, fact.file)
+    if isinstance(fact, Mismatch) and fact.other < 0:
+        return (kind, fact.file, fact.one_op)  # a list, one rank a line
     return (kind, fact.says[:80])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...text.ranges import format_ranks
 from ..findings import Finding
 from ..findings.log_stories import (
     AllWaited,
@@ -34,6 +35,7 @@ from .terms import choose
 
 _MESSAGE = 90
 _NAME = 40  # characters of a thread's name
+_SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 
 
@@ -54,6 +56,8 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     if someone.worker:
         process = f" (process {someone.pid})" if someone.pid else ""
         return f"Worker {someone.worker}{process}{at}"
+    if someone.tasks:
+        return f"Tasks {format_ranks(someone.tasks)}{at}"
     if someone.local >= 0:
         return f"The process with local rank {someone.local}{at}"
     if someone.task >= 0:
@@ -145,7 +149,9 @@ def _(story: PeerGone, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: LinkBroken, finding: Finding) -> str:
-    by = terms.ranks(story.by) if story.by else "a rank"
+    someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    by = terms.ranks(story.by) if story.by else someone
+    by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""
     peers = terms.host_names(list(story.peers)) if story.peers else "another process"
     return f"Between {by} and {peers}: {story.meaning}"
 
@@ -234,10 +240,14 @@ def _(story: StillCounted, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: OtherCall, finding: Finding) -> str:
-    mine = " ".join(p for p in (terms.op(story.mine), story.my_size) if p)
-    theirs = " ".join(p for p in (terms.op(story.theirs), story.their_size) if p)
+    my_size, their_size = terms.cut(story.my_size, _SIZE), terms.cut(story.their_size, _SIZE)
+    mine = " ".join(p for p in (terms.op(story.mine), my_size) if p)
+    theirs = " ".join(p for p in (terms.op(story.theirs), their_size) if p)
     if story.pair:
-        return f"{_who(finding)} run different operations: {mine} and {theirs}; which of them is wrong does not show"
+        same = story.mine == story.theirs and my_size and their_size
+        what = "an operation with different sizes" if same else "different operations"
+        who = _who(finding) if finding.ranks else "Two ranks of a group"
+        return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
     return f"{_who(finding)} ran {mine} where the others ran {theirs}"
 
 

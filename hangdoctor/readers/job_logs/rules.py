@@ -91,6 +91,12 @@ class Rule(Struct, frozen=True):
             found.append(self._fields(told))
         return found
 
+    def values(self, text: str) -> dict[str, str]:
+        """What the rule takes from a line of an error."""
+        match = self.pattern.search(text) if self.pattern is not None else None
+        told = match.groupdict() if match is not None else {}
+        return {k: v[:120] for k, v in told.items() if v}
+
     def _fields(self, told: dict[str, str]) -> dict[str, Any]:
         if self.fact is KnownError:
             return {**self.fixed, "values": {k: v[:120] for k, v in told.items()}}
