@@ -145,6 +145,7 @@ class Ground(Enum):
     LOG_ERROR = (0.92, "a rank's own error is printed before any wait reached its limit")
     LOG_ERROR_SOMEONE = (0.85, "the same, and the log does not show whose it is")
     LOG_ERROR_CUT = (0.50, "a traceback before any wait, whose last line is missing")
+    LOG_THREAD = (0.55, "an exception ended a thread, and no progress is seen after it")
     LOG_WARNED = (0.50, "it logged an error as a warning and went on; others then waited in vain")
     LOG_LEFT = (0.60, "torchelastic lists all others as failed, and they only lost a connection")
     LOG_GUARD = (0.75, "the program's own guard saw it elsewhere, and all others in a collective")

@@ -80,9 +80,8 @@ def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:
 
 
 def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
-    finding = finding_on(
-        case, "start_stall", [view], f.NotJoined(op_of(joining)), confidence=sure(Ground.NOT_JOINED)
-    )
+    story = f.NotJoined(op_of(joining), later=later_groups.are_made(joining))
+    finding = finding_on(case, "start_stall", [view], story, confidence=sure(Ground.NOT_JOINED))
     finding.where = where_held(case, joining, view)
     finding.clues = [stack_clue([view]), in_op(joining)]
     return finding

@@ -211,6 +211,7 @@ class PythonError(Fact):
     chained: str = ""  # the error that it was raised from
     survived: bool = False  # the job went on after it
     logged: bool = False  # the program caught and logged it
+    thread: str = ""  # the name of the thread that it ended; the process goes on
     waited_s: float = 0.0  # as of `Ended`
     independent: bool = False  # no operation has reached the rank since the first one ended
 

@@ -117,3 +117,10 @@ def test_a_mesh_that_makes_the_jobs_own_group_first_is_the_first_set_up() -> Non
     ]
     found = cause(frames, frames, frames)
     assert "they probably cannot reach each other" in found.summary
+
+
+def test_a_rank_that_is_past_it_is_asked_for_the_groups_that_it_made() -> None:
+    past = [Frame("all_reduce", C10D, 9), Frame("main", "/app/train.py", 70, "dist.all_reduce(x)")]
+    found = cause(*[by_mesh(2, 2)] * 3, past)
+    assert found.ranks == [3]
+    assert "skipped it, or made another group there" in found.advice

@@ -40,6 +40,7 @@ class FailedFirst(Struct, frozen=True):
     later: bool = False  # another rank had failed before, and this one did by itself
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
+    thread: str = ""  # the name of the thread that it ended, which is no main one
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -229,6 +230,14 @@ LogStory = (
 )
 
 
+class WentOnAfter(Struct, frozen=True):
+    """An error after which the job still made progress; `thread`: the name of the one that it ended."""
+
+    quote: Quote
+    ranks: tuple[int, ...] = ()
+    thread: str = ""
+
+
 class Undecided(Enum):
     """Why logs name no culprit."""
 
@@ -280,6 +289,7 @@ class LogRemaining(Struct, frozen=True):
     sides: tuple[str, ...] = ()  # what each of the two called it with
     on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
     last: Quote | None = None  # the last progress that was printed
+    before: WentOnAfter | None = None  # the last error, which the job survived
     trouble: Quote | None = None  # the first line that says error, of no kind that is known
     met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
 

@@ -34,10 +34,13 @@ class NeverStarted(Struct, frozen=True):
 
 
 class NotJoined(Struct, frozen=True):
-    """Has not come to set-up or to teardown; `why` where no process was seen."""
+    """Has not come to set-up or to teardown; `why` where no process was seen; `later`: to the making of
+    further groups, after the job's own.
+    """
 
     op: Op
     why: str = ""
+    later: bool = False
 
 
 class OtherStore(Struct, frozen=True):

@@ -24,6 +24,7 @@ from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
+from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
@@ -42,6 +43,7 @@ def first_error(scene: Scene) -> First | None:
     # time, and the last line of a traceback more than a traceback that was cut.
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
     chosen = [f for f in chosen if not only_warned([f])] or chosen
+    chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -99,6 +101,8 @@ def _dated(fact: AnyFact) -> bool:
 
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
+        return False
+    if of_thread(fact) and not may_have_hung(scene, position):
         return False
     if _was_cut(fact) and _is_explained(scene, position, fact):
         return False
@@ -189,10 +193,13 @@ def of_errors(
         someone=someone(first, alike),
         nodes=tuple(nodes),
         went_on=only_warned([first]),
+        thread=raised.thread,
     )
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
     if story.went_on:
         ground = Ground.LOG_WARNED
+    if story.thread:
+        ground = Ground.LOG_THREAD
     if raised is first and not raised.error:
         ground = Ground.LOG_ERROR_CUT
     finding = Finding(

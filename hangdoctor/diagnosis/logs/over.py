@@ -20,6 +20,7 @@ from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
 from .called_apart import missing_beside
 from .candidate import First
 from .scene import Scene, ranks_named
+from .threads import of_thread
 
 _CRASH = frozenset({"dead", "error", "unreachable"})
 _OTHER_CALLS = frozenset({"mismatch", "order", "p2p_unmatched"})
@@ -48,6 +49,7 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         draft.findings, draft.status = missing, "failed"
         return None
     crashed = found is not None and found.named and found.finding.kind in _CRASH
+    crashed = crashed and not any(map(of_thread, found.facts if found is not None else []))
     if crashed or not _waited_long(case, scene):
         draft.findings = []
         draft.status = None

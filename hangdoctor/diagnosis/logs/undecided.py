@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
@@ -31,6 +33,7 @@ from .by_torch import is_local
 from .counting import last_printed
 from .scene import Scene, op_of, ranks_named
 from .store_gone import lost_store
+from .threads import gone_on
 
 # Rules of errors that another's end explains, and no lost connection.
 _NO_LOSS = ("terminated", "store_timeout", "hccl_wait", "nccl_way_out", "watchdog_abort")
@@ -41,6 +44,10 @@ _SHOWN = 3  # places where a signal met ranks
 
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
+    return structs.replace(_why_none(scene), before=gone_on(scene))
+
+
+def _why_none(scene: Scene) -> LogRemaining:
     cancelled = scene.of(Cancelled)
     if cancelled and not _ended_before(scene, cancelled[-1]):
         return _cancelled(scene, cancelled[-1])

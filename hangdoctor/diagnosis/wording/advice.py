@@ -135,11 +135,22 @@ def _(story: f.NeverStarted, finding: Finding) -> str:
 def _(story: f.NotJoined, finding: Finding) -> str:
     if finding.kind == "end_stall":
         return elsewhere(finding, None)
+    if story.later:
+        return _past_or_late(story, finding)
     if pid_of(finding):
         return (
             f"See what it does before init{on_node(finding)}: py-spy dump --pid {pid_of(finding)}."
         )
     return f"Check that the launcher started {terms.ranks(finding.ranks)}, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others."
+
+
+def _past_or_late(story: f.NotJoined, finding: Finding) -> str:
+    """For a rank that the others wait for in the making of a further group."""
+    who = terms.ranks(finding.ranks)
+    at = terms.frame(story.op.frame) if story.op.frame is not None else story.op.name
+    pid = pid_of(finding)
+    see = f" Its stack{on_node(finding)}: py-spy dump --pid {pid}." if pid else ""
+    return f"Every rank must make the same groups in one order: see whether {who} has not come to {at}, skipped it, or made another group there.{see}"
 
 
 @by_story.register

@@ -34,6 +34,7 @@ from .release import on_node, open_at
 from .terms import choose
 
 _MESSAGE = 90
+_NAME = 40  # characters of a thread's name
 _SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 
@@ -78,6 +79,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
     failed = "failed by itself, too" if story.later else "failed first"
     if story.alike:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
+    if story.thread:
+        who, failed = _thread_of(story.thread, who), "ended by an exception"
     if story.went_on:
         return (
             f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
@@ -88,6 +91,11 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _thread_of(name: str, who: str) -> str:
+    """``Thread 'writer' of a rank (the log does not show which)``."""
+    return f"Thread '{terms.cut(name, _NAME)}' of {who[:1].lower()}{who[1:]}"
 
 
 @stories.tell.register
@@ -314,8 +322,14 @@ def _(fact: LogContradicts) -> str:
 
 @by_story.register
 def _(story: FailedFirst, finding: Finding) -> str:
-    if story.advice:
-        return story.advice
+    look = story.advice or _look_at_frame(finding)
+    if not story.thread:
+        return look
+    alone = "Its rank goes on without that thread: what waits for it, such as a queue that it serves, waits without end."
+    return f"{look} {alone}".strip()
+
+
+def _look_at_frame(finding: Finding) -> str:
     if finding.frame is None:
         return ""
     place, here = open_at(finding.frame), terms.capital(on_node(finding).strip())

@@ -116,6 +116,11 @@ class Rules(Struct, frozen=True):
         """The rules that one of their anchors calls for."""
         return [r for r in self.rules if any(a in text for a in r.anchors)]
 
+    def is_own(self, name: str) -> bool:
+        """Whether an error is that of the process that prints it, and no other's or of a connection."""
+        texts = [rule.text for rule in self.rules if rule.id == name and rule.text is not None]
+        return bool(texts) and all(t.kind == "error" and not t.between for t in texts)
+
     def known(self, text: str) -> Rule | None:
         """The first rule on errors that matches."""
         for rule in self.rules:

@@ -109,12 +109,25 @@ class FileScan:
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
-        for said, line, error in self._stacks.unfinished():
+        torn = self._stacks.unfinished()
+        for said, line, error in torn:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
+            if len(torn) == 1:
+                self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
         self.course.settle()
         return LogFile(name, self._line, size, self._trouble, self._trouble_line)
+
+    def _complete(self, error: PythonError, said: Said) -> None:
+        """A traceback that another rank's lines tore: its message may go on behind them. The only error
+        that a rule knows of the same speaker, after its beginning.
+        """
+        later = [f for f in self.facts.all if isinstance(f, KnownError) and f.file == self.index]
+        own = [f for f in later if f.line > self._line and f.role == "cause" and not f.logged]
+        same = [f for f in own if (f.rank, f.local, f.task) == (said.rank, said.local, said.task)]
+        if len(same) == len(own) == 1 and self.rules.is_own(same[0].rule):
+            error.rule, error.values = same[0].rule, same[0].values
 
     def _learn(self, begin: bytes) -> None:
         """What the first lines show of all: who ships them, and which prefixes they have."""

@@ -23,6 +23,9 @@ from .prefix import Said, Speaker
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
+# Python's own words where a thread ends by an exception; the process goes on without it.
+_OF_THREAD = re.compile(r"Exception in thread (\S.{0,79}):\s*$")
+_CHAINED = ("During handling of the above", "The above exception was")
 _STACK = re.compile(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
 _FATAL = re.compile(r"Fatal Python error: (.{1,80})")
 _ERROR = re.compile(
@@ -68,6 +71,7 @@ class _Open(Struct):
     line: int
     frames: list[Frame] = []
     inherited: bool = False
+    thread: str = ""
 
 
 class Folded(Struct):
@@ -92,6 +96,7 @@ class Tracebacks:
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
         self._recorded: set[Speaker] = set()
         self._last: dict[Speaker, str] = {}
+        self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
         self._fatal: dict[Speaker, str] = {}
         self._limit: set[Speaker] = set()
         self._printed: dict[Speaker, ThreadStack] = {}  # by the program, outermost first
@@ -102,6 +107,8 @@ class Tracebacks:
         open_stack = self._stacks.get(said.speaker())
         printed = self._end_of_printed(said)
         folded = self._feed(said, line)
+        if not folded.belongs:
+            self._note_thread(said)
         if printed is not None and folded.stack is None:
             folded = msgspec.structs.replace(folded, stack=printed)
         if not folded.belongs and folded.error is None and said.rank < 0:
@@ -114,6 +121,14 @@ class Tracebacks:
             self._introduced.setdefault(_NOBODY, Introduced()).named(said.rank)
         return folded
 
+    def _note_thread(self, said: Said) -> None:
+        """Take a line of no stack: it may say that a thread's traceback comes next."""
+        match = _OF_THREAD.search(said.text)
+        if match is not None:
+            self._threads[said.speaker()] = match[1]
+        elif said.text.strip() and not said.text.startswith(_CHAINED):
+            self._threads.pop(said.speaker(), None)
+
     def _feed(self, said: Said, line: int) -> Folded:
         key, text = said.speaker(), said.text
         if text.lstrip().startswith(HEADS):
@@ -122,7 +137,7 @@ class Tracebacks:
             self._limit.add(key)
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
-            begun.append(_Open(said, line))
+            begun.append(_Open(said, line, thread=self._threads.get(key, "")))
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
             return _BELONGS
@@ -243,6 +258,7 @@ class Tracebacks:
             frames=opened.frames[-_OF_ERROR:][::-1],
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),
+            thread=opened.thread,
         )
         self._last[key] = match[1]
         return Folded(belongs=True, error=error)
