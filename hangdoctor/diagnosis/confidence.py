@@ -185,6 +185,7 @@ class Ground(Enum):
     LOG_NOT_WAITING = (0.75, "every other rank waited until the limit, and this one did not")
     LOG_NEVER_HEARD = (0.45, "every other rank timed out, and this one is not in the log at all")
     LOG_PEER = (0.60, "others lost their connection to it, and nothing came before")
+    LOG_HEARTBEAT = (0.80, "HCCL names the device whose heartbeats stopped")
     LOG_LINK = (0.60, "a connection failed before anything else; either end may be at fault")
     LOG_STORE_HOST = (0.60, "others waited for its key in the store")
     LOG_ALL_WAITED = (0.50, "every rank timed out in one operation with equal counters")

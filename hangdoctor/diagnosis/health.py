@@ -11,6 +11,7 @@ from ..model.diagnosis import Status, Wait
 from ..text import alike
 from . import called_alone, driven, operations, ras_counts
 from .case import Case, op_of, ranks_of, sides_of
+from .compiled_calls import all_in_jax
 from .draft import Draft
 from .faults import unstarted
 from .findings import Finding, Op
@@ -64,6 +65,7 @@ class Remaining(Struct, frozen=True):
         (),
         "",
     )  # and who comes there under a condition on the rank
+    uncounted: bool = False  # black boxes do not count the calls that they wait in
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -196,7 +198,13 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
     if others and len(waiting) + len(others) == case.world_size:
         under = called_alone.under_one(waiting + others)
         return Remaining(
-            Reason.TWO_SIDES, ranks, ranks_of(others), op, sides=_sides(groups), under=under
+            Reason.TWO_SIDES,
+            ranks,
+            ranks_of(others),
+            op,
+            sides=_sides(groups),
+            under=under,
+            uncounted=all_in_jax(waiting + others),
         )
     if not others and of_chosen_groups(waiting):
         return Remaining(Reason.CHOSEN_GROUPS, ranks, op=op)

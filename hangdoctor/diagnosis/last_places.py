@@ -9,10 +9,11 @@ from __future__ import annotations
 from msgspec import structs
 
 from .case import Case
+from .compiled_calls import all_in_jax
 from .confidence import Limit
 from .draft import Draft
 from .file_locks import STORIES
-from .findings import Clue, DidNotRun, Finding, SeenByHeartbeat, WaitsIn
+from .findings import Apart, Clue, DidNotRun, Finding, InOther, SeenByHeartbeat, WaitsIn
 from .recorders import by_recorder
 
 _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
@@ -48,9 +49,18 @@ def _is_counted(finding: Finding) -> bool:
 
 def _decide(case: Case, alone: list[Finding]) -> bool:
     """Whether all ranks were seen, most of them wait, and the few others are elsewhere."""
-    if any(finding.kind not in _OUTSIDE for finding in alone) or case.absent or case.unread:
+    if case.absent or case.unread:
+        return False
+    if all(_is_smaller_side(finding) for finding in alone):
+        return all_in_jax(case.waiting)  # at which no thread had worked for long
+    if any(finding.kind not in _OUTSIDE for finding in alone):
         return False
     return len({rank for finding in alone for rank in finding.ranks}) <= len(case.waiting)
+
+
+def _is_smaller_side(finding: Finding) -> bool:
+    story = finding.story
+    return isinstance(story, InOther) and story.how is Apart.SMALLER_SIDE
 
 
 def _mark(case: Case, finding: Finding) -> None:

@@ -115,6 +115,22 @@ class Mismatch(Fact):
     other_seq: int = -1
 
 
+class GpuShared(Fact):
+    """NCCL found two ranks on one GPU, by their numbers in its communicator."""
+
+    one: int = -1
+    other: int = -1
+    gpu: str = ""  # its bus number, as NCCL prints it: 31000
+
+
+class DeviceLost(Fact):
+    """HCCL found that the heartbeats of a device had stopped: of `device` on `node`, not of who says
+    so.
+    """
+
+    device: int = -1
+
+
 class StoreCount(Fact):
     """So many of the processes came to the rendezvous within the time limit."""
 
@@ -255,6 +271,8 @@ AnyFact = (
     | BarrierMissed
     | Desync
     | Mismatch
+    | GpuShared
+    | DeviceLost
     | StoreCount
     | StoreWait
     | Ended

@@ -1,5 +1,5 @@
 """Puts the wrappers into torch.distributed: as soon as the job has imported it, or at once if it
-has already.
+has already. JAX and MPI are looked out for in the same way (`other_libraries`).
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from types import CodeType, FunctionType, ModuleType
 
+from .other_libraries import JAX, MPI
 from .torchnames import C10D
 from .whose_error import is_ours, suppress
 
@@ -20,14 +21,20 @@ if (
 
 
 class _Finder:
-    """Waits for one module, then takes itself away: every other import costs one comparison."""
+    """Waits for torch's module, then takes itself away; until then also for those of other libraries.
+    Every other import costs one look into a set.
+    """
+
+    def __init__(self) -> None:
+        self._waited = {C10D, JAX, MPI}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != C10D:
+        if name not in self._waited:
             return None
-        if self in sys.meta_path:
+        self._waited.discard(name)
+        if name == C10D and self in sys.meta_path:
             sys.meta_path.remove(self)
         import importlib.util
 
@@ -42,17 +49,29 @@ class _Finder:
                 # Off the loader first: a reload must find it as it was.
                 del loader.exec_module
                 execute(module)
-                wrap_now()
+                _has_come(name)
 
             loader.exec_module = exec_module
         return spec
 
 
+def _has_come(name: str) -> None:
+    if name == C10D:
+        wrap_now()
+    elif name in sys.modules:
+        from . import other_libraries
+
+        other_libraries.after_import(sys.modules[name])
+
+
 def when_imported() -> None:
-    """Wrap now if torch.distributed is there, else when it comes."""
+    """Wrap now if torch.distributed is there, else when it comes; the same of other libraries."""
     if C10D in sys.modules:
         wrap_now()
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    for name in (JAX, MPI):
+        _has_come(name)
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 

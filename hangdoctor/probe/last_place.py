@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 
 from . import awaited_lock
 from . import format as fmt
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _BEATS = 2  # without progress, before it is looked for
 _LOCKS = 8  # beats between two looks at the file locks of the machine
+_WORK_NS = 50_000_000  # a beat: more than waits that wake up now and then
 _WORD = 8
 _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
@@ -37,6 +39,7 @@ class LastPlace:
     """
 
     def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._box = recorder.box
         self._groups = recorder.groups
         self._signs: _Signs = ()
@@ -48,6 +51,8 @@ class LastPlace:
         self._steady: set[bytes] = set()  # functions that it has been in at each beat since then
         self._runnable = 0  # beats since then at which it ran
         self._records = LastRecords(recorder.box)
+        self._worked_ns = 0  # CPU of the whole process at the last beat
+        self._busy = 0  # beats at which it had worked
 
     def beat(self, now: int) -> None:
         """Once a heartbeat; `now` is its wall clock in ns."""
@@ -78,6 +83,8 @@ class LastPlace:
         words, regions = self._box.words, self._box.regions
         signs = [words[place[0] // _WORD] for place in _COUNTS]
         signs.append(self._groups.unrecorded())
+        if self._recorder.uncounted:
+            signs.append(self._count_work())
         begin, rows, _ = regions["threads"]
         first, records, _ = regions["ring"]
         for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):
@@ -88,6 +95,14 @@ class LastPlace:
                 record = first // _WORD + last % records * fmt.RECORD_WORDS
                 signs += [last, waited, words[record + fmt.LEFT_WORD]]
         return tuple(signs)
+
+    def _count_work(self) -> int:
+        """Beats at which some thread of the process had worked: the one sign of progress where no
+        operation is recorded.
+        """
+        before, self._worked_ns = self._worked_ns, time.process_time_ns()
+        self._busy += self._worked_ns - before > _WORK_NS
+        return self._busy
 
     def _show(self, now: int, frames: bytes, cpu: int) -> None:
         state = _state()

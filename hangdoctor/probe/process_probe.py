@@ -128,6 +128,19 @@ class Probe(Holder):
         if why_not:
             recorder.box.put_text(fmt.H_NOTE, why_not)
 
+    def begin_uncounted(self, rank: int, world: int, library: str) -> None:
+        """This process is a rank by a library whose calls are not recorded: its box shows the rest."""
+        recorder = self.begin() if torchnames.default_group() is None else None
+        if recorder is None:
+            return
+        recorder.uncounted = True
+        recorder.box.put(fmt.H_RANK, rank)
+        recorder.box.put(fmt.H_WORLD, world)
+        recorder.box.put_text(fmt.H_BACKEND, library)
+        folder.prune(recorder.box.path.parent, rank, host())
+        self._trace_as_told(recorder)
+        self._show_life(recorder)
+
     def _show_life(self, recorder: Recorder) -> None:
         if self._beats is None:
             self._beats = Beats()

@@ -86,6 +86,7 @@ class Recorder(Core):
     def __init__(self, box: BoxWriter) -> None:
         self.box = box
         self.careful = False
+        self.uncounted = False  # the job's library is one whose calls are not recorded
         self.groups = Groups(box)
         self.sites = Sites(box)
         self.events = EventTable(box)
@@ -385,6 +386,7 @@ class Recorder(Core):
 
     def learn_world(self) -> None:
         """After init_process_group: rank, world size, backend and groups."""
+        self.uncounted = False
         rank, world = torchnames.own_rank()
         self.box.put(fmt.H_RANK, rank)
         self.box.put(fmt.H_WORLD, world)

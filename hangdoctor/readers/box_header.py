@@ -46,6 +46,7 @@ class BlackBox(Struct, omit_defaults=True):
     ended_s: float = 0.0  # when it wrote how it ended; 0 where it could not
     end_text: str = ""  # the exception that ended it: lines of `probe.ending`
     lock_holder: int = 0  # process that holds the file lock that it waits for, 0 for none
+    uncounted: bool = False  # a rank of JAX or MPI, whose calls are not recorded
     owner: int = -1  # the user whose file it is; -1 where it was read by name, whoever wrote it
 
 
@@ -84,6 +85,7 @@ def parse_header(path: Path, data: bytes) -> BlackBox:
         note=text(data, fmt.H_NOTE),
         torch=text(data, fmt.H_TORCH),
         backend=text(data, fmt.H_BACKEND),
+        uncounted=text(data, fmt.H_BACKEND) in fmt.UNCOUNTED,
         micro_batch=number(data, fmt.H_MICRO_BATCH),
         phase_since_s=number(data, fmt.H_PHASE_SINCE) / 1e9,
         iteration_since_s=number(data, fmt.H_ITERATION_SINCE) / 1e9,

@@ -22,6 +22,7 @@ from .box_header import BlackBox, number, text
 _FRESH_S = 2.5  # between the last heartbeat and the last sight of the place
 _SHORTEST_S = 4.0  # without progress
 _AT_START_S = 10.0  # the same in the first steps
+_WITHOUT_RECORDS_S = 20.0  # where no operations are recorded, and no thread worked
 _ENOUGH = 4  # signs of progress, to know its pauses
 _IDLE = 0.05  # of the time on the CPU: less is a wait
 _SET_UP = "init_process_group"
@@ -98,7 +99,11 @@ def samples_of(
     if ops.got_on_s <= (until or place.seen_s):
         last = max(last, ops.got_on_s)  # in C++, too
     idle = min(until or place.seen_s, place.seen_s) - last
-    return _samples(box.pid, _with_call(place, ops)) if _is_stuck(ops, signs, idle) else []
+    if box.uncounted:
+        stuck = idle > _WITHOUT_RECORDS_S
+    else:
+        stuck = _is_stuck(ops, signs, idle)
+    return _samples(box.pid, _with_call(place, ops)) if stuck else []
 
 
 def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:

@@ -21,6 +21,7 @@ from ..model.log_facts import (
     Ended,
     Finished,
     GlooTimeout,
+    GpuShared,
     JobLogs,
     LogFile,
     Mismatch,
@@ -48,7 +49,7 @@ from .job_logs.tracebacks import own_frame
 
 BY = "hangdoctor run"
 _MOST = 64 << 20  # bytes of one file of ends
-_OF_OTHERS = (BarrierMissed, GlooTimeout, Mismatch, StoreCount)
+_OF_OTHERS = (BarrierMissed, GlooTimeout, GpuShared, Mismatch, StoreCount)
 _FIRST = "\tfirst\t"  # the first exception of a chain, as `probe.ending` marks it
 # Codes of a process whose program has left: its own, or a crash of C++ at the exit.
 _AT_EXIT = frozenset({*range(1, 256), -6, -11})

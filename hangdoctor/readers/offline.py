@@ -294,7 +294,7 @@ def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> J
                     rank=contents.ops.rank,
                     node=contents.box.host,
                     world_size=contents.ops.world_size,
-                    ops=contents.ops,
+                    ops=None if contents.box.uncounted else contents.ops,
                 )
             )
     capture.nodes.append(node)

@@ -144,7 +144,9 @@ def _put(rank: RankCapture, box: blackbox.BlackBox, first: bool) -> list[str]:
             raise BadInput(f"{box.path} now belongs to another process")
     except BadInput as error:
         return [f"rank {rank.rank}: {error}"]
-    if first:
+    if box.uncounted:
+        pass  # it has none, and never will
+    elif first:
         rank.ops_before = ops
     else:
         rank.ops = ops

@@ -95,3 +95,22 @@ def test_a_rank_that_did_not_run_while_all_others_reduce_gradients_is_named() ->
     assert causes(ended(*ranks, stopped, more=[silent])) == [("stopped", [1])]
     elsewhere = [still(0, LOAD), still(2, BACKWARD), still(3, BACKWARD)]
     assert ended(*elsewhere, stopped, more=[silent]).causes == []
+
+
+def result_of_jax(rank: int, line: int) -> RankCapture:
+    array = "/site-packages/jax/_src/array.py"
+    return still(rank, stack(("_value", array, 623), ("main", "/app/train.py", line)), "")
+
+
+def test_ranks_of_jax_at_two_lines_are_apart() -> None:
+    """Their boxes have no operations; that no thread had worked for long stands in for them."""
+    ranks = [result_of_jax(rank, 41 if rank == 0 else 52) for rank in range(4)]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
+    capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    found = diagnose(capture)
+    assert causes(found) == [("order", [0])], found.summary
+    assert found.causes[0].confidence <= 0.5
+    assert "hangdoctor run" not in found.causes[0].advice
+    capture.nodes[0].ranks = [result_of_jax(rank, 41 + rank // 2) for rank in range(4)]
+    found = diagnose(capture)
+    assert found.causes == [] and "hangdoctor run" not in found.summary, found.summary

@@ -280,3 +280,23 @@ def test_a_place_counts_that_was_kept_for_longer_than_the_job_ever_paused(
     assert not counts(operations(100.0), 101.5)  # it came there after the first end
     box.heartbeat_s = 130.0
     assert not counts(operations(100.0), 0.0)  # the process ran on, and was seen elsewhere
+
+
+def test_where_no_calls_are_recorded_only_work_is_progress(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder.uncounted = True
+    recorder.box.put_text(fmt.H_BACKEND, "jax")
+    place = LastPlace(recorder)
+    spent = iter([0, 10**9, 2 * 10**9, *[2 * 10**9 + 10**6] * 60])
+    monkeypatch.setattr("hangdoctor.probe.last_place.time.process_time_ns", lambda: next(spent))
+    recorder.box.put(fmt.H_CREATED_WALL, 100 * S)
+    beats(place, 100, 20)
+    contents = read_box(recorder.box.path)
+    box = structs.replace(contents.box, heartbeat_s=119.0)
+    assert contents.ops.got_on_s == 102.0, "the last beat at which it had worked"
+    assert samples_of(box, contents.ops, contents.place, 0.0) == [], "not for long enough"
+    beats(place, 120, 10)
+    contents = read_box(recorder.box.path)
+    box = structs.replace(contents.box, heartbeat_s=129.0)
+    assert len(samples_of(box, contents.ops, contents.place, 0.0)) == 2

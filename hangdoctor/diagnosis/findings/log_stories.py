@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
+from .log_devices import DeviceStory
 from .named import End, Op
 
 Source = Literal["log", "boxes", "dumps", "both"]
@@ -203,6 +204,7 @@ class AllWaited(Struct, frozen=True):
 
 LogStory = (
     FailedFirst
+    | DeviceStory
     | LoggedDeath
     | NodeFailed
     | PeerGone

@@ -16,10 +16,10 @@ from ..findings.log_stories import FailedFirst, Quote, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
-from . import apart, boxes_first, by_torch, called_apart, counters, over, two_sources
+from . import apart, boxes_first, by_torch, called_apart, compared, counters, over, two_sources
 from .beside import CRASH, clear_who_waited, weigh
 from .by_stacks import by_stacks
-from .candidate import First, quotes
+from .candidate import First, quotes, whose
 from .chain import chain
 from .counting import at_work, counted_on
 from .ended_short import who_parted
@@ -190,7 +190,7 @@ def _named(scene: Scene) -> First | None:
     for reason in (
         by_torch.desync,
         by_torch.barrier,
-        by_torch.mismatch,
+        compared.mismatch,
         by_torch.store,
         counters.judged,
         counted_on,
@@ -217,8 +217,8 @@ def _clues(scene: Scene, found: First) -> list[Clue]:
     clues = []
     for fact in quotes(found.facts):
         name = scene.logs.files[fact.file].name if fact.file < len(scene.logs.files) else ""
-        ranks = (fact.rank,) if fact.rank >= 0 else tuple(found.finding.ranks)
-        clues.append(Clue("log", ranks, Quote(name, fact.line, fact.says)))
+        quote = Quote(name, fact.line, fact.says)
+        clues.append(Clue("log", whose(fact, found.finding), quote))
     return clues
 
 

@@ -1,10 +1,6 @@
-"""What torch itself names: desync reports, monitored_barrier, its check of operations, the store."""
+"""What torch itself names: desync reports, monitored_barrier, the store."""
 
 from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
 
 from msgspec import structs
 
@@ -13,7 +9,6 @@ from ...model.log_facts import (
     BarrierMissed,
     Desync,
     Finished,
-    Mismatch,
     PeerClosed,
     Progress,
     StoreCount,
@@ -26,14 +21,13 @@ from ..findings.log_stories import (
     AllWaited,
     NamedBy,
     NamedByTorch,
-    OtherCall,
     PeerGone,
     StoreHostGone,
     TooFewJoined,
     TooManyJoined,
 )
 from .candidate import First
-from .scene import Scene, op_name, op_of, ranks_named
+from .scene import Scene, op_of, ranks_named
 
 _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
 
@@ -54,7 +48,7 @@ def desync(scene: Scene) -> First | None:
     if by == "ray":
         op = Op("report")
     story = NamedByTorch(by, op)
-    return _first(
+    return named_first(
         scene, "not_entered", ranks, story, ground=Ground.LOG_DESYNC, facts=list(facts), op=op
     )
 
@@ -73,7 +67,7 @@ def all_joined(scene: Scene) -> First | None:
         return None
     op = Op("operation", facts[0].seq)
     story = AllWaited(op, ranks)
-    return _first(
+    return named_first(
         scene, "in_communication", [], story, ground=Ground.LOG_ALL_WAITED, facts=list(facts)
     )
 
@@ -85,7 +79,7 @@ def barrier(scene: Scene) -> First | None:
     if not ranks:
         return None
     op = Op("monitored_barrier")
-    return _first(
+    return named_first(
         scene,
         "not_entered",
         ranks,
@@ -93,58 +87,6 @@ def barrier(scene: Scene) -> First | None:
         ground=Ground.LOG_BARRIER,
         facts=list(facts),
         op=op,
-    )
-
-
-class _Run(NamedTuple):
-    """What one rank ran, as torch printed it."""
-
-    op: str
-    shape: str
-    dtype: str
-    seq: int
-
-    @property
-    def operation(self) -> Op:
-        return Op(op_name(self.op), self.seq)
-
-    @property
-    def size(self) -> str:
-        if self.shape.endswith("params"):
-            return f"with {self.shape}"
-        return f"[{self.shape}] {self.dtype}" if self.shape else ""
-
-
-def _compared(facts: Iterable[Mismatch]) -> dict[int, _Run]:
-    """What each rank ran that torch compared with another."""
-    runs: dict[int, _Run] = {}
-    for fact in facts:
-        runs[fact.one] = _Run(fact.one_op, fact.one_shape, fact.one_dtype, fact.seq)
-        if fact.other >= 0:
-            runs[fact.other] = _Run(
-                fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq
-            )
-    return runs
-
-
-def mismatch(scene: Scene) -> First | None:
-    """TORCH_DISTRIBUTED_DEBUG=DETAIL compares two ranks at a time: from three on, the odd one."""
-    facts = scene.of(Mismatch)
-    if not facts:
-        return None
-    runs = _compared(facts)
-    if len(runs) < 2:
-        return None
-    (usual, most), *rest = Counter(runs.values()).most_common()
-    odd = sorted(r for r, run in runs.items() if run != usual)
-    pair = most * 2 <= len(runs) or not rest
-    named = sorted(runs) if pair else odd
-    mine = runs[named[0]]
-    differs = usual if not pair else next(run for run in runs.values() if run != mine)
-    story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair=pair)
-    ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
-    return _first(
-        scene, "mismatch", named, story, ground=ground, facts=list(facts), op=story.theirs
     )
 
 
@@ -157,7 +99,7 @@ def store(scene: Scene) -> First | None:
         ground = Ground.LOG_NEVER_STARTED if ranks else Ground.LOG_JOINED
         if not ranks and isinstance(story, TooFewJoined) and (ranks := _unheard(scene, story)):
             story, ground = structs.replace(story, unheard=True), Ground.LOG_UNHEARD
-        return _first(scene, "start_stall", ranks, story, ground=ground, facts=list(counts))
+        return named_first(scene, "start_stall", ranks, story, ground=ground, facts=list(counts))
     return _key_not_set(scene, [f for f in scene.of(StoreWait) if f.awaited >= 0])
 
 
@@ -192,7 +134,7 @@ def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:
     story = StoreHostGone(tuple(sorted(waiting)), gone)
     ground = Ground.LOG_STORE_HOST if gone or askers else Ground.LOG_KEY
     kind = "dead" if gone else "start_stall"
-    return _first(scene, kind, ranks, story, ground=ground, facts=list(waits))
+    return named_first(scene, kind, ranks, story, ground=ground, facts=list(waits))
 
 
 def peer(scene: Scene) -> First | None:
@@ -207,7 +149,7 @@ def peer(scene: Scene) -> First | None:
     ranks = sorted(r for r, node in scene.homes.items() if node.split(".")[0] == host)
     if len(ranks) > 1:
         ranks = []  # which of the host's ranks it was does not show
-    found = _first(
+    found = named_first(
         scene,
         "unreachable",
         ranks,
@@ -223,7 +165,7 @@ def _local(peer: str) -> bool:
     return peer.startswith(("127.", "localhost", "::1"))
 
 
-def _first(
+def named_first(
     scene: Scene,
     kind: str,
     ranks: list[int],
@@ -233,6 +175,7 @@ def _first(
     facts: list[AnyFact],
     op: Op | None = None,
 ) -> First:
+    """The candidate of a check that names ranks, with who waited for them in `op`."""
     finding = Finding(
         kind=kind,  # type: ignore[arg-type]
         ranks=ranks,

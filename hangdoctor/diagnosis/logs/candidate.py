@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact
+from ...model.log_facts import AnyFact, GpuShared
 from ..findings import Finding
 from ..findings.log_stories import Someone
 
@@ -27,12 +27,23 @@ def someone(fact: AnyFact) -> Someone:
 
 
 def quotes(facts: Iterable[AnyFact], most: int = 4) -> list[AnyFact]:
-    """The facts that are shown as evidence: one of each speaker."""
-    seen: set[tuple[int, str]] = set()
+    """The facts that are shown as evidence: one of each speaker, or pair of ranks, and of each line."""
+    seen: set[tuple[object, ...]] = set()
+    lines: set[tuple[int, int]] = set()
     kept: list[AnyFact] = []
     for fact in facts:
-        key = (fact.rank, fact.node)
-        if key not in seen:
-            seen.add(key)
+        line = (fact.file, fact.line)
+        pair = sorted((fact.one, fact.other)) if isinstance(fact, GpuShared) else []
+        key = (fact.rank, fact.node, *pair)
+        if key not in seen and line not in lines:
             kept.append(fact)
+        seen.add(key)
+        lines.add(line)
     return kept[:most]
+
+
+def whose(fact: AnyFact, finding: Finding) -> tuple[int, ...]:
+    """The ranks that a fact is evidence of."""
+    if isinstance(fact, GpuShared):
+        return tuple(sorted((fact.one, fact.other)))
+    return (fact.rank,) if fact.rank >= 0 else tuple(finding.ranks)

@@ -10,6 +10,7 @@ from ...model.log_facts import (
     Ended,
     GlooTimeout,
     KnownError,
+    Mismatch,
     PeerClosed,
     PythonError,
     RuleText,
@@ -19,6 +20,7 @@ from ...model.log_facts import (
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
+from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .scene import WAITS, Scene, ranks_named
 from .swept import with_those_that_failed_too
@@ -26,6 +28,11 @@ from .swept import with_those_that_failed_too
 _MESH = "gloo_mesh"  # a rule
 _VALUE = re.compile(r"\{([a-z_]{1,20})\}")
 _MESH_SAYS = "Gloo connectFullMesh failed"
+# Rules of errors whose lines name devices, or ranks, other than who says so.
+_OF_DEVICES = {
+    lost_devices.RULE: lost_devices.lost_devices,
+    shared_gpus.RULE: shared_gpus.shared_gpus,
+}
 
 
 def first_error(scene: Scene) -> First | None:
@@ -93,7 +100,7 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
-    if _was_cut(fact) and (_is_the_launchers(scene, fact) or _had_lost(scene, position, fact)):
+    if _was_cut(fact) and _is_explained(scene, position, fact):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)
@@ -115,6 +122,15 @@ def led_to_its_wait(scene: Scene, fact: AnyFact) -> bool:
 def _handled_in(wait: PythonError, error: PythonError) -> bool:
     same = (wait.rank, wait.file, wait.chained) == (error.rank, error.file, error.error)
     return same and wait.line > error.line
+
+
+def _is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
+    """Whether other lines tell how a traceback without its last line ended, as torch's check of
+    operations does, which raises what it finds on every rank.
+    """
+    if scene.of(Mismatch):
+        return True
+    return _is_the_launchers(scene, cut) or _had_lost(scene, position, cut)
 
 
 def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
@@ -157,6 +173,10 @@ def of_errors(
         text = RuleText(meaning="")
     if text.between:
         return _of_link(text, alike)
+    by_device = _OF_DEVICES.get(first.rule)
+    named = by_device(scene, text, alike) if by_device is not None else None
+    if named is not None:
+        return named
     # Who receives what does not fit is one side of it, and mostly the one that made the right call.
     ranks = [] if text.kind == "mismatch" else ranks_named(alike)
     nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)

@@ -13,6 +13,7 @@ from ..findings import Finding
 from ..findings.log_stories import StoppedRunning
 from . import advice_on_operations as advice_on_operations
 from . import lock_words as lock_words
+from . import log_device_words as log_device_words
 from . import log_words as log_words
 from . import start_words as start_words
 from . import stopped_words as stopped_words

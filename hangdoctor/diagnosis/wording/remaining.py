@@ -75,8 +75,8 @@ def unknown(of: Remaining) -> str:
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.TWO_SIDES: (
-            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls. "
-            f"{_under(of)}Black boxes (hangdoctor run) count the calls"
+            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}"
+            f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"
         ),
         Reason.CHOSEN_GROUPS: (
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, whose line takes one of several groups, and stacks "
@@ -125,12 +125,12 @@ def _by_ras(of: Remaining) -> dict[Reason, str]:
 
 
 def _under(of: Remaining) -> str:
-    """``Ranks 0,2 come there under 'rank in reporters'. ``; "" where none does."""
+    """``. Ranks 0,2 come there under 'rank in reporters'``; "" where none does."""
     few, condition = of.under
     if not few:
         return ""
     who = terms.capital(terms.ranks(few))
-    return f"{who} alone {terms.choose(few, 'comes', 'come')} there under '{condition}'. "
+    return f". {who} alone {terms.choose(few, 'comes', 'come')} there under '{condition}'"
 
 
 def _waiting_apart(of: Remaining) -> str:

@@ -263,8 +263,8 @@ class FileScan:
             if fact is not None:
                 found = True
                 if isinstance(fact, KnownError):
-                    dead = rule.text is not None and rule.text.kind == "dead"
-                    fact.logged = not dead and is_warning(said, text)
+                    gone = rule.text is not None and rule.text.kind in ("dead", "unreachable")
+                    fact.logged = not gone and is_warning(said, text)
                     self._keep(fact, marks.name_other(fact, said), line)
                     continue
                 self._keep(fact, said, line)

@@ -1,0 +1,101 @@
+"""What a check of operations printed: torch's (TORCH_DISTRIBUTED_DEBUG=DETAIL), DDP's, Accelerate's.
+
+torch's compares lengths of records first, and prints a length as if it were a record: one without
+shapes, with number 0, whose operation is not what the rank runs. It goes through the ranks in their
+order and prints the first that differs: those before it have what the speaker has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...model.log_facts import Mismatch
+from ..confidence import Ground
+from ..findings import Op
+from ..findings.log_stories import OtherCall
+from .by_torch import named_first
+from .candidate import First
+from .scene import Scene, op_name
+
+_ENOUGH = 3  # ranks that are alike, where the size of the job is unknown
+_NO_TENSORS = "REDUCE"  # how torch prints 3, the length of a record without tensors
+_DDP = "DDP"
+
+
+class _Run(NamedTuple):
+    """What one rank ran, as the check printed it."""
+
+    op: str
+    shape: str = ""
+    dtype: str = ""
+    seq: int = -1
+    unknown: str = ""  # what is known of an operation whose name is not
+
+    @property
+    def operation(self) -> Op:
+        return Op(self.unknown or op_name(self.op), self.seq)
+
+    @property
+    def size(self) -> str:
+        if self.shape.endswith("params"):
+            return f"with {self.shape}"
+        return f"[{self.shape}] {self.dtype}".rstrip() if self.shape else ""
+
+
+def mismatch(scene: Scene) -> First | None:
+    """Two ranks are compared at a time: from three on, the odd one."""
+    facts = scene.of(Mismatch)
+    runs = _runs(scene, facts)
+    if len(runs) < 2:
+        return None
+    (usual, most), *rest = Counter(runs.values()).most_common()
+    odd = sorted(r for r, run in runs.items() if run != usual)
+    pair = most * 2 <= len(runs) or not rest
+    named = sorted(runs) if pair else odd
+    mine = runs[named[0]]
+    differs = usual if not pair else next(run for run in runs.values() if run != mine)
+    story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair=pair)
+    ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
+    known = mine if differs.unknown else differs
+    return named_first(
+        scene, "mismatch", named, story, ground=ground, facts=list(facts), op=known.operation
+    )
+
+
+def _runs(scene: Scene, facts: Iterable[Mismatch]) -> dict[int, _Run]:
+    """What each rank ran: by its own words, else by those of another, else as the speaker did."""
+    pairs = [fact for fact in facts if fact.other >= 0]
+    runs = {fact.one: _own(fact) for fact in facts}
+    for fact in pairs:
+        told = _others(fact)
+        if not told.unknown:
+            runs[fact.other] = told
+    for fact in pairs:
+        runs.setdefault(fact.other, _others(fact))
+    for fact in pairs:
+        alike = {*range(fact.other), fact.one}
+        size = scene.logs.world_size or 2 * _ENOUGH - 1
+        if fact.one_op != _DDP and 2 * len(alike) > max(size, fact.other + 1):
+            for rank in alike:
+                runs.setdefault(rank, _own(fact))
+    return runs
+
+
+def _own(fact: Mismatch) -> _Run:
+    return _Run(fact.one_op, fact.one_shape, fact.one_dtype, fact.seq)
+
+
+def _others(fact: Mismatch) -> _Run:
+    """What the speaker was told of the other rank."""
+    only_length = fact.other_seq == 0 and not fact.other_shape
+    if not only_length or not (fact.one_shape or fact.seq > 0):
+        return _Run(fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq)
+    without = fact.other_op == _NO_TENSORS
+    what = (
+        "an operation without tensors (such as barrier)"
+        if without
+        else "an operation with other tensors"
+    )
+    return _Run("", unknown=what)

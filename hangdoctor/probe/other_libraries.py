@@ -1,0 +1,77 @@
+"""Ranks of jobs that communicate by something else than torch: JAX, or MPI by mpi4py.
+
+Of their calls nothing is recorded. Their boxes hold who they are, signs of life, where the main
+thread is while nothing gets on, and how they end.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+
+from .whose_error import is_ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed
+    from typing import Any
+
+JAX, MPI = "jax._src.distributed", "mpi4py.MPI"
+
+
+def after_import(module: ModuleType) -> None:
+    """Look out for the rank of this process; an error leaves the job without a box."""
+    try:
+        from .process_probe import probe
+    except Exception as error:  # a package half copied, a Python without a module of its library
+        if not is_ours(error):
+            raise
+        return
+    try:
+        if module.__name__ == JAX:
+            _of_jax(module)
+        else:
+            _of_mpi(module)
+    except Exception as error:
+        probe.fail(error)
+
+
+def _of_jax(module: ModuleType) -> None:
+    """The rank is known once `jax.distributed.initialize` has returned."""
+    state = getattr(module, "State", None)
+    original = getattr(state, "initialize", None)
+    if state is None or type(original) is not FunctionType:
+        return
+
+    from functools import wraps  # here, and not in every Python below `hangdoctor run`
+
+    @wraps(original)
+    def initialize(self: Any, *args: Any, **named: Any) -> Any:
+        result = original(self, *args, **named)
+        _join_by(self)
+        return result
+
+    state.initialize = initialize
+
+
+def _of_mpi(module: ModuleType) -> None:
+    """Its import starts MPI, unless the program said that it does so itself."""
+    if not module.Is_initialized() or module.Is_finalized():
+        return
+    world = module.COMM_WORLD
+    _join(world.Get_rank(), world.Get_size(), "mpi")
+
+
+def _join_by(state: Any) -> None:
+    """JAX has told this process which rank it is."""
+    from .process_probe import probe
+
+    try:
+        _join(getattr(state, "process_id", -1), getattr(state, "num_processes", -1), "jax")
+    except Exception as error:
+        probe.fail(error)
+
+
+def _join(rank: Any, size: Any, library: str) -> None:
+    from .process_probe import probe
+
+    if type(rank) is int and type(size) is int and 0 <= rank < size and size > 1:
+        probe.begin_uncounted(rank, size, library)

@@ -1,0 +1,121 @@
+"""Ranks of JAX and MPI: a box without operations, with who they are, where, and how they end.
+
+The libraries here are stand-ins of a few lines; the real ones run in tests/frameworks.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.readers.blackbox import Contents, read_box
+from tests.support.probe_ranks import environment
+
+JAX = """
+class State:
+    process_id = 0
+    num_processes = 1
+
+    def initialize(self, address, size, rank):
+        "Joins."
+        if size < 0:
+            raise RuntimeError('nobody answers')
+        self.process_id, self.num_processes = rank, size
+        return 'joined'
+
+
+global_state = State()
+"""
+MPI = """
+class COMM_WORLD:
+    @staticmethod
+    def Get_rank():
+        return 2
+
+    @staticmethod
+    def Get_size():
+        return 5
+
+
+def Is_initialized():
+    return True
+
+
+def Is_finalized():
+    return False
+"""
+JOIN = "from jax._src import distributed as d\nprint(d.global_state.initialize('n1:1', {}, 1))\n"
+
+
+def run(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Python with the probe and the stand-ins."""
+    for name, text in (("jax/_src/distributed.py", JAX), ("mpi4py/MPI.py", MPI)):
+        file = tmp_path / "libraries" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for folder in {file.parent, tmp_path / "libraries" / name.partition("/")[0]}:
+            (folder / "__init__.py").write_text("")
+        file.write_text(text)
+    env = environment(tmp_path / "boxes")
+    env["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'libraries'}"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=env, text=True, capture_output=True, timeout=60)
+
+
+def boxes(tmp_path: Path) -> list[Contents]:
+    return [read_box(path) for path in (tmp_path / "boxes").glob("*.blackbox")]
+
+
+@pytest.mark.parametrize(
+    ("join", "rank", "size"),
+    [(JOIN.format(3), 1, 3), ("from mpi4py import MPI\n", 2, 5)],
+    ids=["jax", "mpi"],
+)
+def test_an_error_of_such_a_rank_is_left_in_its_box(
+    tmp_path: Path, join: str, rank: int, size: int
+) -> None:
+    ended = run(tmp_path, f"{join}raise ValueError('bad tile')\n")
+    assert ended.returncode == 1 and "ValueError: bad tile" in ended.stderr
+    assert "hangdoctor" not in ended.stderr
+    [contents] = boxes(tmp_path)
+    assert (contents.box.rank, contents.box.world_size, contents.box.uncounted) == (
+        rank,
+        size,
+        True,
+    )
+    assert contents.box.end_text.startswith("ValueError\nbad tile")
+    assert contents.ops.operations == []
+
+
+def test_a_good_end_leaves_nothing(tmp_path: Path) -> None:
+    ended = run(tmp_path, JOIN.format(3) + "import inspect\nprint(d.State.initialize.__doc__)\n")
+    assert (ended.stdout, ended.stderr) == ("joined\nJoins.\n", "")
+    assert boxes(tmp_path) == []
+
+
+def test_one_process_alone_is_no_rank(tmp_path: Path) -> None:
+    run(tmp_path, JOIN.replace(", 1)", ", 0)").format(1) + "raise ValueError\n")
+    assert boxes(tmp_path) == []
+
+
+def test_a_rank_that_could_not_join_is_none_and_sees_its_own_error(tmp_path: Path) -> None:
+    ended = run(tmp_path, JOIN.format(-1))
+    assert ended.stderr.endswith("RuntimeError: nobody answers\n")
+    assert boxes(tmp_path) == []
+
+
+def test_another_version_of_the_library_is_left_alone(tmp_path: Path) -> None:
+    odd = "import jax._src as s, sys, types\ns.distributed = None\n"
+    ended = run(tmp_path, odd + "from mpi4py import MPI\ndel MPI.COMM_WORLD\nprint('on')\n")
+    assert (ended.stdout, ended.stderr) == ("on\n", "")
+
+
+def test_the_wait_for_torch_goes_on_after_the_library_has_come(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom jax._src import distributed\nfrom mpi4py import MPI\n"
+        "print([type(f).__name__ for f in sys.meta_path].count('_Finder'))\n"
+    )
+    assert run(tmp_path, code).stdout == "1\n"
