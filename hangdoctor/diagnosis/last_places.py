@@ -13,7 +13,16 @@ from .compiled_calls import all_in_jax
 from .confidence import Limit
 from .draft import Draft
 from .file_locks import STORIES
-from .findings import Apart, Clue, DidNotRun, Finding, InOther, SeenByHeartbeat, WaitsIn
+from .findings import (
+    Apart,
+    Clue,
+    DidNotRun,
+    Finding,
+    InOther,
+    PrintedAtLimit,
+    SeenByHeartbeat,
+    WaitsIn,
+)
 from .recorders import by_recorder
 
 _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
@@ -21,6 +30,9 @@ _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
 
 def run(case: Case, draft: Draft) -> None:
     """Drops findings that need more than a place, and says which stacks are meant."""
+    if case.capture.by_guard:
+        for finding in draft.findings:
+            _mark(case, finding)
     if not case.capture.by_heartbeat:
         return
     alone = [finding for finding in draft.findings if not _is_counted(finding)]
@@ -68,7 +80,10 @@ def _mark(case: Case, finding: Finding) -> None:
     kept = [clue for clue in finding.clues if not isinstance(clue.fact, DidNotRun)]
     finding.clues = [_without_motion(clue) for clue in kept]
     seen = tuple(v.rank for v in case.views if v.capture.samples)
-    finding.clues.append(Clue("stack", seen, SeenByHeartbeat()))
+    by_guard = case.capture.by_guard
+    if by_guard:  # a log has no state of processes
+        finding.clues = [clue for clue in finding.clues if clue.source != "proc"]
+    finding.clues.append(Clue("stack", seen, PrintedAtLimit() if by_guard else SeenByHeartbeat()))
     if not _is_counted(finding):
         finding.confidence = min(finding.confidence, Limit.BY_HEARTBEAT.highest)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..model.diagnosis import Kind
 from . import findings as f
-from . import start_up
+from . import later_groups, start_up
 from .case import (
     Case,
     finding_on,
@@ -45,7 +45,7 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
         return []
     unseen = case.absent + sorted(case.silent) + unstarted(case)
     if not late and not unseen:
-        return [] if blamed or case.unread else [_stuck_together(case, joining, starting=True)]
+        return [] if blamed or case.unread else [_none_leaves_set_up(case, joining)]
     found = [_late(case, joining, view) for view in late]
     if unseen:
         found.append(_not_started(case, joining, unseen))
@@ -54,6 +54,15 @@ def find_start(case: Case, blamed: set[int]) -> list[Finding]:
         for finding in found:
             finding.clues.append(reached)
     return found
+
+
+def _none_leaves_set_up(case: Case, joining: list[RankView]) -> Finding:
+    """Of the first set-up, who cannot reach the others is unknown; of further groups, who asks for
+    others may be seen.
+    """
+    if later_groups.are_made(joining):
+        return later_groups.find(case, joining)
+    return _stuck_together(case, joining, starting=True)
 
 
 def _past_set_up(joining: list[RankView], late: list[RankView]) -> bool:
@@ -71,9 +80,8 @@ def _late_ranks(case: Case, explained: set[int]) -> list[RankView]:
 
 
 def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
-    finding = finding_on(
-        case, "start_stall", [view], f.NotJoined(op_of(joining)), confidence=sure(Ground.NOT_JOINED)
-    )
+    story = f.NotJoined(op_of(joining), later=later_groups.are_made(joining))
+    finding = finding_on(case, "start_stall", [view], story, confidence=sure(Ground.NOT_JOINED))
     finding.where = where_held(case, joining, view)
     finding.clues = [stack_clue([view]), in_op(joining)]
     return finding

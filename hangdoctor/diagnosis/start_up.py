@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ..model.start_up import Launch, StoreView
 from . import findings as f
+from . import later_groups
 from .case import Case, finding_on, in_op, op_of, ranks_of, stack_clue, where_held
 from .confidence import Ground, sure
 from .draft import Draft, add_first
@@ -48,7 +49,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     importing = [v for v in free if _imports_long(v)]
     if not joining and not importing:
         return []
-    if any(has_communicated(v) for v in case.alive):
+    if any(has_communicated(v) for v in case.alive) or later_groups.are_made(joining):
         return []
     found = _at_other_ports(case, joining)
     at_ports = {rank for finding in found for rank in finding.ranks}

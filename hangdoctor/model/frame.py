@@ -16,6 +16,9 @@ class Frame(Struct, omit_defaults=True, gc=False):
     catches: str = ""  # exceptions after which a loop around the line tries again
     counts: str = ""  # the variable of the for loop around the line, which comes to an end
     only: str = ""  # the condition on the rank under which alone it runs: "rank == 0"
+    # Of torch's own that make groups: mesh_shape, ranks; of the user's around these: in a loop.
+    lists: dict[str, list[int]] = {}
+    loops: bool = False
     group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
 
     def __str__(self) -> str:

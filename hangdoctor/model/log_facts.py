@@ -206,10 +206,12 @@ class PythonError(Fact):
     frame: Frame | None = None  # its last frame in the user's own code, else the last of all
     frames: list[Frame] = []  # the innermost first, a few
     rule: str = ""  # the rule of `log_rules.toml` that knows the error
+    values: dict[str, str] = {}  # what the rule took from its last line
     role: Role = "cause"
     chained: str = ""  # the error that it was raised from
     survived: bool = False  # the job went on after it
     logged: bool = False  # the program caught and logged it
+    thread: str = ""  # the name of the thread that it ended; the process goes on
     waited_s: float = 0.0  # as of `Ended`
     independent: bool = False  # no operation has reached the rank since the first one ended
 
@@ -254,12 +256,13 @@ class Restarted(Fact):
 
 
 class ThreadStack(Fact):
-    """A stack that faulthandler, gdb or pystack printed, innermost first."""
+    """A stack that faulthandler, gdb, pystack or the program itself printed, innermost first."""
 
     thread: str = ""
     frames: list[Frame] = []
     fatal: str = ""  # faulthandler's reason: "Segmentation fault"
-    limit_s: float = 0.0  # of `faulthandler.dump_traceback_later`, which printed it; 0 of another
+    # Printed since nothing had got on: by faulthandler at its limit, or by a guard of the program's own.
+    guarded: bool = False
 
 
 AnyFact = (
@@ -299,6 +302,8 @@ class LogFile(Struct, omit_defaults=True):
     name: str
     lines: int = 0
     size: int = 0  # bytes, unpacked
+    trouble: str = ""  # its first line that says error and that no rule knows
+    trouble_line: int = 0  # counted from 1
 
 
 class RuleText(Struct, omit_defaults=True):

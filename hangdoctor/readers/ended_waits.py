@@ -14,10 +14,13 @@ from ..model.log_facts import AnyFact, Ended, NoBeat, PythonError
 from ..model.operations import Operation, RankOps
 from ..model.pauses import first_end, is_long, usual_pause
 from .blackbox import Contents
+from .box_place import LastPlace
 
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _ABORTS = (-signal.SIGABRT, -signal.SIGINT, 128 + signal.SIGABRT)
 _SHARED_S = 3.0  # between the guards of two ranks
+_SEEN_S = 2.5  # between the last sight of a place and the end
+_IDLE = 0.05  # of the time on the CPU: less is a wait
 _SILENT_S = 5.0  # without a heartbeat, which comes once a second
 _FRESH = 3.0  # times as long as the heartbeats of the ranks that ran
 # What a rank may raise because another one has gone, without an operation: it waited for its file.
@@ -28,12 +31,15 @@ _BY_SIGNAL = ("signal", "terminat", "killed", "timed out", "peer")
 def mark_waits(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
     """Ends and exceptions of ranks that had been waiting in an operation for long."""
     by_rank = {c.ops.rank: c.ops for c in boxes}
+    places = {c.ops.rank: c.place for c in boxes}
     usual = usual_pause(by_rank.values(), first_end(facts))
     for fact in facts:
         if not isinstance(fact, Ended | PythonError) or fact.rank not in by_rank:
             continue
         in_the_air = _is_shared(fact, facts)
         waited = _waited_s(by_rank[fact.rank], fact.at, in_the_air)
+        if isinstance(fact, Ended):  # an exception says what it is
+            waited = max(waited, _idle_s(places[fact.rank], fact.at))
         if _may_follow(fact) and is_long(waited, usual):
             fact.waited_s = waited
 
@@ -64,6 +70,17 @@ def _waited_s(ops: RankOps, at: float, in_the_air: bool) -> float:
     held = [o for o in ops.operations if _held(o, at) or (in_the_air and is_in_the_air(o, at))]
     entered = [o.entered_s for o in held if o.entered_s > 0]
     return at - min(entered) if entered else 0.0
+
+
+def _idle_s(place: LastPlace | None, at: float) -> float:
+    """How long its main thread had been at one place without work, outside of operations too, as where
+    it waits for its data.
+    """
+    if place is None or place.spins or place.seen_s < at - _SEEN_S:
+        return 0.0
+    idle = at - place.idle_since_s
+    at_work = place.idle_cpu_s > _IDLE * max(0.0, place.seen_s - place.idle_since_s)
+    return 0.0 if at_work or not place.idle_since_s else idle
 
 
 def _held(operation: Operation, at: float) -> bool:

@@ -24,14 +24,15 @@ from ..model.log_facts import (
 from .job_logs.introduced import THREAD_STARTS
 
 _FAILED = (Cancelled, Ended, KnownError, NodeLost, OomKill, PythonError)
-_AT_LIMIT = (1, -signal.SIGTERM)  # faulthandler's own exit, and what the launcher does then
+_AT_LIMIT = (-signal.SIGABRT, -signal.SIGTERM)  # beside an exit, and what the launcher does then
 _PROBE = "/hangdoctor/probe/"  # its heartbeat's thread is no thread of Python's own
+_SECONDS = 5.0  # between the samples that such a rank would have given
 _LEAST = 2  # ranks, before one can stand out
 
 
 def ranks_of(logs: JobLogs) -> list[RankCapture]:
     """The ranks whose main thread's stack is in the log, each by its last one; none where the job
-    failed, but by the limit at which faulthandler printed them.
+    failed, but by the limit or guard that had them printed.
     """
     last = logs.attempts - 1
     stacks = {f.rank: f for f in logs.facts if isinstance(f, ThreadStack) and _is_main(f)}
@@ -47,11 +48,11 @@ def _at_limit(fact: AnyFact, stacks: Mapping[int, ThreadStack]) -> bool:
     """Whether it says no more than that processes ended at that limit (`exit=True`), or were ended
     when another one had.
     """
-    if not any(stack.limit_s > 0 for stack in stacks.values()):
+    if not any(stack.guarded for stack in stacks.values()):
         return False
     if isinstance(fact, PythonError):
         return fact.role == "launcher"
-    return isinstance(fact, Ended) and fact.code in _AT_LIMIT
+    return isinstance(fact, Ended) and (fact.code > 0 or fact.code in _AT_LIMIT)
 
 
 def _is_main(stack: ThreadStack) -> bool:
@@ -63,10 +64,13 @@ def _is_main(stack: ThreadStack) -> bool:
 
 def _capture(rank: int, stack: ThreadStack, world: int, logs: JobLogs) -> RankCapture:
     thread = ThreadSample(tid=1, name="MainThread", frames=list(stack.frames))
+    moments: tuple[float, ...] = (0.0,)
+    if stack.guarded:  # nothing had got on there for long
+        thread.state, thread.switches, moments = "S", 1, (0.0, _SECONDS)
     return RankCapture(
         pid=stack.pid,
         rank=rank,
         node=stack.node or logs.homes.get(rank, ""),
         world_size=world,
-        samples=[ProcessSample(0.0, threads=[thread])],
+        samples=[ProcessSample(at, thread.state, threads=[thread]) for at in moments],
     )

@@ -55,6 +55,7 @@ class _Sorted(Struct):
     stacks: list[Path]
     logs: tuple[JobLogs, list[str]] | None
     launches: list[Path]  # what the launcher was asked to start
+    unknown: list[LogFile]  # texts of which no line is known
 
     @property
     def have_operations(self) -> bool:
@@ -83,7 +84,7 @@ def read(files: Sequence[Path]) -> JobCapture:
         _add_stacks(capture, found.stacks)
         _add_ends(capture, starts, found.ends)
     else:
-        capture = _stacks_or_logs(found.stacks, found.logs, beside=bool(found.answers))
+        capture = _stacks_or_logs(found, beside=bool(found.answers))
     _add_ras(capture, found.answers)
     _add_logs(capture, found.logs)
     capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
@@ -121,10 +122,10 @@ def _sort(files: Sequence[Path]) -> _Sorted:
     traces, rest = _parted(rest, lambda f: fr_trace_text.is_fr_trace(_head(f, 1 << 16)))
     alone, rest = _parted(rest, lambda f: stack_texts.is_alone(_head(f)))
     both = [f for f in answers if _OF_A_LOG.search(_head(f, _PASTED))]
-    logs, rest = _logs(rest + both)
+    logs, rest, unknown = _logs(rest + both)
     rest = [f for f in rest if f not in both]
     if logs is None:
-        logs, rest = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
+        logs, rest, unknown = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
     return _Sorted(
         boxes,
         ends,
@@ -134,6 +135,7 @@ def _sort(files: Sequence[Path]) -> _Sorted:
         stacks=rest + alone,
         logs=logs,
         launches=launches,
+        unknown=unknown,
     )
 
 
@@ -153,33 +155,33 @@ def _says_something(capture: JobCapture) -> bool:
 
 def _logs(
     files: list[Path], stacks: bool = False
-) -> tuple[tuple[JobLogs, list[str]] | None, list[Path]]:
-    """(what the job logs among the files say, the other files)."""
+) -> tuple[tuple[JobLogs, list[str]] | None, list[Path], list[LogFile]]:
+    """(what the job logs among the files say, the other files, those of which no line is known)."""
     dumps = [] if stacks else [f for f in files if pyspy_text.is_dump(f)]
     wanted = [f for f in files if f not in dumps and job_logs.is_log(f)]
     if not wanted:
-        return None, files
+        return None, files, []
     logs, silent, notes = job_logs.read(wanted)
     if not logs.facts:
-        return None, files
+        return None, files, logs.files
     rest = [f for f in files if f not in wanted]
     notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
-    return (logs, notes), rest
+    return (logs, notes), rest, []
 
 
-def _stacks_or_logs(
-    rest: list[Path], logs: tuple[JobLogs, list[str]] | None, beside: bool = False
-) -> JobCapture:
+def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:
     """py-spy output; beside logs or other evidence it may be missing, and be something else."""
+    rest, logs = found.stacks, found.logs
     if logs is not None and not rest:
         ranks = logged_stacks.ranks_of(logs[0])
         nodes = [NodeCapture("", "files", ranks)] if ranks else []
-        return JobCapture("logs", nodes, origin="files")
+        by_guard = any(len(rank.samples) > 1 for rank in ranks)
+        return JobCapture("logs", nodes, origin="files", by_guard=by_guard)
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
         if logs is None and not beside and rest and all(map(job_logs.is_named_log, rest)):
-            return _of_unknown_lines(rest)
+            return _of_unknown_lines(found.unknown)
         if logs is None and not beside:
             raise BadInput(
                 f"{error}, and no line of a job log that is known", error.help
@@ -187,10 +189,9 @@ def _stacks_or_logs(
         return JobCapture(job="logs", origin="files", notes=_skipped(rest, error))
 
 
-def _of_unknown_lines(files: Sequence[Path]) -> JobCapture:
+def _of_unknown_lines(files: list[LogFile]) -> JobCapture:
     """Logs, by their names, of which no line is known: who asks is told so, and what to give instead."""
-    names = [file.name if file != job_logs.STDIN else "standard input" for file in files]
-    logs = JobLogs(files=[LogFile(readable(name)) for name in names])
+    logs = JobLogs(files=files)
     notes = [f"{file.name}: no line of it is known" for file in logs.files]
     return JobCapture(job="logs", origin="files", logs=logs, notes=notes)
 

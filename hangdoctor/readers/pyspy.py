@@ -29,7 +29,7 @@ from ..stacks.call_peers import peers
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
-from . import loaded_modules, memory_access, rank_conditions, retry_loops
+from . import group_lists, loaded_modules, memory_access, rank_conditions, retry_loops
 from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
@@ -322,6 +322,8 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
             frame.catches = retry_loops.caught(lines, frame.line)
             frame.counts = retry_loops.counted(lines, frame.line)
             frame.only = redaction.code(rank_conditions.condition(lines, frame.line))
+    if any(frame.lists for frame in frames):
+        _mark_loops(frames)
     return ThreadSample(
         tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
         name=_text(thread.get("thread_name") or ""),
@@ -329,6 +331,14 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
         active=bool(thread.get("active")),
         frames=frames,
     )
+
+
+def _mark_loops(frames: list[Frame]) -> None:
+    """Of groups made in a loop, ranks may be at different turns."""
+    for frame in frames[:_CODE_FRAMES]:
+        if frame.code and is_users(frame):
+            lines = sources.lines(frame.file)
+            frame.loops = retry_loops.is_repeated(lines, frame.line, frame.code)
 
 
 def _numbers(frame: dict[str, Any]) -> dict[str, int]:
@@ -349,7 +359,15 @@ def _frame(frame: dict[str, Any]) -> Frame:
     file = _text(frame["filename"])
     if file.endswith("torch/distributed/c10d_logger.py"):
         group = _group_of(frame.get("locals") or [])
-    return Frame(name=name, file=file, line=_number(frame["line"]), values=values, group=group)
+    found = Frame(name=name, file=file, line=_number(frame["line"]), values=values, group=group)
+    if "torch/distributed/" in file:
+        found.lists = group_lists.lists(name, file, _shown(frame.get("locals") or []))
+    return found
+
+
+def _shown(local_values: list[dict[str, Any]]) -> dict[str, str]:
+    """A function's variables, as py-spy writes them."""
+    return {_text(v["name"]): _text(v.get("repr") or "") for v in local_values}
 
 
 def _text(value: object) -> str:
@@ -376,7 +394,7 @@ def _group_of(local_values: list[dict[str, Any]]) -> str:
     """torch's logging wrapper still holds the call's own arguments: no process group among them
     means the world.
     """
-    shown = {_text(v["name"]): _text(v.get("repr") or "") for v in local_values}
+    shown = _shown(local_values)
     if "args" not in shown or "kwargs" not in shown:
         return ""
     both = shown["args"] + shown["kwargs"]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 _BLOCK = re.compile(r"(?:async\s+)?(while|for|try|except|else|finally|with|if|elif|def|class)\b")
 _CAUGHT = re.compile(r"except\*?\s+\(?([\w.]+(?:\s*,\s*[\w.]+)*)")
 _COUNTS = re.compile(r"(?:async\s+)?for\s+\(?(\w+)\b.*\bin\b(?!.*\b(?:count|cycle|repeat|iter)\()")
+_COMPREHENDS = re.compile(r"\bfor\b.+\bin\b|\bmap\(")
 _FAR = 400  # lines that are looked at, each way
 
 
@@ -66,6 +67,22 @@ def blocks_around(lines: Sequence[str], at: int) -> Iterator[tuple[int, str]]:
         if match is not None:
             indent = own
             yield n, match[1]
+
+
+def is_repeated(lines: Sequence[str], number: int, call: str) -> bool:
+    """Whether line `number` (from 1) may run several times in one call of its function: in a loop, or
+    with a comprehension or ``map`` in the whole `call`.
+    """
+    if _COMPREHENDS.search(call):
+        return True
+    if not 0 < number <= len(lines):
+        return False
+    for _, keyword in blocks_around(lines, number - 1):
+        if keyword in ("def", "class"):
+            return False
+        if keyword in ("while", "for"):
+            return True
+    return False
 
 
 def _leaves(lines: Sequence[str], tried: int) -> bool:

@@ -329,7 +329,9 @@ def _place(number: int) -> int:
 def _frame_key(frame: Frame) -> tuple[object, ...]:
     values: Mapping[str, int] = frame.values
     at = (frame.name, frame.file, frame.line)
-    return (*at, frame.code, frame.catches, frame.counts, frame.only, frame.group, *values.items())
+    lists = [(name, *numbers) for name, numbers in frame.lists.items()]
+    around = (frame.code, frame.catches, frame.counts, frame.only, frame.group, frame.loops)
+    return (*at, *around, *lists, *values.items())
 
 
 def to_runs(ranks: list[int]) -> Runs:

@@ -51,6 +51,8 @@ BY_FRAMEWORK = Op(
     frame=Frame("step", "/app/train.py", 31),
     caller=Frame("gather", "/v/site-packages/accelerate/accelerator.py", 7),
 )
+NEW_GROUP = Op("new_group", frame=Frame("groups", "/app/train.py", 12))
+NEW_MESH = Op("init_device_mesh", site="main (/app/train.py:57)")
 SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
 LOAD = Frame("load_batch", "/app/data.py", 40)
 SLEEPS = Doing("blocked", "clock_nanosleep")
@@ -122,6 +124,7 @@ FINDINGS: list[Finding] = [
     one("stopped", StoppedRunning(20.0, REDUCE), waiters=OTHERS), two("stopped", StoppedRunning(20.0)),
     one("not_entered", StoppedRunning(20.0, REDUCE, inside=False), waiters=OTHERS),
     one("end_stall", WentOn(REDUCE, (0, 1))), two("end_stall", WentOn(REDUCE, (0, 1, 3))), one("error", FailedFirst("ValueError", "bad shard", later=True), frame=LOAD),
+    one("error", FailedFirst("OSError", "no space", thread="writer"), frame=LOAD), Finding("error", [], FailedFirst("OSError", "no space", advice="df.", thread="writer"), 0.5),
     never(op=None), never("busy", op=None), never("data_wait", children=True, frame=LOAD),
     never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 1.0)), never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 0.9)),
     never(op=None, waiters=Waiters((0, 1), REDUCE, 5.0)), never(op=None, waiters=Waiters((0, 1), REDUCE, elsewhere=(2, 3))),
@@ -185,6 +188,9 @@ FINDINGS: list[Finding] = [
     one("start_stall", f.StillImporting("torch", 94.0, "/sw/env", "nfs4", computes=True)), two("start_stall", f.StillImporting("torch", 94.0, computes=True)),
     two("start_stall", f.NoProcessThere(("n3",))),
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
+    two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True)), one("start_stall", f.NotJoined(NEW_GROUP, later=True), frame=LOAD),
+    two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True, sides=(((4,), NEW_GROUP), ((5,), NEW_MESH)))),
+    one("mismatch", f.Disagrees(NEW_MESH, NEW_MESH, ("mesh shape",), ("mesh shape 3 x 2",), ("mesh shape 2 x 3",), f.DecidedBy.MAJORITY), waiters=OTHERS),
     one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),
     two("end_stall", f.StillIn(GATHER, (0, 1), (2, 3), REDUCE, True)), one("end_stall", f.StillIn(Op("", 0), leaving=(1,))),
     one("end_stall", f.LeftWithout(REDUCE), waiters=OTHERS), one("not_entered", f.PeerElsewhere(1, SEND, REDUCE), waiters=OTHERS),
@@ -214,7 +220,7 @@ FINDINGS: list[Finding] = [
 FACTS: list[f.Fact] = [
     f.At((LOAD, LOAD), "x = 1"), f.At(()), f.At((LOAD,), "", Frame("main", "/app/train.py", 5)), f.InOp(BY_FRAMEWORK), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.BytesMoved(5, 61 << 20), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
-    f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.SeenByHeartbeat(), f.IsPast(LOAD),
+    f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.SeenByHeartbeat(), f.PrintedAtLimit(), f.IsPast(LOAD),
     f.AgentWaits(TORCHRUN, Launch("torchrun", 2, 4, per_node=8, world_size=16, endpoint="n1:29500"), 41.0), f.AgentWaits(TORCHRUN, Launch("torchrun", 2), 41.0),
     f.AskedFor(Launch("mpirun", world_size=16), 8), f.AskedFor(Launch("mpirun", 3, world_size=16), 8), f.AskedFor(Launch("torchrun", 1, per_node=8, world_size=8), 7), f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.NoInterpreter(True), f.NoInterpreter(False), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.HoldsGil(7, LOAD, "saver", True), f.BehindThread("saver", 7, LOAD, 3, 4), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),

@@ -104,6 +104,10 @@ class WaitsIn(Struct, frozen=True):
     all_still: bool = False  # that is all of them
 
 
+class PrintedAtLimit(Struct, frozen=True):
+    """Stacks that faulthandler, or a guard of the program's own, printed when nothing got on."""
+
+
 class SeenByHeartbeat(Struct, frozen=True):
     """Stacks that the probe's heartbeat wrote into the black boxes, the last ones."""
 
@@ -277,6 +281,7 @@ Fact = (
     | InStore
     | WaitsIn
     | DidNotRun
+    | PrintedAtLimit
     | SeenByHeartbeat
     | IsPast
     | LastOp

@@ -25,6 +25,7 @@ class Someone(Struct, frozen=True):
     task: int = -1
     pid: int = 0
     worker: str = ""
+    tasks: tuple[int, ...] = ()  # several of them
 
 
 class FailedFirst(Struct, frozen=True):
@@ -39,6 +40,7 @@ class FailedFirst(Struct, frozen=True):
     later: bool = False  # another rank had failed before, and this one did by itself
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
+    thread: str = ""  # the name of the thread that it ended, which is no main one
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -74,6 +76,7 @@ class LinkBroken(Struct, frozen=True):
     peers: tuple[str, ...]
     meaning: str
     advice: str = ""
+    hosts: tuple[str, ...] = ()  # of those who say so
 
 
 class TooFewJoined(Struct, frozen=True):
@@ -227,6 +230,14 @@ LogStory = (
 )
 
 
+class WentOnAfter(Struct, frozen=True):
+    """An error after which the job still made progress; `thread`: the name of the one that it ended."""
+
+    quote: Quote
+    ranks: tuple[int, ...] = ()
+    thread: str = ""
+
+
 class Undecided(Enum):
     """Why logs name no culprit."""
 
@@ -271,12 +282,15 @@ class LogRemaining(Struct, frozen=True):
     seconds: float = 0.0  # since the last operation, or in the one that they waited in
     source: Source = "log"
     lost: bool = False  # some of them lost a connection
+    peers: tuple[str, ...] = ()  # to these hosts, or "rank 0"
     library: str = "gloo"  # in which they waited
     gloo: bool = False  # the job communicates by gloo alone
     other: Op | None = None  # what the other side called
     sides: tuple[str, ...] = ()  # what each of the two called it with
     on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
     last: Quote | None = None  # the last progress that was printed
+    before: WentOnAfter | None = None  # the last error, which the job survived
+    trouble: Quote | None = None  # the first line that says error, of no kind that is known
     met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
 
 

@@ -34,10 +34,13 @@ class NeverStarted(Struct, frozen=True):
 
 
 class NotJoined(Struct, frozen=True):
-    """Has not come to set-up or to teardown; `why` where no process was seen."""
+    """Has not come to set-up or to teardown; `why` where no process was seen; `later`: to the making of
+    further groups, after the job's own.
+    """
 
     op: Op
     why: str = ""
+    later: bool = False
 
 
 class OtherStore(Struct, frozen=True):
@@ -178,10 +181,14 @@ class HeldBehind(Struct, frozen=True):
 
 
 class NoneLeaves(Struct, frozen=True):
-    """All ranks are in set-up or teardown, and it does not finish."""
+    """All ranks are in set-up or teardown, and it does not finish; `later`: in set-up of further groups,
+    after the job's own; `sides`: where they are in several calls, the ranks and the call of each.
+    """
 
     op: Op
     starting: bool
+    later: bool = False
+    sides: tuple[tuple[tuple[int, ...], Op], ...] = ()
 
 
 class StillIn(Struct, frozen=True):

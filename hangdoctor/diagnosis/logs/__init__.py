@@ -31,6 +31,7 @@ from .met_apart import met_apart
 from .outside import cut_off, from_outside
 from .scene import Scene, open_scene
 from .store_gone import host_left
+from .threads import add_ended_threads, of_thread
 from .undecided import why_none
 from .went_on import went_on
 
@@ -69,6 +70,7 @@ def _judge(case: Case, draft: Draft) -> None:
         first.finding.clues += _clues(scene, first)
     if draft.findings:
         weigh(draft, scene, found)
+        add_ended_threads(draft, scene)
         return
     if found is None:
         _say_why_none(case, draft, scene)
@@ -117,7 +119,7 @@ def _unless_it_went_on(case: Case, scene: Scene, found: First | None) -> First |
     """Without a hang, where all ranks made progress until they were ended from outside: where an
     interrupt met them is chance.
     """
-    if found is None or found.finding.kind in CRASH:
+    if found is None or (found.finding.kind in CRASH and not any(map(of_thread, found.facts))):
         return found
     outside = from_outside(case, scene)
     steady = outside is not None and outside.reason is Undecided.FROM_OUTSIDE

@@ -11,6 +11,7 @@ from ..findings.log_stories import LogAgrees, LogContradicts, Source
 from ..ops.evidence import Note, Remark
 from .candidate import First
 from .scene import Scene, op_name, ranks_named
+from .threads import of_thread
 
 CRASH: frozenset[Kind] = frozenset({"dead", "error", "unreachable"})
 # Kinds that say of a rank that it is not in the operation of the others.
@@ -27,7 +28,7 @@ def weigh(draft: Draft, scene: Scene, found: First | None) -> None:
         _by_waits(draft, scene, finding)
     if found is None:
         return
-    if found.finding.kind in CRASH and found.named:
+    if found.finding.kind in CRASH and found.named and not any(map(of_thread, found.facts)):
         _what_failed_first(draft, found.finding, scene.source)
     else:
         _by_name(draft, found.finding, scene.source)

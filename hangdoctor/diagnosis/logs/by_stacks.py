@@ -7,6 +7,8 @@ there after the first one's limit, so that only ranks in different calls show an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from ...model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
@@ -15,7 +17,7 @@ from ...model.log_facts import PythonError
 from ...stacks.place_search import STORE_CALL
 from ...stacks.user_code import is_users
 from .. import waiting
-from ..case import open_case
+from ..case import Case, open_case
 from ..deadends import names_group
 from .candidate import First
 from .scene import LIMITS, WAITS, Scene
@@ -42,9 +44,21 @@ def by_stacks(scene: Scene) -> First | None:
     if len(found) != 1:
         return None
     [finding] = found
+    if _may_wait_for_one(case, finding.ranks):
+        return None
     finding.confidence = min(finding.confidence, _AT_MOST)
     finding.waiters = None  # since when, no line says
     return First(finding, [errors[rank] for rank in sorted(errors)], True)
+
+
+def _may_wait_for_one(case: Case, ranks: Sequence[int]) -> bool:
+    """Whether these are in a call of a group that their line names, maybe of a few ranks, while others
+    send and receive: one of those may have left it out.
+    """
+    few = [v for v in case.waiting if v.rank in ranks]
+    others = [v for v in case.waiting if v.rank not in ranks]
+    in_named = all(v.place.group == "sub" for v in few)
+    return in_named and any(v.place.kind == "p2p" for v in others)
 
 
 def _waits(scene: Scene) -> dict[int, PythonError]:

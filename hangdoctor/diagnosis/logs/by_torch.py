@@ -140,7 +140,7 @@ def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:
 def peer(scene: Scene) -> First | None:
     """The host at the other end of a connection that broke before anything else."""
     facts = [f for _, f in scene.positioned(PeerClosed) if isinstance(f, PeerClosed)]
-    early = [f for f in facts if f.library == "nccl" and f.peer and not _local(f.peer)]
+    early = [f for f in facts if f.library == "nccl" and f.peer and not is_local(f.peer)]
     if not early:
         return None
     first = early[0]
@@ -161,7 +161,8 @@ def peer(scene: Scene) -> First | None:
     return found
 
 
-def _local(peer: str) -> bool:
+def is_local(peer: str) -> bool:
+    """Whether an address is that of the speaker's own host."""
     return peer.startswith(("127.", "localhost", "::1"))
 
 

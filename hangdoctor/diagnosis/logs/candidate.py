@@ -19,10 +19,13 @@ class First(Struct):
     named: bool  # ranks or nodes are known
 
 
-def someone(fact: AnyFact) -> Someone:
-    """What is known of a speaker without a rank."""
+def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
+    """What is known of a speaker without a rank; of several tasks, which say the same, of all."""
     if fact.rank >= 0:
         return Someone()
+    tasks = sorted({other.task for other in alike if other.task >= 0})
+    if len(tasks) > 1:
+        return Someone(tasks=tuple(tasks))
     return Someone(fact.local, fact.task, fact.pid, fact.worker)
 
 

@@ -29,6 +29,7 @@ from ...model.log_facts import (
 from ..findings import Op
 from ..findings.log_stories import Event
 from ..findings.named import End
+from . import threads
 from .candidate import First
 from .scene import LIMITS, Scene, nodes_named, op_name, ranks_named
 
@@ -92,7 +93,7 @@ def _role(fact: AnyFact, causes: set[int]) -> str:
 
 def _role_of_error(error: PythonError, role: str) -> str:
     if error.survived or error.role in ("launcher", "note"):
-        return ""
+        return "end" if threads.gone_on_after(error) and error.thread else ""
     return "wait" if error.rule in LIMITS else role
 
 
@@ -115,6 +116,8 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
         return (kind, fact.by == -1)
     if isinstance(fact, Progress):
         return (kind, fact.file)
+    if isinstance(fact, Mismatch) and fact.other < 0:
+        return (kind, fact.file, fact.one_op)  # a list, one rank a line
     return (kind, fact.says[:80])
 
 
@@ -130,7 +133,7 @@ def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
         ranks=ranks,
         node=nodes.pop() if len(nodes) == 1 else "",
         fact=_kind(first),
-        says=f"{first.error}: {first.message}" if _worded(first) else first.says,
+        says=threads.worded(first) if _worded(first) else first.says,
         seconds=_seconds(facts),
         op=Op(op_name(first.op), first.seq) if isinstance(first, TimedOut) else None,
         end=End(first.code) if isinstance(first, Ended) and first.by != _ACCOUNT else None,

@@ -22,11 +22,12 @@ from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
 from . import lost_devices, shared_gpus
 from .candidate import First, someone
-from .scene import WAITS, Scene, ranks_named
+from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
+from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
-_VALUE = re.compile(r"\{([a-z_]{1,20})\}")
+_VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -42,6 +43,7 @@ def first_error(scene: Scene) -> First | None:
     # time, and the last line of a traceback more than a traceback that was cut.
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
     chosen = [f for f in chosen if not only_warned([f])] or chosen
+    chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -99,6 +101,8 @@ def _dated(fact: AnyFact) -> bool:
 
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
+        return False
+    if of_thread(fact) and not may_have_hung(scene, position):
         return False
     if _was_cut(fact) and _is_explained(scene, position, fact):
         return False
@@ -186,13 +190,16 @@ def of_errors(
         message=raised.message,
         meaning=_filled(text.meaning, first),
         advice=_filled(text.advice, first),
-        someone=someone(first),
+        someone=someone(first, alike),
         nodes=tuple(nodes),
         went_on=only_warned([first]),
+        thread=raised.thread,
     )
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
     if story.went_on:
         ground = Ground.LOG_WARNED
+    if story.thread:
+        ground = Ground.LOG_THREAD
     if raised is first and not raised.error:
         ground = Ground.LOG_ERROR_CUT
     finding = Finding(
@@ -208,9 +215,18 @@ def of_errors(
 
 
 def _filled(text: str, fact: AnyFact) -> str:
-    """A rule's text with what its pattern took from the line in the place of `{name}`."""
-    values = fact.values if isinstance(fact, KnownError) else {}
-    return _VALUE.sub(lambda match: values.get(match[1], match[0]), text)
+    """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}`,
+    which is left out where it took nothing.
+    """
+    values = fact.values if isinstance(fact, KnownError | PythonError) else {}
+
+    def value(match: re.Match[str]) -> str:
+        told = values.get(match[2])
+        if told is None:
+            return "" if match[1] else match[0]
+        return match[1] + told
+
+    return _VALUE.sub(value, text)
 
 
 def mesh(scene: Scene) -> First | None:
@@ -225,14 +241,19 @@ def mesh(scene: Scene) -> First | None:
 
 def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First:
     """Who says that a connection failed is only one end of it."""
-    told = [f.values for f in alike if isinstance(f, KnownError)]
-    peers = sorted({v.get("peer") or v.get("to") or "" for v in told} - {""})
+    peers = _told(alike, "peer") or _told(alike, "to")
     by = tuple(ranks_named(alike))
+    hosts = tuple(sorted(nodes_named(alike)))
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
-        story=LinkBroken(by, tuple(peers), text.meaning, text.advice),
+        story=LinkBroken(by, tuple(peers), text.meaning, text.advice, hosts=hosts),
         confidence=sure(Ground.LOG_LINK),
         nodes=peers,
     )
     return First(finding, [*alike], False)
+
+
+def _told(alike: Sequence[PythonError | KnownError], name: str) -> list[str]:
+    """What the lines say of the other end under this name, each once."""
+    return sorted({fact.values[name] for fact in alike if fact.values.get(name)})

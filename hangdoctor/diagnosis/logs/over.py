@@ -20,6 +20,7 @@ from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
 from .called_apart import missing_beside
 from .candidate import First
 from .scene import Scene, ranks_named
+from .threads import of_thread
 
 _CRASH = frozenset({"dead", "error", "unreachable"})
 _OTHER_CALLS = frozenset({"mismatch", "order", "p2p_unmatched"})
@@ -41,11 +42,14 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         return None
     if found is not None and draft.findings and gave_up(found, _blamed(draft)):
         return None
+    if found is not None and _guarded_itself(found, _blamed(draft)):
+        return None
     missing = missing_beside(case, draft.findings, found) if found is not None else []
     if missing:
         draft.findings, draft.status = missing, "failed"
         return None
     crashed = found is not None and found.named and found.finding.kind in _CRASH
+    crashed = crashed and not any(map(of_thread, found.facts if found is not None else []))
     if crashed or not _waited_long(case, scene):
         draft.findings = []
         draft.status = None
@@ -62,6 +66,15 @@ def gave_up(found: First, blamed: set[int]) -> bool:
     waited = {f.rank for f in ends if f.waited_s > 0}
     others = {f.rank for f in ends} - blamed
     return bool(others) and others <= waited
+
+
+def _guarded_itself(found: First, blamed: set[int]) -> bool:
+    """Whether all that it names are ranks for which the others waited, and which their own guard ended
+    without a word after they had done nothing for long.
+    """
+    ends = [f for f in found.facts if isinstance(f, Ended)]
+    idle = len(ends) == len(found.facts) > 0 and all(f.waited_s > 0 for f in ends)
+    return idle and {f.rank for f in ends} <= blamed
 
 
 def _other_calls(draft: Draft) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
@@ -25,11 +27,13 @@ from ...model.log_facts import (
 )
 from ...stacks.place_search import find_place
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Undecided
+from ..findings.log_stories import LogRemaining, Quote, Undecided
 from .apart import met_outside
+from .by_torch import is_local
 from .counting import last_printed
 from .scene import Scene, op_of, ranks_named
 from .store_gone import lost_store
+from .threads import gone_on
 
 # Rules of errors that another's end explains, and no lost connection.
 _NO_LOSS = ("terminated", "store_timeout", "hccl_wait", "nccl_way_out", "watchdog_abort")
@@ -40,6 +44,10 @@ _SHOWN = 3  # places where a signal met ranks
 
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
+    return structs.replace(_why_none(scene), before=gone_on(scene))
+
+
+def _why_none(scene: Scene) -> LogRemaining:
     cancelled = scene.of(Cancelled)
     if cancelled and not _ended_before(scene, cancelled[-1]):
         return _cancelled(scene, cancelled[-1])
@@ -172,7 +180,13 @@ def _of_course(scene: Scene) -> LogRemaining:
     known: list[AnyFact] = [*scene.of(KnownError), *scene.of(PythonError)]
     if any(f.role == "launcher" for f in known if isinstance(f, KnownError | PythonError)):
         return LogRemaining(Undecided.LAUNCHER_ONLY)
-    return LogRemaining(Undecided.NO_END)
+    return LogRemaining(Undecided.NO_END, trouble=_trouble(scene))
+
+
+def _trouble(scene: Scene) -> Quote | None:
+    """The first line that says error, which no rule knows."""
+    files = [file for file in scene.logs.files if file.trouble]
+    return Quote(files[0].name, files[0].trouble_line, files[0].trouble) if files else None
 
 
 def _finished(scene: Scene) -> bool:
@@ -186,6 +200,16 @@ def _left_the_store(scene: Scene) -> bool:
     """Whether a job that came to its end only warns of its store: whoever holds it had ended first."""
     clean = _of_course(scene).reason is Undecided.ENDED_CLEANLY
     return clean and all("TCPStore" in fact.says for fact in _lost_lines(scene))
+
+
+def _peers(scene: Scene) -> tuple[str, ...]:
+    """The hosts, or the ranks, that connections were lost to, where they are few and one can go there."""
+    lost = scene.of(PeerClosed)
+    told = {f.peer for f in lost if f.peer and not is_local(f.peer)}
+    spoke = {*(f.node for f in lost), *(str(f.rank) for f in lost)}
+    if len(told) > _SHOWN or told & spoke:
+        return ()
+    return tuple(sorted(f"rank {peer}" if peer.isdigit() else peer for peer in told))
 
 
 def _lost_lines(scene: Scene) -> list[AnyFact]:
@@ -211,6 +235,7 @@ def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
         ranks,
         codes=codes,
         lost=lost,
+        peers=_peers(scene) if lost else (),
         source=scene.source,
         met=() if lost else _met(asked),
     )

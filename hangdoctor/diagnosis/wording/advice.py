@@ -135,11 +135,22 @@ def _(story: f.NeverStarted, finding: Finding) -> str:
 def _(story: f.NotJoined, finding: Finding) -> str:
     if finding.kind == "end_stall":
         return elsewhere(finding, None)
+    if story.later:
+        return _past_or_late(story, finding)
     if pid_of(finding):
         return (
             f"See what it does before init{on_node(finding)}: py-spy dump --pid {pid_of(finding)}."
         )
     return f"Check that the launcher started {terms.ranks(finding.ranks)}, with the MASTER_ADDR, MASTER_PORT and WORLD_SIZE of the others."
+
+
+def _past_or_late(story: f.NotJoined, finding: Finding) -> str:
+    """For a rank that the others wait for in the making of a further group."""
+    who = terms.ranks(finding.ranks)
+    at = terms.frame(story.op.frame) if story.op.frame is not None else story.op.name
+    pid = pid_of(finding)
+    see = f" Its stack{on_node(finding)}: py-spy dump --pid {pid}." if pid else ""
+    return f"Every rank must make the same groups in one order: see whether {who} has not come to {at}, skipped it, or made another group there.{see}"
 
 
 @by_story.register
@@ -308,7 +319,17 @@ def _(story: f.Disagrees, finding: Finding) -> str:
         lines = two_lines(story.mine, story.theirs)
         return f"Compare {lines}: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
     what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
-    return f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}."
+    same = f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}"
+    if story.fields[:1] == ("mesh shape",):
+        return f"{same}, and the settings that it comes from{_environment(finding)}."
+    return f"{same}."
+
+
+def _environment(finding: Finding) -> str:
+    """The command that shows with which variables the rank was started; "" of several."""
+    pid = pid_of(finding) if len(finding.ranks) == 1 else 0
+    show = f"tr '\\0' '\\n' < /proc/{pid}/environ"
+    return f"; those of {terms.ranks(finding.ranks)}{on_node(finding)}: {show}" if pid else ""
 
 
 _FIELDS = {"reduce_op": "reduce op"}

@@ -16,6 +16,8 @@ from .release import natively, on_node, open_at, pid_of, two_lines
 
 _LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_FR_BUFFER_SIZE=20000)"
 
+_MEMBERS = "To record next time which groups each rank makes: hangdoctor run -- CMD."
+
 
 def line_of(op: Op | None) -> str:
     """``train.py:31``, where the operation was called; "" where that is not known."""
@@ -224,6 +226,8 @@ def _ends_apart(finding: Finding, op: Op | None) -> str:
 
 @by_story.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
+    if story.later:
+        return _joined(_same_groups(story), "" if finding.boxed else _MEMBERS)
     if story.starting:
         names = "GLOO_SOCKET_IFNAME" if finding.gloo else "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME"
         interfaces = f"the interface ({names})"
@@ -231,6 +235,14 @@ def _(story: f.NoneLeaves, finding: Finding) -> str:
     pid = pid_of(finding)
     native = natively(finding, pid) if pid else ""
     return f"See which thread of {terms.ranks(finding.ranks[:1])} is still in a collective{native}."
+
+
+def _same_groups(story: f.NoneLeaves) -> str:
+    """What to compare where ranks may make different groups."""
+    lines = [line for op in (story.op, *(op for _, op in story.sides)) if (line := line_of(op))]
+    at = f" at {' and '.join(dict.fromkeys(lines))}" if lines else ""
+    what = "mesh_shape or ranks, and the settings that they come from"
+    return f"Every rank must make the same groups in one order: compare on all ranks{at} {what}."
 
 
 @by_story.register

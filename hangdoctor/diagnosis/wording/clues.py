@@ -107,6 +107,11 @@ def _(fact: f.WaitsIn) -> str:
 
 
 @say.register
+def _(fact: f.PrintedAtLimit) -> str:
+    return "printed by faulthandler, or by a guard of the program's own, when nothing got on"
+
+
+@say.register
 def _(fact: f.SeenByHeartbeat) -> str:
     return (
         "the place of the main thread that the heartbeat of the probe wrote into the black box last"

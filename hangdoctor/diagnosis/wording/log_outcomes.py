@@ -6,7 +6,7 @@ import signal
 import time
 
 from ...model.diagnosis import Happening
-from ..findings.log_stories import Event, LogRemaining, Undecided
+from ..findings.log_stories import Event, LogRemaining, Undecided, WentOnAfter
 from . import terms
 from .log_words import next_time
 from .terms import choose
@@ -54,20 +54,52 @@ def _reason(of: LogRemaining) -> str:
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.gloo)}",
-        Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: that follows {_from_what(of)}",
+        Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
-        Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and nothing failed before that in the log{_printed(of)}",
-        Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and nothing failed before that in the log{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
-        Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and nothing failed before that in the log{_printed(of)}",
-        Undecided.PREEMPTED: f"Slurm preempted the job, and nothing failed before that in the log{_printed(of)}",
+        Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
+        Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
+        Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
+        Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
-        Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without a failure or a clean end: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
+        Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without {_lacks(of)}: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.CUT_OFF: f"no exit is recorded. Nothing hung: {who} were at work to the end{_round(of)}, and {_last(of, whose='the')} the last heartbeat. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.LAUNCHER_ONLY: "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file",
-        Undecided.NO_END: "the log holds neither a failure nor a clean end: give the logs of all nodes and ranks, stderr too",
+        Undecided.NO_END: f"{_no_end(of)}: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+def _failed_before(of: LogRemaining) -> str:
+    """That nothing failed before an end from outside, or what the job survived."""
+    if of.before is None:
+        return "nothing failed before that in the log"
+    return f"before that {_survived(of.before)}"
+
+
+def _lacks(of: LogRemaining) -> str:
+    """What a log that stops does not have."""
+    if of.before is None:
+        return "a failure or a clean end"
+    return f"a clean end, and {_survived(of.before)}"
+
+
+def _survived(error: WentOnAfter) -> str:
+    """``a thread of a rank ended by 'OSError: ...' (job.log:23), after which the job went on``."""
+    who = terms.ranks(error.ranks) or "a rank"
+    at = f"'{terms.cut(error.quote.says, 70)}' ({error.quote.file}:{error.quote.line})"
+    if error.thread:
+        return f"a thread of {who} ended by {at}, after which the job went on"
+    return f"{who} printed {at}, after which the job went on"
+
+
+def _no_end(of: LogRemaining) -> str:
+    if of.trouble is None:
+        return "the log holds neither a failure nor a clean end"
+    at = f"{of.trouble.file}:{of.trouble.line}"
+    says = terms.tail(of.trouble.says, 120)
+    known = "no line shows a failure of a kind that is known"
+    return f"{known}; one that says error is '{says}' ({at})"
 
 
 def _round(of: LogRemaining) -> str:
@@ -101,7 +133,8 @@ def _signals(of: LogRemaining) -> str:
 def _how(of: LogRemaining) -> str:
     """What happened to ranks that did not end by themselves."""
     signals = _signals(of)
-    ways = ["lost a connection"] if of.lost or not signals else []
+    to = f" to {' and '.join(of.peers)}" if of.peers else ""
+    ways = [f"lost a connection{to}"] if of.lost or not signals else []
     return " or ".join([*ways, *([f"got {signals}"] if signals else [])])
 
 
@@ -113,18 +146,23 @@ def _printed(of: LogRemaining) -> str:
     """How far the log shows that the job came."""
     if of.last is None:
         return ""
-    return f"; the last progress in it is '{terms.tail(of.last.says, 60)}' ({of.last.file}:{of.last.line})"
+    where = "it" if of.before is None else "the log"
+    return f"; the last progress in {where} is '{terms.tail(of.last.says, 60)}' ({of.last.file}:{of.last.line})"
 
 
 def _from_what(of: LogRemaining) -> str:
     evidence = _evidence(of)
+    if of.peers:
+        ended = f"{choose(of.peers, 'it', 'they')} ended or could not be reached"
+        return f"{ended}, and {evidence} do not show why. Give the logs of all nodes, that of {of.peers[0]} first"
     if of.lost or not of.codes:
-        return (
-            f"from another process's end, which {evidence} do not hold. Give the logs of all nodes"
-        )
+        return f"that follows from another process's end, which {evidence} do not hold. Give the logs of all nodes"
     places = [f"{terms.ranks(ranks)} in {terms.frame(frame)}" for ranks, frame in of.met]
     met = f". It met {' and '.join(places)}" if places else ""
-    return f"from a person, a scheduler or a launcher, and {evidence} show nothing before it{met}"
+    before = f"{evidence} show nothing before it"
+    if of.before is not None:
+        before = f"before it {_survived(of.before)}"
+    return f"that follows from a person, a scheduler or a launcher, and {before}{met}"
 
 
 def _from_outside(of: LogRemaining) -> str:

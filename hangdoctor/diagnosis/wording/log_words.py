@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...text.ranges import format_ranks
 from ..findings import Finding
 from ..findings.log_stories import (
     AllWaited,
@@ -33,6 +34,8 @@ from .release import on_node, open_at
 from .terms import choose
 
 _MESSAGE = 90
+_NAME = 40  # characters of a thread's name
+_SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 
 
@@ -53,6 +56,8 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     if someone.worker:
         process = f" (process {someone.pid})" if someone.pid else ""
         return f"Worker {someone.worker}{process}{at}"
+    if someone.tasks:
+        return f"Tasks {format_ranks(someone.tasks)}{at}"
     if someone.local >= 0:
         return f"The process with local rank {someone.local}{at}"
     if someone.task >= 0:
@@ -74,6 +79,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
     failed = "failed by itself, too" if story.later else "failed first"
     if story.alike:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
+    if story.thread:
+        who, failed = _thread_of(story.thread, who), "ended by an exception"
     if story.went_on:
         return (
             f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
@@ -84,6 +91,11 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _thread_of(name: str, who: str) -> str:
+    """``Thread 'writer' of a rank (the log does not show which)``."""
+    return f"Thread '{terms.cut(name, _NAME)}' of {who[:1].lower()}{who[1:]}"
 
 
 @stories.tell.register
@@ -137,7 +149,9 @@ def _(story: PeerGone, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: LinkBroken, finding: Finding) -> str:
-    by = terms.ranks(story.by) if story.by else "a rank"
+    someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    by = terms.ranks(story.by) if story.by else someone
+    by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""
     peers = terms.host_names(list(story.peers)) if story.peers else "another process"
     return f"Between {by} and {peers}: {story.meaning}"
 
@@ -226,10 +240,14 @@ def _(story: StillCounted, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: OtherCall, finding: Finding) -> str:
-    mine = " ".join(p for p in (terms.op(story.mine), story.my_size) if p)
-    theirs = " ".join(p for p in (terms.op(story.theirs), story.their_size) if p)
+    my_size, their_size = terms.cut(story.my_size, _SIZE), terms.cut(story.their_size, _SIZE)
+    mine = " ".join(p for p in (terms.op(story.mine), my_size) if p)
+    theirs = " ".join(p for p in (terms.op(story.theirs), their_size) if p)
     if story.pair:
-        return f"{_who(finding)} run different operations: {mine} and {theirs}; which of them is wrong does not show"
+        same = story.mine == story.theirs and my_size and their_size
+        what = "an operation with different sizes" if same else "different operations"
+        who = _who(finding) if finding.ranks else "Two ranks of a group"
+        return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
     return f"{_who(finding)} ran {mine} where the others ran {theirs}"
 
 
@@ -304,8 +322,14 @@ def _(fact: LogContradicts) -> str:
 
 @by_story.register
 def _(story: FailedFirst, finding: Finding) -> str:
-    if story.advice:
-        return story.advice
+    look = story.advice or _look_at_frame(finding)
+    if not story.thread:
+        return look
+    alone = "Its rank goes on without that thread: what waits for it, such as a queue that it serves, waits without end."
+    return f"{look} {alone}".strip()
+
+
+def _look_at_frame(finding: Finding) -> str:
     if finding.frame is None:
         return ""
     place, here = open_at(finding.frame), terms.capital(on_node(finding).strip())

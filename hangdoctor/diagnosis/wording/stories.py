@@ -245,10 +245,24 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
 @tell.register
 def _(story: f.NoneLeaves, finding: Finding) -> str:
     text = f"All ranks ({terms.ranks(finding.ranks)}) are in {terms.op(story.op)} and it does not finish"
+    if story.later:
+        return _later_groups(story, text)
     return (
         f"{text}: no rank is missing, so they probably cannot reach each other"
         if story.starting
         else text
+    )
+
+
+def _later_groups(story: f.NoneLeaves, text: str) -> str:
+    """The ranks have reached one another before: they do not agree on the groups."""
+    if story.sides:
+        each = terms.in_operations(story.sides)
+        return (
+            f"All ranks wait for new groups: {each}; they do not make the same groups in one order"
+        )
+    return (
+        f"{text}: the job is connected, so ranks may make other groups there, or in another order"
     )
 
 

@@ -18,6 +18,7 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     errors = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f.rank < 0]
     _only_one_failed(facts, origins)
     _all_failed_alike(facts, [e for e in errors if e.rank < 0])
+    _all_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_parent(facts, [e for e in errors if e.rank < 0])
 
@@ -70,6 +71,23 @@ def _torn(facts: Sequence[AnyFact]) -> int:
 
 def _kind(error: Error) -> str:
     return error.rule or (error.error if isinstance(error, PythonError) else "")
+
+
+def _all_of_srun(facts: list[AnyFact], errors: Sequence[Error]) -> None:
+    """As many exceptions of one kind as tasks that exited with an error of their own."""
+    ends = {f.task: f for f in facts if isinstance(f, Ended) and f.by == "slurm" and f.code > 0}
+    raised = [e for e in errors if isinstance(e, PythonError) and _is_whole(e)]
+    told = any(isinstance(f, Error) and f.role != "launcher" and f not in errors for f in facts)
+    files = {f.file for f in [*errors, *ends.values()]}
+    alone = not told and len(files) == 1 and len({_kind(e) for e in errors}) == 1
+    if not alone or len(ends) < 2 or sum(e.times for e in raised) != len(ends):
+        return
+    if any(e.task >= 0 or e.local >= 0 or e.pid for e in raised):
+        return
+    first = raised[0]
+    whole = [structs.replace(first, task=t, node=e.node, times=1) for t, e in ends.items()]
+    first.task, first.node = whole[0].task, whole[0].node
+    facts += whole[1:]
 
 
 def _first_of_srun(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:

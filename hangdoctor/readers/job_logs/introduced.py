@@ -39,6 +39,10 @@ class Introduced:
             if self._since > _BETWEEN:
                 self._named = []
             return
+        self.named(rank)
+
+    def named(self, rank: int) -> None:
+        """Take a line that names this rank."""
         if self._open:
             self._named.append(self._owner)
         self._named.append(rank)
@@ -50,6 +54,10 @@ class Introduced:
             self._owner = self._named[0] if len(set(self._named)) == 1 else -1
             self._named, self._open = [], True
         return self._owner if self._open else -1
+
+    def over(self) -> None:
+        """The dump has ended, wherever its outermost frame is."""
+        self._open = False
 
     def ended(self, frames: Sequence[Frame]) -> None:
         """Take the frames of a stack that has ended, innermost first."""

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, Counted, Ended, Restarted, TimedOut, Told
+from ...model.log_facts import AnyFact, Counted, Ended, PythonError, Restarted, TimedOut, Told
 from . import workers
 from .by_exit import errors_of_ends
 from .marks import Marks
 from .stamps import NO_YEAR
+from .tracebacks import LAUNCHER
 
 _OWN_LAUNCHERS = ("spawn", "lightning")
 _MOST_LOCAL = 8  # ranks of a node, as nodes mostly are
@@ -58,7 +59,7 @@ def resolve(
     errors_of_ends(facts, [origin.agent for origin in origins])
     locals_are_ranks = _one_node(facts, of_files, world)
     known = _told_together(facts, of_files, origins)
-    elastic = any(isinstance(f, Ended) and f.by == "torchelastic" for f in facts)
+    elastic = any(_of_torchrun(f) for f in facts)
     by_name = _by_name(facts, of_files)
     tasks = _tasks_are_ranks(facts, of_files, world)
     for fact in facts:
@@ -77,6 +78,13 @@ def resolve(
             if fact.node:
                 homes.setdefault(fact.rank, fact.node)
     return homes
+
+
+def _of_torchrun(fact: AnyFact) -> bool:
+    """Whether it shows that torchrun started the ranks."""
+    if isinstance(fact, PythonError):
+        return any(frame.file.endswith(LAUNCHER) for frame in fact.frames)
+    return isinstance(fact, Ended) and fact.by == "torchelastic"
 
 
 def _by_name(facts: Iterable[AnyFact], of_files: Iterable[Marks]) -> dict[str, int]:

@@ -91,6 +91,12 @@ class Rule(Struct, frozen=True):
             found.append(self._fields(told))
         return found
 
+    def values(self, text: str) -> dict[str, str]:
+        """What the rule takes from a line of an error."""
+        match = self.pattern.search(text) if self.pattern is not None else None
+        told = match.groupdict() if match is not None else {}
+        return {k: v[:120] for k, v in told.items() if v}
+
     def _fields(self, told: dict[str, str]) -> dict[str, Any]:
         if self.fact is KnownError:
             return {**self.fixed, "values": {k: v[:120] for k, v in told.items()}}
@@ -109,6 +115,11 @@ class Rules(Struct, frozen=True):
     def of(self, text: str) -> list[Rule]:
         """The rules that one of their anchors calls for."""
         return [r for r in self.rules if any(a in text for a in r.anchors)]
+
+    def is_own(self, name: str) -> bool:
+        """Whether an error is that of the process that prints it, and no other's or of a connection."""
+        texts = [rule.text for rule in self.rules if rule.id == name and rule.text is not None]
+        return bool(texts) and all(t.kind == "error" and not t.between for t in texts)
 
     def known(self, text: str) -> Rule | None:
         """The first rule on errors that matches."""

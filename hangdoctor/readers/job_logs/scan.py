@@ -26,7 +26,8 @@ from ...model.log_facts import (
     ThreadStack,
     TimedOut,
 )
-from . import exit_lists, launcher_tables, marks, source, tasks
+from . import exit_lists, launcher_tables, marks, shape_lists, source, tasks, unread
+from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
@@ -37,6 +38,7 @@ from .launcher_tables import LauncherTables
 from .logged import Logged, is_warning
 from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
+from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
@@ -52,7 +54,10 @@ _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without on
 # The verdict of `hangdoctor run` itself, in the job's output.
 _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
-_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *HEADS, *launcher_tables.BEGINS)
+_BEGINS = (
+    *("recent call", "Stack trace of the", "Fatal Python"),
+    *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS),
+)
 
 
 class FileScan:
@@ -69,11 +74,14 @@ class FileScan:
         self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
         self._launchers = LauncherTables()
+        self._shapes = ShapeLists()
         self._logged = Logged()
         self._beneath = Beneath()
+        self._begun = Begun()
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
+        self._trouble, self._trouble_line = "", 0
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -101,12 +109,25 @@ class FileScan:
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
-        for said, line, error in self._stacks.unfinished():
+        torn = self._stacks.unfinished()
+        for said, line, error in torn:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
+            if len(torn) == 1:
+                self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
         self.course.settle()
-        return LogFile(name, self._line, size)
+        return LogFile(name, self._line, size, self._trouble, self._trouble_line)
+
+    def _complete(self, error: PythonError, said: Said) -> None:
+        """A traceback that another rank's lines tore: its message may go on behind them. The only error
+        that a rule knows of the same speaker, after its beginning.
+        """
+        later = [f for f in self.facts.all if isinstance(f, KnownError) and f.file == self.index]
+        own = [f for f in later if f.line > self._line and f.role == "cause" and not f.logged]
+        same = [f for f in own if (f.rank, f.local, f.task) == (said.rank, said.local, said.task)]
+        if len(same) == len(own) == 1 and self.rules.is_own(same[0].rule):
+            error.rule, error.values = same[0].rule, same[0].values
 
     def _learn(self, begin: bytes) -> None:
         """What the first lines show of all: who ships them, and which prefixes they have."""
@@ -196,9 +217,14 @@ class FileScan:
         if told is not None:
             self._keep(told, said, text)
             self._attention = max(self._attention, _ATTENTION)
+        brought = self._shapes.feed(said)
+        if brought is not None:
+            self._keep(brought, said, text)
+            self._attention = max(self._attention, _ATTENTION)
         if self._beneath.look(said.text):
             self._attention = max(self._attention, 1)
             return
+        self.heard.update({self._begun.look(said, self._line)} - {-1})
         self._logged.look(said)
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
@@ -240,6 +266,7 @@ class FileScan:
             return  # another process speaks
         if known is not None:
             error.rule, error.role = known.id, known.role
+            error.values = known.values(said.text)
         elif left > 1:
             self._unknown[said.speaker()] = (error, left - 1)
 
@@ -247,10 +274,13 @@ class FileScan:
         if self._unknown:
             self._go_on(said)
         self.marks.look(said)
-        torn = False
+        torn = known = False
         for rule in self.rules.of(said.text):
-            if not self._apply(rule, said, said.text, text) and rule.wraps:
-                torn = True
+            applied = self._apply(rule, said, said.text, text)
+            known |= applied
+            torn |= not applied and rule.wraps
+        if not known and not self._trouble and unread.speaks_of_trouble(text):
+            self._trouble, self._trouble_line = unread.kept(text), self._line
         for fact in [*tasks.ends(said.text), *exit_lists.deaths(said.text)]:
             self._keep(fact, said, text)
         self._join_torn(said, torn)
@@ -258,6 +288,8 @@ class FileScan:
     def _apply(self, rule: Rule, said: Said, text: str, line: str) -> bool:
         """Keep what a rule finds; whether it found anything."""
         found = False
+        if rule.text is not None and rule.text.between:
+            said = self._begun.whose(said, self._line)
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
             if fact is not None:
@@ -306,7 +338,8 @@ class FileScan:
         error.local = self._spawned.pop(said.speaker(), -1)
         line = f"{error.error}: {error.message}"
         for rule in self.rules.of(said.text):
-            if rule.fact is not KnownError:
+            between = rule.text is not None and rule.text.between
+            if rule.fact is not KnownError or (between and rule.role == "cause"):
                 self._apply(rule, said, said.text, text)
         rule_of = self.rules.known(line)
         if self._beneath.is_report(error, said):
@@ -388,8 +421,7 @@ class FileScan:
 
 def _name(error: PythonError, rule: Rule, text: str) -> None:
     """Rank and node, where the error's own words tell them."""
-    match = rule.pattern.search(text) if rule.pattern is not None else None
-    told = match.groupdict() if match is not None else {}
+    error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from ...model.frame import Frame
@@ -22,6 +23,9 @@ from .prefix import Said, Speaker
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
+# Python's own words where a thread ends by an exception; the process goes on without it.
+_OF_THREAD = re.compile(r"Exception in thread (\S.{0,79}):\s*$")
+_CHAINED = ("During handling of the above", "The above exception was")
 _STACK = re.compile(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
 _FATAL = re.compile(r"Fatal Python error: (.{1,80})")
 _ERROR = re.compile(
@@ -40,7 +44,7 @@ _ENDS = (
 )
 _RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
 _RECORDED_HEAD = "Stack trace of the failed collective:"
-_LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
+LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
 _LAUNCHERS_OWN = re.compile(
     r"/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|ds|llamafactory-cli)$"
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
@@ -57,6 +61,9 @@ _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
 
 
+_NOBODY = Said().speaker()
+
+
 class _Open(Struct):
     """A traceback that was begun."""
 
@@ -64,6 +71,7 @@ class _Open(Struct):
     line: int
     frames: list[Frame] = []
     inherited: bool = False
+    thread: str = ""
 
 
 class Folded(Struct):
@@ -88,32 +96,48 @@ class Tracebacks:
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
         self._recorded: set[Speaker] = set()
         self._last: dict[Speaker, str] = {}
+        self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
         self._fatal: dict[Speaker, str] = {}
-        self._limit: dict[Speaker, float] = {}
+        self._limit: set[Speaker] = set()
+        self._printed: dict[Speaker, ThreadStack] = {}  # by the program, outermost first
         self._introduced: dict[Speaker, Introduced] = {}
 
     def feed(self, said: Said, line: int) -> Folded:
         """Take one line."""
         open_stack = self._stacks.get(said.speaker())
+        printed = self._end_of_printed(said)
         folded = self._feed(said, line)
+        if not folded.belongs:
+            self._note_thread(said)
+        if printed is not None and folded.stack is None:
+            folded = msgspec.structs.replace(folded, stack=printed)
         if not folded.belongs and folded.error is None and said.rank < 0:
             introduced = self._introduced.setdefault(said.speaker(), Introduced())
             if open_stack is not None:
                 introduced.ended(open_stack.frames)
             introduced.line(said.text)
+        elif not folded.belongs and folded.error is None and not said.node and not said.worker:
+            # Its own prefix is "[watchdog] rank 2:", and what follows has none.
+            self._introduced.setdefault(_NOBODY, Introduced()).named(said.rank)
         return folded
+
+    def _note_thread(self, said: Said) -> None:
+        """Take a line of no stack: it may say that a thread's traceback comes next."""
+        match = _OF_THREAD.search(said.text)
+        if match is not None:
+            self._threads[said.speaker()] = match[1]
+        elif said.text.strip() and not said.text.startswith(_CHAINED):
+            self._threads.pop(said.speaker(), None)
 
     def _feed(self, said: Said, line: int) -> Folded:
         key, text = said.speaker(), said.text
         if text.lstrip().startswith(HEADS):
             return _NOTHING  # the message of the launcher's own error
-        limit = _LIMIT.match(text.rstrip())
-        if limit is not None:
-            hours, minutes, seconds = (int(part) for part in limit.groups())
-            self._limit[key] = 3600.0 * hours + 60 * minutes + seconds
+        if _LIMIT.match(text.rstrip()):
+            self._limit.add(key)
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
-            begun.append(_Open(said, line))
+            begun.append(_Open(said, line, thread=self._threads.get(key, "")))
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
             return _BELONGS
@@ -140,7 +164,7 @@ class Tracebacks:
         match = _FRAME.match(said.text)
         if match is None:
             self._take_source(key, said.text)
-            known = bool(self._open.get(key)) or key in self._stacks
+            known = bool(self._open.get(key)) or key in self._stacks or key in self._printed
             ended = self._ended(key, said, line) if known else _NOTHING
             return ended if ended.belongs or not known else _BELONGS
         frame = Frame((match[3] or "<module>").strip(), match[1], int(match[2]))
@@ -148,19 +172,45 @@ class Tracebacks:
             del self._stacks[key].frames[_KEPT:]
             self._stacks[key].frames.append(frame)
             return _BELONGS
-        # Frames without a head: the log begins in the middle of a traceback.
+        # Frames without a head: a stack that the program printed, or the log begins in the middle of a
+        # traceback.
         begun = self._open.setdefault(key, [])
         if not begun and ", in " not in said.text:
             return _NOTHING  # a frame of some other list of stacks
+        if not begun and self._is_printed(key, said, line):
+            self._printed[key].frames.append(frame)
+            return _BELONGS
         if not begun:
             begun.append(_Open(said, line))
         begun[-1].frames.append(frame)
         return _BELONGS
 
+    def _is_printed(self, key: Speaker, said: Said, line: int) -> bool:
+        """Whether a line that names one rank has introduced these frames: ``rank 2: no step for 75 s``."""
+        if key not in self._printed:
+            rank = self._rank_of(key, None)
+            if rank < 0:
+                return False
+            self._printed[key] = ThreadStack(rank=rank, line=line, guarded=True)
+            self._who[key] = said
+        return True
+
+    def _end_of_printed(self, said: Said) -> ThreadStack | None:
+        """The stack that this line ends, innermost first; None while it goes on."""
+        key = said.speaker()
+        if key not in self._printed or said.text.startswith(("  ", "\t")):
+            return None
+        done = self._printed.pop(key)
+        done.frames = done.frames[-_KEPT:][::-1]
+        self._introduced[key].over()
+        return done
+
     def _take_source(self, key: Speaker, text: str) -> None:
         """The line below a frame of a traceback is its source."""
         begun = self._open.get(key)
         frames = begun[-1].frames if begun else []
+        if key in self._printed:
+            frames = self._printed[key].frames
         if frames and not frames[-1].code and text.startswith("    ") and key not in self._stacks:
             frames[-1].code = text.strip()[:_SOURCE]
 
@@ -177,10 +227,10 @@ class Tracebacks:
             rank = self._rank_of(key, done)
             begun = ThreadStack(rank=rank, thread=match[1], line=line)
             begun.fatal = self._fatal.get(key, "")  # of all threads: the process ends with it
-            begun.limit_s = self._limit.get(key, 0.0)
+            begun.guarded = key in self._limit
             self._stacks[key], self._who[key] = begun, said
         elif said.text.strip():
-            self._limit.pop(key, None)
+            self._limit.discard(key)
         return Folded(belongs=match is not None, stack=done)
 
     def _rank_of(self, key: Speaker, before: ThreadStack | None) -> int:
@@ -208,15 +258,19 @@ class Tracebacks:
             frames=opened.frames[-_OF_ERROR:][::-1],
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),
+            thread=opened.thread,
         )
         self._last[key] = match[1]
         return Folded(belongs=True, error=error)
 
     def last_stacks(self) -> list[tuple[Said, ThreadStack]]:
         """Stacks that the end of the file has ended, with who printed them."""
-        found = [(self._who[key], stack) for key, stack in self._stacks.items()]
+        for stack in self._printed.values():
+            stack.frames.reverse()
+        both = [*self._stacks.items(), *self._printed.items()]
         self._stacks.clear()
-        return found
+        self._printed.clear()
+        return [(self._who[key], stack) for key, stack in both]
 
     def unfinished(self) -> list[tuple[Said, int, PythonError]]:
         """Tracebacks whose last line is not in the file, with who printed them and where."""
@@ -236,7 +290,7 @@ def _of_launcher(frames: Sequence[Frame]) -> bool:
     """Whether the launcher itself failed: it does when a rank has."""
     files = [frame.file for frame in frames]
     own = all(_LAUNCHERS_OWN.search(file) for file in files)
-    return own or any(file.endswith(_LAUNCHER) for file in files)
+    return own or any(file.endswith(LAUNCHER) for file in files)
 
 
 def own_frame(frames: Sequence[Frame]) -> Frame | None:

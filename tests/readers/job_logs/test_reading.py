@@ -243,6 +243,23 @@ def test_a_log_without_a_line_that_is_known_cannot_tell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "[ERROR] DEVICE(19,ffff90,python):2026-03-18 [stream.cc:24] SyncStream] Call of the runtime failed",
+        "2026-03-18 20:50:24 | ERROR | engine | wait for event 73 of stream 12 took too long",
+        "F1118 20:50:24 event wait timed out during execution, stream_id:12",
+    ],
+)
+def test_a_line_that_says_error_is_shown_where_no_line_is_known(tmp_path: Path, line: str) -> None:
+    """Neither a warning, nor a setting, nor a number of errors."""
+    before = "WARNING error: retried\nlog_level=ERROR\n0 errors\nINFO timed out, again\n"
+    found = diagnosed(tmp_path, before + line + "\nERROR another\n")
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "no line shows a failure of a kind that is known" in found.summary
+    assert f"{line[-60:]}' (job.log:5)" in found.summary
+
+
+@pytest.mark.parametrize(
     "odd", [" " * 9000, "1" * 9000, "[" * 9000, "[rank1]:" * 900, "(pid=" * 900]
 )
 def test_odd_lines_cost_no_more_than_others(tmp_path: Path, odd: str) -> None:

@@ -115,6 +115,28 @@ def test_a_line_that_names_one_rank_says_whose_stacks_follow_it(tmp_path: Path) 
     assert named(diagnosed(tmp_path, text)) == []
 
 
+def printed(rank: int, frames: Frames) -> str:
+    """As `traceback.print_stack` has it: the outermost frame first, with the source, and no head."""
+    rows = [f'  File "{f}", line {n}, in {name}\n    {name}(\n' for name, f, n in frames[::-1]]
+    return f"[watchdog] rank {rank}: no step since 75 s (step 47)\n" + "".join(rows) + "\n"
+
+
+def test_stacks_that_the_programs_own_guard_printed_are_no_exceptions(tmp_path: Path) -> None:
+    """The last frames alone; the guard leaves with an exit code of its own then."""
+    backward = [("_engine_run_backward", "/v/site-packages/torch/autograd/graph.py", 979), WAIT[1]]
+    text = "step 40 loss 0.1\n" + "".join(
+        printed(rank, LOAD[:2] if rank == 2 else backward) for rank in (2, 0, 1, 3)
+    )
+    verdict = diagnosed(tmp_path, text + ENDED.replace("exitcode: 1)", "exitcode: 17)"))
+    assert named(verdict) == [("not_entered", [2])], verdict.summary
+    [cause] = verdict.causes
+    says = " ".join(one.says for one in cause.evidence)
+    assert "guard of the program's own" in says and "between the samples" not in says
+    assert cause.confidence <= 0.85
+    alone = diagnosed(tmp_path, "step 40\n" + printed(2, LOAD[:2]) + "step 50\n")
+    assert named(alone) == [], "one rank alone stands out from nobody"
+
+
 def test_stacks_after_lines_that_name_several_ranks_are_of_no_known_rank(tmp_path: Path) -> None:
     """Ranks that write at once, and one whose line stands inside of another's stacks."""
     parts = [dump(LOAD if rank == 2 else WAIT) for rank in range(4)]

@@ -102,6 +102,16 @@ def test_a_call_of_a_group_beside_gradients(
     assert named(found) == culprits, found.summary
 
 
+def test_a_call_of_a_group_beside_stages_names_nobody(tmp_path: Path) -> None:
+    """The first and the last stage share a weight, and the last left its reduction out."""
+    reduces = (f"{DIST}/distributed_c10d.py", 3252, "all_reduce", "work.wait()")
+    call = ("/home/me/pipe.py", 100, "main", "dist.all_reduce(shared.grad, group=tie)")
+    text = met(0, LOST, call, reduces) + stage(1, 90) + stage(2, 90) + stage(3, 88)
+    found = diagnosed(tmp_path, of_four(text))
+    assert named(found) == [], found.summary
+    assert "ranks 1-3 waited" in found.summary
+
+
 def test_the_source_below_a_frame_is_kept_with_it(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(at_the_end(3))
     [error] = [f for f in logs_of(tmp_path / "job.log").facts if isinstance(f, PythonError)]

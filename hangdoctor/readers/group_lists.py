@@ -1,0 +1,63 @@
+"""Lists of whole numbers in torch's own frames that make process groups: the shape of a device mesh,
+the members of a new group. They show which ranks ask for other groups than the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_LIST = re.compile(r"[\[(](\d{1,9}(?:, \d{1,9})*),?[\])]")
+_MOST_AXES = 8
+_MOST_RANKS = 64
+_LONGEST = 2000  # characters of a mesh that is given as nested lists
+_MESH_FILE = "torch/distributed/device_mesh.py"
+_GROUP_FILE = "torch/distributed/distributed_c10d.py"
+_MAKE_GROUPS = ("new_group", "_new_group_with_tag")
+
+
+def lists(name: str, file: str, shown: Mapping[str, str]) -> dict[str, list[int]]:
+    """``mesh_shape`` or ``ranks`` of a frame, by its variables as py-spy shows them; {} of all other
+    frames, and of what is too long to be shown whole.
+    """
+    if file.endswith(_MESH_FILE):
+        return _named("mesh_shape", _mesh_shape(name, shown), _MOST_AXES)
+    if file.endswith(_GROUP_FILE) and name in _MAKE_GROUPS:
+        if shown.get("use_local_synchronization") == "True":
+            return {}  # then each rank calls it for its own group only
+        return _named("ranks", _numbers(shown.get("ranks", "")), _MOST_RANKS)
+    return {}
+
+
+def _named(name: str, numbers: list[int], most: int) -> dict[str, list[int]]:
+    return {name: numbers} if 0 < len(numbers) <= most else {}
+
+
+def _mesh_shape(name: str, shown: Mapping[str, str]) -> list[int]:
+    if name == "init_device_mesh":
+        return _numbers(shown.get("mesh_shape", ""))
+    if name.rpartition(".")[2] == "__init__":
+        return _shape_of(shown.get("mesh", ""))
+    return []
+
+
+def _numbers(text: str) -> list[int]:
+    match = _LIST.fullmatch(text)
+    return [int(number) for number in match[1].split(", ")] if match is not None else []
+
+
+def _shape_of(text: str) -> list[int]:
+    """``[[0, 1, 2], [3, 4, 5]]`` -> ``[2, 3]``."""
+    if not text.startswith("[") or len(text) > _LONGEST:
+        return []
+    try:
+        inner: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    shape: list[int] = []
+    while isinstance(inner, list) and inner and len(shape) <= _MOST_AXES:
+        shape.append(len(inner))
+        inner = inner[0]
+    return shape

@@ -1,0 +1,126 @@
+"""Ranks that all make further groups: who asks for another mesh, or another group, than most."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture
+from hangdoctor.model.diagnosis import Cause
+from tests.support.captures import C10D, still
+
+MESH = "/site-packages/torch/distributed/device_mesh.py"
+INSIDE = [
+    Frame("_new_process_group_helper", C10D, 2169),
+    Frame("_new_group_with_tag", C10D, 6056),
+]
+
+
+def by_mesh(*shape: int, line: int = 57, turn: int = 313, **user: object) -> list[Frame]:
+    """`turn`: the line of torch's own loop over the axes."""
+    return [
+        *INSIDE,
+        Frame("new_group", C10D, 5863, lists={"ranks": [0, turn]}),
+        Frame("DeviceMesh.__init__", MESH, turn),
+        Frame("init_device_mesh", MESH, 1583, lists={"mesh_shape": list(shape)} if shape else {}),
+        Frame("main", "/app/train.py", line, "mesh = init_device_mesh('cpu', shape)", **user),  # type: ignore[arg-type]
+    ]
+
+
+def by_group(*ranks: int, **user: object) -> list[Frame]:
+    call = Frame("new_group", C10D, 5863, lists={"ranks": list(ranks)})
+    line = Frame("main", "/app/train.py", 60, "pair = dist.new_group(members)", **user)  # type: ignore[arg-type]
+    return [*INSIDE, call, line]
+
+
+def in_library(*ranks: int) -> list[Frame]:
+    calls = Frame("initialize", "/v/site-packages/megatron/core/parallel_state.py", 9)
+    *inner, _ = by_group(*ranks)
+    return [*inner, calls, Frame("main", "/app/train.py", 60, "initialize(2)")]
+
+
+def cause(*stacks: list[Frame]) -> Cause:
+    ranks = [still(n, frames, world_size=len(stacks)) for n, frames in enumerate(stacks)]
+    node = NodeCapture("n1", ranks=ranks)
+    found = diagnose(JobCapture("j", [node], [], len(stacks), taken=1.0))
+    assert len(found.causes) == 1
+    return found.causes[0]
+
+
+def test_the_rank_with_another_mesh_is_named_whatever_turn_of_torchs_loop_it_is_in() -> None:
+    usual = [by_mesh(2, 3, turn=300 + n) for n in range(5)]
+    found = cause(*usual[:4], by_mesh(3, 2), usual[4])
+    assert (found.kind, found.ranks, found.difference) == ("mismatch", [4], "group")
+    assert found.summary == (
+        "Rank 4 (n1, pid 13) entered init_device_mesh with mesh shape 3 x 2, the others with mesh shape 2 x 3; "
+        "it is in main (train.py:57). Ranks 0-3,5 are waiting."
+    )
+    assert "train.py:57" in found.advice and "/proc/13/environ" in found.advice
+    assert [e.says for e in found.evidence][:2] == [
+        "mesh shape 2 x 3 at main (app/train.py:57)",
+        "mesh shape 3 x 2 at main (app/train.py:57)",
+    ]
+
+
+def test_the_rank_that_makes_a_group_of_other_members_is_named() -> None:
+    pair = [by_group(0, 1, 2, 3) for _ in range(3)]
+    found = cause(*pair, by_group(0, 1, 3))
+    assert (found.kind, found.ranks) == ("mismatch", [3])
+    assert "entered new_group with members 0-1,3, the others with members 0-3" in found.summary
+    assert found.confidence < cause(by_mesh(2, 2), by_mesh(2, 2), by_mesh(4)).confidence
+
+
+def test_of_two_sides_of_equal_size_both_are_named() -> None:
+    found = cause(by_mesh(2, 2), by_mesh(2, 2), by_mesh(4, 1), by_mesh(4, 1))
+    assert (found.kind, found.ranks) == ("mismatch", [0, 1, 2, 3])
+    assert "mesh shape 4 x 1 on ranks 2-3 and mesh shape 2 x 2 on ranks 0-1" in found.summary
+    assert found.confidence == 0.5
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        pytest.param([by_mesh(2, 2)] * 3, id="all ask for the same"),
+        pytest.param([by_mesh(2, 2), by_mesh(2, 2), by_mesh()], id="one is not known"),
+        pytest.param([by_mesh(2, 2), by_mesh(2, 2), by_mesh(4, 1, line=80)], id="another line"),
+        pytest.param([by_mesh(n, 2, loops=True) for n in (1, 1, 2)], id="in a loop"),
+        pytest.param([by_group(0, n, loops=True) for n in (1, 1, 2)], id="groups in a loop"),
+        pytest.param(
+            [by_group(0, 1), by_group(0, 1), by_group(2, 3), by_group(2, 3)],
+            id="each makes its own",
+        ),
+        pytest.param([by_group(0, 1), by_group(0, 1), by_group(2)], id="its own, less than most"),
+        pytest.param([in_library(0, n) for n in (1, 1, 2)], id="in a library, perhaps in a loop"),
+        pytest.param([by_mesh(n, 1, values={"i": n}) for n in (1, 1, 2)], id="by a loop's counter"),
+    ],
+)
+def test_no_rank_is_named_and_no_network(stacks: list[list[Frame]]) -> None:
+    found = cause(*stacks)
+    assert (found.kind, found.ranks) == ("start_stall", list(range(len(stacks))))
+    assert "same groups in one order" in found.advice
+    assert "MASTER_ADDR" not in found.advice and "reach each other" not in found.summary
+
+
+def test_of_calls_at_two_lines_each_is_named() -> None:
+    found = cause(by_mesh(2, 2), by_mesh(2, 2), by_mesh(4, 1, line=80))
+    assert (
+        "ranks 0-1 in init_device_mesh (train.py:57), rank 2 in init_device_mesh (train.py:80)"
+        in (found.summary)
+    )
+
+
+def test_a_mesh_that_makes_the_jobs_own_group_first_is_the_first_set_up() -> None:
+    frames = [
+        Frame("init_process_group", C10D, 1700),
+        Frame("init_device_mesh", MESH, 1500, lists={"mesh_shape": [2, 2]}),
+        Frame("main", "/app/train.py", 57, "init_device_mesh('cpu', shape)"),
+    ]
+    found = cause(frames, frames, frames)
+    assert "they probably cannot reach each other" in found.summary
+
+
+def test_a_rank_that_is_past_it_is_asked_for_the_groups_that_it_made() -> None:
+    past = [Frame("all_reduce", C10D, 9), Frame("main", "/app/train.py", 70, "dist.all_reduce(x)")]
+    found = cause(*[by_mesh(2, 2)] * 3, past)
+    assert found.ranks == [3]
+    assert "skipped it, or made another group there" in found.advice
