@@ -17,6 +17,7 @@ from ..model.diagnosis import Diagnosis
 from ..storage import bundle
 from ..time_limit import OutOfTime, within
 from . import pipes
+from .console import console
 from .shared_flags import Command, together
 
 _WRITE_S = 20.0
@@ -107,17 +108,13 @@ def _show(diagnosis: Diagnosis, quiet: bool, no_color: bool, shown: Shown) -> No
     if quiet:
         pipes.say(diagnosis.summary)
         return
-    from rich.console import Console
-
     from ..report.terminal_report import render
 
-    plain = no_color or bool(os.environ.get("NO_COLOR"))
-    terminal = sys.stdout.isatty()
-    console = Console(color_system=None if plain else "auto", width=None if terminal else 160)
-    rows = max(_ROWS_AT_LEAST, console.height - 1) if terminal else _ROWS
+    out = console(no_color, width=160)
+    rows = max(_ROWS_AT_LEAST, out.height - 1) if sys.stdout.isatty() else _ROWS
     page = f"{program_name()} report {shlex.quote(shown.saved)}"
     bundle = f"{shown.saved} (a page to send: {page})" if shown.saved else ""
-    render(diagnosis, console, bundle, rows=0 if shown.full else rows, more=shown.more)
+    render(diagnosis, out, bundle, rows=0 if shown.full else rows, more=shown.more)
 
 
 def exit_with(diagnosis: Diagnosis, wanted: bool) -> None:

@@ -20,6 +20,7 @@ from ..preflight.compare import Preflight
 from ..preflight.readings import PreflightOptions
 from ..text.printable import as_json
 from . import complete, pipes
+from .console import console
 from .output import progress_to_stderr
 from .shared_flags import seconds
 from .targets import one_target, reach_flags, reach_of
@@ -213,15 +214,9 @@ def _deliver(found: Preflight, json_file: str | None, quiet: bool, no_color: boo
 
 
 def _show(found: Preflight, quiet: bool, no_color: bool) -> None:
-    from rich.console import Console
-
     from ..preflight.terminal_findings import render
 
-    plain = no_color or bool(os.environ.get("NO_COLOR"))
     shown = msgspec.structs.replace(
         found, findings=[f for f in found.findings if f.verdict != "ok" or not quiet]
     )
-    render(
-        shown,
-        Console(color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 160),
-    )
+    render(shown, console(no_color, width=160))

@@ -126,6 +126,10 @@ class Ground(Enum):
         0.65,
         "both sides entered it, by count: another tag, or a message meant for another, looks the same",
     )
+    OTHER_PARTNERS = (
+        0.75,
+        "it is a party of all transfers that only one side makes, and no history of its role shows it",
+    )
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
     UNSET_KEY = (0.50, "a store key is not set, and no record shows which rank should set it")
     NOT_ANSWERING = (0.85, "two captures: all waits end at ranks that did not answer")

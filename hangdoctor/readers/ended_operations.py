@@ -82,6 +82,11 @@ def _reopen(operation: Operation) -> Operation:
     return structs.replace(operation, state="entered", left_s=0.0, failed=False)
 
 
+def _awaited(operation: Operation) -> Operation:
+    """As it was before its wait failed: of a handle, the wait for it is one that shows."""
+    return structs.replace(_reopen(operation), waited=operation.asynchronous)
+
+
 def _without_aftermath(operations: Sequence[Operation], at: float) -> list[Operation]:
     """Without what failed as soon as it was entered, at the rank's own limit `at`: a handler called it,
     once the limit had ended the wait that counts.
@@ -101,6 +106,9 @@ def _reopened(every: list[Operation], at: float, first: float) -> list[Operation
     at the first limit, and lost its peers in: `at` is 0 where it reached none itself.
     """
     if every and at and is_in_the_air(every[-1], first):
+        batch = _with_transfers(every, at)
+        if batch is not None:  # it waited for another handle than the last one
+            return batch
         polled = structs.replace(every[-1], state="entered", left_s=0.0, waited=True)
         return [*every[:-1], polled]
     if not every or not every[-1].failed:
@@ -116,7 +124,7 @@ def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None
     of the batch may have ended before, or nobody may have waited for them.
     """
     batch = [
-        _reopen(o) if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S else o
+        _awaited(o) if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S else o
         for o in every[-_BATCH:]
     ]
     return [*every[:-_BATCH], *batch] if batch != every[-_BATCH:] else None

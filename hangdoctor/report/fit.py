@@ -70,7 +70,7 @@ def height(line: str, console: Console) -> int:
 
 def wrapped(line: str, console: Console) -> list[Text]:
     """A line with markup as the rows of the console; only a terminal wraps."""
-    text = Text.from_markup(line)
+    text = Text.from_markup(line, emoji=False)
     if not console.is_terminal or text.cell_len <= console.width:
         return [text]
     text.plain = _COMMANDS.sub(lambda m: m[0].replace(" ", _GLUE), text.plain)

@@ -77,7 +77,11 @@ def plain(diagnosis: Diagnosis, bundle: str = "") -> str:
     import io
 
     out = io.StringIO()
-    render(diagnosis, Console(file=out, no_color=True, width=160, force_terminal=False), bundle)
+    render(
+        diagnosis,
+        Console(file=out, no_color=True, width=160, force_terminal=False, emoji=False),
+        bundle,
+    )
     return out.getvalue()
 
 

@@ -70,6 +70,7 @@ class App:
             force_terminal=True,
             color_system="256" if self._colour else None,
             highlight=False,
+            emoji=False,
             legacy_windows=False,
         )
         painted = []

@@ -212,7 +212,7 @@ FINDINGS: list[Finding] = [
     *(one(kind, diverged("skipped", before_records=True)) for kind in ("order", "p2p_unmatched", "mismatch", "end_stall")), one("order", diverged("extra", before_records=True)),
     one("order", diverged("skipped"), waiters=OTHERS), one("order", diverged("skipped"), waiters=Waiters((0,), GATHER)), one("order", diverged("own", mine=None, theirs=None), waiters=OTHERS),
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),
-    two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
+    two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), one("p2p_unmatched", f.OtherPartners(SEND, (1,), (2, 3), (0, 4))), one("p2p_unmatched", f.OtherPartners(RECV, (), (2,), (0,)), waiters=OTHERS), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
     one("slow", f.SlowByWaiting(0.04, 0.61)), one("slow", f.SlowByPace(2.5)), one("slow", f.SlowByHistory(600.0, 4.0, 60.0, 65.0, 70.0)),
     one("slow", f.SlowByArrival(0.52, 0.61)), one("slow", f.SlowBySamples(6, 9.0)), two("slow", f.SlowBySamples(6, 9.0)),
 ]  # fmt: skip
@@ -224,7 +224,7 @@ FACTS: list[f.Fact] = [
     f.AgentWaits(TORCHRUN, Launch("torchrun", 2, 4, per_node=8, world_size=16, endpoint="n1:29500"), 41.0), f.AgentWaits(TORCHRUN, Launch("torchrun", 2), 41.0),
     f.AskedFor(Launch("mpirun", world_size=16), 8), f.AskedFor(Launch("mpirun", 3, world_size=16), 8), f.AskedFor(Launch("torchrun", 1, per_node=8, world_size=8), 7), f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.NoInterpreter(True), f.NoInterpreter(False), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.HoldsGil(7, LOAD, "saver", True), f.BehindThread("saver", 7, LOAD, 3, 4), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
-    f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.LockWait("/data/l", 9), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False),
+    f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.LockWait("/data/l", 9), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False), f.Unreturned(SEND, 5, (1, 2), (0,)),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
     f.RasSays(f.LostByRas(MEMBERS, ("h",))), f.RasSays(f.FewerByRas(None, "", 7)), f.RasSays(f.ErrorByRas(None, "invalid usage")), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
     f.GpuState(Gpu(3)), f.GpuState(Gpu(3, busy=4, memory_mb=70, memory_total_mb=80, clock_mhz=300, clock_max_mhz=1980, slowed=["hw_slowdown"])),

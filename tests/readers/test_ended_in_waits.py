@@ -258,6 +258,27 @@ def test_a_transfer_whose_handle_reached_the_limit_is_one_that_its_rank_was_in()
     ]
 
 
+def test_a_handle_that_was_given_back_when_the_wait_for_an_earlier_one_failed_is_no_wait() -> None:
+    """Rank 0 waited for its send; the handle of its recv ended with the batch. Rank 1 failed first."""
+    boxes = [in_backward(rank) for rank in ALL]
+    for contents in boxes:
+        contents.box.end_text, contents.box.ended_s = LIMIT, 1040.0
+    boxes[1].box.ended_s = 1039.9
+    ops = boxes[0].ops
+    send = Operation(group_uid(ALL), 7, "send", "done", entered_s=1010.0, peer=1, asynchronous=True)
+    send.left_s, send.failed = 1040.0, True
+    recv = Operation(group_uid(ALL), 7, "recv", "done", entered_s=1010.0, peer=3, asynchronous=True)
+    recv.left_s = 1040.0
+    ops.operations = [*ops.operations, send, recv]
+    logs = ended_ranks.facts_of(boxes, [])
+    assert logs is not None
+    as_at_the_limit(boxes, logs)
+    assert [(o.op, o.state, o.waited) for o in ops.operations[-2:]] == [
+        ("send", "entered", True),
+        ("recv", "done", False),
+    ]
+
+
 def test_what_a_handler_called_after_the_limit_is_no_wait() -> None:
     """Ranks 0 and 2 saved their state in a barrier once their backward had failed; rank 1 before."""
     boxes = [in_backward(rank) for rank in ALL]

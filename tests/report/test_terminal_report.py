@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from hangdoctor.cli.console import console
 from hangdoctor.model.diagnosis import (
     Cause,
     Diagnosis,
@@ -72,8 +75,10 @@ def hung(ranks: int) -> Diagnosis:
 
 def shown(diagnosis: Diagnosis, width: int, rows: int, is_terminal: bool = True) -> list[str]:
     out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=is_terminal, color_system=None)
-    terminal_report.render(diagnosis, console, BUNDLE, rows=rows)
+    screen = Console(
+        file=out, width=width, force_terminal=is_terminal, color_system=None, emoji=False
+    )
+    terminal_report.render(diagnosis, screen, BUNDLE, rows=rows)
     return out.getvalue().splitlines()
 
 
@@ -117,6 +122,30 @@ def test_words_wrap_whole_and_a_command_is_never_broken(width: int) -> None:
 
 def test_a_pipe_gets_lines_as_they_are() -> None:
     assert max(map(len, shown(hung(8), 80, 0, is_terminal=False))) > 80
+
+
+def test_a_line_number_between_colons_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not in the rows of a terminal, in a pipe, or in `report --text`."""
+    diagnosis = hung(8)
+    said = diagnosis.causes[0].advice = "Compare it with pipe_tied.py:100: one sends."
+    assert f"DO   {said}" in shown(diagnosis, 160, 0)
+    terminal_report.render(diagnosis, console(no_color=True, width=160))
+    assert f"DO   {said}" in capsys.readouterr().out
+    assert f"DO   {said}" in terminal_report.plain(diagnosis)
+
+
+def test_no_console_turns_names_between_colons_into_emoji() -> None:
+    """Every one that the tool makes, and every text with markup, says so: rich's own way is to."""
+    makers = ("Console", "from_markup")
+    for path in sorted((Path(terminal_report.__file__).parents[1]).rglob("*.py")):
+        source = path.read_text()
+        if not any(maker in source for maker in makers):
+            continue
+        for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            if name in makers:
+                said = {k.arg: getattr(k.value, "value", None) for k in call.keywords}
+                assert said.get("emoji") is False, f"{path}:{call.lineno}"
 
 
 def test_durations_have_one_format() -> None:

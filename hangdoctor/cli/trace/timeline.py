@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import click
@@ -12,6 +10,7 @@ from ...errors import UsageError
 from ...text.plain import size_words
 from ...text.printable import as_json
 from .. import complete, pipes
+from ..console import console
 from ..output import write_file
 
 _PLACE = click.argument(
@@ -131,14 +130,6 @@ def stragglers(
     if json_file:
         write_file(json_file, [as_json(found)])
     if json_file != "-" and svg_file != "-":
-        from rich.console import Console
-
         from ...timeline.late_table import render
 
-        plain = no_color or bool(os.environ.get("NO_COLOR"))
-        render(
-            found,
-            Console(
-                color_system=None if plain else "auto", width=None if sys.stdout.isatty() else 140
-            ),
-        )
+        render(found, console(no_color, width=140))

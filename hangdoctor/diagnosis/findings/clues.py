@@ -180,6 +180,15 @@ class WaitsFor(Struct, frozen=True):
     whom: int
 
 
+class Unreturned(Struct, frozen=True):
+    """A transfer whose peer exchanges with other ranks there, to and from which it sends and receives."""
+
+    op: Op
+    peer: int
+    sends_to: tuple[int, ...]
+    receives_from: tuple[int, ...]
+
+
 class PartedAt(Struct, frozen=True):
     """Record number, and what both did there."""
 
@@ -285,6 +294,7 @@ Fact = (
     | Silence
     | WaitsFor
     | PartedAt
+    | Unreturned
     | Signed
     | SameSignature
     | EndedCleanly

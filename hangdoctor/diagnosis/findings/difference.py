@@ -41,6 +41,8 @@ def difference(story: stories.Story) -> Difference | None:
         return next((_OF_FIELD[field] for field in story.fields), None)
     if isinstance(story, stories.InOther):
         return _OF_APART.get(story.how)
+    if isinstance(story, stories.OtherPartners):
+        return "peer"
     return None
 
 

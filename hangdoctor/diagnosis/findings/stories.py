@@ -368,6 +368,17 @@ class Ring(Struct, frozen=True):
     whole: bool = False  # the records of all named ranks go back to their first call
 
 
+class OtherPartners(Struct, frozen=True):
+    """Exchanges with other ranks than those that expect it: `op` and its like to and from ranks that
+    make no such transfer with it, while others wait for one that it does not make.
+    """
+
+    op: Op
+    sends_to: tuple[int, ...]
+    receives_from: tuple[int, ...]
+    awaited_by: tuple[int, ...]
+
+
 class OneOf(Struct, frozen=True):
     """One of these; `unseen` left no dump."""
 
@@ -449,6 +460,7 @@ Story = (
     | Diverged
     | Ring
     | OneOf
+    | OtherPartners
     | SlowByWaiting
     | SlowBySamples
     | SlowByArrival

@@ -10,6 +10,7 @@ from .apart_in_group import parted_members
 from .blame import blame
 from .facts import nodes_of, op_of, where_of
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
+from .partners import other_partners
 from .same_line import to_other_peers
 from .scene import Scene
 from .stage_links import one_too_many, stopped_passing_on
@@ -26,7 +27,8 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     found = found or to_other_peers(scene, ranks)
     if not found:
         cycle = shortest_cycle(graph, ranks)
-        by_links = stopped_passing_on(scene, cycle) or one_too_many(scene, cycle)
+        by_links = other_partners(scene, graph, ranks) or stopped_passing_on(scene, cycle)
+        by_links = by_links or one_too_many(scene, cycle)
         return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():

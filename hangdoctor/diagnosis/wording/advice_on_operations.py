@@ -68,10 +68,15 @@ def _to_another(mine: Op | None, theirs: Op | None) -> bool:
     return mine.name == theirs.name and mine.peer != theirs.peer
 
 
+def _are_transfers(story: f.Diverged) -> bool:
+    """Whether neither call is known to be anything else than a send or receive."""
+    return all(op is None or op.peer is not None for op in (story.mine, story.theirs))
+
+
 @by_story.register
 def _(story: f.Diverged, finding: Finding) -> str:
     one_call = story.how in ("skipped", "extra", "either") and not story.before_records
-    if finding.kind == "p2p_unmatched" and not one_call:
+    if finding.kind == "p2p_unmatched" and not one_call and _are_transfers(story):
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
     if _to_another(story.mine, story.theirs):
         # Of a call before the records, the line is that of the calls that it was one of.
@@ -111,6 +116,14 @@ def _two_ways(story: f.Diverged, finding: Finding) -> str:
         return _sentence(finding, text, story.mine)
     text = f"Look for a branch that leads {who} to {mine} instead of {theirs}"
     return _sentence(finding, text, story.mine)
+
+
+@by_story.register
+def _(story: f.OtherPartners, finding: Finding) -> str:
+    who, line = terms.ranks(finding.ranks), line_of(story.op)
+    others, at = terms.ranks(story.awaited_by), f" at {line}" if line else ""
+    text = f"Compare how {who} and {others} choose the ranks that they send to and receive from{at} (an older file, another list)"
+    return _sentence(finding, text, story.op)
 
 
 @by_story.register

@@ -208,6 +208,12 @@ def _(fact: f.WaitsFor) -> str:
 
 
 @say.register
+def _(fact: f.Unreturned) -> str:
+    theirs = terms.partners(fact.sends_to, fact.receives_from)
+    return f"makes {terms.long_op(fact.op)}; rank {fact.peer} {theirs} there"
+
+
+@say.register
 def _(fact: f.PartedAt) -> str:
     there = "one round earlier" if fact.own else f"rank {fact.reference} at the same place"
     return (

@@ -144,6 +144,15 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"
 
 
+def other_partners(story: f.OtherPartners, finding: Finding) -> str:
+    """Who exchanges with ranks that do not expect it."""
+    own = terms.partners(story.sends_to, story.receives_from)
+    awaited = f"{terms.ranks(story.awaited_by)} {choose(story.awaited_by, 'waits', 'wait')} for it"
+    does = choose([*story.sends_to, *story.receives_from], "does", "do")
+    who = f"{subject(finding)} has other partners than the ranks around it"
+    return f"{who}: it {own}, which {does} not expect it; {awaited}"
+
+
 def _to_wrong_rank(finding: Finding, wrong: f.Op, due: f.Op) -> str:
     """A transfer with the wrong rank that the records no longer have: the counts of both show it."""
     counts = f"it is ahead with {terms.op(wrong)} and behind with {terms.op(due)}"

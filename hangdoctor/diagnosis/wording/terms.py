@@ -157,6 +157,13 @@ def op_at_line(of: Op) -> str:
     return f"{of.name} ({of.frame.file.rpartition('/')[2]}:{of.frame.line})"
 
 
+def partners(sends_to: Sequence[int], receives_from: Sequence[int]) -> str:
+    """``sends to rank 1 and receives from ranks 2-3``."""
+    parts = [f"sends to {ranks(sends_to)}"] if sends_to else []
+    parts += [f"receives from {ranks(receives_from)}"] if receives_from else []
+    return " and ".join(parts)
+
+
 def in_operations(sides: Sequence[tuple[Sequence[int], Op]]) -> str:
     """``ranks 0,2 in all_gather (train.py:43), rank 1 in barrier (train.py:60)``."""
     shown = sides if len(sides) == _SIDES + 1 else sides[:_SIDES]
