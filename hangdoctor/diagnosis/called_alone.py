@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..model.capture import Frame
 from ..stacks import one_rank
+from ..stacks.user_code import is_users
 from . import deadends
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
@@ -14,6 +15,7 @@ from .findings import Against, Apart, Finding, Why
 from .position import group_by_operation, steps
 from .view import RankView
 
+_TORCH = ("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py")
 _OF_ANY_KIND = "functional collective"
 
 
@@ -30,7 +32,8 @@ def find(case: Case, waiting: list[RankView]) -> Finding | None:
     others = [v for v in waiting if v is not view]
     if not alone or view.place.kind != "collective" or _may_answer(view, others):
         return None
-    if deadends.in_smaller_group(view):
+    replicas_alone = view.place.group == "dp" and case.capture.layout is None
+    if deadends.in_smaller_group(view) and not replicas_alone:
         return None  # a group that its line names has other members, which it may wait for rightly
     story = f.InOther(
         Apart.CALLED_ALONE,
@@ -66,6 +69,19 @@ def _holds_for(frame: Frame, rank: int) -> bool:
 
 
 def _may_answer(view: RankView, others: list[RankView]) -> bool:
-    """Whether another one is in a call of that name, which may be the other side of it."""
-    op = view.place.op
-    return op != _OF_ANY_KIND and any(other.place.op == op for other in others)
+    """Whether another one is in a call of that name, which may be the other side of it; not where the
+    user's lines call other functions of a library, as `trainer.test` and `trainer.fit`.
+    """
+    op, entry = view.place.op, _entry(view)
+    alike = [other for other in others if other.place.op == op]
+    return op != _OF_ANY_KIND and any(not entry or _entry(o) in ("", entry) for o in alike)
+
+
+def _entry(view: RankView) -> str:
+    """The function that the innermost line of the user's calls; "" where it makes the operation's call
+    itself, or none is known.
+    """
+    frames = view.thread.frames if view.thread is not None else []
+    user = next((n for n, frame in enumerate(frames) if is_users(frame)), 0)
+    called = frames[user - 1] if user > 0 else None
+    return "" if called is None or called.file.endswith(_TORCH) else called.name

@@ -45,6 +45,7 @@ class Reason(Enum):
     ALL_WITHOUT_WORK = auto()
     ONE_RANK = auto()
     TWO_SIDES = auto()
+    ALL_RECEIVE = auto()
     CHOSEN_GROUPS = auto()  # all at one line, which takes its group out of several
     ONE_SAMPLE = auto()
     NOTHING_STANDS_OUT = auto()
@@ -181,6 +182,11 @@ def _one_sample(case: Case) -> Remaining:
     return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first))
 
 
+def _receives_from_any(view: RankView) -> bool:
+    """Whether it waits in a receive, from any rank or one that its stack does not show."""
+    return view.place.kind == "p2p" and view.place.op == "recv" and view.place.peer < 0
+
+
 def _sides(groups: list[list[RankView]]) -> tuple[tuple[tuple[int, ...], Op], ...]:
     """By operation; where all are in one by their lines, by their counts."""
     by_operation = sides_of([view for group in groups for view in group])
@@ -206,6 +212,8 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
             under=under,
             uncounted=all_in_jax(waiting + others),
         )
+    if not others and all(map(_receives_from_any, waiting)) and len(waiting) == case.world_size:
+        return Remaining(Reason.ALL_RECEIVE, ranks, op=op)
     if not others and of_chosen_groups(waiting):
         return Remaining(Reason.CHOSEN_GROUPS, ranks, op=op)
     return Remaining(Reason.NOTHING_STANDS_OUT)

@@ -194,3 +194,14 @@ def test_one_rank_alone_behind_in_a_handle_is_not_accused() -> None:
     later = [Frame("all_reduce", C10D, 3, group="world"), Frame("main", "/app/train.py", 8)]
     said = judged(still(3, exchange), *[still(rank, later) for rank in range(3)])
     assert (said.status, said.causes) == ("unknown", []), said.summary
+
+
+def receives(rank: int) -> RankCapture:
+    """From any rank: no peer is in its stack."""
+    return still(rank, [Frame("recv", C10D, 9), Frame("wait", "/app/steal.py", 24)])
+
+
+def test_ranks_that_all_receive_wait_for_what_nobody_sends() -> None:
+    said = judged(*map(receives, range(4)))
+    assert (said.status, said.causes) == ("unknown", [])
+    assert "ranks 0-3 wait in recv in wait (steal.py:24), none of them sends" in said.summary

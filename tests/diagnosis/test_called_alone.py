@@ -80,3 +80,21 @@ def test_none_is_named_in_a_call_whose_line_names_a_group_of_its_own() -> None:
     assert judged(*four(still(3, [call, main]))).causes == []
     everyone = Frame("reduce_scatter", C10D, 9, group="world")
     assert causes(judged(*four(still(3, [everyone, main])))) == [("order", [3])]
+
+
+def below(rank: int, entry: str, line: int, only: str = "") -> RankCapture:
+    """In a broadcast that a library makes below the user's call of `entry`."""
+    sync = Frame("_sync_module_states", "/site-packages/torch/distributed/utils.py", 315)
+    called = Frame(entry, "/site-packages/lightning/pytorch/trainer/trainer.py", 821)
+    main = Frame("main", "/app/two_stage.py", line, only=only)
+    return still(rank, [sync, called, main])
+
+
+def test_another_function_of_the_library_is_no_other_side() -> None:
+    """`test` on the first rank alone, the next `fit` on the others: each begins with a broadcast."""
+    others = [below(rank, "Trainer.fit", 66) for rank in (1, 2, 3)]
+    said = judged(below(0, "Trainer.test", 62, only="first.is_global_zero"), *others)
+    assert causes(said) == [("order", [0])], said.summary
+    assert "under 'first.is_global_zero'" in said.summary
+    said = judged(below(0, "Trainer.fit", 62, only="first.is_global_zero"), *others)
+    assert "alone calls" not in said.summary

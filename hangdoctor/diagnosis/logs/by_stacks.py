@@ -14,7 +14,7 @@ from msgspec import structs
 from ...model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture, ThreadSample
 from ...model.frame import Frame
 from ...model.log_facts import PythonError
-from ...stacks.place_search import STORE_CALL
+from ...stacks.place_search import HANDLE, STORE_CALL
 from ...stacks.user_code import is_users
 from .. import waiting
 from ..case import Case, open_case
@@ -53,11 +53,14 @@ def by_stacks(scene: Scene) -> First | None:
 
 def _may_wait_for_one(case: Case, ranks: Sequence[int]) -> bool:
     """Whether these are in a call of a group that their line names, maybe of a few ranks, while others
-    send and receive: one of those may have left it out.
+    send and receive: one of those may have left it out. So may one where these alone wait for a
+    handle, which may be of a send.
     """
     few = [v for v in case.waiting if v.rank in ranks]
     others = [v for v in case.waiting if v.rank not in ranks]
     in_named = all(v.place.group == "sub" for v in few)
+    if all(v.place.op == HANDLE for v in few) and all(v.place.op != HANDLE for v in others):
+        return True
     return in_named and any(v.place.kind == "p2p" for v in others)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...model.log_facts import GlooTimeout, PythonError, TimedOut
 from ...stacks.place_rules import Place
-from ...stacks.place_search import find_place
+from ...stacks.place_search import HANDLE, find_place
 from ..confidence import Ground, sure
 from ..findings import Apart, Finding, InOther, Op
 from ..position import have_other_parts
@@ -43,6 +43,8 @@ def met_apart(scene: Scene) -> First | None:
     mine, theirs = places[few[0]], places[most[0]]
     here, there = errors[few[0]].frame, errors[most[0]].frame
     outermost_first = [errors[side[0]].frames[::-1] for side in (few, most)]
+    if mine.op == HANDLE:
+        return None  # of a send, maybe, which one of the others does not receive
     if mine.op == theirs.op or have_other_parts(*outermost_first):
         return None
     finding = Finding(

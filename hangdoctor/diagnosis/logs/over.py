@@ -42,7 +42,7 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         return None
     if found is not None and draft.findings and gave_up(found, _blamed(draft)):
         return None
-    if found is not None and _guarded_itself(found, _blamed(draft)):
+    if found is not None and _guarded_itself(scene, found, _blamed(draft)):
         return None
     missing = missing_beside(case, draft.findings, found) if found is not None else []
     if missing:
@@ -68,13 +68,15 @@ def gave_up(found: First, blamed: set[int]) -> bool:
     return bool(others) and others <= waited
 
 
-def _guarded_itself(found: First, blamed: set[int]) -> bool:
+def _guarded_itself(scene: Scene, found: First, blamed: set[int]) -> bool:
     """Whether all that it names are ranks for which the others waited, and which their own guard ended
     without a word after they had done nothing for long.
     """
     ends = [f for f in found.facts if isinstance(f, Ended)]
-    idle = len(ends) == len(found.facts) > 0 and all(f.waited_s > 0 for f in ends)
-    return idle and {f.rank for f in ends} <= blamed
+    # Beside a log there are several facts of one end.
+    idle = {f.rank for f in scene.of(Ended) if f.waited_s > 0}
+    named = {f.rank for f in ends}
+    return len(ends) == len(found.facts) and bool(named) and named <= idle & blamed
 
 
 def _other_calls(draft: Draft) -> bool:

@@ -167,7 +167,8 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
         causes = [divergence_finding(scene, parted, [])]
     else:
         causes = one_of_them(scene, find_alone(scene, alone))
-    causes += in_all_transfers(scene, [_full_finding(scene, i) for i in ends.full])
+    both_sides = [instance for instance in ends.full if not _is_from_any(instance)]
+    causes += in_all_transfers(scene, [_full_finding(scene, i) for i in both_sides])
     for ranks in ends.rings:
         causes.extend(deadlock_findings(scene, graph, ranks))
     if ends.left:
@@ -198,6 +199,12 @@ def _culprits(scene: Scene, ends: Ends) -> list[Sink]:
     return alone
 
 
+def _is_from_any(instance: Instance) -> bool:
+    """Whether it is a receive from any rank, which has no other side that is known."""
+    transfer = instance.key.transfer
+    return transfer is not None and min(transfer.source, transfer.destination) < 0
+
+
 def _full_finding(scene: Scene, instance: Instance) -> Finding:
     if instance.sample.op == "destroy_process_group":
         return teardown_finding(scene, instance)
@@ -223,7 +230,9 @@ def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[Note]:
         return []
     if not scene.evidence.earlier:
         return [Note(Remark.ONE_CAPTURE)]
-    return [Note(Remark.SOME_MOVED if graph.waits_in else Remark.NO_WAIT)]
+    if not graph.waits_in:
+        return [Note(Remark.NO_WAIT)]
+    return [Note(Remark.SOME_MOVED)] if any(r in scene.moving for r in scene.ops) else []
 
 
 def _notes(scene: Scene) -> list[Note]:

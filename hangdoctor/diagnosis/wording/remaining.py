@@ -82,6 +82,10 @@ def unknown(of: Remaining) -> str:
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, whose line takes one of several groups, and stacks "
             "do not show whether all took the same. Black boxes (hangdoctor run) do"
         ),
+        Reason.ALL_RECEIVE: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, none of them sends, and which of them should "
+            "does not show. See what was sent last: a message may have been dropped, or answered by none"
+        ),
         Reason.ONE_SAMPLE: f"no rank is in a known collective, send or recv, and there is only one sample{_at(of)}",
         Reason.OVER: (
             "the job has ended, and no rank left an error, an exit code or a wait. "

@@ -389,3 +389,12 @@ def test_of_two_that_have_no_like_the_one_that_left_its_own_rhythm_is_named() ->
             job.rank(rank).all_reduce("world")
     cause = only_cause(diagnose_ops(job.run()))
     assert (cause.kind, cause.ranks) == ("order", [2])
+
+
+def test_receives_from_any_rank_have_no_other_side() -> None:
+    """All wait for a message that nobody sends: no link is at fault, and no rank alone."""
+    job = Job(3)
+    for rank in range(3):
+        job.rank(rank).recv(-1)
+    verdict = diagnose_ops(job.run())
+    assert (verdict.status, verdict.findings, verdict.notes) == ("unknown", [], [])
