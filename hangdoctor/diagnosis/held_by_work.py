@@ -101,7 +101,7 @@ def _by_cpu(waiting: list[RankView], working: list[RankView]) -> bool:
 
 
 def samples_of(case: Case) -> int:
-    """How many samples have the stack of every rank's own thread."""
+    """How many samples have the stack of every living rank's own thread; there is one, at least."""
     return min(len(_threads(view)) for view in case.alive)
 
 

@@ -39,9 +39,9 @@ def why_more(capture: JobCapture, diagnosis: Diagnosis) -> str:
 
 def _sleep_at_their_lines(case: Case) -> bool:
     """Whether all ranks ran between the samples, and slept for a time at the lines where they were."""
-    if case.gone or case.unseen or case.unread or held_by_work.samples_of(case) >= _ENOUGH:
+    if not case.alive or case.gone or case.unseen or case.unread:
         return False
-    return bool(case.alive) and all(map(_slept, case.alive))
+    return held_by_work.samples_of(case) < _ENOUGH and all(map(_slept, case.alive))
 
 
 def _slept(view: RankView) -> bool:

@@ -187,5 +187,7 @@ def test_ranks_that_all_slept_at_their_lines_are_looked_at_again() -> None:
     capture.nodes[0].ranks = [naps(rank, [step] * 6) for rank in range(4)]
     assert diagnose(capture).status == "unknown"
     assert why_more(capture, diagnose(capture)) == "", "enough is enough"
+    nobody = JobCapture("j", [], [], 4, taken=1.0)
+    assert why_more(nobody, diagnose(nobody)) == "", "no node answered"
     capture.nodes[0].ranks = [*asleep[:3], still(3, step)]
     assert why_more(capture, diagnose(capture)) == "", "one does not run at all"
