@@ -59,9 +59,9 @@ def _has_come(name: str) -> None:
     if name == C10D:
         wrap_now()
     elif name in sys.modules:
-        from . import other_libraries
+        from .other_libraries import look_out
 
-        other_libraries.after_import(sys.modules[name])
+        _unless_it_fails(lambda: look_out(sys.modules[name]))
 
 
 def when_imported() -> None:
@@ -77,6 +77,11 @@ def when_imported() -> None:
 
 def wrap_now() -> None:
     """Put all wrappers in place; an error leaves the job without them."""
+    _unless_it_fails(_wrap)
+
+
+def _unless_it_fails(work: Callable[[], None]) -> None:
+    """Do it; an error of the probe's own switches it off, and the job goes on without."""
     try:
         from .process_probe import probe
     except Exception as error:  # a package half copied, a Python without a module of its library
@@ -84,7 +89,7 @@ def wrap_now() -> None:
             raise
         return
     try:
-        _wrap()
+        work()
     except Exception as error:
         probe.fail(error)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from types import FunctionType, ModuleType
 
-from .whose_error import is_ours
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more imports than needed
     from typing import Any
@@ -17,21 +15,12 @@ if TYPE_CHECKING:  # loaded by every Python below `hangdoctor run`: no more impo
 JAX, MPI = "jax._src.distributed", "mpi4py.MPI"
 
 
-def after_import(module: ModuleType) -> None:
-    """Look out for the rank of this process; an error leaves the job without a box."""
-    try:
-        from .process_probe import probe
-    except Exception as error:  # a package half copied, a Python without a module of its library
-        if not is_ours(error):
-            raise
-        return
-    try:
-        if module.__name__ == JAX:
-            _of_jax(module)
-        else:
-            _of_mpi(module)
-    except Exception as error:
-        probe.fail(error)
+def look_out(module: ModuleType) -> None:
+    """For the rank of this process, when one of the two modules has been imported."""
+    if module.__name__ == JAX:
+        _of_jax(module)
+    else:
+        _of_mpi(module)
 
 
 def _of_jax(module: ModuleType) -> None:
@@ -57,7 +46,11 @@ def _of_mpi(module: ModuleType) -> None:
     if not module.Is_initialized() or module.Is_finalized():
         return
     world = module.COMM_WORLD
-    _join(world.Get_rank(), world.Get_size(), "mpi")
+    try:
+        rank, size = world.Get_rank(), world.Get_size()
+    except getattr(module, "Exception", RuntimeError):  # MPI's answer to us is nothing of the job's
+        return
+    _join(rank, size, "mpi")
 
 
 def _join_by(state: Any) -> None:

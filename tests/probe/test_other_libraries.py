@@ -51,9 +51,9 @@ def Is_finalized():
 JOIN = "from jax._src import distributed as d\nprint(d.global_state.initialize('n1:1', {}, 1))\n"
 
 
-def run(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
+def run(tmp_path: Path, code: str, mpi: str = MPI) -> subprocess.CompletedProcess[str]:
     """Python with the probe and the stand-ins."""
-    for name, text in (("jax/_src/distributed.py", JAX), ("mpi4py/MPI.py", MPI)):
+    for name, text in (("jax/_src/distributed.py", JAX), ("mpi4py/MPI.py", mpi)):
         file = tmp_path / "libraries" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         for folder in {file.parent, tmp_path / "libraries" / name.partition("/")[0]}:
@@ -110,6 +110,13 @@ def test_a_rank_that_could_not_join_is_none_and_sees_its_own_error(tmp_path: Pat
 def test_another_version_of_the_library_is_left_alone(tmp_path: Path) -> None:
     odd = "import jax._src as s, sys, types\ns.distributed = None\n"
     ended = run(tmp_path, odd + "from mpi4py import MPI\ndel MPI.COMM_WORLD\nprint('on')\n")
+    assert (ended.stdout, ended.stderr) == ("on\n", "")
+
+
+def test_what_mpi_refuses_the_probe_does_not_reach_the_job(tmp_path: Path) -> None:
+    refuses = MPI.replace("return 2", "raise Exception('no such communicator')")
+    code = "class Exception(RuntimeError):\n    pass\n"
+    ended = run(tmp_path, "from mpi4py import MPI\nprint('on')\n", mpi=code + refuses)
     assert (ended.stdout, ended.stderr) == ("on\n", "")
 
 
