@@ -22,7 +22,7 @@ from msgspec import Struct
 from ..model.capture import JobCapture
 from ..model.members import Members
 from ..text.ranges import format_hosts
-from . import gather
+from . import gather, whole_trees
 from .remote import Command, _prepare
 from .slurm_words import ENDED
 
@@ -210,13 +210,19 @@ class KeptAgents:
 def _end(agents: Sequence[_Agent]) -> None:
     """SIGTERM, and SIGKILL to those that are still there a little later."""
     running = [a.process for a in agents if a.process is not None]
-    for number, patience in ((signal.SIGTERM, 4.0), (signal.SIGKILL, 1.0)):
-        for process in running:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
-        end = time.monotonic() + patience
-        while any(p.poll() is None for p in running) and time.monotonic() < end:
-            time.sleep(0.05)
+    for process in running:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGTERM)
+    _wait(running, 4.0)
+    for process in running:
+        whole_trees.kill(process)
+    _wait(running, 1.0)
+
+
+def _wait(running: Sequence[subprocess.Popen[bytes]], patience: float) -> None:
+    end = time.monotonic() + patience
+    while any(p.poll() is None for p in running) and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def _tail(agent: _Agent) -> str:

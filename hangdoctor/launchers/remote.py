@@ -23,6 +23,7 @@ from ..errors import LauncherError
 from ..text.plural import count
 from ..text.ranges import format_hosts
 from ..transport.stdout_frame import END, HERE
+from . import whole_trees
 from .base import Progress
 from .lost_nodes import Standing, Watch
 
@@ -96,11 +97,10 @@ class _Running:
         return Standing(self.node, now - self.begin, started, reported)
 
     def kill(self) -> None:
-        """SIGKILL to the whole group: a srun that waits for a dead node takes seconds to obey
+        """SIGKILL to all of it: a srun that waits for a dead node takes seconds to obey
         SIGTERM.
         """
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        whole_trees.kill(self.process)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(
                 timeout=1.0
@@ -265,8 +265,7 @@ class _Fleet:
         """End what is left; a second Ctrl-C does not cut it short."""
         with _signals_held():
             for one in self.running:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(one.process.pid, signal.SIGKILL)
+                whole_trees.kill(one.process)
             for one in list(self.running):
                 self._finish(one, None)
             self.selector.close()

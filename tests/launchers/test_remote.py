@@ -63,6 +63,19 @@ def test_a_report_counts_although_its_command_never_ends(tmp_path: Path) -> None
     )
 
 
+def test_a_grandchild_in_a_session_of_its_own_goes_with_it(tmp_path: Path) -> None:
+    """As pdsh starts its ssh: no signal to a group reaches it."""
+    (tmp_path / "report").write_text(reply("a", [0, 1]))
+    own = f"setsid sh -c 'echo $$ >{tmp_path}/pid; cat {tmp_path}/report; exec sleep 1000'"
+    (outcome,) = run_all([shell("a", f"{own} & wait")], time.monotonic() + 60, ENV)
+    assert outcome.reported
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(
+        lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(),
+        "the grandchild ends",
+    )
+
+
 def test_a_command_that_ignores_sigterm_is_killed_at_the_deadline() -> None:
     outcomes = run_all(
         [shell("a", "trap '' TERM INT; sleep 1000"), shell("b", "echo b")],
