@@ -20,6 +20,7 @@ from . import format as fmt
 from .folder import discard, remove_if_empty, remove_own, write_own
 from .identity import boot_id, host, process_name, ranks_from, start_ticks
 from .own_threads import map_file, reserve
+from .record_core import native
 
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # no page fault in the middle of an operation
 _GROUP_TEXTS = (
@@ -96,6 +97,20 @@ class BoxWriter:
     def put(self, place: tuple[int, str], value: Any) -> None:
         """A value into the header."""
         struct.pack_into(place[1], self.map, place[0], value)
+
+    def keep_pulse(self) -> None:
+        """Show that the process runs, also while native code keeps the interpreter's lock; nothing
+        without the extension, or without room for one more thread.
+        """
+        if native is not None:
+            made = struct.unpack_from(fmt.H_CREATED_MONO[1], self.map, fmt.H_CREATED_MONO[0])[0]
+            native.keep_pulse(self.map, made)
+
+    @staticmethod
+    def end_pulse() -> None:
+        """Show it no longer."""
+        if native is not None:
+            native.end_pulse()
 
     def put_text(self, place: tuple[int, str], text: str) -> None:
         """A text into the header, cut to the room that it has there."""

@@ -37,6 +37,11 @@ H_FLAGS = (100, "<I")
 H_ITERATION = (104, "<q")
 H_MICRO_BATCH = (112, "<q")
 H_PHASE = (120, "<I")
+# Signs of life that need no interpreter, where the extension was built: tenths of a second since the box was made, and one;
+# 0 where there are none. The same, since when the interpreter's lock is held by one thread: 0 where it passes on.
+H_PULSE = (124, "<I")
+H_LOCK_HELD = (2060, "<I")
+LOCK_UNKNOWN = 0xFFFFFFFF
 H_PHASE_SINCE = (128, "<Q")
 H_ITERATION_SINCE = (136, "<Q")
 # Regions: (offset of the triple) -> u64 where it begins, u32 how many entries, u32 bytes of one entry.
@@ -64,7 +69,9 @@ H_PLACE_GUARD = (1136, "<Q")
 H_PLACE_SINCE = (1144, "<Q")  # wall: since when it was there
 H_PLACE_SEEN = (1152, "<Q")  # wall: when it was last there
 H_PLACE_CPU = (1160, "<Q")  # ns of the CPU that it used between the two
-H_PLACE = (1168, "<880s")  # lines of `name TAB file TAB line`, innermost first
+# Lines of `name TAB file TAB line`, innermost first; of a rank of MPI then `TAB TAB name=value name=value`: whole
+# numbers of the innermost frame, which older readers skip.
+H_PLACE = (1168, "<880s")
 # How the process ended, as far as it could see it itself; zero in boxes of older probes.
 H_END_AT = (2048, "<Q")  # wall
 H_END_KIND = (2056, "<I")
@@ -84,6 +91,8 @@ H_IDLE_BEATS = (4088, "<H")  # heartbeats since then
 H_RUNNABLE_BEATS = (4090, "<H")  # those at which the main thread ran, or waited for a CPU alone
 H_LAST_STATE = (4092, "<B")  # its state at the last of them, as /proc has it: a letter
 H_STEADY = (4093, "<B")  # which frame (1 the innermost) is of a function that it never left, 0 none
+# Heartbeats of the longest time without progress that ended; of a rank of MPI alone.
+H_LONGEST_IDLE = (4094, "<H")
 
 BY_EXCEPTION, WITHOUT_EXCEPTION = 1, 2
 ENDS_SUFFIX = ".ends"  # beside the boxes: how processes ended, as `hangdoctor run` saw it

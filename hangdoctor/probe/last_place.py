@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _BEATS = 2  # without progress, before it is looked for
 _LOCKS = 8  # beats between two looks at the file locks of the machine
 _WORK_NS = 50_000_000  # a beat: more than waits that wake up now and then
+_TURNS_NS = 2_000_000  # a beat, of the main thread: turns of a loop that sleeps use less
 _WORD = 8
 _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
@@ -53,6 +54,8 @@ class LastPlace:
         self._records = LastRecords(recorder.box)
         self._worked_ns = 0  # CPU of the whole process at the last beat
         self._busy = 0  # beats at which it had worked
+        self._ran = _Ran()
+        self._longest = 0  # beats without progress that ended
 
     def beat(self, now: int) -> None:
         """Once a heartbeat; `now` is its wall clock in ns."""
@@ -60,8 +63,9 @@ class LastPlace:
         if found is None:
             return
         frames, cpu = found
-        signs = self._read_signs()
+        signs = self._read_signs(frames, cpu)
         if signs != self._signs:
+            self._count_pause()
             self._signs, self._beats = signs, 0
             self._idle_cpu, self._runnable = cpu, 0
             self._box.put(fmt.H_GOT_ON, now)
@@ -78,13 +82,18 @@ class LastPlace:
                 if (self._beats - _BEATS) % _LOCKS == 0:
                     self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
 
-    def _read_signs(self) -> _Signs:
+    def _count_pause(self) -> None:
+        if self._recorder.polls and self._beats > self._longest:
+            self._longest = self._beats
+            self._box.put(fmt.H_LONGEST_IDLE, self._longest)
+
+    def _read_signs(self, frames: bytes, cpu: int) -> _Signs:
         """What changes where the program gets on: counts, and the main thread's last operation."""
         words, regions = self._box.words, self._box.regions
         signs = [words[place[0] // _WORD] for place in _COUNTS]
         signs.append(self._groups.unrecorded())
         if self._recorder.uncounted:
-            signs.append(self._count_work())
+            signs.append(self._count_work(frames, cpu))
         begin, rows, _ = regions["threads"]
         first, records, _ = regions["ring"]
         for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):
@@ -96,12 +105,13 @@ class LastPlace:
                 signs += [last, waited, words[record + fmt.LEFT_WORD]]
         return tuple(signs)
 
-    def _count_work(self) -> int:
+    def _count_work(self, frames: bytes, cpu: int) -> int:
         """Beats at which some thread of the process had worked: the one sign of progress where no
         operation is recorded.
         """
         before, self._worked_ns = self._worked_ns, time.process_time_ns()
-        self._busy += self._worked_ns - before > _WORK_NS
+        ran = self._ran.since_last(frames, cpu) if self._recorder.polls else None
+        self._busy += self._worked_ns - before > _WORK_NS if ran is None else ran
         return self._busy
 
     def _show(self, now: int, frames: bytes, cpu: int) -> None:
@@ -114,7 +124,7 @@ class LastPlace:
         put(fmt.H_PLACE_GUARD, self._guard | 1)
         if frames != self._frames:
             self._frames, self._since, self._cpu = frames, now, cpu
-            put(fmt.H_PLACE, frames[:_ROOM])
+            put(fmt.H_PLACE, self._with_numbers(frames)[:_ROOM])
             put(fmt.H_PLACE_SINCE, now)
         put(fmt.H_PLACE_SEEN, now)
         put(fmt.H_PLACE_CPU, max(0, cpu - self._cpu))
@@ -125,11 +135,43 @@ class LastPlace:
         put(fmt.H_STEADY, self._innermost_steady(functions))
         put(fmt.H_PLACE_GUARD, self._guard)
 
+    def _with_numbers(self, frames: bytes) -> bytes:
+        """With the numbers from which a reader works out the peer of an MPI call."""
+        read = getattr(native, "program_numbers", None) if self._recorder.polls else None
+        line = b"\t\t" + read().rstrip() + b"\n" if read is not None else b""
+        return frames + line if len(frames) + len(line) < _ROOM else frames
+
     def _innermost_steady(self, functions: list[bytes]) -> int:
         for at, function in enumerate(functions):
             if function in self._steady:
                 return min(at + 1, 255)
         return 0
+
+
+class _Ran:
+    """Whether a program whose waits use the processor has run Python since the last beat. It has where
+    the interpreter's lock has changed hands; not by turns of a loop that sleeps.
+    """
+
+    def __init__(self) -> None:
+        self._switches: int | None = None
+        self._frames = b""
+        self._cpu = 0  # of the main thread
+
+    def since_last(self, frames: bytes, cpu: int) -> bool | None:
+        """None where the interpreter does not show its lock."""
+        switches = _switches()
+        used, moved = cpu - self._cpu, frames != self._frames
+        ran = switches != self._switches and (used > _TURNS_NS or moved)
+        self._switches, self._frames, self._cpu = switches, frames, cpu
+        return None if switches is None else ran
+
+
+def _switches() -> int | None:
+    """How often the interpreter's lock has changed hands; None where it does not show that."""
+    read = getattr(native, "lock_switches", None)
+    found: int | None = read() if read is not None else None
+    return found
 
 
 def _functions(frames: bytes) -> list[bytes]:

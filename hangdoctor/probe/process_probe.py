@@ -134,6 +134,7 @@ class Probe(Holder):
         if recorder is None:
             return
         recorder.uncounted = True
+        recorder.polls = library == "mpi"
         recorder.box.put(fmt.H_RANK, rank)
         recorder.box.put(fmt.H_WORLD, world)
         recorder.box.put_text(fmt.H_BACKEND, library)
@@ -146,6 +147,7 @@ class Probe(Holder):
             self._beats = Beats()
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
             start_thread(self._beat, (recorder, self._beats))
+            recorder.box.keep_pulse()
             # Until it runs, CPython takes it for this thread, and hands it the exceptions that are meant for this one.
             self._beats.begun.acquire(timeout=1.0)
 
@@ -336,6 +338,7 @@ class Probe(Holder):
                 self._end(kept)
 
     def _end(self, kept: Recorder) -> None:
+        kept.box.end_pulse()
         if self._beats is not None:
             self._beats.end()
         with suppress(OSError):  # a folder that someone has changed meanwhile

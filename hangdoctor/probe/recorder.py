@@ -87,6 +87,7 @@ class Recorder(Core):
         self.box = box
         self.careful = False
         self.uncounted = False  # the job's library is one whose calls are not recorded
+        self.polls = False  # and uses the processor while it waits
         self.groups = Groups(box)
         self.sites = Sites(box)
         self.events = EventTable(box)

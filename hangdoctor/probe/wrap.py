@@ -267,6 +267,7 @@ def _group_set_up(groups: Groups, op: str, args: Any, kwargs: Any) -> tuple[Grou
     entry = groups.default
     if op == "init_process_group":
         flight.set_recorder_size()
+        _tell_rank(args, kwargs)
         entry = groups.expected_world(_world_size(args, kwargs))
     if op not in NAMED:
         return entry, None
@@ -309,6 +310,14 @@ def _p2p_ops(ops: Any) -> list[Any]:
     module = torchnames.c10d()
     kind = getattr(module, "P2POp", ())
     return ops if type(ops) is list and all(type(op) is kind for op in ops) else []
+
+
+def _tell_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The rank that the call is given, where the environment has none: it may wait in it for ever."""
+    told = args[4] if len(args) > 4 else kwargs.get("rank", -1)
+    if isinstance(told, int) and told >= 0 and probe.recorder is not None:
+        probe.recorder.box.put(fmt.H_RANK, told)
+        probe.recorder.box.put(fmt.H_WORLD, _world_size(args, kwargs))
 
 
 def _world_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -46,6 +46,11 @@ class BlackBox(Struct, omit_defaults=True):
     ended_s: float = 0.0  # when it wrote how it ended; 0 where it could not
     end_text: str = ""  # the exception that ended it: lines of `probe.ending`
     lock_holder: int = 0  # process that holds the file lock that it waits for, 0 for none
+    pulse_s: float = (
+        0.0  # the last sign of life that needs no interpreter, by its wall clock; 0 none
+    )
+    # Since when one thread held the interpreter's lock then; 0 where it was free, -1 not known.
+    lock_held_s: float = -1.0
     uncounted: bool = False  # a rank of JAX or MPI, whose calls are not recorded
     owner: int = -1  # the user whose file it is; -1 where it was read by name, whoever wrote it
 
@@ -92,7 +97,24 @@ def parse_header(path: Path, data: bytes) -> BlackBox:
         ended_s=number(data, fmt.H_END_AT) / 1e9,
         end_text=text(data, fmt.H_END_TEXT),
         lock_holder=number(data, fmt.H_LOCK_HOLDER),
+        pulse_s=_wall(data, number(data, fmt.H_PULSE)),
+        lock_held_s=_lock_held(data),
     )
+
+
+def _lock_held(data: bytes) -> float:
+    since = number(data, fmt.H_LOCK_HELD)
+    known = number(data, fmt.H_PULSE) and since != fmt.LOCK_UNKNOWN
+    return _wall(data, since) if known else -1.0
+
+
+def _wall(data: bytes, tenths: int) -> float:
+    """Seconds since the epoch, as the last heartbeat has both clocks; 0 for none."""
+    if not tenths:
+        return 0.0
+    mono = number(data, fmt.H_CREATED_MONO) + (tenths - 1) * 100_000_000
+    later = mono - number(data, fmt.H_BEAT_MONO)
+    return (number(data, fmt.H_BEAT_WALL) + later) / 1e9
 
 
 def _check(path: Path, data: bytes) -> None:

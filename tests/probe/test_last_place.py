@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.group_id import group_uid
 from hangdoctor.model.operations import Mark, Operation, RankOps
 from hangdoctor.probe import awaited_lock, torchnames
@@ -25,8 +26,9 @@ from hangdoctor.probe.group_table import GroupEntry, members_text
 from hangdoctor.probe.last_place import LastPlace
 from hangdoctor.probe.record_core import Thread, native
 from hangdoctor.probe.recorder import Recorder, local
-from hangdoctor.readers.blackbox import read_box
-from hangdoctor.readers.box_place import samples_of
+from hangdoctor.readers.blackbox import Contents, read_box
+from hangdoctor.readers.box_place import samples_before_limit, samples_of
+from hangdoctor.readers.ended_places import add_places
 
 pytestmark = pytest.mark.skipif(native is None, reason="the extension was not built")
 S = 1_000_000_000  # ns
@@ -149,6 +151,34 @@ def test_a_wait_for_the_store_is_known_by_its_record(recorder: Recorder) -> None
         ops.operations = [other]
         found = samples_of(contents.box, ops, contents.place, 20.0)
         assert not any(one.threads[0].frames[0].code for one in found)
+
+
+def test_the_place_of_a_wait_that_failed_is_what_it_left_last(recorder: Recorder) -> None:
+    """The process lives on for some heartbeats, and gets on out of the wait."""
+    place = LastPlace(recorder)
+    wait_in_a_loader(place, 1, 20)
+    assert read_box(recorder.box.path).left is None
+    enter(recorder)
+    beats(place, 21, 1)
+    contents = read_box(recorder.box.path)
+    box, left = contents.box, contents.left
+    assert contents.place is None and left is not None
+    assert (left.since_s, left.seen_s, left.frames[1].name) == (3.0, 20.0, "wait_in_a_loader")
+    ops = operations(0.5)
+    waits = Operation("g", 9, "barrier", "entered", entered_s=1.0)
+    ops.operations = [*ops.operations, waits]
+    [first, last] = samples_before_limit(box, ops, left, 20.5)
+    assert first.threads[0].frames[1].name == "wait_in_a_loader" and last.at_s == 17.0
+    assert samples_before_limit(box, ops, left, 30.0) == [], "it was somewhere else by then"
+    assert samples_before_limit(box, ops, left, 2.5) == [], "it came there after the limit"
+    assert samples_before_limit(box, ops, left, 0.0) == [], "no rank reached a limit"
+    for other in (
+        structs.replace(waits, state="done", left_s=20.0),  # it got on
+        structs.replace(waits, entered_s=10.0),  # it was there before it waited
+        structs.replace(waits, asynchronous=True),
+    ):
+        ops.operations = [other]
+        assert samples_before_limit(box, ops, left, 20.5) == []
 
 
 def test_the_holder_of_an_awaited_file_lock_is_there_with_it(
@@ -296,7 +326,29 @@ def test_where_no_calls_are_recorded_only_work_is_progress(
     box = structs.replace(contents.box, heartbeat_s=119.0)
     assert contents.ops.got_on_s == 102.0, "the last beat at which it had worked"
     assert samples_of(box, contents.ops, contents.place, 0.0) == [], "not for long enough"
+    assert beside_one_that_is_stuck(contents) == [3, 0], "all have one then"
+    works = Contents(structs.replace(box), structs.replace(contents.ops, rank=2), [])
+    assert beside_one_that_is_stuck(contents, works) == [3], "who works may be the cause"
     beats(place, 120, 10)
     contents = read_box(recorder.box.path)
     box = structs.replace(contents.box, heartbeat_s=129.0)
     assert len(samples_of(box, contents.ops, contents.place, 0.0)) == 2
+
+
+def beside_one_that_is_stuck(own: Contents, *others: Contents) -> list[int]:
+    """Who has a place: rank 3, idle for 31 s, with `own` of less, and `others`."""
+    assert own.place is not None
+    long = structs.replace(own.place, since_s=90.0, idle_since_s=88.0)
+    ops = structs.replace(own.ops, rank=3, got_on_s=88.0)
+    own.box.heartbeat_s = 119.0
+    early = structs.replace(own.box, created_s=88.0)
+    boxes = [
+        Contents(early, ops, [], place=long),
+        Contents(own.box, structs.replace(own.ops, rank=0), [], place=own.place),
+        *others,
+    ]
+    ranks = [RankCapture(pid=1, rank=contents.ops.rank) for contents in boxes]
+    capture = JobCapture("j", [NodeCapture("", "files", ranks)])
+    add_places(capture, boxes)
+    assert capture.by_heartbeat
+    return [rank.rank for rank in ranks if rank.samples]

@@ -162,7 +162,9 @@ def test_a_heartbeat_that_meets_a_stand_in_of_the_jobs_says_nothing_and_goes_on(
 
     monkeypatch.setattr(folders.Path, "lstat", lstat)
     box.put(fmt.H_BEAT_WALL, 1)
-    one._beat(types.SimpleNamespace(box=box, groups=Groups(box), uncounted=False), beats)  # type: ignore[arg-type]
+    one._beat(
+        types.SimpleNamespace(box=box, groups=Groups(box), uncounted=False, polls=False), beats
+    )  # type: ignore[arg-type]
     assert (heard, one.broken, beats.stopped.locked()) == (2, False, False)
     assert put(box, fmt.H_BEAT_WALL) > 1
 

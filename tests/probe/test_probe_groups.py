@@ -245,6 +245,7 @@ def test_boxes_of_version_1_are_read_and_their_unknown_groups_are_no_others(tmp_
 
 @pytest.mark.torch
 @pytest.mark.timeout(180)
+@pytest.mark.full
 def test_real_ranks_with_six_hundred_groups_alive(tmp_path: Path) -> None:
     """Groups of both and of one rank each, made, used and destroyed; then rank 1 stays away from
     the last one.

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <frameobject.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -31,6 +32,8 @@
 /* Frames without their Python objects, which cost an allocation each: only where this interpreter's layout is known. */
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000 && __has_include(<internal/pycore_frame.h>)
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
+#include <internal/pycore_runtime.h>
 #define WITH_FRAMES 1
 #else
 #define WITH_FRAMES 0
@@ -38,7 +41,6 @@
 
 /* The thread's state: where this interpreter shows it, read through one pointer instead of calls. */
 #if WITH_FRAMES && PY_VERSION_HEX < 0x030C0000
-#include <internal/pycore_runtime.h>
 #define current_state() ((PyThreadState *)_Py_atomic_load_relaxed(hot.current))
 #else
 #define current_state PyThreadState_Get
@@ -206,8 +208,12 @@ static struct {
     pthread_t thread;
 } program;
 
+static int *pulse_runs;
+
 static void in_child(void)
 {
+    if (pulse_runs != NULL)
+        *pulse_runs = 0; /* its thread is the parent's */
     hot.forks++;
     hot.last = NULL;
     pthread_setspecific(own_key, NULL);
@@ -2038,8 +2044,215 @@ static PyObject *program_place(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return Py_BuildValue("y#L", place.text, (Py_ssize_t)place.used, spent);
 }
 
+#if WITH_FRAMES
+#if PY_VERSION_HEX < 0x030C0000
+#define interpreter_lock() (&_PyRuntime.ceval.gil)
+#else
+#define interpreter_lock() (PyInterpreterState_Main()->ceval.gil)
+#endif
+
+/* lock_switches() -> how often the interpreter's lock has passed from one thread to another; None where this interpreter
+   keeps it otherwise. The same number twice, asked by one thread: no other one has run Python in between. */
+static PyObject *lock_switches(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    const void *last;
+    memcpy(&last, &interpreter_lock()->last_holder, sizeof last);
+    if (last != PyThreadState_Get()) /* who asks has it: the field lies elsewhere */
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(interpreter_lock()->switch_number);
+}
+
+#define NUMBERS_BYTES 240
+#define NUMBERS_LENGTH 24 /* of a name: longer ones are left out */
+#define NUMBERS_MOST 4096 /* names that are looked at */
+
+typedef struct {
+    char text[NUMBERS_BYTES];
+    size_t used;
+} numbers_t;
+
+/* `name=value ` of a whole number of 32 bits; nothing for any other object. */
+static void put_number(numbers_t *into, PyObject *name, PyObject *value)
+{
+    int overflow;
+    char field[4 * NUMBERS_LENGTH + 16];
+    if (value == NULL || !PyLong_CheckExact(value) || name == NULL || !PyUnicode_CheckExact(name))
+        return;
+    long number = PyLong_AsLongAndOverflow(value, &overflow);
+    if (overflow || number < INT32_MIN || number > INT32_MAX || PyUnicode_GET_LENGTH(name) > NUMBERS_LENGTH)
+        return;
+    size_t used = put_end(field, name, NUMBERS_LENGTH);
+    used += (size_t)snprintf(field + used, 16, "=%ld ", number);
+    if (into->used + used > sizeof into->text)
+        return;
+    memcpy(into->text + into->used, field, used);
+    into->used += used;
+}
+
+/* program_numbers() -> whole numbers among the variables of the main thread's innermost frame, `name=value name=value `. */
+static PyObject *program_numbers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    numbers_t into = {.used = 0};
+    _PyInterpreterFrame *frame = program.state == NULL ? NULL : innermost(program.state);
+    while (frame != NULL && !is_real(frame))
+        frame = frame->previous;
+    if (frame == NULL)
+        return PyBytes_FromStringAndSize(NULL, 0);
+    PyCodeObject *code = (PyCodeObject *)code_of(frame);
+    if (code->co_flags & CO_OPTIMIZED) {
+        for (int i = 0; i < code->co_nlocals && i < NUMBERS_MOST; i++)
+            put_number(&into, PyTuple_GET_ITEM(code->co_localsplusnames, i), frame->localsplus[i]);
+    } else if (frame->f_globals != NULL && PyDict_CheckExact(frame->f_globals)) { /* of a module */
+        PyObject *name, *value;
+        Py_ssize_t at = 0;
+        for (int i = 0; i < NUMBERS_MOST && PyDict_Next(frame->f_globals, &at, &name, &value); i++)
+            put_number(&into, name, value);
+    }
+    return PyBytes_FromStringAndSize(into.text, (Py_ssize_t)into.used);
+}
+#endif
+
+/* ---------------------------------------------------------------------- a sign of life without the interpreter's lock */
+
+#define PULSE_OFFSET 124 /* of the header, u32 each: `format.py` has the same */
+#define HELD_OFFSET 2060
+#define PULSE_STACK (256 << 10)
+#define LATE 30 /* tenths of a second: the process did not run meanwhile */
+#define NOT_KNOWN UINT32_MAX
+
+static struct {
+    Py_buffer box; /* never given back: the mapping lasts as long as the process */
+    int64_t made;  /* CLOCK_MONOTONIC, ns: when the box was */
+    pthread_mutex_t mutex;
+    pthread_cond_t over; /* what it sleeps on: the call that the heartbeat sleeps in, too */
+    int runs, ends;
+#if WITH_FRAMES
+    const struct _gil_runtime_state *lock;
+#endif
+} pulse;
+
+static int64_t monotonic(struct timespec *now)
+{
+    clock_gettime(CLOCK_MONOTONIC, now);
+    return (int64_t)now->tv_sec * 1000000000 + now->tv_nsec;
+}
+
+/* Tenths of a second since the box was made, and one. */
+static uint32_t tenths(int64_t now)
+{
+    return now < pulse.made ? 1 : (uint32_t)((now - pulse.made) / 100000000 + 1);
+}
+
+/* The interpreter's lock as it is now: 0 where it is free, and how often it has changed hands. Read without it: a number that
+   is written meanwhile is one of a lock that changes hands. */
+static int is_held(unsigned long *switches)
+{
+#if WITH_FRAMES
+    int locked;
+    memcpy(&locked, &pulse.lock->locked, sizeof locked);
+    *switches = *(volatile const unsigned long *)&pulse.lock->switch_number;
+    return locked == 1;
+#else
+    *switches = 0;
+    return -1;
+#endif
+}
+
+/* No interpreter, no memory, no lock but its own, and no variable of the thread. */
+static void *beat_on(void *Py_UNUSED(argument))
+{
+    volatile uint32_t *beat = (volatile uint32_t *)((char *)pulse.box.buf + PULSE_OFFSET);
+    volatile uint32_t *held = (volatile uint32_t *)((char *)pulse.box.buf + HELD_OFFSET);
+    struct timespec until;
+    unsigned long switches = 0, before = 0;
+    uint32_t since = 0, last = 0;
+    pthread_mutex_lock(&pulse.mutex);
+    while (!pulse.ends) {
+        uint32_t now = tenths(monotonic(&until));
+        int locked = is_held(&switches);
+        if (locked < 1 || switches != before || now > last + LATE)
+            since = locked == 1 ? now : 0;
+        before = switches;
+        last = now;
+        *held = locked < 0 ? NOT_KNOWN : since;
+        *beat = now;
+        until.tv_sec++;
+        while (!pulse.ends && pthread_cond_timedwait(&pulse.over, &pulse.mutex, &until) == 0)
+            ;
+    }
+    pthread_mutex_unlock(&pulse.mutex);
+    return NULL;
+}
+
+static int start_pulse(void)
+{
+    pthread_t thread;
+    pthread_attr_t how;
+    pthread_condattr_t clock;
+    sigset_t every, before;
+    int failed;
+    pthread_mutex_init(&pulse.mutex, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&pulse.over, &clock);
+    pulse.ends = 0;
+    pthread_condattr_destroy(&clock);
+    if (pthread_attr_init(&how) != 0)
+        return 0;
+    sigfillset(&every);
+    failed = pthread_attr_setstacksize(&how, PULSE_STACK) || pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED) ||
+             pthread_sigmask(SIG_BLOCK, &every, &before);
+    if (!failed) {
+        failed = pthread_create(&thread, &how, beat_on, NULL); /* a limit of threads or of memory: the job does without */
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    pthread_attr_destroy(&how);
+    return !failed;
+}
+
+/* keep_pulse(box, made) -> whether a thread writes from now on that the process runs, and whether its lock is held. `box`: the
+   mapping; `made`: CLOCK_MONOTONIC in ns. A forked child has none, and may start its own. */
+static PyObject *keep_pulse(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *box;
+    long long made;
+    if (!PyArg_ParseTuple(args, "OL", &box, &made))
+        return NULL;
+    if (pulse.runs)
+        Py_RETURN_FALSE;
+    if (PyObject_GetBuffer(box, &pulse.box, PyBUF_WRITABLE) < 0)
+        return NULL;
+    pulse.made = made;
+#if WITH_FRAMES
+    pulse.lock = interpreter_lock();
+#endif
+    pulse.runs = pulse.box.len > HELD_OFFSET + 4 && start_pulse();
+    if (!pulse.runs)
+        PyBuffer_Release(&pulse.box);
+    return PyBool_FromLong(pulse.runs);
+}
+
+/* end_pulse(): the thread ends, before the interpreter is taken down: a process whose main thread is ended by pthread_exit then,
+   as CPython does now and then, is over when its last thread is. */
+static PyObject *end_pulse(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (pulse.runs) {
+        pthread_mutex_lock(&pulse.mutex);
+        pulse.ends = 1;
+        pthread_cond_signal(&pulse.over);
+        pthread_mutex_unlock(&pulse.mutex);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"end_pulse", end_pulse, METH_NOARGS, "Show none any more."},
+    {"keep_pulse", keep_pulse, METH_VARARGS, "Show signs of life that need no interpreter."},
     {"program_place", program_place, METH_NOARGS, "Where the main thread is."},
+#if WITH_FRAMES
+    {"lock_switches", lock_switches, METH_NOARGS, "How often the interpreter's lock has changed hands."},
+    {"program_numbers", program_numbers, METH_NOARGS, "Whole numbers of the main thread's innermost frame."},
+#endif
     {"set_tensor", set_tensor, METH_VARARGS, "How a plain tensor shows its shape and dtype."},
     {"when_dropped", on_drop, METH_O, "The job has let go of a handle."},
     {NULL, NULL, 0, NULL},
@@ -2095,6 +2308,7 @@ PyMODINIT_FUNC PyInit__record(void)
         program.state = PyThreadState_Get();
         program.thread = pthread_self();
     }
+    pulse_runs = &pulse.runs;
     pthread_atfork(NULL, NULL, in_child);
     return module;
 bad: /* an interpreter that makes types otherwise: the probe does without */

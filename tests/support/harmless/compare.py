@@ -22,9 +22,9 @@ VARIABLES = {
     "TORCH_FR_BUFFER_SIZE",
     "NCCL_PROFILER_PLUGIN",
 }
-# The heartbeat, and torch's worker server: one that listens and a pool of at least eight that
-# answer.
-THREADS = 1 + 1 + 8
+# The heartbeat, the signs of life that need no interpreter, and torch's worker server: one that
+# listens and a pool of at least eight that answer.
+THREADS = 2 + 1 + 8
 DESCRIPTORS = ["socket"]  # of the worker server, which listens; closed in whatever is executed
 # What the heartbeat may have open just then: the state of the main thread, which it reads, and the file
 # of torch's own records, which it writes while nothing gets on.
