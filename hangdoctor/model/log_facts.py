@@ -44,6 +44,7 @@ class TimedOut(Fact):
     op: str = ""
     group: str = ""
     group_rank: int = -1
+    group_size: int = -1  # where the line has it
     numel_in: int = -1
     numel_out: int = -1
     ran_ms: float = 0.0
@@ -140,10 +141,13 @@ class StoreCount(Fact):
 
 
 class StoreWait(Fact):
-    """A key of the store was not set in time; `awaited` is the rank that sets it, where it shows."""
+    """A key of the store was not set in time; `awaited` is the rank that sets it, where it shows: its
+    number in the group `within`, or in the whole job.
+    """
 
     key: str = ""
     awaited: int = -1
+    within: str = ""
     waiting: int = -1
     why: str = ""
 
@@ -159,11 +163,16 @@ class Ended(Fact):
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
 
 
+# The whole process stood still, or one thread of it kept the GIL; "" where nothing shows which.
+Silent = Literal["", "stopped", "gil"]
+
+
 class NoBeat(Fact):
     """The last heartbeat of a process that others of its job outlived by far."""
 
     silent_s: float = 0.0  # until the first rank ended
     inside: bool = False  # it was in an operation
+    how: Silent = ""  # by signs of life that need no interpreter
 
 
 class OomKill(Fact):
@@ -251,6 +260,20 @@ class Guarded(Fact):
     place: str = ""
 
 
+class Asked(Fact):
+    """A question on standard input, or the prompt of a debugger; `answered`: its program went on."""
+
+    question: str = ""
+    debugger: bool = False
+    answered: bool = False
+
+
+class LineApart(Fact):
+    """A line that all ranks printed at their start, of the one rank with other numbers in it."""
+
+    usual: str = ""  # what another one printed
+
+
 class Restarted(Fact):
     """The launcher or the scheduler started the job again."""
 
@@ -291,6 +314,8 @@ AnyFact = (
     | LastWords
     | Finished
     | Guarded
+    | Asked
+    | LineApart
     | Restarted
     | ThreadStack
 )
@@ -304,6 +329,7 @@ class LogFile(Struct, omit_defaults=True):
     size: int = 0  # bytes, unpacked
     trouble: str = ""  # its first line that says error and that no rule knows
     trouble_line: int = 0  # counted from 1
+    cut: bool = False  # it ends in the middle of the prefix of a line
 
 
 class RuleText(Struct, omit_defaults=True):

@@ -50,7 +50,7 @@ def _at_limit(fact: AnyFact, stacks: Mapping[int, ThreadStack]) -> bool:
     """
     if not any(stack.guarded for stack in stacks.values()):
         return False
-    if isinstance(fact, PythonError):
+    if isinstance(fact, PythonError | KnownError):
         return fact.role == "launcher"
     return isinstance(fact, Ended) and (fact.code > 0 or fact.code in _AT_LIMIT)
 

@@ -23,7 +23,7 @@ from ...model.log_facts import (
     RuleText,
 )
 from ...text.plain import readable
-from . import resolve, source
+from . import gathered, hccl_tasks, resolve, source
 from .collect import Facts
 from .marks import Marks
 from .prefix import Said
@@ -139,7 +139,8 @@ def _joined(
 ) -> JobLogs:
     marks: list[Marks] = [scan.marks for scan in scans]
     heard = sorted({rank for scan in scans for rank in scan.heard | scan.marks.members})
-    world = max((m.world for m in marks), default=0)
+    world = max((m.world for m in marks), default=0) or gathered.world_size(facts.all)
+    world = max(world, hccl_tasks.number(facts.all))
     resolve.attempts(facts.all, marks)
     homes = resolve.resolve(facts.all, marks, origins, world)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})

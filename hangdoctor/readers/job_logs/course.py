@@ -80,4 +80,10 @@ class Course:
         # Of the others a first line alone may say where it begins ("resuming at step 1200").
         began = failed.reached if fact.rank < 0 else self._first | failed.reached
         every = self._reached[_EVERYONE]
-        return any(n >= max(began.get(way, 0), 0) + _ON for way, n in every.items())
+        moved = {way: n for way, n in every.items() if not self._is_last_line_alone(way, n)}
+        return any(n >= max(began.get(way, 0), 0) + _ON for way, n in moved.items())
+
+    def _is_last_line_alone(self, way: Way, reached: int) -> bool:
+        """Whether all that was seen of a bar is its end, which any process may have printed late."""
+        _, total = way
+        return reached == total == self._first.get(way, -1)

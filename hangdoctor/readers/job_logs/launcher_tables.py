@@ -6,6 +6,10 @@ Exit code:    1
 =   RANK 3 PID 1234 RUNNING AT n1  MPICH's and Intel's Hydra
 =   KILLED BY SIGNAL: 9 (Killed)
 
+An MPI communication peer process has unexpectedly disconnected.    Open MPI
+  Local host: n1
+  Peer host:  n2
+
 Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for
 2: [allreduce.grad_1, ...]
 """
@@ -15,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...model.log_facts import AnyFact, Desync, Ended
+from ...model.log_facts import AnyFact, Desync, Ended, PeerClosed
 
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
@@ -28,12 +32,16 @@ _READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
 _STALLED = re.compile(r"^\s*(\d{1,7}): \[\S")
 _SCHEDULER = re.compile(r"\bRank (\d{1,7}) scheduler is dead")
 _ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator MPI_COMM_WORLD")
+_LOST = "communication peer process has unexpectedly"
+_HOSTS = re.compile(r"^\s*(Local|Peer) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
+_LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (
     "Process name: [",
     "scheduler is dead",
     "MPI_ABORT was invoked",
     "RUNNING AT ",
+    *(_LOST, "such peer hangups"),
     "Stalled ranks",
     "Stalled ops",
 )
@@ -46,6 +54,8 @@ class LauncherTables:
         self._ended: Ended | None = None
         self._left = 0  # lines of the table that may follow
         self._stalled = False
+        self._lost: PeerClosed | None = None
+        self._words = 0  # lines of Open MPI's that may follow
 
     def feed(self, text: str) -> AnyFact | None:
         """A fact, once its last line was read."""
@@ -59,8 +69,27 @@ class LauncherTables:
             self._stalled = match is not None
             return _late([int(match[1])]) if match is not None else None
         self._stalled = text.rstrip().endswith("Stalled ranks:")
+        if self._lost is not None or _LOST in text:
+            return self._of_peer(text)
         self._begin(text)
         return self._end(text) if self._ended is not None else None
+
+    def _of_peer(self, text: str) -> PeerClosed | None:
+        """Open MPI's word on the host of a process that it lost."""
+        if self._lost is None:
+            self._lost, self._words = PeerClosed(library="mpi"), _LONG
+            return None
+        self._words -= 1
+        match = _HOSTS.match(text)
+        if match is not None and match[1] == "Local":
+            self._lost.node = match[2]
+        elif match is not None:
+            lost, self._lost = self._lost, None
+            lost.peer = match[2]
+            return lost
+        if self._words <= 0:
+            self._lost = None
+        return None
 
     def _begin(self, text: str) -> None:
         if "Process name: [" in text and (match := _PROCESS.search(text)) is not None:

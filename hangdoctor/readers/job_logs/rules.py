@@ -111,10 +111,12 @@ class Rules(Struct, frozen=True):
 
     rules: tuple[Rule, ...]
     broad: tuple[bytes, ...]
+    anchored: tuple[tuple[str, int], ...]  # each anchor, with the number of its rule
 
     def of(self, text: str) -> list[Rule]:
-        """The rules that one of their anchors calls for."""
-        return [r for r in self.rules if any(a in text for a in r.anchors)]
+        """The rules that one of their anchors calls for, in their order."""
+        called = {number for anchor, number in self.anchored if anchor in text}
+        return [self.rules[number] for number in sorted(called)]
 
     def is_own(self, name: str) -> bool:
         """Whether an error is that of the process that prints it, and no other's or of a connection."""
@@ -123,8 +125,8 @@ class Rules(Struct, frozen=True):
 
     def known(self, text: str) -> Rule | None:
         """The first rule on errors that matches."""
-        for rule in self.rules:
-            if rule.fact is not KnownError or not any(a in text for a in rule.anchors):
+        for rule in self.of(text):
+            if rule.fact is not KnownError:
                 continue
             if rule.pattern is None or rule.pattern.search(text):
                 return rule
@@ -177,7 +179,8 @@ def rules() -> Rules:
             ) from error
     built_in = (pkgutil.get_data(__package__, "log_rules.toml") or b"").decode()
     every = tuple(mine + parse(built_in, "log_rules.toml"))
-    return Rules(every, broad_anchors(every))
+    anchored = tuple((a, number) for number, rule in enumerate(every) for a in rule.anchors)
+    return Rules(every, broad_anchors(every), anchored)
 
 
 def broad_anchors(every: tuple[Rule, ...]) -> tuple[bytes, ...]:

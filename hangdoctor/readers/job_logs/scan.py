@@ -16,6 +16,7 @@ import msgspec
 from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
+    Asked,
     Cancelled,
     Ended,
     Finished,
@@ -26,20 +27,33 @@ from ...model.log_facts import (
     ThreadStack,
     TimedOut,
 )
-from . import exit_lists, launcher_tables, marks, shape_lists, source, tasks, unread
+from . import (
+    exit_lists,
+    hccl_tasks,
+    launcher_tables,
+    marks,
+    questions,
+    shape_lists,
+    source,
+    tasks,
+    unread,
+)
 from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
 from .habits import Habits, habits
+from .hccl_tasks import HcclTasks
 from .introduced import rank_named
 from .launcher_tables import LauncherTables
+from .lines_apart import StartLines
 from .logged import Logged, is_warning
 from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
+from .stack_tables import StackTables
 from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
 
@@ -48,15 +62,18 @@ _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
 _DENSE = 400  # bytes a find; where finds are closer, the block is read line by line
 _LONGEST = 20_000  # characters of a line
+_BEGIN = 2_000  # lines in which ranks say how they begin
 _TORN = 2  # lines that a broken one is joined with
+_RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
+_CUT = re.compile(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is there of a last line
 # The verdict of `hangdoctor run` itself, in the job's output.
 _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
-    *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS),
+    *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
 )
 
 
@@ -75,9 +92,13 @@ class FileScan:
         self._stacks, self._table = Tracebacks(), Table()
         self._launchers = LauncherTables()
         self._shapes = ShapeLists()
+        self._tables = StackTables()
+        self._tasks = HcclTasks()
         self._logged = Logged()
         self._beneath = Beneath()
         self._begun = Begun()
+        self._questions = questions.Questions()
+        self._starts = StartLines()
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
@@ -91,11 +112,12 @@ class FileScan:
 
     def run(self, name: str, stream: IO[bytes]) -> LogFile:
         """Read the stream to its end."""
-        size = 0
+        size, end = 0, b""
         for number, block in enumerate(source.blocks(stream)):
             if number == 0:
                 self._learn(block.data[: 1 << 16])
             size += len(block.data)
+            end = block.data.rstrip(b"\n").rpartition(b"\n")[2] or end
             self._passed = (block.data, 0)
             self.heard.update(int(n) for n in _HEARD.findall(block.data))
             before = self._line
@@ -106,9 +128,18 @@ class FileScan:
             self._line = before + block.data.count(b"\n")
         for rest in self._shipper.rest():
             self._take_line(rest)
+        lines = self._line
+        self._at_end()
+        cut = _CUT.fullmatch(end) is not None
+        return LogFile(name, lines, size, self._trouble, self._trouble_line, cut)
+
+    def _at_end(self) -> None:
+        """What the end of the file leaves open."""
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
+        for row in self._tables.rest():
+            self._keep(row, self.of_file, "a table of stacks")
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
@@ -116,8 +147,10 @@ class FileScan:
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
+        for apart in self._starts.found():
+            self._line = apart.line
+            self._keep(apart, self.of_file, apart.says)
         self.course.settle()
-        return LogFile(name, self._line, size, self._trouble, self._trouble_line)
 
     def _complete(self, error: PythonError, said: Said) -> None:
         """A traceback that another rank's lines tore: its message may go on behind them. The only error
@@ -209,23 +242,13 @@ class FileScan:
         said = strip(text, known, self._usual, self.clock)
         said = self._beneath.inherit(said, self.of_file)
         self._listen(said)
-        ended = self._table.feed(said.text, self.clock)
-        if ended is not None:
-            self._keep(ended, said, text)
-            self._attention = _ATTENTION
-        told = self._launchers.feed(said.text)
-        if told is not None:
-            self._keep(told, said, text)
-            self._attention = max(self._attention, _ATTENTION)
-        brought = self._shapes.feed(said)
-        if brought is not None:
-            self._keep(brought, said, text)
-            self._attention = max(self._attention, _ATTENTION)
+        self._of_tables(said, text)
         if self._beneath.look(said.text):
             self._attention = max(self._attention, 1)
             return
         self.heard.update({self._begun.look(said, self._line)} - {-1})
         self._logged.look(said)
+        self._ask(said)
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._attention = _ATTENTION
@@ -244,6 +267,32 @@ class FileScan:
             self._progress(said, text)
             self._by_rules(said, text)
 
+    def _of_tables(self, said: Said, text: str) -> None:
+        """What tables and lists of several lines tell."""
+        ended = self._table.feed(said.text, self.clock)
+        if ended is not None:
+            self._keep(ended, said, text)
+            self._attention = _ATTENTION
+        for told in (
+            self._launchers.feed(said.text),
+            self._shapes.feed(said),
+            self._tasks.feed(text),
+        ):
+            if told is not None:
+                self._keep(told, said, text)
+                self._attention = max(self._attention, _ATTENTION)
+        for stack in self._tables.feed(text):
+            self._keep(stack, said, text)
+
+    def _ask(self, said: Said) -> None:
+        """A question that nothing of the program's stands behind."""
+        asked = questions.asked_in(said.text)
+        if asked is None:
+            return
+        kept = self._keep(asked, said, asked.question)
+        if isinstance(kept, Asked):
+            self._questions.keep(kept, self._line)
+
     def _listen(self, said: Said) -> None:
         """Who says a line, and when."""
         if said.rank >= 0:
@@ -261,6 +310,9 @@ class FileScan:
         if waiting is None:
             return
         error, left = waiting
+        number = _RANK_ID.search(said.text)
+        if number is not None and error.rank < 0:
+            error.rank = int(number[1])
         known = self.rules.known(said.text)
         if known is not None and known.role == "launcher" and error.message:
             return  # another process speaks
@@ -281,6 +333,10 @@ class FileScan:
             torn |= not applied and rule.wraps
         if not known and not self._trouble and unread.speaks_of_trouble(text):
             self._trouble, self._trouble_line = unread.kept(text), self._line
+        if not known:
+            self._questions.go_on(said.text, self._line)
+            if self._line <= _BEGIN:
+                self._starts.feed(said, self._line)
         for fact in [*tasks.ends(said.text), *exit_lists.deaths(said.text)]:
             self._keep(fact, said, text)
         self._join_torn(said, torn)
@@ -311,8 +367,11 @@ class FileScan:
             if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:
                 self._torn.append((whole, first, left - 1))
         if torn:
-            self._torn = [(said.text, said, _TORN)]
-            self._attention = max(self._attention, _TORN)
+            self._keep_torn(said)
+
+    def _keep_torn(self, said: Said) -> None:
+        self._torn = [(said.text, said, _TORN)]
+        self._attention = max(self._attention, _TORN)
 
     def _progress(self, said: Said, text: str) -> None:
         found = marks.progress(said.text)
@@ -337,10 +396,14 @@ class FileScan:
         """A Python error, with what a rule knows of it."""
         error.local = self._spawned.pop(said.speaker(), -1)
         line = f"{error.error}: {error.message}"
+        wrapping: list[bool] = []
         for rule in self.rules.of(said.text):
             between = rule.text is not None and rule.text.between
             if rule.fact is not KnownError or (between and rule.role == "cause"):
-                self._apply(rule, said, said.text, text)
+                applied = self._apply(rule, said, said.text, text)
+                wrapping += [applied] if rule.wraps else []
+        if wrapping and not any(wrapping):
+            self._keep_torn(said)
         rule_of = self.rules.known(line)
         if self._beneath.is_report(error, said):
             error.role = "launcher"

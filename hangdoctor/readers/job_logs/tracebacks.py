@@ -25,6 +25,8 @@ _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
 # Python's own words where a thread ends by an exception; the process goes on without it.
 _OF_THREAD = re.compile(r"Exception in thread (\S.{0,79}):\s*$")
+# And where nobody can take one: the process goes on.
+_IGNORED = "Exception ignored in"
 _CHAINED = ("During handling of the above", "The above exception was")
 _STACK = re.compile(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
 _FATAL = re.compile(r"Fatal Python error: (.{1,80})")
@@ -72,6 +74,7 @@ class _Open(Struct):
     frames: list[Frame] = []
     inherited: bool = False
     thread: str = ""
+    ignored: bool = False
 
 
 class Folded(Struct):
@@ -97,6 +100,7 @@ class Tracebacks:
         self._recorded: set[Speaker] = set()
         self._last: dict[Speaker, str] = {}
         self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
+        self._ignored: set[Speaker] = set()  # whose next traceback nobody can take
         self._fatal: dict[Speaker, str] = {}
         self._limit: set[Speaker] = set()
         self._printed: dict[Speaker, ThreadStack] = {}  # by the program, outermost first
@@ -126,6 +130,8 @@ class Tracebacks:
         match = _OF_THREAD.search(said.text)
         if match is not None:
             self._threads[said.speaker()] = match[1]
+        elif said.text.lstrip().startswith(_IGNORED):
+            self._ignored.add(said.speaker())
         elif said.text.strip() and not said.text.startswith(_CHAINED):
             self._threads.pop(said.speaker(), None)
 
@@ -137,7 +143,10 @@ class Tracebacks:
             self._limit.add(key)
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
-            begun.append(_Open(said, line, thread=self._threads.get(key, "")))
+            opened = _Open(said, line, thread=self._threads.get(key, ""))
+            opened.ignored = key in self._ignored
+            self._ignored.discard(key)
+            begun.append(opened)
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
             return _BELONGS
@@ -229,7 +238,7 @@ class Tracebacks:
             begun.fatal = self._fatal.get(key, "")  # of all threads: the process ends with it
             begun.guarded = key in self._limit
             self._stacks[key], self._who[key] = begun, said
-        elif said.text.strip():
+        elif said.text.strip() and _LIMIT.match(said.text.rstrip()) is None:
             self._limit.discard(key)
         return Folded(belongs=match is not None, stack=done)
 
@@ -260,6 +269,8 @@ class Tracebacks:
             chained=self._last.get(key, ""),
             thread=opened.thread,
         )
+        if opened.ignored:
+            error.role = "note"
         self._last[key] = match[1]
         return Folded(belongs=True, error=error)
 
@@ -281,6 +292,8 @@ class Tracebacks:
                     error = PythonError(
                         frames=opened.frames[-_OF_ERROR:][::-1], frame=own_frame(opened.frames)
                     )
+                    if opened.ignored:
+                        error.role = "note"
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found

@@ -10,10 +10,20 @@ from ...text import redaction
 from ...text.plain import readable
 
 _SAYS = 300  # characters that are kept
-_WORDS = ("rror", "ERROR", "FATAL", "CRITICAL", "imed out", "imeout", "times out", "xception")
+_WORDS = (
+    "rror",
+    "ERROR",
+    "FATAL",
+    "CRITICAL",
+    "imed out",
+    "imeout",
+    "times out",
+    "xception",
+    "be stuck",
+)
 _TROUBLE = re.compile(
     r"(?<![=\w])(?:ERROR|FATAL|CRITICAL)\b|\b(?:[A-Z]\w{0,60})?(?:Error|Exception)\b|\berror:"
-    r"|\b(?:[Tt]imed out|times out|[Tt]imeout (?:occurred|reached|exceeded|expired))\b"
+    r"|\b(?:[Tt]imed out|times out|[Tt]imeout (?:occurred|reached|exceeded|expired))\b|\bmay be stuck\b"
 )
 _NO_TROUBLE = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG|\w{0,40}Warning)\b")
 _LONG = 2000  # characters that are looked through

@@ -1,0 +1,83 @@
+"""A table of ranks and the innermost frame of each, as people write one from py-spy's dumps; further
+frames below a row are its callers.
+
+DP0,3,5,7:  broadcast  (torch/distributed/distributed_c10d.py:2841)
+DP1:        init_metadata  (backend.py:746)
+              prepare  (worker.py:163)
+
+One that names a rank twice, or two kinds of numbers, is none. A place along one axis alone is taken
+for the rank, as in the names of workers.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from ...errors import UsageError
+from ...model.frame import Frame
+from ...model.log_facts import ThreadStack
+from ...text.ranges import parse_ranks
+
+_LIST = r"\d{1,6}(?:-\d{1,6})?(?: ?, ?\d{1,6}(?:-\d{1,6})?){0,400}"
+_PLACE = r"`?(?P<name>[A-Za-z_<][\w.<>]{0,120})(?:\(\))?`?[ \t]{0,60}[(@][ ]?`?(?P<file>[\w./+-]{1,300}\.\w{1,4}):(?P<line>\d{1,7})`?\)?"
+_ROW = re.compile(
+    rf"^\s{{0,12}}(?:[-*|] ?)?(?P<axis>[Rr]anks?|DP|TP|PP|EP|[Ww]orkers?|[Pp]rocess(?:es)?)[ #_]?\[?"
+    rf"(?P<ranks>{_LIST})\]? ?(?::|\||->|=>| in\b|→)[ \t]{{0,60}}{_PLACE}"
+)
+_FURTHER = re.compile(rf"^\s{{2,80}}(?:[-*|<]-? ?)?{_PLACE}")
+_LEAST = 3  # ranks, before one can stand out
+_MOST = 100_000
+
+
+class _Row(Struct):
+    axis: str
+    ranks: list[int]
+    frames: list[Frame]
+
+
+class StackTables:
+    """Takes the lines of one file one after the other."""
+
+    def __init__(self) -> None:
+        self._rows: list[_Row] = []
+
+    def feed(self, text: str) -> list[ThreadStack]:
+        """The stacks of a table that this line ends, one of each rank; [] else."""
+        if not self._rows and ".py:" not in text and ".cpp:" not in text:
+            return []
+        row = _ROW.match(text)
+        if row is not None:
+            frame = _frame(row)
+            axis = row["axis"].lower().removesuffix("es").removesuffix("s")
+            self._rows.append(_Row(axis, _numbers(row["ranks"]), [frame]))
+            return []
+        if not self._rows:
+            return []
+        further = _FURTHER.match(text)
+        if further is not None:
+            self._rows[-1].frames.append(_frame(further))
+            return []
+        return self.rest() if text.strip() else []
+
+    def rest(self) -> list[ThreadStack]:
+        """The stacks of a table that the end of the file has ended."""
+        rows, self._rows = self._rows, []
+        ranks = [rank for row in rows for rank in row.ranks]
+        one = len({row.axis for row in rows}) == 1 and len(set(ranks)) == len(ranks)
+        if not one or not _LEAST <= len(ranks) <= _MOST or len(rows) < 2:
+            return []
+        return [ThreadStack(rank=rank, frames=row.frames) for row in rows for rank in row.ranks]
+
+
+def _frame(match: re.Match[str]) -> Frame:
+    return Frame(match["name"], match["file"], int(match["line"]))
+
+
+def _numbers(text: str) -> list[int]:
+    """The ranks; [] for what no list of ranks is."""
+    try:
+        return parse_ranks(text.replace(" ", ""))
+    except UsageError:
+        return []
