@@ -215,6 +215,8 @@ class JobCapture(Struct, omit_defaults=True):
     over: bool = False  # no rank runs any more: made of what they have left
     by_heartbeat: bool = False  # its stacks are those that the probe wrote into the black boxes
     by_guard: bool = False  # they are in the log: printed at a limit, where nothing had got on
+    # What torch's recorders hold is of the same processes and moment as the boxes: the probe wrote both.
+    recorded_beside: bool = False
     slowest: int = -1  # the rank that stood out all that time, because it never waited
     site: Site | None = None
     # What a person types to see why a node, `{node}`, does not answer; "" where nothing is known.

@@ -13,9 +13,15 @@ class Frame(Struct, omit_defaults=True, gc=False):
     line: int
     code: str = ""  # the source line, where the node could read the file
     values: dict[str, int] = {}  # whole-number locals that place the frame: step, src, dst ...
+    # Of a loop of the user's that may be a wait of its own: its texts and paths, as checksums of 16 bits.
+    texts: dict[str, int] = {}
     catches: str = ""  # exceptions after which a loop around the line tries again
     counts: str = ""  # the variable of the for loop around the line, which comes to an end
+    past: str = ""  # those of loops that it has left, with blanks between them
     only: str = ""  # the condition on the rank under which alone it runs: "rank == 0"
+    handle: str = (
+        ""  # what its line waits for: "isend", "irecv" or "send or recv", as the source has it
+    )
     # Of torch's own that make groups: mesh_shape, ranks; of the user's around these: in a loop.
     lists: dict[str, list[int]] = {}
     loops: bool = False

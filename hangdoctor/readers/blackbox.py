@@ -28,7 +28,7 @@ from .box_folders import (
     names_of,
 )
 from .box_header import BlackBox, Status, iteration_of, number, runs_ahead
-from .box_place import LastPlace, place_of
+from .box_place import LastPlace, left_place_of, place_of
 from .box_records import Record, ThreadRow
 from .box_tables import Tables
 from .training_threads import Flow
@@ -79,6 +79,7 @@ class Contents(Struct):
     torn: int = 0  # records skipped because they were being written, or never were written whole
     last_serial: int = 0
     place: LastPlace | None = None  # of its main thread, while nothing got on
+    left: LastPlace | None = None  # the last such place, where it got on since
 
 
 def read_box(
@@ -160,8 +161,8 @@ def contents_of(path: Path, first: bytes, second: bytes, last: int | None = None
         side=_beside(flow, rows),
     )
     threads = [_thread(row, by_serial) for row in rows if row.tid]
-    place = place_of(first, second)
-    return Contents(box, ops, threads, torn, last_serial=newest, place=place)
+    place, left = place_of(first, second), left_place_of(first, second)
+    return Contents(box, ops, threads, torn, last_serial=newest, place=place, left=left)
 
 
 def moved(before: Contents, after: Contents) -> bool:

@@ -15,14 +15,19 @@ from ..model.capture import Frame, ProcessSample, ThreadSample
 from ..model.operations import RankOps
 from ..model.pauses import is_long
 from ..probe import format as fmt
+from ..stacks.call_peers import peers
 from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
+from .source_lines import call_as_of
 
 _FRESH_S = 2.5  # between the last heartbeat and the last sight of the place
 _SHORTEST_S = 4.0  # without progress
 _AT_START_S = 10.0  # the same in the first steps
 _WITHOUT_RECORDS_S = 20.0  # where no operations are recorded, and no thread worked
+_BESIDE_S = 10.0  # the same, of a rank beside one that is stuck
+_LONGER = 2.0  # the same, than any time without progress before
+_NUMBERS = "\t\t"  # begins their line
 _ENOUGH = 4  # signs of progress, to know its pauses
 _IDLE = 0.05  # of the time on the CPU: less is a wait
 _SET_UP = "init_process_group"
@@ -47,6 +52,8 @@ class LastPlace(Struct):
     runnable: int = 0  # those at which it ran
     state: str = ""  # at the last of them
     steady: int = 0  # which frame, from 1, is of a function that it never left since then; 0 none
+    longest: int = 0  # heartbeats of the longest time without progress that ended
+    numbers: dict[str, int] = {}  # whole numbers of the innermost frame
 
     @property
     def spins(self) -> bool:
@@ -59,10 +66,23 @@ class LastPlace(Struct):
 def place_of(first: bytes, second: bytes) -> LastPlace | None:
     """What two snapshots of one file agree on; None where nothing was written, or only in part."""
     guard = number(second, fmt.H_PLACE_GUARD)
-    same = all(first[begin:end] == second[begin:end] for begin, end in _GUARDED)
-    if not guard or guard % 2 or not same:
-        return None
-    frames = [_frame(line) for line in text(second, fmt.H_PLACE).splitlines()]
+    whole = guard > 0 and guard % 2 == 0 and _agree(first, second)
+    return _read(second) if whole else None
+
+
+def left_place_of(first: bytes, second: bytes) -> LastPlace | None:
+    """The last place that the rank has left since: it is taken back, and its bytes remain."""
+    taken_back = not number(second, fmt.H_PLACE_GUARD) and number(second, fmt.H_PLACE_SEEN)
+    return _read(second) if taken_back and _agree(first, second) else None
+
+
+def _agree(first: bytes, second: bytes) -> bool:
+    return all(first[begin:end] == second[begin:end] for begin, end in _GUARDED)
+
+
+def _read(second: bytes) -> LastPlace:
+    lines = text(second, fmt.H_PLACE).splitlines()
+    frames = [_frame(line) for line in lines]
     return LastPlace(
         frames=[frame for frame in frames if frame is not None],
         since_s=number(second, fmt.H_PLACE_SINCE) / 1e9,
@@ -74,6 +94,8 @@ def place_of(first: bytes, second: bytes) -> LastPlace | None:
         runnable=number(second, fmt.H_RUNNABLE_BEATS),
         state=chr(number(second, fmt.H_LAST_STATE)).strip("\0"),
         steady=number(second, fmt.H_STEADY),
+        longest=number(second, fmt.H_LONGEST_IDLE),
+        numbers=_numbers(lines),
     )
 
 
@@ -83,11 +105,23 @@ def _frame(line: str) -> Frame | None:
     return Frame(name, file, max(0, number_in(at))) if file else None
 
 
+def _numbers(lines: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for line in lines:
+        if line.startswith(_NUMBERS):
+            for word in line.split():
+                name, _, value = word.partition("=")
+                if value.removeprefix("-").isdecimal():
+                    found[name] = int(value)
+    return found
+
+
 def samples_of(
-    box: BlackBox, ops: RankOps, place: LastPlace | None, until: float
+    box: BlackBox, ops: RankOps, place: LastPlace | None, until: float, beside: bool = False
 ) -> list[ProcessSample]:
     """The place as two samples of a process, or as one where it was seen once; [] where it says
-    nothing of the time `until` (0: the last heartbeat).
+    nothing of the time `until` (0: the last heartbeat). `beside`: another rank is stuck, for which
+    this one may have computed at first.
     """
     if place is None or not place.frames or place.seen_s < box.heartbeat_s - _FRESH_S:
         return []
@@ -100,10 +134,33 @@ def samples_of(
         last = max(last, ops.got_on_s)  # in C++, too
     idle = min(until or place.seen_s, place.seen_s) - last
     if box.uncounted:
-        stuck = idle > _WITHOUT_RECORDS_S
+        least = _BESIDE_S if beside else _WITHOUT_RECORDS_S
+        stuck = idle > max(least, _LONGER * place.longest)
+        if stuck and box.backend == "mpi":
+            place = _with_source(place, box.created_s)
     else:
         stuck = _is_stuck(ops, signs, idle)
     return _samples(box.pid, _with_call(place, ops)) if stuck else []
+
+
+def samples_before_limit(
+    box: BlackBox, ops: RankOps, place: LastPlace | None, until: float
+) -> list[ProcessSample]:
+    """The same of a place that the rank left when its wait failed, as at gloo's limit: a process that
+    ends by an exception lives for some heartbeats more. [] where it got on from that place.
+
+    `ops` are those at the limit: the operation that failed is one that has not ended.
+    """
+    if place is None or not place.frames or not until:
+        return []
+    waits = [o for o in ops.operations[-1:] if o.state != "done"]
+    inside = any(o.waited or not o.asynchronous for o in waits)
+    fresh = place.since_s <= until <= place.seen_s + _FRESH_S
+    if not inside or not fresh or waits[0].entered_s > place.since_s:
+        return []
+    signs = _signs(ops, until)
+    idle = min(until, place.seen_s) - max(signs, default=box.created_s)
+    return _samples(box.pid, _with_call(place, ops)) if _is_stuck(ops, signs, idle) else []
 
 
 def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
@@ -117,6 +174,18 @@ def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
         return place
     call = structs.replace(place.frames[0], code=STORE_CALL)
     return structs.replace(place, frames=[call, *place.frames[1:]])
+
+
+def _with_source(place: LastPlace, began_s: float) -> LastPlace:
+    """With the lines of the program as they were when it began: mpi4py is compiled, and has no frame of
+    its own. The rank does not read them: a file system that does not answer would keep it.
+    """
+    first, *outer = place.frames
+    code = call_as_of(first.file, first.line, began_s)
+    if not code:
+        return place
+    inner = structs.replace(first, code=code, values=peers(code, place.numbers))
+    return structs.replace(place, frames=[inner, *outer])
 
 
 def _as_spinning(place: LastPlace) -> LastPlace:

@@ -116,12 +116,12 @@ def _reopened(every: list[Operation], at: float, first: float) -> list[Operation
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
     if every[-1].left_s > at and not lost_in_it:
         return None
-    return [*every[:-1], _reopen(every[-1])]
+    return [*every[:-1], _awaited(every[-1])]
 
 
 def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None:
     """With those sends and receives of the last batch unfinished whose handles reached the limit. Others
-    of the batch may have ended before, or nobody may have waited for them.
+    of the batch may have ended before, or the rank had not come to wait for them.
     """
     batch = [
         _awaited(o) if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S else o

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from ..model.log_facts import AnyFact, Ended, NoBeat, PythonError
+from ..model.log_facts import AnyFact, Ended, NoBeat, PythonError, Silent
 from ..model.operations import Operation, RankOps
 from ..model.pauses import first_end, is_long, usual_pause
 from .blackbox import Contents
@@ -121,8 +121,9 @@ def _silent_on(boxes: Sequence[Contents], until: float) -> list[NoBeat]:
     for contents in boxes:
         seconds = silent[contents.ops.rank]
         runs = contents.box.state == "running" and not contents.box.ended_s
-        if runs and seconds > max(_SILENT_S, _FRESH * usual):
-            found.append(_no_beat(contents, seconds))
+        late = runs and seconds > max(_SILENT_S, _FRESH * usual)
+        if late and not _beats_alone(contents, until):
+            found.append(_no_beat(contents, seconds, until))
     return found if 2 * len(found) <= len(boxes) else []
 
 
@@ -132,10 +133,25 @@ def _last_sign(contents: Contents) -> float:
     return max([contents.box.heartbeat_s, contents.box.ended_s, *marks[-1:]])
 
 
-def _no_beat(contents: Contents, seconds: float) -> NoBeat:
+def _beats_alone(contents: Contents, until: float) -> bool:
+    """Whether the process ran and its GIL was free: only the heartbeat's own thread was kept."""
+    box = contents.box
+    return box.pulse_s > until - _SILENT_S and box.lock_held_s == 0
+
+
+def _how(contents: Contents, until: float) -> Silent:
+    """Whether all of the process stood still, or native code kept the GIL."""
+    box = contents.box
+    since = box.heartbeat_s + _SEEN_S
+    if box.pulse_s > until - _SILENT_S and 0 < box.lock_held_s <= since:
+        return "gil"
+    return "stopped" if 0 < box.pulse_s <= since else ""
+
+
+def _no_beat(contents: Contents, seconds: float, until: float) -> NoBeat:
     box = contents.box
     says = f"the last heartbeat of this process, {seconds:.0f} s before the first rank ended"
-    fact = NoBeat(silent_s=seconds, says=says)
+    fact = NoBeat(silent_s=seconds, says=says, how=_how(contents, until))
     fact.rank, fact.node, fact.pid, fact.at = contents.ops.rank, box.host, box.pid, box.heartbeat_s
     fact.inside = any(not o.asynchronous for o in contents.ops.unfinished())
     return fact

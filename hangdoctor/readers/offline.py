@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import open_regular
-from ..model.capture import JobCapture, LockHolder, NodeCapture, RankCapture, SilentNode
+from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs, LogFile
-from ..model.pauses import first_end
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
 from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
@@ -31,12 +30,11 @@ from . import (
     pyspy_ranks,
     pyspy_text,
     ras_reader,
-    recorder_beside,
     stack_texts,
 )
 from .blackbox import Contents
-from .box_place import samples_of
 from .ended_operations import as_at_the_limit
+from .ended_places import add_places
 from .told_layout import told_layout
 
 # People paste lines of the job's log below an answer of RAS, which has no such lines itself.
@@ -150,7 +148,7 @@ def _parted(files: Iterable[Path], fits: Callable[[Path], bool]) -> tuple[list[P
 
 def _says_something(capture: JobCapture) -> bool:
     has_ras = any(node.ras for node in capture.nodes)
-    return bool(capture.ranks()) or has_ras or capture.logs is not None
+    return bool(capture.ranks()) or has_ras or capture.logs is not None or capture.over
 
 
 def _logs(
@@ -190,7 +188,7 @@ def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:
 
 
 def _of_unknown_lines(files: list[LogFile]) -> JobCapture:
-    """Logs, by their names, of which no line is known: who asks is told so, and what to give instead."""
+    """Logs, by their names, of which no line is known: the answer says so, and what to give instead."""
     logs = JobLogs(files=files)
     notes = [f"{file.name}: no line of it is known" for file in logs.files]
     return JobCapture(job="logs", origin="files", logs=logs, notes=notes)
@@ -247,23 +245,7 @@ def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path
         as_at_the_limit(boxes, capture.logs)
         capture.world_size = max(capture.world_size, capture.logs.world_size)
         ended_starts.add_earlier(capture.logs, starts[:-1], found)
-    _add_places(capture, boxes)
-
-
-def _add_places(capture: JobCapture, boxes: list[Contents]) -> None:
-    """Where the main threads were when the first rank ended, or are."""
-    until = first_end(capture.logs.facts if capture.logs is not None else [])
-    by_rank = {contents.ops.rank: contents for contents in boxes}
-    for rank in capture.ranks():
-        contents = by_rank.get(rank.rank)
-        if contents is not None and not rank.samples:
-            rank.samples = samples_of(contents.box, contents.ops, contents.place, until)
-            capture.by_heartbeat = capture.by_heartbeat or bool(rank.samples)
-            if rank.samples and contents.box.lock_holder:
-                rank.lock = LockHolder(contents.box.lock_holder)
-    idle = {r.rank: Path(by_rank[r.rank].box.path) for r in capture.ranks() if r.samples}
-    if capture.by_heartbeat and not any(rank.recorded for rank in capture.ranks()):
-        recorder_beside.attach_kept(capture.ranks(), idle)
+    add_places(capture, boxes)
 
 
 def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:
@@ -287,7 +269,9 @@ def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> J
     _put_beside(node, read)
     known = {r.rank for r in node.ranks}
     for contents in read:
-        if contents.ops.rank not in known:
+        if contents.ops.rank < 0:
+            capture.notes.append(_without_rank(contents))
+        elif contents.ops.rank not in known:
             known.add(contents.ops.rank)
             node.ranks.append(
                 RankCapture(
@@ -302,6 +286,13 @@ def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> J
     capture.layout = told_layout(node.ranks)
     capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
     return capture
+
+
+def _without_rank(contents: Contents) -> str:
+    """What is said of a process that ended before it was given a rank: it is none of the job's."""
+    last = contents.ops.operations[-1:]
+    place = f", and was in {last[0].op}" if last and last[0].state != "done" else ""
+    return f"pid {contents.box.pid} on {contents.box.host} had no rank yet{place}"
 
 
 def _put_beside(node: NodeCapture, boxes: list[Contents]) -> None:

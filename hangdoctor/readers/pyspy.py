@@ -25,11 +25,19 @@ import msgspec
 
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
-from ..stacks.call_peers import peers
+from ..stacks.call_peers import peer_names, peers
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
-from . import group_lists, loaded_modules, memory_access, rank_conditions, retry_loops
+from . import (
+    group_lists,
+    handle_origins,
+    loaded_modules,
+    loop_texts,
+    memory_access,
+    rank_conditions,
+    retry_loops,
+)
 from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
@@ -40,6 +48,7 @@ _COUNTERS = frozenset(
 )
 # The rules for places know the same calls.
 _OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
+_WITH_HANDLE = re.compile(r"\bi(?:send|recv)\(")
 _ATTEMPTS = 3
 _NO_INTERPRETER = "find a python interpreter"  # py-spy says so where it could read nothing, too
 _TRACE = "Stack backtrace:"  # py-spy's own
@@ -317,11 +326,17 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
         frame.code = source_line(frame.file, frame.line)
         if place == 0 and _OF_MPI.search(frame.code):
             frame.values |= peers(frame.code, _numbers(thread["frames"][0]))
+        elif place == 0 and _WITH_HANDLE.search(frame.code):
+            numbers = _numbers(thread["frames"][0])
+            frame.values |= {n: numbers[n] for n in peer_names(frame.code) if n in numbers}
         if frame.code and is_users(frame):
             lines = sources.lines(frame.file)
             frame.catches = retry_loops.caught(lines, frame.line)
             frame.counts = retry_loops.counted(lines, frame.line)
+            frame.past = retry_loops.ended(lines, frame.line) if frame.values else ""
             frame.only = redaction.code(rank_conditions.condition(lines, frame.line))
+            frame.handle = handle_origins.origin(lines, frame.line)
+    _mark_texts(frames, thread["frames"])
     if any(frame.lists for frame in frames):
         _mark_loops(frames)
     return ThreadSample(
@@ -331,6 +346,16 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
         active=bool(thread.get("active")),
         frames=frames,
     )
+
+
+def _mark_texts(frames: list[Frame], shown: list[dict[str, Any]]) -> None:
+    """What the user's innermost function waits for, in a loop."""
+    own = next((n for n, f in enumerate(frames[:_CODE_FRAMES]) if f.code and is_users(f)), None)
+    if own is None:
+        return
+    variables = _shown(shown[own].get("locals") or [])
+    lines = sources.lines(frames[own].file)
+    frames[own].texts = loop_texts.checksums(lines, frames[own].line, variables)
 
 
 def _mark_loops(frames: list[Frame]) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 _BLOCK = re.compile(r"(?:async\s+)?(while|for|try|except|else|finally|with|if|elif|def|class)\b")
 _CAUGHT = re.compile(r"except\*?\s+\(?([\w.]+(?:\s*,\s*[\w.]+)*)")
 _COUNTS = re.compile(r"(?:async\s+)?for\s+\(?(\w+)\b.*\bin\b(?!.*\b(?:count|cycle|repeat|iter)\()")
+_FOR = re.compile(r"(?:async\s+)?for\s+(.{1,200}?)\s+in\b")
+_NAME = re.compile(r"\b[A-Za-z]\w*")
 _COMPREHENDS = re.compile(r"\bfor\b.+\bin\b|\bmap\(")
 _FAR = 400  # lines that are looked at, each way
 
@@ -54,6 +56,24 @@ def counted(lines: Sequence[str], number: int) -> str:
             match = _COUNTS.match(lines[at].lstrip())
             return match[1] if match is not None else ""
     return ""
+
+
+def ended(lines: Sequence[str], number: int) -> str:
+    """The variables of ``for`` loops that line `number` (from 1) comes after in its function, with blanks
+    between them: these say how far a loop came that is over.
+    """
+    if not 0 < number <= len(lines):
+        return ""
+    around = list(blocks_around(lines, number - 1))
+    first = next((at for at, keyword in around if keyword in ("def", "class")), -1)
+    inside = {at for at, keyword in around if keyword == "for"}
+    past: set[str] = set()
+    own: set[str] = set()
+    for at in range(max(first + 1, number - 1 - _FAR), number - 1):
+        match = _FOR.match(lines[at].lstrip())
+        if match is not None:
+            (own if at in inside else past).update(_NAME.findall(match[1]))
+    return " ".join(sorted(past - own))
 
 
 def blocks_around(lines: Sequence[str], at: int) -> Iterator[tuple[int, str]]:

@@ -29,6 +29,7 @@ class Sources:
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
         self._patience_s = patience_s
         self._files: dict[str, list[str]] = {}
+        self._changed: dict[str, float] = {}
         self._guard = threading.Lock()
         self._again_at = 0.0  # monotonic: until then nothing is read
 
@@ -52,6 +53,13 @@ class Sources:
             text = _joined(text, _without_comment(line))
         return text if whole != text and not _depth(text) else whole
 
+    def call_as_of(self, file: str, number: int, at_s: float) -> str:
+        """The same of a process that began at `at_s`, seconds since the epoch: empty where the file was
+        changed later.
+        """
+        found = self.call(file, number)
+        return found if self._changed.get(file, at_s) <= at_s else ""
+
     def lines(self, file: str) -> list[str]:
         """All lines; none where the file is not readable here, or not in time."""
         with self._guard:
@@ -62,7 +70,13 @@ class Sources:
         if time.monotonic() < self._again_at:
             return []
         found: list[str] = []
-        reader = threading.Thread(target=lambda: found.extend(_lines_of(file)), daemon=True)
+
+        def read() -> None:
+            lines, changed = _lines_of(file)
+            self._changed[file] = changed
+            found.extend(lines)
+
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
         reader.join(self._patience_s)
         if reader.is_alive():
@@ -88,17 +102,20 @@ def _depth(text: str) -> int:
     return sum(bare.count(c) for c in "([{") - sum(bare.count(c) for c in ")]}")
 
 
-def _lines_of(file: str) -> list[str]:
+def _lines_of(file: str) -> tuple[list[str], float]:
+    """All lines, and when the file was changed last."""
     try:
         with Path(file).open("rb") as raw:
             if not _may_be_shown(raw.fileno()):
-                return []
+                return [], 0.0
+            changed = os.fstat(raw.fileno()).st_mtime
             encoding, _ = tokenize.detect_encoding(raw.readline)
             raw.seek(0)
             text = io.TextIOWrapper(raw, encoding).read(_MAX_CHARACTERS)
-            return text.split("\n")  # not splitlines(): a form feed ends no line of a program
+            # Not splitlines(): a form feed ends no line of a program.
+            return text.split("\n"), changed
     except (OSError, SyntaxError, ValueError):
-        return []
+        return [], 0.0
 
 
 def _may_be_shown(fd: int) -> bool:
@@ -111,4 +128,5 @@ def _may_be_shown(fd: int) -> bool:
 _sources = Sources()
 line = _sources.line
 call = _sources.call
+call_as_of = _sources.call_as_of
 lines = _sources.lines

@@ -1,5 +1,5 @@
-"""The peer of an MPI send or receive, as the call's own line says it: mpi4py is compiled, and has no
-frame whose variables would show it.
+"""The peer of a send or receive, as the call's own line says it, where no frame's variables show it:
+mpi4py is compiled, and so is the wait for the handle of torch's isend and irecv.
 
 Of ``comm.Recv(row, source=rank + 1)`` the expression is worked out from the whole numbers that the
 function has under these names, and what a program calls its own rank and the number of ranks.
@@ -12,8 +12,9 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-_SENDS = frozenset({"send", "ssend", "bsend", "rsend"})
-_RECEIVES = frozenset({"recv", "probe", "mprobe"})
+_SENDS = frozenset({"send", "ssend", "bsend", "rsend", "isend"})
+_RECEIVES = frozenset({"recv", "probe", "mprobe", "irecv"})
+_WITH_HANDLE = frozenset({"isend", "irecv"})
 _BOTH = frozenset({"sendrecv", "sendrecv_replace"})
 _OF_SOURCE, _OF_DESTINATION = ("source", "src"), ("dest", "dst")
 _OWN_RANK = ("rank", "my_rank", "myrank", "world_rank", "comm_rank", "mpi_rank", "me")
@@ -35,8 +36,41 @@ def of_rank(code: str, rank: int, ranks: int) -> dict[str, int]:
     return peers(code, dict.fromkeys(_OWN_RANK, rank) | dict.fromkeys(_RANKS, ranks))
 
 
+def waited_for(code: str) -> str:
+    """ "isend" or "irecv" where a line waits for the handle of just that, as in
+    ``dist.isend(x, dst=1).wait()``; "" of any other.
+    """
+    tree = _tree(code)
+    awaited = [_awaited(node) for node in ast.walk(tree)] if tree is not None else []
+    names = [name for name in awaited if name]
+    return names[0] if len(names) == len(list(_calls(code))) == 1 else ""
+
+
+def _awaited(node: ast.AST) -> str:
+    """The call whose handle ``wait()`` is called on, "" where it is something else."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return ""
+    call = node.func.value
+    if node.func.attr != "wait" or not isinstance(call, ast.Call):
+        return ""
+    name = call.func.attr.lower() if isinstance(call.func, ast.Attribute) else ""
+    return name if name in _WITH_HANDLE else ""
+
+
+def peer_names(code: str) -> set[str]:
+    """The variables that say the peer of the one such call in a line."""
+    calls = list(_calls(code))
+    if len(calls) != 1:
+        return set()
+    [(name, call)] = calls
+    keywords = _OF_DESTINATION if name in _SENDS else _OF_SOURCE
+    told = _argument(keywords, call, by_place=True)
+    inside = ast.walk(told) if told is not None else ()
+    return {node.id for node in inside if isinstance(node, ast.Name)}
+
+
 def peers(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
-    """{"src": .., "dst": ..} of the one MPI call in a line, as far as `numbers` show them; those below
+    """{"src": .., "dst": ..} of the one such call in a line, as far as `numbers` show them; those below
     0 stand for no process, and are left out.
     """
     calls = list(_calls(code))
@@ -51,12 +85,16 @@ def peers(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _calls(code: str) -> Iterable[tuple[str, ast.Call]]:
+def _tree(code: str) -> ast.Module | None:
     try:
-        tree = ast.parse(code)
+        return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
+        return None
+
+
+def _calls(code: str) -> Iterable[tuple[str, ast.Call]]:
+    tree = _tree(code)
+    for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name = node.func.attr.lower()
             if name in _SENDS | _RECEIVES | _BOTH:
@@ -66,11 +104,17 @@ def _calls(code: str) -> Iterable[tuple[str, ast.Call]]:
 def _peer(
     key: str, names: tuple[str, str], call: ast.Call, numbers: Mapping[str, int], *, by_place: bool
 ) -> dict[str, int]:
-    told = next((k.value for k in call.keywords if k.arg in names), None)
-    if told is None and by_place and len(call.args) > _PLACE:
-        told = call.args[_PLACE]
+    told = _argument(names, call, by_place=by_place)
     number = _number(told, numbers) if told is not None else None
     return {key: number} if number is not None and 0 <= number < _LARGEST else {}
+
+
+def _argument(names: tuple[str, str], call: ast.Call, *, by_place: bool) -> ast.expr | None:
+    """What a call gives under one of these names, or in the place of the peer."""
+    told = next((k.value for k in call.keywords if k.arg in names), None)
+    if told is None and by_place and len(call.args) > _PLACE:
+        return call.args[_PLACE]
+    return told
 
 
 def _number(node: ast.expr, numbers: Mapping[str, int]) -> int | None:

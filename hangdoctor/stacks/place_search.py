@@ -19,6 +19,7 @@ from .user_code import TORCH, is_users, outer_frame, users_frame
 GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C++
 BUFFERS = "broadcast in DistributedDataParallel"  # of its buffers or bucket order, as well
 HANDLE = "wait for a collective's handle"  # as well
+TRANSFERS_BY_HANDLE = frozenset({"isend", "irecv", "send or recv"})
 STORE = "store wait"  # for a key of the rendezvous' store
 STORE_CALL = "store.wait(...)"  # source that says so, where a record knows it and no source is kept
 _DESTINATIONS, _SOURCES = ("dst", "dst_rank", "dest"), ("src", "src_rank")

@@ -59,6 +59,11 @@ def _is_users_file(file: str) -> bool:
     return not made and _PACKAGES.search(file) is None
 
 
+def is_standard(frame: Frame) -> bool:
+    """True for a frame of Python's own library."""
+    return _STANDARD.search(frame.file) is not None
+
+
 def is_outer(frame: Frame) -> bool:
     """True for a frame outside of Python, torch, DeepSpeed and numpy: the user's or a framework's."""
     return not _is_foundation(frame.file)

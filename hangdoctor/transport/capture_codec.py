@@ -330,8 +330,8 @@ def _frame_key(frame: Frame) -> tuple[object, ...]:
     values: Mapping[str, int] = frame.values
     at = (frame.name, frame.file, frame.line)
     lists = [(name, *numbers) for name, numbers in frame.lists.items()]
-    around = (frame.code, frame.catches, frame.counts, frame.only, frame.group, frame.loops)
-    return (*at, *around, *lists, *values.items())
+    around = (frame.code, frame.catches, frame.counts, frame.past, frame.only, frame.handle)
+    return (*at, *around, frame.group, frame.loops, *lists, *values.items(), *frame.texts.items())
 
 
 def to_runs(ranks: list[int]) -> Runs:

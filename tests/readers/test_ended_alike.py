@@ -10,10 +10,11 @@ from msgspec import structs
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.log_facts import JobLogs, LogFile, NoBeat, Silent
 from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.readers.blackbox import Contents
 from hangdoctor.readers.job_logs.rules import rules
-from tests.support.ended_boxes import LIMIT, LOST, ended, left, of_column
+from tests.support.ended_boxes import LIMIT, LOST, column, ended, left, of_column
 
 EVERYONE = [0, 1, 2, 3]
 WORLD = Group(group_uid(EVERYONE), EVERYONE)
@@ -152,6 +153,58 @@ def test_what_was_killed_with_its_launcher_was_at_work_or_not(
     assert ("ranks 0-3 were at work to the end" in found.summary) == at_work, found.summary
     boxes[2].ops.heartbeat_s = 1004.0  # long before the others: it ended first
     assert "at work to the end" not in diagnose(capture).summary
+
+
+def pausing(last: float, node: str = "n1", how: Silent = "") -> str:
+    """What is said of ranks that made a step all 4 s, with heartbeats to 1016 s, that of rank 2 to
+    `last`; no exit is known. `how`: what other signs of life show of it.
+    """
+    steps = [called(n, entered_s=996.0 + 4 * n, left_s=996.1 + 4 * n) for n in range(1, 5)]
+    boxes = [of(rank, *steps) for rank in EVERYONE]
+    for contents in boxes:
+        contents.ops.heartbeat_s = last if contents.ops.rank == 2 else 1016.0
+        contents.ops.got_on_s = contents.ops.heartbeat_s - 1.0
+    ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank, ops=c.ops, node="n1") for c in boxes]
+    ranks[2].node = node
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
+    capture.over = True
+    if how:
+        capture.logs = JobLogs(
+            files=[LogFile("box")], facts=[NoBeat(rank=2, silent_s=5.0, how=how)]
+        )
+        capture.logs.of_boxes = [0]
+    found = diagnose(capture)
+    assert (found.status, found.causes) == ("unknown", [])
+    return found.summary
+
+
+def test_a_heartbeat_that_native_code_kept_for_a_pause_is_no_end_of_the_progress() -> None:
+    said = pausing(1011.0)
+    assert "The job went on to its end: ranks 0-1,3 were at work" in said
+    assert "Rank 2 had no heartbeat in the last 5 s, no longer than the job's pauses" in said
+    assert "as gc.collect does, or it ended first." in said
+    assert "as gc.collect does. All were killed" in pausing(1011.0, how="gil")
+    assert "or it ended first." in pausing(1011.0, how="stopped")
+    assert "Nothing hung: ranks 0-3 were at work to the end" in pausing(1015.0)
+    assert "went on to its end" not in pausing(1011.0, node="n2"), "clocks of two nodes differ"
+
+
+@pytest.mark.parametrize(("last", "slow"), [(40, [("slow", [2])]), (20, [])])
+def test_who_came_last_until_a_job_was_ended_was_slow(
+    last: int, slow: list[tuple[str, list[int]]]
+) -> None:
+    """Where the collectives had ended long before the job, what came then is not known."""
+    boxes = [column(rank, last, 1000.7 + last, 1000.9 + last, EVERYONE) for rank in EVERYONE]
+    for contents in boxes:
+        contents.ops.heartbeat_s = contents.ops.got_on_s = 1040.5
+        for call in contents.ops.operations[:-1]:
+            call.entered_s += 0.6 * (contents.ops.rank == 2)
+            call.left_s = call.entered_s + 0.8
+    found = of_column(boxes, [ended(rank, -15, 1041.0) for rank in EVERYONE])
+    assert [(c.kind, c.ranks) for c in found.causes] == slow, found.summary
+    assert found.status == ("slow" if slow else "healthy")
+    if slow:
+        assert "was slow: the job went on to its end, but the others waited" in found.summary
 
 
 # ---------------------------------------------------------------------- two sides

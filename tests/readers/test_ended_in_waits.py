@@ -140,7 +140,7 @@ def test_handles_that_ranks_waited_for_when_all_were_killed_are_waits() -> None:
     capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=6)
     capture.over = True
     found = diagnose(capture)
-    assert named(found) == [("p2p_unmatched", [4])], found.summary
+    assert named(found) == [("mismatch", [4])], found.summary
     assert places(found)[4] == "in send #1"
 
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoctor.readers.retry_loops import caught, counted
+from hangdoctor.readers.retry_loops import caught, counted, ended
 
 RETURNS = """
     def read(url):
@@ -116,3 +116,26 @@ def test_the_variable_of_a_loop_that_ends(header: str, name: str) -> None:
     lines = ["def f():", f"    {header}", "        if x:", "            work()"]
     assert counted(lines, 4) == name
     assert counted(["for i in a:", "    def f():", "        work()"], 3) == ""
+
+
+EPOCHS = """
+def main():
+    for name in setup:
+        prepare(name)
+    for epoch in range(9):
+        for i, batch in enumerate(train):
+            step(batch)  # inside
+        for i in range(3):
+            warm(i)  # second
+        validate()  # after
+"""
+
+
+@pytest.mark.parametrize(
+    ("mark", "names"), [("inside", "name"), ("second", "batch name"), ("after", "batch i name")]
+)
+def test_variables_of_loops_that_are_over(mark: str, names: str) -> None:
+    lines = EPOCHS.split("\n")
+    number = next(n for n, line in enumerate(lines, 1) if f"# {mark}" in line)
+    assert ended(lines, number) == names
+    assert ended([], number) == "" and ended(["for i in a:", "    f()", "g()"], 3) == "i"

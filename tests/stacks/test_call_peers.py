@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from hangdoctor.stacks.call_peers import of_rank, peers
+from hangdoctor.readers.pyspy import parse_json
+from hangdoctor.stacks.call_peers import of_rank, peer_names, peers, waited_for
 
 CALLS = {
     "comm.Recv(row, source=rank + 1, tag=UP + 100)": {"src": 3},
@@ -35,3 +39,27 @@ def test_who_the_peer_is(code: str) -> None:
 def test_a_programs_own_rank_is_known_by_its_name() -> None:
     assert of_rank("comm.Recv(row, source=my_rank - 1)", 2, 4) == {"src": 1}
     assert of_rank("comm.Recv(row, source=left)", 2, 4) == {}
+
+
+def test_the_handle_that_a_line_waits_for() -> None:
+    assert waited_for("dist.isend(w, dst=dst).wait()") == "isend"
+    assert waited_for("req = comm.irecv(source=0).wait()") == "irecv"
+    assert waited_for("work.wait()") == waited_for("dist.isend(w, dst=1)") == ""
+    assert waited_for("a.isend(w, 1).wait(), b.irecv(w, 0).wait()") == ""  # which of them?
+    assert waited_for("dist.all_reduce(w, async_op=True).wait()") == waited_for("x.wait(") == ""
+
+
+def test_the_variables_that_say_the_peer() -> None:
+    assert peer_names("dist.isend(w, dst=(peer + 1) % world).wait()") == {"peer", "world"}
+    assert peer_names("dist.irecv(w, left).wait()") == {"left"}
+    assert peer_names("dist.irecv(w, self.left).wait()") == {"self"}
+    assert peer_names("work.wait()") == peer_names("dist.irecv(w).wait()") == set()
+
+
+def test_a_stack_keeps_the_variables_that_say_the_peer_and_no_others(tmp_path: Path) -> None:
+    program = tmp_path / "ring.py"
+    program.write_text("dist.irecv(w, src=left).wait()\n")
+    variables = [{"name": n, "arg": False, "repr": r} for n, r in (("left", "3"), ("key", "77"))]
+    frame = {"name": "ring", "filename": str(program), "line": 1, "locals": variables}
+    [thread] = parse_json(json.dumps([{"thread_id": 1, "frames": [frame]}]).encode())
+    assert thread.frames[0].values == {"left": 3}

@@ -294,6 +294,12 @@ FSDP = "/v/site-packages/torch/distributed/fsdp/_fully_shard"
 JAX = "/v/site-packages/jax"
 
 
+def test_jaxs_coordination_service_is_a_store() -> None:
+    code = 'service.blocking_key_value_get("run", 1000)'
+    place = find_place(stack("agree train.py:37", "main train.py:78", code=code))
+    assert (place.kind, place.op) == ("collective", "store wait")
+
+
 @pytest.mark.parametrize(
     ("frames", "code", "kind", "op"),
     [
@@ -477,3 +483,12 @@ def test_a_forward_that_does_not_run_waits_for_a_broadcast() -> None:
     assert (waits.kind, waits.op) == ("collective", "broadcast in DistributedDataParallel")
     assert waits.frame is not None and waits.frame.line == 43
     assert find_place(forward).kind == "code"
+
+
+def test_a_counter_of_a_loop_that_is_over_says_nothing() -> None:
+    """One is in its 19th batch; the other has left the loop after 18, for the validation below."""
+    batch = Frame("main", "train.py", 100, values={"epoch": 3, "i": 18}, counts="i")
+    after = Frame("main", "train.py", 106, values={"epoch": 3, "i": 17}, counts="epoch", past="i")
+    assert (compare([after], [batch]), compare([batch], [after])) == (1, -1)
+    later = Frame("main", "train.py", 100, values={"epoch": 4, "i": 2}, counts="i")
+    assert compare([after], [later]) == -1

@@ -1,0 +1,55 @@
+"""What the handles are of that a line waits for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.readers.handle_origins import EITHER, origin
+from hangdoctor.readers.pyspy import parse_json
+
+FUNCTIONS = {
+    "for work in dist.batch_isend_irecv(ops):\n    work.wait()": EITHER,
+    "reqs = dist.batch_isend_irecv(ops)\nfor r in reqs:\n    r.wait()": EITHER,
+    "reqs = []\nreqs.append(dist.irecv(x, src=0))\nfor n, r in enumerate(reqs):\n    r.wait()": "irecv",
+    "reqs = [dist.isend(x, dst=n) for n in peers]\nreqs += [dist.irecv(y, 0)]\nreqs[0].wait()": EITHER,
+    "work = None\nif last:\n    work = isend(x, 1)\nif work is not None:\n    work.wait()": "isend",
+    "a, b = dist.isend(x, 1), dist.irecv(y, 0)\na.wait()": EITHER,
+    "[r.wait() for r in reversed([dist.isend(x, 1)])]": "isend",
+    "dist.isend(x, dst=1).wait()": "isend",
+    # What may be of something else is unknown.
+    "work = dist.all_reduce(x, async_op=True)\nwork.wait()": "",
+    "work = dist.isend(x, 1)\nwork = dist.broadcast(x, 0, async_op=True)\nwork.wait()": "",
+    "self.work.wait()": "",
+    "work = make()\nwork.wait()": "",
+    "given.wait()": "",
+    "event = threading.Event()\nevent.wait()": "",
+    "works = []\nfor w in works:\n    w.wait()": "",
+    "x = y\ny = x\nx.wait()": "",
+    "work = dist.isend(x, 1)\nwork.done()": "",
+    "work = dist.isend(x, (\nwork.wait()": "",  # not a program
+}
+
+
+def program(body: str) -> list[str]:
+    lines = ["class Ring:", "    def pass_on(self, given):"]
+    return [*lines, *(f"        {line}" for line in body.split("\n")), "", "def other(work): ..."]
+
+
+@pytest.mark.parametrize("body", FUNCTIONS)
+def test_where_handles_come_from(body: str) -> None:
+    lines = program(body)
+    waits = next((n for n, line in enumerate(lines, 1) if ".wait()" in line), 3)
+    assert origin(lines, waits) == FUNCTIONS[body]
+    assert origin(lines, 0) == origin(lines, 99) == ""
+
+
+def test_the_frame_of_a_stack_has_it(tmp_path: Path) -> None:
+    source = tmp_path / "ring.py"
+    lines = program("for work in dist.batch_isend_irecv(ops):\n    work.wait()")
+    source.write_text("\n".join(lines))
+    frame = {"name": "pass_on", "filename": str(source), "line": 4}
+    [thread] = parse_json(json.dumps([{"thread_id": 1, "frames": [frame]}]).encode())
+    assert thread.frames[0].handle == EITHER
