@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 from ..model.operations import P2P, STORE, Operation
@@ -15,10 +16,13 @@ from .case import Case, finding_on, stack_clue
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Clue, Finding, Pace, SlowByArrival
+from .findings.log_stories import Undecided
 from .ops.movement import moved
 from .view import RankView
 
-_LOOKED_BACK = 24  # collectives that all ranks have entered
+_LOOKED_BACK = 24  # collectives that all ranks have entered, at least
+_LONG_S = 3.0  # and all of this time: within less, a loaded machine may have left one rank waiting for a core
+_SHORTEST_S = 1.0
 _RECENT = 256  # operations of a rank
 _ENOUGH = 5
 _SHARE = 0.25  # of the time between the first and the last of them
@@ -27,43 +31,69 @@ _FEWEST = 3  # ranks: of two, one is always last
 _NOTICED_S = 0.01  # late: less is how a machine shares its cores
 _OFTEN = 3  # times that it is late: once may be the start, or a checkpoint
 
+_BEATS_S = 2.5  # two heartbeats
+_WENT_ON = (Undecided.FROM_OUTSIDE, Undecided.CUT_OFF)
+
 Times = dict[int, float]  # when each rank entered one collective
 
 
 def run(case: Case, draft: Draft) -> None:
-    """Name it, where nothing else is wrong with the job."""
-    if draft.status not in ("healthy", "unknown") or case.capture.over:
+    """Name it, where nothing else is wrong with the job, or was until it ended."""
+    if draft.status not in ("healthy", "unknown") or not (_runs(case) or _went_on(draft)):
         return
     found = _find(case)
     if found is not None:
         draft.status, draft.findings = "slow", [found]
 
 
+def _runs(case: Case) -> bool:
+    return not case.capture.over and any(map(_goes_on, case.alive))
+
+
+def _went_on(draft: Draft) -> bool:
+    """Whether all ranks of an ended job had progressed until then."""
+    return draft.remaining is not None and draft.remaining.reason in _WENT_ON
+
+
+def _lasted(case: Case, together: Sequence[Times]) -> bool:
+    """Whether the collectives reach to the end of the job, by the pauses between them."""
+    ends = [view.capture.ops.heartbeat_s for view in case.alive if view.capture.ops is not None]
+    last = [max(times.values()) for times in together]
+    longest = max(later - earlier for earlier, later in pairwise(last))
+    return max(ends, default=0.0) - last[-1] <= max(_BEATS_S, 2 * longest)
+
+
 def _find(case: Case) -> Finding | None:
     if case.gone or case.unseen or len(case.alive) < _FEWEST:
         return None
-    if len({view.node for view in case.alive}) != 1 or not any(map(_goes_on, case.alive)):
+    if len({view.node for view in case.alive}) != 1:
         return None
     if any(map(_passes_on, case.alive)):
         return None  # the stages of a pipeline come to the end of a step in its order
-    together = _entered_by_all(case)[-_LOOKED_BACK:]
+    together = _latest(_entered_by_all(case))
     late: dict[int, list[float]] = defaultdict(list)
     for times in together:
         *_, before, last = sorted(times, key=lambda rank: times[rank])
         late[last].append(times[last] - times[before])
-    if len(together) < _ENOUGH:
+    if len(together) < _ENOUGH or (case.capture.over and not _lasted(case, together)):
         return None
     lost = {rank: sum(seconds) for rank, seconds in late.items()}
     slowest = max(lost, key=lambda rank: lost[rank])
     rest = sum(lost.values()) - lost[slowest]
     span = max(together[-1].values()) - max(together[0].values())
-    if span <= 0 or lost[slowest] < max(_SHARE * span, _TIMES_MORE * rest):
+    if span < _SHORTEST_S or lost[slowest] < max(_SHARE * span, _TIMES_MORE * rest):
         return None
     # Of several collectives of one step it is late to the first alone.
     by = [seconds for seconds in late[slowest] if 2 * seconds >= max(late[slowest])]
     if len(by) < _OFTEN or median(by) < _NOTICED_S:
         return None
     return _finding(case, slowest, SlowByArrival(median(by), min(lost[slowest] / span, 1.0)))
+
+
+def _latest(together: list[Times]) -> list[Times]:
+    last = max(together[-1].values()) if together else 0.0
+    recent = sum(max(times.values()) >= last - _LONG_S for times in together)
+    return together[-max(_LOOKED_BACK, recent) :]
 
 
 def _finding(case: Case, rank: int, story: SlowByArrival) -> Finding:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
-from . import compiled_calls, driven, gil, shared_barriers, side_threads
+from . import compiled_calls, driven, gil, shared_barriers, side_threads, training_threads
 from .findings import At, Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
@@ -49,6 +50,7 @@ class Case(Struct):
 def open_case(capture: JobCapture) -> Case:
     """The capture as the passes read it."""
     views = view_job(capture)
+    training_threads.settle(views)
     side_threads.settle(views)
     driven.settle(views)
     compiled_calls.settle(views)
@@ -96,8 +98,21 @@ def ranks_of(views: Iterable[RankView]) -> tuple[int, ...]:
 def op_of(group: Sequence[RankView]) -> Op:
     """The operation that ranks are in, as the stack of the first one shows it."""
     place = group[0].place
-    peer = place.peer if place.kind == "p2p" and place.peer >= 0 else None
-    return Op(place.op, peer=peer, frame=place.frame, caller=place.caller)
+    op = Op(place.op, frame=place.frame, caller=place.caller)
+    peers = {v.place.peer for v in group}
+    if place.kind != "p2p" or min(peers) < 0:
+        return op
+    if len(peers) == 1:
+        return structs.replace(op, peer=place.peer)
+    return structs.replace(op, peers=tuple(sorted(peers)), beside=_beside(group))
+
+
+def _beside(group: Sequence[RankView]) -> Literal["before", "after", ""]:
+    """Where the peer of each is its neighbour by number; of a closed ring it is not that of one."""
+    steps = {v.place.peer - v.rank for v in group}
+    if steps == {-1}:
+        return "before"
+    return "after" if steps == {1} else ""
 
 
 def sides_of(views: Sequence[RankView]) -> tuple[tuple[tuple[int, ...], Op], ...]:

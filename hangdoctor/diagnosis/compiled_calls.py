@@ -48,6 +48,14 @@ def all_in_jax(views: Sequence[RankView]) -> bool:
     return all(view.place.op == _COMPILED or _has_jax(view) for view in views)
 
 
+def all_in_mpi(views: Sequence[RankView]) -> bool:
+    """Whether each of these ranks, whose calls no box counts, waits in a call that its own line says."""
+    return all(
+        view.capture.ops is None and view.place.communicates and view.path and view.path[-1].code
+        for view in views
+    )
+
+
 def _settle_results(alive: Sequence[RankView]) -> None:
     """Make it a wait for the device where JAX itself waits for a result, in `float(loss)`: its wait
     wakes up a few times a second, so that the thread is not still. Where all ranks are in such a

@@ -12,13 +12,14 @@ from ..text.plain import readable
 from ..text.scripts import script_in
 from . import wording
 from .case import Case
-from .compiled_calls import all_in_jax
+from .compiled_calls import all_in_jax, all_in_mpi
 from .draft import Draft
 from .gloo_alone import is_gloo_alone
 from .health import why_healthy, why_unknown
 from .position import group_by_operation
 from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
+from .still_alone import still_alone
 from .view import Looks, RankView, view_rank
 from .wording import ended, log_outcomes, remaining
 from .wording.ended import last_place
@@ -33,13 +34,15 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         v.capture.ops is not None and v.capture.ops.source == "blackbox" for v in case.views
     )
     gloo = is_gloo_alone(case)
-    in_jax = bool(case.waiting) and all_in_jax(case.waiting)
+    uncounted = bool(case.waiting) and (
+        all_in_jax(case.waiting) or (case.capture.by_heartbeat and all_in_mpi(case.waiting))
+    )
     unread = any(node.boxes_unread for node in case.capture.nodes)
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
         finding.boxes_unread, finding.site = unread, case.capture.site
-        finding.uncounted = in_jax
+        finding.uncounted = uncounted
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}
@@ -104,11 +107,13 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
         return ended.meanwhile(draft.ended, causes[0].summary if causes else "")
     if causes:
         return causes[0].summary
+    lead = remaining.lead(still_alone(case)) if status == "unknown" else ""
     if draft.remaining is not None:
-        return log_outcomes.remaining(draft.remaining)
+        return log_outcomes.remaining(draft.remaining) + lead
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
-    return remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
+    why = remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
+    return why + lead
 
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:

@@ -36,10 +36,15 @@ class Ground(Enum):
     # Stacks.
     OUTSIDE = (0.94, "alive, but not in the communication that all others wait in")
     OUTSIDE_ALONE = (0.55, "not in any communication, but no rank is seen to wait for it")
+    LOST_THREAD = (0.80, "most others wait in a thread that it has not, or has no more")
     OUTSIDE_MOVING = (0.75, "not in it, but it moved between the samples: it may only be late")
     BEHIND_GIL = (0.80, "it asks for the GIL, which another thread of it has at all samples")
     ALONE_AT_WORK = (0.60, "in one function at both samples, while all others slept in their waits")
     AT_WORK_IN_ALL = (0.80, "at work in every sample, while all others slept in their waits")
+    MOSTLY_WAITED_FOR = (
+        0.75,
+        "at work in every sample, while most found the others in their waits",
+    )
     OUTSIDE_LOOPING = (
         0.60,
         "at other lines of its loop, and nothing counts or grows: it polls, or works slowly",
@@ -81,6 +86,16 @@ class Ground(Enum):
         0.80,
         "the program runs its collective on one rank only, and all others wait in other operations",
     )
+    TWO_THREADS = (
+        0.60,
+        "two threads are in collectives at once, whose order nothing keeps the same on every rank",
+    )
+    TWO_THREADS_PERHAPS = (0.45, "the same, and nothing shows that both are of one group")
+    UNMATCHED_PAIR = (
+        0.60,
+        "a transfer's peer is in a collective that waits for the other side: one of both is wrong",
+    )
+    COMPILES = (0.75, "in a compiler at both samples, with the CPU's time, while all others waited")
     FEW_ELSEWHERE = (0.45, "a minority in another operation: a minority alone is not guilt")
     FEW_OF_MEMBERS = (
         0.50,
@@ -90,6 +105,7 @@ class Ground(Enum):
     RING_BY_STACKS = (0.40, "ranks wait for one another, and the stacks show no reason")
     ROOTS = (0.80, "members name different roots of one collective")
     OTHER_MESH = (0.80, "most make a device mesh of another shape at that line")
+    OWN_GROUP = (0.70, "all members make a group that the other ranks are past")
     OTHER_MEMBERS = (0.70, "most make a group of other ranks at that line")
     OTHER_GROUP = (0.65, "the same call on another group")
     OTHER_LINES = (0.60, "it reached the operation by other lines than all others")
@@ -148,6 +164,9 @@ class Ground(Enum):
     LOG_SOME_NODE = (0.80, "Slurm ended the job for a lost node and does not name it")
     LOG_ERROR = (0.92, "a rank's own error is printed before any wait reached its limit")
     LOG_ERROR_SOMEONE = (0.85, "the same, and the log does not show whose it is")
+    LOG_ERROR_OF_ONE_LEFT = (0.70, "the same, and one rank alone did not wait to the limit later")
+    OTHER_TEXTS = (0.55, "all poll in one loop of the program's own, one rank for another thing")
+    LOG_OTHER_WORDS = (0.60, "all gave up in one place, one rank over another thing than the rest")
     LOG_ERROR_CUT = (0.50, "a traceback before any wait, whose last line is missing")
     LOG_THREAD = (0.55, "an exception ended a thread, and no progress is seen after it")
     LOG_WARNED = (0.50, "it logged an error as a warning and went on; others then waited in vain")
@@ -160,6 +179,8 @@ class Ground(Enum):
         "the log goes on counting while all others wait, and these print nothing",
     )
     LOG_STORE_LEFT = (0.70, "all others lost the store that rank 0 holds, and it raised nothing")
+    LOG_ASKED = (0.65, "a question on standard input is the last that the program printed")
+    LOG_STACKS = (0.70, "a guard's stacks have it elsewhere, and all others in a collective")
     LOG_BEHIND = (0.50, "all others have printed a later step, and then all were idle")
     LOG_DEATH = (0.93, "a signal that no launcher sent ended the process before the others")
     LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show which process that was")

@@ -16,15 +16,16 @@ from msgspec import Struct
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..model.layout import Layout
-from ..stacks.place_search import HANDLE
+from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE
 from ..stacks.user_code import is_users
 from . import findings as f
-from . import stackgraph
+from . import stackgraph, unmatched
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
 from .position import compare, counters, have_other_parts, operation_key, steps
 from .stackgraph import End, Instance, StackGraph, Transfer
+from .transfer_lines import sides_of_ring
 from .view import RankView
 
 _SHOWN = 8  # ranks whose operation is evidence
@@ -98,6 +99,8 @@ def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:
         both = Odd("order", sorted(here + there), [], Apart.NO_ORDER, ground=Ground.RING_BY_STACKS)
         return _finding(case, both, views)
     few, many = sorted((here, there), key=len)
+    if all_of_many and len(few) == 1 and unmatched.is_half(views[few[0]]):
+        return None  # its unknown peer is among the others, and may have left its half out
     if all(have_other_parts(views[r].path, views[many[0]].path) for r in few):
         return None
     if all_of_many and len(few) > 1 and len({operation_key(views[r]) for r in many}) > 1:
@@ -125,6 +128,8 @@ def in_smaller_group(view: RankView) -> bool:
     may be of a send or receive. A process whose records know only groups of all ranks is in none.
     """
     place, caller = view.place, view.place.caller
+    if place.kind == "p2p":
+        return place.op in TRANSFERS_BY_HANDLE and place.peer < 0
     if place.op != HANDLE and _only_whole_groups(view):
         return False
     if place.group in ("tp", "dp", "pp") or place.op == HANDLE:
@@ -193,10 +198,16 @@ def _root(view: RankView) -> int | None:
 def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | None:
     if len(_two_sided(end, views)) == len(end.instances):
         return None
-    for read in (_other_group, _awaited, _other_way, _alone_in_users, _passed, _minority):
+    for read in (_other_group, _awaited, _other_way, _alone_in_users, _passed):
         odd = read(case, end, views)
         if odd is not None:
             return _finding(case, odd, views)
+    pair = unmatched.find(case, end, views)
+    if pair is not None:
+        return pair
+    few = _minority(case, end, views)
+    if few is not None:
+        return _finding(case, few, views)
     if len(end.instances) > 2 and all(len(i.members) == case.world_size for i in end.instances):
         return None  # calls of all ranks, which wait in three of them: any may be the wrong one
     ring = sorted(end.ranks)
@@ -204,7 +215,7 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
     kind: Kind = "p2p_unmatched" if p2p else "order"
     finding = _finding(case, Odd(kind, ring, [], Apart.RING, ground=Ground.RING_BY_STACKS), views)
     names = {views[r].place.op: None for r in ring}
-    sides = sides_of([views[r] for r in ring])
+    sides = sides_of_ring([views[r] for r in ring])
     finding.story = f.InOther(Apart.RING, f.Op(" and ".join(names)), sides=sides)
     return finding
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 
 from ..model.capture import ProcessSample, RankCapture, ThreadSample
-from . import byte_counts, gil, held_by, shut_down
+from . import byte_counts, gil, gil_shared, held_by, shut_down
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, Limit, sure
@@ -26,6 +26,8 @@ def run(case: Case, draft: Draft) -> None:
     facts = find(case)
     if left_early(case):
         facts = [c for c in facts if c.kind != "dead"]
+    facts, beside = gil_shared.joined(case, facts)
+    draft.excused |= beside
     draft.facts = facts
     draft.by_stacks = ordered(facts)
 

@@ -167,7 +167,7 @@ def absorb(draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     kept: list[Finding] = []
     for finding in by_ops:
         rest = [rank for rank in finding.ranks if rank not in explained]
-        if not rest and finding.ranks and locks:
+        if not rest and finding.ranks:
             _take_over(locks, finding)
             continue
         if set(finding.ranks) & draft.excused:

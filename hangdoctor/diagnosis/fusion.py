@@ -205,7 +205,7 @@ def _add_support(case: Case, draft: Draft, finding: Finding) -> None:
 def _decide_by_lines(case: Case, finding: Finding, other: Finding) -> None:
     """Records that end in two calls do not show whether one was left out or made twice; the lines do,
     where the rank has passed that of the others, or alone comes to its own. Who is in an earlier round
-    of a loop has left out no call of a later one.
+    of a loop has left out no call of a later one; who made one call again had passed that line before.
     """
     story, lines = finding.story, other.story
     if not isinstance(story, Diverged) or not isinstance(lines, InOther):
@@ -218,8 +218,8 @@ def _decide_by_lines(case: Case, finding: Finding, other: Finding) -> None:
     mine, theirs = _by_user(story.mine, lines.op), _by_user(story.theirs, lines.their_op)
     story = structs.replace(story, mine=mine, theirs=theirs)
     if behind or lines.how is Apart.CALLED_ALONE:
-        story = structs.replace(story, how="extra")
-    elif lines.how in (Apart.AHEAD, Apart.PAST):
+        story = structs.replace(story, how="extra", again=False)
+    elif lines.how in (Apart.AHEAD, Apart.PAST) and not story.again:
         story = structs.replace(story, how="skipped")
     finding.story = story
 

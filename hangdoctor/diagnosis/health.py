@@ -8,14 +8,17 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from ..model.diagnosis import Status, Wait
+from ..stacks.place_search import HANDLE
 from ..text import alike
-from . import called_alone, driven, operations, ras_counts
+from . import called_alone, driven, operations, own_loops, ras_counts, sleepers
 from .case import Case, op_of, ranks_of, sides_of
 from .compiled_calls import all_in_jax
+from .deadends import in_smaller_group
 from .draft import Draft
 from .faults import unstarted
 from .findings import Finding, Op
 from .position import group_by_operation
+from .unmatched import is_half
 from .view import RankView
 from .waiting import of_chosen_groups
 
@@ -29,6 +32,7 @@ class Reason(Enum):
     ALL_MOVED = auto()
     MOST_MOVED = auto()
     ALL_STIRRED = auto()
+    SLEEP_BY_TURNS = auto()  # all sleep at the lines of ranks that passed a collective of all
     NOT_CAPTURED = auto()
     RAS_GAP = auto()
     RAS_MOVED = auto()
@@ -41,11 +45,13 @@ class Reason(Enum):
     SOME_NOT_CAPTURED = auto()
     SOME_NOT_STARTED = auto()
     NONE_WAITS = auto()
+    OWN_LOOP = auto()  # all are in one loop of the program's own, which asks and sleeps
     SOME_WAIT = auto()
     ALL_WITHOUT_WORK = auto()
     ONE_RANK = auto()
     TWO_SIDES = auto()
     ALL_RECEIVE = auto()
+    ALL_EXCHANGE = auto()  # in transfers whose peers are not known
     CHOSEN_GROUPS = auto()  # all at one line, which takes its group out of several
     ONE_SAMPLE = auto()
     NOTHING_STANDS_OUT = auto()
@@ -66,6 +72,9 @@ class Remaining(Struct, frozen=True):
         (),
         "",
     )  # and who comes there under a condition on the rank
+    halves: tuple[int, ...] = ()  # of TWO_SIDES: who is in a transfer with a peer that is not known
+    smaller: tuple[int, ...] = ()  # of TWO_SIDES: who is in a call whose line names a smaller group
+    loop: own_loops.OwnLoop | None = None  # of OWN_LOOP
     uncounted: bool = False  # black boxes do not count the calls that they wait in
 
 
@@ -90,9 +99,14 @@ def why_healthy(case: Case) -> Remaining | None:
     alive = case.alive
     if case.gone or case.absent or case.silent or not alive or driven.idle(alive):
         return None
-    moved = [v for v in alive if v.motion in _GOING_ON]
+    moved = [v for v in alive if v.motion in _GOING_ON and not own_loops.polls(v)]
     if len(moved) == len(alive):
         return Remaining(Reason.ALL_MOVED, number=len(alive))
+    round_trip = None if case.unread else sleepers.went_on(case)
+    if round_trip is not None:
+        through, place = round_trip
+        op = Op(place.op, frame=place.frame, caller=place.caller)
+        return Remaining(Reason.SLEEP_BY_TURNS, ranks_of(through), op=op, number=len(alive))
     if any(_in_doubt(v) for v in alive):
         return None
     if moved and len(moved) * 2 >= len(alive):
@@ -105,7 +119,7 @@ def _in_doubt(view: RankView) -> bool:
     """Whether a rank that did not move, or was in set-up or teardown, may be stuck."""
     if view.stopped or view.stack_error or view.place.kind in ("start", "end"):
         return True
-    if view.motion in ("still", "unknown"):
+    if view.motion in ("still", "unknown") or own_loops.polls(view):
         return True
     return view.motion == "stirred" and not view.place.communicates
 
@@ -161,6 +175,9 @@ def _by_motion(case: Case) -> Remaining:
     not_started = unstarted(case)
     if not_started:
         return Remaining(Reason.SOME_NOT_STARTED, tuple(not_started), ranks_of(case.alive))
+    loop = own_loops.all_in_one(case)
+    if loop is not None:
+        return Remaining(Reason.OWN_LOOP, loop.ranks, loop=loop)
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
     if at_work:
         return Remaining(Reason.NONE_WAITS, ranks_of(at_work))
@@ -193,6 +210,13 @@ def _sides(groups: list[list[RankView]]) -> tuple[tuple[tuple[int, ...], Op], ..
     return by_operation or tuple((ranks_of(group), op_of(group)) for group in groups)
 
 
+def _in_smaller_groups(views: list[RankView]) -> tuple[int, ...]:
+    """Ranks in a collective whose line names a group; () where all are."""
+    collective = [v for v in views if v.place.kind == "collective" and v.place.op != HANDLE]
+    found = [view.rank for view in collective if in_smaller_group(view)]
+    return tuple(sorted(found)) if len(found) < len(views) else ()
+
+
 def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
     waiting = groups[0]
     ranks, op = ranks_of(waiting), op_of(waiting)
@@ -210,10 +234,14 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
             op,
             sides=_sides(groups),
             under=under,
+            smaller=_in_smaller_groups(waiting + others),
+            halves=tuple(sorted(v.rank for v in waiting + others if is_half(v))),
             uncounted=all_in_jax(waiting + others),
         )
     if not others and all(map(_receives_from_any, waiting)) and len(waiting) == case.world_size:
         return Remaining(Reason.ALL_RECEIVE, ranks, op=op)
+    if not others and all(map(is_half, waiting)) and len(waiting) == case.world_size:
+        return Remaining(Reason.ALL_EXCHANGE, ranks, op=op)
     if not others and of_chosen_groups(waiting):
         return Remaining(Reason.CHOSEN_GROUPS, ranks, op=op)
     return Remaining(Reason.NOTHING_STANDS_OUT)

@@ -39,6 +39,8 @@ def find(view: RankView) -> Holding | None:
     """
     if view.motion in ("moved", "looping", "running"):
         return None
+    if view.lost_thread:
+        return f.LostThread(view.lost_thread)
     for look in _LOOKS:
         held = look(view)
         if held is not None:

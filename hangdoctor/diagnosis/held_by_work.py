@@ -29,7 +29,7 @@ _MOVED_TIMES_MORE = 10.0
 _MOVED_AT_LEAST = 0.25
 _MOVED = ("moved", "looping")
 _SHORTEST_S = 0.2  # between two samples
-_ENOUGH = 6  # samples, to name a rank by them alone
+ENOUGH = 6  # samples, to name a rank by them alone
 _WAITS = ("collective", "start", "end", "p2p")
 
 
@@ -46,14 +46,14 @@ def _find(case: Case) -> Finding | None:
     waiting, working = _sides(case)
     if not working:
         return None
-    in_all = samples_of(case) >= _ENOUGH
+    in_all = samples_of(case) >= ENOUGH
     if not in_all and not _by_cpu(waiting, working):
         return None
     ground = Ground.AT_WORK_IN_ALL if in_all else Ground.ALONE_AT_WORK
     finding = finding_on(case, "slow", working, f.NeverReached(None), confidence=sure(ground))
     if in_all:
-        finding.story = f.SlowBySamples(samples_of(case), _seconds(working[0]))
-        finding.frame = _most_seen(working[0]) or finding.frame
+        finding.story = f.SlowBySamples(samples_of(case), seconds_of(working[0]))
+        finding.frame = most_seen(working[0]) or finding.frame
     finding.doing = Doing("working")
     finding.holding = gil.behind(working[0]) if len(working) == 1 else None
     finding.waiters = f.Waiters(ranks_of(waiting), _op_of(waiting[0]))
@@ -67,7 +67,7 @@ def may_be_chance(case: Case) -> bool:
     """Whether all samples show a few ranks at work and the others in their waits, and there are too few
     samples to conclude anything from that.
     """
-    return bool(_sides(case)[1]) and 1 < samples_of(case) < _ENOUGH
+    return bool(_sides(case)[1]) and 1 < samples_of(case) < ENOUGH
 
 
 def _sides(case: Case) -> tuple[list[RankView], list[RankView]]:
@@ -78,7 +78,7 @@ def _sides(case: Case) -> tuple[list[RankView], list[RankView]]:
         return [], []
     waiting = [view for view in case.alive if _slept_in_wait(view)]
     working = [view for view in case.alive if view not in waiting]
-    if not 0 < len(working) <= len(waiting) or not all(map(_worked, working)):
+    if not 0 < len(working) <= len(waiting) or not all(map(worked, working)):
         return [], []
     if all(view.motion == "still" for view in waiting):
         return [], []  # the job does not go on
@@ -92,8 +92,8 @@ def _by_cpu(waiting: list[RankView], working: list[RankView]) -> bool:
         return False
     if len(places) != 1 or None in places or any(_in_transfer(view) for view in waiting):
         return False  # of a pipeline, most stages wait most of the time
-    least = min(_cpu_share(view) for view in working)
-    most = max(_cpu_share(view) for view in waiting)
+    least = min(cpu_share(view) for view in working)
+    most = max(cpu_share(view) for view in waiting)
     times, at_least = _TIMES_MORE, _AT_LEAST
     if any(view.motion in _MOVED for view in waiting):
         times, at_least = _MOVED_TIMES_MORE, _MOVED_AT_LEAST
@@ -102,15 +102,16 @@ def _by_cpu(waiting: list[RankView], working: list[RankView]) -> bool:
 
 def samples_of(case: Case) -> int:
     """How many samples have the stack of every living rank's own thread; there is one, at least."""
-    return min(len(_threads(view)) for view in case.alive)
+    return min(len(_seen_threads(view)) for view in case.alive)
 
 
-def _seconds(view: RankView) -> float:
-    seen = _threads(view)
+def seconds_of(view: RankView) -> float:
+    """From the first to the last sample with the stack of the rank's own thread."""
+    seen = _seen_threads(view)
     return seen[-1][0].at_s - seen[0][0].at_s
 
 
-def _threads(view: RankView) -> list[tuple[ProcessSample, ThreadSample]]:
+def _seen_threads(view: RankView) -> list[tuple[ProcessSample, ThreadSample]]:
     """The rank's own thread in each sample that has its stack."""
     if view.thread is None:
         return []
@@ -118,9 +119,14 @@ def _threads(view: RankView) -> list[tuple[ProcessSample, ThreadSample]]:
     return [(s, t) for s in view.capture.samples for t in s.threads if t.tid == own and t.frames]
 
 
+def stacks_of(view: RankView) -> list[ThreadSample]:
+    """The rank's own thread where samples have its stack, in their order."""
+    return [thread for _, thread in _seen_threads(view)]
+
+
 def _slept_in_wait(view: RankView) -> bool:
     """Whether it was asleep in a collective, or in a backward, in all samples."""
-    seen = _threads(view)
+    seen = _seen_threads(view)
     if len(seen) < 2 or view.stopped:
         return False
     places = [find_place(thread.frames, blocked=True) for _, thread in seen]
@@ -130,20 +136,20 @@ def _slept_in_wait(view: RankView) -> bool:
 
 def _in_transfer(view: RankView) -> bool:
     """Whether it waited for a send or receive in a sample."""
-    return any(find_place(t.frames, blocked=True).kind == "p2p" for _, t in _threads(view))
+    return any(find_place(t.frames, blocked=True).kind == "p2p" for _, t in _seen_threads(view))
 
 
 def _op_of(view: RankView) -> f.Op:
     """What it waits in, by its last stack."""
-    place = find_place(_threads(view)[-1][1].frames, blocked=True)
+    place = find_place(_seen_threads(view)[-1][1].frames, blocked=True)
     return f.Op(place.op, frame=place.frame, caller=place.caller)
 
 
-def _worked(view: RankView) -> bool:
+def worked(view: RankView) -> bool:
     """Whether it was outside of any communication in all samples, or another thread of its process
     had the GIL, and ran between them.
     """
-    seen = _threads(view)
+    seen = _seen_threads(view)
     if len(seen) < 2 or view.stopped or view.motion in ("still", "unknown"):
         return False
     named = gil.behind(view) is not None
@@ -157,9 +163,9 @@ def _is_outside(thread: ThreadSample) -> bool:
     return not (place.communicates or place.delegated)
 
 
-def _most_seen(view: RankView) -> Frame | None:
+def most_seen(view: RankView) -> Frame | None:
     """The line of the user's at which most samples found it; None where none was seen twice."""
-    found = [find_place(thread.frames).frame for _, thread in _threads(view)]
+    found = [find_place(thread.frames).frame for _, thread in _seen_threads(view)]
     at: dict[tuple[str, str, int], list[Frame]] = {}
     for frame in filter(None, found):
         at.setdefault((frame.name, frame.file, frame.line), []).append(frame)
@@ -169,7 +175,7 @@ def _most_seen(view: RankView) -> Frame | None:
 
 def _work_of(view: RankView) -> tuple[str, str] | None:
     """The function of the user's that it was in at both samples."""
-    return _same([find_place(thread.frames).frame for _, thread in _threads(view)])
+    return _same([find_place(thread.frames).frame for _, thread in _seen_threads(view)])
 
 
 def _same(frames: Sequence[Frame | None]) -> tuple[str, str] | None:
@@ -177,9 +183,9 @@ def _same(frames: Sequence[Frame | None]) -> tuple[str, str] | None:
     return next(iter(called)) if len(called) == 1 and None not in frames else None
 
 
-def _cpu_share(view: RankView) -> float:
+def cpu_share(view: RankView) -> float:
     """CPU time of its thread, as a share of the time between the samples; 1 where that is too short."""
-    seen = _threads(view)
+    seen = _seen_threads(view)
     if len(seen) < 2:
         return 1.0
     (first, before), (last, after) = seen[0], seen[-1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from .case import Case
-from .compiled_calls import all_in_jax
+from .compiled_calls import all_in_jax, all_in_mpi
 from .confidence import Limit
 from .draft import Draft
 from .file_locks import STORIES
@@ -63,6 +63,8 @@ def _decide(case: Case, alone: list[Finding]) -> bool:
     """Whether all ranks were seen, most of them wait, and the few others are elsewhere."""
     if case.absent or case.unread:
         return False
+    if case.waiting and all_in_mpi(case.waiting):
+        return True  # the same stacks as of a living job, and in all that time they ran no Python
     if all(_is_smaller_side(finding) for finding in alone):
         return all_in_jax(case.waiting)  # at which no thread had worked for long
     if any(finding.kind not in _OUTSIDE for finding in alone):

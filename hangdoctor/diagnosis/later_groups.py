@@ -20,7 +20,7 @@ from .case import Case, finding_on, in_op, ranks_of, sides_of, where_held
 from .case import op_of as seen_op
 from .confidence import Ground, sure
 from .findings import Against, Clue, DecidedBy, Finding, Why
-from .position import counters, group_by_operation, steps
+from .position import compare, counters, group_by_operation, steps
 from .view import RankView
 
 _MAKES = re.compile(r"(?:.*\.)?(?:new_group|new_subgroups\w*|_new_group_with_tag|split_group)$")
@@ -56,6 +56,28 @@ def find(case: Case, joining: list[RankView]) -> Finding:
         if found is not None:
             return found
     return _all(case, joining, asked)
+
+
+def left_alone(case: Case, waiting: Sequence[RankView]) -> Finding | None:
+    """Ranks that make a group of which all members have come, and which all other ranks are past.
+
+    Nobody is past a group that all ranks make together before its members have made it: the others
+    have made another one at that line, under the same name in the store.
+    """
+    makers = [view for view in waiting if any(map(_makes_group, view.path))]
+    others = [view for view in case.alive if view not in makers]
+    known = [one for one in map(_asked, makers) if one is not None]
+    if not others or len(known) < len(makers) or not _one_call(known):
+        return None
+    if {one.values for one in known} != {ranks_of(makers)} or known[0].field != _MEMBERS:
+        return None
+    if not all(compare(steps(view), steps(makers[0])) == 1 for view in others):
+        return None
+    story = f.OwnGroup(seen_op(makers), ranks_of(others))
+    finding = finding_on(case, "mismatch", makers, story, confidence=sure(Ground.OWN_GROUP))
+    finding.clues = _clues(_by_values(makers, known, _MEMBERS), _MEMBERS)
+    finding.clues += [in_op(side) for side in group_by_operation(others)]
+    return finding
 
 
 def _makes_group(frame: Frame) -> bool:

@@ -32,7 +32,8 @@ def run(case: Case, draft: Draft) -> None:
     if not named:
         return
     for finding in [f for f in draft.findings if _names(f)]:
-        _compare(draft, finding, named, source)
+        if _contradict(finding, named, source):
+            draft.notes.append(_note(case, finding, named[0], source))
 
 
 def _names(finding: Finding) -> bool:
@@ -52,17 +53,27 @@ def _other_records(case: Case) -> dict[int, RankOps]:
     return {rank: ops for rank, ops in found.items() if ops is not None}
 
 
-def _compare(draft: Draft, finding: Finding, named: list[Finding], source: Source) -> None:
+def _contradict(finding: Finding, named: list[Finding], source: Source) -> bool:
+    """Whether the other records name none of the finding's ranks; they are its evidence, either way."""
     blamed = set(finding.ranks)
     same = next((f for f in named if set(f.ranks) == blamed), None)
     if same is not None:
         ranks = tuple(same.ranks)
         finding.add_clues([Clue("ops", ranks, LogAgrees(same.kind, ranks, source=source))])
         finding.confidence = agreed(finding.confidence, same.confidence)
-        return
+        return False
     other = named[0]
     ranks = tuple(other.ranks)
-    if blamed.isdisjoint(ranks):
-        finding.add_clues([Clue("ops", ranks, LogContradicts(other.kind, ranks, source=source))])
-        finding.confidence = lowered(finding.confidence, Less.STACKS_DISAGREE)
-        draft.notes.append(Note(Remark.RECORDS_DISAGREE, ranks, blamed=tuple(sorted(blamed))))
+    if not blamed.isdisjoint(ranks):
+        return False
+    finding.add_clues([Clue("ops", ranks, LogContradicts(other.kind, ranks, source=source))])
+    finding.confidence = lowered(finding.confidence, Less.STACKS_DISAGREE)
+    return True
+
+
+def _note(case: Case, finding: Finding, other: Finding, source: Source) -> Note:
+    ranks, blamed = tuple(other.ranks), tuple(sorted(finding.ranks))
+    if not case.capture.recorded_beside:
+        return Note(Remark.RECORDS_DISAGREE, ranks, blamed=blamed)
+    follows = "recorder" if source == "boxes" else "boxes"
+    return Note(Remark.RECORDER_DISAGREES, ranks, op=follows, blamed=blamed)

@@ -257,6 +257,8 @@ def _confidence(case: Case, group: list[RankView], waiting: list[RankView]) -> f
         doubts.append(Limit.MORE_THAN_WAIT)
     if case.absent or case.silent or case.unread:
         doubts.append(Less.RANKS_UNSEEN)
+    if view.lost_thread:
+        return sure(Ground.LOST_THREAD, *doubts)
     if _may_be_slow(view):
         return sure(Ground.OUTSIDE_LOOPING, *doubts)
     if gil.goes_on(view):

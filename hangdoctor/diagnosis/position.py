@@ -159,11 +159,19 @@ def _orders(view: RankView, others: Sequence[RankView]) -> set[int]:
 
 
 def _order_by_counters(x: Frame, y: Frame) -> int:
-    """The order of two frames of one function by the first loop counter that differs, else 0."""
+    """The order of two frames of one function by the first loop counter that differs, else 0; one of a
+    loop that either has left says nothing.
+    """
     if _STARTERS.search(x.file):
         return 0
+    left = {*x.past.split(), *y.past.split()}
     for name in _COUNTERS:
-        if name in x.values and name in y.values and x.values[name] != y.values[name]:
+        if (
+            name not in left
+            and name in x.values
+            and name in y.values
+            and x.values[name] != y.values[name]
+        ):
             return _order(x.values[name], y.values[name])
     return 0
 

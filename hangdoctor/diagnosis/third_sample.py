@@ -7,18 +7,18 @@ from itertools import pairwise
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.operations import RankOps
-from . import gil, held_by_work
+from . import gil, held_by_work, waited_for
 from .case import Case, open_case
 from .ops.lone_culprit import last_waits, settling_s
+from .sleepers import SLEEPS, own_threads
 from .view import RankView
 
 MORE_PAUSE_S = 0.7  # before another capture: no multiple of the time between two samples
 _PATIENCE_S = 8.0  # for a step of a job that has not said how long its steps are
 _MAY_GO_ON = frozenset({"busy", "not_entered", "data_wait", "checkpoint_wait", "interpreter_lock"})
-_SLEEPS = frozenset({"clock_nanosleep", "nanosleep"})
-_ONE_SLOW = "one rank may be slow; capturing again to see whether the others always wait for it"
-_GO_ON = "all ranks were asleep at their lines; capturing again to see whether they go on"
-_ENOUGH = 6  # samples
+_ONE_SLOW = "one rank may be slow; capturing again to see whether the others mostly wait for it"
+_GO_ON = "ranks were asleep at their lines; capturing again to see whether they go on"
+_SOME_GO_ON = "some ranks went on, and others were found at one place; capturing again to see whether these go on"
 _LOOKED_BACK = 5  # iterations
 _LONGER = 1.3  # than these: it is none of them
 _AT_MOST_S = 12.0  # for such a step: most of a long one have begun before
@@ -26,29 +26,50 @@ _AT_MOST_S = 12.0  # for such a step: most of a long one have begun before
 
 def why_more(capture: JobCapture, diagnosis: Diagnosis) -> str:
     """What more samples would show, "" for nothing: that a rank is slow, where in those that there are
-    all others slept in a collective while it was at work; or that ranks which slept at their lines
-    go on. Nothing else is wrong then.
+    the others slept in a collective while it was at work; or that ranks which slept at their lines
+    go on, or that the others do where some did. Nothing else is wrong then.
     """
     if diagnosis.status not in ("healthy", "unknown", "slow"):
         return ""
     case = open_case(capture)
-    if held_by_work.may_be_chance(case):
+    if held_by_work.may_be_chance(case) or waited_for.may_be(case):
         return _ONE_SLOW
-    return _GO_ON if diagnosis.status == "unknown" and _sleep_at_their_lines(case) else ""
+    if diagnosis.status != "unknown" or not _may_show_more(case):
+        return ""
+    if _sleep_at_their_lines(case):
+        return _GO_ON
+    return _SOME_GO_ON if _some_go_on(case) else ""
+
+
+def _may_show_more(case: Case) -> bool:
+    """Whether all ranks were seen alive, in fewer samples than are enough."""
+    if not case.alive or case.gone or case.unseen or case.unread:
+        return False
+    return held_by_work.samples_of(case) < held_by_work.ENOUGH
+
+
+def _some_go_on(case: Case) -> bool:
+    """Whether some ranks went on, and all others ran where they are, in no call that they may be stuck
+    in.
+    """
+    rest = [view for view in case.alive if not view.got_on]
+    at_one_place = ("stirred", "running")
+    return 0 < len(rest) < len(case.alive) and all(
+        v.motion in at_one_place and v.place.kind == "code" and not v.stopped for v in rest
+    )
 
 
 def _sleep_at_their_lines(case: Case) -> bool:
-    """Whether all ranks ran between the samples, and slept for a time at the lines where they were."""
-    if not case.alive or case.gone or case.unseen or case.unread:
-        return False
-    return held_by_work.samples_of(case) < _ENOUGH and all(map(_slept, case.alive))
+    """Whether all ranks ran between the samples, and slept for a time at the lines where they were, but
+    for those that a sample has found elsewhere since.
+    """
+    asleep = [view for view in case.alive if not view.got_on]
+    return bool(asleep) and all(map(_slept, asleep))
 
 
 def _slept(view: RankView) -> bool:
-    awoke = view.motion == "stirred" and view.place.kind == "code" and view.thread is not None
-    threads = [t for s in view.capture.samples for t in s.threads]
-    own = [t for t in threads if view.thread is not None and t.tid == view.thread.tid]
-    return awoke and any(thread.syscall in _SLEEPS for thread in own)
+    awoke = view.motion == "stirred" and view.place.kind == "code"
+    return awoke and any(thread.syscall in SLEEPS for thread in own_threads(view))
 
 
 def pause_s(capture: JobCapture, diagnosis: Diagnosis) -> float:
@@ -88,7 +109,7 @@ def _may_go_on(view: RankView) -> bool:
     """
     if view.stopped or view.thread is None:
         return False
-    at_work = view.motion in ("running", "looping", "moved") or view.thread.syscall in _SLEEPS
+    at_work = view.motion in ("running", "looping", "moved") or view.thread.syscall in SLEEPS
     if gil.is_awaited(view):
         return not gil.asleep(gil.holders(view))
     return at_work or view.place.kind == "data"

@@ -13,7 +13,9 @@ from ..model.diagnosis import Diagnosis
 from . import (
     arrivals,
     by_scheduler,
+    called_from,
     calls,
+    compiling,
     ended_meanwhile,
     faults,
     file_locks,
@@ -28,12 +30,14 @@ from . import (
     logs,
     operations,
     other_records,
+    other_texts,
     outsiders,
     parting,
     ras_culprits,
     rendezvous,
     start_up,
     straggling,
+    waited_for,
     waiting,
 )
 from .case import open_case
@@ -67,12 +71,16 @@ PASSES: tuple[Pass, ...] = (
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
+    called_from.run,
     # And its scheduler, which knows why nodes say nothing.
     by_scheduler.run,
     ended_meanwhile.run,
     health.run,
+    other_texts.run,
+    compiling.run,
     arrivals.run,
     held_by_work.run,
+    waited_for.run,
     straggling.run,
     calls.run,
 )

@@ -9,9 +9,9 @@ from typing import Literal
 from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
-from ..stacks.call_peers import of_rank
+from ..stacks.call_peers import of_rank, peers, waited_for
 from ..stacks.place_rules import Place
-from ..stacks.place_search import HANDLE, PlaceFinder, find_place, python_frames
+from ..stacks.place_search import HANDLE, PlaceFinder, find_place, python_frames, sends
 from ..stacks.rank_thread import rank_thread
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
@@ -52,6 +52,7 @@ class RankView(Struct):
     look: Look = field(default_factory=Look)
     stack_error: str = ""
     unread: bool = False  # there was no time to read its stack: it may be anywhere
+    lost_thread: str = ""  # of this name most other ranks have one, which trains
 
     @property
     def path(self) -> list[Frame]:
@@ -187,10 +188,18 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
         view.stack_error, view.unread = samples[-1].stack_error, samples[-1].unread
     still = StillThreads(capture)
     thread, view.place = rank_thread(told.threads, still, looks.places)
-    if thread is None:
-        return view
-    view.thread, view.place = thread, _unless_on_file(view.place, thread)
-    if view.place.kind == "p2p" and view.place.peer < 0:
+    if thread is not None:
+        place_by(view, thread, view.place, looks=looks)
+    return view
+
+
+def place_by(view: RankView, thread: ThreadSample, place: Place, looks: Looks) -> None:
+    """Take one thread of a rank, which is in `place`, for where the rank is."""
+    capture = view.capture
+    view.thread, view.place = thread, _unless_on_file(place, thread)
+    if view.place.op == HANDLE:
+        view.place = _of_transfer(view.place, capture, python_frames(thread.frames)[:1])
+    elif view.place.kind == "p2p" and view.place.peer < 0:
         view.place = _with_peer(view.place, capture, python_frames(thread.frames)[:1])
     view.motion = motion_of(capture, thread.tid)
     if view.got_on and (view.place.communicates or view.place.kind == "work"):
@@ -198,7 +207,6 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     if view.motion == "stirred" and view.place.kind == "code" and _was_elsewhere(capture, thread):
         view.motion = "moved"
     view.look = looks.of(thread.frames, view.place)
-    return view
 
 
 def _was_elsewhere(capture: RankCapture, thread: ThreadSample) -> bool:
@@ -213,6 +221,18 @@ def _with_peer(place: Place, capture: RankCapture, innermost: Sequence[Frame]) -
     told = [of_rank(frame.code, capture.rank, capture.world_size) for frame in innermost]
     numbers = [n for found in told for n in (found.get("src"), found.get("dst")) if n is not None]
     return structs.replace(place, peer=numbers[0]) if numbers else place
+
+
+def _of_transfer(place: Place, capture: RankCapture, innermost: Sequence[Frame]) -> Place:
+    """The place; a send or receive where its line waits for the handle of just that."""
+    frame = innermost[0] if innermost else None
+    op = waited_for(frame.code) or frame.handle if frame is not None else ""
+    if frame is None or not op:
+        return place
+    told = peers(frame.code, frame.values)
+    told = told or of_rank(frame.code, capture.rank, capture.world_size)
+    peer = told.get("dst" if sends(op) else "src", -1)
+    return structs.replace(place, kind="p2p", op=op, peer=peer)
 
 
 def _unless_on_file(place: Place, thread: ThreadSample) -> Place:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ..stacks.place_search import HANDLE, STORE, sends
-from . import called_alone, compiled_calls, deadends
+from . import called_alone, compiled_calls, deadends, later_groups, two_threads
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
@@ -17,6 +17,7 @@ from .draft import Draft, add_first
 from .findings import Against, Apart, Clue, Finding, Why
 from .gradients import mark
 from .position import compare, counters, group_by_operation, have_other_parts, steps
+from .unmatched import is_half
 from .view import RankView
 
 _CHOSEN_GROUP = re.compile(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
@@ -36,9 +37,10 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return [_unreachable(case, waiting)]
     if case.absent or case.unread:
         return []  # not all were captured: the summary says so
-    alone = called_alone.find(case, waiting)
-    if alone is not None:
-        return [alone]
+    decided = later_groups.left_alone(case, waiting) or called_alone.find(case, waiting)
+    decided = decided or two_threads.find(case, waiting)
+    if decided is not None:
+        return [decided]
     return mark(case, _few_at_store(case, waiting)) or _of_all(case, waiting)
 
 
@@ -77,8 +79,10 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
     if peer is not None:
         return [peer_finding(case, *peer)]
     groups = _alike(waiting)
-    if all(map(_peerless, waiting)):
+    if all(map(is_half, waiting)):
         return []  # stages of a pipeline are at different lines of it by their nature
+    if _half_against_collective(waiting):
+        return []  # its unknown peer is among the others, and may have left its half out
     if _at_handles_of_one_function(groups):
         return []  # all calls were issued before; which is waited for first says nothing
     beyond = passed(case)
@@ -132,14 +136,16 @@ def _smaller_side(case: Case, groups: list[list[RankView]]) -> list[Finding]:
 
 def _alike(waiting: list[RankView]) -> list[list[RankView]]:
     """Groups of ranks in one operation; sends and receives with unknown peers are taken as one."""
-    groups = group_by_operation([v for v in waiting if not _peerless(v)])
-    peerless = [v for v in waiting if _peerless(v)]
+    groups = group_by_operation([v for v in waiting if not is_half(v)])
+    peerless = [v for v in waiting if is_half(v)]
     groups += [peerless] if peerless else []
     return sorted(groups, key=lambda group: (-len(group), group[0].rank))
 
 
-def _peerless(view: RankView) -> bool:
-    return view.place.kind == "p2p" and view.place.peer < 0
+def _half_against_collective(waiting: list[RankView]) -> bool:
+    """Whether one rank is in a transfer with an unknown peer, and all others are in collectives."""
+    rest = [view for view in waiting if not is_half(view)]
+    return len(waiting) - len(rest) == 1 and all(v.place.kind == "collective" for v in rest)
 
 
 def of_chosen_groups(waiting: list[RankView]) -> bool:

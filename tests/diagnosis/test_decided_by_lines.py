@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from hangdoctor.diagnosis import fusion, wording
 from hangdoctor.diagnosis.case import open_case
@@ -18,9 +19,12 @@ THEIRS = Op("barrier", 5, WORLD, site=f"save ({LIBRARY}/engine.py:4900)")
 HERE, THERE = Frame("main", "/home/me/fit.py", 65), Frame("update", "/home/me/fit.py", 28)
 
 
-def judged(how: Apart, there: Frame = THERE) -> str:
+EITHER = Diverged("either", MINE, THEIRS, 2)
+
+
+def judged(how: Apart, there: Frame = THERE, story: Diverged = EITHER) -> str:
     """What is said of rank 1, of which the records leave it open."""
-    by_ops = Finding("order", [1], Diverged("either", MINE, THEIRS, 2), 0.95)
+    by_ops = Finding("order", [1], story, 0.95)
     seen = InOther(how, Op("all_reduce", frame=HERE), (0, 2), Op("barrier", frame=there))
     draft = Draft(by_stacks=[Finding("order", [1], seen, 0.55, frame=HERE)])
     [finding] = fusion.join(open_case(JobCapture("j")), draft, [by_ops])
@@ -40,6 +44,13 @@ def test_lines_decide_what_records_leave_open(how: Apart, says: str) -> None:
     said = judged(how)
     assert says in said
     assert "it is in main" not in said, "its line is said already"
+
+
+def test_a_later_line_does_not_show_that_a_call_made_again_was_left_out() -> None:
+    again = structs.replace(Diverged("either", MINE, THEIRS, 2), again=True)
+    said = judged(Apart.AHEAD, story=again)
+    assert "twice in a row" in said and "one call too many, or a round left out" in said
+    assert "made one call too many" in judged(Apart.CALLED_ALONE, story=again)
 
 
 def test_who_is_in_an_earlier_round_has_left_out_no_call_of_a_later_one() -> None:

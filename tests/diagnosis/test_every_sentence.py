@@ -25,6 +25,7 @@ from hangdoctor.diagnosis.findings import (
     Usual,
     Waiters,
 )
+from hangdoctor.diagnosis.findings.log_places import OtherWords
 from hangdoctor.diagnosis.findings.log_stories import (
     FailedFirst,
     HeartbeatStopped,
@@ -35,6 +36,7 @@ from hangdoctor.diagnosis.findings.log_stories import (
 )
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
+from hangdoctor.diagnosis.own_loops import Differs, OwnLoop
 from hangdoctor.diagnosis.wording import differences, ended, remaining, terms
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.diagnosis import Kind
@@ -51,6 +53,7 @@ BY_FRAMEWORK = Op(
     frame=Frame("step", "/app/train.py", 31),
     caller=Frame("gather", "/v/site-packages/accelerate/accelerator.py", 7),
 )
+BARRIER = Op("barrier", frame=Frame("write", "/app/writer.py", 9))
 NEW_GROUP = Op("new_group", frame=Frame("groups", "/app/train.py", 12))
 NEW_MESH = Op("init_device_mesh", site="main (/app/train.py:57)")
 SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
@@ -58,6 +61,8 @@ LOAD = Frame("load_batch", "/app/data.py", 40)
 SLEEPS = Doing("blocked", "clock_nanosleep")
 HOME = [Home(5, "n2", 7791, "3")]
 TORCHRUN = f.Agent("n1", 71)
+DIFFERS = Differs("n", (1, (2,)), (3, (0, 1, 3)))
+OWN_LOOP = OwnLoop((0, 1, 2, 3), LOAD, 6, 10.0, DIFFERS, (("n2", 7791, 2), ("n1", 7780, 0)))
 OTHERS = Waiters((0, 1, 2, 3), REDUCE, 41.0)
 
 
@@ -123,6 +128,9 @@ FINDINGS: list[Finding] = [
     *(never(kind, homes=[], frame=LOAD) for kind in KINDS),
     one("stopped", StoppedRunning(20.0, REDUCE), waiters=OTHERS), two("stopped", StoppedRunning(20.0)),
     one("not_entered", StoppedRunning(20.0, REDUCE, inside=False), waiters=OTHERS),
+    one("stopped", StoppedRunning(20.0, REDUCE, inside=False, how="stopped"), waiters=OTHERS),
+    one("interpreter_lock", StoppedRunning(20.0, REDUCE, inside=False, how="gil"), waiters=OTHERS),
+    one("mismatch", OtherWords("run/7f3a", "run/19c0", (0, 1, 2)), frame=LOAD),
     one("end_stall", WentOn(REDUCE, (0, 1))), two("end_stall", WentOn(REDUCE, (0, 1, 3))), one("error", FailedFirst("ValueError", "bad shard", later=True), frame=LOAD),
     one("error", FailedFirst("OSError", "no space", thread="writer"), frame=LOAD), Finding("error", [], FailedFirst("OSError", "no space", advice="df.", thread="writer"), 0.5),
     never(op=None), never("busy", op=None), never("data_wait", children=True, frame=LOAD),
@@ -136,7 +144,7 @@ FINDINGS: list[Finding] = [
     held(f.Debugger("pdb")), held(f.Debugger("pdb"), frame=None), held(f.TypedInput()), held(f.ChildEnded(8012, End(1))),
     held(f.ChildEnded(8012, End(-9, 1)), homes=[]), held(f.ChildStopped(8012)), held(f.ChildStopped(8012, 99)), held(CHILD), held(CHILD, doing=None, frame=None),
     held(f.OnChild(8012, "sleep 9", LOAD, "read", True)), held(f.OnChild(8012, "sleep 9", None, "read")), held(f.OnChild(8012, "sleep 9", None, "write(1 -> pipe:[7])", unread=True)), held(f.OnFifo()), held(f.OnFifo(), frame=None),
-    held(f.AtWorker(8012, LOAD)), held(f.OnPool(4)),
+    held(f.AtWorker(8012, LOAD)), held(f.OnPool(4)), held(f.LostThread("trainer")),
     *(held(f.OnDescriptor("x", "7", path, writes, locks))
       for path in ("pipe:[12]", "socket:[12]", "/data/a file") for writes in (False, True) for locks in (False, True)),
     held(f.OnDescriptor("flock", "7", "/data/a file", False, True, own_lock=True)),
@@ -167,6 +175,7 @@ FINDINGS: list[Finding] = [
     one("io_wait", f.InputOutput("", "")), one("io_wait", f.InputOutput("read(7)", "nfs_wait"), frame=LOAD),
     one("interpreter_lock", f.HoldsGil(7, None)), one("interpreter_lock", f.HoldsGil(7, LOAD), frame=LOAD), one("interpreter_lock", f.ForkedLock(8, LOAD)),
     one("interpreter_lock", f.HoldsGil(7, LOAD, "saver", runs=True), waiters=OTHERS), one("interpreter_lock", f.HoldsGil(7, LOAD, "MainThread")),
+    one("interpreter_lock", f.HoldsGil(7, LOAD, "saver", beside=(1, 3))), two("interpreter_lock", f.HoldsGil(7, LOAD, "saver", beside=(3,))),
     never("slow", frame=LOAD, doing=Doing("working"), holding=f.BehindThread("saver", 7, LOAD, 2, 2), waiters=OTHERS),
     one("end_stall", f.ShutDown(REDUCE), waiters=OTHERS), two("end_stall", f.ShutDown(STEP)), one("end_stall", f.ShutDown(None), waiters=OTHERS), two("end_stall", f.ShutDown(None)),
     *(Finding("in_communication", list(range(8)), f.AllIn(REDUCE, tuple(range(8)), counted, sides), 0.8, nodes,
@@ -189,7 +198,7 @@ FINDINGS: list[Finding] = [
     two("start_stall", f.NoProcessThere(("n3",))),
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
     two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True)), one("start_stall", f.NotJoined(NEW_GROUP, later=True), frame=LOAD),
-    two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True, sides=(((4,), NEW_GROUP), ((5,), NEW_MESH)))),
+    two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True, sides=(((4,), NEW_GROUP), ((5,), NEW_MESH)))), two("mismatch", f.OwnGroup(NEW_GROUP, (0, 1, 2))),
     one("mismatch", f.Disagrees(NEW_MESH, NEW_MESH, ("mesh shape",), ("mesh shape 3 x 2",), ("mesh shape 2 x 3",), f.DecidedBy.MAJORITY), waiters=OTHERS),
     one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),
     two("end_stall", f.StillIn(GATHER, (0, 1), (2, 3), REDUCE, True)), one("end_stall", f.StillIn(Op("", 0), leaving=(1,))),
@@ -212,15 +221,20 @@ FINDINGS: list[Finding] = [
     *(one(kind, diverged("skipped", before_records=True)) for kind in ("order", "p2p_unmatched", "mismatch", "end_stall")), one("order", diverged("extra", before_records=True)),
     one("order", diverged("skipped"), waiters=OTHERS), one("order", diverged("skipped"), waiters=Waiters((0,), GATHER)), one("order", diverged("own", mine=None, theirs=None), waiters=OTHERS),
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),
-    two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), one("p2p_unmatched", f.OtherPartners(SEND, (1,), (2, 3), (0, 4))), one("p2p_unmatched", f.OtherPartners(RECV, (), (2,), (0,)), waiters=OTHERS), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
+    two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("p2p_unmatched", f.Ring(sides=((4, SEND), (5, SEND)))), two("p2p_unmatched", f.Ring(sides=((4, REDUCE), (5, SEND)))), one("p2p_unmatched", f.OtherPartners(SEND, (1,), (2, 3), (0, 4))), one("p2p_unmatched", f.OtherPartners(RECV, (), (2,), (0,)), waiters=OTHERS), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
     one("slow", f.SlowByWaiting(0.04, 0.61)), one("slow", f.SlowByPace(2.5)), one("slow", f.SlowByHistory(600.0, 4.0, 60.0, 65.0, 70.0)),
     one("slow", f.SlowByArrival(0.52, 0.61)), one("slow", f.SlowBySamples(6, 9.0)), two("slow", f.SlowBySamples(6, 9.0)),
+    one("slow", f.SlowBySamples(6, 9.0, 0.83)), one("slow", f.SlowBySamples(6, 9.0, 0.5, (0.34, 0.05))),
+    one("mismatch", f.AsksForOther(("key", "path"), (0, 1, 2), 3, 6.0), frame=LOAD),
+    *(two("order", f.TwoThreads((4, 5), STEP, BARRIER, same)) for same in (True, False)), one("order", f.TwoThreads((0, 1), STEP, BARRIER, True, 5)),
+    *(two("p2p_unmatched", f.UnmatchedPair(4, op, 5, STEP, (0, 1)), waiters=OTHERS) for op in (replace(SEND, seq=-1, frame=LOAD), replace(RECV, seq=-1, peer=5, frame=LOAD))),
+    *(one("slow", f.Compiling(compiler, on), frame=LOAD, waiters=Waiters((0, 1), STEP)) for compiler, on in (("XLA", False), ("torch.compile", True), ("Triton", True))), two("slow", f.Compiling("XLA", True)),
 ]  # fmt: skip
 
 FACTS: list[f.Fact] = [
     f.At((LOAD, LOAD), "x = 1"), f.At(()), f.At((LOAD,), "", Frame("main", "/app/train.py", 5)), f.InOp(BY_FRAMEWORK), f.NoStack(), f.NoStack("gone"), f.CannotRun(LOAD), f.ThreadState("S", "still", "", None),
     f.ThreadState("S", "odd", "pipe_read", SLEEPS), f.BytesMoved(5, 61 << 20), f.StoppedState("T"), f.IdleState("", ""), f.IdleState("read", "nfs"), f.Ended(End(-9, 1)),
-    f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.DidNotRun(), f.SeenByHeartbeat(), f.PrintedAtLimit(), f.IsPast(LOAD),
+    f.InOp(REDUCE), f.InOp(REDUCE, True), f.InStore('n1:29500', (0, 1), 4), f.InStore('n1:29500', (0, 1), 2), f.InOp(STEP), f.InOp(Op("all_reduce", 0)), f.WaitsIn(), f.WaitsIn((1, 2)), f.WaitsIn(share=0.56), f.DidNotRun(), f.SeenByHeartbeat(), f.PrintedAtLimit(), f.IsPast(LOAD),
     f.AgentWaits(TORCHRUN, Launch("torchrun", 2, 4, per_node=8, world_size=16, endpoint="n1:29500"), 41.0), f.AgentWaits(TORCHRUN, Launch("torchrun", 2), 41.0),
     f.AskedFor(Launch("mpirun", world_size=16), 8), f.AskedFor(Launch("mpirun", 3, world_size=16), 8), f.AskedFor(Launch("torchrun", 1, per_node=8, world_size=8), 7), f.LastOp(None), f.LastOp(REDUCE), f.LastOp(REDUCE, True), f.HasGil(), f.NoInterpreter(True), f.NoInterpreter(False), f.HoldsGil(7, None), f.HoldsGil(7, LOAD), f.HoldsGil(7, LOAD, "saver", True), f.BehindThread("saver", 7, LOAD, 3, 4), f.ForkedLock(8, LOAD), f.ChildDied(8, None),
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
@@ -234,7 +248,7 @@ FACTS: list[f.Fact] = [
     LogAgrees("dead", (5,)), LogAgrees("not_entered", (4, 5), REDUCE, (0, 1)), LogAgrees("not_entered", (5,), Op(""), (0,)),
     LogAgrees("dead", (5,), source="boxes"), LogAgrees("dead", (5,), source="dumps"), LogAgrees("dead", (5,), Op(""), (0, 1), "boxes"),
     LogContradicts("dead", (5,), source="boxes"), LogContradicts("dead", (5,), source="dumps"), LogContradicts("dead", (5,), Op("gloo"), "boxes"),
-    HeartbeatStopped(12.0), LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
+    HeartbeatStopped(12.0), HeartbeatStopped(12.0, "stopped"), HeartbeatStopped(12.0, "gil"), LogContradicts("mismatch", (3,)), LogContradicts("not_entered", (4, 5), REDUCE),
 ]  # fmt: skip
 
 TERMS: list[str] = [
@@ -250,7 +264,7 @@ TERMS: list[str] = [
 ]  # fmt: skip
 
 
-HEALTHY = (Reason.ALL_MOVED, Reason.MOST_MOVED, Reason.ALL_STIRRED)
+HEALTHY = (Reason.ALL_MOVED, Reason.MOST_MOVED, Reason.ALL_STIRRED, Reason.SLEEP_BY_TURNS)
 
 
 ENDS = [
@@ -269,13 +283,27 @@ def left() -> list[str]:
     for reason in Reason:
         told = remaining.healthy if reason in HEALTHY else remaining.unknown
         sides = (((1,), STEP), ((2, 3), GATHER), ((4,), REDUCE))
+        loop = OWN_LOOP if reason is Reason.OWN_LOOP else None
         few = Remaining(
-            reason, (1,), (2, 3), REDUCE, whys[:1], 4, sides=sides, under=((1,), "rank == 0")
+            reason,
+            (1,),
+            (2, 3),
+            REDUCE,
+            whys[:1],
+            4,
+            sides=sides,
+            under=((1,), "rank == 0"),
+            loop=loop,
         )
         lines.append(f"{reason.name}: {told(few)}")
-        if reason is not Reason.ONE_RANK:
-            many = Remaining(reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:])
+        if reason not in (Reason.ONE_RANK, Reason.OWN_LOOP):
+            many = Remaining(
+                reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:], halves=(3,), smaller=(1, 2)
+            )
             lines.append(f"{reason.name}: {told(many)}")
+    alike = Remaining(Reason.OWN_LOOP, loop=replace(OWN_LOOP, differs=None))
+    lines.append(remaining.unknown(alike))
+    lines.append(remaining.advice(Remaining(Reason.OWN_LOOP, loop=OWN_LOOP), "", ()))
     lines.append(remaining.unknown(Remaining(Reason.NOT_CAPTURED)))
     lines.append(remaining.healthy(Remaining(Reason.ALL_MOVED, number=1)))
     lines += [f"EndedMeanwhile: {ended.meanwhile(EndedMeanwhile(ends))}" for ends in ENDS]

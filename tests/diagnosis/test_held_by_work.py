@@ -184,6 +184,11 @@ def test_ranks_that_all_slept_at_their_lines_are_looked_at_again() -> None:
     capture.nodes[0].ranks = [naps(rank, [step, WORK, step]) for rank in range(4)]
     assert diagnose(capture).status == "healthy"
     assert why_more(capture, diagnose(capture)) == ""
+    capture.nodes[0].ranks = [
+        naps(0, [step, WORK, step]),
+        *(naps(r, [step] * 3) for r in (1, 2, 3)),
+    ]
+    assert "asleep at their lines" in why_more(capture, diagnose(capture)), "one went on"
     capture.nodes[0].ranks = [naps(rank, [step] * 6) for rank in range(4)]
     assert diagnose(capture).status == "unknown"
     assert why_more(capture, diagnose(capture)) == "", "enough is enough"

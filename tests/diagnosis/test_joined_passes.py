@@ -148,7 +148,7 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "gradients of all": (job(*(recorded(r, GRADIENTS, BEHIND) for r in ALL)), "hang", [("in_communication", [0, 1, 2, 3])]),
     "gradients, and one is elsewhere": (job(recorded(0, WORLD, THERE), recorded(1, GRADIENTS, BEHIND), recorded(2, GRADIENTS, BEHIND), recorded(3, LOAD, BEHIND)), "hang", [("not_entered", [3])]),
     "a recorder that shows all": (job(*(recorded(r, WORLD, THERE, source="simulated") for r in range(2)), *(recorded(r, GRADIENTS, BEHIND, source="simulated") for r in (2, 3))), "hang", [("not_entered", [2, 3])]),
-    "a message and its line": (job(*(recorded(r, SEND if r == 0 else WORLD, [entered(ALL, 1, "send", peer=3)] if r == 0 else [entered(ALL, 1)]) for r in ALL), layout=Layout(dp=1, pp=4)), "hang", [("order", [0, 3])]),
+    "a message and its line": (job(*(recorded(r, SEND if r == 0 else WORLD, [entered(ALL, 1, "send", peer=3)] if r == 0 else [entered(ALL, 1)]) for r in ALL), layout=Layout(dp=1, pp=4)), "hang", [("p2p_unmatched", [0, 3])]),
     # ---- a call that is entered, and runs the program's own code
     "all have entered, and one pickles an object": (three(recorded(3, PICKLE, THERE)), "hang", [("not_entered", [3])]),
     "all have entered, and one has only begun it": (three(recorded(3, LOAD, FLYING)), "hang", [("in_communication", [0, 1, 2, 3])]),

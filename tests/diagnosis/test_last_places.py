@@ -9,7 +9,7 @@ from hangdoctor.model.capture import JobCapture, LockHolder, NodeCapture, RankCa
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import AnyFact, Ended, JobLogs, LogFile, NoBeat
 from hangdoctor.model.operations import Operation, RankOps
-from tests.support.captures import LOAD, MAIN, WAIT, causes, stack, still
+from tests.support.captures import LOAD, MAIN, WAIT, captured, causes, sample, stack, still, thread
 
 BACKWARD = stack(
     ("_engine_run_backward", "/site-packages/torch/autograd/graph.py", 979),
@@ -118,3 +118,86 @@ def test_ranks_of_jax_at_two_lines_are_apart() -> None:
     capture.nodes[0].ranks = [result_of_jax(rank, 41 + rank // 2) for rank in range(4)]
     found = diagnose(capture)
     assert found.causes == [] and "hangdoctor run" not in found.summary, found.summary
+
+
+def in_mpi(rank: int, function: str, code: str, peer: str = "", to: int = -1) -> RankCapture:
+    """A rank that polls in one call of mpi4py, whose line says which."""
+    frames = stack((function, "/app/solve.py", 40 + len(function)), MAIN, code=code)
+    if peer:
+        frames[0].values = {peer: to}
+    samples = [sample(at, thread(frames, state="R", switches=-1, cpu_s=at)) for at in (0.0, 30.0)]
+    return captured(rank, samples)
+
+
+def mpi(*ranks: RankCapture) -> Diagnosis:
+    """After SIGTERM, by boxes without operations."""
+    capture = JobCapture("j", [NodeCapture("n1", ranks=list(ranks))], world_size=4)
+    capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    killed = [Ended(rank=r.rank, at=61.0, code=-15, by="hangdoctor run") for r in ranks]
+    capture.logs = JobLogs(files=[LogFile("ends")], facts=[*killed], world_size=4, of_boxes=[0])
+    return diagnose(capture)
+
+
+def reduces(rank: int) -> RankCapture:
+    return in_mpi(rank, "step", "comm.Allreduce(x, y)")
+
+
+def test_two_sides_of_one_transfer_of_mpi_are_named() -> None:
+    sides = [
+        in_mpi(0, "collect", "comm.Recv(x, source=w, tag=r)", "src", 2),
+        in_mpi(2, "reply", "comm.Ssend(x, dest=0, tag=r)", "dst", 0),
+    ]
+    behind = [in_mpi(r, "receive", "comm.Recv(x, source=0, tag=r)", "src", 0) for r in (1, 3)]
+    found = mpi(*sides, *behind)
+    assert causes(found) == [("in_communication", [0, 2])], found.summary
+    assert "tags or sizes that differ" in found.summary
+    assert (
+        "hangdoctor run" not in found.causes[0].advice
+    )  # it ran so, and MPI's calls are not counted
+    assert mpi(*sides, *behind[:1]).causes == [], "one was not seen"
+
+
+def test_a_rank_of_mpi_elsewhere_is_named() -> None:
+    busy = captured(1, [sample(at, thread(LOAD, state="R", cpu_s=at)) for at in (0.0, 30.0)])
+    found = mpi(reduces(0), busy, reduces(2), reduces(3))
+    assert [ranks for _, ranks in causes(found)] == [[1]], found.summary
+
+
+def test_ranks_of_mpi_without_their_lines_name_no_rank() -> None:
+    """The program was edited, or is not on this machine."""
+    ranks = [in_mpi(rank, "collect" if rank == 1 else "reply", "") for rank in range(4)]
+    assert mpi(*ranks).causes == []
+
+
+def test_a_rank_of_mpi_that_got_on_keeps_all_from_being_named() -> None:
+    moving = RankCapture(pid=11, rank=2, node="n1", world_size=4)
+    assert mpi(reduces(0), reduces(1), moving, reduces(3)).causes == []
+
+
+def bare(*ranks: RankCapture) -> str:
+    """The sentence on an ended job of which no end is known, and no call recorded."""
+    capture = JobCapture("j", [NodeCapture("n1", ranks=list(ranks))], world_size=len(ranks))
+    capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    return diagnose(capture).summary
+
+
+def gone_on(rank: int) -> RankCapture:
+    return RankCapture(pid=100 + rank, rank=rank, world_size=4)
+
+
+def test_the_only_rank_that_had_not_moved_is_a_lead_and_no_verdict() -> None:
+    moved = [gone_on(rank) for rank in (0, 1, 2)]
+    stuck = still(3, LOAD, "")
+    said = bare(*moved, stuck)
+    assert said.startswith("Could not tell: ")
+    assert said.endswith(". Rank 3 alone had not moved for 1 s: it was in load_batch (data.py:40).")
+    # Another one had not moved either, waits in a call, or the place is none of the user's.
+    for others in ([*moved[:2], still(2, BACKWARD, "")], moved[:2], [*moved[:2], waiting(2)]):
+        assert "alone" not in bare(*others, stuck)
+    assert "alone" not in bare(*moved, still(3, BACKWARD, ""))
+    assert "alone" not in bare(*moved, still(3, BACKWARD[:2], ""))
+
+
+def waiting(rank: int) -> RankCapture:
+    inside = Operation("g", 1, "barrier", "entered", entered_s=1.0)
+    return RankCapture(pid=9, rank=rank, world_size=4, ops=RankOps(rank, 4, operations=[inside]))

@@ -6,7 +6,7 @@ import pytest
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture
-from hangdoctor.model.diagnosis import Cause
+from hangdoctor.model.diagnosis import Cause, Diagnosis
 from tests.support.captures import C10D, still
 
 MESH = "/site-packages/torch/distributed/device_mesh.py"
@@ -39,10 +39,14 @@ def in_library(*ranks: int) -> list[Frame]:
     return [*inner, calls, Frame("main", "/app/train.py", 60, "initialize(2)")]
 
 
-def cause(*stacks: list[Frame]) -> Cause:
+def verdict(*stacks: list[Frame]) -> Diagnosis:
     ranks = [still(n, frames, world_size=len(stacks)) for n, frames in enumerate(stacks)]
     node = NodeCapture("n1", ranks=ranks)
-    found = diagnose(JobCapture("j", [node], [], len(stacks), taken=1.0))
+    return diagnose(JobCapture("j", [node], [], len(stacks), taken=1.0))
+
+
+def cause(*stacks: list[Frame]) -> Cause:
+    found = verdict(*stacks)
     assert len(found.causes) == 1
     return found.causes[0]
 
@@ -124,3 +128,31 @@ def test_a_rank_that_is_past_it_is_asked_for_the_groups_that_it_made() -> None:
     found = cause(*[by_mesh(2, 2)] * 3, past)
     assert found.ranks == [3]
     assert "skipped it, or made another group there" in found.advice
+
+
+def past(line: int = 64, **user: object) -> list[Frame]:
+    return [
+        Frame("all_reduce", C10D, 3252),
+        Frame("main", "/app/train.py", line, "dist.all_reduce(x, group=pair)", **user),  # type: ignore[arg-type]
+    ]
+
+
+def test_members_that_are_left_alone_with_their_group_tell_that_each_makes_another() -> None:
+    """Were it made by all together, nobody could be past it."""
+    pair = [by_group(0, 1), by_group(0, 1)]
+    found = cause(*pair, past(), past())
+    assert (found.kind, found.ranks) == ("mismatch", [0, 1])
+    assert "ranks 2-3 have left it: the ranks make different groups there" in found.summary
+    assert "every rank make every group at train.py:60" in found.advice
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        pytest.param([by_group(0, 1), by_group(0, 1), past(), past(41)], id="one has not come"),
+        pytest.param([by_group(0, 1, 2), by_group(0, 1, 2), past(), past()], id="a member is past"),
+        pytest.param([by_group(0, 1, loops=True)] * 2 + [past()] * 2, id="in a loop"),
+    ],
+)
+def test_members_alone_may_wait_for_others_all_the_same(stacks: list[list[Frame]]) -> None:
+    assert "different groups" not in verdict(*stacks).summary

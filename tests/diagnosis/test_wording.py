@@ -205,7 +205,12 @@ def test_every_remark_and_reason_has_its_words() -> None:
     for remark in Remark:
         said = remaining.note(Note(remark, (1, 2), 3, "all_reduce", LOAD, (4,)))
         assert said.endswith(".") and not said[0].islower(), said
-    healthy = {Reason.ALL_MOVED, Reason.MOST_MOVED, Reason.ALL_STIRRED}
+    healthy = {
+        Reason.ALL_MOVED,
+        Reason.MOST_MOVED,
+        Reason.ALL_STIRRED,
+        Reason.SLEEP_BY_TURNS,
+    }
     for reason in Reason:
         of = Remaining(reason, (1,), (2, 3), REDUCE, ("n3: no answer",), 4)
         said = remaining.healthy(of) if reason in healthy else remaining.unknown(of)

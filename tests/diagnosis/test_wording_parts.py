@@ -142,7 +142,7 @@ def test_a_process_that_has_ended_has_no_number() -> None:
 @pytest.mark.parametrize(("number", "who"), [(1, "The rank"), (2, "All 2 ranks")])
 def test_all_ranks_are_more_than_one(number: int, who: str) -> None:
     text = remaining.healthy(Remaining(Reason.ALL_MOVED, number=number))
-    assert text == f"{who} moved between the two samples."
+    assert text == f"{who} moved between the samples."
 
 
 @pytest.mark.parametrize(

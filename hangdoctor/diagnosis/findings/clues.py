@@ -98,10 +98,13 @@ class InStore(Struct, frozen=True):
 
 
 class WaitsIn(Struct, frozen=True):
-    """Ranks that wait in communications; of these, `still` did not run once."""
+    """Ranks that wait in communications; of these, `still` did not run once. `share`: of their samples,
+    in collectives.
+    """
 
     still: tuple[int, ...] = ()
     all_still: bool = False  # that is all of them
+    share: float = 1.0
 
 
 class PrintedAtLimit(Struct, frozen=True):
@@ -340,6 +343,7 @@ class Why(Enum):
     PASSED = auto()
     NOT_ONE_OPERATION = auto()
     NOT_HALVES = auto()
+    CALLED_IN_ORDER = auto()
     NOT_SEEN_IN_IT = auto()
     LAUNCHED_UNEQUALLY = auto()
     NETWORK_SLOWS_ALL = auto()

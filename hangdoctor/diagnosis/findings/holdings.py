@@ -115,6 +115,12 @@ class BehindThread(Struct, frozen=True):
     samples: int
 
 
+class LostThread(Struct, frozen=True):
+    """It has no thread of this name, in which the others train."""
+
+    name: str
+
+
 Holding = (
     Debugger
     | TypedInput
@@ -128,4 +134,5 @@ Holding = (
     | OnPool
     | OnQueue
     | BehindThread
+    | LostThread
 )

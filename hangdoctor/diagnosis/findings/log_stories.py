@@ -9,7 +9,9 @@ from msgspec import Struct
 
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
+from ...model.log_facts import Silent
 from .log_devices import DeviceStory
+from .log_places import PlaceStory
 from .named import End, Op
 
 Source = Literal["log", "boxes", "dumps", "both"]
@@ -122,6 +124,7 @@ class StoppedRunning(Struct, frozen=True):
     seconds: float  # before the first rank ended
     op: Op | None = None
     inside: bool = True
+    how: Silent = ""
 
 
 class WentOn(Struct, frozen=True):
@@ -208,6 +211,7 @@ class AllWaited(Struct, frozen=True):
 LogStory = (
     FailedFirst
     | DeviceStory
+    | PlaceStory
     | LoggedDeath
     | NodeFailed
     | PeerGone
@@ -266,7 +270,16 @@ class Undecided(Enum):
     INTERRUPTED = auto()  # by Ctrl-C, in a hang or not
     STORE_GONE = auto()  # the rendezvous store
     ALL_SEND = auto()  # and none receives
+    OTHER_CALLS = auto()  # by torch's check, whose line is cut
     LAUNCHER_ONLY = auto()  # it saw a process fail
+
+
+class PrintedApart(Struct, frozen=True):
+    """At the start this rank printed other numbers than all others in one line."""
+
+    rank: int
+    quote: Quote
+    usual: str
 
 
 class LogRemaining(Struct, frozen=True):
@@ -292,6 +305,11 @@ class LogRemaining(Struct, frozen=True):
     before: WentOnAfter | None = None  # the last error, which the job survived
     trouble: Quote | None = None  # the first line that says error, of no kind that is known
     met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
+    apart: PrintedApart | None = None
+    waited: tuple[tuple[tuple[int, ...], Op], ...] = ()  # in which operations, of several
+    silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
+    silent_s: float = 0.0
+    kept: bool = False  # native code of these kept the interpreter's lock
 
 
 class LogAgrees(Struct, frozen=True):
@@ -310,6 +328,7 @@ class HeartbeatStopped(Struct, frozen=True):
     """Its process wrote no heartbeat for so long before the first rank ended."""
 
     seconds: float
+    how: Silent = ""
 
 
 class LogContradicts(Struct, frozen=True):

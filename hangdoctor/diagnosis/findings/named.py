@@ -19,16 +19,19 @@ class GroupRef(Struct, frozen=True):
 
 class Op(Struct, frozen=True):
     """One operation. Records have a number and a line (`site`), stacks the user's frame and that
-    of the framework that made the call.
+    of the framework that made the call. `called_from`: the user's frame, where `site` is a library's.
     """
 
     name: str
     seq: int = -1
     group: GroupRef = GroupRef()
     peer: int | None = None  # of a send or receive; -1 is any rank
+    peers: tuple[int, ...] = ()  # of several ranks at one line, each with another peer
+    beside: Literal["before", "after", ""] = ""  # where that is each one's neighbour
     site: str = ""
     frame: Frame | None = None
     caller: Frame | None = None
+    called_from: Frame | None = None
 
 
 class Home(Struct, frozen=True):
@@ -86,3 +89,11 @@ class Usual(Struct, frozen=True):
     as_long: int
     of: int
     settle_s: int  # a pause between the samples after which no doubt is left
+
+
+class StillAlone(Struct, frozen=True):
+    """The only rank that had not moved for `seconds` when its job ended."""
+
+    rank: int
+    frame: Frame
+    seconds: float

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...model.capture import Frame
 from .log_stories import LogStory
 from .named import End, Op
+from .stack_stories import StackStory
 from .start_stories import StartStory
 
 
@@ -102,13 +103,14 @@ class InputOutput(Struct, frozen=True):
 
 class HoldsGil(Struct, frozen=True):
     """Its thread `tid` holds the GIL and does not release it; `runs`: it is at work, and the main thread
-    asks for it.
+    asks for it. `beside`: ranks in the same call, of which no other rank waits for a message.
     """
 
     tid: int
     frame: Frame | None
     name: str = ""
     runs: bool = False
+    beside: tuple[int, ...] = ()
 
 
 class ShutDown(Struct, frozen=True):
@@ -189,6 +191,15 @@ class NoneLeaves(Struct, frozen=True):
     starting: bool
     later: bool = False
     sides: tuple[tuple[tuple[int, ...], Op], ...] = ()
+
+
+class OwnGroup(Struct, frozen=True):
+    """All members are in `op`, which makes their group, and the ranks `past` have left that line: they
+    have made another group there.
+    """
+
+    op: Op
+    past: tuple[int, ...]
 
 
 class StillIn(Struct, frozen=True):
@@ -349,6 +360,7 @@ class Disagrees(Struct, frozen=True):
 class Diverged(Struct, frozen=True):
     """Made other calls than `reference`, a rank with the same role, or than itself in earlier
     rounds (how "own"). "either": made `mine` in excess, or left `theirs` out; no record tells.
+    `again`: its own call before `mine` was the same, which no other rank makes twice in a row.
     """
 
     how: Literal["skipped", "extra", "either", "swapped", "other", "group", "own"]
@@ -356,15 +368,18 @@ class Diverged(Struct, frozen=True):
     theirs: Op | None
     reference: int
     before_records: bool = False
+    again: bool = False
 
 
 class Ring(Struct, frozen=True):
     """Ranks that wait for one another; `mine` and `theirs`: where the calls of the named ranks part,
-    while the others of the ring agree.
+    while the others of the ring agree. `sides`: what each of two ranks is in,
+    of which one waits in a transfer with the other.
     """
 
     mine: Op | None = None
     theirs: Op | None = None
+    sides: tuple[tuple[int, Op], ...] = ()
     whole: bool = False  # the records of all named ranks go back to their first call
 
 
@@ -393,10 +408,14 @@ class SlowByWaiting(Struct, frozen=True):
 
 
 class SlowBySamples(Struct, frozen=True):
-    """At work in each of the samples, in which all others waited."""
+    """At work in each of the samples, in which all others waited, or in that share of theirs; `on_cpu`: for
+    which share of the time, and the others at most.
+    """
 
     samples: int
     seconds: float  # from the first to the last
+    waited: float = 1.0
+    on_cpu: tuple[float, float] | None = None
 
 
 class SlowByArrival(Struct, frozen=True):
@@ -444,6 +463,7 @@ Story = (
     | AllIn
     | HeldBehind
     | NoneLeaves
+    | OwnGroup
     | StillIn
     | LeftWithout
     | PeerElsewhere
@@ -467,5 +487,6 @@ Story = (
     | SlowByPace
     | SlowByHistory
     | LogStory
+    | StackStory
     | StartStory
 )

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from ...model.diagnosis import Status
 from ..case import Case
 from ..draft import Draft
-from ..findings import Clue, InOther, StillIn
+from ..findings import Clue, Finding, InOther, StillIn
 from ..findings.log_stories import FailedFirst, Quote, Undecided
 from ..gloo_alone import is_gloo_alone
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, compared, counters, over, two_sources
+from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
 from .by_stacks import by_stacks
 from .candidate import First, quotes, whose
@@ -28,11 +30,14 @@ from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
 from .met_apart import met_apart
+from .odd_words import told_apart
+from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
 from .scene import Scene, open_scene
 from .store_gone import host_left
 from .threads import add_ended_threads, of_thread
 from .undecided import why_none
+from .unnamed_stacks import elsewhere
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
@@ -77,9 +82,14 @@ def _judge(case: Case, draft: Draft) -> None:
         return
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
-    failed = found.finding.kind in _FAILED or isinstance(found.finding.story, FailedFirst)
-    failed = failed and not isinstance(found.finding.story, StillIn)
-    draft.status = "failed" if failed else "slow" if found.finding.kind == "slow" else "hang"
+    draft.status = _status_of(found.finding)
+
+
+def _status_of(finding: Finding) -> Status:
+    failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst)
+    if failed and not isinstance(finding.story, StillIn):
+        return "failed"
+    return "slow" if finding.kind == "slow" else "hang"
 
 
 def _unless_cut_off(case: Case, draft: Draft) -> None:
@@ -178,12 +188,16 @@ def decide(scene: Scene) -> First | None:
     node = lost_node(scene)
     if node is not None:
         return node
+    stuck = elsewhere(scene)
+    if stuck is not None:
+        return stuck
     first = failure(scene)
     if first is not None and first.named:
-        return first
+        return told_apart(scene, first) or first
     named = _named(scene)
     if first is None or (named is not None and named.finding.ranks):
-        return named
+        joined = of_the_only_one(scene, first, named) if first and named else None
+        return joined or named
     return first
 
 
@@ -197,6 +211,7 @@ def _named(scene: Scene) -> First | None:
         counters.judged,
         counted_on,
         counters.gloo,
+        asks,
         apart.left,
         apart.guarded,
         apart.interrupted,

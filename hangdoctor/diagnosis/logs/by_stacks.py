@@ -7,7 +7,7 @@ there after the first one's limit, so that only ranks in different calls show an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
@@ -19,7 +19,10 @@ from ...stacks.user_code import is_users
 from .. import waiting
 from ..case import Case, open_case
 from ..deadends import names_group
+from ..findings import Apart, Finding, InOther
 from .candidate import First
+from .end_of_chain import end_of_chain
+from .partners import with_partner
 from .scene import LIMITS, WAITS, Scene
 
 _TORCH = "torch/distributed/distributed_c10d.py"
@@ -33,22 +36,61 @@ def by_stacks(scene: Scene) -> First | None:
     errors = _waits(scene)
     if len(errors) < 2 or set(errors) != set(scene.everyone) or not scene.whole:
         return None
-    nodes: dict[str, NodeCapture] = {}
-    for rank, error in sorted(errors.items()):
-        node = scene.homes.get(rank, "")
-        nodes.setdefault(node, NodeCapture(node)).ranks.append(_as_captured(rank, node, error))
-    case = open_case(JobCapture("", list(nodes.values()), world_size=len(errors)))
-    if len(case.waiting) < len(errors):
-        return None  # one whose call no rule knows
-    found = [one for one in waiting.find(case, set()) if one.kind in _APART]
-    if len(found) != 1:
-        return None
-    [finding] = found
-    if _may_wait_for_one(case, finding.ranks):
+    frames = {rank: with_group(_with_call(error)) for rank, error in errors.items()}
+    finding = _for_one_another(scene, errors, frames) or _elsewhere(scene, frames)
+    if finding is None:
         return None
     finding.confidence = min(finding.confidence, _AT_MOST)
     finding.waiters = None  # since when, no line says
     return First(finding, [errors[rank] for rank in sorted(errors)], True)
+
+
+def _elsewhere(scene: Scene, frames: Mapping[int, list[Frame]]) -> Finding | None:
+    """Who was in another call, by the lines alone."""
+    case = _as_case(scene, frames)
+    if len(case.waiting) < len(frames):
+        return None  # one whose call no rule knows
+    found = [one for one in waiting.find(case, set()) if one.kind in _APART]
+    if len(found) != 1 or _may_wait_for_one(case, found[0].ranks):
+        return None
+    return found[0]
+
+
+def _for_one_another(
+    scene: Scene, errors: Mapping[int, PythonError], frames: Mapping[int, list[Frame]]
+) -> Finding | None:
+    """A ring of ranks in sends and receives whose lines show with which rank, as two that send to
+    each other. All of them had waited until the limit; of ranks that all send, in one line, another
+    reason says more.
+    """
+    world = len(frames)
+    partnered = {rank: with_partner(own, rank, world) for rank, own in frames.items()}
+    case = _as_case(scene, partnered)
+    if partnered == frames or len(case.waiting) < world:
+        return None
+    end = end_of_chain(case, partnered)
+    if end is not None and all(e.rule in LIMITS for r, e in errors.items() if r not in end.ranks):
+        return end
+    rings = [one for one in waiting.find(case, set()) if _is_ring(one)]
+    if len(rings) != 1 or any(errors[rank].rule not in LIMITS for rank in rings[0].ranks):
+        return None
+    alike = {view.place.at for view in case.waiting}
+    return rings[0] if len(rings[0].ranks) < world or len(alike) > 1 else None
+
+
+def _is_ring(finding: Finding) -> bool:
+    story = finding.story
+    ring = isinstance(story, InOther) and story.how is Apart.RING
+    return ring and finding.kind == "p2p_unmatched"
+
+
+def _as_case(scene: Scene, frames: Mapping[int, list[Frame]]) -> Case:
+    """The ranks as two samples would have shown them, blocked at the lines of their errors."""
+    nodes: dict[str, NodeCapture] = {}
+    for rank, own in sorted(frames.items()):
+        node = scene.homes.get(rank, "")
+        nodes.setdefault(node, NodeCapture(node)).ranks.append(_as_captured(rank, node, own))
+    return open_case(JobCapture("", list(nodes.values()), world_size=len(frames)))
 
 
 def _may_wait_for_one(case: Case, ranks: Sequence[int]) -> bool:
@@ -101,9 +143,8 @@ def with_group(frames: list[Frame]) -> list[Frame]:
     ]
 
 
-def _as_captured(rank: int, node: str, error: PythonError) -> RankCapture:
-    """The rank as two samples would have shown it, blocked at the line of its error."""
+def _as_captured(rank: int, node: str, frames: list[Frame]) -> RankCapture:
     thread = ThreadSample(tid=rank + 1, name="MainThread", state="S", switches=1)
-    thread.frames = with_group(_with_call(error))
+    thread.frames = frames
     samples = [ProcessSample(at, "S", threads=[thread]) for at in (0.0, _SECONDS)]
     return RankCapture(pid=rank + 1, rank=rank, node=node, samples=samples)

@@ -27,8 +27,10 @@ from ..findings.log_stories import (
     TooManyJoined,
 )
 from .candidate import First
+from .group_keys import missing_member
 from .scene import Scene, op_of, ranks_named
 
+_NAMES_PEER = ("nccl", "mpi")  # libraries that say which host they lost
 _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
 
 
@@ -100,7 +102,11 @@ def store(scene: Scene) -> First | None:
         if not ranks and isinstance(story, TooFewJoined) and (ranks := _unheard(scene, story)):
             story, ground = structs.replace(story, unheard=True), Ground.LOG_UNHEARD
         return named_first(scene, "start_stall", ranks, story, ground=ground, facts=list(counts))
-    return _key_not_set(scene, [f for f in scene.of(StoreWait) if f.awaited >= 0])
+    waits = [f for f in scene.of(StoreWait) if f.awaited >= 0]
+    of_group = [f for f in waits if f.within]
+    return _key_not_set(scene, [f for f in waits if not f.within]) or missing_member(
+        scene, of_group
+    )
 
 
 def _never_started(scene: Scene, story: TooFewJoined | TooManyJoined) -> list[int]:
@@ -125,8 +131,8 @@ def _joined(counts: list[StoreCount]) -> TooFewJoined | TooManyJoined:
 
 def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:
     """The ranks that should have set the keys which these waited for."""
-    ranks = sorted({f.awaited for f in waits})
-    if not waits or 2 * len(ranks) > max(len(scene.everyone), 2):
+    ranks = sorted({f.awaited for f in waits} - set(ranks_named(waits)))
+    if not ranks or 2 * len(ranks) > max(len(scene.everyone), 2):
         return None
     askers = {f.waiting for f in waits if f.waiting >= 0}
     waiting = askers.union(ranks_named(waits)) - set(ranks)
@@ -140,7 +146,7 @@ def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:
 def peer(scene: Scene) -> First | None:
     """The host at the other end of a connection that broke before anything else."""
     facts = [f for _, f in scene.positioned(PeerClosed) if isinstance(f, PeerClosed)]
-    early = [f for f in facts if f.library == "nccl" and f.peer and not is_local(f.peer)]
+    early = [f for f in facts if f.library in _NAMES_PEER and f.peer and not is_local(f.peer)]
     if not early:
         return None
     first = early[0]

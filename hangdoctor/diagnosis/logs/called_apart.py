@@ -94,7 +94,9 @@ def _of_none(found: First, errors: Sequence[PythonError]) -> First:
 
 
 def is_open(finding: Finding) -> bool:
-    """Whether it names all sides, since nothing shows which of them is wrong."""
+    """Whether it names all sides, since nothing shows which of them is wrong; two ranks in a transfer
+    with each other are the two whose calls do not match.
+    """
     story = finding.story
     if isinstance(story, Disagrees):
         return story.ground is DecidedBy.UNDECIDED
@@ -102,7 +104,7 @@ def is_open(finding: Finding) -> bool:
         return story.how in _OPEN
     if isinstance(story, UnsetKey):
         return story.instead is None
-    return isinstance(story, Ring)
+    return isinstance(story, Ring) and not story.sides
 
 
 def leave_open(draft: Draft) -> LogRemaining | None:

@@ -104,7 +104,23 @@ def _names(scene: Scene) -> dict[int, str]:
             continue
         for fact in members:
             names[id(fact)] = f"{name}@{fact.rank - fact.group_rank}"
+    for wait in scene.of(TimedOut):
+        if not wait.group and id(wait) not in names:
+            names[id(wait)] = _name_of_the_same(scene, wait)
     return names
+
+
+def _name_of_the_same(scene: Scene, unnamed: TimedOut) -> str:
+    """The group of the one operation that is the same, where other ranks' lines name one: the line that
+    names it may be missing.
+    """
+    alike = [w for w in scene.of(TimedOut) if w.group and w.rank != unnamed.rank]
+    same = {w.group for w in alike if _at(w) == _at(unnamed)}
+    return same.pop() if len(same) == 1 else ""
+
+
+def _at(wait: TimedOut) -> tuple[str, int, int, int]:
+    return wait.op, wait.seq, wait.numel_in, wait.numel_out
 
 
 def _one_group(members: Iterable[TimedOut | Counted]) -> bool:
@@ -218,13 +234,15 @@ def _outside(scene: Scene, group: Group) -> First | None:
         return None
     idle = [r for r in scene.everyone if r not in group.waits]
     few = max(1, len(scene.everyone) // _MANY * 2)
-    if not idle or len(idle) > few or len(group.waits) < _ENOUGH:
+    enough = min(_ENOUGH, max(2, len(scene.everyone) - 1))
+    if not idle or len(idle) > few or len(group.waits) < enough:
         return None
     if any(_has_enqueued(group, r) for r in idle):
         return None
     heard = all(_was_heard(scene, r) for r in idle)
-    if not heard and len(idle) > 1:
-        return None  # more likely their logs are missing
+    missing = len(idle) > 1 or any(file.cut for file in scene.logs.files)
+    if not heard and missing:
+        return None  # more likely their logs are, or their lines
     story = DidNotTimeOut(op_of(group.waits.values()), heard)
     ground = Ground.LOG_NOT_WAITING if heard else Ground.LOG_NEVER_HEARD
     return _first(scene, group, "not_entered", idle, story=story, ground=ground)
@@ -241,7 +259,8 @@ def _was_heard(scene: Scene, rank: int) -> bool:
 
 def _spans_job(scene: Scene, group: Group) -> bool:
     """Whether a group may be the whole job: its name says so, or its numbers are the job's."""
-    if group.name and not group.name.startswith("0"):
+    of_all = any(w.group_size == scene.logs.world_size for w in group.waits.values())
+    if group.name and not group.name.startswith("0") and not of_all:
         return False
     return all(w.group_rank in (-1, w.rank) for w in group.waits.values())
 

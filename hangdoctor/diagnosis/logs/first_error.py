@@ -22,7 +22,7 @@ from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
 from . import lost_devices, shared_gpus
 from .candidate import First, someone
-from .scene import WAITS, Scene, nodes_named, ranks_named
+from .scene import HCCL_WAIT, WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
@@ -145,8 +145,12 @@ def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
 
 def _had_lost(scene: Scene, position: int, fact: AnyFact) -> bool:
     """Whether its rank had said before that it lost another one, or waited to a limit."""
-    lost = scene.positioned(PeerClosed, GlooTimeout, TimedOut)
-    return fact.rank >= 0 and any(f.rank == fact.rank and at < position for at, f in lost)
+    lost = scene.positioned(PeerClosed, GlooTimeout, TimedOut, KnownError)
+    return fact.rank >= 0 and any(
+        f.rank == fact.rank and at < position
+        for at, f in lost
+        if not isinstance(f, KnownError) or f.rule == HCCL_WAIT
+    )
 
 
 def _unordered(scene: Scene, fact: AnyFact) -> bool:

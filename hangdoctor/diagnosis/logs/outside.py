@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...model.log_facts import Ended, PythonError
+from ...model.log_facts import Ended, NoBeat, PythonError
 from ...model.operations import Operation, RankOps
 from ...model.pauses import first_end
 from ..case import Case
@@ -48,22 +48,38 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
 
 def cut_off(case: Case) -> LogRemaining | None:
     """Of boxes without any exit: that every rank got on until its last heartbeat. What ended them all
-    at once ended `hangdoctor run` too.
+    at once ended `hangdoctor run` too. A few may have been silent before, for no longer than the job's
+    pauses: native code keeps the interpreter's lock from the heartbeat.
     """
-    every = [v.capture.ops for v in case.views if v.capture.ops is not None]
+    views = [v for v in case.views if v.capture.ops is not None]
+    every = [v.capture.ops for v in views if v.capture.ops is not None]
     beats = [ops.heartbeat_s for ops in every]
     if not every or len(every) != case.world_size or min(beats) <= 0:
         return None
-    together = max(beats) - min(beats) <= _BEATS_S
-    if not together or not all(_goes_on(ops, ops.heartbeat_s) for ops in every):
+    silent = [ops for ops in every if max(beats) - ops.heartbeat_s > _BEATS_S]
+    if silent and (2 * len(silent) > len(every) or len({v.node for v in views}) > 1):
+        return None  # the clocks of two nodes may differ by as much
+    alike = [ops for ops in every if ops not in silent]
+    steady = all(_goes_on(ops, ops.heartbeat_s) for ops in alike)
+    if not steady or not all(_goes_on(ops, max(beats)) for ops in silent):
         return None
     return LogRemaining(
         Undecided.CUT_OFF,
         tuple(sorted(ops.rank for ops in every)),
         _last_operation(every),
         iteration=max(ops.iteration for ops in every),
-        seconds=max(0.0, *(ops.heartbeat_s - _last_sign(ops) for ops in every)),
+        seconds=max(0.0, *(ops.heartbeat_s - _last_sign(ops) for ops in alike)),
+        silent=tuple(sorted(ops.rank for ops in silent)),
+        silent_s=max(beats) - min(beats),
+        kept=_kept_the_lock(case, {ops.rank for ops in silent}),
     )
+
+
+def _kept_the_lock(case: Case, silent: set[int]) -> bool:
+    """Whether the signs of life that need no interpreter show that all of these ran, and kept its lock."""
+    facts = case.capture.logs.facts if case.capture.logs is not None else []
+    kept = {f.rank for f in facts if isinstance(f, NoBeat) and f.how == "gil"}
+    return bool(silent) and silent <= kept
 
 
 def _last_operation(every: Sequence[RankOps]) -> Op | None:

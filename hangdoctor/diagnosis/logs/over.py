@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import signal
 
-from ...model.log_facts import Ended, NoBeat, PythonError
+from ...model.diagnosis import Kind
+from ...model.log_facts import Ended, NoBeat, PythonError, Silent
 from ...model.operations import RankOps
 from ...model.pauses import first_end, is_long, usual_pause
 from ..case import Case, op_of
@@ -17,6 +18,7 @@ from ..confidence import Ground, sure
 from ..draft import Draft
 from ..findings import Clue, Finding, Waiters
 from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
+from ..recorders import records_of
 from .called_apart import missing_beside
 from .candidate import First
 from .scene import Scene, ranks_named
@@ -24,6 +26,7 @@ from .threads import of_thread
 
 _CRASH = frozenset({"dead", "error", "unreachable"})
 _OTHER_CALLS = frozenset({"mismatch", "order", "p2p_unmatched"})
+_KIND_OF: dict[Silent, Kind] = {"": "not_entered", "stopped": "stopped", "gil": "interpreter_lock"}
 _ABORTS = (-signal.SIGABRT, 128 + signal.SIGABRT)
 
 
@@ -48,13 +51,18 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
     if missing:
         draft.findings, draft.status = missing, "failed"
         return None
-    crashed = found is not None and found.named and found.finding.kind in _CRASH
-    crashed = crashed and not any(map(of_thread, found.facts if found is not None else []))
-    if crashed or not _waited_long(case, scene):
+    if _crashed(found) or not _waited_long(case, scene):
         draft.findings = []
         draft.status = None
         draft.waits = []
     return found
+
+
+def _crashed(found: First | None) -> bool:
+    """Whether a process failed that is named, and not one of its threads alone."""
+    if found is None or not found.named or found.finding.kind not in _CRASH:
+        return False
+    return not any(map(of_thread, found.facts))
 
 
 def gave_up(found: First, blamed: set[int]) -> bool:
@@ -111,7 +119,7 @@ def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:
     they waited for.
     """
     _add_heartbeats(draft, scene)
-    still = [f for f in scene.of(NoBeat) if f.inside or _all_others_wait(case, f.rank)]
+    still = [f for f in scene.of(NoBeat) if _was_awaited(case, f)]
     stayed = [f for f in scene.of(Ended) if f.stayed_s and f.rank >= 0]
     ranks = ranks_named(still or stayed)
     named = any(f.ranks and f.kind != "in_communication" for f in draft.findings)
@@ -132,8 +140,17 @@ def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:
         _tell_since(finding, waited_in, min(f.silent_s for f in still))
         outside = waited_in is None and not any(f.inside for f in still)
         if outside and not set(ranks) <= set(ranks_named(stayed)):
-            _tell_outside(case, finding, min(f.silent_s for f in still))
+            _tell_outside(case, finding, still)
     return First(finding, [*(still or stayed)], True)
+
+
+def _was_awaited(case: Case, silent: NoBeat) -> bool:
+    """Whether a rank that did not run is what the others waited for: a call that keeps the GIL while it
+    waits in an operation may wait for them.
+    """
+    if silent.inside and silent.how != "gil":
+        return True
+    return not silent.inside and _all_others_wait(case, silent.rank)
 
 
 def _all_others_wait(case: Case, rank: int) -> bool:
@@ -154,14 +171,22 @@ def _tell_since(finding: Finding, waited_in: Finding | None, seconds: float) -> 
     finding.story = StoppedRunning(seconds, waiters.op)
 
 
-def _tell_outside(case: Case, finding: Finding, seconds: float) -> None:
+def _how(silent: list[NoBeat]) -> Silent:
+    """What the signs of life of all of them agree on."""
+    found = {fact.how for fact in silent}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _tell_outside(case: Case, finding: Finding, silent: list[NoBeat]) -> None:
     """The rank was in no operation, and the others wait where no record shows it: it may as well have
     computed with the GIL held, at which its heartbeat stops, too.
     """
     others = [view for view in case.waiting if view.rank not in finding.ranks]
     op = op_of(others) if others else None
-    finding.kind = "not_entered"
-    finding.story = StoppedRunning(seconds, op, inside=False)
+    how = _how(silent)
+    finding.kind = _KIND_OF[how]
+    seconds = min(fact.silent_s for fact in silent)
+    finding.story = StoppedRunning(seconds, op, inside=False, how=how)
 
 
 def say_where(draft: Draft, scene: Scene) -> None:
@@ -174,17 +199,20 @@ def say_where(draft: Draft, scene: Scene) -> None:
 
 def _add_heartbeats(draft: Draft, scene: Scene) -> None:
     """Of ranks that the operations name, as evidence; who did not run could not come."""
-    silent = {fact.rank: fact.silent_s for fact in scene.of(NoBeat)}
+    silent = {fact.rank: fact for fact in scene.of(NoBeat)}
     for finding in draft.findings:
         if finding.kind == "in_communication":
             continue
         stopped = [rank for rank in finding.ranks if rank in silent]
         for rank in stopped:
-            finding.add_clues([Clue("silence", (rank,), HeartbeatStopped(silent[rank]))])
+            of = silent[rank]
+            finding.add_clues([Clue("silence", (rank,), HeartbeatStopped(of.silent_s, of.how))])
         if finding.kind == "not_entered" and stopped == finding.ranks:
             op = finding.waiters.op if finding.waiters is not None else None
-            seconds = min(silent[rank] for rank in stopped)
-            finding.story = StoppedRunning(seconds, op, inside=False)
+            facts = [silent[rank] for rank in stopped]
+            seconds, how = min(fact.silent_s for fact in facts), _how(facts)
+            finding.kind = _KIND_OF[how]
+            finding.story = StoppedRunning(seconds, op, inside=False, how=how)
 
 
 def _aborted(scene: Scene, found: First) -> bool:
@@ -199,7 +227,7 @@ def _waited_long(case: Case, scene: Scene) -> bool:
     """
     if case.waiting:
         return True
-    every = [v.capture.ops for v in case.views if v.capture.ops is not None]
+    every = list(records_of(case)[0].values())
     until = first_end(scene.by_boxes())
     longest = max((_longest_wait(ops, until) for ops in every), default=0.0)
     return is_long(longest, usual_pause(every, until))

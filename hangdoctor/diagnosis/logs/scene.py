@@ -23,6 +23,7 @@ from ..findings.log_stories import Source
 
 LIMITS = ("gloo_timeout", "store_timeout")  # rules of errors: a wait reached its limit
 WAITS = (*LIMITS, "peer_closed")  # or lost another rank
+HCCL_WAIT = "hccl_wait"  # a rank waited for others in HCCL
 T = TypeVar("T", bound=AnyFact)
 _NAMES = {
     "DDP": "DistributedDataParallel",

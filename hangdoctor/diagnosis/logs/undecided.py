@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from ...model.log_facts import (
     GlooTimeout,
     Guarded,
     KnownError,
+    LineApart,
     PeerClosed,
     Progress,
     PythonError,
@@ -25,26 +27,37 @@ from ...model.log_facts import (
     TimedOut,
     Told,
 )
-from ...stacks.place_search import find_place
+from ...stacks.place_search import HANDLE, find_place
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..findings.log_stories import LogRemaining, PrintedApart, Quote, Undecided
 from .apart import met_outside
 from .by_torch import is_local
 from .counting import last_printed
-from .scene import Scene, op_of, ranks_named
+from .scene import HCCL_WAIT, Scene, op_of, ranks_named
 from .store_gone import lost_store
 from .threads import gone_on
 
 # Rules of errors that another's end explains, and no lost connection.
-_NO_LOSS = ("terminated", "store_timeout", "hccl_wait", "nccl_way_out", "watchdog_abort")
+_NO_LOSS = ("terminated", "store_timeout", HCCL_WAIT, "nccl_way_out", "watchdog_abort")
 _LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer")
-_HCCL = "hccl_wait"
+_TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
+_CHECK = "mismatch_check"
 _SHOWN = 3  # places where a signal met ranks
 
 
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
-    return structs.replace(_why_none(scene), before=gone_on(scene))
+    return structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene))
+
+
+def _apart(scene: Scene) -> PrintedApart | None:
+    """The only rank that printed other numbers at its start; None where several lines name several."""
+    lines = scene.of(LineApart)
+    if not lines or len({line.rank for line in lines}) > 1:
+        return None
+    first = lines[0]
+    name = scene.logs.files[first.file].name
+    return PrintedApart(first.rank, Quote(name, first.line, first.says), first.usual)
 
 
 def _why_none(scene: Scene) -> LogRemaining:
@@ -67,7 +80,7 @@ def _interrupted(scene: Scene) -> LogRemaining | None:
 def _of_waits(scene: Scene) -> LogRemaining | None:
     """Ranks that waited until a limit."""
     waits = scene.of(TimedOut)
-    ranks = tuple(ranks_named(waits))
+    ranks = tuple(ranks_named([*waits, *_in_the_same(scene, waits)]))
     if len(ranks) > 1:
         one = {(w.op, w.seq) for w in waits}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
@@ -83,6 +96,12 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
     return _of_libraries(scene)
 
 
+def _in_the_same(scene: Scene, waits: Sequence[TimedOut]) -> list[Counted]:
+    """Who waited in the operation of these, by its counters; its own line may be missing."""
+    same = {(wait.seq, wait.group) for wait in waits if wait.seq >= 0}
+    return [f for f in scene.of(Counted) if f.rank >= 0 and (f.at_work, f.group) in same]
+
+
 def _of_libraries(scene: Scene) -> LogRemaining | None:
     """Waits in libraries that name no operation, or for a key of the store."""
     in_gloo = scene.of(GlooTimeout)
@@ -91,9 +110,15 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
     if in_gloo:
         seconds = max(f.limit_ms for f in in_gloo) / 1000
         ranks = tuple(ranks_named(in_gloo))
-        return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, seconds=seconds, source=scene.source)
+        return LogRemaining(
+            Undecided.WAITED_TO_LIMIT,
+            ranks,
+            seconds=seconds,
+            source=scene.source,
+            waited=_waited(scene, ranks),
+        )
     errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
-    in_hccl = [f for f in errors if getattr(f, "rule", "") == _HCCL]
+    in_hccl = [f for f in errors if getattr(f, "rule", "") == HCCL_WAIT]
     if in_hccl:
         ranks = tuple(ranks_named(in_hccl))
         return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, library="HCCL")
@@ -101,6 +126,30 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
     if keys:
         return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), Op(keys[0].key))
     return None
+
+
+def _waited(scene: Scene, ranks: Sequence[int]) -> tuple[tuple[tuple[int, ...], Op], ...]:
+    """Which of these ranks waited in which operation, the most first; () where that is one, or is not
+    known of all.
+    """
+    found: dict[object, list[PythonError]] = {}
+    for error in scene.of(PythonError):
+        if error.rank in ranks and error.rule == "gloo_timeout" and error.frames:
+            place = find_place(error.frames, blocked=True)
+            found.setdefault((place.op, place.at), []).append(error)
+    sides = sorted(found.values(), key=lambda errors: -len(errors))
+    met = [error.rank for errors in sides for error in errors]
+    if len(sides) < 2 or sorted(met) != sorted(ranks):
+        return ()
+    return tuple((tuple(ranks_named(errors)), _op_of(errors[0])) for errors in sides)
+
+
+def _op_of(error: PythonError) -> Op:
+    place = find_place(error.frames, blocked=True)
+    code = place.frame.code if place.frame is not None else ""
+    if place.op == HANDLE and (call := _TRANSFER.search(code)) is not None:
+        return Op(call[1], frame=place.frame)
+    return Op(place.op or "a call", frame=place.frame)
 
 
 def _all_send(scene: Scene) -> LogRemaining | None:
@@ -199,7 +248,11 @@ def _finished(scene: Scene) -> bool:
 def _left_the_store(scene: Scene) -> bool:
     """Whether a job that came to its end only warns of its store: whoever holds it had ended first."""
     clean = _of_course(scene).reason is Undecided.ENDED_CLEANLY
-    return clean and all("TCPStore" in fact.says for fact in _lost_lines(scene))
+    return clean and all(_of_store(fact) for fact in _lost_lines(scene))
+
+
+def _of_store(fact: AnyFact) -> bool:
+    return "TCPStore" in fact.says or "shutdown the rendezvous" in fact.says
 
 
 def _peers(scene: Scene) -> tuple[str, ...]:
@@ -215,13 +268,25 @@ def _peers(scene: Scene) -> tuple[str, ...]:
 def _lost_lines(scene: Scene) -> list[AnyFact]:
     """Lines that say of a lost connection."""
     known: list[AnyFact] = [f for f in scene.of(KnownError) if f.rule in _LOST]
-    return [*scene.of(PeerClosed), *known]
+    closed = [f for f in scene.of(PeerClosed) if not _was_reached_later(scene, f)]
+    return [*closed, *known]
+
+
+def _was_reached_later(scene: Scene, fact: PeerClosed) -> bool:
+    """Whether it is a try of gRPC's, which it makes again until the other side is there, and the job
+    made progress after it.
+    """
+    steps = [f for f in scene.of(Progress) if f.file == fact.file and f.moved > fact.line]
+    return fact.library == "grpc" and bool(steps)
 
 
 def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
     """Whether they lost a connection, or by which signals they were ended."""
     lost = bool(_lost_lines(scene)) or any(v.rule not in _NO_LOSS for v in victims)
     asked = [v for v in victims if v.rule == "terminated"]
+    checked = [v for v in victims if v.rule == _CHECK]
+    if checked and not _lost_lines(scene):
+        return LogRemaining(Undecided.OTHER_CALLS, last=_quote(scene, checked[0]))
     if not lost and victims and all(v.rule == "store_timeout" for v in victims):
         ranks = tuple(ranks_named(victims))
         at = Op("", frame=victims[0].frame)
@@ -239,6 +304,10 @@ def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
         source=scene.source,
         met=() if lost else _met(asked),
     )
+
+
+def _quote(scene: Scene, error: PythonError) -> Quote:
+    return Quote(scene.logs.files[error.file].name, error.line, error.message)
 
 
 def _met(asked: Sequence[PythonError]) -> tuple[tuple[tuple[int, ...], Frame], ...]:

@@ -66,7 +66,8 @@ class _Court:
         rhythm: a stage that left one out may be in the collective that ends the step.
 
         Only where no rank runs the same program: the stages of a pipeline do not. A round that is
-        another one for their neighbours too, as of a batch that is not full, shows nothing.
+        another one for their neighbours too, as of a batch that is not full, shows nothing; nor does
+        the first transfer with a peer: it may as well be that peer's past which should have changed.
         """
         transfers = [rank for rank in self.ranks if self._in_transfer(rank)]
         if not transfers or not all(self._unlike(rank) for rank in self.ranks):
@@ -75,7 +76,7 @@ class _Court:
         for rank in self.ranks:
             history = self.history(rank)
             at = break_of(history)
-            if at is not None:
+            if at is not None and not _is_new(history, at[0]):
                 mine, before = history.operations[at[0]], history.operations[at[1]]
                 found[rank] = Divergence(rank, rank, "own", mine, theirs=before, position=at[0])
         if 2 * len(found) > len(self.ranks) or (found and self._others_break()):
@@ -202,3 +203,12 @@ def _over_replicas(role: Role) -> bool:
 def _mutual(found: dict[int, Divergence]) -> bool:
     """Whether they were all accused by one another."""
     return len(found) > 1 and all(d.reference in found for d in found.values())
+
+
+def _is_new(history: History, position: int) -> bool:
+    """Whether it is the first transfer of its direction with its peer."""
+    new = history.operations[position]
+    if new.op not in P2P_NAMES:
+        return False
+    before = islice(history.operations, position)
+    return not any(o.op == new.op and o.peer == new.peer for o in before)

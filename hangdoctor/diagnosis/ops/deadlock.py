@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from ..confidence import Ground, sure
-from ..findings import Finding, Ring
+from ..findings import Finding, Op, Ring
 from .apart_in_group import parted_members
 from .blame import blame
 from .facts import nodes_of, op_of, where_of
@@ -111,16 +111,18 @@ def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
     """No history shows which rank began: the smallest set that the ring singles out."""
     ring = sorted({link.rank for link in cycle})
     parted = parted_members(scene, ring)
-    story = Ring(whole=not any(scene.ops[rank].overwritten for rank in ring))
+    whole = not any(scene.ops[rank].overwritten for rank in ring)
+    story = Ring(sides=_both_sides(scene, cycle), whole=whole)
     if parted:
         ring = sorted(parted)
         first = parted[ring[0]]
         story = Ring(
             op_of(scene, first.mine, first.rank), op_of(scene, first.theirs, first.reference)
         )
-    p2p = all(link.instance.key.transfer is not None for link in cycle)
+    transfers = [link for link in cycle if link.instance.key.transfer is not None]
+    unmatched = len(transfers) == len(cycle) or (transfers and story.sides)
     return Finding(
-        kind="p2p_unmatched" if p2p else "order",
+        kind="p2p_unmatched" if unmatched else "order",
         ranks=ring,
         story=story,
         confidence=sure(Ground.RING_BY_RECORDS),
@@ -128,3 +130,11 @@ def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
         where=where_of(scene, cycle[0].instance, None, ring),
         clues=[link_clue(scene, link) for link in cycle[:_SHOWN]],
     )
+
+
+def _both_sides(scene: Scene, cycle: list[Link]) -> tuple[tuple[int, Op], ...]:
+    """What each of two ranks is in, one of them in a transfer with the other; () of other rings."""
+    if len(cycle) != 2 or all(link.instance.key.transfer is None for link in cycle):
+        return ()
+    own = [(link.rank, scene.find(link.rank, link.instance.key)) for link in cycle]
+    return tuple(sorted((rank, op_of(scene, op, rank)) for rank, op in own if op is not None))

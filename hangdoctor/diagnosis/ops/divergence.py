@@ -30,6 +30,7 @@ class Divergence(Struct):
     theirs: Operation
     position: int
     before_records: bool = False  # it happened before the oldest record: only the numbers tell
+    again: bool = False  # its own call before `mine` was the same
 
 
 def compare(mine: History, theirs: History, sites: bool = False) -> Divergence | None:

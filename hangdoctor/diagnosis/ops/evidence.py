@@ -51,6 +51,7 @@ class Remark(Enum):
     STACKS_DISAGREE = auto()
     LOG_DISAGREES = auto()
     RECORDS_DISAGREE = auto()
+    RECORDER_DISAGREES = auto()  # that of the same processes; `op`: which one the verdict follows
     LOG_SAW_IT_WAIT = auto()
     SEVERAL_UNSEEN = auto()
     BEYOND_RECORDS = auto()

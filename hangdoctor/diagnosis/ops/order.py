@@ -115,7 +115,8 @@ def _at(members: Sequence[int], rank: int, hop: int) -> int | None:
 
 def _story(scene: Scene, d: Divergence) -> f.Diverged:
     mine, theirs = _sides(scene, d)
-    return f.Diverged(d.how, mine, theirs, d.reference, before_records=d.before_records)
+    before, again = d.before_records, d.again
+    return f.Diverged(d.how, mine, theirs, d.reference, before_records=before, again=again)
 
 
 def _parted(scene: Scene, d: Divergence) -> Clue:

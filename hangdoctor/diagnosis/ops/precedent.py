@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 
+from msgspec import structs
+
 from ...model.operations import STORE, Operation
 from .divergence import Divergence
 from .group_members import Role
@@ -72,12 +74,18 @@ def _left_out(
     return Divergence(rank, other, "skipped", mine, theirs=theirs, position=position)
 
 
+def _made_again(parted: Divergence) -> Divergence:
+    """The same where it may as well be one call too many."""
+    return structs.replace(parted, how="either", again=True)
+
+
 Call = tuple[str, str]  # operation and line
 
 
 def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> Divergence | None:
     """What the rank entered is what the members come to after the call that they wait in, each
-    time: it left calls out.
+    time: it left calls out. Where it entered just that before, as no other rank has done, it made it
+    once more, or left all between the two out.
     """
     other = next((r for r in sorted(instance.waiters) if r != rank), None)
     if other is None:
@@ -86,9 +94,22 @@ def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> 
     if here is None or not here.site or _call(here) == _call(mine):
         return None
     calls = [o for o in scene.ops[other].operations if o.op not in STORE and o.state == "done"]
-    if _times_followed([_call(o) for o in calls], _call(here), _call(mine)) < 2:
+    made = [_call(o) for o in calls]
+    if _times_followed(made, _call(here), _call(mine)) < 2:
         return None
-    return _left_out(scene, rank, other, mine, theirs=here)
+    parted = _left_out(scene, rank, other, mine, theirs=here)
+    twice = (_call(mine), _call(mine))
+    repeated = twice not in pairwise(made) and _follows_itself(scene, rank, mine)
+    return _made_again(parted) if repeated else parted
+
+
+def _follows_itself(scene: Scene, rank: int, mine: Operation) -> bool:
+    """Whether the call that the rank made just before is the same, of the same group."""
+    calls = [o for o in scene.ops[rank].operations if o.op not in STORE]
+    before = next((a for a, b in pairwise(calls) if b is mine), None)
+    if before is None or not mine.site:
+        return False
+    return (_call(before), before.group) == (_call(mine), mine.group)
 
 
 def _times_followed(calls: list[Call], here: Call, later: Call) -> int:

@@ -12,6 +12,7 @@ from .history import History, Token
 
 Call = tuple[Token, str]  # what was called, and the line
 _LOOKED_AT = 600  # latest records
+_TIMES = 3  # that a call has come at equal distances, to be overdue
 _FEW = 8  # calls after the wrong one, of rounds of few
 
 
@@ -29,9 +30,11 @@ def break_of(history: History) -> tuple[int, int] | None:
     None without a break.
 
     A rhythm here repeats at least three times and makes up most of the records: as operations, else
-    as operations on their lines.
+    as operations on their lines. A call that comes now and then beside it, as every 25 steps, breaks
+    it only where it comes too early; and where it is overdue, the rank has left it out.
     """
     kept, calls = _calls(history)
+    rare = _Rare(history)
     for told in ([token for token, _ in calls], calls):
         length, end, period = _longest_stretch(told)
         # What goes on for longer than a round is another part of the program, not a wrong call.
@@ -39,8 +42,46 @@ def break_of(history: History) -> tuple[int, int] | None:
         breaks = end < len(told) < 2 * length and soon
         several_kinds = len(set(told[end - period : end])) > 1
         if breaks and 3 * period <= length and several_kinds:
-            return kept[end], kept[end - period]
+            usual = calls[end] in calls[end - period : end]
+            if usual or not rare.may_come(kept[end]):
+                return kept[end], kept[end - period]
+        elif 3 * period <= length and end == len(told) and (left_out := rare.overdue(period)):
+            return left_out
     return None
+
+
+class _Rare:
+    """Calls that come now and then beside a rhythm, by all records."""
+
+    def __init__(self, history: History) -> None:
+        every = zip(history.tokens, history.operations, strict=True)
+        kept = [(i, (token, o.site)) for i, (token, o) in enumerate(every) if o.op not in STORE]
+        self._records = [i for i, _ in kept]
+        self._places: dict[Call, list[int]] = {}
+        for place, (_, call) in enumerate(kept):
+            self._places.setdefault(call, []).append(place)
+        self._call_at = dict(kept)
+
+    def may_come(self, record: int) -> bool:
+        """Whether the same call was made before, and comes no sooner than it ever did."""
+        places = self._places[self._call_at[record]]
+        now = self._records.index(record)
+        before = [place for place in places if place < now]
+        gaps = [later - place for place, later in pairwise(before)]
+        return bool(before) and (not gaps or now - before[-1] >= min(gaps))
+
+    def overdue(self, period: int) -> tuple[int, int] | None:
+        """(record in the place of a call that came at equal distances until now, its last record);
+        `period`: of the rhythm around it, in calls.
+        """
+        for places in self._places.values():
+            gaps = {later - place for place, later in pairwise(places)}
+            if len(places) < _TIMES or len(gaps) > 1 or min(gaps) <= 2 * period:
+                continue
+            due = places[-1] + min(gaps)
+            if due < len(self._records) <= due + max(period, _FEW):
+                return self._records[due], self._records[places[-1]]
+        return None
 
 
 def _calls(history: History) -> tuple[list[int], list[Call]]:

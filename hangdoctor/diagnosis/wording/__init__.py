@@ -6,6 +6,8 @@ been waiting since when.
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from ...model.diagnosis import Cause
 from ...model.frame import Frame
 from .. import findings as f
@@ -14,7 +16,11 @@ from ..findings.log_stories import StoppedRunning
 from . import advice_on_operations as advice_on_operations
 from . import lock_words as lock_words
 from . import log_device_words as log_device_words
+from . import log_place_words as log_place_words
 from . import log_words as log_words
+from . import ras_words as ras_words
+from . import set_up_words as set_up_words
+from . import stack_words as stack_words
 from . import start_words as start_words
 from . import stopped_words as stopped_words
 from . import stories, terms
@@ -45,7 +51,9 @@ def cause(finding: Finding) -> Cause:
 
 def summary(finding: Finding) -> str:
     """The sentence: what fits into `LONGEST` characters, the most important first."""
-    head, doubt = stories.head(finding), _doubt(finding)
+    doubt = _doubt(finding)
+    finding = _without_callers(finding, LONGEST - len(doubt) - 2)
+    head = stories.head(finding)
     place, held = _place(finding), holding(finding.holding)
     long, short = _waiting(finding, full=True), _waiting(finding, full=False)
     choices = [
@@ -61,6 +69,27 @@ def summary(finding: Finding) -> str:
         if len(text) <= LONGEST:
             return text
     return f"{_cut(head, LONGEST - len(doubt) - 2)} {doubt}".rstrip()
+
+
+def _without_callers(finding: Finding, room: int) -> Finding:
+    """Where the head is too long: of a call that was left out its own caller stays longest, else that
+    of the rank's call.
+    """
+    story = finding.story
+    if not isinstance(story, f.Diverged | f.Disagrees) or len(stories.head(finding)) <= room:
+        return finding
+    skipped = isinstance(story, f.Diverged) and story.how == "skipped"
+    mine, theirs = _without_caller(story.mine), _without_caller(story.theirs)
+    some = structs.replace(story, mine=mine) if skipped else structs.replace(story, theirs=theirs)
+    for shorter in (some, structs.replace(story, mine=mine, theirs=theirs)):
+        finding = structs.replace(finding, story=shorter)
+        if len(stories.head(finding)) <= room:
+            break
+    return finding
+
+
+def _without_caller(op: f.Op | None) -> f.Op | None:
+    return structs.replace(op, called_from=None) if op is not None else None
 
 
 def _cut(head: str, room: int) -> str:
@@ -91,16 +120,18 @@ def _place(finding: Finding) -> str:
 
 def _says_line(story: f.Story, frame: Frame | None) -> bool:
     """Whether the head has that line already, as the one of the rank's own call."""
-    mine = story.mine if isinstance(story, f.Diverged) else None
+    mine = story.mine if isinstance(story, f.Diverged | f.Disagrees) else None
     if mine is None or frame is None or not mine.site:
         return False
-    return terms.site(mine.site) == f"{frame.file.rpartition('/')[2]}:{frame.line}"
+    if mine.called_from is not None:
+        return terms.line(mine.called_from) == terms.line(frame)
+    return isinstance(story, f.Diverged) and terms.site(mine.site) == terms.line(frame)
 
 
 def _waiting(finding: Finding, full: bool) -> str:
     """``Ranks 0-3 have been waiting for 41 s.``; in full also where, if the head does not say it."""
     waiters = finding.waiters
-    if waiters is None or isinstance(finding.story, f.InOther | f.PeerElsewhere):
+    if waiters is None or isinstance(finding.story, f.InOther | f.PeerElsewhere | f.UnmatchedPair):
         return ""
     if isinstance(finding.story, f.AllIn):
         return f"No progress for {terms.duration(waiters.seconds)}." if waiters.seconds >= 1 else ""

@@ -5,7 +5,7 @@ same call and it does not finish.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...text.ranges import format_hosts
 from .. import findings as f
@@ -20,20 +20,24 @@ _MEMBERS = "To record next time which groups each rank makes: hangdoctor run -- 
 
 
 def line_of(op: Op | None) -> str:
-    """``train.py:31``, where the operation was called; "" where that is not known."""
+    """``train.py:31``, where the operation was called, of a library's call the user's line; "" where
+    that is not known.
+    """
     if op is None:
         return ""
+    if op.called_from is not None:
+        return terms.line(op.called_from)
     if op.site:
         return terms.site(op.site)
-    return f"{op.frame.file.rpartition('/')[2]}:{op.frame.line}" if op.frame is not None else ""
+    return terms.line(op.frame) if op.frame is not None else ""
 
 
 def open_line(op: Op | None) -> str:
     """``less +31 /app/train.py``; "" where the file's whole path is not known."""
     if op is None:
         return ""
-    if not op.site:
-        return open_at(op.frame)
+    if op.called_from is not None or not op.site:
+        return open_at(op.called_from or op.frame)
     path, _, line = op.site.rpartition(" (")[2].rstrip(")").rpartition(":")
     known = path.startswith("/") and line.isdigit()
     return f"less +{line} {shlex.quote(path)}" if known else ""
@@ -107,6 +111,9 @@ def _two_ways(story: f.Diverged, finding: Finding) -> str:
         return _sentence(finding, f"See why {who} alone {makes} the call at {mine}", story.mine)
     if not mine or not theirs or mine == theirs:
         return _branch(finding, story.mine or story.theirs)
+    if story.again:
+        text = f"See what leads {who} alone to {mine} twice in a row (a retry after an error, a loop without a batch)"
+        return _sentence(finding, text, story.mine)
     if story.how == "either" and finding.frame is not None:  # the calls may be a library's
         own = Op("", frame=finding.frame)
         text = f"See what leads {who} alone to {line_of(own)} (a branch, a swallowed exception, a batch more)"
@@ -147,8 +154,15 @@ def _(story: f.InOther, finding: Finding) -> str:
 
 def _both_ends(story: f.InOther, finding: Finding) -> str:
     """The lines of ranks that wait for one another in sends and receives; "" of anything else."""
-    lines = list(dict.fromkeys(line for _, op in story.sides if (line := line_of(op))))
-    if story.how is not f.Apart.RING or finding.kind != "p2p_unmatched" or len(lines) < 2:
+    if story.how is not f.Apart.RING or finding.kind != "p2p_unmatched":
+        return ""
+    return _two_lines(story.sides)
+
+
+def _two_lines(sides: Iterable[tuple[object, Op]]) -> str:
+    """The lines of two transfers that wait for one another; "" where they are one, or not known."""
+    lines = list(dict.fromkeys(line for _, op in sides if (line := line_of(op))))
+    if len(lines) < 2:
         return ""
     return (
         f"Compare {lines[0]} with {lines[1]}: one rank makes a send or receive more than the other, "
@@ -190,7 +204,10 @@ def _other_way(story: f.InOther, finding: Finding) -> str:
 @by_story.register
 def _(story: f.Ring, finding: Finding) -> str:
     if finding.kind == "p2p_unmatched":
-        return "Compare the sends and receives in the evidence: one side posts them in a different order."
+        return (
+            _two_lines(story.sides)
+            or "Compare the sends and receives in the evidence: one side posts them in a different order."
+        )
     if story.mine is not None:
         return _branch(finding, story.mine, f"only one of {terms.ranks(finding.ranks)}")
     if story.whole:
@@ -222,6 +239,13 @@ def _ends_apart(finding: Finding, op: Op | None) -> str:
     who = terms.ranks(finding.ranks)
     text = f"Compare how many steps and batches {who} and the others have in the loop at {line}"
     return _sentence(finding, text, op)
+
+
+@by_story.register
+def _(story: f.OwnGroup, finding: Finding) -> str:
+    where = line_of(story.op)
+    at = f" at {where}" if where else ""
+    return f"Let every rank make every group{at}, in one order, and then take its own; or pass use_local_synchronization=True."
 
 
 @by_story.register

@@ -8,7 +8,7 @@ from ...model.diagnosis import Evidence
 from ...text.plain import size_words
 from .. import findings as f
 from . import terms
-from .stories import says_ras
+from .ras_words import says_ras
 
 _THREADS = 4  # of a process, shown one by one
 
@@ -101,6 +101,8 @@ def _(fact: f.InStore) -> str:
 
 @say.register
 def _(fact: f.WaitsIn) -> str:
+    if fact.share < 1.0:
+        return f"asleep in collectives in {terms.share(fact.share)} of their samples"
     which = "" if fact.all_still else f"{terms.ranks(fact.still)} "
     still = f"; {which}did not run once between the samples" if fact.still else ""
     return f"in collectives or sends and receives{still}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...stacks.place_search import STORE
 from .. import findings as f
 from ..findings import Apart, Finding
 from . import terms
@@ -19,9 +20,14 @@ _HOW = {
     Apart.SMALLER_SIDE: "most likely {who} took another path",
     Apart.OTHER_GROUP: "the same call, but on another group",
     Apart.OTHER_LINES: "reached by different lines of the program",
-    Apart.MOST_HAVE_LEFT: "most members have already passed it",
+    Apart.MOST_HAVE_LEFT: "the others are already further on",
     Apart.PAST: "the others wait in an earlier call",
 }
+
+# Where one of the two calls is a wait for a key.
+_NOT_SET = "most likely {who} did not set their key"
+_ASKS_ALONE = "most likely no rank sets that key"
+_ANSWERED_BY = {"send": "recv", "recv": "send"}
 
 
 def in_other(story: f.InOther, finding: Finding) -> str:
@@ -60,6 +66,8 @@ def _how(story: f.InOther, finding: Finding) -> str:
         return f"{who} alone is behind"
     theirs = story.their_op.name if story.their_op is not None else "that call"
     how = _HOW[story.how]
+    if STORE in (theirs, story.op.name) and story.how in (Apart.AHEAD, Apart.BEHIND):
+        how = _NOT_SET if theirs == STORE else _ASKS_ALONE
     if finding.gradients and story.how is Apart.BEHIND:
         how += " or has fewer batches"
     return how.format(who=who, theirs=theirs)
@@ -111,7 +119,7 @@ def disagrees(story: f.Disagrees, finding: Finding) -> str:
 
 
 def _bare(op: f.Op) -> str:
-    return f"{op.name} ({terms.site(op.site)})" if op.site else op.name
+    return f"{op.name}{terms.in_brackets(op)}"
 
 
 def diverged(story: f.Diverged, finding: Finding) -> str:
@@ -135,6 +143,10 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
         return f"{who} made one call too many, {mine}, where rank {story.reference} entered {due}"
     if story.how == "either":
         due = terms.op_after(story.theirs, story.mine)
+        if story.again:
+            went_on = f"rank {story.reference} went on to {due}"
+            apart = f"{who} called {mine} twice in a row, where {went_on}"
+            return f"{apart}: one call too many, or a round left out"
         went = f"{who} entered {mine} where rank {story.reference} entered {due}"
         return f"{went}: one call left out, or one too many"
     if story.how == "other" and story.reference in finding.ranks and story.theirs is not None:
@@ -142,6 +154,19 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
     if story.how == "group":
         return f"{who} entered {mine} on a different group from rank {story.reference}: {theirs}"
     return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"
+
+
+def both_sides(story: f.Ring, finding: Finding) -> str:
+    """Of two ranks that wait for one another: what each is in, and what is not there."""
+    sides = sorted(story.sides, key=lambda side: side[1].name not in _ANSWERED_BY)
+    each = [f"rank {rank} in {terms.op_at(op)}" for rank, op in sides]
+    text = f"{subject(finding)} wait for one another: {', '.join(each)}"
+    first, second = (op.name for _, op in sides)
+    if second not in _ANSWERED_BY:
+        return f"{text} without the {_ANSWERED_BY[first]} for it"
+    if first != second:
+        return text
+    return f"{text}, and neither {'receives' if first == 'send' else 'sends'}"
 
 
 def other_partners(story: f.OtherPartners, finding: Finding) -> str:

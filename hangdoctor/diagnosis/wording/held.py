@@ -56,6 +56,11 @@ def _(what: f.BehindThread) -> str:
 
 
 @holding.register
+def _(what: f.LostThread) -> str:
+    return f"its thread '{what.name}' is gone"
+
+
+@holding.register
 def _(what: f.OnChild) -> str:
     return f"it waits for its child {what.pid} ({terms.command(what.command)}){_stuck(what)}"
 

@@ -24,7 +24,7 @@ def remaining(of: LogRemaining) -> str:
     beside = ""
     if of.ras and of.reason in _WAITS:
         beside = f". NCCL RAS reaches all {of.ras} ranks with equal counts: {_BEYOND}"
-    return f"Could not tell: {_reason(of)}{beside}."
+    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}."
 
 
 _BEYOND = "no process is missing, so it is probably the network, a link or a GPU"
@@ -42,7 +42,7 @@ def _reason(of: LogRemaining) -> str:
         else "nothing shows: Next time start it with hangdoctor run -- CMD"
     )
     texts = {
-        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}, and which rank made other calls {boxes}",
+        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}, and which rank made other calls {boxes}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
@@ -63,11 +63,32 @@ def _reason(of: LogRemaining) -> str:
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without {_lacks(of)}: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
-        Undecided.CUT_OFF: f"no exit is recorded. Nothing hung: {who} were at work to the end{_round(of)}, and {_last(of, whose='the')} the last heartbeat. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
+        Undecided.CUT_OFF: f"no exit is recorded. {_at_work(of)}{_round(of)}, and {_last(of, whose='the')} the last heartbeat{_silent(of)}. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
+        Undecided.OTHER_CALLS: f"torch's check found that ranks made different calls, and its line is cut before it names both{_cut(of)}: give the output of all ranks",
         Undecided.LAUNCHER_ONLY: "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file",
         Undecided.NO_END: f"{_no_end(of)}: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+_MAY_DEPEND = (  # reasons that leave open who made other calls
+    Undecided.SIGNALLED,
+    Undecided.CANCELLED,
+    Undecided.TIME_LIMIT,
+    Undecided.WAITED_TO_LIMIT,
+    Undecided.EQUAL_COUNTERS,
+    Undecided.WAITERS_ONLY,
+)
+
+
+def _apart(of: LogRemaining) -> str:
+    """What one rank alone printed at its start: a lead, and no verdict."""
+    if of.apart is None or of.reason not in _MAY_DEPEND:
+        return ""
+    quote = of.apart.quote
+    mine, usual = terms.cut(quote.says, 60), terms.cut(of.apart.usual, 60)
+    who = f"rank {of.apart.rank}"
+    return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
 
 
 def _failed_before(of: LogRemaining) -> str:
@@ -178,12 +199,43 @@ def _last(of: LogRemaining, whose: str = "its") -> str:
     return f"{op} was {terms.duration(of.seconds)} before"
 
 
+def _at_work(of: LogRemaining) -> str:
+    """Who had a heartbeat and progress to the end."""
+    if not of.silent:
+        return f"Nothing hung: {terms.ranks(of.ranks)} were at work to the end"
+    others = [rank for rank in of.ranks if rank not in of.silent]
+    were = choose(others, "was", "were")
+    return f"The job went on to its end: {terms.ranks(others)} {were} at work"
+
+
+def _silent(of: LogRemaining) -> str:
+    """Whose heartbeat stopped before that of the others, and what does so."""
+    if not of.silent:
+        return ""
+    had = f"{terms.capital(terms.ranks(of.silent))} had no heartbeat in the last {terms.duration(of.silent_s)}"
+    does = "native code kept the interpreter's lock, as gc.collect does"
+    if not of.kept:
+        does += f", or {choose(of.silent, 'it', 'they')} ended first"
+    return f". {had}, no longer than the job's pauses: {does}"
+
+
 def _after(of: LogRemaining) -> str:
     return f" after {terms.op(of.op)}" if of.op is not None else ""
 
 
 def _in(of: LogRemaining) -> str:
     return f", all in {terms.op(of.op)}" if of.op is not None else ""
+
+
+def _cut(of: LogRemaining) -> str:
+    if of.last is None:
+        return ""
+    says = terms.cut(of.last.says.partition(". ")[2] or of.last.says, 100)
+    return f" ('{says}', {of.last.file}:{of.last.line})"
+
+
+def _waited(of: LogRemaining) -> str:
+    return f", {terms.in_operations(of.waited)}" if of.waited else ""
 
 
 def _of(seconds: float) -> str:
@@ -219,7 +271,8 @@ def _stamp(at: float) -> str:
 
 def _says(event: Event) -> str:
     if event.fact == "TimedOut" and event.op is not None:
-        return f"timed out in {terms.op(event.op)} after {terms.duration(event.seconds)}"
+        after = f" after {terms.duration(event.seconds)}" if event.seconds > 0 else ""
+        return f"timed out in {terms.op(event.op)}{after}"
     if event.fact == "GlooTimeout":
         return f"waited {terms.duration(event.seconds)} in gloo, until its limit"
     if event.fact == "Ended" and event.end is not None:

@@ -149,6 +149,8 @@ def _(story: PeerGone, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: LinkBroken, finding: Finding) -> str:
+    if not (story.by or story.hosts or story.peers):
+        return terms.capital(story.meaning)
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
     by = terms.ranks(story.by) if story.by else someone
     by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""

@@ -17,6 +17,7 @@ _TEXT = {
     Why.PASSED: "a different place alone proves nothing: these ranks have passed the operation",
     Why.NOT_ONE_OPERATION: "the ranks are not in the same operation",
     Why.NOT_HALVES: "the two are not in matching send and receive calls",
+    Why.CALLED_IN_ORDER: "not excluded: where every rank calls both in the same order, or they have a group each",
     Why.NOT_SEEN_IN_IT: "not all members of the operation were seen in it",
     Why.LAUNCHED_UNEQUALLY: "not all members have launched the same number of operations",
     Why.NETWORK_SLOWS_ALL: "a slow network would make all ranks wait, also this one",

@@ -49,11 +49,16 @@ def two_lines(mine: Op | None, theirs: Op | None) -> str:
     """The lines of two calls, ``train.py:31 with eval.py:9``; ``the lines in the evidence`` where
     the records do not have both.
     """
-    sites = [terms.site(op.site) if op is not None and op.site else "" for op in (mine, theirs)]
-    if not all(sites):
+    first, second = _recorded_line(mine), _recorded_line(theirs)
+    if not first or not second:
         return "the lines in the evidence"
-    first, second = sites
     return f"{first} with {second}" if first != second else f"what the ranks pass at {first}"
+
+
+def _recorded_line(op: Op | None) -> str:
+    if op is None or not op.site:
+        return ""
+    return terms.line(op.called_from) if op.called_from is not None else terms.site(op.site)
 
 
 PIECES = "do that in smaller pieces, or in a process of its own (multiprocessing)"
@@ -193,6 +198,14 @@ def _(holding: f.BehindThread, finding: Finding) -> str:
     thread = terms.capital(terms.thread(holding.name, holding.tid))
     keeps = f"{thread} keeps the GIL from the others in {terms.frame(holding.frame)}"
     return f"{keeps}: {PIECES}. To see how long it does, capture again with a larger --settle."
+
+
+@release.register
+def _(holding: f.LostThread, finding: Finding) -> str:
+    who = terms.ranks(finding.ranks)
+    why = "it has ended, after an exception or its last batch, or was never started"
+    again = "So that the process ends with the thread, catch its exception and call os._exit(1)"
+    return f"See in the log of {who} why its thread '{holding.name}' is gone: {why}. {again}."
 
 
 @release.register

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..findings import StillAlone
 from ..health import Reason, Remaining
 from ..ops.evidence import Note, Remark
+from ..own_loops import Differs, OwnLoop
 from . import gpu_words, terms
 
 _WHYS = 4  # nodes whose reason for silence is in the sentence
@@ -29,11 +31,16 @@ def healthy(of: Remaining | None) -> str:
         return "Operations made progress, or ended cleanly, on every rank."
     if of.reason is Reason.ALL_MOVED:
         who = f"All {of.number} ranks" if of.number > 1 else "The rank"
-        return f"{who} moved between the two samples."
+        return f"{who} moved between the samples."
     if of.reason is Reason.MOST_MOVED:
-        moved = f"{len(of.ranks)} of {terms.count(of.number, 'rank')} moved between the two samples"
+        moved = f"{len(of.ranks)} of {terms.count(of.number, 'rank')} moved between the samples"
         return f"No hang seen: {moved}, and the others were running in a collective, send or recv."
-    return "Every rank made progress in its collectives, sends or receives between the two samples."
+    if of.reason is Reason.SLEEP_BY_TURNS and of.op is not None:
+        passed = f"{terms.ranks(of.ranks)} left {terms.op(of.op)}, a collective of all ranks"
+        return (
+            f"No hang seen: {passed}, between the samples, and all {of.number} ranks ran meanwhile."
+        )
+    return "Every rank made progress in its collectives, sends or receives between the samples."
 
 
 def _at(of: Remaining) -> str:
@@ -65,6 +72,7 @@ def unknown(of: Remaining) -> str:
             f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
             "Capture again with a larger --settle, or when the job stalls"
         ),
+        Reason.OWN_LOOP: _own_loop(of.loop) if of.loop is not None else "",
         Reason.SOME_WAIT: (
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')} in a collective, send or recv"
             f"{_working(of)}. Capture again with a larger --settle: who is still working then is slow or stuck"
@@ -75,7 +83,7 @@ def unknown(of: Remaining) -> str:
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.TWO_SIDES: (
-            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}"
+            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_halves(of)}{_smaller(of)}"
             f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"
         ),
         Reason.CHOSEN_GROUPS: (
@@ -85,6 +93,10 @@ def unknown(of: Remaining) -> str:
         Reason.ALL_RECEIVE: (
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, none of them sends, and which of them should "
             "does not show. See what was sent last: a message may have been dropped, or answered by none"
+        ),
+        Reason.ALL_EXCHANGE: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, and stacks do not show with which ranks they "
+            "exchange: one may have other partners than the rest. Black boxes (hangdoctor run) record them"
         ),
         Reason.ONE_SAMPLE: f"no rank is in a known collective, send or recv, and there is only one sample{_at(of)}",
         Reason.OVER: (
@@ -137,6 +149,22 @@ def _under(of: Remaining) -> str:
     return f". {who} alone {terms.choose(few, 'comes', 'come')} there under '{condition}'"
 
 
+def _halves(of: Remaining) -> str:
+    """``. Rank 2 waits for the other side of a send or receive, which it does not name``; "" of none."""
+    if not of.halves or len(of.halves) > 1:
+        return ""
+    who = terms.capital(terms.ranks(of.halves))
+    return f". {who} waits for the other side of its send or receive, which its stack does not name"
+
+
+def _smaller(of: Remaining) -> str:
+    """``. The line of ranks 0,2 names a smaller group: see which ranks are in it, ...``; "" of none."""
+    if not of.smaller:
+        return ""
+    who = terms.ranks(of.smaller)
+    return f". The line of {who} names a group: see which ranks are in it, one of these may not have come"
+
+
 def _waiting_apart(of: Remaining) -> str:
     """Who waits in which operation; of two, with the functions."""
     if not of.sides:
@@ -164,8 +192,46 @@ def _nodes(of: Remaining) -> str:
     return f" ({'; '.join(why.rstrip('.') for why in of.whys[:_WHYS])}{more})" if of.whys else ""
 
 
+def _own_loop(of: OwnLoop) -> str:
+    """What all ranks may wait for in vain, and on which of them a variable differs."""
+    number = f"all {of.samples}" if of.samples > 2 else "both"
+    times = f"in {number} samples over {terms.duration(of.seconds)}"
+    text = f"{terms.ranks(of.ranks)} sleep and wake in one loop, {terms.frame(of.frame)}, {times}"
+    differs = f"; there {_apart(of.differs)}" if of.differs is not None else ""
+    vain = "If they wait for a key, a file or a count, it does not come"
+    return f"{text}{differs}. {vain}; if the loop is the job's own pace, the job may be healthy"
+
+
+def _apart(of: Differs) -> str:
+    """``n is 1 on rank 2 and 3 on ranks 0-1,3``."""
+    few, most = [f"{value} on {terms.ranks(ranks)}" for value, ranks in (of.few, of.most)]
+    return f"{of.name} is {few} and {most}"
+
+
+def _see_variables(of: OwnLoop) -> str:
+    """The commands that show what the ranks wait for."""
+    first, *rest = [f"py-spy dump --locals --pid {pid}" for _, pid, _ in of.asked]
+    (node, _, rank), *others = of.asked
+    text = f"See what rank {rank} waits for{f', on {node}' if node else ''}: {first}"
+    for command, (there, _, other) in zip(rest, others, strict=True):
+        text += f"; and rank {other}{f', on {there}' if there not in ('', node) else ''}: {command}"
+    return f"{text}. Compare the keys, paths and counts."
+
+
+def lead(of: StillAlone | None) -> str:
+    """`` Rank 3 alone had not moved for 29 s: it was in chunks (tune.py:61).``; "" for None."""
+    if of is None:
+        return ""
+    seconds = terms.duration(of.seconds)
+    return f" Rank {of.rank} alone had not moved for {seconds}: it was in {terms.frame(of.frame)}."
+
+
 def advice(of: Remaining, by_hand: str, nodes: Sequence[str]) -> str:
-    """What shows why nodes did not answer; "" where that is not the reason, or not known."""
+    """What shows why nodes did not answer, or what ranks wait for in a loop of their own; "" where that
+    is not the reason, or not known.
+    """
+    if of.loop is not None:
+        return _see_variables(of.loop)
     if of.reason not in (Reason.NOT_CAPTURED, Reason.SOME_NOT_SEEN) or not by_hand or not nodes:
         return ""
     command = by_hand.replace("{node}", nodes[0])
@@ -245,6 +311,7 @@ def note(of: Note) -> str:
             f"The black boxes and the Flight Recorder dumps contradict each other: one names {who}, the other {blamed}. "
             "Check that they are of the same job and moment."
         ),
+        Remark.RECORDER_DISAGREES: _two_records(of),
         Remark.LOG_SAW_IT_WAIT: _saw_it_wait(of),
         Remark.SEVERAL_UNSEEN: _several_unseen(of),
         Remark.BEYOND_RECORDS: beyond_records(of),
@@ -256,6 +323,18 @@ def note(of: Note) -> str:
         Remark.GPU_ERROR: gpu_words.error(of),
     }
     return texts[of.remark]
+
+
+def _two_records(of: Note) -> str:
+    """Which of the two records of the same processes counts what, and which one is followed."""
+    boxes, recorder = (of.ranks, of.blamed) if of.op == "recorder" else (of.blamed, of.ranks)
+    one, other = terms.are(boxes), terms.are(recorder)
+    text = f"By the black boxes {one} the cause, by torch's own recorder {other}."
+    if of.op == "recorder":
+        why = "a rank waits in a call that C++ began, which no box counts"
+        return f"{text} Of the two the recorder decides: {why}."
+    why = "they have each call of the program with its line; the recorder has what C++ begins, too, but with gloo no send or recv"
+    return f"{text} Of the two the black boxes decide: {why}."
 
 
 def _saw_it_wait(of: Note) -> str:

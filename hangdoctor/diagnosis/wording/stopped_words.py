@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from ...model.log_facts import Silent
 from ..findings import Finding
 from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning, WentOn
 from . import clues, stories, terms
 from .advice import by_story
 from .differences import subject
 from .terms import choose
+
+# By signs of life that need no interpreter, which boxes of earlier probes do not have.
+_DID_NOT: dict[Silent, str] = {
+    "": "it did not run {} (stopped, or native code held the GIL)",
+    "stopped": "no thread of it ran {} (SIGSTOP, a debugger, a frozen cgroup)",
+    "gil": "it ran no Python {}, because native code held the GIL",
+}
+_AFTER_IT: dict[Silent, str] = {
+    "": ": it did not run (SIGSTOP, a debugger), or native code held the GIL",
+    "stopped": ", and no thread of it ran after that (SIGSTOP, a debugger, a frozen cgroup)",
+    "gil": "; the process ran on, and one thread of it has held the GIL since then",
+}
 
 
 @stories.tell.register
@@ -21,7 +34,8 @@ def _(story: DidNotEnd, finding: Finding) -> str:
 def _(story: StoppedRunning, finding: Finding) -> str:
     if not story.inside:
         op = terms.op(story.op) if story.op is not None else "what the others wait in"
-        return f"{subject(finding)} never reached {op}: it did not run for {terms.duration(story.seconds)} before the first rank ended (stopped, or native code held the GIL)"
+        before = f"for {terms.duration(story.seconds)} before the first rank ended"
+        return f"{subject(finding)} never reached {op}: {_DID_NOT[story.how].format(before)}"
     before = f"{terms.duration(story.seconds)} before the first rank ended"
     inside = f" inside {terms.op(story.op)}" if story.op is not None else ""
     return f"{subject(finding)} stopped running{inside} (SIGSTOP, a debugger): the last heartbeat came {before}"
@@ -35,10 +49,8 @@ def _(story: WentOn, finding: Finding) -> str:
 
 @clues.say.register
 def _(fact: HeartbeatStopped) -> str:
-    return (
-        f"its last heartbeat came {terms.duration(fact.seconds)} before the first rank ended: "
-        "it did not run (SIGSTOP, a debugger), or native code held the GIL"
-    )
+    last = f"its last heartbeat came {terms.duration(fact.seconds)} before the first rank ended"
+    return f"{last}{_AFTER_IT[fact.how]}"
 
 
 @by_story.register
@@ -50,7 +62,9 @@ def _(story: DidNotEnd, finding: Finding) -> str:
 @by_story.register
 def _(story: StoppedRunning, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
-    if not story.inside:
+    if story.how == "gil":
+        return "See what the rank calls after its last operation: native code that keeps the GIL (a regular expression, an extension) stops all of its threads. hangdoctor dump shows its line while it runs."
+    if not story.inside and story.how != "stopped":
         return f"See what the rank calls after its last operation: native code that keeps the GIL stops all of its threads. Was it stopped? On {where}: dmesg -T; the scheduler's log for suspended jobs."
     return f"Which signal, debugger or batch system stopped it? On {where}: dmesg -T; the scheduler's log for suspended jobs."
 

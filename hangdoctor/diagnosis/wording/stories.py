@@ -4,7 +4,6 @@ story.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import singledispatch
 
 from .. import findings as f
@@ -29,12 +28,15 @@ def says_where(finding: Finding) -> bool:
     """Whether the head says already where the ranks are."""
     if isinstance(finding.story, f.HoldsLock):
         return finding.story.op is not None
+    if isinstance(finding.story, f.Ring):
+        return bool(finding.story.sides) and all(op.site for _, op in finding.story.sides)
     return isinstance(
         finding.story,
         LogStory
         | f.AllIn
         | f.HeldBehind
         | f.NoneLeaves
+        | f.OwnGroup
         | f.OtherStore
         | f.StoreRefused
         | f.OtherPort
@@ -49,7 +51,10 @@ def says_where(finding: Finding) -> bool:
         | f.StillIn
         | f.LockedBy
         | f.LockRing
-        | f.LeftLock,
+        | f.LeftLock
+        | f.TwoThreads
+        | f.UnmatchedPair
+        | f.Compiling,
     )
 
 
@@ -120,41 +125,6 @@ def _(story: f.NeverStarted, finding: Finding) -> str:
 
 
 @tell.register
-def _(story: f.NotJoined, finding: Finding) -> str:
-    verb = "reached" if finding.kind == "end_stall" else "joined"
-    text = f"{subject(finding)} {_has(finding)} not {verb} {terms.op(story.op)}"
-    return f"{text}: {story.why}" if story.why else text
-
-
-@tell.register
-def _(story: f.OtherStore, finding: Finding) -> str:
-    looks = choose(finding.ranks, "looks", "look")
-    reached = choose(story.reached, "1 rank has", f"{story.reached} ranks have")
-    return f"{subject(finding)} {looks} for the store at {story.own}; {reached} reached it at {story.theirs}"
-
-
-@tell.register
-def _(story: f.StoreRefused, finding: Finding) -> str:
-    return f"{subject(finding)} cannot reach the store at {story.where}: {story.why}"
-
-
-@tell.register
-def _(story: f.StillImporting, finding: Finding) -> str:
-    source = f", from {story.mount} ({story.filesystem})" if story.mount else ""
-    if story.computes:
-        source = ", using the CPU"
-    module = story.module or "a module"
-    return f"{subject(finding)} {_is(finding)} still importing {module} after {terms.duration(story.seconds)}{source}"
-
-
-@tell.register
-def _(story: f.NoProcessThere, finding: Finding) -> str:
-    has = choose(story.nodes, "has", "have")
-    nodes = terms.host_names(story.nodes)
-    return f"{terms.capital(terms.ranks(finding.ranks))} never started: {nodes} {has} no process of this job"
-
-
-@tell.register
 def _(story: f.Died, finding: Finding) -> str:
     if story.end.code == 0:
         return f"{subject(finding)} {_has(finding)} ended (exit code 0)"
@@ -183,10 +153,12 @@ def _(story: f.InputOutput, finding: Finding) -> str:
 @tell.register
 def _(story: f.HoldsGil, finding: Finding) -> str:
     at = f" in {terms.frame(story.frame)}" if story.frame is not None else ""
-    who = f"{subject(finding)} cannot run Python: {terms.thread(story.name, story.tid)}"
+    thread = terms.thread(story.name, story.tid) if len(finding.ranks) == 1 else "a thread of each"
+    who = f"{subject(finding)} cannot run Python: {thread}"
+    beside = f", as on {terms.ranks(story.beside)}" if story.beside else ""
     if story.runs:
-        return f"{who} holds the GIL and is at work{at}"
-    return f"{who} holds the GIL{at} and does not release it"
+        return f"{who} holds the GIL and is at work{at}{beside}"
+    return f"{who} holds the GIL{at} and does not release it{beside}"
 
 
 @tell.register
@@ -243,30 +215,6 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
 
 
 @tell.register
-def _(story: f.NoneLeaves, finding: Finding) -> str:
-    text = f"All ranks ({terms.ranks(finding.ranks)}) are in {terms.op(story.op)} and it does not finish"
-    if story.later:
-        return _later_groups(story, text)
-    return (
-        f"{text}: no rank is missing, so they probably cannot reach each other"
-        if story.starting
-        else text
-    )
-
-
-def _later_groups(story: f.NoneLeaves, text: str) -> str:
-    """The ranks have reached one another before: they do not agree on the groups."""
-    if story.sides:
-        each = terms.in_operations(story.sides)
-        return (
-            f"All ranks wait for new groups: {each}; they do not make the same groups in one order"
-        )
-    return (
-        f"{text}: the job is connected, so ranks may make other groups there, or in another order"
-    )
-
-
-@tell.register
 def _(story: f.StillIn, finding: Finding) -> str:
     what = terms.op(story.op) if story.op.name or story.op.seq >= 0 else "its own code"
     if not story.op.name and story.op.frame is not None:
@@ -312,92 +260,6 @@ def _(story: f.NotSeen, finding: Finding) -> str:
     return f"{terms.capital(terms.ranks(finding.ranks))} cannot be seen: {why}"
 
 
-def _member(finding: Finding, members: f.OwnNumbers | None) -> str:
-    """The job's ranks, else members of a communicator with their processes."""
-    if members is None:
-        return terms.ranks(finding.ranks)
-    of = f"{terms.ranks(members.ranks)} of communicator {members.communicator} (its own numbering"
-    return f"{of}; {_processes(members.processes)})" if members.processes else f"{of})"
-
-
-@tell.register
-def _(story: f.LostByRas, finding: Finding) -> str:
-    told = story.members is not None and story.members.processes
-    where = f" on {', '.join(story.hosts)}" if story.hosts and not told else ""
-    lost = f"{_member(finding, story.members)}{where}"
-    return f"NCCL RAS has lost {lost}; the other ranks of the communicator wait"
-
-
-@tell.register
-def _(story: f.ErrorByRas, finding: Finding) -> str:
-    told = story.members is not None and story.members.processes
-    where = f" on {terms.host_names(finding.nodes)}" if finding.nodes and not told else ""
-    who = terms.capital(_member(finding, story.members))
-    return f"{who}{where} failed first: {says_ras(story)} (NCCL RAS)"
-
-
-@tell.register
-def _(story: f.LostProcesses, finding: Finding) -> str:
-    return f"{terms.capital(says_ras(story))}; the other processes wait"
-
-
-@tell.register
-def _(story: f.FewerByRas, finding: Finding) -> str:
-    who = terms.capital(_member(finding, story.members))
-    if story.ahead:
-        return f"{who} {says_ras(story)} (NCCL RAS): one of the two sides made other calls"
-    return f"{who} {says_ras(story)} (NCCL RAS): {choose(_numbers(finding, story.members), 'it has', 'they have')} not reached the next one"
-
-
-def _numbers(finding: Finding, members: f.OwnNumbers | None) -> Sequence[int]:
-    return finding.ranks if members is None else members.ranks
-
-
-def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas | f.ErrorByRas) -> str:
-    """What NCCL RAS reported, without the ranks."""
-    if isinstance(story, f.LostByRas):
-        where = f" on {', '.join(story.hosts)}" if story.hosts else ""
-        of = f" of communicator {story.members.communicator}" if story.members else ""
-        return f"NCCL RAS has lost the process{where}{of}"
-    if isinstance(story, f.LostProcesses):
-        verb = "has given up on" if story.dead else "gets no answer from"
-        return f"NCCL RAS {verb} {_processes(story.processes)}"
-    if isinstance(story, f.ErrorByRas):
-        return f"NCCL reports {_error(story.error)}"
-    launched = f"launched {story.launched} {story.op or 'operations'}"
-    if not story.ahead:
-        return f"{launched}, fewer than the others"
-    ahead = f"{terms.ranks(story.ahead)} {choose(story.ahead, 'is', 'are')} ahead"
-    return f"{launched}; {ahead} with {story.ahead_at}"
-
-
-_NUMBERED = {
-    "1": "unhandled cuda error",
-    "2": "unhandled system error",
-    "3": "internal error",
-    "4": "invalid argument",
-    "5": "invalid usage",
-}
-
-
-def _error(text: str) -> str:
-    """NCCL's error; of a number, as JSON has it, what it means."""
-    meaning = _NUMBERED.get(text.rpartition("_error ")[2], "")
-    return f"{text} ({meaning})" if meaning else text
-
-
-_SHOWN = 3  # processes that a sentence names
-
-
-def _processes(processes: Sequence[tuple[str, int, str]]) -> str:
-    named = [
-        f"process {pid}" + (f" (GPU {gpu})" if gpu else "") + (f" on {host}" if host else "")
-        for host, pid, gpu in processes[:_SHOWN]
-    ]
-    more = len(processes) - _SHOWN
-    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
-
-
 @tell.register
 def _(story: f.UnsetKey, finding: Finding) -> str:
     if story.instead is not None:
@@ -426,6 +288,8 @@ def _(story: f.Ring, finding: Finding) -> str:
     if story.mine is not None and story.theirs is not None:
         calls = f"one {terms.op_at(story.mine)} where another made {terms.op_at(story.theirs)}"
         return f"{subject(finding)} made different calls, {calls}; the records do not show which is wrong"
+    if story.sides:
+        return differences.both_sides(story, finding)
     return f"{subject(finding)} wait for one another in a ring; the records do not show which made a wrong call"
 
 
@@ -446,12 +310,22 @@ def _(story: f.SlowByWaiting, finding: Finding) -> str:
 def _(story: f.SlowBySamples, finding: Finding) -> str:
     seen = f"in all {story.samples} samples over {terms.duration(story.seconds)}"
     are = terms.choose(finding.ranks, "it was", "they were")
-    return f"{subject(finding)} {_is(finding)} slow: the job goes on, but {seen} {are} at work while all others waited"
+    slow = f"{subject(finding)} {_is(finding)} slow: the job goes on, but {seen} {are} at work"
+    if story.on_cpu is not None:
+        own, most = map(terms.share, story.on_cpu)
+        return f"{slow} ({own} CPU, the others at most {most})"
+    if story.waited < 1.0:
+        return f"{slow}, while the others waited in {terms.share(story.waited)} of theirs"
+    return f"{slow} while all others waited"
 
 
 @tell.register
 def _(story: f.SlowByArrival, finding: Finding) -> str:
-    times = f"the others wait for it {terms.share(story.share)} of the time: it comes {terms.duration(story.seconds)} after them"
+    share, seconds = terms.share(story.share), terms.duration(story.seconds)
+    if finding.over:
+        times = f"the others waited for it {share} of the time: it came {seconds} after them"
+        return f"{subject(finding)} was slow: the job went on to its end, but {times}"
+    times = f"the others wait for it {share} of the time: it comes {seconds} after them"
     return f"{subject(finding)} is slow: the job goes on, but {times}"
 
 

@@ -135,13 +135,21 @@ def _members(ranks: tuple[int, ...]) -> str:
 def op(of: Op) -> str:
     """``all_reduce #12``, ``recv #5 from rank 1``, ``all_reduce in step (train.py:31)``."""
     name = f"{of.name or 'operation'} #{of.seq}" if of.seq >= 0 else of.name
-    if of.name in _TRANSFERS and of.peer is not None:
-        other = f"rank {of.peer}" if of.peer >= 0 else "any rank"
-        return f"{name} {_TRANSFERS[of.name]} {other}"
+    if of.name in _TRANSFERS and (of.peers or of.peer is not None):
+        return f"{name} {_peer(of, _TRANSFERS[of.name])}"
     if of.seq < 0:
         return f"{name} in {frame(of.frame)}" if of.frame is not None else name
     where = group(of.group)
     return f"{name} of {where}" if where else name
+
+
+def _peer(of: Op, way: str) -> str:
+    """``to rank 1``, ``each to the rank before``, ``each to one of ranks 0,2``."""
+    if of.beside:
+        return f"each {way} the rank {of.beside}"
+    if of.peers:
+        return f"each {way} one of {ranks(of.peers)}"
+    return f"{way} {f'rank {of.peer}' if of.peer is not None and of.peer >= 0 else 'any rank'}"
 
 
 def op_in_function(of: Op) -> str:
@@ -196,9 +204,20 @@ def _called_in(own: Frame, caller: Frame | None) -> str:
 
 def op_at(of: Op | None) -> str:
     """An operation with its line: ``all_reduce #12 (train.py:31)``."""
-    if of is None:
-        return "nothing"
-    return f"{op(of)} ({site(of.site)})" if of.site else op(of)
+    return f"{op(of)}{in_brackets(of)}" if of is not None else "nothing"
+
+
+def in_brackets(of: Op) -> str:
+    """`` (train.py:31)``, `` (metric.py:614, called from train.py:31)``; "" without a recorded line."""
+    if not of.site:
+        return ""
+    caller = f", called from {line(of.called_from)}" if of.called_from is not None else ""
+    return f" ({site(of.site)}{caller})"
+
+
+def line(of: Frame) -> str:
+    """``train.py:31``."""
+    return f"{of.file.rpartition('/')[2]}:{of.line}"
 
 
 def op_after(of: Op | None, said: Op | None) -> str:
@@ -214,7 +233,8 @@ def long_op(of: Op | None) -> str:
         return "nothing"
     text = op(of)
     if of.seq < 0 and of.frame is not None:
-        return f"{of.name} in {_called_in(of.frame, of.caller)}"
+        call = op(structs.replace(of, frame=None))
+        return f"{call} in {_called_in(of.frame, of.caller)}"
     return f"{text} at {long_frame(of.site)}" if of.site else text
 
 

@@ -213,6 +213,13 @@ BREAKS = {
     "no break": ("abcabcabcab", None),
     "one kind of call": ("aaaaaaab", None),
     "most of the records are something else": ("abababcdefghijkl", None),
+    "a call that comes now and then is on time": (3 * ("ab" * 200 + "x"), None),
+    "it comes later than ever": (2 * ("ab" * 200 + "x") + "ab" * 220 + "x", None),
+    "it comes too early": ("ab" * 40 + "x" + "ab" * 40 + "x" + "ab" * 30 + "x", None),
+    "it came never before": ("ab" * 40 + "x", (80, 78)),
+    "it was left out": (3 * ("ab" * 200 + "x") + "ab" * 201, (1603, 1202)),
+    "it may never come again": (3 * ("ab" * 200 + "x") + "ab" * 300, None),
+    "it came at other distances": (2 * ("ab" * 200 + "x") + "ab" * 90 + "x" + "ab" * 201, None),
 }
 
 

@@ -364,3 +364,36 @@ def test_of_two_tags_the_one_is_right_that_other_links_have_at_that_number(odd: 
     for op in records[0].operations + records[1].operations[:4]:
         op.detail = f"tag {100 + op.seq}"
     assert only_cause(diagnose_ops(evidence(records))).ranks == [1, 2]
+
+
+GATHER: Fields = {"op": "all_gather", "site": "main (train.py:78)"}
+REDUCE: Fields = {"op": "all_reduce", "site": "main (train.py:79)"}
+BARRIER: Fields = {"op": "barrier", "site": "open_version (train.py:39)"}
+ROUND = [GATHER, REDUCE, BARRIER]
+
+
+def one_call_on(usual: list[Fields], last: Fields, others: Fields) -> str:
+    """What is said of rank 1 of three, which alone is in `last` after the calls of all."""
+    before = [done([0, 1, 2], n, **call) for n, call in enumerate(usual, 1)]
+    number = len(usual) + 1
+    calls = [others, last, others]
+    ranks = [
+        rank_ops(rank, 3, [*before, entered([0, 1, 2], number, **call)])
+        for rank, call in enumerate(calls)
+    ]
+    cause = only_cause(diagnose_ops(evidence(ranks)))
+    assert cause.ranks == [1]
+    return cause.summary
+
+
+def test_the_same_call_twice_in_a_row_is_one_too_many_or_a_round_left_out() -> None:
+    said = one_call_on(ROUND * 3, BARRIER, GATHER)
+    assert said.startswith(
+        "Rank 1 called barrier #10 (train.py:39) twice in a row, where rank 0 went on to "
+        "all_gather #10 (train.py:78): one call too many, or a round left out."
+    )
+    # All others have made it twice before, or it is not what this one made last.
+    assert "skipped all_gather #12" in one_call_on(
+        [*ROUND, BARRIER, *ROUND * 2, REDUCE], BARRIER, GATHER
+    )
+    assert "skipped all_gather #11" in one_call_on([*ROUND * 3, BARRIER], BARRIER, GATHER)

@@ -1,0 +1,34 @@
+"""Where job logs show that a process was, mostly without its rank."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .named import Op
+
+
+class AsksInput(Struct, frozen=True):
+    """It asked a question on standard input, and no answer came; `debugger`: a debugger's prompt."""
+
+    question: str
+    at: str  # file and line of the log
+    debugger: bool = False
+
+
+class AloneInStacks(Struct, frozen=True):
+    """Of `processes` whose stacks a guard printed, these are elsewhere, the others in `op`."""
+
+    few: int
+    processes: int
+    op: Op
+
+
+class OtherWords(Struct, frozen=True):
+    """Every rank gave up in one place, and its error names another thing than those of `others`."""
+
+    mine: str
+    theirs: str
+    others: tuple[int, ...]
+
+
+PlaceStory = AsksInput | AloneInStacks | OtherWords

@@ -1,0 +1,54 @@
+"""What stacks alone show of ranks that all wait, or of one at which all others wait for."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .named import Op
+
+
+class TwoThreads(Struct, frozen=True):
+    """`ranks` have one thread in `mine` and another in `beside`, which may be of one group;
+    `one_group`: they are. `without`: the one rank that is in `mine` alone.
+    """
+
+    ranks: tuple[int, ...]
+    mine: Op
+    beside: Op
+    one_group: bool
+    without: int = -1
+
+
+class UnmatchedPair(Struct, frozen=True):
+    """`waiter` is in a transfer with `peer`, which is in the collective `own` with `others`: that
+    one waits for `waiter` in turn.
+    """
+
+    waiter: int
+    op: Op
+    peer: int
+    own: Op
+    others: tuple[int, ...]
+
+
+class Compiling(Struct, frozen=True):
+    """At work in a compiler at all samples, while all others waited; `goes_on`: these got on between
+    the samples.
+    """
+
+    compiler: str
+    goes_on: bool
+
+
+class AsksForOther(Struct, frozen=True):
+    """In one loop of the program's own with `others`, in all samples, and with other values of these
+    variables, which are texts or paths.
+    """
+
+    names: tuple[str, ...]
+    others: tuple[int, ...]
+    samples: int
+    seconds: float
+
+
+StackStory = TwoThreads | UnmatchedPair | Compiling | AsksForOther

@@ -1,0 +1,96 @@
+"""What is said of ranks that stacks alone show: two threads in collectives, a transfer's two sides, a
+compiler, a loop of the program's own; and what to do about them.
+"""
+
+from __future__ import annotations
+
+from .. import findings as f
+from ..findings import Finding
+from . import terms
+from .advice import by_story, count
+from .differences import subject
+from .stories import tell
+
+_NAMES = 3  # variables that are said
+_HINTS = {
+    "XLA": "JAX_EXPLAIN_CACHE_MISSES=1",
+    "torch.compile": "TORCH_LOGS=recompiles",
+}
+
+
+@tell.register
+def _(story: f.TwoThreads, finding: Finding) -> str:
+    mine, beside = terms.op_at_line(story.mine), terms.op_at_line(story.beside)
+    claim = "most likely not every rank called them in the same order"
+    if story.without >= 0:
+        others = f"{terms.have(story.ranks)} another thread"
+        return f"{subject(finding)} is in {mine} alone, while {others} in {beside} as well: {claim}"
+    both = f"{subject(finding)} have two threads in collectives at once, {mine} and {beside}"
+    return f"{both}: {claim if story.one_group else _if_one_group(claim)}"
+
+
+def _if_one_group(claim: str) -> str:
+    return f"if of one group, {claim}"
+
+
+@by_story.register
+def _(story: f.TwoThreads, finding: Finding) -> str:
+    apart = "give the thread a group of its own (dist.new_group())"
+    one = f"Call both from one thread, or {apart}: collectives of one group must be called in one order on all ranks"
+    return f"{one}. {count(finding)}".strip()
+
+
+@tell.register
+def _(story: f.UnmatchedPair, finding: Finding) -> str:
+    waiter, peer = f"rank {story.waiter}", f"rank {story.peer}"
+    sends = "send" in story.op.name
+    waits = f"{terms.capital(waiter)} waits at {terms.place_of(story.op)} for {peer}"
+    beside = f" with {terms.ranks(story.others)}" if story.others else ""
+    is_in = f"{peer} is in {terms.op_at_line(story.own)}{beside}"
+    if sends:
+        either = f"{peer} should have received before, or {waiter} should not have sent"
+        return f"{waits} to receive; {is_in}: {either}"
+    return f"{waits} to send; {is_in}: {peer} should have sent before, or {waiter} should not wait for it"
+
+
+@by_story.register
+def _(story: f.UnmatchedPair, finding: Finding) -> str:
+    line = terms.place_of(story.op)
+    see = f"See on {terms.ranks(finding.ranks)} what leads to the exchange at {line}"
+    return f"{see}: both must decide alike. {count(finding)}".strip()
+
+
+@tell.register
+def _(story: f.Compiling, finding: Finding) -> str:
+    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    is_are, was = (
+        terms.choose(finding.ranks, "is", "are"),
+        terms.choose(finding.ranks, "was", "were"),
+    )
+    if story.goes_on:
+        slow = f"{subject(finding)} {is_are} slow: the job goes on, but in all samples"
+        return f"{slow} {terms.choose(finding.ranks, 'it', 'they')} {was} compiling{at} while all others waited"
+    return f"{subject(finding)} {is_are} compiling{at}"
+
+
+@by_story.register
+def _(story: f.Compiling, finding: Finding) -> str:
+    hint = _HINTS.get(story.compiler)
+    show = f": {hint} shows why" if hint else ""
+    again = "A compilation ends by itself: capture again in a minute"
+    return f"{again}. If it compiles then too, its arguments have other shapes or constants each time{show}."
+
+
+@tell.register
+def _(story: f.AsksForOther, finding: Finding) -> str:
+    at = terms.frame(finding.frame) if finding.frame is not None else "the same loop"
+    names = " and ".join(story.names[:_NAMES])
+    others = terms.ranks(story.others)
+    differ = terms.choose(len(story.names), "differs", "differ")
+    return f"{subject(finding)} waits in {at} for something else than {others}: its {names} {differ} from theirs, and all of them sleep and ask again in that loop"
+
+
+@by_story.register
+def _(story: f.AsksForOther, finding: Finding) -> str:
+    see = "py-spy dump --locals --pid PID shows the value on each rank"
+    return f"See how that rank came to its {story.names[0]}: a seed, a path or a setting that is another one on it. {see}."
