@@ -45,6 +45,24 @@ MORE_CRASHES = [
 ALL_CRASHES = [*CRASHES, *(pytest.param(*case, marks=pytest.mark.full) for case in MORE_CRASHES)]
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("kind", "cause", "says"),
+    [
+        ("stop", "stopped", r"no thread of it ran for \d+ s .*\(SIGSTOP"),
+        ("regex", "interpreter_lock", r"it ran no Python for \d+ s .* native code held the GIL"),
+    ],
+)
+def test_a_stopped_rank_and_one_whose_gil_was_kept_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, cause: str, says: str
+) -> None:
+    monkeypatch.setenv("HUNG_S", "12")
+    ended = run_job(tmp_path, kind, "1", "between", when_hung=signal.SIGTERM)
+    found = ended.diagnosis()
+    assert [(c.kind, c.ranks) for c in found.causes] == [(cause, [1])], found
+    assert re.search(says, found.summary)
+
+
 @pytest.mark.parametrize(("kind", "rank", "when", "cause", "says"), ALL_CRASHES)
 def test_the_rank_that_failed_first_is_named_and_no_other(
     tmp_path: Path, kind: str, rank: int, when: str, cause: str, says: str

@@ -126,8 +126,8 @@ def at(rank: int, last: int, state: OpState, source: Source) -> RankOps:
     return RankOps(rank, 4, source=source, groups=[world], operations=ops)
 
 
-def beside_dumps(by_boxes: int, by_dumps: int) -> Diagnosis:
-    """Ranks with both records, in each of which one has not come."""
+def beside_dumps(by_boxes: int, by_dumps: int, kept: bool = False) -> Diagnosis:
+    """Ranks with both records, in each of which one has not come; `kept`: the probe wrote both."""
     ranks = []
     for rank in range(4):
         box = (
@@ -140,7 +140,21 @@ def beside_dumps(by_boxes: int, by_dumps: int) -> Diagnosis:
             dump = at(rank, 8, "entered", "flight_recorder")
         ranks.append(RankCapture(pid=rank + 1, rank=rank, world_size=4, ops=box, recorded=dump))
     capture = JobCapture("j", [NodeCapture("", ranks=ranks)], world_size=4, origin="files")
+    capture.recorded_beside = kept
     return diagnose(capture)
+
+
+def test_of_records_that_differ_it_is_said_which_counts() -> None:
+    """Those of one process are of one moment; a person's files may be of two."""
+    [of_files] = [note for note in beside_dumps(2, 3).notes if "contradict" in note]
+    assert "one names rank 2, the other rank 3. Check that they are of the same job" in of_files
+    found = beside_dumps(2, 3, kept=True)
+    assert found.causes[0].ranks == [3]
+    [note] = [note for note in found.notes if "recorder" in note]
+    assert note == (
+        "By the black boxes rank 2 is the cause, by torch's own recorder rank 3 is. Of the two the "
+        "recorder decides: a rank waits in a call that C++ began, which no box counts."
+    )
 
 
 def test_dumps_that_name_the_same_rank_agree() -> None:

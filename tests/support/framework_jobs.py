@@ -71,7 +71,7 @@ class HangJob(Struct, frozen=True):
         """What it needs and this machine does not have, "" where it can run."""
         module = _MODULES.get(self.framework, self.framework)
         if module in _FOLDERS:
-            found = any((folder / module).is_dir() for folder in _beside(_FOLDERS[module]))
+            found = any((folder / module).is_dir() for folder in beside(_FOLDERS[module]))
         else:
             found = importlib.util.find_spec(module) is not None
         if not found:
@@ -81,7 +81,7 @@ class HangJob(Struct, frozen=True):
         return "" if namespace() else "process namespaces cannot be made here (unshare)"
 
 
-def _beside(name: str) -> list[Path]:
+def beside(name: str) -> list[Path]:
     """A folder of `_FOLDERS`, for each of PYTHONPATH."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [Path(folder).parent / name / "site-packages" for folder in folders if folder]
@@ -224,7 +224,7 @@ def _inside(job: HangJob, folder: Path, with_run: bool, saved: str) -> None:
         "HF_HUB_OFFLINE": "1",
     }
     if job.framework in _FOLDERS:
-        paths = [os.environ.get("PYTHONPATH", ""), *map(str, _beside(_FOLDERS[job.framework]))]
+        paths = [os.environ.get("PYTHONPATH", ""), *map(str, beside(_FOLDERS[job.framework]))]
         environ["PYTHONPATH"] = os.pathsep.join(paths)
     if job.start == "mpirun":
         environ["LD_LIBRARY_PATH"] = _mpi_libraries(folder)

@@ -3,13 +3,14 @@
     torchrun --nproc-per-node 4 ending_job.py KIND RANK WHEN
 
 KIND: kill, exception, segfault, exit, abort, memory, interrupt, terminate, leave, hang,
-sizes (of a tensor), reduce_op (another one; all ranks notice), members (of a new group), functional (a collective that C++ issues), none.
+stop (by SIGSTOP), regex (one that takes ages), sizes (of a tensor), reduce_op (another one; all ranks notice), members (of a new group), functional (a collective that C++ issues), none.
 WHEN: start (before init_process_group), between (two operations), backward, inside (an operation).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -50,6 +51,16 @@ def fail() -> None:
         acts.end_by(signal.SIGTERM)
     elif KIND == "hang":
         wait_for_nothing()
+    else:
+        keep_from_python()
+
+
+def keep_from_python() -> None:
+    """No further line of the chosen rank's runs."""
+    if KIND == "stop":
+        signal.raise_signal(signal.SIGSTOP)
+    elif KIND == "regex":
+        re.match(r"(a+)+$", "a" * 60 + "b")
 
 
 def wait_for_nothing() -> None:
@@ -85,6 +96,8 @@ def hold() -> None:
 
 def step(number: int) -> None:
     mine = ME == CULPRIT and number == FAULT_STEP
+    if number == FAULT_STEP and KIND in ("stop", "regex") and ME != CULPRIT:
+        threading.Thread(target=_tell, daemon=True).start()  # the culprit cannot
     weights = torch.ones(16, requires_grad=True)
     out = weights * number
     if mine and WHEN == "backward":
