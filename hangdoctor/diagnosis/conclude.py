@@ -14,7 +14,7 @@ from . import wording
 from .case import Case
 from .compiled_calls import all_in_jax, all_in_mpi
 from .draft import Draft
-from .gloo_alone import is_gloo_alone
+from .gloo_alone import has_no_recorder, is_gloo_alone
 from .health import why_healthy, why_unknown
 from .position import group_by_operation
 from .recorders import box_shows_nothing
@@ -33,7 +33,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     boxed = any(
         v.capture.ops is not None and v.capture.ops.source == "blackbox" for v in case.views
     )
-    gloo = is_gloo_alone(case)
+    gloo, no_recorder = is_gloo_alone(case), has_no_recorder(case)
     uncounted = bool(case.waiting) and (
         all_in_jax(case.waiting) or (case.capture.by_heartbeat and all_in_mpi(case.waiting))
     )
@@ -41,6 +41,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
+        finding.no_recorder = no_recorder
         finding.boxes_unread, finding.site = unread, case.capture.site
         finding.uncounted = uncounted
     status: Status = draft.status or "unknown"

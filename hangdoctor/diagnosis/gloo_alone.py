@@ -1,6 +1,10 @@
-"""Whether a job communicates by gloo and not by NCCL: then no advice speaks of NCCL's settings."""
+"""By which library a job communicates: without NCCL, no advice speaks of NCCL's settings or of its
+recorder.
+"""
 
 from __future__ import annotations
+
+import re
 
 from ..model.log_facts import (
     AnyFact,
@@ -13,6 +17,9 @@ from ..model.log_facts import (
     Told,
 )
 from .case import Case
+
+_OTHER = "another"
+_OTHERS = re.compile(r"\b(?:HCCL|hccl\w*|[Hh]orovod|jax\w*|MPI_\w+)\b")
 
 
 def is_gloo_alone(case: Case) -> bool:
@@ -29,12 +36,27 @@ def is_gloo_alone(case: Case) -> bool:
     return by_boxes or (logs is not None and _names(logs, "gloo"))
 
 
+def has_no_recorder(case: Case) -> bool:
+    """True where no Flight Recorder can be set for the next run: gloo alone, or another library than
+    NCCL in the log.
+    """
+    logs = case.capture.logs
+    if is_gloo_alone(case):
+        return True
+    if logs is None or _names(logs, "nccl"):
+        return False
+    return _names(logs, _OTHER)
+
+
 def _names(logs: JobLogs, library: str) -> bool:
     return any(_library_of(fact) == library for fact in logs.facts)
 
 
 def _library_of(fact: AnyFact) -> str:
     """The library that a line is of, "" where it does not show."""
+    hccl = isinstance(fact, TimedOut) and fact.group_size >= 0  # only its lines tell the size
+    if hccl or _OTHERS.search(fact.says):
+        return _OTHER
     if isinstance(fact, TimedOut | Counted | Told):
         return "nccl"  # of its watchdog
     if isinstance(fact, GlooTimeout | BarrierMissed):

@@ -291,6 +291,7 @@ class Finding(Struct):
     uncounted: bool = False  # its ranks wait in JAX, whose calls neither boxes nor recorders count
     over: bool = False  # no rank runs any more
     gloo: bool = False  # the job communicates by gloo alone
+    no_recorder: bool = False  # its library has none that could be set next time
     site: Site | None = None  # the commands of its platform
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None

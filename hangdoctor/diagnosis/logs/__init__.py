@@ -14,7 +14,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
 from ..findings.log_stories import FailedFirst, Quote, Undecided
-from ..gloo_alone import is_gloo_alone
+from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, compared, counters, over, two_sources
@@ -160,7 +160,7 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
     outside = from_outside(case, scene) if case.capture.over else None
     if draft.remaining is None and case.capture.over and draft.status == "healthy":
         draft.status = None  # of ranks that have ended; what ended them decides
-    why = structs.replace(why_none(scene), ras=all_equal(case), gloo=is_gloo_alone(case))
+    why = structs.replace(why_none(scene), ras=all_equal(case), no_recorder=has_no_recorder(case))
     if case.capture.over and outside is None and why.reason in _NO_FAILURE:
         outside = cut_off(case)
     draft.remaining = draft.remaining or outside or why

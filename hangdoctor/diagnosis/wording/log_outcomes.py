@@ -35,7 +35,7 @@ def _reason(of: LogRemaining) -> str:
     who = terms.ranks(of.ranks) or "a rank"
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
-    decide = f"counters of all ranks would show who did not come. {next_time(of.gloo)}"
+    decide = f"counters of all ranks would show who did not come. {next_time(of.no_recorder)}"
     boxes = (
         "its black boxes do not show"
         if of.source == "boxes"
@@ -53,7 +53,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
-        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.gloo)}",
+        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",

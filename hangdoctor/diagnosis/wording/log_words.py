@@ -39,9 +39,9 @@ _SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 
 
-def next_time(gloo: bool) -> str:
-    """How to start the job so that the next hang leaves more; gloo has no such recorder."""
-    recorder = "" if gloo else f"{_RECORDER}, or with "
+def next_time(no_recorder: bool) -> str:
+    """How to start the job so that the next hang leaves more; only NCCL has that recorder."""
+    recorder = "" if no_recorder else f"{_RECORDER}, or with "
     return f"Next time start it with {recorder}hangdoctor run -- CMD"
 
 
@@ -432,8 +432,8 @@ def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str
     if finding.boxed:  # it ran under hangdoctor run
         was = choose(finding.ranks or 1, "it was", "they were")
         return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."
-    shows = "the black boxes then show" if finding.gloo else "the recorder then shows"
-    return f"{next_time(finding.gloo)}: {shows} where it was instead."
+    shows = "the black boxes then show" if finding.no_recorder else "the recorder then shows"
+    return f"{next_time(finding.no_recorder)}: {shows} where it was instead."
 
 
 @by_story.register
@@ -450,4 +450,6 @@ def _(story: OtherCall, finding: Finding) -> str:
 def _(story: AllWaited, finding: Finding) -> str:
     if finding.gloo:
         return "Check the network between these nodes: ip -s link; ss -ti state established; GLOO_SOCKET_IFNAME."
+    if finding.no_recorder:
+        return "Check the network between these nodes, and their devices and cables, by the tools of their maker; dmesg -T."
     return "Check links and GPUs of these nodes: ibstat, nvidia-smi -q, dmesg -T for Xid; run nccl-tests; NCCL_DEBUG=INFO next time."

@@ -16,6 +16,8 @@ from .terms import choose
 
 def blameless(finding: Finding) -> str:
     """What is left where no rank is to blame."""
+    if finding.no_recorder and not finding.gloo:
+        return "network, library, link or device"
     return "network, gloo or a link" if finding.gloo else "network, NCCL, link or GPU"
 
 

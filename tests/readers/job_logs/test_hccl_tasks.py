@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.read_logs import diagnosed, named
+from tests.support.written_logs import caught
 
 TASK = (
     "[ERROR] HCCL({0},train):2026-01-24-11:18:29.499.247 [task_exception_handler.cc:9]"
@@ -38,6 +39,14 @@ def test_two_operations_under_one_number_are_a_mismatch(tmp_path: Path) -> None:
 def test_the_size_of_the_group_tells_who_did_not_wait(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, "".join(task(rank) for rank in (0, 1, 3)))
     assert named(found) == [("not_entered", [2])], found.summary
+
+
+def test_no_recorder_of_another_library_is_advised(tmp_path: Path) -> None:
+    """Flight Recorder and its variables are of NCCL alone."""
+    equal = diagnosed(tmp_path, "".join(task(rank) for rank in range(4)))
+    assert "NCCL" not in equal.summary + "".join(c.advice for c in equal.causes)
+    nccl = diagnosed(tmp_path, caught(1, 7))
+    assert "TORCH_NCCL_TRACE_BUFFER_SIZE" in nccl.summary + "".join(c.advice for c in nccl.causes)
 
 
 def test_ranks_within_several_groups_are_no_ranks_of_the_job(tmp_path: Path) -> None:
