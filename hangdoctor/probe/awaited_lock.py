@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from .record_core import read_proc
 
 _MOST = 1 << 18  # bytes of it that are read: some thousand locks
-_CHUNK = 1 << 16
 
 
 def holder(pid: int) -> int:
@@ -27,19 +26,4 @@ def holder(pid: int) -> int:
 
 def _lines() -> list[bytes]:
     """Of /proc/locks, whole ones; none where it cannot be read."""
-    text = b""
-    try:
-        fd = os.open("/proc/locks", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return []
-    try:
-        while len(text) < _MOST:
-            part = os.read(fd, _CHUNK)
-            if not part:
-                break
-            text += part
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
-    return [line for line in text.splitlines() if len(line.split()) >= 8]
+    return [line for line in read_proc("/proc/locks", _MOST).splitlines() if len(line.split()) >= 8]

@@ -14,7 +14,7 @@ import time
 from . import awaited_lock
 from . import format as fmt
 from .last_records import LastRecords
-from .record_core import native
+from .record_core import native, read_proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -181,15 +181,5 @@ def _functions(frames: bytes) -> list[bytes]:
 
 def _state() -> int:
     """Of the main thread, as a letter of proc(5); 0 where it cannot be read."""
-    pid = os.getpid()
-    try:
-        fd = os.open(f"/proc/self/task/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        fields = os.read(fd, 256).rpartition(b") ")[2]
-    except OSError:
-        return 0
-    finally:
-        os.close(fd)
+    fields = read_proc(f"/proc/self/task/{os.getpid()}/stat", 256).rpartition(b") ")[2]
     return fields[0] if fields else 0

@@ -108,3 +108,13 @@ if not TYPE_CHECKING and os.environ.get("HANGDOCTOR_RECORD_PURE", "") in ("", "0
         Thread, Core = native.Thread, native.Core
     except ImportError:
         native = None
+
+
+def read_proc(path: str, most: int) -> bytes:
+    """The beginning of a file of procfs; b"" where it cannot be read, or there is no extension.
+
+    Not by `os.open`, which lets other threads run: what the number stands for may have changed by the
+    time that it is closed.
+    """
+    read = getattr(native, "read_proc", None)
+    return b"" if read is None else read(os.fsencode(path), most)

@@ -8,6 +8,7 @@
 #define Py_BUILD_CORE 1 /* for the interpreter's frames, see `walk` */
 #include <Python.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <frameobject.h>
 #include <pthread.h>
 #include <signal.h>
@@ -2044,6 +2045,28 @@ static PyObject *program_place(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return Py_BuildValue("y#L", place.text, (Py_ssize_t)place.used, spent);
 }
 
+/* read_proc(path, most) -> the first bytes of a file of procfs, b"" where it cannot be read. Opened, read and closed without
+   letting go of the interpreter's lock: a program that closes all descriptors, as daemons do, cannot have opened a file of
+   its own under this number before it is closed here. Only for procfs, which keeps nobody waiting. */
+static PyObject *read_proc(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *path;
+    Py_ssize_t most, used = 0, got;
+    if (!PyArg_ParseTuple(args, "yn", &path, &most))
+        return NULL;
+    PyObject *text = PyBytes_FromStringAndSize(NULL, most);
+    if (text == NULL)
+        return NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        while (used < most && (got = read(fd, PyBytes_AS_STRING(text) + used, (size_t)(most - used))) > 0)
+            used += got;
+        close(fd);
+    }
+    _PyBytes_Resize(&text, used);
+    return text;
+}
+
 #if WITH_FRAMES
 #if PY_VERSION_HEX < 0x030C0000
 #define interpreter_lock() (&_PyRuntime.ceval.gil)
@@ -2249,6 +2272,7 @@ static PyMethodDef methods[] = {
     {"end_pulse", end_pulse, METH_NOARGS, "Show none any more."},
     {"keep_pulse", keep_pulse, METH_VARARGS, "Show signs of life that need no interpreter."},
     {"program_place", program_place, METH_NOARGS, "Where the main thread is."},
+    {"read_proc", read_proc, METH_VARARGS, "The beginning of a file of procfs."},
 #if WITH_FRAMES
     {"lock_switches", lock_switches, METH_NOARGS, "How often the interpreter's lock has changed hands."},
     {"program_numbers", program_numbers, METH_NOARGS, "Whole numbers of the main thread's innermost frame."},
