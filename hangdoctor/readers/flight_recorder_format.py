@@ -21,6 +21,7 @@ from hangdoctor.errors import BadInput
 from ..text.ranges import MAX_RANKS, number_in
 from . import safe_pickle
 from .flight_recorder_entry import Entry, entry_of, group_of, text_in, whole_number
+from .safe_pickle import MAX_BYTES
 
 MAX_ENTRIES = 1_000_000
 _ENTRY_BYTES = 32  # of a file, that an entry takes at the least
@@ -68,6 +69,15 @@ def parse(data: bytes) -> Dump:
     finally:
         if collecting:
             gc.enable()
+
+
+def of_plain(raw: dict[Any, Any]) -> Dump:
+    """One dump that is in no file, and whose reader has limits of its own.
+
+    Raises:
+        BadInput: it is damaged.
+    """
+    return _dump(raw, size=MAX_BYTES)
 
 
 def _load(data: bytes) -> dict[Any, Any]:

@@ -84,6 +84,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     session.ask_gpus(ranks)
     session.sample(ranks, FIRST)
     session.attach_boxes(first=True)
+    session.attach_recorders(first=True)
     session.capture_children(ranks)
     if any(r.rank == 0 for r in ranks):  # RAS speaks for the whole job: one node asks
         session.ask_ras()
@@ -95,6 +96,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     far_ends.attach(ranks)
     session.attach_start_up(ranks)
     session.attach_boxes()
+    session.attach_recorders()
     capture.layout = told_layout(capture.ranks) or capture.layout
     session.close(ranks)
 

@@ -29,6 +29,7 @@ from . import (
     pyspy,
     rank_operations,
     ras_reader,
+    recorder_live,
     socket_bytes,
     start_up,
     turns,
@@ -43,6 +44,7 @@ _GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
 _HANGS_S = 2.5  # without an answer: then they are not asked for a second time
 _RUNS = 0.2  # of its time: the reader of the boxes works, and waits for no file system
+_RECORDERS_S = 5.0  # for torch's recorders of all ranks; milliseconds each
 _RAS_S = 3.0
 _ENDS_S = 3.0  # for the black boxes of ranks that have ended
 _GPUS_S = 4.0  # for nvidia-smi; mostly less than the time between the samples
@@ -63,6 +65,7 @@ FIRST, CHILDREN, LAST = Share(0.4, 0.5), Share(0.2, 0.3), Share(0.55, 0.7)
 _BOXES_SHARE, _FAMILY_SHARE, _RAS_SHARE, _SETTLE_SHARE, _CLOSE_SHARE = 0.4, 0.2, 0.2, 0.4, 0.8
 _GPUS_SHARE, _OTHERS_SHARE = 0.3, 0.5
 _START_UP_SHARE = 0.4
+_RECORDERS_SHARE = 0.2
 
 
 class End(Struct, frozen=True):
@@ -279,6 +282,17 @@ class Session:
             rank.recorded, rank.recorded_before = copy.recorded, copy.recorded_before
         for note in notes:
             self.note(note)
+
+    def attach_recorders(self, first: bool = False) -> None:
+        """What torch's recorders hold, of ranks that have no black box."""
+        copies = [structs.replace(r) for r in self.capture.ranks]
+        patience = min(_RECORDERS_S, self.left(_RECORDERS_SHARE))
+        try:
+            within(patience, lambda: recorder_live.attach(copies, first, 0.8 * patience))
+        except OutOfTime:
+            return
+        for rank, copy in zip(self.capture.ranks, copies, strict=True):
+            rank.ops, rank.ops_before = copy.ops, copy.ops_before
 
     def attach_start_up(self, ranks: Sequence[RankCapture]) -> None:
         """The way of ranks in set-up to their store; a name server or a mount may not answer."""

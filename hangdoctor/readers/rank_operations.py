@@ -22,7 +22,7 @@ from .flight_recorder_format import Dump
 
 KEEP = 2000  # operations of a rank that a capture holds; the ring has more
 KEEP_CALLS = 200  # events of each thread, where calls are traced
-_KEEP_BEFORE = 16  # of the first sample: only whether it moved is asked
+KEEP_BEFORE = 16  # of the first sample: only whether it moved is asked
 _CLOCK_S = 2.0  # a process's start is only known to so much where the wall clock is corrected
 _RECORDER_S = 3.0
 _SOCKET = "TORCH_WORKER_SERVER_SOCKET"
@@ -137,7 +137,7 @@ def _box_of(
 def _put(rank: RankCapture, box: blackbox.BlackBox, first: bool) -> list[str]:
     try:
         contents = blackbox.read_box(
-            box.path, last=_KEEP_BEFORE if first else KEEP, owners={box.owner}
+            box.path, last=KEEP_BEFORE if first else KEEP, owners={box.owner}
         )
         ops = contents.ops
         if (contents.box.pid, contents.box.rank) != (box.pid, box.rank):

@@ -137,9 +137,9 @@ def _put(ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool) -> N
     for rank in ranks:
         ops = found.ops.get(rank.rank)
         # Members that were guessed from the dumps of one node are not those of the job.
-        if ops is None or not (alone or _are_told(ops)):
+        if ops is None or not (alone or are_told(ops)):
             continue
-        if not _are_told(ops):
+        if not are_told(ops):
             ops = named_as_in_box(ops, rank.ops_before if first else rank.ops)
         if first:
             rank.recorded_before = _trimmed(ops, _KEEP_BEFORE)
@@ -169,7 +169,8 @@ def named_as_in_box(ops: RankOps, box: RankOps | None) -> RankOps:
     return structs.replace(ops, groups=list(own.values()), operations=operations)
 
 
-def _are_told(ops: RankOps) -> bool:
+def are_told(ops: RankOps) -> bool:
+    """Whether the members of all its groups are known, and not guessed from who mentions them."""
     return not any(note.startswith("members of group") for note in ops.notes)
 
 

@@ -1,0 +1,55 @@
+"""torch's recorders of living ranks that nobody prepared, read from their memory.
+
+The records have each collective's number in its group, which stacks do not show: who skipped one, made
+one too many, or another. They are read of all ranks of a node or of none, and only where no rank has a
+black box, whose numbers count otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.capture import RankCapture
+from ..time_limit import in_time
+from . import flight_recorder
+from .flight_recorder_format import Dump
+from .rank_operations import KEEP, KEEP_BEFORE, trim
+from .recorder_beside import are_told
+from .recorder_memory import read_recorder
+
+_WORKERS = 8  # decoding is work of the interpreter: more would only wait for one another
+
+
+def attach(ranks: Sequence[RankCapture], first: bool, seconds: float) -> None:
+    """Put what their recorders hold on the ranks of one node. `first`: of two samples."""
+    if any((rank.ops_before if first else rank.ops) is not None for rank in ranks):
+        return
+    living = [rank for rank in ranks if rank.pid and not rank.gone and _may_be_read(rank)]
+    keep = KEEP_BEFORE if first else KEEP
+    read, _ = in_time(living, lambda rank: read_recorder(rank.pid, keep), _WORKERS, seconds)
+    dumps = {living[place].rank: dump for place, dump in read.items() if dump is not None}
+    if not dumps or not first and len(read) < len(living):
+        return  # who was not read in time would seem to have made no call
+    _put(living, dumps, first, keep)
+
+
+def _may_be_read(rank: RankCapture) -> bool:
+    """Not with a thread in uninterruptible I/O: its memory may be locked, and the reader with it."""
+    sample = rank.samples[-1] if rank.samples else None
+    return sample is None or not any(t.state == "D" for t in sample.threads)
+
+
+def _put(ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool, keep: int) -> None:
+    world = max(rank.world_size for rank in ranks)
+    found = flight_recorder.convert(dumps, world_size=world)
+    whole = len(dumps) == found.world_size
+    if not whole and not all(are_told(ops) for ops in found.ops.values()):
+        return  # members that were guessed from the records of a few ranks are not those of the job
+    for rank in ranks:
+        ops = found.ops.get(rank.rank)
+        if ops is None:
+            continue
+        if first:
+            rank.ops_before = trim(ops, keep)
+        else:
+            rank.ops = trim(ops, keep)

@@ -1,0 +1,145 @@
+"""Finds torch's recorder in a process: a pointer to it is among the zero-initialised variables of the
+library that made it (`FlightRecorder<...>::get()`), and what it points to must look like one.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+
+from .class_layout import ClassLayout, UnknownClass, layout_of
+from .libraries import Library, torch_libraries
+from .process_memory import ProcessMemory, Unreadable
+
+_HEADERS = "include/torch/csrc/distributed/c10d"
+_MOST_HEADER = 1 << 20
+_MOST_ENTRIES = 10_000_000
+_LOAD_FACTOR = struct.pack("<f", 1.0)
+_FACTOR_AT = 32  # of an unordered_map
+_NEEDED = ("enabled_", "entries_", "max_entries_", "next_", "id_")
+
+
+class Layouts(Struct, frozen=True):
+    """The classes that are read."""
+
+    recorder: ClassLayout
+    entry: ClassLayout
+    status: ClassLayout
+
+
+class Found(Struct, frozen=True):
+    """One recorder: where it is, and its own fields as they were then."""
+
+    address: int
+    library: str
+    layouts: Layouts
+    data: bytes
+    begin: int  # of its entries
+    count: int
+    most: int
+    next: int
+    id: int
+
+    def whole(self, name: str, default: int = 0) -> int:
+        """A field of 64 bits; `default` where this version of torch has none of this name."""
+        field = self.layouts.recorder.fields.get(name)
+        if field is None:
+            return default
+        return int(struct.unpack_from("<Q", self.data, field.offset)[0])
+
+
+def find(memory: ProcessMemory) -> Iterator[Found]:
+    """The recorders of a process that have recorded something."""
+    for library in torch_libraries(memory):
+        layouts = _layouts(memory.pid, library.path)
+        if layouts is None:
+            continue
+        for address in _pointers(memory, library):
+            found = at(memory, address, library.path, layouts)
+            if found is not None:
+                yield found
+
+
+def at(memory: ProcessMemory, address: int, library: str, layouts: Layouts) -> Found | None:
+    """The recorder at an address; None where what is there is none."""
+    fields = layouts.recorder.fields
+    try:
+        data = memory.read(address, layouts.recorder.size)
+    except Unreadable:
+        return None
+    if data[fields["enabled_"].offset] != 1:
+        return None
+    begin, end, room = struct.unpack_from("<3Q", data, fields["entries_"].offset)
+    most, next_, id_ = (_whole(data, fields[name].offset) for name in _NEEDED[2:])
+    count, rest = divmod(end - begin, layouts.entry.size)
+    if rest or not 0 < count <= most <= _MOST_ENTRIES or room < end or not id_ >= count:
+        return None
+    if next_ not in (count, 0) and not (count == most and next_ < most):
+        return None
+    epochs = fields.get("reset_epoch_start_idx_")
+    if epochs is not None:
+        start = epochs.offset + _FACTOR_AT
+        if data[start : start + len(_LOAD_FACTOR)] != _LOAD_FACTOR:
+            return None
+    if not memory.is_heap(begin):
+        return None
+    return Found(address, library, layouts, data, begin, count, most, next_, id_)
+
+
+def _whole(data: bytes, at: int) -> int:
+    return int(struct.unpack_from("<Q", data, at)[0])
+
+
+def _pointers(memory: ProcessMemory, library: Library) -> Iterator[int]:
+    """Addresses of data among the library's variables, each once."""
+    words = array("Q")
+    try:
+        words.frombytes(memory.read(library.begin, library.size // 8 * 8))
+    except Unreadable:
+        return
+    for word in dict.fromkeys(words):
+        if word > 0xFFFF and not word % 16 and memory.is_heap(word):
+            yield word
+
+
+def _layouts(pid: int, library: str) -> Layouts | None:
+    folder = PurePosixPath(library).parent.parent / _HEADERS
+    return _read_layouts(f"/proc/{pid}/root{folder}", str(folder))
+
+
+_read: dict[str, Layouts | None] = {}
+
+
+def _read_layouts(through: str, folder: str) -> Layouts | None:
+    """By the headers of the job's own torch, as its process sees them."""
+    if folder not in _read:
+        _read[folder] = _layouts_in(Path(through))
+    return _read[folder]
+
+
+@lru_cache(maxsize=8)
+def _layouts_of(recorder: str, status: str) -> Layouts | None:
+    try:
+        layouts = Layouts(
+            layout_of(recorder, "FlightRecorder"),
+            layout_of(recorder, "Entry"),
+            layout_of(status, "ProcessGroupStatus"),
+        )
+    except UnknownClass:
+        return None
+    known = all(name in layouts.recorder.fields for name in _NEEDED)
+    return layouts if known else None
+
+
+def _layouts_in(folder: Path) -> Layouts | None:
+    try:
+        recorder = (folder / "FlightRecorder.hpp").read_text(errors="replace")[:_MOST_HEADER]
+        status = (folder / "logger.hpp").read_text(errors="replace")[:_MOST_HEADER]
+    except OSError:
+        return None
+    return _layouts_of(recorder, status)
