@@ -28,7 +28,7 @@ def attach(ranks: Sequence[RankCapture], first: bool, seconds: float) -> None:
     keep = KEEP_BEFORE if first else KEEP
     read, _ = in_time(living, lambda rank: read_recorder(rank.pid, keep), _WORKERS, seconds)
     dumps = {living[place].rank: dump for place, dump in read.items() if dump is not None}
-    if not dumps or not first and len(read) < len(living):
+    if not dumps or (not first and len(read) < len(living)):
         return  # who was not read in time would seem to have made no call
     _put(living, dumps, first, keep)
 

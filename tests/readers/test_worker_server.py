@@ -5,7 +5,6 @@ behind it.
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,49 +24,11 @@ from hangdoctor.readers.worker_server import (
     read_rank,
     traceback,
 )
+from tests.support.gloo_ranks import start, stop
 
-JOB = Path(__file__).parents[1] / "support" / "jobs" / "gloo_rank.py"
 DATA = (
     Path(__file__).parents[1] / "data" / "flight_recorder" / "gloo-pickle" / "comm_lib_trace_rank_0"
 )
-
-
-def start(folder: Path, *extra: str) -> list[subprocess.Popen[str]]:
-    """Four ranks that have all come to where they block."""
-    environ = os.environ | {"OMP_NUM_THREADS": "1"}
-    ranks = []
-    try:
-        for rank in range(4):
-            command = [sys.executable, str(JOB), str(rank), str(folder), *extra]
-            out = (folder / f"err{rank}").open("w")
-            ranks.append(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=out,
-                    text=True,
-                    env=environ,
-                )
-            )
-            out.close()
-        for rank, process in enumerate(ranks):
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", (folder / f"err{rank}").read_text()
-    except BaseException:
-        stop(ranks)
-        raise
-    return ranks
-
-
-def stop(ranks: list[subprocess.Popen[str]]) -> None:
-    for process in ranks:
-        process.kill()
-    for process in ranks:
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
 
 
 @pytest.fixture(scope="module")

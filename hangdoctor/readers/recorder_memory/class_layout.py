@@ -16,9 +16,7 @@ _FIELD = re.compile(
     r"^\s*(?P<type>[\w:]+(?:\s*<[^;(){}]*>)?)"
     r"(?P<names>(?:\s+|\s*\*\s*)\w+(?:\s*,\s*\**\s*\w+)*)\s*(?:=[^;]*)?;"
 )
-_NO_FIELD = frozenset(
-    ("class", "enum", "friend", "return", "static", "struct", "typedef", "using")
-)
+_NO_FIELD = frozenset(("class", "enum", "friend", "return", "static", "struct", "typedef", "using"))
 _MOST_TEXT = 1 << 20
 
 # type -> (bytes, alignment)

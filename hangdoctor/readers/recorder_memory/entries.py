@@ -45,8 +45,8 @@ def records(memory: ProcessMemory, recorder: Found, newest: int) -> Dump:
         Unreadable: a part of it is not there.
     """
     codes = CodeReader(memory)
-    rows = [_row(memory, recorder, place, codes) for place in _places(recorder, newest)]
-    rows = [row for row in rows if row is not None]
+    read = (_row(memory, recorder, place, codes) for place in _places(recorder, newest))
+    rows = [row for row in read if row is not None]
     raw = {
         "version": _VERSION,
         "entries": rows,
@@ -54,10 +54,14 @@ def records(memory: ProcessMemory, recorder: Found, newest: int) -> Dump:
         "pg_status": _status(memory, recorder),
     }
     after = at(memory, recorder.address, recorder.library, recorder.layouts)
-    if after is None or after.begin != recorder.begin or after.id - recorder.id > recorder.most // 2:
+    if (
+        after is None
+        or after.begin != recorder.begin
+        or after.id - recorder.id > recorder.most // 2
+    ):
         raise Torn
     numbers = [row["record_id"] for row in rows]
-    if numbers != list(range(numbers[0], numbers[0] + len(numbers))) if numbers else False:
+    if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         raise Torn
     return of_plain(raw)
 
@@ -192,9 +196,9 @@ def _groups(memory: ProcessMemory, recorder: Found) -> dict[str, dict[str, Any]]
 def _status(memory: ProcessMemory, recorder: Found) -> dict[str, dict[str, str]]:
     """How far each group has come, by the process's own number of it."""
     field = recorder.layouts.recorder.fields.get("all_pg_status_")
-    if field is None:
-        return {}
     layout = recorder.layouts.status
+    if field is None or layout is None:
+        return {}
     found: dict[str, dict[str, str]] = {}
     for _, pair in cxx.map_values(memory, recorder.data, field.offset, 24):
         number, pointer = struct.unpack_from("<2Q", pair)

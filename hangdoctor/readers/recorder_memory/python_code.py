@@ -1,6 +1,6 @@
 """Function, file and line of a Python code object in the memory of another process.
 
-Sources: CPython's Include/cpython/code.h and unicodeobject.h of 3.11 to 3.14, and
+Sources: CPython's Include/cpython/code.h and unicodeobject.h of 3.11 to 3.13, and
 Objects/locations.md for the table of lines. Other versions are not read.
 """
 
@@ -16,7 +16,7 @@ from .process_memory import Mapping, ProcessMemory, Unreadable
 
 _VERSION = re.compile(r"(?:/python|libpython)3\.(\d+)")
 _FILE, _NAME, _TABLE, _CODE_SIZE = 112, 120, 136, 144
-_FIRST_LINE = {11: 72, 12: 68, 13: 68, 14: 68}
+_FIRST_LINE = {11: 72, 12: 68, 13: 68}
 _WITH_WSTR = 11  # the last version whose texts have that field
 _ASCII, _COMPACT = 1 << 6, 1 << 5
 _MOST_TEXT = 1 << 12
@@ -80,7 +80,9 @@ class CodeReader:
             raise Unreadable("not a text")
         has_wstr = self.minor <= _WITH_WSTR
         if state & _ASCII:
-            return self.memory.read(address + (48 if has_wstr else 40), length).decode("ascii", "replace")
+            return self.memory.read(address + (48 if has_wstr else 40), length).decode(
+                "ascii", "replace"
+            )
         width = state >> 2 & 7
         codec = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}.get(width)
         if codec is None:

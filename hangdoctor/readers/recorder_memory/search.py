@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
+from ...errors import BadInput
+from ...files import read_regular
 from .class_layout import ClassLayout, UnknownClass, layout_of
 from .libraries import Library, torch_libraries
 from .process_memory import ProcessMemory, Unreadable
@@ -29,7 +31,7 @@ class Layouts(Struct, frozen=True):
 
     recorder: ClassLayout
     entry: ClassLayout
-    status: ClassLayout
+    status: ClassLayout | None = None  # of a group; what it adds is not needed
 
 
 class Found(Struct, frozen=True):
@@ -41,9 +43,9 @@ class Found(Struct, frozen=True):
     data: bytes
     begin: int  # of its entries
     count: int
-    most: int
-    next: int
-    id: int
+    most: int  # as many as there is room for
+    next: int  # the place of the next record
+    id: int  # its number
 
     def whole(self, name: str, default: int = 0) -> int:
         """A field of 64 bits; `default` where this version of torch has none of this name."""
@@ -125,21 +127,28 @@ def _read_layouts(through: str, folder: str) -> Layouts | None:
 @lru_cache(maxsize=8)
 def _layouts_of(recorder: str, status: str) -> Layouts | None:
     try:
-        layouts = Layouts(
-            layout_of(recorder, "FlightRecorder"),
-            layout_of(recorder, "Entry"),
-            layout_of(status, "ProcessGroupStatus"),
-        )
+        own, entry = layout_of(recorder, "FlightRecorder"), layout_of(recorder, "Entry")
     except UnknownClass:
         return None
-    known = all(name in layouts.recorder.fields for name in _NEEDED)
-    return layouts if known else None
+    if any(name not in own.fields for name in _NEEDED):
+        return None
+    try:
+        return Layouts(own, entry, layout_of(status, "ProcessGroupStatus"))
+    except UnknownClass:
+        return Layouts(own, entry)
 
 
 def _layouts_in(folder: Path) -> Layouts | None:
     try:
-        recorder = (folder / "FlightRecorder.hpp").read_text(errors="replace")[:_MOST_HEADER]
-        status = (folder / "logger.hpp").read_text(errors="replace")[:_MOST_HEADER]
-    except OSError:
+        recorder = _text(folder / "FlightRecorder.hpp")
+    except (OSError, BadInput):
         return None
+    try:
+        status = _text(folder / "logger.hpp")
+    except (OSError, BadInput):
+        status = ""
     return _layouts_of(recorder, status)
+
+
+def _text(path: Path) -> str:
+    return read_regular(path, _MOST_HEADER).decode("utf-8", "replace")
