@@ -288,11 +288,13 @@ class Session:
         copies = [structs.replace(r) for r in self.capture.ranks]
         patience = min(_RECORDERS_S, self.left(_RECORDERS_SHARE))
         try:
-            within(patience, lambda: recorder_live.attach(copies, first, 0.8 * patience))
+            notes = within(patience, lambda: recorder_live.attach(copies, first, 0.8 * patience))
         except OutOfTime:
-            return
+            notes = []
         for rank, copy in zip(self.capture.ranks, copies, strict=True):
             rank.ops, rank.ops_before = copy.ops, copy.ops_before
+        for note in notes:
+            self.note(note)
 
     def attach_start_up(self, ranks: Sequence[RankCapture]) -> None:
         """The way of ranks in set-up to their store; a name server or a mount may not answer."""

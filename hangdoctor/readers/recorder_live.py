@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model.capture import RankCapture
+from ..text.ranges import format_ranks
 from ..time_limit import in_time
 from . import flight_recorder
 from .flight_recorder_format import Dump
@@ -20,17 +21,24 @@ from .recorder_memory import read_recorder
 _WORKERS = 8  # decoding is work of the interpreter: more would only wait for one another
 
 
-def attach(ranks: Sequence[RankCapture], first: bool, seconds: float) -> None:
-    """Put what their recorders hold on the ranks of one node. `first`: of two samples."""
+def attach(ranks: Sequence[RankCapture], first: bool, seconds: float) -> list[str]:
+    """Put what their recorders hold on the ranks of one node; what was not read, as notes.
+
+    `first`: of two samples.
+    """
     if any((rank.ops_before if first else rank.ops) is not None for rank in ranks):
-        return
+        return []
     living = [rank for rank in ranks if rank.pid and not rank.gone and _may_be_read(rank)]
     keep = KEEP_BEFORE if first else KEEP
     read, _ = in_time(living, lambda rank: read_recorder(rank.pid, keep), _WORKERS, seconds)
     dumps = {living[place].rank: dump for place, dump in read.items() if dump is not None}
-    if not dumps or (not first and len(read) < len(living)):
-        return  # who was not read in time would seem to have made no call
-    _put(living, dumps, first, keep)
+    if len(read) == len(living) and dumps:
+        _put(living, dumps, first, keep)
+    if len(read) == len(living) or first:
+        return []
+    # One that is left out would seem to have made no call: then none is taken.
+    late = [rank.rank for place, rank in enumerate(living) if place not in read]
+    return [f"torch's recorders of ranks {format_ranks(late)} were not read in {seconds:.1f} s"]
 
 
 def _may_be_read(rank: RankCapture) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from ..flight_recorder_format import Dump
 from .entries import Torn, records
 from .process_memory import ProcessMemory, Unreadable
-from .search import Found, at, find
+from .search import Found, again, find
 
 _TRIES = 3  # it may be written meanwhile
 
@@ -35,8 +35,8 @@ def _read(memory: ProcessMemory, recorder: Found, newest: int) -> Dump | None:
         try:
             return records(memory, recorder, newest)
         except (Torn, Unreadable):
-            again = at(memory, recorder.address, recorder.library, recorder.layouts)
-            if again is None:
+            now = again(memory, recorder)
+            if now is None:
                 return None
-            recorder = again
+            recorder = now
     return None

@@ -12,7 +12,7 @@ from ..flight_recorder_format import Dump, of_plain
 from . import cxx_values as cxx
 from .process_memory import ProcessMemory, Unreadable
 from .python_code import CodeReader
-from .search import Found, at
+from .search import Found, again
 
 _VERSION = "2.10"  # of dumps, whose names of fields are used here
 _LINE = re.compile(r"^\w+:[\w .<>-]+$")
@@ -53,7 +53,7 @@ def records(memory: ProcessMemory, recorder: Found, newest: int) -> Dump:
         "pg_config": _groups(memory, recorder),
         "pg_status": _status(memory, recorder),
     }
-    after = at(memory, recorder.address, recorder.library, recorder.layouts)
+    after = again(memory, recorder)
     if (
         after is None
         or after.begin != recorder.begin

@@ -6,11 +6,13 @@ process, too.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import struct
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +21,8 @@ from msgspec import Struct
 _LINE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) \S+ \d+ *(.*)$")
 _DELETED = " (deleted)"
 MOST = 1 << 26  # bytes of one read
+_AT_ONCE = 1024  # pieces of one call (IOV_MAX)
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Unreadable(Exception):
@@ -79,6 +83,36 @@ class ProcessMemory:
         if len(data) < size:
             raise Unreadable(f"{size} bytes at {address:#x}")
         return data
+
+    def read_each(self, addresses: Sequence[int], size: int) -> Iterator[bytes | None]:
+        """`size` bytes at each of many addresses, in few calls; None where they are not there."""
+        for first in range(0, len(addresses), _AT_ONCE):
+            some = addresses[first : first + _AT_ONCE]
+            data = self._gathered(some, size)
+            for place, address in enumerate(some):
+                at = place * size
+                yield data[at : at + size] if at < len(data) else self._or_none(address, size)
+
+    def _gathered(self, addresses: Sequence[int], size: int) -> bytes:
+        """What process_vm_readv(2) reads of them in one go: it ends at the first that is not there."""
+        buffer = ctypes.create_string_buffer(size * len(addresses))
+        here = array("Q", (ctypes.addressof(buffer), len(buffer)))
+        there = array("Q", [word for address in addresses for word in (address, size)])
+        got = _LIBC.process_vm_readv(
+            self.pid,
+            ctypes.c_void_p(here.buffer_info()[0]),
+            ctypes.c_ulong(1),
+            ctypes.c_void_p(there.buffer_info()[0]),
+            ctypes.c_ulong(len(addresses)),
+            ctypes.c_ulong(0),
+        )
+        return buffer.raw[: max(0, int(got)) // size * size]
+
+    def _or_none(self, address: int, size: int) -> bytes | None:
+        try:
+            return self.read(address, size)
+        except Unreadable:
+            return None
 
     def words(self, address: int, count: int) -> tuple[int, ...]:
         """So many unsigned 64-bit numbers."""

@@ -61,19 +61,30 @@ def find(memory: ProcessMemory) -> Iterator[Found]:
         layouts = _layouts(memory.pid, library.path)
         if layouts is None:
             continue
-        for address in _pointers(memory, library):
-            found = at(memory, address, library.path, layouts)
-            if found is not None:
+        pointers = _pointers(memory, library)
+        for address, data in zip(
+            pointers, memory.read_each(pointers, layouts.recorder.size), strict=True
+        ):
+            found = data and _found(memory, address, data, library.path, layouts)
+            if found:
                 yield found
 
 
-def at(memory: ProcessMemory, address: int, library: str, layouts: Layouts) -> Found | None:
-    """The recorder at an address; None where what is there is none."""
-    fields = layouts.recorder.fields
+def again(memory: ProcessMemory, recorder: Found) -> Found | None:
+    """The same recorder as it is now; None where it is there no more."""
+    layouts = recorder.layouts
     try:
-        data = memory.read(address, layouts.recorder.size)
+        data = memory.read(recorder.address, layouts.recorder.size)
     except Unreadable:
         return None
+    return _found(memory, recorder.address, data, recorder.library, layouts)
+
+
+def _found(
+    memory: ProcessMemory, address: int, data: bytes, library: str, layouts: Layouts
+) -> Found | None:
+    """The recorder whose fields these are; None where they are none of one."""
+    fields = layouts.recorder.fields
     if data[fields["enabled_"].offset] != 1:
         return None
     begin, end, room = struct.unpack_from("<3Q", data, fields["entries_"].offset)
@@ -97,16 +108,15 @@ def _whole(data: bytes, at: int) -> int:
     return int(struct.unpack_from("<Q", data, at)[0])
 
 
-def _pointers(memory: ProcessMemory, library: Library) -> Iterator[int]:
-    """Addresses of data among the library's variables, each once."""
+def _pointers(memory: ProcessMemory, library: Library) -> list[int]:
+    """Addresses of what the program has allocated, among the library's variables, each once."""
     words = array("Q")
     try:
         words.frombytes(memory.read(library.begin, library.size // 8 * 8))
     except Unreadable:
-        return
-    for word in dict.fromkeys(words):
-        if word > 0xFFFF and not word % 16 and memory.is_heap(word):
-            yield word
+        return []
+    unlike = {word for word in words if word > 0xFFFF and not word % 16}
+    return sorted(word for word in unlike if memory.is_heap(word))
 
 
 def _layouts(pid: int, library: str) -> Layouts | None:
