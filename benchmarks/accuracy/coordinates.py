@@ -15,6 +15,8 @@ from .score import Expected
 
 WORLD = 8
 MODES = ("stacks only", "black box", "dumps only")
+# A job as it is: stacks, and what torch's own recorder holds.
+UNPREPARED = "nothing prepared"
 
 _MICRO = [f"{name}.{mb}" for name in ("forward", "backward") for mb in range(4)]
 _SEND, _RECEIVE = [f"send.{mb}" for mb in range(4)], [f"receive.{mb}" for mb in range(4)]

@@ -1,13 +1,13 @@
 """The real part: each job is hung once and judged three times from the same hang.
 
-stacks only   what `hangdoctor dump` finds in a job that no one prepared: the capture without its
+stacks only   what `hangdoctor dump` finds where torch keeps no record: the capture without its
               operations
 black box     the same capture with what the probe recorded
 dumps only    Flight Recorder dumps, asked of the ranks through the socket that the probe opens, and
               nothing else
 
-With `probe=False` the job is started as if hangdoctor did not exist, which must not change what
-stacks alone tell.
+With `probe=False` the job is started as if hangdoctor did not exist. Then it is judged by stacks
+alone, which must say the same, and as it is: `nothing prepared`, with what torch's own recorder holds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hangdoctor.readers.flight_recorder import convert
 from hangdoctor.readers.node import CaptureOptions
 from hangdoctor.readers.proc import sample_thread, stat_fields
 
-from .coordinates import KINDS, MODES, WORLD, Case
+from .coordinates import KINDS, MODES, UNPREPARED, WORLD, Case
 from .score import Result, judge
 from .simulated import capture_of
 from .stem import placeholders
@@ -283,7 +283,9 @@ def run_case(stem: Stem, case: Case, probe: bool, keep: Path | None = None) -> l
         running.wait_hung()
         full = running.capture()
         captures = {modes_of(probe)[0]: without_operations(full)}
-        if probe:
+        if not probe:
+            captures |= {UNPREPARED: full}
+        else:
             captures |= {"black box": full, "dumps only": running.dumps()}
         logs = "\n".join(running.log(r) for r in running.pids)
     finally:
@@ -339,7 +341,7 @@ def run_real(
 
 def modes_of(probe: bool) -> tuple[str, ...]:
     """The forms of evidence that one hang is judged in."""
-    return MODES if probe else ("stacks only, no probe",)
+    return MODES if probe else ("stacks only, no probe", UNPREPARED)
 
 
 def not_captured(case: Case, probe: bool, error: HangdoctorError) -> list[Result]:

@@ -21,6 +21,7 @@ TARGETS = {
     "any layout: two captures, 10% silent": 0.90,
     "stacks only": 0.80,
     "stacks only, no probe": 0.80,
+    "nothing prepared": 0.85,
     "logs alone": 0.75,
     "two captures, 10% silent": 0.90,
     "dump files, 10% silent": 0.90,
