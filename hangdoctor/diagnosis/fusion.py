@@ -124,7 +124,7 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
         at_key = finding.where.op == "store_wait" and (everyone or waits.issuperset(finding.ranks))
         if not refuted and not (at_key and other_causes):
             seen = _seen_by_stacks(case, draft, finding) or _one_of_ring(draft, finding)
-            kept.append(seen or finding)
+            kept.append(seen or _apart_by_stacks(draft, finding) or finding)
     return kept
 
 
@@ -164,6 +164,21 @@ def _seen_by_stacks(case: Case, draft: Draft, finding: Finding) -> Finding | Non
         return None
     same[0].clues += finding.clues
     return same[0]
+
+
+def _apart_by_stacks(draft: Draft, finding: Finding) -> Finding | None:
+    """Of an operation that all have entered alike, as far as records show: what stacks show to differ,
+    such as the root, which gloo's recorder leaves out.
+    """
+    if finding.kind != "in_communication":
+        return None
+    apart = [
+        c for c in draft.by_stacks if c.kind == "mismatch" and set(c.ranks) <= set(finding.ranks)
+    ]
+    if len(apart) != 1:
+        return None
+    apart[0].add_clues(finding.clues)
+    return apart[0]
 
 
 def _one_of_ring(draft: Draft, finding: Finding) -> Finding | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..model.capture import Frame
+from ..model.operations import RankOps
 from . import faults, outsiders
 from .case import Case
 from .draft import Draft
@@ -57,6 +58,7 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
         doing=_doings(case),
         outside=outside,
         moving={v.rank for v in case.alive if _moves(v, outside)},
+        unrecorded=_unrecorded(case, ops),
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
     )
@@ -89,6 +91,17 @@ def _kinds_outside(case: Case, facts: list[Finding]) -> dict[int, str]:
         if fact.kind in _KINDS_OF_FACTS:
             kinds |= dict.fromkeys(fact.ranks, fact.kind)
     return kinds
+
+
+def _unrecorded(case: Case, ops: dict[int, RankOps]) -> dict[int, int] | None:
+    """Ranks that wait by their stacks, of which gloo's recorder, which has no sends and receives, shows
+    no wait -> their peer.
+    """
+    living = [v for v in case.alive if v.rank in ops and not v.stopped]
+    by_gloo = all(some.source == "flight_recorder" and not some.runs_ahead for some in ops.values())
+    if not living or not by_gloo or not all(v.path for v in living):
+        return None
+    return {v.rank: v.place.peer for v in living if v.waits and not ops[v.rank].unfinished()}
 
 
 def _moves(view: RankView, outside: dict[int, str]) -> bool:

@@ -44,7 +44,7 @@ _GENTLE_S = 0.5  # so long a reader of stacks leaves the processors to the ranks
 _BOXES_S = 5.0  # for the black boxes of all ranks; milliseconds, unless their file system hangs
 _HANGS_S = 2.5  # without an answer: then they are not asked for a second time
 _RUNS = 0.2  # of its time: the reader of the boxes works, and waits for no file system
-_RECORDERS_S = 5.0  # for torch's recorders of all ranks; milliseconds each
+_RECORDERS_S = 6.0  # for torch's recorders of all ranks; milliseconds each
 _RAS_S = 3.0
 _ENDS_S = 3.0  # for the black boxes of ranks that have ended
 _GPUS_S = 4.0  # for nvidia-smi; mostly less than the time between the samples
@@ -65,7 +65,7 @@ FIRST, CHILDREN, LAST = Share(0.4, 0.5), Share(0.2, 0.3), Share(0.55, 0.7)
 _BOXES_SHARE, _FAMILY_SHARE, _RAS_SHARE, _SETTLE_SHARE, _CLOSE_SHARE = 0.4, 0.2, 0.2, 0.4, 0.8
 _GPUS_SHARE, _OTHERS_SHARE = 0.3, 0.5
 _START_UP_SHARE = 0.4
-_RECORDERS_SHARE = 0.2
+_RECORDERS_SHARE = 0.4
 
 
 class End(Struct, frozen=True):
@@ -290,7 +290,8 @@ class Session:
         try:
             notes = within(patience, lambda: recorder_live.attach(copies, first, 0.8 * patience))
         except OutOfTime:
-            notes = []
+            self.note(f"torch's recorders were not read: {self.too_late}")
+            return
         for rank, copy in zip(self.capture.ranks, copies, strict=True):
             rank.ops, rank.ops_before = copy.ops, copy.ops_before
         for note in notes:

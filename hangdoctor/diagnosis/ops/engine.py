@@ -22,7 +22,10 @@ from .unrecorded_p2p import (
     explained_by_silence,
     one_of_them,
     parted_beside,
+    parted_in_ring,
+    peers_by_stacks,
     unheard,
+    waits_unseen,
     without_transfers,
 )
 from .waits import Instance, WaitGraph, build_waits, list_waits
@@ -67,17 +70,19 @@ def find_ends(scene: Scene, graph: WaitGraph) -> Ends:
     likely waits added.
     """
     missed = missing_at(graph)
-    guesses: dict[int, set[int]] = {}
+    guesses = peers_by_stacks(scene)
     ends = sort_ends(scene, graph, missed, guesses)
     if not ends.silent:
         return ends
     held: dict[int, Held] = {}
+    guessed: set[int] = set()
     for _ in range(_ROUNDS):
-        new = [r for r in _unseen_beside(ends) if r not in guesses]
+        new = {r for r in _unseen_beside(ends) if r not in guesses}
         if not new:
             break
-        held = where_held(scene, {*guesses, *new}, missed, graph)
-        guesses |= {rank: held[rank].ranks if rank in held else set() for rank in {*guesses, *new}}
+        guessed |= new
+        held = where_held(scene, guessed, missed, graph)
+        guesses |= {rank: held[rank].ranks if rank in held else set() for rank in guessed}
         ends = sort_ends(scene, graph, missed, guesses)
     silent = (rank for rank in missed if not scene.known(rank) and not scene.lost(rank))
     ends.awaited = {rank: missed[rank] for rank in silent}
@@ -130,7 +135,9 @@ def _sort_ring(
     scene: Scene, ranks: list[int], missed: dict[int, list[Instance]], ends: Ends
 ) -> None:
     unknown = [r for r in ranks if not scene.known(r)]
-    if unknown:
+    if not unknown and not peers_by_stacks(scene).keys().isdisjoint(ranks):
+        ends.by_stacks.append(ranks)
+    elif unknown:
         ends.silent.update({r: missed.get(r, []) for r in unknown})
         ends.around.update(r for r in ranks if scene.known(r))
     else:
@@ -150,7 +157,9 @@ def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
 def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -> None:
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
-    if rank in scene.obscured and rank not in scene.held:
+    unseen = rank in scene.obscured or waits_unseen(scene, rank)
+    if unseen and rank not in scene.held:
+        ends.by_stacks.append([rank])
         return  # it waits itself, and nothing shows for which rank
     if not scene.known(rank):
         ends.silent[rank] = instances
@@ -171,13 +180,29 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     causes += in_all_transfers(scene, [_full_finding(scene, i) for i in both_sides])
     for ranks in ends.rings:
         causes.extend(deadlock_findings(scene, graph, ranks))
+    for ranks in ends.by_stacks if not causes else ():
+        causes.extend(
+            divergence_finding(scene, {d.rank: d}, []) for d in parted_in_ring(scene, ranks)
+        )
     if ends.left:
         causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:
         causes.extend(behind_silence(scene, ends))
     elif ends.idle and len(causes) == 1 and causes[0].kind not in _OF_THE_PROGRAM:
         causes.extend(_idle_ranks(scene, ends))  # beside two faults that are seen, it only waits
-    return sorted(causes, key=lambda c: -c.confidence)
+    return sorted(_each_once(causes), key=lambda c: -c.confidence)
+
+
+def _each_once(causes: list[Finding]) -> list[Finding]:
+    """Without what two operations show alike, such as calls of two threads in another order."""
+    found: list[Finding] = []
+    for cause in causes:
+        same = (
+            c for c in found if (c.kind, c.ranks, c.story) == (cause.kind, cause.ranks, cause.story)
+        )
+        if next(same, None) is None:
+            found.append(cause)
+    return found
 
 
 def _idle_ranks(scene: Scene, ends: Ends) -> list[Finding]:

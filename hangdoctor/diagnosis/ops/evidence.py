@@ -30,6 +30,9 @@ class OpsEvidence(Struct):
     # rank -> kind of cause that its stack and /proc speak for, when it is in no communication
     outside: dict[int, str] = {}
     moving: set[int] = set()  # ranks that other evidence saw making progress between the captures
+    # Ranks that wait in what gloo's recorder leaves out, as in a send, by their stacks -> their peer,
+    # -1 where it is not known. None: no stacks show it.
+    unrecorded: dict[int, int] | None = None
     nodes: dict[int, str] = {}  # rank -> its node
     taken_s: float = 0.0  # wall clock of the last capture, 0 where it is not known
 

@@ -23,9 +23,28 @@ _SHOWN = 8  # pieces of evidence
 
 def transfers_unseen(scene: Scene) -> bool:
     """Whether all that is known are dumps of gloo's recorder: stacks would show a transfer."""
-    if scene.evidence.outside:
+    if scene.evidence.outside or scene.evidence.unrecorded is not None:
         return False
     return all(o.source == "flight_recorder" and not o.runs_ahead for o in scene.ops.values())
+
+
+def peers_by_stacks(scene: Scene) -> dict[int, set[int]]:
+    """Of ranks in a send or receive that their stacks show and no record: the rank they wait for."""
+    seen = scene.evidence.unrecorded or {}
+    return {rank: {peer} for rank, peer in seen.items() if 0 <= peer < scene.world_size}
+
+
+def waits_unseen(scene: Scene, rank: int) -> bool:
+    """Whether a rank waits in what no record shows, and nothing shows for which rank."""
+    return (scene.evidence.unrecorded or {}).get(rank, 0) < 0
+
+
+def parted_in_ring(scene: Scene, ranks: list[int]) -> list[Divergence]:
+    """Of ranks that wait for one another, in sends and receives too, the one whose recorded calls part
+    from those of its like; [] where that is not one alone.
+    """
+    found = blame(scene, ranks)
+    return list(found.values()) if len(found) == 1 else []
 
 
 def one_of_them(scene: Scene, found: list[Finding]) -> list[Finding]:

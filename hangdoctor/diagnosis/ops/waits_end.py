@@ -19,6 +19,7 @@ class Ends(Struct):
     left: list[Sink] = []  # finished cleanly
     full: list[Instance] = []  # operations that everyone has come to
     rings: list[list[int]] = []  # ranks that wait for one another
+    by_stacks: list[list[int]] = []  # the same, where the stacks of some show for which rank
     awaited: dict[int, list[Instance]] = {}  # silent ranks that known ones wait for
     around: set[int] = set()  # known ranks in rings that silent ones close
     notes: list[Note] = []  # why an end of waits names no rank

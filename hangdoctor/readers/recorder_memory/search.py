@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -23,6 +24,8 @@ _MOST_HEADER = 1 << 20
 _MOST_ENTRIES = 10_000_000
 _LOAD_FACTOR = struct.pack("<f", 1.0)
 _FACTOR_AT = 32  # of an unordered_map
+# (library, size of its variables) -> where the pointer is among them, as found before.
+_places: dict[tuple[str, int], int] = {}
 _NEEDED = ("enabled_", "entries_", "max_entries_", "next_", "id_")
 
 
@@ -61,13 +64,36 @@ def find(memory: ProcessMemory) -> Iterator[Found]:
         layouts = _layouts(memory.pid, library.path)
         if layouts is None:
             continue
-        pointers = _pointers(memory, library)
-        for address, data in zip(
-            pointers, memory.read_each(pointers, layouts.recorder.size), strict=True
-        ):
-            found = data and _found(memory, address, data, library.path, layouts)
-            if found:
-                yield found
+        found = _where_it_was(memory, library, layouts) or _anywhere(memory, library, layouts)
+        if found is not None:
+            yield found
+
+
+def _where_it_was(memory: ProcessMemory, library: Library, layouts: Layouts) -> Found | None:
+    """By the place of the pointer that another process with this library had: mostly another rank."""
+    place = _places.get((library.path, library.size))
+    if place is None:
+        return None
+    try:
+        (address,) = memory.words(library.begin + place, 1)
+        data = memory.read(address, layouts.recorder.size)
+    except Unreadable:
+        return None
+    return _found(memory, address, data, library.path, layouts)
+
+
+def _anywhere(memory: ProcessMemory, library: Library, layouts: Layouts) -> Found | None:
+    """By all pointers among the library's variables."""
+    words = _variables(memory, library)
+    unlike = {word for word in words if word > 0xFFFF and not word % 16}
+    pointers = [word for word in unlike if memory.is_heap(word)]
+    contents = memory.read_each(pointers, layouts.recorder.size)
+    for address, data in zip(pointers, contents, strict=True):
+        found = _found(memory, address, data, library.path, layouts) if data else None
+        if found is not None:
+            _places[library.path, library.size] = 8 * words.index(address)
+            return found
+    return None
 
 
 def again(memory: ProcessMemory, recorder: Found) -> Found | None:
@@ -108,15 +134,11 @@ def _whole(data: bytes, at: int) -> int:
     return int(struct.unpack_from("<Q", data, at)[0])
 
 
-def _pointers(memory: ProcessMemory, library: Library) -> list[int]:
-    """Addresses of what the program has allocated, among the library's variables, each once."""
+def _variables(memory: ProcessMemory, library: Library) -> array[int]:
     words = array("Q")
-    try:
+    with suppress(Unreadable):
         words.frombytes(memory.read(library.begin, library.size // 8 * 8))
-    except Unreadable:
-        return []
-    unlike = {word for word in words if word > 0xFFFF and not word % 16}
-    return sorted(word for word in unlike if memory.is_heap(word))
+    return words
 
 
 def _layouts(pid: int, library: str) -> Layouts | None:
