@@ -7,6 +7,7 @@ from __future__ import annotations
 from ..model.capture import RankCapture
 from ..model.operations import P2P, RankOps
 from .case import Case
+from .transfer_numbers import agree
 
 
 def by_recorder(case: Case) -> bool:
@@ -68,4 +69,4 @@ def records_of(case: Case) -> tuple[dict[int, RankOps], dict[int, RankOps]]:
             now[view.rank] = last
         if first is not None:
             before[view.rank] = first
-    return now, before
+    return agree(now, before) if len(case.capture.nodes) > 1 else (now, before)
