@@ -18,7 +18,18 @@ from . import held_by as holding
 from .case import Case
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered, ranks_blamed
-from .findings import Apart, Diverged, Finding, InOther, NeverReached, Op, Ring, ShutDown, Story
+from .findings import (
+    Apart,
+    Disagrees,
+    Diverged,
+    Finding,
+    InOther,
+    NeverReached,
+    Op,
+    Ring,
+    ShutDown,
+    Story,
+)
 from .ops.evidence import Note, Remark
 from .position import is_rounds_behind
 from .recorders import by_recorder, records_of
@@ -239,6 +250,20 @@ def _decide_by_lines(case: Case, finding: Finding, other: Finding) -> None:
     finding.story = story
 
 
+def _take_condition(finding: Finding, other: Finding) -> None:
+    """Of one call that differs from the others': that the program makes it under a condition which holds
+    for this rank alone, as its line shows, says more than which call it differs from.
+    """
+    lines, story = other.story, finding.story
+    if not isinstance(lines, InOther) or lines.how is not Apart.CALLED_ALONE:
+        return
+    one_call = isinstance(story, Disagrees) or (
+        isinstance(story, Diverged) and story.how in ("skipped", "other")
+    )
+    if one_call and other.ranks == finding.ranks:
+        finding.kind, finding.story = other.kind, lines
+
+
 def _by_user(recorded: Op | None, seen: Op | None) -> Op | None:
     """The recorded call with the user's line that a stack shows of it, where it has a library's."""
     if recorded is None or seen is None or seen.frame is None or not is_users(seen.frame):
@@ -271,6 +296,7 @@ def _support(case: Case, finding: Finding, other: Finding) -> None:
     covered = set(other.ranks) >= set(finding.ranks)
     if covered:
         _decide_by_lines(case, finding, other)
+        _take_condition(finding, other)
     fact = other.kind in _FACTS or isinstance(other.story, ShutDown)
     if fact and covered and finding.kind in {other.kind, *_LESS_THAN_A_FACT}:
         finding.kind, finding.story = other.kind, _counted(finding.story, other.story)

@@ -41,6 +41,7 @@ class FolderResult(Struct):
     skipped: list[tuple[str, str]]  # file, why
     missing: list[int]  # ranks of the world without a dump
     world_size: int
+    unsure: frozenset[str] = frozenset()  # uids of groups that may have more members than these
 
 
 def is_dump(path: Path) -> bool:
@@ -118,7 +119,8 @@ def convert(
     membership = Membership(dumps, world_size, layout)
     ops = {r: _rank_ops(r, d, membership) for r, d in sorted(dumps.items())}
     _align_p2p(ops)
-    return FolderResult(ops, [], [r for r in range(world_size) if r not in ops], world_size)
+    missing = [r for r in range(world_size) if r not in ops]
+    return FolderResult(ops, [], missing, world_size, frozenset(membership.unsure))
 
 
 def _read(path: Path) -> tuple[int, Dump]:

@@ -22,6 +22,8 @@ from functools import lru_cache
 from itertools import product
 from math import isqrt, prod
 
+from msgspec import Struct
+
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import Group, group_uid
 
@@ -33,6 +35,14 @@ WORLD = "default_pg"
 _AXES = (("tp",), ("dp",), ("pp",), ("tp", "pp"), ("dp", "tp"), ("dp", "pp"))
 
 
+class Guess(Struct, frozen=True):
+    """Members of a group, how they were found, and whether there can be no others."""
+
+    ranks: list[int]
+    how: str = ""
+    sure: bool = True
+
+
 class Membership:
     """Groups of every rank: `groups[rank][name]`, with how the member set came about in `how`."""
 
@@ -42,6 +52,8 @@ class Membership:
         self.world_size = world_size
         self.groups: dict[int, dict[str, Group]] = {r: {} for r in dumps}
         self.how: dict[int, dict[str, str]] = {r: {} for r in dumps}
+        # Groups of which only those are known that mention them: there may be more.
+        self.unsure: set[str] = set()
         self._by_list: dict[tuple[int, int], Group] = {}
         self._by_uid: dict[str, Group] = {}
         self._kept: list[list[int]] = []  # so that an id() stays one list's
@@ -56,7 +68,7 @@ class Membership:
             origin = "the only regular layout that explains which dumps mention which group"
         else:
             origin = "the job's layout"
-        guessed: dict[tuple[str, str], tuple[list[int], str]] = {}
+        guessed: dict[tuple[str, str], Guess] = {}
         taken: dict[int, list[list[int]]] = defaultdict(list)
         # Groups that most dumps mention are the surest, and leave less to choose from for the
         # others.
@@ -65,7 +77,7 @@ class Membership:
                 dumps, k, ranks, layout, origin=origin, taken=[g for r in ranks for g in taken[r]]
             )
             for r in ranks:
-                taken[r].append(guessed[k][0])
+                taken[r].append(guessed[k].ranks)
         for rank, dump in dumps.items():
             self._add(rank, dump, guessed)
 
@@ -80,24 +92,23 @@ class Membership:
             self._kept.append(ranks)
         return found
 
-    def _add(
-        self, rank: int, dump: Dump, guessed: dict[tuple[str, str], tuple[list[int], str]]
-    ) -> None:
+    def _add(self, rank: int, dump: Dump, guessed: dict[tuple[str, str], Guess]) -> None:
         instances: Counter[int] = Counter()
         for name in sorted(_names(dump), key=creation_order):
             description = dump.names.get(name, "")
             told = _told(dump, name, description, self.world_size)
-            ranks, how = (told, "") if told else guessed.get((name, description), ([rank], ""))
+            guess = Guess(told) if told else guessed.get((name, description), Guess([rank]))
+            ranks, how = guess.ranks, guess.how
             if rank not in ranks:
-                ranks, how = (
-                    sorted({*ranks, rank}),
-                    how or "the dump and this rank, which the dump leaves out",
-                )
+                ranks = sorted({*ranks, rank})
+                how = how or "the dump and this rank, which the dump leaves out"
             group = self._group(ranks, 0)
             # Equal member sets are distinguished by the order in which the process made them.
             instances[id(group)] += 1
             uid = self._group(ranks, instances[id(group)] - 1).uid
             self.groups[rank][name] = Group(uid, group.ranks, description or name)
+            if not guess.sure:
+                self.unsure.add(uid)
             if how:
                 self.how[rank][name] = how
 
@@ -136,7 +147,7 @@ def _guess(
     layout: Layout | None,
     origin: str,
     taken: list[list[int]],
-) -> tuple[list[int], str]:
+) -> Guess:
     """Members of a group that no dump shows, and how they were found. `taken`: other groups of the
     same ranks.
     """
@@ -147,11 +158,11 @@ def _guess(
         fits = [ranks for ranks in fits if len(ranks) == (size or len(holders))] or fits
         if fits:
             doubt = f", one of {len(fits)} that fit" if len(fits) > 1 else ""
-            return min(fits, key=len), f"from {origin}{doubt}"
+            return Guess(min(fits, key=len), f"from {origin}{doubt}", sure=len(fits) == 1)
     how = "from the ranks whose dumps mention it"
     if size > len(holders):
         how += f"; it has {size} members, so {size - len(holders)} are unknown"
-    return holders, how
+    return Guess(holders, how, sure=False)
 
 
 def _around(layout: Layout, ranks: list[int]) -> Iterator[tuple[tuple[str, ...], int]]:

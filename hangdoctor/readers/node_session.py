@@ -288,7 +288,10 @@ class Session:
         copies = [structs.replace(r) for r in self.capture.ranks]
         patience = min(_RECORDERS_S, self.left(_RECORDERS_SHARE))
         try:
-            notes = within(patience, lambda: recorder_live.attach(copies, first, 0.8 * patience))
+            notes = within(
+                patience,
+                lambda: recorder_live.attach(copies, first, 0.8 * patience, self.capture.layout),
+            )
         except OutOfTime:
             self.note(f"torch's recorders were not read: {self.too_late}")
             return

@@ -7,13 +7,14 @@ black box, whose numbers count otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from ..model.capture import RankCapture
-from ..model.operations import RankOps
+from ..model.layout import Layout
 from ..text.ranges import format_ranks
 from ..time_limit import in_time
 from . import flight_recorder
+from .flight_recorder import FolderResult
 from .flight_recorder_format import Dump
 from .rank_operations import KEEP, KEEP_BEFORE, trim
 from .recorder_beside import are_told
@@ -24,10 +25,12 @@ _WITH_ROOT = frozenset({"broadcast", "reduce", "scatter", "gather"})
 _WORKERS = 2  # decoding is work of the interpreter: more would only wait for one another
 
 
-def attach(ranks: Sequence[RankCapture], first: bool, seconds: float) -> list[str]:
+def attach(
+    ranks: Sequence[RankCapture], first: bool, seconds: float, layout: Layout | None = None
+) -> list[str]:
     """Put what their recorders hold on the ranks of one node; what was not read, as notes.
 
-    `first`: of two samples.
+    `first`: of two samples. `layout`: of the job, where it is known.
     """
     if any((rank.ops_before if first else rank.ops) is not None for rank in ranks):
         return []
@@ -36,7 +39,7 @@ def attach(ranks: Sequence[RankCapture], first: bool, seconds: float) -> list[st
     read, _ = in_time(living, lambda rank: read_recorder(rank.pid, keep), _WORKERS, seconds)
     dumps = {living[place].rank: dump for place, dump in read.items() if dump is not None}
     if len(read) == len(living) and dumps:
-        _put(ranks, dumps, first, keep)
+        _put(ranks, dumps, first, layout)
     if len(read) == len(living) or first:
         return []
     # One that is left out would seem to have made no call: then none is taken.
@@ -50,40 +53,38 @@ def _may_be_read(rank: RankCapture) -> bool:
     return sample is None or not any(t.state == "D" for t in sample.threads)
 
 
-def _members_are_sure(records: Collection[RankOps]) -> bool:
+def _members_are_sure(found: FolderResult) -> bool:
     """Whether it is known who is in each group that a rank waits in.
 
     gloo's recorder shows a group only where it was used. Once all members have come to an operation
     of it, all show it; before, one that never does would not be missed.
     """
+    records = found.ops.values()
     used = {
         op.group
         for ops in records
         for op in ops.operations
         if op.state == "done" and op.op not in _WITH_ROOT
     }
-    sure = used | {
-        group.uid
-        for ops in records
-        for group in ops.groups
-        if ops.runs_ahead or len(group.ranks) == ops.world_size
-    }
-    return all(op.group in sure for ops in records for op in ops.unfinished())
+    unsure = found.unsure - used
+    return not any(op.group in unsure for ops in records for op in ops.unfinished())
 
 
-def _put(ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool, keep: int) -> None:
+def _put(
+    ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool, layout: Layout | None
+) -> None:
     world = max(rank.world_size for rank in ranks)
-    found = flight_recorder.convert(dumps, world_size=world)
+    found = flight_recorder.convert(dumps, layout, world_size=world)
     here = len(ranks) == found.world_size  # who has no records is known, by its process
     if not here and not all(are_told(ops) for ops in found.ops.values()):
         return  # members that were guessed from the records of a few ranks are not those of the job
-    if not _members_are_sure(found.ops.values()):
+    if not _members_are_sure(found):
         return
     for rank in ranks:
         ops = found.ops.get(rank.rank)
         if ops is None:
             continue
         if first:
-            rank.ops_before = trim(ops, keep)
+            rank.ops_before = trim(ops, KEEP_BEFORE)
         else:
-            rank.ops = trim(ops, keep)
+            rank.ops = trim(ops, KEEP)

@@ -127,7 +127,9 @@ def _found(
             return None
     if not memory.is_heap(begin):
         return None
-    return Found(address, library, layouts, data, begin, count, most, next_, id_)
+    return Found(
+        address, library, layouts, data, begin=begin, count=count, most=most, next=next_, id=id_
+    )
 
 
 def _whole(data: bytes, at: int) -> int:
