@@ -35,6 +35,9 @@ WORLD = "default_pg"
 _AXES = (("tp",), ("dp",), ("pp",), ("tp", "pp"), ("dp", "tp"), ("dp", "pp"))
 
 
+Members = tuple[int, ...]
+
+
 class Guess(Struct, frozen=True):
     """Members of a group, how they were found, and whether there can be no others."""
 
@@ -78,8 +81,10 @@ class Membership:
             )
             for r in ranks:
                 taken[r].append(guessed[k].ranks)
+        found = {rank: self._found(rank, dump, guessed) for rank, dump in dumps.items()}
+        mentioned = _mentioned(dumps, found)
         for rank, dump in dumps.items():
-            self._add(rank, dump, guessed)
+            self._add(rank, dump, found[rank], mentioned)
 
     def _group(self, ranks: list[int], instance: int) -> Group:
         """One object for each member set and instance; hashing thousands of ranks for each rank
@@ -92,25 +97,54 @@ class Membership:
             self._kept.append(ranks)
         return found
 
-    def _add(self, rank: int, dump: Dump, guessed: dict[tuple[str, str], Guess]) -> None:
-        instances: Counter[int] = Counter()
+    def _found(
+        self, rank: int, dump: Dump, guessed: dict[tuple[str, str], Guess]
+    ) -> dict[str, Guess]:
+        """The members of each group that a dump mentions, in the order in which they were made."""
+        found: dict[str, Guess] = {}
         for name in sorted(_names(dump), key=creation_order):
             description = dump.names.get(name, "")
             told = _told(dump, name, description, self.world_size)
             guess = Guess(told) if told else guessed.get((name, description), Guess([rank]))
-            ranks, how = guess.ranks, guess.how
-            if rank not in ranks:
-                ranks = sorted({*ranks, rank})
-                how = how or "the dump and this rank, which the dump leaves out"
-            group = self._group(ranks, 0)
-            # Equal member sets are distinguished by the order in which the process made them.
-            instances[id(group)] += 1
-            uid = self._group(ranks, instances[id(group)] - 1).uid
+            if rank not in guess.ranks:
+                how = guess.how or "the dump and this rank, which the dump leaves out"
+                guess = Guess(sorted({*guess.ranks, rank}), how, guess.sure)
+            found[name] = guess
+        return found
+
+    def _add(
+        self, rank: int, dump: Dump, found: dict[str, Guess], mentioned: dict[Members, list[str]]
+    ) -> None:
+        instances: Counter[int] = Counter()
+        for name, guess in found.items():
+            group = self._group(guess.ranks, 0)
+            if name in dump.members:
+                # All of its groups are listed: equal member sets are told apart by their order.
+                instances[id(group)] += 1
+                instance = instances[id(group)] - 1
+            else:
+                instance = mentioned[tuple(guess.ranks)].index(name)
+            uid = self._group(guess.ranks, instance).uid
+            description = dump.names.get(name, "")
             self.groups[rank][name] = Group(uid, group.ranks, description or name)
             if not guess.sure:
                 self.unsure.add(uid)
-            if how:
-                self.how[rank][name] = how
+            if guess.how:
+                self.how[rank][name] = guess.how
+
+
+def _mentioned(
+    dumps: Mapping[int, Dump], found: Mapping[int, Mapping[str, Guess]]
+) -> dict[Members, list[str]]:
+    """The names of the groups of the same members that gloo's dumps mention, in the order in which they
+    were made: one rank may have used one of them alone, another one all.
+    """
+    names: dict[Members, set[str]] = defaultdict(set)
+    for rank, guesses in found.items():
+        for name, guess in guesses.items():
+            if name not in dumps[rank].members:
+                names[tuple(guess.ranks)].add(name)
+    return {members: sorted(some, key=creation_order) for members, some in names.items()}
 
 
 def _names(dump: Dump) -> set[str]:
