@@ -53,6 +53,7 @@ CASES = (
     Case("two ranks, one asleep, no probe", "two_ranks", ("not_entered",), (1,), world=2),
     Case("computes, nothing is wrong", "computes", ("healthy", "unknown"), ranks=()),
 )
+_WITH_NCCL = ("all_reduce", "two_ranks")
 STAND_IN = Case("sleeps, no GPU", "sleeps", ("not_entered",))
 
 
@@ -75,6 +76,9 @@ def measure(unit: str, options: Options) -> Iterator[dict[str, Any]]:
             if case.probe:
                 capture = bundle.load(folder / "bundle")
                 yield from sources(case, capture, folder, pids)
+            elif case.program in _WITH_NCCL:
+                # Nothing asks the ranks for them: they are read from their memory.
+                yield from map(recorder, bundle.load(folder / "bundle").nodes)
 
 
 # ---------------------------------------------------------------------- the job
