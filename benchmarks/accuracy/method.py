@@ -29,7 +29,8 @@ TEXT = """\
 - Real: eight gloo ranks, TP2 x PP2 x DP2 with a 1F1B pipeline (`job.py`); a seed draws rank, step and place of each
   fault (`coordinates.py`, `faults.py`). Each job hangs once and is judged in three modes from the same hang: with
   stacks and /proc only, with the black box, and from Flight Recorder dumps only. Jobs without a probe show that stacks
-  are the same without it. Ranks are forked from one process that has imported torch. After an error of gloo a rank
+  are the same without it; `nothing prepared` is such a job as it is, with torch's own record of its
+  collectives, read from memory. Ranks are forked from one process that has imported torch. After an error of gloo a rank
   waits for its launcher, as with elastic launchers.
 - gloo aborts the process that is sent more than it expects, so a wrong shape or dtype kills its rank: `dead` is right.
 - gloo's recorder has no sends and receives, no roots and no reduce operations, and nothing before the first group. Real
