@@ -36,13 +36,8 @@ def _reason(of: LogRemaining) -> str:
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
     decide = f"counters of all ranks would show who did not come. {next_time(of.no_recorder)}"
-    boxes = (
-        "its black boxes do not show"
-        if of.source == "boxes"
-        else "nothing shows: Next time start it with hangdoctor run -- CMD"
-    )
     texts = {
-        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}, and which rank made other calls {boxes}",
+        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}{_who_else(of)}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
@@ -236,6 +231,16 @@ def _cut(of: LogRemaining) -> str:
 
 def _waited(of: LogRemaining) -> str:
     return f", {terms.in_operations(of.waited)}" if of.waited else ""
+
+
+def _who_else(of: LogRemaining) -> str:
+    """What is not known of the rank that these waited for, or who did not wait as long as they."""
+    run = "Next time start it with hangdoctor run -- CMD"
+    if of.quiet:
+        first = f"see first what {choose(of.quiet, 'it', 'they')} did"
+        return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
+    shows = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {run}"
+    return f", and which rank made other calls {shows}"
 
 
 def _of(seconds: float) -> str:

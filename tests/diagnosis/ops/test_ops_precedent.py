@@ -131,7 +131,9 @@ def transfers(sent: list[int], awaited: list[int]) -> list[RankOps]:
     ]
     receives[-1].state = "entered"
     # Both go on to other calls first: what is between the two is not the same on both.
-    behind = entered(PAIR, 1, "recv", site="recv_act (pipe.py:35)", peer=0, detail="tag 9", **fields)
+    behind = entered(
+        PAIR, 1, "recv", site="recv_act (pipe.py:35)", peer=0, detail="tag 9", **fields
+    )
     return [rank_ops(0, 2, receives), rank_ops(1, 2, [*sends, behind])]
 
 
