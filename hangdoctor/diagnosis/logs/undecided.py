@@ -218,7 +218,8 @@ def _without_waits(scene: Scene) -> LogRemaining:
         return _of_victims(scene, victims)
     if ends:
         alike = [f for f in ends if f.code == ends[0].code]
-        return LogRemaining(Undecided.ABORTS_ONLY, tuple(ranks_named(alike)), code=ends[0].code)
+        ranks = tuple(ranks_named(alike))
+        return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code, source=scene.source)
     return _of_course(scene)
 
 

@@ -50,7 +50,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
-        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
+        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
         Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
@@ -231,6 +231,13 @@ def _cut(of: LogRemaining) -> str:
 
 def _waited(of: LogRemaining) -> str:
     return f", {terms.in_operations(of.waited)}" if of.waited else ""
+
+
+def _no_cause(of: LogRemaining) -> str:
+    if of.source == "boxes":
+        return "no black box shows a cause before it: give the job's output too"
+    rank = choose(of.ranks or 1, "that rank", "those ranks")
+    return f"the log shows no cause before it: the output of {rank} may"
 
 
 def _who_else(of: LogRemaining) -> str:
