@@ -180,7 +180,7 @@ def _by_motion(case: Case) -> Remaining:
         return Remaining(Reason.OWN_LOOP, loop.ranks, loop=loop)
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
     if at_work:
-        return Remaining(Reason.NONE_WAITS, ranks_of(at_work))
+        return Remaining(Reason.NONE_WAITS, ranks_of(at_work), tuple(case.absent))
     if case.capture.over:
         return Remaining(Reason.OVER)
     if any(v.motion == "unknown" for v in case.alive):

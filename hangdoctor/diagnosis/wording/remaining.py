@@ -69,8 +69,8 @@ def unknown(of: Remaining) -> str:
             "Capture again in a minute, and see whether the launcher did"
         ),
         Reason.NONE_WAITS: (
-            f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
-            "Capture again with a larger --settle, or when the job stalls"
+            f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working"
+            f"{_not_found(of)}. Capture again with a larger --settle, or when the job stalls"
         ),
         Reason.OWN_LOOP: _own_loop(of.loop) if of.loop is not None else "",
         Reason.SOME_WAIT: (
@@ -178,6 +178,14 @@ def _waiting_apart(of: Remaining) -> str:
     return (
         f"{terms.ranks(one)} {wait} in {terms.op(mine)}, {terms.ranks(other)} in {terms.op(theirs)}"
     )
+
+
+def _not_found(of: Remaining) -> str:
+    """Who may be gone, which others that ask for it in a loop of their own do not notice."""
+    if not of.others:
+        return ""
+    others, it = terms.ranks(of.others), terms.choose(of.others, "it has", "they have")
+    return f", and no process of {others} was found: see in the job's output whether {it} ended, since the others may wait for that"
 
 
 def _working(of: Remaining) -> str:
