@@ -219,8 +219,23 @@ def _without_waits(scene: Scene) -> LogRemaining:
     if ends:
         alike = [f for f in ends if f.code == ends[0].code]
         ranks = tuple(ranks_named(alike))
-        return LogRemaining(Undecided.ABORTS_ONLY, ranks, code=ends[0].code, source=scene.source)
+        return LogRemaining(
+            Undecided.ABORTS_ONLY,
+            ranks,
+            code=ends[0].code,
+            source=scene.source,
+            quiet=_without_exit(scene, ends),
+        )
     return _of_course(scene)
+
+
+def _without_exit(scene: Scene, ends: Sequence[Ended]) -> tuple[int, ...]:
+    """The few whose exit `hangdoctor run` has not kept, where it has that of all others: a run for one
+    rank alone keeps none that went well.
+    """
+    rest = sorted(set(scene.everyone) - set(ranks_named(ends)))
+    few = scene.source == "boxes" and 2 * len(rest) < len(scene.everyone)
+    return tuple(rest) if few else ()
 
 
 def _of_guards(guards: Sequence[Guarded]) -> LogRemaining:

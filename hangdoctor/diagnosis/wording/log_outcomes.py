@@ -234,6 +234,9 @@ def _waited(of: LogRemaining) -> str:
 
 
 def _no_cause(of: LogRemaining) -> str:
+    if of.quiet:
+        first = f"see first whether {choose(of.quiet, 'it', 'they')} left before"
+        return f"no exit of {terms.ranks(of.quiet)} is recorded: {first}, with exit code 0"
     if of.source == "boxes":
         return "no black box shows a cause before it: give the job's output too"
     rank = choose(of.ranks or 1, "that rank", "those ranks")
