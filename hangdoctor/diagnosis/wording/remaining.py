@@ -83,7 +83,7 @@ def unknown(of: Remaining) -> str:
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.TWO_SIDES: (
-            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_halves(of)}{_smaller(of)}"
+            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_within(of)}{_halves(of)}{_smaller(of)}"
             f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"
         ),
         Reason.CHOSEN_GROUPS: (
@@ -147,6 +147,16 @@ def _under(of: Remaining) -> str:
         return ""
     who = terms.capital(terms.ranks(few))
     return f". {who} alone {terms.choose(few, 'comes', 'come')} there under '{condition}'"
+
+
+def _within(of: Remaining) -> str:
+    """By what a few were led to another call from inside that of the others; "" where none were."""
+    if of.within is None:
+        return ""
+    few, frame = of.within
+    who, come = terms.capital(terms.ranks(few)), terms.choose(few, "comes", "come")
+    alone = terms.choose(few, "it", "they")
+    return f". {who} {come} there from inside the call of the others, by {terms.frame(frame)}: a hook, or a handler of a signal that {alone} alone got"
 
 
 def _halves(of: Remaining) -> str:
