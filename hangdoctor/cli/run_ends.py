@@ -76,7 +76,9 @@ class EndsWatch:
                 folders.remove_own(self.path, os.fstat(self._file))
         if self._file >= 0:
             os.close(self._file)
-        if not failed:  # else who left early, and where it was, is evidence
+        # Else who left early, and where it was, is evidence: also of ranks that go on after a signal
+        # has ended the command.
+        if not failed and code >= 0:
             self._sweep()
         with contextlib.suppress(OSError):
             folders.remove_if_empty(self.folder)

@@ -11,6 +11,7 @@ from ..model.diagnosis import Status, Wait
 from ..stacks.place_search import HANDLE
 from ..text import alike
 from . import called_alone, driven, operations, own_loops, ras_counts, sleepers
+from .called_within import Within, few_within
 from .case import Case, op_of, ranks_of, sides_of
 from .compiled_calls import all_in_jax
 from .deadends import in_smaller_group
@@ -74,6 +75,7 @@ class Remaining(Struct, frozen=True):
     )  # and who comes there under a condition on the rank
     halves: tuple[int, ...] = ()  # of TWO_SIDES: who is in a transfer with a peer that is not known
     smaller: tuple[int, ...] = ()  # of TWO_SIDES: who is in a call whose line names a smaller group
+    within: Within | None = None  # of TWO_SIDES: who called from inside the others' call
     loop: own_loops.OwnLoop | None = None  # of OWN_LOOP
     uncounted: bool = False  # black boxes do not count the calls that they wait in
 
@@ -180,7 +182,7 @@ def _by_motion(case: Case) -> Remaining:
         return Remaining(Reason.OWN_LOOP, loop.ranks, loop=loop)
     at_work = [v for v in case.alive if v.motion in _AT_WORK]
     if at_work:
-        return Remaining(Reason.NONE_WAITS, ranks_of(at_work))
+        return Remaining(Reason.NONE_WAITS, ranks_of(at_work), tuple(case.absent))
     if case.capture.over:
         return Remaining(Reason.OVER)
     if any(v.motion == "unknown" for v in case.alive):
@@ -234,6 +236,7 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
             op,
             sides=_sides(groups),
             under=under,
+            within=few_within(groups),
             smaller=_in_smaller_groups(waiting + others),
             halves=tuple(sorted(v.rank for v in waiting + others if is_half(v))),
             uncounted=all_in_jax(waiting + others),

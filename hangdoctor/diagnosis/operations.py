@@ -11,7 +11,7 @@ from .findings import Doing, Finding
 from .ops import OpsEvidence, diagnose_ops
 from .ops.evidence import Remark
 from .ops.movement import moved_ranks
-from .recorders import records_of
+from .recorders import by_recorder, records_of
 from .view import RankView
 
 _OF_LIVING = (Remark.ONE_CAPTURE, Remark.IN_PASSING, Remark.SOME_MOVED)
@@ -57,7 +57,7 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
         places=_places(case),
         doing=_doings(case),
         outside=outside,
-        moving={v.rank for v in case.alive if _moves(v, outside)},
+        moving={v.rank for v in case.alive if _moves(v, outside)} | _got_on_in_boxes(case),
         unrecorded=_unrecorded(case, ops),
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
@@ -108,6 +108,18 @@ def _moves(view: RankView, outside: dict[int, str]) -> bool:
     if view.place.communicates:
         return False
     return view.motion == "moved" or outside.get(view.rank) == "slow"
+
+
+def _got_on_in_boxes(case: Case) -> set[int]:
+    """Ranks whose black boxes moved between the samples, where records of torch's recorder are read
+    instead, which are of one moment.
+    """
+    if not by_recorder(case):
+        return set()
+    boxes = {v.rank: v.capture for v in case.alive}
+    now = {rank: c.ops for rank, c in boxes.items() if c.ops is not None}
+    before = {rank: c.ops_before for rank, c in boxes.items() if c.ops_before is not None}
+    return moved_ranks(before, now)
 
 
 def _waits_for_handle(view: RankView) -> bool:

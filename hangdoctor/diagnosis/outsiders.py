@@ -26,6 +26,7 @@ _OF_CHILD = 2  # of a child's
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
+_QUEUES = "multiprocessing/queues.py"
 _LOADER = "torch/utils/data/dataloader.py"
 _JOINS = ("_shutdown_workers", "__del__")
 
@@ -59,7 +60,22 @@ def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
 
 def run(case: Case, draft: Draft) -> None:
     """Who is outside, where neither set-up nor teardown explains the wait."""
+    draft.excused |= _fed_by_others(outside(case, draft.blamed))
     add_first(find, case, draft)
+
+
+def _fed_by_others(free: list[RankView]) -> set[int]:
+    """Ranks that wait for what another process puts into a queue, none of their own children, while a
+    rank is elsewhere: a learner waits for its actors.
+    """
+    fed = {view.rank for view in free if _awaits_anothers(view)}
+    return fed if len(fed) < len(free) else set()
+
+
+def _awaits_anothers(view: RankView) -> bool:
+    frames = [frame for frame in view.path if frame.file.endswith(_QUEUES)]
+    alone = not view.capture.children and view.motion == "still"
+    return bool(frames) and view.place.kind == "queue" and alone
 
 
 def find(case: Case, blamed: set[int]) -> list[Finding]:

@@ -27,6 +27,7 @@ from . import (
     last_places,
     left_locks,
     lifecycle,
+    loading,
     logs,
     operations,
     other_records,
@@ -82,6 +83,7 @@ PASSES: tuple[Pass, ...] = (
     held_by_work.run,
     waited_for.run,
     straggling.run,
+    loading.run,
     calls.run,
 )
 

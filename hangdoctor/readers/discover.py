@@ -21,7 +21,7 @@ from ..text.plural import count
 from ..text.ranges import number_in
 from ..time_limit import in_time
 from . import other_ports, proc, unnumbered
-from .jobnames import box_name, job_key, names_job
+from .jobnames import box_name, key_of, names_job
 from .rank_environment import gpu_of, is_launcher, is_python, names_a_rank, rank_of
 
 _WORDS = 200  # of a rank's command line
@@ -101,7 +101,7 @@ def candidate(pid: int, uid: int | None) -> Found | None:
             if is_launcher(argv) or not is_python(pid, argv):
                 return None
             ppid = process.ppid()
-            numbers, job = rank_of(environ), readable(job_key(environ, ppid))
+            numbers, job = rank_of(environ), key_of(process, environ)
             if numbers is None:
                 box = unnumbered.box_of(pid, raw)
                 if box is None:

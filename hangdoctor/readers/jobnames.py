@@ -6,11 +6,16 @@ Either names it, or a part of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ..probe import identity
 from ..text.job_names import short_job
 from ..text.plain import readable
+
+if TYPE_CHECKING:
+    import psutil
 
 _TELLING = 3  # digits: one or two are a part of too many names
 # What a key says about its own kind, and what distinguishes two launchers: boxes of ranks that have
@@ -40,6 +45,29 @@ def job_key(environ: Mapping[str, str], ppid: int) -> str:
     return f"parent:{ppid}"
 
 
+def key_of(process: psutil.Process, environ: Mapping[str, str]) -> str:
+    """The same of a living process. Where nothing but its parent tells, and that is a `hangdoctor run`
+    for this rank alone, what started that one: a shell's loop over the ranks.
+
+    Raises:
+        psutil.Error: it is gone, or not ours to read.
+    """
+    ppid = process.ppid()
+    key = job_key(environ, ppid)
+    if key != f"parent:{ppid}":
+        return readable(key)
+    parent = process.parent()
+    if parent is not None and is_own_run(parent.cmdline()):
+        return f"parent:{parent.ppid()}"
+    return key
+
+
+def is_own_run(argv: Sequence[str]) -> bool:
+    """Whether it is `hangdoctor run`, also as ``python -m hangdoctor run``."""
+    pairs = pairwise(argv[:5])
+    return any((word.rpartition("/")[2], verb) == ("hangdoctor", "run") for word, verb in pairs)
+
+
 def box_name(environ: Mapping[str, str]) -> str:
     """The name that a rank's black box carries; "" where only the rank itself can tell."""
     known = any(environ.get(name) for name in ("SLURM_JOB_ID", "PBS_JOBID", "MASTER_PORT"))
@@ -55,7 +83,7 @@ def keys_of(pid: int) -> list[str]:
     try:
         process = psutil.Process(pid)
         ppid = process.ppid()
-        key = readable(job_key(process.environ(), ppid))
+        key = key_of(process, process.environ())
     except (psutil.Error, OSError):
         return []
     return [key, f"{key}/{ppid}"]

@@ -132,6 +132,31 @@ def test_who_is_at_work_in_six_samples_while_all_others_wait_is_slow() -> None:
     assert not why_more(capture, diagnose(capture)), "one rank was not seen"
 
 
+LOADER = TORCH + "utils/data/dataloader.py"
+EPOCH = ("epoch", "/app/train.py", 51)
+
+
+def test_a_slow_rank_that_waits_for_its_loaders_workers_is_said_to() -> None:
+    later = stack(("_engine_run_backward", TORCH + "autograd/graph.py", 979), STEP, MAIN)
+    polls = ("_poll", "/usr/lib/python3.11/multiprocessing/connection.py", 423)
+    loads = stack(polls, ("_try_get_data", LOADER, 1295), EPOCH, MAIN)
+    waiting = [six(rank, [BACKWARD, later] * 3) for rank in range(3)]
+    said = judged(*waiting, six(3, [loads] * 6))
+    assert (said.status, causes(said)) == ("slow", [("slow", [3])])
+    assert "it was without data from its loader while all others waited" in said.summary
+    assert "it is waiting for its data loader in epoch (train.py:51)" in said.summary
+    assert "py-spy top --subprocesses --pid" in said.causes[0].advice
+
+
+def test_a_loader_without_workers_runs_the_users_own_code() -> None:
+    later = stack(("_engine_run_backward", TORCH + "autograd/graph.py", 979), STEP, MAIN)
+    reads = stack(("tokenize", "/app/data.py", 9), ("_next_data", LOADER, 760), EPOCH, MAIN)
+    waiting = [six(rank, [BACKWARD, later] * 3) for rank in range(3)]
+    said = judged(*waiting, six(3, [reads] * 6))
+    assert "it is still working in tokenize (data.py:9)" in said.summary
+    assert "--subprocesses" not in said.causes[0].advice
+
+
 def test_a_rank_that_computes_or_sleeps_may_step_on() -> None:
     """As long as the job's own iterations show, else for some seconds; not where it is blocked."""
     waiting = [still(rank, WAIT) for rank in range(3)]

@@ -32,10 +32,22 @@ from hangdoctor.diagnosis.ops.evidence import OpsVerdict
 from hangdoctor.diagnosis.view import Look, RankView
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, Process, RankCapture
 from hangdoctor.model.gpu import Gpu
-from hangdoctor.model.operations import Operation, RankOps
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from hangdoctor.model.ras_report import RasCommunicator, RasCounts, RasProcess, RasReport
 from hangdoctor.stacks.place_rules import Place
-from tests.support.captures import C10D, LOAD, MAIN, WAIT, sample, stack, still, thread
+from tests.support.captures import (
+    C10D,
+    LOAD,
+    MAIN,
+    WAIT,
+    captured,
+    causes,
+    judged,
+    sample,
+    stack,
+    still,
+    thread,
+)
 
 
 def case_of(*ranks: RankCapture, **more: Any) -> Case:
@@ -187,6 +199,33 @@ def test_when_torchs_own_recorder_is_believed() -> None:
     assert not believed((free, _ops("flight_recorder"))) and not believed(
         (_ops("blackbox", entered), waits)
     )
+
+
+def test_ranks_whose_boxes_moved_do_not_hang_in_what_a_recorder_shows_of_one_moment() -> None:
+    """A healthy job: each is in the all_reduce of its gradients when torch's recorder is asked."""
+    members = list(range(4))
+    uid = group_uid(members)
+
+    def rank(number: int, moved: bool) -> RankCapture:
+        def records(source: str, *operations: Operation) -> RankOps:
+            groups = [Group(uid, members)]
+            return RankOps(number, 4, source=source, groups=groups, operations=list(operations))  # type: ignore[arg-type]
+
+        first, last = (
+            records("blackbox", Operation(uid, seq, "all_reduce", "done")) for seq in (20, 30)
+        )
+        recorded = records("flight_recorder", Operation(uid, 60, "all_reduce"))
+        samples = [
+            sample(at, thread(stack(line, MAIN), switches=int(90 * at)))
+            for at, line in ((0.0, ("step", "/app/t.py", 5)), (1.0, ("step", "/app/t.py", 6)))
+        ]
+        before = first if moved else last
+        return captured(number, samples, ops=last, ops_before=before, recorded=recorded)
+
+    said = judged(*(rank(number, moved=True) for number in members))
+    assert (said.status, causes(said)) == ("healthy", []), said.summary
+    said = judged(*(rank(number, moved=False) for number in members))
+    assert causes(said) == [("in_communication", members)]
 
 
 def test_the_records_of_two_captures_are_of_one_source() -> None:

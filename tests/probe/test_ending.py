@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.cli.run_ends import EndsWatch
 from hangdoctor.probe import ending
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.identity import host
@@ -125,3 +126,18 @@ def test_who_notes_the_ends_holds_a_file_of_its_own(tmp_path: Path) -> None:
     with (tmp_path / f"another-1{fmt.ENDS_SUFFIX}").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert not ending.is_watched(tmp_path), "of another machine"
+
+
+def test_the_box_of_a_rank_that_left_is_kept_where_a_signal_ended_the_command(
+    tmp_path: Path,
+) -> None:
+    """Of a job that was ended by hand, who had left is evidence: others may have waited for it."""
+    box = tmp_path / f"{host()}-{os.getpid()}-1{fmt.SUFFIX}"
+    head = bytearray(fmt.HEADER_BYTES)
+    head[: len(fmt.MAGIC)] = fmt.MAGIC
+    at, form = fmt.H_END_KIND
+    struct.pack_into(form, head, at, fmt.WITHOUT_EXCEPTION)
+    for code, kept in ((-15, True), (0, False)):
+        box.write_bytes(bytes(head))
+        EndsWatch(tmp_path, os.getpid()).finish(code)
+        assert box.exists() is kept

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hangdoctor.model.capture import Frame
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import Frame, JobCapture
 from hangdoctor.model.log_facts import GlooTimeout, PythonError
 from hangdoctor.model.process_end import ProcessEnd
 from hangdoctor.probe import wrap
@@ -251,3 +252,20 @@ def test_a_rank_that_a_signal_ended_long_after_the_others_was_still_in_its_own_c
     assert soon.causes == [] and soon.status != "healthy", soon.summary
     most = [ended(rank, -15, 1060.0) for rank in (0, 1, 2)]
     assert of_column(boxes, [ended(3, 0, 1041.0), *most]).causes == []
+
+
+def test_without_boxes_the_rank_whose_exit_was_not_kept_is_looked_at_first() -> None:
+    """A `hangdoctor run` for each rank keeps no exit that went well."""
+    ends = [ended(rank, -15, 1020.0, boxed=False) for rank in (0, 1, 2, 3)]
+    for end in ends:
+        end.world_size = 4
+
+    def said(kept: list[ProcessEnd]) -> str:
+        capture = JobCapture("j", [], world_size=4)
+        capture.logs, capture.over = ended_ranks.facts_of([], kept), True
+        found = diagnose(capture)
+        assert (found.status, found.causes) == ("unknown", [])
+        return found.summary
+
+    assert "no exit of rank 1 is recorded: see first whether it left" in said(ends[:1] + ends[2:])
+    assert "give the job's output too" in said(ends)

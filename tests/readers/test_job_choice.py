@@ -5,6 +5,7 @@ decides.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from hangdoctor.errors import NoRanksFound, UsageError
 from hangdoctor.readers import job_choice, job_process, job_words, node
 from hangdoctor.readers.discover import Found, Job
+from hangdoctor.readers.jobnames import key_of
 from hangdoctor.readers.node import CaptureOptions
 from tests.support.stage import wait_until
 
@@ -241,3 +243,25 @@ def test_what_an_ended_job_has_left_is_named_where_it_is_not_here(
     last = "of the job that ended last, black boxes are here: hangdoctor diagnose /shm/last."
     assert all(help_of[name].lower().endswith(last) for name in ("pipe.py", ""))
     assert node._with_ended("Help.", CaptureOptions(slurm_job="9")) == "Help."
+
+
+def test_ranks_of_a_shells_loop_are_one_job_with_and_without_a_run_for_each(tmp_path: Path) -> None:
+    """No address names the job: they meet in a file. Each has its own `hangdoctor run`."""
+    environ = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MASTER", "TORCH", "SLURM"))
+    }
+    environ |= {"WORLD_SIZE": "2", "HANGDOCTOR_DIR": str(tmp_path / "boxes")}
+    run = f"{sys.executable} -m hangdoctor run -- "
+    rank = f"{sys.executable} -c 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'"
+    loop = f"RANK=0 {rank} & RANK=1 {run}{rank} & wait"
+    with subprocess.Popen(
+        ["bash", "-c", loop], env=environ, stdout=subprocess.PIPE, text=True
+    ) as shell:
+        assert shell.stdout is not None
+        pids = [int(shell.stdout.readline()) for _ in range(2)]
+        try:
+            keys = {key_of(process, process.environ()) for process in map(psutil.Process, pids)}
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+    assert keys == {f"parent:{shell.pid}"}

@@ -307,6 +307,7 @@ class LogRemaining(Struct, frozen=True):
     met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
     apart: PrintedApart | None = None
     waited: tuple[tuple[tuple[int, ...], Op], ...] = ()  # in which operations, of several
+    quiet: tuple[int, ...] = ()  # the few without an error, or an exit, of their own
     silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
     silent_s: float = 0.0
     kept: bool = False  # native code of these kept the interpreter's lock

@@ -43,7 +43,7 @@ class Home(Struct, frozen=True):
     gpu: str = ""
 
 
-Act = Literal["blocked", "still", "running", "working", "retrying"]
+Act = Literal["blocked", "still", "running", "working", "loading", "retrying"]
 
 
 class Doing(Struct, frozen=True):

@@ -116,6 +116,7 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
             seconds=seconds,
             source=scene.source,
             waited=_waited(scene, ranks),
+            quiet=_without_error(scene),
         )
     errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
     in_hccl = [f for f in errors if getattr(f, "rule", "") == HCCL_WAIT]
@@ -126,6 +127,17 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
     if keys:
         return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), Op(keys[0].key))
     return None
+
+
+def _without_error(scene: Scene) -> tuple[int, ...]:
+    """The few of all ranks that printed no error, neither of a wait nor of a lost connection: a lead,
+    since they may only have begun to wait later.
+    """
+    spoke = set(
+        ranks_named([*scene.of(PythonError), *scene.of(KnownError), *scene.of(GlooTimeout)])
+    )
+    rest = [rank for rank in scene.everyone if rank not in spoke]
+    return tuple(rest) if scene.whole and 2 * len(rest) < len(scene.everyone) else ()
 
 
 def _waited(scene: Scene, ranks: Sequence[int]) -> tuple[tuple[tuple[int, ...], Op], ...]:
@@ -206,8 +218,24 @@ def _without_waits(scene: Scene) -> LogRemaining:
         return _of_victims(scene, victims)
     if ends:
         alike = [f for f in ends if f.code == ends[0].code]
-        return LogRemaining(Undecided.ABORTS_ONLY, tuple(ranks_named(alike)), code=ends[0].code)
+        ranks = tuple(ranks_named(alike))
+        return LogRemaining(
+            Undecided.ABORTS_ONLY,
+            ranks,
+            code=ends[0].code,
+            source=scene.source,
+            quiet=_without_exit(scene, ends),
+        )
     return _of_course(scene)
+
+
+def _without_exit(scene: Scene, ends: Sequence[Ended]) -> tuple[int, ...]:
+    """The few whose exit `hangdoctor run` has not kept, where it has that of all others: a run for one
+    rank alone keeps none that went well.
+    """
+    rest = sorted(set(scene.everyone) - set(ranks_named(ends)))
+    few = scene.source == "boxes" and 2 * len(rest) < len(scene.everyone)
+    return tuple(rest) if few else ()
 
 
 def _of_guards(guards: Sequence[Guarded]) -> LogRemaining:

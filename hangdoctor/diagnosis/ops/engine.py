@@ -251,7 +251,7 @@ def _without_cause(scene: Scene, graph: WaitGraph) -> tuple[Status, Finding | No
 
 
 def _doubt(scene: Scene, graph: WaitGraph, status: Status) -> list[Note]:
-    if status != "unknown":
+    if status != "unknown" or scene.moving.issuperset(scene.ops):
         return []
     if not scene.evidence.earlier:
         return [Note(Remark.ONE_CAPTURE)]

@@ -14,7 +14,7 @@ from .blame import blame, confirmed
 from .divergence import Divergence
 from .facts import in_op, nodes_of, op_of, other_side, sample_of, waiters_of, where_of
 from .order import divergence_finding
-from .precedent import against_precedent, on_its_way, one_ahead
+from .precedent import against_precedent, changed_tag, on_its_way, one_ahead
 from .same_line import on_other_group
 from .scene import Scene
 from .signatures import (
@@ -61,6 +61,10 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     members are unknown.
     """
     records = _records_of(scene, instance)
+    changed = changed_tag(scene, records) if _differ_in_tag(records) else []
+    if changed:  # no call was left out: the same calls were made with the usual tag before
+        odd = Odd(changed, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT)
+        return _mismatch(scene, instance, records, odd)
     odd = _odd_ones(scene, instance, records)
     if not odd.ranks or _other_order(scene, records):
         return None
@@ -81,12 +85,18 @@ def _other_order(scene: Scene, records: Records) -> bool:
     """Whether the two sides of a transfer differ in their tags alone, and one of them has the other's
     tag pending too: transfers with tags may be called in another order than their counterparts.
     """
-    if len(records) != 2 or not all(map(tag_of, records.values())):
+    if not _differ_in_tag(records):
         return False
     one, other = records.items()
-    if differing(signature(one[1]), signature(other[1])) != ["tag"]:
-        return False
     return any(_has_pending(scene, *own, theirs[1]) for own, theirs in ((one, other), (other, one)))
+
+
+def _differ_in_tag(records: Records) -> bool:
+    """Whether these are the two sides of a transfer, and alike but for their tags."""
+    if len(records) != 2:
+        return False
+    one, other = map(signature, records.values())
+    return differing(one, other) == ["tag"]
 
 
 def _has_pending(scene: Scene, rank: int, own: Operation, theirs: Operation) -> bool:

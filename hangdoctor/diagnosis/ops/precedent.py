@@ -5,7 +5,7 @@ own earlier calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 
 from msgspec import structs
 
@@ -180,9 +180,7 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
     """
     if not here.site:
         return []
-    done = [o for o in scene.ops[rank].operations if o.state == "done"]
-    alike = [o for o in done if o.site == here.site and o.group == here.group]
-    past = [_relative(scene, o) for o in alike]
+    past = [_relative(scene, o) for o in _before(scene, rank, here)]
     if len(past) < 2:
         return []
     now = _relative(scene, here)
@@ -193,6 +191,34 @@ def _of_own_past(scene: Scene, rank: int, here: Operation, members: set[int]) ->
     # Tags often count steps: one that was always the same says something, a new one alone does not.
     tag = said[-1] if len({earlier[-1] for earlier in past}) == 1 else ""
     return [(said[0], said[1], said[2], said[3], said[4], said[5], tag)]
+
+
+def _before(scene: Scene, rank: int, here: Operation) -> list[Operation]:
+    """The calls of the same line that ended before `here` began: an isend is done at once, whatever
+    becomes of what it sends.
+    """
+    operations = scene.ops[rank].operations
+    earlier = list(takewhile(lambda o: o is not here, operations))
+    done = (o for o in earlier if o.state == "done")
+    return [o for o in done if o.site == here.site and o.group == here.group]
+
+
+def changed_tag(scene: Scene, records: dict[int, Operation]) -> list[int]:
+    """The side of a transfer whose line has another tag than each time before, where the other
+    side's has the one that it always had; [] where tags count something, or both are as before.
+    """
+    usual = {rank: _usual_tag(scene, rank, op) for rank, op in records.items()}
+    changed = [rank for rank, op in records.items() if usual[rank] not in ("", tag_of(op))]
+    kept = [rank for rank, op in records.items() if usual[rank] == tag_of(op)]
+    return changed if len(changed) == len(kept) == 1 else []
+
+
+def _usual_tag(scene: Scene, rank: int, here: Operation) -> str:
+    """The one tag that the line had in all earlier transfers with this peer; "" without one."""
+    if not here.site:
+        return ""
+    tags = [tag_of(o) for o in _before(scene, rank, here) if o.peer == here.peer]
+    return tags[0] if len(tags) >= _ENOUGH and len(set(tags)) == 1 else ""
 
 
 def _of_other_links(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:

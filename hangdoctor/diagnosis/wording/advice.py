@@ -100,6 +100,15 @@ def _in_python(finding: Finding, at: str) -> str:
     return f"{where} native frames{natively(finding, pid)}."
 
 
+def _straggler(finding: Finding) -> str:
+    """What makes a rank slow: the loading of its data, where it was seen in that."""
+    if finding.doing is None or finding.doing.act != "loading":
+        return _STRAGGLER
+    pid, here = pid_of(finding), on_node(finding)
+    workers = f"{here}: py-spy top --subprocesses --pid {pid}" if pid else ""
+    return f"See where its data loader's workers spend their time{workers}. A larger num_workers or lighter items speed it up."
+
+
 def _loader(finding: Finding, at: str) -> str:
     here, pid = on_node(finding), pid_of(finding)
     where = f" at {at}" if at else ""
@@ -342,24 +351,24 @@ def _(story: f.OneOf, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
-    return _STRAGGLER
+    return _straggler(finding)
 
 
 @by_story.register
 def _(story: f.SlowByArrival, finding: Finding) -> str:
-    return _STRAGGLER
+    return _straggler(finding)
 
 
 @by_story.register
 def _(story: f.SlowBySamples, finding: Finding) -> str:
-    return _STRAGGLER
+    return _straggler(finding)
 
 
 @by_story.register
 def _(story: f.SlowByPace, finding: Finding) -> str:
-    return _STRAGGLER
+    return _straggler(finding)
 
 
 @by_story.register
 def _(story: f.SlowByHistory, finding: Finding) -> str:
-    return _STRAGGLER
+    return _straggler(finding)

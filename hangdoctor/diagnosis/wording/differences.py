@@ -113,9 +113,16 @@ def disagrees(story: f.Disagrees, finding: Finding) -> str:
         return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} and {theirs}"
     if story.fields[:1] == ("op",):
         return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"
-    return (
-        f"{subject(finding)} entered {terms.op(story.mine)} with {mine}, the others with {theirs}"
-    )
+    others = _counterpart(story) or "the others"
+    return f"{subject(finding)} entered {terms.op(story.mine)} with {mine}, {others} with {theirs}"
+
+
+def _counterpart(story: f.Disagrees) -> str:
+    """The other half of a transfer, which has no more than two sides: ``rank 1 its recv``."""
+    other, peer = story.theirs, story.mine.peer
+    if other is None or other.name not in _ANSWERED_BY or peer is None or peer < 0:
+        return ""
+    return f"rank {peer} its {other.name}"
 
 
 def _bare(op: f.Op) -> str:

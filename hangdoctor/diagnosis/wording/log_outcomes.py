@@ -36,13 +36,8 @@ def _reason(of: LogRemaining) -> str:
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
     decide = f"counters of all ranks would show who did not come. {next_time(of.no_recorder)}"
-    boxes = (
-        "its black boxes do not show"
-        if of.source == "boxes"
-        else "nothing shows: Next time start it with hangdoctor run -- CMD"
-    )
     texts = {
-        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}, and which rank made other calls {boxes}",
+        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}{_who_else(of)}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
@@ -55,7 +50,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
-        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
+        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
         Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
@@ -236,6 +231,26 @@ def _cut(of: LogRemaining) -> str:
 
 def _waited(of: LogRemaining) -> str:
     return f", {terms.in_operations(of.waited)}" if of.waited else ""
+
+
+def _no_cause(of: LogRemaining) -> str:
+    if of.quiet:
+        first = f"see first whether {choose(of.quiet, 'it', 'they')} left before"
+        return f"no exit of {terms.ranks(of.quiet)} is recorded: {first}, with exit code 0"
+    if of.source == "boxes":
+        return "no black box shows a cause before it: give the job's output too"
+    rank = choose(of.ranks or 1, "that rank", "those ranks")
+    return f"the log shows no cause before it: the output of {rank} may"
+
+
+def _who_else(of: LogRemaining) -> str:
+    """What is not known of the rank that these waited for, or who did not wait as long as they."""
+    run = "Next time start it with hangdoctor run -- CMD"
+    if of.quiet:
+        first = f"see first what {choose(of.quiet, 'it', 'they')} did"
+        return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
+    shows = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {run}"
+    return f", and which rank made other calls {shows}"
 
 
 def _of(seconds: float) -> str:

@@ -69,8 +69,8 @@ def unknown(of: Remaining) -> str:
             "Capture again in a minute, and see whether the launcher did"
         ),
         Reason.NONE_WAITS: (
-            f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working. "
-            "Capture again with a larger --settle, or when the job stalls"
+            f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working"
+            f"{_not_found(of)}. Capture again with a larger --settle, or when the job stalls"
         ),
         Reason.OWN_LOOP: _own_loop(of.loop) if of.loop is not None else "",
         Reason.SOME_WAIT: (
@@ -83,7 +83,7 @@ def unknown(of: Remaining) -> str:
         ),
         Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
         Reason.TWO_SIDES: (
-            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_halves(of)}{_smaller(of)}"
+            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_within(of)}{_halves(of)}{_smaller(of)}"
             f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"
         ),
         Reason.CHOSEN_GROUPS: (
@@ -149,6 +149,16 @@ def _under(of: Remaining) -> str:
     return f". {who} alone {terms.choose(few, 'comes', 'come')} there under '{condition}'"
 
 
+def _within(of: Remaining) -> str:
+    """By what a few were led to another call from inside that of the others; "" where none were."""
+    if of.within is None:
+        return ""
+    few, frame = of.within
+    who, come = terms.capital(terms.ranks(few)), terms.choose(few, "comes", "come")
+    alone = terms.choose(few, "it", "they")
+    return f". {who} {come} there from inside the call of the others, by {terms.frame(frame)}: a hook, or a handler of a signal that {alone} alone got"
+
+
 def _halves(of: Remaining) -> str:
     """``. Rank 2 waits for the other side of a send or receive, which it does not name``; "" of none."""
     if not of.halves or len(of.halves) > 1:
@@ -178,6 +188,14 @@ def _waiting_apart(of: Remaining) -> str:
     return (
         f"{terms.ranks(one)} {wait} in {terms.op(mine)}, {terms.ranks(other)} in {terms.op(theirs)}"
     )
+
+
+def _not_found(of: Remaining) -> str:
+    """Who may be gone, which others that ask for it in a loop of their own do not notice."""
+    if not of.others:
+        return ""
+    others, it = terms.ranks(of.others), terms.choose(of.others, "it has", "they have")
+    return f", and no process of {others} was found: see in the job's output whether {it} ended, since the others may wait for that"
 
 
 def _working(of: Remaining) -> str:

@@ -312,7 +312,13 @@ def _(story: f.SlowByWaiting, finding: Finding) -> str:
 def _(story: f.SlowBySamples, finding: Finding) -> str:
     seen = f"in all {story.samples} samples over {terms.duration(story.seconds)}"
     are = terms.choose(finding.ranks, "it was", "they were")
-    slow = f"{subject(finding)} {_is(finding)} slow: the job goes on, but {seen} {are} at work"
+    loads = finding.doing is not None and finding.doing.act == "loading"
+    at = (
+        f"without data from {terms.choose(finding.ranks, 'its', 'their')} loader"
+        if loads
+        else "at work"
+    )
+    slow = f"{subject(finding)} {_is(finding)} slow: the job goes on, but {seen} {are} {at}"
     if story.on_cpu is not None:
         own, most = map(terms.share, story.on_cpu)
         return f"{slow} ({own} CPU, the others at most {most})"

@@ -246,6 +246,8 @@ def doing(of: Doing) -> str:
         return f"retrying after {of.call}"
     if of.act == "working":
         return "still working"
+    if of.act == "loading":
+        return "waiting for its data loader"
     if of.act == "still":
         return "not moving"
     call, _, target = of.call.partition("(")

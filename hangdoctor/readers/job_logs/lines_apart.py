@@ -3,6 +3,7 @@
 [3] world 6 tp 3 dp 2 pid 811
 [4] world 6 tp 2 dp 3 pid 812
 
+Or in which each process says its own number, as `client 3 begins with round 5`, from 0 on.
 Numbers that differ between the others too, as a process's, say nothing, nor do times and sizes, which
 vary from run to run, and rank 0, which mostly has work of its own.
 """
@@ -20,6 +21,10 @@ from .prefix import Said
 _NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?![\w.]*[\w])")
 _OWN = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7}(?: of \d{1,7})?(?:\]:?|:) ")
 _BARE = re.compile(r"^[\[(](\d{1,6})[\])]:? ")
+_NAMED = re.compile(
+    r"^[\[(]?(?:actor|client|learner|peer|proc(?:ess)?|replica|site|trainer|worker)[ =#](\d{1,6})[\])]?:? ",
+    re.I,
+)
 _VARIES = re.compile(
     r"(?:time|took|elapsed|pid|process|port|seed|loss|memory|thread|line|step|iter\w*|epoch)\W{0,3}$",
     re.I,
@@ -40,7 +45,9 @@ class StartLines:
         """Take a line; each form of it counts once for each rank."""
         text = said.text.strip()
         rank = said.rank
-        if rank < 0 and (bare := _BARE.match(text)) is not None:
+        if rank < 0 and (named := _NAMED.match(text)) is not None:
+            rank = int(named[1])  # a name of the program's own: the line is quoted with it
+        elif rank < 0 and (bare := _BARE.match(text)) is not None:
             rank, text = int(bare[1]), text[bare.end() :]
         elif rank < 0:
             rank, text = begins_with_rank(text), _OWN.sub("", text)

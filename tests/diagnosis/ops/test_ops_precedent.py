@@ -115,6 +115,48 @@ def test_an_older_iteration_in_the_records_shows_that_the_last_is_whole() -> Non
     assert cause.ranks == [1]
 
 
+SEND, RECV = "send_grad (pipe.py:47)", "recv_grad (pipe.py:43)"
+
+
+def transfers(sent: list[int], awaited: list[int]) -> list[RankOps]:
+    """Rank 1 sends with these tags, and does not wait; rank 0 waits for the last with another tag."""
+    fields: dict[str, Any] = {"shapes": "[4]", "dtype": "float32"}
+    sends = [
+        done(PAIR, n, "send", site=SEND, peer=0, detail=f"tag {tag}", **fields)
+        for n, tag in enumerate(sent, 1)
+    ]
+    receives = [
+        done(PAIR, n, "recv", site=RECV, peer=1, detail=f"tag {tag}", **fields)
+        for n, tag in enumerate(awaited, 1)
+    ]
+    receives[-1].state = "entered"
+    # Both go on to other calls first: what is between the two is not the same on both.
+    behind = entered(
+        PAIR, 1, "recv", site="recv_act (pipe.py:35)", peer=0, detail="tag 9", **fields
+    )
+    return [rank_ops(0, 2, receives), rank_ops(1, 2, [*sends, behind])]
+
+
+def test_the_side_whose_line_changed_its_tag_is_named_though_its_send_is_done() -> None:
+    ops = transfers([130, 130, 30], [130, 130, 130])
+    cause = only_cause(diagnose_ops(evidence(ops, ops)))
+    assert (cause.kind, cause.ranks) == ("mismatch", [1])
+    assert "with tag 30, rank 0 its recv with tag 130" in cause.summary
+
+
+@pytest.mark.parametrize(
+    ("sent", "awaited"),
+    [([1, 2, 4], [1, 2, 3]), ([130, 30], [130, 130]), ([5, 5, 6], [5, 5, 7])],
+    ids=["tags count", "one earlier transfer", "both changed"],
+)
+def test_tags_that_change_on_both_sides_or_count_single_out_no_side(
+    sent: list[int], awaited: list[int]
+) -> None:
+    ops = transfers(sent, awaited)
+    cause = only_cause(diagnose_ops(evidence(ops, ops)))
+    assert (cause.kind, cause.ranks) == ("mismatch", [0, 1])
+
+
 def stages(past: tuple[str, str], now: dict[int, Fields]) -> Job:
     """Two stages of a pair each, whose lines reduced these shapes before; one sends to the other."""
     job = Job(4, Layout(dp=1, pp=2, tp=2))

@@ -122,6 +122,24 @@ def test_where_all_ranks_waited_is_said_beside_that_none_is_known(tmp_path: Path
     assert "to the limit of 65 s" in found.summary
 
 
+def test_who_alone_printed_no_error_is_the_lead_where_the_others_waited_apart(
+    tmp_path: Path,
+) -> None:
+    """Stages of a pipeline wait at lines of their own, so that it may have begun to wait later."""
+    stages = [
+        met(rank, line, call)
+        for rank, line, call in (
+            (0, 64, "send(x, dst=nxt)"),
+            (1, 71, "recv(x, src=prv)"),
+            (3, 67, "recv(x, src=prv)"),
+        )
+    ]
+    found = diagnosed(tmp_path, of(4, *stages))
+    assert named(found) == [], found.summary
+    assert "rank 2 printed no error: see first what it did" in found.summary
+    assert "which rank made other calls" not in found.summary
+
+
 def test_the_partner_that_a_helper_of_the_programs_own_was_given(tmp_path: Path) -> None:
     frames = [
         Frame("recv", TORCH, 2799),
