@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ..stacks.place_rules import Place
-from ..stacks.place_search import find_place
+from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE, find_place
 from ..stacks.user_code import is_users
 from .position import counts
 from .view import RankView
 
 _JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
 _COMPILED = "compiled function"
+_OF_TORCH = frozenset({*TRANSFERS_BY_HANDLE, HANDLE})
 _A_TICK_S = 0.011  # of the kernel's clock: waking up now and then may cost one
 _SIGN_OF_LIFE = 1024  # bytes: a coordinator asks now and then
 _OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
@@ -50,10 +51,15 @@ def all_in_jax(views: Sequence[RankView]) -> bool:
 
 def all_in_mpi(views: Sequence[RankView]) -> bool:
     """Whether each of these ranks, whose calls no box counts, waits in a call that its own line says."""
-    return all(
-        view.capture.ops is None and view.place.communicates and view.path and view.path[-1].code
-        for view in views
-    )
+    return all(view.capture.ops is None and _is_own_call(view) for view in views)
+
+
+def _is_own_call(view: RankView) -> bool:
+    """Whether the user's own line is the call, and not the wait for a handle of torch's."""
+    place = view.place
+    if not place.communicates or place.op in _OF_TORCH or not view.path:
+        return False
+    return bool(view.path[-1].code) and is_users(view.path[-1])
 
 
 def _settle_results(alive: Sequence[RankView]) -> None:

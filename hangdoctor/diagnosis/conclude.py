@@ -34,9 +34,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         v.capture.ops is not None and v.capture.ops.source == "blackbox" for v in case.views
     )
     gloo, no_recorder = is_gloo_alone(case), has_no_recorder(case)
-    uncounted = bool(case.waiting) and (
-        all_in_jax(case.waiting) or (case.capture.by_heartbeat and all_in_mpi(case.waiting))
-    )
+    uncounted = bool(case.waiting) and (all_in_jax(case.waiting) or all_in_mpi(case.waiting))
     unread = any(node.boxes_unread for node in case.capture.nodes)
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)

@@ -95,6 +95,10 @@ class Ground(Enum):
         0.60,
         "a transfer's peer is in a collective that waits for the other side: one of both is wrong",
     )
+    OTHER_TAG = (
+        0.60,
+        "the tag of one rank's transfer differs from that of all others, which agree",
+    )
     COMPILES = (0.75, "in a compiler at both samples, with the CPU's time, while all others waited")
     FEW_ELSEWHERE = (0.45, "a minority in another operation: a minority alone is not guilt")
     FEW_OF_MEMBERS = (

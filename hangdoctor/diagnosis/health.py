@@ -13,7 +13,7 @@ from ..text import alike
 from . import called_alone, driven, operations, own_loops, ras_counts, sleepers
 from .called_within import Within, few_within
 from .case import Case, op_of, ranks_of, sides_of
-from .compiled_calls import all_in_jax
+from .compiled_calls import all_in_jax, all_in_mpi
 from .deadends import in_smaller_group
 from .draft import Draft
 from .faults import unstarted
@@ -239,7 +239,7 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
             within=few_within(groups),
             smaller=_in_smaller_groups(waiting + others),
             halves=tuple(sorted(v.rank for v in waiting + others if is_half(v))),
-            uncounted=all_in_jax(waiting + others),
+            uncounted=all_in_jax(waiting + others) or all_in_mpi(waiting + others),
         )
     if not others and all(map(_receives_from_any, waiting)) and len(waiting) == case.world_size:
         return Remaining(Reason.ALL_RECEIVE, ranks, op=op)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .launch_variables import place_of
 
+_SESSION = "session-"
 _FIRST_NAMESPACE = (
     0xEFFFFFFC  # of processes, outside of containers (include/linux/proc_ns.h, PROC_PID_INIT_INO)
 )
@@ -51,8 +52,13 @@ def job_key(environ: Mapping[str, str]) -> str:
         run = environ.get("TORCHELASTIC_RUN_ID") or "run"
         key = f"{run}-{environ.get('MASTER_ADDR', 'localhost')}-{environ['MASTER_PORT']}"
     else:
-        key = f"session-{os.getsid(0)}"
+        key = f"{_SESSION}{os.getsid(0)}"
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in key)[:100].lstrip(".") or "job"
+
+
+def is_of_session(key: str) -> bool:
+    """Whether a job has its name from the session of this process alone, as no launcher says one."""
+    return key.startswith(_SESSION)
 
 
 def process_name(pid: int) -> str:

@@ -58,13 +58,19 @@ def _join_by(state: Any) -> None:
     from .process_probe import probe
 
     try:
-        _join(getattr(state, "process_id", -1), getattr(state, "num_processes", -1), "jax")
+        _join(
+            getattr(state, "process_id", -1),
+            getattr(state, "num_processes", -1),
+            "jax",
+            getattr(state, "coordinator_address", None),
+        )
     except Exception as error:
         probe.fail(error)
 
 
-def _join(rank: Any, size: Any, library: str) -> None:
+def _join(rank: Any, size: Any, library: str, meets_at: Any = None) -> None:
     from .process_probe import probe
 
     if type(rank) is int and type(size) is int and 0 <= rank < size and size > 1:
-        probe.begin_uncounted(rank, size, library)
+        job = f"{library}-{meets_at}" if isinstance(meets_at, str) else ""
+        probe.begin_uncounted(rank, size, library, job=job)

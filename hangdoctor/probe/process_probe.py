@@ -17,7 +17,7 @@ import time
 from . import flight, folder, retention, signatures, stand_ins, torchnames
 from . import format as fmt
 from .box import BoxWriter
-from .identity import host, job_key, megabytes
+from .identity import host, is_of_session, job_key, megabytes
 from .last_place import LastPlace
 from .own_threads import share_of, start_thread
 from .record_core import Holder, Thread
@@ -128,8 +128,12 @@ class Probe(Holder):
         if why_not:
             recorder.box.put_text(fmt.H_NOTE, why_not)
 
-    def begin_uncounted(self, rank: int, world: int, library: str) -> None:
-        """This process is a rank by a library whose calls are not recorded: its box shows the rest."""
+    def begin_uncounted(self, rank: int, world: int, library: str, *, job: str = "") -> None:
+        """This process is a rank by a library whose calls are not recorded: its box shows the rest.
+
+        `job`: a name that its ranks agree on, for those that no launcher has named and that were
+        started by hand, each in a session of its own.
+        """
         recorder = self.begin() if torchnames.default_group() is None else None
         if recorder is None:
             return
@@ -138,6 +142,8 @@ class Probe(Holder):
         recorder.box.put(fmt.H_RANK, rank)
         recorder.box.put(fmt.H_WORLD, world)
         recorder.box.put_text(fmt.H_BACKEND, library)
+        if job and is_of_session(job_key(os.environ)):
+            recorder.box.put_text(fmt.H_JOB, job)
         folder.prune(recorder.box.path.parent, rank, host())
         self._trace_as_told(recorder)
         self._show_life(recorder)

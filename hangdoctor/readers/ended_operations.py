@@ -21,6 +21,7 @@ from .ended_waits import is_in_the_air
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
 _BY_SIGNAL = (-15, -9, -2, *_BY_HANDLER)
+_BY_ITSELF = (-4, -6, -7, -8, -11)
 _AFTERMATH_S = 0.5  # no limit is as short
 _BATCH = 8  # transfers that a rank waits for at once
 _STORE_LIMIT = "store_timeout"  # the rule of a wait in the store that reached its limit
@@ -33,6 +34,7 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
     reached = {f.rank: f.at for f in ends.facts if _ends_a_wait(f) and f.at > 0}
     if not reached:
         _reopen_left_at_the_end(boxes, ends.facts)
+        _leave_out_after_a_death(boxes, ends.facts)
         return
     first = min(reached.values())
     for contents in boxes:
@@ -67,6 +69,24 @@ def _reopen_left_at_the_end(boxes: Sequence[Contents], facts: Sequence[AnyFact])
         every = list(contents.ops.operations)
         if every and every[-1].failed and every[-1].entered_s < first <= every[-1].left_s + _SOON_S:
             contents.ops.operations = [*every[:-1], _reopen(every[-1])]
+
+
+def _leave_out_after_a_death(boxes: Sequence[Contents], facts: Sequence[AnyFact]) -> None:
+    """Where a signal of its own ended one rank first: without what others entered after it and did not
+    complete. A program that catches the loss of the connection goes on to calls that say nothing.
+    """
+    deaths = [f for f in facts if isinstance(f, Ended) and f.first and f.code in _BY_ITSELF]
+    if len(deaths) != 1 or deaths[0].at <= 0:
+        return
+    for contents in boxes:
+        every = contents.ops.operations
+        kept = [o for o in every if o.entered_s <= deaths[0].at or not (o.failed or _is_open(o))]
+        if contents.ops.rank != deaths[0].rank and len(kept) < len(every):
+            contents.ops.operations = kept
+
+
+def _is_open(operation: Operation) -> bool:
+    return operation.state != "done"
 
 
 def _from_outside(fact: AnyFact) -> bool:

@@ -19,6 +19,8 @@ _BOTH = frozenset({"sendrecv", "sendrecv_replace"})
 _OF_SOURCE, _OF_DESTINATION = ("source", "src"), ("dest", "dst")
 _OWN_RANK = ("rank", "my_rank", "myrank", "world_rank", "comm_rank", "mpi_rank", "me")
 _RANKS = ("size", "world_size", "nprocs", "n_ranks", "num_ranks", "comm_size")
+# What has them as attributes or methods; a communicator of another name may be of some ranks only.
+_HAS_RANK = ("self", "comm", "world", "self.comm", "self.world", "COMM_WORLD", "MPI.COMM_WORLD")
 _PLACE = 1  # of the peer among the arguments, behind the buffer
 _LARGEST = 1 << 31
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -33,7 +35,14 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 def of_rank(code: str, rank: int, ranks: int) -> dict[str, int]:
     """`peers` of a line that names nothing but the rank and the number of ranks."""
-    return peers(code, dict.fromkeys(_OWN_RANK, rank) | dict.fromkeys(_RANKS, ranks))
+    names = dict.fromkeys(_OWN_RANK, rank) | dict.fromkeys(_RANKS, ranks)
+    methods = {"Get_rank()": rank, "Get_size()": ranks}
+    of_objects = {
+        f"{owner}.{name}": number
+        for owner in _HAS_RANK
+        for name, number in (names | methods).items()
+    }
+    return peers(code, names | of_objects)
 
 
 def waited_for(code: str) -> str:
@@ -123,6 +132,8 @@ def _number(node: ast.expr, numbers: Mapping[str, int]) -> int | None:
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.Name):
         return numbers.get(node.id)
+    if isinstance(node, ast.Attribute | ast.Call):
+        return numbers.get(ast.unparse(node))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _number(node.operand, numbers)
         return -inner if inner is not None else None

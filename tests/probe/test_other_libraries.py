@@ -19,12 +19,14 @@ JAX = """
 class State:
     process_id = 0
     num_processes = 1
+    coordinator_address = None
 
     def initialize(self, address, size, rank):
         "Joins."
         if size < 0:
             raise RuntimeError('nobody answers')
         self.process_id, self.num_processes = rank, size
+        self.coordinator_address = address
         return 'joined'
 
 
@@ -126,3 +128,18 @@ def test_the_wait_for_torch_goes_on_after_the_library_has_come(tmp_path: Path) -
         "print([type(f).__name__ for f in sys.meta_path].count('_Finder'))\n"
     )
     assert run(tmp_path, code).stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("launched_by", "job"),
+    [({}, "jax-n1:1"), ({"SLURM_JOB_ID": "12"}, "slurm-12.x")],
+    ids=["hand", "slurm"],
+)
+def test_ranks_of_jax_that_were_started_by_hand_are_one_job_by_their_coordinator(
+    tmp_path: Path, launched_by: dict[str, str], job: str
+) -> None:
+    by = f"import os; os.environ.update({launched_by})\n"
+    ended = run(tmp_path, f"{by}{JOIN.format(3)}raise ValueError('bad tile')\n")
+    assert "bad tile" in ended.stderr
+    [box] = boxes(tmp_path)
+    assert box.box.job == job

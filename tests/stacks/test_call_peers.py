@@ -38,6 +38,22 @@ def test_who_the_peer_is(code: str) -> None:
 
 def test_a_programs_own_rank_is_known_by_its_name() -> None:
     assert of_rank("comm.Recv(row, source=my_rank - 1)", 2, 4) == {"src": 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("self.rank - 1", {"src": 1}),
+        ("(comm.Get_rank() + 1) % comm.Get_size()", {"src": 3}),
+        ("MPI.COMM_WORLD.rank - 2", {"src": 0}),
+        ("self.comm.size - 1", {"src": 3}),
+        ("self.team.rank - 1", {}),  # its number in a part of the job
+        ("self.left", {}),
+        ("self.rank()", {}),
+    ],
+)
+def test_a_programs_own_rank_may_be_an_attribute(source: str, found: dict[str, int]) -> None:
+    assert of_rank(f"self.comm.Recv(x, source={source}, tag=step)", 2, 4) == found
     assert of_rank("comm.Recv(row, source=left)", 2, 4) == {}
 
 

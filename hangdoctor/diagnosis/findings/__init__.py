@@ -74,7 +74,7 @@ from .holdings import (
     TypedInput,
 )
 from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, StillAlone, Usual, Waiters
-from .stack_stories import AsksForOther, Compiling, TwoThreads, UnmatchedPair
+from .stack_stories import AsksForOther, Compiling, OtherTag, TwoThreads, UnmatchedPair
 from .start_stories import (
     Agent,
     AgentWaits,
@@ -220,6 +220,7 @@ __all__ = [
     "OtherPartners",
     "OtherPort",
     "OtherStore",
+    "OtherTag",
     "OwnGroup",
     "OwnNumbers",
     "Pace",

@@ -51,4 +51,14 @@ class AsksForOther(Struct, frozen=True):
     seconds: float
 
 
-StackStory = TwoThreads | UnmatchedPair | Compiling | AsksForOther
+class OtherTag(Struct, frozen=True):
+    """A send or receive whose tag `name` is `number`, while that of all `others` is `usual`."""
+
+    name: str
+    number: int
+    usual: int
+    op: Op
+    others: tuple[int, ...]
+
+
+StackStory = OtherTag | TwoThreads | UnmatchedPair | Compiling | AsksForOther

@@ -79,14 +79,18 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
 
 
 def _all_others_lost_it(scene: Scene, death: Ended) -> bool:
-    """Whether it alone was killed, without a word, and all others lost a connection: in a list of
-    exit codes a launcher's own kills look the same.
+    """Whether it alone was killed, without a word, and all others lost a connection, or waited for a
+    key of the store to the limit: in a list of exit codes a launcher's own kills look the same.
     """
     killed = {f.rank for f in scene.of(Ended) if f.by == EXIT_LIST}
     spoke = {f.rank for f in scene.of(PythonError)}
     lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
     others = set(scene.everyone) - {death.rank}
-    return killed == {death.rank} and death.rank not in spoke and bool(others) and others <= lost
+    noticed = bool(others) and others <= lost
+    # Of processes that their parent names by a name of its own, only how many waited is known.
+    waited = [v for v in scene.victims() if v.rule == "store_timeout"]
+    noticed = noticed or 1 < death.listed == len(waited) + 1
+    return killed == {death.rank} and death.rank not in spoke and noticed
 
 
 def _all_killed(scene: Scene) -> bool:

@@ -125,7 +125,8 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
         return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, library="HCCL")
     keys = [f for f in scene.of(StoreWait) if f.key and f.awaited < 0]
     if keys:
-        return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), Op(keys[0].key))
+        unset = Op(_in_all(keys) or keys[0].key)
+        return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), unset)
     return None
 
 
@@ -138,6 +139,14 @@ def _without_error(scene: Scene) -> tuple[int, ...]:
     )
     rest = [rank for rank in scene.everyone if rank not in spoke]
     return tuple(rest) if scene.whole and 2 * len(rest) < len(scene.everyone) else ()
+
+
+def _in_all(waits: Sequence[StoreWait]) -> str:
+    """The keys that all of these waits name: torch prints the whole list that a rank waited for, also
+    those that were set.
+    """
+    lists = [wait.key.split(", ") for wait in waits]
+    return ", ".join(key for key in lists[0] if all(key in other for other in lists[1:]))
 
 
 def _waited(scene: Scene, ranks: Sequence[int]) -> tuple[tuple[tuple[int, ...], Op], ...]:

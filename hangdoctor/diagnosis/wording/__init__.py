@@ -131,7 +131,9 @@ def _says_line(story: f.Story, frame: Frame | None) -> bool:
 def _waiting(finding: Finding, full: bool) -> str:
     """``Ranks 0-3 have been waiting for 41 s.``; in full also where, if the head does not say it."""
     waiters = finding.waiters
-    if waiters is None or isinstance(finding.story, f.InOther | f.PeerElsewhere | f.UnmatchedPair):
+    if waiters is None or isinstance(
+        finding.story, f.InOther | f.OtherTag | f.PeerElsewhere | f.UnmatchedPair
+    ):
         return ""
     if isinstance(finding.story, f.AllIn):
         return f"No progress for {terms.duration(waiters.seconds)}." if waiters.seconds >= 1 else ""

@@ -61,6 +61,22 @@ def _(story: f.UnmatchedPair, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.OtherTag, finding: Finding) -> str:
+    tag = f"{story.name}={story.number}"
+    here = f"{subject(finding)} waits at {terms.place_of(story.op)} with tag {tag}"
+    there = terms.choose(story.others, "waits", "wait")
+    return (
+        f"{here}, {terms.ranks(story.others)} {there} with {story.usual}: no message has both tags"
+    )
+
+
+@by_story.register
+def _(story: f.OtherTag, finding: Finding) -> str:
+    here = f"See where rank {finding.ranks[0]} takes {story.name} from"
+    return f"{here}, such as a checkpoint older or newer than the others'."
+
+
+@tell.register
 def _(story: f.Compiling, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     is_are, was = (

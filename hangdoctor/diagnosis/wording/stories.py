@@ -55,6 +55,7 @@ def says_where(finding: Finding) -> bool:
         | f.LockRing
         | f.LeftLock
         | f.TwoThreads
+        | f.OtherTag
         | f.UnmatchedPair
         | f.Compiling,
     )

@@ -22,8 +22,12 @@ def deaths(text: str) -> list[Ended]:
     match = _CODES.search(text)
     if match is None:
         return []
-    codes = _row(match["row"]) if match["row"] else _pairs(match["pairs"])
-    return [Ended(rank=r, code=code, by=EXIT_LIST) for r, code in codes if code in _DEATHS]
+    codes = list(_row(match["row"]) if match["row"] else _pairs(match["pairs"]))
+    return [
+        Ended(rank=rank, code=code, by=EXIT_LIST, listed=len(codes))
+        for rank, code in codes
+        if code in _DEATHS
+    ]
 
 
 def _row(text: str) -> Iterable[tuple[int, int]]:

@@ -81,6 +81,36 @@ def test_a_death_in_a_launchers_list_that_all_others_noticed(
     assert named(diagnosed(tmp_path, lost + line + "\n")) == expected
 
 
+def waited(*keys: str, process: str) -> str:
+    """A process of multiprocessing that waited for these keys, in vain."""
+    lines = [
+        f"Process {process}:",
+        "Traceback (most recent call last):",
+        '  File "/app/swap.py", line 27, in worker',
+        f"torch.distributed.DistStoreError: wait timeout after 45000ms, keys: {', '.join(keys)}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+KEYS = ("/turn4/w0", "/turn4/w1", "/turn4/w2", "/turn4/w3")
+THREE = "".join(
+    waited(*(key for key in KEYS if key != own), process=f"w{n}") for n, own in enumerate(KEYS[:3])
+)
+
+
+def test_a_death_in_a_list_for_which_all_others_waited_in_the_store(tmp_path: Path) -> None:
+    died = diagnosed(tmp_path / "died", f"{THREE}exit codes [1, 1, 1, -9]\n")
+    assert named(died) == [("dead", [3])]
+    assert named(diagnosed(tmp_path / "more", f"{THREE}exit codes [1, 1, 1, -9, 1]\n")) == []
+    assert named(diagnosed(tmp_path / "two", f"{THREE}exit codes [1, 1, -9, -9]\n")) == []
+
+
+def test_of_lists_of_keys_the_one_that_all_waited_for(tmp_path: Path) -> None:
+    """torch prints the whole list, also the keys that were set."""
+    verdict = diagnosed(tmp_path, THREE)
+    assert named(verdict) == [] and "waits for /turn4/w3 in the store" in verdict.summary
+
+
 def test_an_error_of_its_own_comes_before_a_death_in_a_list(tmp_path: Path) -> None:
     text = error(0, [MAIN], LOST).replace("RuntimeError: " + LOST, "KeyError: 'brid'")
     assert named(diagnosed(tmp_path, text + "exit codes [1, -9]\n")) == [("error", [0])]
