@@ -101,7 +101,12 @@ def _unrecorded(case: Case, ops: dict[int, RankOps]) -> dict[int, int] | None:
     by_gloo = all(some.source == "flight_recorder" and not some.runs_ahead for some in ops.values())
     if not living or not by_gloo or not all(v.path for v in living):
         return None
-    return {v.rank: v.place.peer for v in living if v.waits and not ops[v.rank].unfinished()}
+    return {v.rank: v.place.peer for v in living if v.waits and not _shows_wait(ops[v.rank])}
+
+
+def _shows_wait(ops: RankOps) -> bool:
+    """Whether a record shows what the rank waits in, and for which ranks."""
+    return any(op.group not in ops.unsure for op in ops.unfinished())
 
 
 def _moves(view: RankView, outside: dict[int, str]) -> bool:

@@ -150,6 +150,8 @@ class RankOps(Struct, omit_defaults=True):
     # has recorded, and the number by its own count (the recorder's own of sends and recvs). Equal on
     # ranks that run the same program.
     places: list[tuple[int, int]] = []
+    # uids of groups of which only those are known that have used them: there may be more members.
+    unsure: list[str] = []
     side: list[int] = []  # threads that are not the training: they only poll beside it
 
     def unfinished(self) -> list[Operation]:

@@ -53,21 +53,19 @@ def _may_be_read(rank: RankCapture) -> bool:
     return sample is None or not any(t.state == "D" for t in sample.threads)
 
 
-def _members_are_sure(found: FolderResult) -> bool:
-    """Whether it is known who is in each group that a rank waits in.
+def _unsure(found: FolderResult) -> set[str]:
+    """Groups of which it is not known who is in them.
 
     gloo's recorder shows a group only where it was used. Once all members have come to an operation
     of it, all show it; before, one that never does would not be missed.
     """
-    records = found.ops.values()
     used = {
         op.group
-        for ops in records
+        for ops in found.ops.values()
         for op in ops.operations
         if op.state == "done" and op.op not in _WITH_ROOT
     }
-    unsure = found.unsure - used
-    return not any(op.group in unsure for ops in records for op in ops.unfinished())
+    return set(found.unsure - used)
 
 
 def _put(
@@ -78,12 +76,12 @@ def _put(
     here = len(ranks) == found.world_size  # who has no records is known, by its process
     if not here and not all(are_told(ops) for ops in found.ops.values()):
         return  # members that were guessed from the records of a few ranks are not those of the job
-    if not _members_are_sure(found):
-        return
+    unsure = _unsure(found)
     for rank in ranks:
         ops = found.ops.get(rank.rank)
         if ops is None:
             continue
+        ops.unsure = sorted(unsure.intersection(group.uid for group in ops.groups))
         if first:
             rank.ops_before = trim(ops, KEEP_BEFORE)
         else:

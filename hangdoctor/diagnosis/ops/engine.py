@@ -157,10 +157,11 @@ def missing_at(graph: WaitGraph) -> dict[int, list[Instance]]:
 def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -> None:
     if rank in scene.moving:
         return  # it goes on, and so will those that wait for it
-    unseen = rank in scene.obscured or waits_unseen(scene, rank)
-    if unseen and rank not in scene.held:
-        ends.by_stacks.append([rank])
+    if rank in scene.obscured and rank not in scene.held:
         return  # it waits itself, and nothing shows for which rank
+    if waits_unseen(scene, rank) and rank not in scene.held:
+        ends.by_stacks.append([rank])
+        return
     if not scene.known(rank):
         ends.silent[rank] = instances
     elif scene.finished(rank) and rank not in scene.held:

@@ -27,6 +27,8 @@ class Programs:
     def __init__(self, ops: Mapping[int, RankOps], groups: GroupTable) -> None:
         self._ops, self._groups = ops, groups
         self._in_order = sorted(ops)
+        # Of these it is not known who else is in them: they part no ranks.
+        self._unsure = {uid for some in ops.values() for uid in some.unsure}
         self._found: dict[int, Program] = {}
         self._firsts: dict[int, frozenset[Role]] = {}
         self._like: dict[int, list[int]] = {}
@@ -90,6 +92,8 @@ class Programs:
         pipelines = self._pipeline_roles()
         parts: list[tuple[Role, int]] = []
         for uid in self._groups.of_rank(rank):
+            if uid in self._unsure:
+                continue
             role = self._groups.role(uid)
             place = -1
             if role in pipelines:

@@ -54,7 +54,9 @@ class Scene:
         found: dict[int, Frontier] = {}
         for rank, ops in self.ops.items():
             mine = opened[rank]
-            if ops.runs_ahead:
+            if rank in (self.evidence.unrecorded or {}):
+                found[rank] = _NOTHING
+            elif ops.runs_ahead:
                 beside = marked if flags_tell(mine) else overtaken
                 found[rank] = device_frontier(ops, mine, starts_known, beside)
             else:
