@@ -42,7 +42,7 @@ def _reason(of: LogRemaining) -> str:
         else "nothing shows: Next time start it with hangdoctor run -- CMD"
     )
     texts = {
-        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}, and which rank made other calls {boxes}",
+        Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}, and {_who_else(of)} {boxes}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
@@ -55,7 +55,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
-        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of that rank may",
+        Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and the log shows no cause before it: the output of {choose(of.ranks or 1, 'that rank', 'those ranks')} may{_memory(of)}",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
         Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
@@ -89,6 +89,19 @@ def _apart(of: LogRemaining) -> str:
     mine, usual = terms.cut(quote.says, 60), terms.cut(of.apart.usual, 60)
     who = f"rank {of.apart.rank}"
     return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
+
+
+def _who_else(of: LogRemaining) -> str:
+    """Whom they waited for: at a start, who did not come."""
+    starting = of.library == "the rendezvous store" or of.library.startswith("the set-up")
+    return "which rank did not come there" if starting else "which rank made other calls"
+
+
+def _memory(of: LogRemaining) -> str:
+    """Who else kills, of processes that were killed."""
+    if of.code != -signal.SIGKILL:
+        return ""
+    return ", or dmesg -T | grep -i -e oom -e killed on its node"
 
 
 def _failed_before(of: LogRemaining) -> str:
