@@ -7,9 +7,13 @@ from __future__ import annotations
 import re
 
 from ..model.log_facts import (
+    HYDRA,
+    MPI_ABORT,
     AnyFact,
     BarrierMissed,
     Counted,
+    Desync,
+    Ended,
     GlooTimeout,
     JobLogs,
     PeerClosed,
@@ -19,7 +23,8 @@ from ..model.log_facts import (
 from .case import Case
 
 _OTHER = "another"
-_OTHERS = re.compile(r"\b(?:HCCL|hccl\w*|[Hh]orovod|jax\w*|MPI_\w+)\b")
+_OF_MPI = ("mpirun", HYDRA, MPI_ABORT, "mpt", "gasnet")  # who says how a process ended
+_OTHERS = re.compile(r"\b(?:HCCL|hccl\w*|[Hh]orovod\w*|jax\w*|MPI_\w+)\b")
 
 
 def is_gloo_alone(case: Case) -> bool:
@@ -55,7 +60,7 @@ def _names(logs: JobLogs, library: str) -> bool:
 def _library_of(fact: AnyFact) -> str:
     """The library that a line is of, "" where it does not show."""
     hccl = isinstance(fact, TimedOut) and fact.group_size >= 0  # only its lines tell the size
-    if hccl or _OTHERS.search(fact.says):
+    if hccl or _OTHERS.search(fact.says) or _is_by_mpi(fact):
         return _OTHER
     if isinstance(fact, TimedOut | Counted | Told):
         return "nccl"  # of its watchdog
@@ -67,3 +72,10 @@ def _library_of(fact: AnyFact) -> str:
     if "nccl" in words or "cuda" in words:
         return "nccl"
     return "gloo" if "gloo" in words else ""
+
+
+def _is_by_mpi(fact: AnyFact) -> bool:
+    """Whether MPI's launcher, or Horovod, says it."""
+    if isinstance(fact, Desync):
+        return fact.by == "horovod"
+    return isinstance(fact, Ended) and fact.by in _OF_MPI

@@ -16,7 +16,12 @@ Role = Literal["cause", "consequence", "launcher", "note"]
 """What an error line means: it can be the first one; it follows from another rank's end; it is the
 launcher's; or it explains without naming a failure."""
 
-EXIT_LIST = "a list of exit codes"  # who says so: a launcher's own list, without an order in time
+# Who says so
+EXIT_LIST = "a list of exit codes"  # a launcher's own list, without an order in time
+HYDRA = (
+    "hydra"  # MPICH's and Intel's mpiexec: all processes that it saw end, those that it killed too
+)
+MPI_ABORT = "MPI_Abort"  # the rank that called it
 
 
 class Fact(Struct, omit_defaults=True, kw_only=True, tag=True):
@@ -86,9 +91,11 @@ class PeerClosed(Fact):
 
 
 class BarrierMissed(Fact):
-    """monitored_barrier names who did not come."""
+    """monitored_barrier names who did not come; so does JAX's coordinator, of a barrier by `name`."""
 
     missed_ranks: list[int] = []
+    name: str = ""
+    by: str = ""  # "" torch's
     limit_ms: float = 0.0
 
 
@@ -133,11 +140,14 @@ class DeviceLost(Fact):
 
 
 class StoreCount(Fact):
-    """So many of the processes came to the rendezvous within the time limit."""
+    """So many of the processes came to the rendezvous within the time limit; `waiting`: until then,
+    and 0 of 0 where all had come.
+    """
 
     joined: int = -1
     expected: int = -1
     limit_s: float = 0.0
+    waiting: bool = False
 
 
 class StoreWait(Fact):
@@ -184,7 +194,7 @@ class OomKill(Fact):
 
 
 class NodeLost(Fact):
-    """Slurm, or Ray, lost these nodes."""
+    """Slurm, Ray, or Open MPI's mpirun lost these nodes."""
 
     nodes: list[str] = []
     by: str = "Slurm"

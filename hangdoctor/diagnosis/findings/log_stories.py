@@ -52,10 +52,11 @@ class LoggedDeath(Struct, frozen=True):
     someone: Someone = Someone()
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
     left: bool = False  # its program had ended before, without an exception
+    aborted: bool = False  # it called MPI_Abort, which ends the whole job
 
 
 class NodeFailed(Struct, frozen=True):
-    """Slurm (or Ray) lost the nodes; none named: it ended the job for a node that the log does not
+    """Slurm (or Ray, or Open MPI) lost the nodes; none named: it ended the job for a node that the log does not
     name.
     """
 
@@ -82,12 +83,14 @@ class LinkBroken(Struct, frozen=True):
 
 
 class TooFewJoined(Struct, frozen=True):
-    """So many of the processes came to the rendezvous."""
+    """So many of the processes came to the rendezvous; -1: some, of which `came` are known."""
 
     joined: int
     expected: int
     seconds: float
     unheard: bool = False  # the ranks are those of which no line is
+    still: bool = False  # the others wait on where the log ends
+    came: tuple[int, ...] = ()  # as far as the log shows it
 
 
 class GuardFound(Struct, frozen=True):
@@ -135,10 +138,13 @@ class WentOn(Struct, frozen=True):
 
 
 class TooManyJoined(Struct, frozen=True):
-    """More processes came to the rendezvous than the job has: some are of an earlier start."""
+    """More processes came to the rendezvous than the job has: some are of an earlier start, or have
+    a rank `beyond` the size.
+    """
 
     joined: int
     expected: int
+    beyond: tuple[int, ...] = ()
 
 
 class StoreHostGone(Struct, frozen=True):
@@ -149,12 +155,12 @@ class StoreHostGone(Struct, frozen=True):
     quiet: bool = False  # it had spoken, and printed no error
 
 
-NamedBy = Literal["desync", "barrier", "store", "horovod", "ray"]
+NamedBy = Literal["desync", "barrier", "store", "horovod", "ray", "jax", "lightgbm"]
 
 
 class NamedByTorch(Struct, frozen=True):
     """A library's own check names who did not come: a desync report, monitored_barrier, a key,
-    Horovod's list of stalled operations, Ray Train's barrier.
+    Horovod's list of stalled operations, Ray Train's barrier, JAX's coordinator.
     """
 
     by: NamedBy

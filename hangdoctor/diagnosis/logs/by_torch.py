@@ -7,6 +7,7 @@ from msgspec import structs
 from ...model.log_facts import (
     AnyFact,
     BarrierMissed,
+    Counted,
     Desync,
     Finished,
     PeerClosed,
@@ -31,9 +32,12 @@ from .group_keys import missing_member
 from .scene import Scene, op_of, ranks_named
 
 _NAMES_PEER = ("nccl", "mpi")  # libraries that say which host they lost
+_JAX_STARTS = ("PjRT_Client_Connect", "Wait_for_all_tasks_to_register")  # barriers
 _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
 
 
+_LIGHTGBM = "lightgbm"
+JAX = "jax"  # who names those that did not come to a barrier
 _REPORTS: dict[str, NamedBy] = {"horovod": "horovod", "ray": "ray"}  # of others than torch
 
 
@@ -76,10 +80,16 @@ def all_joined(scene: Scene) -> First | None:
 
 def barrier(scene: Scene) -> First | None:
     """Who did not come to a monitored_barrier."""
-    facts = scene.of(BarrierMissed)
+    facts = [f for f in scene.of(BarrierMissed) if not _came_later(scene, f)]
     ranks = sorted({r for f in facts for r in f.missed_ranks})
     if not ranks:
         return None
+    if facts[0].by == JAX:
+        return _barrier_of_jax(scene, facts, ranks)
+    if facts[0].by == _LIGHTGBM:
+        story = NamedByTorch("lightgbm", Op("LightGBM's network"))
+        ground = Ground.LOG_BARRIER
+        return named_first(scene, "start_stall", ranks, story, ground=ground, facts=list(facts))
     op = Op("monitored_barrier")
     return named_first(
         scene,
@@ -92,21 +102,82 @@ def barrier(scene: Scene) -> First | None:
     )
 
 
+def _came_later(scene: Scene, fact: BarrierMissed) -> bool:
+    """Whether a rank that LightGBM tried to reach, again and again, was there in the end."""
+    if fact.by != _LIGHTGBM:
+        return False
+    met = [f for f in scene.of(BarrierMissed) if f.by == _LIGHTGBM and f.name]
+    later = [f for f in [*scene.of(Progress), *scene.of(Finished)] if f.line > fact.line]
+    return bool(later) or str(fact.missed_ranks[0] if fact.missed_ranks else "") in {
+        f.name for f in met
+    }
+
+
+def _barrier_of_jax(scene: Scene, facts: list[BarrierMissed], ranks: list[int]) -> First:
+    """Of the last one that reached its limit; JAX has one in which all tasks register."""
+    name = facts[-1].name
+    last = [f for f in facts if f.name == name]
+    ranks = sorted({r for f in last for r in f.missed_ranks})
+    starting = any(word in name for word in _JAX_STARTS)
+    op = Op(f"the barrier {name}")
+    return named_first(
+        scene,
+        "start_stall" if starting else "not_entered",
+        ranks,
+        NamedByTorch("jax", Op("JAX's start") if starting else op),
+        ground=Ground.LOG_BARRIER,
+        facts=list(last),
+    )
+
+
 def store(scene: Scene) -> First | None:
     """Who did not come to the rendezvous, by count or by the key that was not set."""
-    counts = scene.of(StoreCount)
-    if counts:
-        story = _joined(counts)
-        ranks = _never_started(scene, story)
-        ground = Ground.LOG_NEVER_STARTED if ranks else Ground.LOG_JOINED
-        if not ranks and isinstance(story, TooFewJoined) and (ranks := _unheard(scene, story)):
-            story, ground = structs.replace(story, unheard=True), Ground.LOG_UNHEARD
-        return named_first(scene, "start_stall", ranks, story, ground=ground, facts=list(counts))
+    found = _by_count(scene)
+    if found is not None:
+        return found
     waits = [f for f in scene.of(StoreWait) if f.awaited >= 0]
     of_group = [f for f in waits if f.within]
     return _key_not_set(scene, [f for f in waits if not f.within]) or missing_member(
         scene, of_group
     )
+
+
+def _by_count(scene: Scene) -> First | None:
+    """By how many came, until the limit or so far."""
+    counts = [f for f in scene.of(StoreCount) if not f.waiting]
+    still = not counts
+    counts = counts or still_waiting(scene)
+    if not counts:
+        return None
+    story = _joined(counts, _heard_of(scene))
+    if isinstance(story, TooFewJoined):
+        story = structs.replace(story, still=still)
+    ranks = _never_started(scene, story)
+    ground = Ground.LOG_NEVER_STARTED if ranks else Ground.LOG_JOINED
+    if not ranks and isinstance(story, TooFewJoined) and (ranks := _unheard(scene, story)):
+        story, ground = structs.replace(story, unheard=True), Ground.LOG_UNHEARD
+    return named_first(scene, "start_stall", ranks, story, ground=ground, facts=[*counts])
+
+
+def still_waiting(scene: Scene) -> list[StoreCount]:
+    """The last word of the waits for others at the start, where the log ends with them."""
+    after = [p for p, _ in scene.positioned(Progress, Finished, TimedOut, Counted)]
+    waits = [
+        f
+        for p, f in scene.positioned(StoreCount)
+        if isinstance(f, StoreCount) and p > max(after, default=-1)
+    ]
+    if not waits or waits[-1].joined == waits[-1].expected:
+        return []
+    last = [f for f in waits if f.joined == waits[-1].joined]
+    came = {f.rank for f in last}
+    every = came >= set(range(waits[-1].expected))
+    unsaid = waits[-1].joined < 0 and 0 not in came  # that all are there is in the output of rank 0
+    return [] if every or unsaid else last
+
+
+def _heard_of(scene: Scene) -> list[int]:
+    return sorted({*scene.logs.heard, *ranks_named(scene.facts)})
 
 
 def _never_started(scene: Scene, story: TooFewJoined | TooManyJoined) -> list[int]:
@@ -118,15 +189,19 @@ def _never_started(scene: Scene, story: TooFewJoined | TooManyJoined) -> list[in
 def _unheard(scene: Scene, story: TooFewJoined) -> list[int]:
     """The ranks of which no line is, if every rank that came has one."""
     ranks = set(range(story.expected))
-    heard = ranks & {*scene.logs.heard, *ranks_named(scene.facts)}
+    heard = ranks & {*_heard_of(scene)}
     return sorted(ranks - heard) if len(heard) == story.joined else []
 
 
-def _joined(counts: list[StoreCount]) -> TooFewJoined | TooManyJoined:
+def _joined(counts: list[StoreCount], heard: list[int]) -> TooFewJoined | TooManyJoined:
     least = min(counts, key=lambda f: f.joined)
     if least.joined > least.expected:
-        return TooManyJoined(least.joined, least.expected)
-    return TooFewJoined(least.joined, least.expected, least.limit_s)
+        beyond = tuple(rank for rank in heard if rank >= least.expected)
+        return TooManyJoined(least.joined, least.expected, beyond)
+    came = tuple(ranks_named(counts))
+    if least.joined < 0:
+        return TooFewJoined(-1, least.expected, 0.0, came=came)
+    return TooFewJoined(least.joined, least.expected, least.limit_s, came=came)
 
 
 def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:

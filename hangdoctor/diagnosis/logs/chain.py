@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeGuard
 
 from ...model.log_facts import (
+    MPI_ABORT,
     AnyFact,
     BarrierMissed,
     Cancelled,
@@ -55,6 +56,7 @@ _ROLES: dict[type[AnyFact], str] = {
     Cancelled: "end",
 }
 _ACCOUNT = "slurm job"  # Slurm's own account of the whole job, in its words
+_IN_WORDS = (_ACCOUNT, MPI_ABORT)  # ends that are told as the log has them
 _TWICE = ("consequence", "consequence")  # a known line about another rank's end says nothing new
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
@@ -103,7 +105,7 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
     if isinstance(fact, TimedOut):
         return (kind, fact.op, fact.seq, fact.group, fact.numel_in)
     if isinstance(fact, Ended):
-        return (kind, fact.code, fact.by == _ACCOUNT)
+        return (kind, fact.code, fact.by in _IN_WORDS)
     if isinstance(fact, PythonError):
         return (kind, fact.error, fact.rule, fact.role)
     if isinstance(fact, KnownError):
@@ -136,7 +138,7 @@ def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
         says=threads.worded(first) if _worded(first) else first.says,
         seconds=_seconds(facts),
         op=Op(op_name(first.op), first.seq) if isinstance(first, TimedOut) else None,
-        end=End(first.code) if isinstance(first, Ended) and first.by != _ACCOUNT else None,
+        end=End(first.code) if isinstance(first, Ended) and first.by not in _IN_WORDS else None,
     )
 
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from ...model.log_facts import EXIT_LIST, Ended, KnownError, OomKill, PythonError
+from ...model.log_facts import (
+    EXIT_LIST,
+    HYDRA,
+    MPI_ABORT,
+    Ended,
+    KnownError,
+    OomKill,
+    PythonError,
+)
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
@@ -15,7 +23,8 @@ _ABORT = -6
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
 _CRASHES = frozenset({-4, -7, -11})  # which nothing but the process itself brings about
 # They end all others at once when they see the first end.
-_PARENTS = ("spawn", "lightning", "mpirun", "composer", "paddle")
+_PARENTS = ("spawn", "lightning", "mpirun", HYDRA, MPI_ABORT, "mpt", "gasnet", "composer", "paddle")
+_KILLED = frozenset({-9, -15})  # as a launcher ends processes, too
 
 
 def first_death(scene: Scene) -> First | None:
@@ -63,6 +72,8 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
     """Killed, and not by the launcher, nor in the abort after a time-out."""
     if fact.by == EXIT_LIST:
         return _all_others_lost_it(scene, fact)
+    if fact.by == HYDRA and _swept_by_hydra(scene, fact):
+        return False
     if _was_seen(fact) and fact.code in (-6, -15) and fact.first:
         return not _after_first_wait(scene, fact)
     if _was_seen(fact) and not fact.first and "memory" not in fact.by:
@@ -91,6 +102,14 @@ def _all_others_lost_it(scene: Scene, death: Ended) -> bool:
     waited = [v for v in scene.victims() if v.rule == "store_timeout"]
     noticed = noticed or 1 < death.listed == len(waited) + 1
     return killed == {death.rank} and death.rank not in spoke and noticed
+
+
+def _swept_by_hydra(scene: Scene, death: Ended) -> bool:
+    """Whether mpiexec lists other processes too, and may have killed this one for the end of one of
+    them: its list is in the order of ranks.
+    """
+    listed = [f for f in scene.of(Ended) if f.by == HYDRA]
+    return len(listed) > 1 and death.code in _KILLED
 
 
 def _all_killed(scene: Scene) -> bool:
@@ -166,7 +185,7 @@ def _silent_exit(scene: Scene) -> First | None:
     silent = not scene.of(PythonError)
     if silent and first.code > 0 and _was_seen(first) and len(quiet) > 1:
         return None  # at one moment, and none has left a word
-    together = first.by.startswith("slurm") or first.code == 0
+    together = first.by.startswith("slurm") or first.by == MPI_ABORT or first.code == 0
     return _exited_first(scene, first, ranks_named(quiet) if together else [first.rank])
 
 
@@ -187,8 +206,8 @@ def _exited_first(scene: Scene, first: Ended, ranks: list[int]) -> First:
     finding = Finding(
         kind="dead",
         ranks=ranks,
-        story=LoggedDeath(End(first.code), left=first.left),
-        confidence=sure(Ground.LOG_EXIT),
+        story=LoggedDeath(End(first.code), left=first.left, aborted=first.by == MPI_ABORT),
+        confidence=sure(Ground.LOG_ABORT if first.by == MPI_ABORT else Ground.LOG_EXIT),
         nodes=scene.nodes(ranks),
     )
     return First(finding, [first], True)

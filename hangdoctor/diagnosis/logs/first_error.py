@@ -21,6 +21,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken
 from . import lost_devices, shared_gpus
+from .by_torch import still_waiting
 from .candidate import First, someone
 from .scene import HCCL_WAIT, WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
@@ -130,9 +131,9 @@ def _handled_in(wait: PythonError, error: PythonError) -> bool:
 
 def _is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
     """Whether other lines tell how a traceback without its last line ended, as torch's check of
-    operations does, which raises what it finds on every rank.
+    operations does, which raises what it finds on every rank; or the job had not begun.
     """
-    if scene.of(Mismatch):
+    if scene.of(Mismatch) or (cut.rank < 0 and still_waiting(scene)):
         return True
     return _is_the_launchers(scene, cut) or _had_lost(scene, position, cut)
 

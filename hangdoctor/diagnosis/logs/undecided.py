@@ -38,10 +38,14 @@ from .store_gone import lost_store
 from .threads import gone_on
 
 # Rules of errors that another's end explains, and no lost connection.
-_NO_LOSS = ("terminated", "store_timeout", HCCL_WAIT, "nccl_way_out", "watchdog_abort")
-_LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer")
+_NO_LOSS = (
+    *("terminated", "store_timeout", HCCL_WAIT, "ccom_wait", "jax_barrier"),
+    *("nccl_way_out", "watchdog_abort"),
+)
+_LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer", "mpi_other")
 _TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
 _CHECK = "mismatch_check"
+_LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule
 _SHOWN = 3  # places where a signal met ranks
 
 
@@ -119,10 +123,11 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
             quiet=_without_error(scene),
         )
     errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
-    in_hccl = [f for f in errors if getattr(f, "rule", "") == HCCL_WAIT]
-    if in_hccl:
-        ranks = tuple(ranks_named(in_hccl))
-        return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, library="HCCL")
+    for rule, library in _LIBRARIES.items():
+        waiting = [f for f in errors if getattr(f, "rule", "") == rule]
+        if waiting:
+            ranks = tuple(ranks_named(waiting))
+            return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, library=library)
     keys = [f for f in scene.of(StoreWait) if f.key and f.awaited < 0]
     if keys:
         unset = Op(_in_all(keys) or keys[0].key)

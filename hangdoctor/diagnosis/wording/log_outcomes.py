@@ -86,6 +86,19 @@ def _apart(of: LogRemaining) -> str:
     return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
 
 
+def _missed(of: LogRemaining) -> str:
+    """What they waited for: at a start, for who did not come."""
+    starting = of.library == "the rendezvous store" or of.library.startswith("the set-up")
+    return "which rank did not come there" if starting else "which rank made other calls"
+
+
+def _memory(of: LogRemaining) -> str:
+    """Who else kills, of processes that were killed."""
+    if of.code != -signal.SIGKILL:
+        return ""
+    return ", or dmesg -T | grep -i -e oom -e killed on its node"
+
+
 def _failed_before(of: LogRemaining) -> str:
     """That nothing failed before an end from outside, or what the job survived."""
     if of.before is None:
@@ -240,7 +253,7 @@ def _no_cause(of: LogRemaining) -> str:
     if of.source == "boxes":
         return "no black box shows a cause before it: give the job's output too"
     rank = choose(of.ranks or 1, "that rank", "those ranks")
-    return f"the log shows no cause before it: the output of {rank} may"
+    return f"the log shows no cause before it: the output of {rank} may{_memory(of)}"
 
 
 def _who_else(of: LogRemaining) -> str:
@@ -250,7 +263,7 @@ def _who_else(of: LogRemaining) -> str:
         first = f"see first what {choose(of.quiet, 'it', 'they')} did"
         return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
     shows = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {run}"
-    return f", and which rank made other calls {shows}"
+    return f", and {_missed(of)} {shows}"
 
 
 def _of(seconds: float) -> str:

@@ -87,6 +87,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
         )
     if finding.kind == "mismatch" and not finding.ranks:
         return f"Ranks made different calls, and which of them is wrong does not show: {what}"
+    if finding.kind == "start_stall" and story.nodes and not finding.ranks:
+        return f"The job did not start on {terms.host_names(story.nodes)}: {what}"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
@@ -106,6 +108,9 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} {verb} first: killed for lack of memory"
     if story.left:
         return f"{who} ended first, {_left(story.end.code, finding)}"
+    if story.aborted:
+        it = choose(finding.ranks or 1, "it", "they")
+        return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
     if story.end.code is not None and story.end.code > 0:
@@ -161,16 +166,26 @@ def _(story: LinkBroken, finding: Finding) -> str:
 @stories.tell.register
 def _(story: TooFewJoined, finding: Finding) -> str:
     missing = story.expected - story.joined
+    if story.joined < 0:
+        others = sorted(set(range(story.expected)) - set(story.came))
+        return f"Not all of the job's {story.expected} processes had come where the log ends: it shows {terms.ranks(story.came)}, and not {terms.ranks(others)}"
     if finding.ranks:
         have = choose(finding.ranks, "it has", "they have")
         why = f"{have} no black box, all others do"
         if story.unheard:
             why = f"{choose(finding.ranks, 'it', 'they')} printed nothing, all others did"
-        return f"{subject(finding)} never came to the rendezvous{_within(story.seconds)}: {why}"
-    return (
-        f"{missing} of {terms.count(story.expected, 'process').replace('processs', 'processes')} did not come to the rendezvous"
-        f"{_within(story.seconds)}; the log does not show which"
-    )
+        came = f"never came to the rendezvous{_within(story.seconds)}"
+        if story.still:
+            came = f"{choose(finding.ranks, 'has', 'have')} not come to the rendezvous where the log ends"
+        return f"{subject(finding)} {came}: {why}"
+    came = f"did not come to the rendezvous{_within(story.seconds)}"
+    if story.still:
+        came = "have not come to the rendezvous where the log ends"
+    every = terms.count(story.expected, "process").replace("processs", "processes")
+    which = "the log does not show which"
+    if story.came:
+        which = f"{terms.ranks(story.came)} did, and {which} did not"
+    return f"{missing} of {every} {came}; {which}"
 
 
 def _within(seconds: float) -> str:
@@ -179,6 +194,9 @@ def _within(seconds: float) -> str:
 
 @stories.tell.register
 def _(story: TooManyJoined, finding: Finding) -> str:
+    if story.beyond:
+        came = f"{terms.ranks(story.beyond)} {choose(story.beyond, 'is', 'are')} among them"
+        return f"{story.joined} processes came to the rendezvous of a job of {story.expected}, and {came}: WORLD_SIZE is set too small"
     return (
         f"{story.joined} processes came to the rendezvous of a job of {story.expected}: "
         "its store still has those of an earlier start"
@@ -205,7 +223,11 @@ def _(story: NamedByTorch, finding: Finding) -> str:
         "store": "the store",
         "horovod": "Horovod's list of stalled operations",
         "ray": "Ray Train's word on who keeps the others waiting",
+        "jax": "JAX's coordinator",
+        "lightgbm": "others try in vain to connect to it",
     }
+    if story.by == "jax" and finding.kind == "start_stall":
+        return f"{_who(finding)} never registered with JAX's coordinator"
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
     return f"{_who(finding)} never joined {what}{source}"
@@ -346,6 +368,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
+    if story.aborted:
+        return f"Read what {terms.ranks(finding.ranks)} printed just before, and the program's own log; next time keep the output of each rank (mpirun: --tag-output; srun: -l)."
     if story.left:
         return "Find the sys.exit, return or end of the loop that this rank took and the others did not; what it did last is in the evidence."
     if story.end.code == 0:
@@ -361,10 +385,14 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return (
             f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
         )
-    keep = "Next time keep the output of each rank (with torchrun: --log-dir DIR --tee 3)."
+    tee = "torchrun: --log-dir DIR --tee 3"
+    if finding.no_recorder and not finding.gloo:
+        tee = "mpirun: --tag-output; srun: -l"
+    keep = f"Next time keep the output of each rank ({tee})."
     if story.end.code == -6:
-        gloo = "gloo aborts where ranks made different calls: 'Received data size doesn't match'"
-        return f"A library aborted it and printed why just before ({gloo}). {keep}"
+        of_gloo = finding.gloo or not finding.no_recorder
+        gloo = " (gloo aborts where ranks made different calls: 'Received data size doesn't match')"
+        return f"A library aborted it and printed why just before{gloo if of_gloo else ''}. {keep}"
     return keep
 
 
@@ -372,6 +400,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
 def _(story: NodeFailed, finding: Finding) -> str:
     if not story.nodes:
         return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
+    if story.by == "Open MPI":
+        return f"Is {story.nodes[0]} up, and its pod, if it is one? Read its dmesg for lack of memory, and what its ranks printed last."
     if story.by != "Slurm":
         return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
@@ -401,6 +431,8 @@ def _(story: LinkBroken, finding: Finding) -> str:
 
 @by_story.register
 def _(story: TooManyJoined, finding: Finding) -> str:
+    if story.beyond:
+        return "Compare WORLD_SIZE, the number of nodes and that of processes a node in the start of each: all have to count the same job."
     return "Remove the store's file (init_method=file://...), or take another MASTER_PORT; end what an earlier start left."
 
 
@@ -429,6 +461,11 @@ def _(story: StillCounted, finding: Finding) -> str:
 def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str:
     if isinstance(story, DidNotTimeOut) and story.counting:
         return "Share that work among the ranks, do it less often, or give the others a longer timeout in init_process_group."
+    if isinstance(story, NamedByTorch) and story.by == "lightgbm":
+        return "Is its process running, and its port of the machine list open? From another machine: nc -vz HOST PORT."
+    if isinstance(story, NamedByTorch) and story.by == "jax":
+        logs = choose(finding.ranks, "its own log", "their own logs")
+        return f"Read {logs} from the end: an error there came first. hangdoctor dump while the job waits shows the place of each."
     if finding.boxed:  # it ran under hangdoctor run
         was = choose(finding.ranks or 1, "it was", "they were")
         return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."

@@ -6,10 +6,19 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ...model.log_facts import AnyFact, Cancelled, Ended, KilledByLauncher, KnownError, PythonError
+from ...model.log_facts import (
+    HYDRA,
+    MPI_ABORT,
+    AnyFact,
+    Cancelled,
+    Ended,
+    KilledByLauncher,
+    KnownError,
+    PythonError,
+)
 
 Error = PythonError | KnownError
-_PARENTS = frozenset({"lightning", "mpirun", "composer"})
+_PARENTS = frozenset({"lightning", "mpirun", HYDRA, MPI_ABORT, "composer"})
 _KILLED = frozenset({-9, -15})
 
 

@@ -3,12 +3,20 @@
 Process name: [[29973,1],0]        Open MPI; `[prterun-n1-812@1,0]` from version 5 on
 Exit code:    1
 
-=   RANK 3 PID 1234 RUNNING AT n1  MPICH's and Intel's Hydra
+=   RANK 3 PID 1234 RUNNING AT n1  MPICH's and Intel's Hydra, a box for each process
 =   KILLED BY SIGNAL: 9 (Killed)
+  exit status of rank 3: killed by signal 9     MPICH's older mpd
+
+MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD    Open MPI
+with errorcode 1.
+application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3       MPICH
 
 An MPI communication peer process has unexpectedly disconnected.    Open MPI
   Local host: n1
   Peer host:  n2
+
+ORTE has lost communication with a remote daemon.                   Open MPI
+  Remote daemon: [[29973,0],3] on node n4
 
 Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for
 2: [allreduce.grad_1, ...]
@@ -19,19 +27,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...model.log_facts import AnyFact, Desync, Ended, PeerClosed
+from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Desync, Ended, NodeLost, PeerClosed
 
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
 )
-_CODE = re.compile(r"\b(?:Exit code:|EXIT CODE:|with errorcode) {1,12}(-?\d{1,5})")
+_CODE = re.compile(
+    r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
+)
 _RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT ([\w.-]{1,120})")
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
 _MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
 _STALLED = re.compile(r"^\s*(\d{1,7}): \[\S")
 _SCHEDULER = re.compile(r"\bRank (\d{1,7}) scheduler is dead")
-_ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator MPI_COMM_WORLD")
+# A duplicate of communicator 0 numbers its ranks as the whole job does.
+_ABORTED = re.compile(
+    r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator (?:MPI_COMM_WORLD|MPI COMMUNICATOR \d{1,9} DUP FROM 0\b)"
+)
+_CALLED = re.compile(
+    r"application called MPI_Abort\(MPI_COMM_WORLD, (-?\d{1,11})\) - process (\d{1,7})"
+)
+_STATUS = re.compile(
+    r"^\s*exit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
+)
+_DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _LOST = "communication peer process has unexpectedly"
 _HOSTS = re.compile(r"^\s*(Local|Peer) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
 _LONG = 24  # lines of Open MPI's words on a peer that went away
@@ -40,8 +60,8 @@ BEGINS = (
     "Process name: [",
     "scheduler is dead",
     "MPI_ABORT was invoked",
-    "RUNNING AT ",
-    *(_LOST, "such peer hangups"),
+    *("RUNNING AT ", "caused collective abort"),
+    *(_LOST, "such peer hangups", "lost communication with a remote daemon"),
     "Stalled ranks",
     "Stalled ops",
 )
@@ -71,6 +91,13 @@ class LauncherTables:
         self._stalled = text.rstrip().endswith("Stalled ranks:")
         if self._lost is not None or _LOST in text:
             return self._of_peer(text)
+        if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
+            return _aborted(int(match[2]), text, int(match[1]))
+        if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
+            return NodeLost(nodes=[match[1]], by="Open MPI")
+        if "exit status of" in text and (match := _STATUS.match(text)) is not None:
+            code = -int(match[2]) if match[2] else int(match[3])
+            return Ended(rank=int(match[1]), code=code, by=HYDRA, first=True)
         self._begin(text)
         return self._end(text) if self._ended is not None else None
 
@@ -99,13 +126,11 @@ class LauncherTables:
             self._ended = Ended(rank=int(match[1]), by="sglang", first=True)
             self._left = _NEAR
         elif "MPI_ABORT was" in text and (match := _ABORTED.search(text)) is not None:
-            self._ended = Ended(rank=int(match[1]), by="mpirun", first=True)
+            self._ended = _aborted(int(match[1]), text)
             self._left = _NEAR
         elif "RUNNING AT" in text and (match := _RUNNING.search(text)) is not None:
             rank = int(match[1]) if match[1] else -1
-            self._ended = Ended(
-                rank=rank, pid=int(match[2]), node=match[3], by="mpirun", first=True
-            )
+            self._ended = Ended(rank=rank, pid=int(match[2]), node=match[3], by=HYDRA, first=True)
             self._left = _NEAR
 
     def _end(self, text: str) -> Ended | None:
@@ -118,13 +143,25 @@ class LauncherTables:
         if signal is None and code is None:
             return None
         ended, self._ended = self._ended, None
-        if ended is not None:
+        if ended is not None and ended.by == MPI_ABORT:
+            ended.code = _status(int(code[1]) if code is not None else 0)
+        elif ended is not None:
             told = int(code[1]) if code is not None else 0
-            number = _signal_of(told, hydra=bool(ended.pid))
+            number = _signal_of(told, hydra=ended.by == HYDRA)
             if signal is not None:
                 number = int(signal[1] or signal[2])
             ended.code = -number if number else told
         return ended
+
+
+def _aborted(rank: int, says: str, code: int = 0) -> Ended:
+    """A rank that ended the job itself."""
+    return Ended(rank=rank, code=_status(code), by=MPI_ABORT, first=True, says=says)
+
+
+def _status(code: int) -> int:
+    """What a number that a program gives to MPI_Abort, often -1, is as an exit code."""
+    return code & 0xFF or 1
 
 
 def _signal_of(code: int, hydra: bool) -> int:

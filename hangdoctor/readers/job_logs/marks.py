@@ -54,7 +54,7 @@ _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
-_LAUNCH = "srun_launch"  # a rule: srun speaks of another node
+_LAUNCH = ("srun_launch", "ssh_name", "ssh_refused")  # rules: a launcher speaks of another node
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 
@@ -159,7 +159,7 @@ def name_other(fact: KnownError, said: Said) -> Said:
     """The process that a line speaks of, where it is not the speaker: rank, worker or process."""
     told = fact.values
     if not any(told.get(name) for name in ("rank", "task", "worker", "pid")):
-        fact.node = told.get("node", "") if fact.rule == _LAUNCH else ""
+        fact.node = told.get("node", "") if fact.rule in _LAUNCH else ""
         return said
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
     fact.pid = int(told.get("pid") or 0)

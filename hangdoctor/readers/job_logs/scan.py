@@ -30,6 +30,7 @@ from ...model.log_facts import (
 from . import (
     exit_lists,
     hccl_tasks,
+    jax_barriers,
     launcher_tables,
     marks,
     questions,
@@ -46,6 +47,7 @@ from .elastic_table import HEADS, Table
 from .habits import Habits, habits
 from .hccl_tasks import HcclTasks
 from .introduced import rank_named
+from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .logged import Logged, is_warning
@@ -74,6 +76,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
+    jax_barriers.BEGIN,
 )
 
 
@@ -91,6 +94,7 @@ class FileScan:
         self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
         self._launchers = LauncherTables()
+        self._barriers = JaxBarriers()
         self._shapes = ShapeLists()
         self._tables = StackTables()
         self._tasks = HcclTasks()
@@ -243,6 +247,11 @@ class FileScan:
         said = self._beneath.inherit(said, self.of_file)
         self._listen(said)
         self._of_tables(said, text)
+        missed = self._barriers.feed(said.text)
+        if missed is not None:
+            self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
+            self._attention = max(self._attention, _ATTENTION)
+            return
         if self._beneath.look(said.text):
             self._attention = max(self._attention, 1)
             return

@@ -19,9 +19,13 @@ def barrier(world: int, workers: int) -> str:
 
 def test_a_process_that_did_not_come(tmp_path: Path) -> None:
     verdict = diagnosed(tmp_path, barrier(2, 1))
-    assert named(verdict) == [("start_stall", [])]
-    assert verdict.summary.startswith("1 of 2 processes did not come to the rendezvous")
+    assert named(verdict) == [("start_stall", [1])], "the line is rank 0's"
+    assert verdict.summary.startswith("Rank 1 never came to the rendezvous")
     assert "0 s" not in verdict.summary
+    verdict = diagnosed(tmp_path, barrier(8, 4))
+    assert named(verdict) == [("start_stall", [])]
+    assert verdict.summary.startswith("4 of 8 processes did not come to the rendezvous")
+    assert "rank 0 did" in verdict.summary
 
 
 def test_more_processes_than_the_job_has_are_of_an_earlier_start(tmp_path: Path) -> None:

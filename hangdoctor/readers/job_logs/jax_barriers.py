@@ -1,0 +1,42 @@
+"""Who did not come to a barrier of JAX's coordinator, in the lines below its error.
+
+DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: sync. Timed out task names:
+/job:jax_worker/replica:0/task:3
+
+From 2024 on two lines more lie between: how many came, and which of them was the first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...model.log_facts import BarrierMissed
+
+BEGIN = "Barrier timed out. "
+_NAME = re.compile(
+    r"Barrier timed out\. (?:Barrier_id|Id): (?P<name>[^\s]{1,120}?)(?:::\d{1,9})?\.(?:\s|$)"
+)
+_TASK = re.compile(r"^\s*/job:\w{1,40}/replica:0/task:(\d{1,7})\s*$")
+_BETWEEN = ("# of tasks that reached", "The first task at the barrier")
+JAX = "jax"
+
+
+class JaxBarriers:
+    """Takes the lines of one file one after the other."""
+
+    def __init__(self) -> None:
+        self._name: str | None = None  # of the barrier whose tasks may follow
+
+    def feed(self, text: str) -> BarrierMissed | None:
+        """A task that did not come."""
+        if BEGIN in text and (match := _NAME.search(text)) is not None:
+            self._name = match["name"]
+            return None
+        if self._name is None:
+            return None
+        task = _TASK.match(text)
+        if task is not None:
+            return BarrierMissed(missed_ranks=[int(task[1])], name=self._name, by=JAX)
+        if not any(words in text for words in _BETWEEN):
+            self._name = None
+        return None
