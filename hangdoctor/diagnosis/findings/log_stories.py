@@ -266,6 +266,7 @@ class Undecided(Enum):
     WAITED_TO_LIMIT = auto()  # in a library that names no operation
     GAVE_UP = auto()
     GUARDED = auto()  # by the program's own guard
+    WATCHDOG_STUCK = auto()  # NCCL's own, in a call
     FROM_OUTSIDE = auto()  # healthy
     FROM_OUTSIDE_IDLE = auto()
     CUT_OFF = auto()  # all at work, and no exit is known
@@ -316,6 +317,9 @@ class LogRemaining(Struct, frozen=True):
     quiet: tuple[int, ...] = ()  # the few without an error, or an exit, of their own
     silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
     silent_s: float = 0.0
+    unheard: tuple[
+        int, ...
+    ] = ()  # ranks below the highest of `ranks`, few, that do not say the same
     kept: bool = False  # native code of these kept the interpreter's lock
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, GpuShared
+from ...model.log_facts import AnyFact, BarrierMissed, Desync, GpuShared, Mismatch, StoreCount
 from ..findings import Finding
 from ..findings.log_stories import Someone
+
+_OF_OTHERS = (Desync, BarrierMissed, Mismatch, StoreCount)
 
 
 class First(Struct):
@@ -49,4 +51,11 @@ def whose(fact: AnyFact, finding: Finding) -> tuple[int, ...]:
     """The ranks that a fact is evidence of."""
     if isinstance(fact, GpuShared):
         return tuple(sorted((fact.one, fact.other)))
+    if says_of_others(fact):
+        return tuple(finding.ranks)
     return (fact.rank,) if fact.rank >= 0 else tuple(finding.ranks)
+
+
+def says_of_others(fact: AnyFact) -> bool:
+    """Whether the rank that says it is not the one that it is of."""
+    return isinstance(fact, _OF_OTHERS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
 from ...model.log_facts import (
@@ -31,7 +31,7 @@ from ..findings import Op
 from ..findings.log_stories import Event
 from ..findings.named import End
 from . import threads
-from .candidate import First
+from .candidate import First, says_of_others
 from .scene import LIMITS, Scene, nodes_named, op_name, ranks_named
 
 MOST = 10
@@ -61,9 +61,10 @@ _TWICE = ("consequence", "consequence")  # a known line about another rank's end
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
 
-def chain(scene: Scene, found: Iterable[First]) -> list[Event]:
+def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     """The events of a scene; facts of one kind that say the same are one event of several ranks."""
-    causes = {id(fact) for first in found for fact in first.facts}
+    causes = {id(fact): first for first in found for fact in first.facts}
+    shown = {(fact.file, fact.line) for first in found for fact in first.facts}
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
     for fact in scene.facts:
@@ -71,14 +72,19 @@ def chain(scene: Scene, found: Iterable[First]) -> list[Event]:
         if repeats and (fact.file, fact.line) in told:
             continue  # the error on that line says it
         role = _role(fact, causes)
+        if role in ("consequence", "wait") and not isinstance(fact, TimedOut):
+            role = "" if (fact.file, fact.line) in shown else role  # it is there as the cause
         if role:
             events.setdefault((role, *_likeness(fact)), []).append(fact)
     ordered = [(scene.facts.index(facts[0]), key, facts) for key, facts in events.items()]
     best = sorted(ordered, key=lambda e: (_KEEP[str(e[1][0])], e[0]))[:MOST]
-    return [_event(scene, str(key[0]), facts) for _, key, facts in sorted(best, key=lambda e: e[0])]
+    ordered = sorted(best, key=lambda e: e[0])
+    return [
+        _event(scene, str(key[0]), facts, causes.get(id(facts[0]))) for _, key, facts in ordered
+    ]
 
 
-def _role(fact: AnyFact, causes: set[int]) -> str:
+def _role(fact: AnyFact, causes: Mapping[int, First]) -> str:
     if type(fact) not in _ROLES:
         return ""
     role = "cause" if id(fact) in causes else _ROLES[type(fact)]
@@ -118,14 +124,18 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
         return (kind, fact.by == -1)
     if isinstance(fact, Progress):
         return (kind, fact.file)
+    if isinstance(fact, BarrierMissed) and fact.name:
+        return (kind, fact.name, fact.by)
     if isinstance(fact, Mismatch) and fact.other < 0:
         return (kind, fact.file, fact.one_op)  # a list, one rank a line
     return (kind, fact.says[:80])
 
 
-def _event(scene: Scene, role: str, facts: list[AnyFact]) -> Event:
+def _event(scene: Scene, role: str, facts: list[AnyFact], cause: First | None) -> Event:
     first = facts[0]
     ranks = tuple(ranks_named(facts))
+    if role == "cause" and cause is not None and says_of_others(first):
+        ranks = tuple(cause.finding.ranks)
     nodes = nodes_named(facts)
     return Event(
         role=role,  # type: ignore[arg-type]

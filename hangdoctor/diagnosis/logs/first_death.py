@@ -23,7 +23,18 @@ _ABORT = -6
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
 _CRASHES = frozenset({-4, -7, -11})  # which nothing but the process itself brings about
 # They end all others at once when they see the first end.
-_PARENTS = ("spawn", "lightning", "mpirun", HYDRA, MPI_ABORT, "mpt", "gasnet", "composer", "paddle")
+_PARENTS = (
+    "spawn",
+    "lightning",
+    "mpirun",
+    HYDRA,
+    MPI_ABORT,
+    "mpt",
+    "alps",
+    "gasnet",
+    "composer",
+    "paddle",
+)
 _KILLED = frozenset({-9, -15})  # as a launcher ends processes, too
 
 
@@ -251,9 +262,13 @@ def _was_first(scene: Scene, fact: Ended) -> bool:
 
 
 def _first_of_srun(scene: Scene) -> list[Ended]:
-    """The tasks that exited with an error, where srun ended all others for it."""
+    """The tasks that exited with an error, where srun ended all others for it; or the one that aborted,
+    where nothing else was said.
+    """
     ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.rank >= 0]
     first = [f for f in ends if (f.file, f.line) == (ends[0].file, ends[0].line)]
     codes = {f.code for f in ends if f not in first}
-    ended_for_it = bool(codes) and codes <= {-9, -15}
+    if [f.code for f in first] == [_ABORT] and _aborted_without_a_word(scene, first[0]):
+        return first if codes <= _KILLED and not scene.victims() else []
+    ended_for_it = bool(codes) and codes <= _KILLED
     return first if ended_for_it and all(f.code > 0 for f in first) else []

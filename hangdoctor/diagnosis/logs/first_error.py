@@ -105,10 +105,17 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False
+    if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
+        return False  # its own watchdog ended it
     if _was_cut(fact) and _is_explained(scene, position, fact):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)
+
+
+def _timed_out(scene: Scene) -> set[int]:
+    """The processes that waited until a limit, and said so."""
+    return {f.pid for f in scene.of(TimedOut)}
 
 
 def led_to_its_wait(scene: Scene, fact: AnyFact) -> bool:
@@ -200,6 +207,7 @@ def of_errors(
         went_on=only_warned([first]),
         thread=raised.thread,
     )
+    frame = raised.frame if first.rule != "actor_died" else None  # that is of who asked for it
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
     if story.went_on:
         ground = Ground.LOG_WARNED
@@ -213,9 +221,9 @@ def of_errors(
         story=story,
         confidence=sure(ground),
         nodes=nodes,
-        frame=raised.frame,
+        frame=frame,
     )
-    finding.where.frame = str(raised.frame) if raised.frame is not None else None
+    finding.where.frame = str(frame) if frame is not None else None
     return First(finding, [*alike], bool(ranks or nodes))
 
 

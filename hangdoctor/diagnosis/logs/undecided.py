@@ -88,7 +88,9 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
     if len(ranks) > 1:
         one = {(w.op, w.seq) for w in waits}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
-        return LogRemaining(reason, ranks, op_of(waits) if len(one) == 1 else None)
+        if len(one) > 1:
+            return LogRemaining(reason, ranks)
+        return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
     if waits:
         return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
     told = [f for f in scene.of(Told) if f.by == -1]
@@ -98,6 +100,17 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         reason = Undecided.EQUAL_COUNTERS if len(ranks) > 1 else Undecided.ONE_WAITER
         return LogRemaining(reason, ranks)
     return _of_libraries(scene)
+
+
+def _unheard(waits: Sequence[TimedOut], ranks: Sequence[int]) -> tuple[int, ...]:
+    """The few ranks below the highest of those that waited in one operation, of all ranks as far as
+    it shows, which do not say it: a lead, no more.
+    """
+    others = tuple(sorted(set(range(max(ranks))) - set(ranks)))
+    few = len(others) <= _SHOWN and len(others) < len(ranks)
+    whole = {w.group for w in waits} <= {"", "0", "0(default_pg)", "default_pg"}
+    sizes = {w.group_size for w in waits if w.group_size > 0}
+    return others if few and whole and not sizes else ()
 
 
 def _in_the_same(scene: Scene, waits: Sequence[TimedOut]) -> list[Counted]:
@@ -268,6 +281,11 @@ def _of_course(scene: Scene) -> LogRemaining:
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     if iteration >= 0:
         return LogRemaining(Undecided.GOES_ON, iteration=iteration)
+    stuck = [f for f in scene.of(KnownError) if f.rule == "heartbeat"]
+    if stuck:
+        seconds = max(float(f.values.get("seconds", 0)) for f in stuck)
+        ranks = tuple(ranks_named(stuck))
+        return LogRemaining(Undecided.WATCHDOG_STUCK, ranks, seconds=seconds)
     known: list[AnyFact] = [*scene.of(KnownError), *scene.of(PythonError)]
     if any(f.role == "launcher" for f in known if isinstance(f, KnownError | PythonError)):
         return LogRemaining(Undecided.LAUNCHER_ONLY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 
@@ -27,6 +28,7 @@ def remaining(of: LogRemaining) -> str:
     return f"Could not tell: {_reason(of)}{beside}{_apart(of)}."
 
 
+_BAR = re.compile(r"\|[\u2588-\u258f# -]{2,200}\|")  # drawn by tqdm
 _BEYOND = "no process is missing, so it is probably the network, a link or a GPU"
 _WAITS = (Undecided.EQUAL_COUNTERS, Undecided.WAITERS_ONLY, Undecided.ONE_WAITER)
 
@@ -40,13 +42,14 @@ def _reason(of: LogRemaining) -> str:
         Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}{_who_else(of)}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
+        Undecided.WATCHDOG_STUCK: f"the thread of NCCL's watchdog did not move in {who}{_during(of.seconds)}, as a CUDA call or the GIL can hold it, and who held it the log does not show: the last lines of {choose(of.ranks or 1, 'that rank', 'those ranks')} show where it was. Next time, hangdoctor dump while it stands",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
         Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
         Undecided.TWO_SIDES: f"{who} disagree in {op}, {_sides(of)}, and nothing shows which of the two is right: another replica, or the calls of a run that went well, would",
         Undecided.RING: f"{who} wait for one another in a ring, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
-        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing: {decide}",
+        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing{_unheard(of)}: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
@@ -176,7 +179,7 @@ def _printed(of: LogRemaining) -> str:
     if of.last is None:
         return ""
     where = "it" if of.before is None else "the log"
-    return f"; the last progress in {where} is '{terms.tail(of.last.says, 60)}' ({of.last.file}:{of.last.line})"
+    return f"; the last progress in {where} is '{terms.tail(_BAR.sub('|', of.last.says), 60)}' ({of.last.file}:{of.last.line})"
 
 
 def _from_what(of: LogRemaining) -> str:
@@ -264,6 +267,18 @@ def _who_else(of: LogRemaining) -> str:
         return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
     shows = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {run}"
     return f", and {_missed(of)} {shows}"
+
+
+def _unheard(of: LogRemaining) -> str:
+    return (
+        f" (the log has no such line of {terms.ranks(of.unheard)}: look there first)"
+        if of.unheard
+        else ""
+    )
+
+
+def _during(seconds: float) -> str:
+    return f" for {terms.duration(seconds)}" if seconds else ""
 
 
 def _of(seconds: float) -> str:

@@ -76,7 +76,10 @@ def _(story: FailedFirst, finding: Finding) -> str:
     who = _who(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
-    failed = "failed by itself, too" if story.later else "failed first"
+    first = "was lost first" if finding.kind == "unreachable" else "failed first"
+    if len(finding.ranks) > 1:
+        first = first.replace("was", "were")
+    failed = "failed by itself, too" if story.later else first
     if story.alike:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
     if story.thread:
@@ -466,11 +469,11 @@ def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str
     if isinstance(story, NamedByTorch) and story.by == "jax":
         logs = choose(finding.ranks, "its own log", "their own logs")
         return f"Read {logs} from the end: an error there came first. hangdoctor dump while the job waits shows the place of each."
+    was = choose(finding.ranks or 1, "it was", "they were")
     if finding.boxed:  # it ran under hangdoctor run
-        was = choose(finding.ranks or 1, "it was", "they were")
         return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."
     shows = "the black boxes then show" if finding.no_recorder else "the recorder then shows"
-    return f"{next_time(finding.no_recorder)}: {shows} where it was instead."
+    return f"{next_time(finding.no_recorder)}: {shows} where {was} instead."
 
 
 @by_story.register
@@ -480,7 +483,8 @@ def _(story: PrintedLess, finding: Finding) -> str:
 
 @by_story.register
 def _(story: OtherCall, finding: Finding) -> str:
-    return "Look for a branch, a batch or a sequence length that differs on that rank before this operation."
+    where = choose(finding.ranks or 2, "on that rank", "between these ranks")
+    return f"Look for a branch, a batch or a sequence length that differs {where} before this operation."
 
 
 @by_story.register

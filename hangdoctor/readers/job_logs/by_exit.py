@@ -18,7 +18,7 @@ from ...model.log_facts import (
 )
 
 Error = PythonError | KnownError
-_PARENTS = frozenset({"lightning", "mpirun", HYDRA, MPI_ABORT, "composer"})
+_PARENTS = frozenset({"lightning", "mpirun", HYDRA, MPI_ABORT, "alps", "composer"})
 _KILLED = frozenset({-9, -15})
 
 
@@ -120,7 +120,9 @@ def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
     """The only error, before the word of a parent that ends all others at the first end it sees."""
     ends = [f for f in facts if isinstance(f, Ended) and f.first and f.by in _PARENTS]
     failed = {(f.rank, f.local) for f in ends}
-    if len(errors) != 1 or errors[0].times != 1 or len(failed) != 1 or ends[0].code <= 0:
+    if len(errors) != 1 or errors[0].times != 1 or len(failed) != 1:
+        return
+    if ends[0].code <= 0 and (ends[0].by, ends[0].code) != ("alps", -6):
         return
     [error], end = errors, ends[0]
     others = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f is not error]

@@ -220,3 +220,42 @@ def test_a_kernel_of_rocm_that_reads_elsewhere(tmp_path: Path) -> None:
     )
     verdict = diagnosed(tmp_path, text)
     assert named(verdict) == [("error", [])] and "GPU node-4" in verdict.summary
+
+
+def test_the_task_that_aborted_before_srun_ended_the_step(tmp_path: Path) -> None:
+    end = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-02-28T10:59:46 ***\n"
+    text = "srun: error: n3: task 43: Aborted\nsrun: Terminating job step 7.0\n" + end
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("dead", [43])] and verdict.causes[0].nodes == ["n3"]
+    several = "srun: error: n3: tasks 4-7: Aborted\nsrun: Terminating job step 7.0\n" + end
+    assert diagnosed(tmp_path, several).causes == [], "which came first does not show"
+
+
+def test_petscs_word_of_a_signal(tmp_path: Path) -> None:
+    asked = "[{}]PETSC ERROR: Caught signal number 15 Terminate: Some process has told this process to end\n"
+    crashed = "[2]PETSC ERROR: Caught signal number 11 SEGV: Segmentation Violation, probably memory access\n"
+    text = asked.format(0) + crashed + asked.format(1)
+    assert named(diagnosed(tmp_path, text)) == [("dead", [2])]
+    assert diagnosed(tmp_path, asked.format(0)).causes == []
+
+
+def test_lammps_names_the_process(tmp_path: Path) -> None:
+    text = "ERROR on proc 17: Out of range atoms - cannot compute PPPM (src/KSPACE/pppm.cpp:1940)\n"
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("error", [17])] and "Out of range atoms - cannot" in verdict.summary
+
+
+def test_the_models_own_end_and_crays_word_of_it(tmp_path: Path) -> None:
+    own = " ERROR: bad radiation balance submitted to shr_sys_abort.\n"
+    verdict = diagnosed(tmp_path, own)
+    assert named(verdict) == [("error", [])] and "bad radiation balance" in verdict.summary
+    ended = "_pmiu_daemon(SIGCHLD): [NID 00768] [c2-0c0s3n2] [Sat Sep 24 03:28:42 2026] PE RANK 16 exit signal Aborted\n"
+    verdict = diagnosed(tmp_path, own + ended)
+    assert named(verdict) == [("error", [16])] and verdict.causes[0].nodes == ["NID 00768"]
+    assert named(diagnosed(tmp_path, ended)) == [("dead", [16])]
+
+
+def test_hpes_word_of_an_abort(tmp_path: Path) -> None:
+    text = "MPT ERROR: Rank 4(g:4) is aborting with error code 1.\n\tProcess ID: 39, Host: n2\n"
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("dead", [4])] and "MPI_Abort" in verdict.summary
