@@ -32,6 +32,7 @@ from . import (
     rank_environment,
     ray_ranks,
     start_up,
+    starting_ranks,
     unnumbered,
     unread_pipes,
     waiting_agents,
@@ -154,6 +155,7 @@ def _find_job(
     if not jobs:
         _say_what_is_there(uid, node)
     job, chosen = job_choice.select_job(jobs, options.job)
+    job = starting_ranks.with_children(job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
     capture = NodeCapture(
