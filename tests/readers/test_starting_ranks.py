@@ -24,8 +24,7 @@ def ranks_beside(*environs: dict[str, str], rank: int = 0, world: int = 3) -> li
     first = Found(os.getpid(), 1, rank, world, 0, 0, "j", time.time(), "me", sleep, {})
     started = [subprocess.Popen(sleep, env=plain | environ) for environ in environs]
     try:
-        for one in started:
-            wait_until(lambda pid=one.pid: b"sleep(600)" in _line(pid), "it was started")
+        wait_until(lambda: all(b"(600)" in _line(one.pid) for one in started), "all were started")
         found = with_children(Job("j", [first], 1.0)).ranks
         assert {f.pid for f in found[1:]} <= {one.pid for one in started}
         return [f.rank for f in found]
