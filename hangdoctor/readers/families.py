@@ -23,7 +23,7 @@ from . import connections, proc, ray_ranks, served_titles
 from .discover import Found, Job
 from .jobnames import job_key
 from .lost_members import Started, zombies_among
-from .own_numbers import numbers
+from .own_numbers import differ_in_number, numbers
 from .rank_environment import is_launcher
 
 _LIBRARIES = (b"libtorch", b"libmpi", b"libnccl", b"jaxlib")
@@ -263,7 +263,22 @@ def alike(members: list[Member], connected: set[int]) -> list[Member]:
     kinds = Counter(_kind(m) for m in members if m.pid in connected)
     rays = Counter(_kind(m) for m in members if m.pid in connected and _is_rays(m))
     meant = {max(rays, key=lambda kind: rays[kind])} if rays else kinds.keys()
-    return [m for m in members if _kind(m) in meant]
+    found = [m for m in members if _kind(m) in meant]
+    return found if rays else _but_for_number(members, found)
+
+
+def _but_for_number(members: list[Member], found: list[Member]) -> list[Member]:
+    """Those that were found, with those whose command lines differ from theirs in a number alone,
+    where it numbers them all: one that could not connect is a rank of the job as well.
+    """
+    lines = [m.argv for m in found]
+    with_others = [
+        m for m in members if m in found or any(differ_in_number(m.argv, one) for one in lines)
+    ]
+    told = (
+        numbers([m.argv for m in with_others], [m.environ for m in with_others]) if found else None
+    )
+    return with_others if told is not None else found
 
 
 def _title(member: Member) -> served_titles.Title | None:

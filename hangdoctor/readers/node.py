@@ -30,7 +30,9 @@ from . import (
     lock_files,
     lost_ranks,
     rank_environment,
+    ray_ranks,
     start_up,
+    starting_ranks,
     unnumbered,
     unread_pipes,
     waiting_agents,
@@ -153,6 +155,7 @@ def _find_job(
     if not jobs:
         _say_what_is_there(uid, node)
     job, chosen = job_choice.select_job(jobs, options.job)
+    job = starting_ranks.with_children(job)
     ranks = [discover.to_capture(f, node) for f in job.ranks]
     first = job.ranks[0]
     capture = NodeCapture(
@@ -181,6 +184,12 @@ def _say_what_is_there(uid: int | None, node: str) -> None:
     by_hand = unnumbered.by_hand(uid, node)
     if by_hand:
         raise NoRanksFound(f"no process on {node} has a rank in its environment", by_hand)
+    if ray_ranks.has_node():
+        raise NoRanksFound(
+            f"no rank processes found on {node}, which is a node of Ray",
+            "Only Ray knows which of its actors are the ranks, and they may not have started yet: "
+            "hangdoctor dump --ray asks it. For single processes: hangdoctor dump --pid P.",
+        )
 
 
 def _find_pids(pids: list[int], node: str) -> tuple[NodeCapture, list[RankCapture]]:

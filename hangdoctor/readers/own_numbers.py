@@ -36,6 +36,17 @@ def numbers(arguments: Sequence[Words], environs: Sequence[dict[str, str]]) -> l
     return _agreed(named) or (_agreed(unnamed) if not named else None)
 
 
+def differ_in_number(one: Words, other: Words) -> bool:
+    """Whether two command lines are the same but for one number, bare or behind a ``name=``."""
+    if len(one) != len(other):
+        return False
+    apart = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
+    if len(apart) != 1:
+        return False
+    (name, _, value), (their_name, _, theirs) = (word.rpartition("=") for word in apart[0])
+    return name == their_name and number_in(value) >= 0 and number_in(theirs) >= 0
+
+
 def _agreed(candidates: list[list[int]]) -> list[int] | None:
     one = candidates[0] if candidates else None
     return one if one is not None and all(c == one for c in candidates) else None

@@ -18,6 +18,7 @@ from ..files import open_regular, users_of
 from ..text.ranges import MAX_RANKS
 from . import proc
 
+_NODE = "raylet"  # the process of each node, above its actors
 _DIRECTOR = "ray::TrainController"
 _STARTED = re.compile(rb"Started training worker group of size (\d{1,9})")
 _WORKER = re.compile(rb"pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
@@ -33,6 +34,12 @@ class Listed(Struct, frozen=True):
     address: str
     pid: int
     rank: int
+
+
+def has_node() -> bool:
+    """Whether a node of Ray runs on this host, and this agent was not started by asking Ray."""
+    names = (process.info["name"] for process in psutil.process_iter(["name"]))
+    return GIVEN not in os.environ and _NODE in names
 
 
 def workers(log: str) -> tuple[list[Listed], int]:

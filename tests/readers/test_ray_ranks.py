@@ -7,10 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from hangdoctor.readers import families, ray_ranks
+from hangdoctor.errors import NoRanksFound
+from hangdoctor.readers import discover, families, node, ray_ranks
+from hangdoctor.readers.node import CaptureOptions
 from tests.support.stage import wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -95,3 +99,22 @@ def test_one_worker_alone_on_a_node_is_a_rank_where_its_number_is_given(
             assert families._family(os.getpid(), [worker.pid]) is None
         finally:
             worker.kill()
+
+
+@pytest.mark.parametrize(("names", "hint"), [(["bash", "raylet"], True), (["bash"], False)])
+def test_beside_a_node_of_ray_a_search_in_vain_names_what_asks_ray(
+    names: list[str], hint: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(_attributes: list[str]) -> list[SimpleNamespace]:
+        return [SimpleNamespace(info={"name": name}) for name in names]
+
+    monkeypatch.setattr(discover, "search", lambda *_: ([], 0))
+    monkeypatch.setattr(families, "with_families", lambda *_: [])
+    monkeypatch.setattr(node.waiting_agents, "capture", lambda *_, **__: None)
+    monkeypatch.setattr(node.unnumbered, "by_hand", lambda *_: "")
+    monkeypatch.setattr(psutil, "process_iter", listed)
+    with pytest.raises(NoRanksFound) as raised:
+        node.capture_node(CaptureOptions(timeout_s=20), "n1")
+    assert ("hangdoctor dump --ray asks it" in raised.value.help) is hint
+    monkeypatch.setenv(ray_ranks.GIVEN, "2:1=0,2=1")
+    assert not ray_ranks.has_node(), "who asked Ray needs no hint"

@@ -270,3 +270,28 @@ def test_where_all_ranks_have_ended_their_folder_is_named(
 
 def diagnosed(*words: str, cwd: Path) -> dict[str, Any]:
     return json.loads(hangdoctor(*words, "--json", "-", "--no-bundle", cwd=cwd).stdout)
+
+
+def _numbered_lines(*lines: str) -> list[families.Member]:
+    return [families.Member(n, 1, n, line.split(), {}) for n, line in enumerate(lines)]
+
+
+@pytest.mark.parametrize(
+    "line", ["python fit.py {} 4021", "python fit.py --process_id={}", "python fit.py --rank {}"]
+)
+def test_one_that_has_not_connected_is_of_the_family_by_its_number(line: str) -> None:
+    made = _numbered_lines(*(line.format(n) for n in range(4)), "python eval.py --step 7")
+    assert [m.pid for m in families.alike(made, {0, 1, 3})] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python fit.py 7 4021",  # leaves numbers out, and has no name that says rank
+        "python fit.py 1 4022",  # another run's
+        "python other.py 2 4021",
+    ],
+)
+def test_what_its_number_does_not_place_is_left_out(line: str) -> None:
+    made = _numbered_lines("python fit.py 0 4021", "python fit.py 1 4021", line)
+    assert [m.pid for m in families.alike(made, {0, 1})] == [0, 1]
