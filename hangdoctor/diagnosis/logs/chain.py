@@ -64,7 +64,8 @@ _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     """The events of a scene; facts of one kind that say the same are one event of several ranks."""
     causes = {id(fact): first for first in found for fact in first.facts}
-    shown = {(fact.file, fact.line) for first in found for fact in first.facts}
+    proofs = (fact for first in found for fact in first.facts)
+    shown = {(fact.file, fact.line) for fact in proofs if _role(fact, causes) == "cause"}
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
     for fact in scene.facts:

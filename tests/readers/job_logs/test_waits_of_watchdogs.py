@@ -54,4 +54,4 @@ def test_a_cause_is_shown_as_of_those_that_it_names(tmp_path: Path) -> None:
     verdict = diagnosed(tmp_path, text)
     assert named(verdict) == [("not_entered", [1])]
     assert [event.ranks for event in verdict.chain if event.role == "cause"] == [[1]]
-    assert [clue.ranks for clue in verdict.evidence] == [[1]]
+    assert [clue.ranks for clue in verdict.causes[0].evidence] == [[1]]
