@@ -64,14 +64,11 @@ _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     """The events of a scene; facts of one kind that say the same are one event of several ranks."""
     causes = {id(fact): first for first in found for fact in first.facts}
-    proofs = (fact for first in found for fact in first.facts)
-    shown = {(fact.file, fact.line) for fact in proofs if _role(fact, causes) == "cause"}
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
-    for fact in scene.facts:
-        repeats = isinstance(fact, PeerClosed | GlooTimeout | StoreWait | KnownError)
-        if repeats and (fact.file, fact.line) in told:
-            continue  # the error on that line says it
+    facts_once = [fact for fact in scene.facts if not _says_again(fact, told)]
+    shown = {(f.file, f.line) for f in facts_once if _role(f, causes) == "cause"}
+    for fact in facts_once:
         role = _role(fact, causes)
         if role in ("consequence", "wait") and not isinstance(fact, TimedOut):
             role = "" if (fact.file, fact.line) in shown else role  # it is there as the cause
@@ -83,6 +80,12 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     return [
         _event(scene, str(key[0]), facts, causes.get(id(facts[0]))) for _, key, facts in ordered
     ]
+
+
+def _says_again(fact: AnyFact, told: set[tuple[str, int]]) -> bool:
+    """Whether the error on its line says it."""
+    repeats = isinstance(fact, PeerClosed | GlooTimeout | StoreWait | KnownError)
+    return repeats and (fact.file, fact.line) in told
 
 
 def _role(fact: AnyFact, causes: Mapping[int, First]) -> str:
