@@ -66,9 +66,9 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     causes = {id(fact): first for first in found for fact in first.facts}
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
-    facts_once = [fact for fact in scene.facts if not _says_again(fact, told)]
-    shown = {(f.file, f.line) for f in facts_once if _role(f, causes) == "cause"}
-    for fact in facts_once:
+    said_once = [fact for fact in scene.facts if not _says_again(fact, told)]
+    shown = {(one.file, one.line) for one in said_once if _role(one, causes) == "cause"}
+    for fact in said_once:
         role = _role(fact, causes)
         if role in ("consequence", "wait") and not isinstance(fact, TimedOut):
             role = "" if (fact.file, fact.line) in shown else role  # it is there as the cause
@@ -82,7 +82,7 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     ]
 
 
-def _says_again(fact: AnyFact, told: set[tuple[str, int]]) -> bool:
+def _says_again(fact: AnyFact, told: set[tuple[int, int]]) -> bool:
     """Whether the error on its line says it."""
     repeats = isinstance(fact, PeerClosed | GlooTimeout | StoreWait | KnownError)
     return repeats and (fact.file, fact.line) in told

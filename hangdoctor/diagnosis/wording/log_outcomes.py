@@ -265,8 +265,9 @@ def _who_else(of: LogRemaining) -> str:
     if of.quiet:
         first = f"see first what {choose(of.quiet, 'it', 'they')} did"
         return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
-    shows = "its black boxes do not show" if of.source == "boxes" else f"nothing shows: {run}"
-    return f", and {_missed(of)} {shows}"
+    if of.source == "boxes":
+        return f", and {_missed(of)} its black boxes do not show"
+    return f", and nothing shows {_missed(of)}. {run}"
 
 
 def _unheard(of: LogRemaining) -> str:
