@@ -61,6 +61,7 @@ def test_who_waits_in_a_group_of_which_no_more_is_known_is_compared_by_its_calls
     said = judged(others[0], others[1], apart, others[2])
     [(kind, ranks)] = causes(said)
     assert ranks == [2] and kind in ("order", "mismatch"), said.summary
+    assert "of group" not in said.summary, "it is not known who is in it"
     assert "train.py:40" in said.summary and "train.py:10" in said.summary
 
 

@@ -53,6 +53,7 @@ class GroupTable:
         self.world_size = world_size
         self.layout = layout
         self.inferred: set[str] = set()
+        self._unsure: set[str] = set()  # there may be more members
         self._groups: dict[str, Group] = {}
         self._members: dict[str, Sequence[int]] = {}
         self._roles: dict[str, Role] = {}
@@ -69,6 +70,7 @@ class GroupTable:
 
     def _read(self, rank_ops: RankOps, unlisted: dict[str, set[int]]) -> None:
         groups, members = self._groups, self._members
+        self._unsure.update(rank_ops.unsure)
         for group in rank_ops.groups:
             uid = group.uid
             if uid not in groups or (group.name and not groups[uid].name):
@@ -206,4 +208,5 @@ class GroupTable:
         """The group as findings name it."""
         group = self._groups.get(uid)
         name = group.name if group else ""
-        return GroupRef(self.axis(uid), name, tuple(self._members.get(uid, ())))
+        members = () if uid in self._unsure else tuple(self._members.get(uid, ()))
+        return GroupRef(self.axis(uid), name, members)
