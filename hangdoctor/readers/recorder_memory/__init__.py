@@ -10,6 +10,9 @@ Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, of torch 2.7 and later.
 
 from __future__ import annotations
 
+import struct
+
+from ...errors import BadInput
 from ..flight_recorder_format import Dump
 from .entries import Torn, records
 from .process_memory import ProcessMemory, Unreadable
@@ -25,8 +28,8 @@ def read_recorder(pid: int, newest: int) -> Dump | None:
     try:
         with ProcessMemory(pid) as memory:
             found = [d for r in find(memory) if (d := _read(memory, r, newest)) is not None]
-    except Unreadable:
-        return None
+    except (Unreadable, BadInput, struct.error):
+        return None  # what looked like one is none
     return max(found, key=lambda dump: dump.backend != "gloo", default=None)
 
 

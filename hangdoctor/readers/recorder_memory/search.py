@@ -144,18 +144,11 @@ def _variables(memory: ProcessMemory, library: Library) -> array[int]:
 
 
 def _layouts(pid: int, library: str) -> Layouts | None:
+    """By the headers of the job's own torch, as its process sees them: another container may have
+    another version at the same path.
+    """
     folder = PurePosixPath(library).parent.parent / _HEADERS
-    return _read_layouts(f"/proc/{pid}/root{folder}", str(folder))
-
-
-_read: dict[str, Layouts | None] = {}
-
-
-def _read_layouts(through: str, folder: str) -> Layouts | None:
-    """By the headers of the job's own torch, as its process sees them."""
-    if folder not in _read:
-        _read[folder] = _layouts_in(Path(through))
-    return _read[folder]
+    return _layouts_in(Path(f"/proc/{pid}/root{folder}"))
 
 
 @lru_cache(maxsize=8)
