@@ -43,6 +43,7 @@ def leave_out_unasked(case: Case, draft: Draft) -> None:
 def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
     """The records of all ranks with what stacks and /proc know."""
     ops, before = records_of(case)
+    ops |= _without_any(case, ops)
     outside = _kinds_outside(case, facts)
     not_found = {r: "no process found" for r in case.absent}
     dead = [v for v in case.gone if v.rank not in ops or not ops[v.rank].finished]
@@ -93,13 +94,27 @@ def _kinds_outside(case: Case, facts: list[Finding]) -> dict[int, str]:
     return kinds
 
 
+def _by_gloo(ops: dict[int, RankOps]) -> bool:
+    """Whether all records are of gloo's recorder."""
+    return all(some.source == "flight_recorder" and not some.runs_ahead for some in ops.values())
+
+
+def _without_any(case: Case, ops: dict[int, RankOps]) -> dict[int, RankOps]:
+    """Living ranks of which gloo's recorder has nothing while it was read of others: they have made no
+    call of torch's yet, or it does not show where they are; their stacks do.
+    """
+    if not ops or case.capture.origin == "files" or not _by_gloo(ops):
+        return {}
+    bare = [v.rank for v in case.alive if v.rank not in ops and v.path]
+    return {r: RankOps(r, case.world_size, source="flight_recorder") for r in bare}
+
+
 def _unrecorded(case: Case, ops: dict[int, RankOps]) -> dict[int, int] | None:
     """Ranks that wait by their stacks, of which gloo's recorder, which has no sends and receives, shows
     no wait -> their peer.
     """
     living = [v for v in case.alive if v.rank in ops and not v.stopped]
-    by_gloo = all(some.source == "flight_recorder" and not some.runs_ahead for some in ops.values())
-    if not living or not by_gloo or not all(v.path for v in living):
+    if not living or not _by_gloo(ops) or not all(v.path for v in living):
         return None
     return {v.rank: v.place.peer for v in living if v.waits and not _shows_wait(ops[v.rank])}
 

@@ -146,7 +146,6 @@ def test_a_rank_ahead_in_a_later_collective_has_skipped_one(stage: Stage) -> Non
     verdict = stage.dump()
     # By torch's own records: its next call has the number of the one that the others are in.
     assert named(verdict) in ([("order", [6])], [("mismatch", [6])]), verdict["summary"]
-    assert verdict["causes"][0]["confidence"] > 0.8
 
 
 def test_everyone_in_one_operation_is_in_communication(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.model.capture import Frame, RankCapture, SilentNode
 from hangdoctor.model.operations import Group, Operation, RankOps
 from tests.support.captures import C10D, LOAD, MAIN, causes, judged, stack, still
 
@@ -71,3 +71,12 @@ def test_ranks_that_all_wait_in_such_groups_are_not_said_to_have_a_fault_of_the_
     others = [still(r, at("all_reduce", 10)) for r in (0, 1, 3)]
     said = judged(others[0], others[1], apart, others[2])
     assert "in_communication" not in [kind for kind, _ in causes(said)], said.summary
+
+
+def test_a_rank_that_has_made_no_call_yet_is_seen_by_its_stack_beside_a_silent_node() -> None:
+    waits = _call(WORLD, 1, 10, "entered")
+    others = [rank(r, at("all_reduce", 10), [WORLD], waits) for r in (0, 1)]
+    lost = SilentNode("n2", "no answer within 20 s", [3])
+    said = judged(*others, still(2, LOAD), silent=[lost])
+    assert ("not_entered", [2]) in causes(said), said.summary
+    assert all(kind != "unreachable" or 2 not in ranks for kind, ranks in causes(said))

@@ -102,10 +102,10 @@ def test_ranks_that_reduce_gradients_are_not_blamed_for_staying_away(
             at_rest(rank)
         verdict = dump(tmp_path, started)
         [cause] = verdict["causes"]
-        assert (cause["kind"], cause["ranks"]) == ("order", [1]) and cause["confidence"] < 0.7, (
-            verdict["summary"]
-        )
-        assert "batches" in cause["advice"]
+        assert (cause["kind"], cause["ranks"]) == ("order", [1]), verdict["summary"]
+        # Without a black box torch's own record is read, which has the reduction.
+        assert cause["confidence"] < 0.7 or disabled == "1"
+        assert "batch" in cause["advice"]
         assert any("black boxes do not record" in note for note in verdict["notes"]) == (
             disabled == "0"
         )

@@ -64,6 +64,8 @@ class CodeReader:
         except Unreadable:
             return None
         name, file, first, table = self._tables[code]
+        if not _is_file(file) or not name.isprintable():
+            return None
         return Place(name, file, line_at(table, first, last))
 
     def _code(self, address: int) -> tuple[str, str, int, bytes]:
@@ -95,6 +97,11 @@ class CodeReader:
         if not 0 <= size <= _MOST_TABLE:
             raise Unreadable("not bytes")
         return self.memory.read(address + _BYTES, size)
+
+
+def _is_file(name: str) -> bool:
+    """Whether code can be of it: a path, or ``<string>``."""
+    return name.isprintable() and any(mark in name for mark in "/.<")
 
 
 def line_at(table: bytes, first: int, last: int) -> int:

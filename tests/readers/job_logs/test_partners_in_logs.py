@@ -59,7 +59,7 @@ def test_three_ranks_in_a_ring_of_sends_and_receives_are_named(tmp_path: Path) -
             [UP.replace("self.rank - 1", "peer"), DOWN.replace("self.rank + 1", "peer"), FIRST],
             "rank 0 in recv",
         ),
-        ([UP.replace(LIMIT.format("send"), LOST), DOWN, FIRST], "and which rank"),
+        ([UP.replace(LIMIT.format("send"), LOST), DOWN, FIRST], "which rank"),
         (
             [
                 UP.replace("- 1)", "- 1, group=pipe)"),
