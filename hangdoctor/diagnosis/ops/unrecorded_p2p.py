@@ -41,7 +41,7 @@ def waits_unseen(scene: Scene, rank: int) -> bool:
 
 def parted_in_ring(scene: Scene, ranks: list[int]) -> list[Divergence]:
     """Of ranks that wait for one another, in sends and receives too, the one whose recorded calls part
-    from those of its like; [] where that is not one alone.
+    from those of ranks with the same role; [] where that is not one alone.
     """
     found = blame(scene, ranks)
     return list(found.values()) if len(found) == 1 else []
