@@ -317,9 +317,7 @@ class LogRemaining(Struct, frozen=True):
     quiet: tuple[int, ...] = ()  # the few without an error, or an exit, of their own
     silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
     silent_s: float = 0.0
-    unheard: tuple[
-        int, ...
-    ] = ()  # ranks below the highest of `ranks`, few, that do not say the same
+    unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
     kept: bool = False  # native code of these kept the interpreter's lock
 
 

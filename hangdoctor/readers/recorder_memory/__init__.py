@@ -5,7 +5,7 @@ rank, so that one that is stopped, or whose interpreter lock is held, shows its 
 layout of the recorder's classes comes from the headers that the job's own torch has with it; what
 does not look like a recorder is not taken for one.
 
-Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, of torch 2.7 and later.
+Source: torch/csrc/distributed/c10d/FlightRecorder.hpp, of torch 2.13.
 """
 
 from __future__ import annotations
