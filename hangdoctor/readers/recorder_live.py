@@ -35,8 +35,8 @@ def attach(
     if any((rank.ops_before if first else rank.ops) is not None for rank in ranks):
         return []
     living = [rank for rank in ranks if rank.pid and not rank.gone and _may_be_read(rank)]
-    keep = KEEP_BEFORE if first else KEEP
-    read, _ = in_time(living, lambda rank: read_recorder(rank.pid, keep), _WORKERS, seconds)
+    # All at both samples: which groups there are, and what each is called, follows from all records.
+    read, _ = in_time(living, lambda rank: read_recorder(rank.pid, KEEP), _WORKERS, seconds)
     dumps = {living[place].rank: dump for place, dump in read.items() if dump is not None}
     if len(read) == len(living) and dumps:
         _put(ranks, dumps, first, layout)
