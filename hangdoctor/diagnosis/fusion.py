@@ -134,7 +134,7 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
         refuted = refuted or (finding.kind == "not_entered" and beyond.issuperset(finding.ranks))
         at_key = finding.where.op == "store_wait" and (everyone or waits.issuperset(finding.ranks))
         if not refuted and not (at_key and other_causes):
-            seen = _seen_by_stacks(case, draft, finding) or _one_of_ring(draft, finding)
+            seen = _seen_by_stacks(case, draft, finding) or _one_of_ring(case, draft, finding)
             kept.append(seen or _apart_by_stacks(draft, finding) or finding)
     return kept
 
@@ -192,12 +192,21 @@ def _apart_by_stacks(draft: Draft, finding: Finding) -> Finding | None:
     return apart[0]
 
 
-def _one_of_ring(draft: Draft, finding: Finding) -> Finding | None:
+def _by_gloo_alone(case: Case) -> bool:
+    """Whether all records are of gloo's recorder, which shows less of a ring than stacks do."""
+    records = [v.capture.ops for v in case.alive if v.capture.ops is not None]
+    return all(o.source == "flight_recorder" and not o.runs_ahead for o in records)
+
+
+def _one_of_ring(case: Case, draft: Draft, finding: Finding) -> Finding | None:
     """Of a ring whose records show no wrong call, the one rank for which the sends and receives of
     several others wait, by their stacks.
     """
     if not isinstance(finding.story, Ring) or finding.story.mine is not None:
         return None
+    if len(draft.by_stacks) == 1 and _by_gloo_alone(case):
+        draft.by_stacks[0].add_clues(finding.clues)
+        return draft.by_stacks[0]
     found = [c for c in draft.by_stacks if isinstance(c.story, InOther) and len(c.ranks) == 1]
     if len(found) != 1 or not set(found[0].ranks) <= set(finding.ranks):
         return None
