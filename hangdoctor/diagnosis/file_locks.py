@@ -40,6 +40,9 @@ def run(case: Case, draft: Draft) -> None:
         return
     ring = _in_rings(locked)
     draft.excused |= locked.keys() - ring
+    owned = any(one.owner is not None for one in locked.values())
+    if owned:
+        draft.excused |= {c.rank for c in case.capture.ranks() if c.ops is not None and c.ops.freed}
     found = [_ring(case, [locked[rank] for rank in sorted(ring)])] if ring else []
     found += _by_ranks(case, draft, list(locked.values()))
     found += _by_others(case, [one for one in locked.values() if one.owner is None])

@@ -153,6 +153,9 @@ class RankOps(Struct, omit_defaults=True):
     # uids of groups of which only those are known that have used them: there may be more members.
     unsure: list[str] = []
     side: list[int] = []  # threads that are not the training: they only poll beside it
+    # Of a job that is over: it went on in the moment in which another's wait reached its limit, so it
+    # had waited for what that one held.
+    freed: bool = False
 
     def unfinished(self) -> list[Operation]:
         """The operations that have not ended."""

@@ -63,15 +63,16 @@ H_TORCH = (1024, "<32s")
 H_BACKEND = (1056, "<64s")
 H_STEPS = (1120, "<Q")  # of the job's optimizers
 H_STEP_SINCE = (1128, "<Q")  # wall: when the last of them was done
-# Where the main thread was when nothing had got on for some heartbeats. The guard is odd while it is
+# Where the training's thread was when nothing had got on for some heartbeats. The guard is odd while it is
 # written, and 0 where it got on.
 H_PLACE_GUARD = (1136, "<Q")
 H_PLACE_SINCE = (1144, "<Q")  # wall: since when it was there
 H_PLACE_SEEN = (1152, "<Q")  # wall: when it was last there
 H_PLACE_CPU = (1160, "<Q")  # ns of the CPU that it used between the two
 # Lines of `name TAB file TAB line`, innermost first; of a rank of MPI then `TAB TAB name=value name=value`: whole
-# numbers of the innermost frame, which older readers skip.
+# numbers of the innermost frame, which older readers skip; of another thread than the main one, its number alike.
 H_PLACE = (1168, "<880s")
+PLACE_THREAD = b"(thread)"
 # How the process ended, as far as it could see it itself; zero in boxes of older probes.
 H_END_AT = (2048, "<Q")  # wall
 H_END_KIND = (2056, "<I")

@@ -1,4 +1,5 @@
-"""Where the main thread is while nothing gets on, for a reader after the end of the process.
+"""Where the training's thread is while nothing gets on, for a reader after the end of the process:
+the main one, or, as below Ray, the one that calls collectives when the main one does not.
 
 DistributedDataParallel, FSDP2 and functional collectives wait in C++, of which the box has no
 operation: the frames tell such a wait from a rank that does something else. The heartbeat writes
@@ -29,13 +30,14 @@ _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
 _MOST_BEATS = 0xFFFF
 _RUNS = ord("R")
+_SET_UP = 2  # first records of a process, that may be of set-up alone
 _COUNTS = (fmt.H_ITERATION, fmt.H_MICRO_BATCH, fmt.H_STEPS, fmt.H_PHASE_SINCE)
 
 _Signs = tuple[int, ...]
 
 
 class LastPlace:
-    """The place of one process's main thread, in its box; nothing without the extension, which
+    """The place of one process's training thread, in its box; nothing without the extension, which
     alone reads frames without a hand on them.
     """
 
@@ -46,6 +48,7 @@ class LastPlace:
         self._signs: _Signs = ()
         self._beats = 0  # without progress
         self._guard = 0
+        self._thread = 0  # whose place it is; 0: the main one
         self._frames = b""
         self._since = self._cpu = 0
         self._idle_cpu = 0  # at the heartbeat that saw the last progress
@@ -59,7 +62,13 @@ class LastPlace:
 
     def beat(self, now: int) -> None:
         """Once a heartbeat; `now` is its wall clock in ns."""
-        found = native.program_place() if native is not None else None
+        if native is None:
+            return
+        tid = self._find_thread()
+        found = native.program_place(tid) if tid else None
+        self._thread = tid if found is not None else 0
+        if found is None:
+            found = native.program_place()
         if found is None:
             return
         frames, cpu = found
@@ -72,7 +81,6 @@ class LastPlace:
             if self._frames:
                 self._frames = b""
                 self._box.put(fmt.H_PLACE_GUARD, 0)
-                self._box.put(fmt.H_LOCK_HOLDER, 0)
                 self._records.got_on()
         else:
             self._beats = min(self._beats + 1, _MOST_BEATS)
@@ -82,13 +90,26 @@ class LastPlace:
                 if (self._beats - _BEATS) % _LOCKS == 0:
                     self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
 
+    def _find_thread(self) -> int:
+        """The thread that trains; 0 for the main one, which may have set torch.distributed up alone."""
+        words, begin, rows = self._box.words, *self._box.regions["threads"][:2]
+        newest, found = 0, 0
+        for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):
+            if not words[at]:
+                break
+            if words[at] == self._box.pid and words[at + 1] > _SET_UP:
+                return 0
+            if words[at + 1] > newest:
+                newest, found = words[at + 1], words[at]
+        return found if found != self._box.pid else 0
+
     def _count_pause(self) -> None:
         if self._recorder.polls and self._beats > self._longest:
             self._longest = self._beats
             self._box.put(fmt.H_LONGEST_IDLE, self._longest)
 
     def _read_signs(self, frames: bytes, cpu: int) -> _Signs:
-        """What changes where the program gets on: counts, and the main thread's last operation."""
+        """What changes where the program gets on: counts, and the thread's last operation."""
         words, regions = self._box.words, self._box.regions
         signs = [words[place[0] // _WORD] for place in _COUNTS]
         signs.append(self._groups.unrecorded())
@@ -99,7 +120,7 @@ class LastPlace:
         for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):
             if not words[at]:
                 break
-            if words[at] == self._box.pid:
+            if words[at] == (self._thread or self._box.pid):
                 last, waited = words[at + 1], words[at + 2]
                 record = first // _WORD + last % records * fmt.RECORD_WORDS
                 signs += [last, waited, words[record + fmt.LEFT_WORD]]
@@ -115,7 +136,7 @@ class LastPlace:
         return self._busy
 
     def _show(self, now: int, frames: bytes, cpu: int) -> None:
-        state = _state()
+        state = _state(self._thread or os.getpid())
         self._runnable += state == _RUNS
         functions = _functions(frames)
         self._steady = self._steady.intersection(functions) if self._frames else set(functions)
@@ -136,9 +157,12 @@ class LastPlace:
         put(fmt.H_PLACE_GUARD, self._guard)
 
     def _with_numbers(self, frames: bytes) -> bytes:
-        """With the numbers from which a reader works out the peer of an MPI call."""
+        """With the numbers from which a reader works out the peer of an MPI call, or the thread's."""
         read = getattr(native, "program_numbers", None) if self._recorder.polls else None
         line = b"\t\t" + read().rstrip() + b"\n" if read is not None else b""
+        if self._thread:
+            line = b"\t\t%s=%d\n" % (fmt.PLACE_THREAD, self._thread)
+            frames = frames[: frames.rfind(b"\n", 0, _ROOM - len(line)) + 1]
         return frames + line if len(frames) + len(line) < _ROOM else frames
 
     def _innermost_steady(self, functions: list[bytes]) -> int:
@@ -179,7 +203,7 @@ def _functions(frames: bytes) -> list[bytes]:
     return [line.rpartition(b"\t")[0] for line in frames.splitlines()]
 
 
-def _state() -> int:
-    """Of the main thread, as a letter of proc(5); 0 where it cannot be read."""
-    fields = read_proc(f"/proc/self/task/{os.getpid()}/stat", 256).rpartition(b") ")[2]
+def _state(tid: int) -> int:
+    """Of a thread of ours, as a letter of proc(5); 0 where it cannot be read."""
+    fields = read_proc(f"/proc/self/task/{tid}/stat", 256).rpartition(b") ")[2]
     return fields[0] if fields else 0

@@ -1,4 +1,4 @@
-"""Where the main thread of an ended rank was last, by its box: what no recorded operation shows.
+"""Where the training's thread of an ended rank was last, by its box: what no recorded operation shows.
 
 It says something only of a rank that had got on with nothing for longer than it ever did before, and
 was there when the first rank ended: what came after that is no part of the hang.
@@ -54,6 +54,7 @@ class LastPlace(Struct):
     steady: int = 0  # which frame, from 1, is of a function that it never left since then; 0 none
     longest: int = 0  # heartbeats of the longest time without progress that ended
     numbers: dict[str, int] = {}  # whole numbers of the innermost frame
+    thread: int = 0  # whose place it is; 0: the main one
 
     @property
     def spins(self) -> bool:
@@ -82,6 +83,7 @@ def _agree(first: bytes, second: bytes) -> bool:
 
 def _read(second: bytes) -> LastPlace:
     lines = text(second, fmt.H_PLACE).splitlines()
+    numbers = _numbers(lines)
     frames = [_frame(line) for line in lines]
     return LastPlace(
         frames=[frame for frame in frames if frame is not None],
@@ -95,7 +97,8 @@ def _read(second: bytes) -> LastPlace:
         state=chr(number(second, fmt.H_LAST_STATE)).strip("\0"),
         steady=number(second, fmt.H_STEADY),
         longest=number(second, fmt.H_LONGEST_IDLE),
-        numbers=_numbers(lines),
+        thread=numbers.pop(fmt.PLACE_THREAD.decode(), 0),
+        numbers=numbers,
     )
 
 
@@ -146,17 +149,18 @@ def samples_of(
 def samples_before_limit(
     box: BlackBox, ops: RankOps, place: LastPlace | None, until: float
 ) -> list[ProcessSample]:
-    """The same of a place that the rank left when its wait failed, as at gloo's limit: a process that
-    ends by an exception lives for some heartbeats more. [] where it got on from that place.
+    """The same of a place that the rank left when its wait failed, as at gloo's limit, or when another's
+    failed, whose lock it got then: a process that ends by an exception lives for some heartbeats
+    more. [] where it got on from that place before.
 
     `ops` are those at the limit: the operation that failed is one that has not ended.
     """
     if place is None or not place.frames or not until:
         return []
     waits = [o for o in ops.operations[-1:] if o.state != "done"]
-    inside = any(o.waited or not o.asynchronous for o in waits)
+    beside = any(o.asynchronous and not o.waited or o.entered_s > place.since_s for o in waits)
     fresh = place.since_s <= until <= place.seen_s + _FRESH_S
-    if not inside or not fresh or waits[0].entered_s > place.since_s:
+    if beside or not fresh:
         return []
     signs = _signs(ops, until)
     idle = min(until, place.seen_s) - max(signs, default=box.created_s)
@@ -233,8 +237,8 @@ def _samples(pid: int, place: LastPlace) -> list[ProcessSample]:
             at_s=at,
             threads=[
                 ThreadSample(
-                    tid=pid,
-                    name="MainThread",
+                    tid=place.thread or pid,
+                    name="" if place.thread else "MainThread",
                     state="R" if place.spins else "",
                     cpu_s=cpu,
                     switches=switches,

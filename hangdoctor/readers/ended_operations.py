@@ -8,6 +8,7 @@ ended in the middle of operations that were no waits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -23,6 +24,7 @@ _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
 _BY_SIGNAL = (-15, -9, -2, *_BY_HANDLER)
 _BY_ITSELF = (-4, -6, -7, -8, -11)
 _AFTERMATH_S = 0.5  # no limit is as short
+_FREED_S = 0.5  # from a rank's exception to the next call of who gets its lock
 _BATCH = 8  # transfers that a rank waits for at once
 _STORE_LIMIT = "store_timeout"  # the rule of a wait in the store that reached its limit
 
@@ -38,6 +40,8 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
         return
     first = min(reached.values())
     for contents in boxes:
+        first = min(first, _failed_at(contents.ops, reached.get(contents.ops.rank, 0.0)))
+    for contents in boxes:
         ops = contents.ops
         at = reached.get(ops.rank, 0.0)
         before = _without_aftermath(ops.operations, at)
@@ -46,6 +50,7 @@ def as_at_the_limit(boxes: Sequence[Contents], ends: JobLogs) -> None:
             changed = before
         changed = changed or _without_later(ops, first)
         if changed is not None:
+            ops.freed = _is_freed(ops, first)
             ops.operations = changed
 
 
@@ -150,9 +155,21 @@ def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None
     return [*every[:-_BATCH], *batch] if batch != every[-_BATCH:] else None
 
 
+def _failed_at(ops: RankOps, at: float) -> float:
+    """When the wait that reached its limit failed: what the rank says of it at `at` comes after."""
+    soon = [o.left_s for o in ops.operations[-_BATCH:] if o.failed and 0 <= at - o.left_s <= _SOON_S]
+    return min(soon, default=math.inf)
+
+
+def _is_freed(ops: RankOps, first: float) -> bool:
+    last = ops.operations[-1] if ops.operations else None
+    return last is not None and first < last.entered_s <= first + _FREED_S
+
+
 def _without_later(ops: RankOps, first: float) -> list[Operation] | None:
-    """Without what the rank was in when it was ended, and had entered after the first limit."""
-    unfinished = [o for o in ops.unfinished() if o.entered_s > first]
-    if not unfinished:
-        return None
-    return [o for o in ops.operations if o.state == "done" or o.entered_s <= first]
+    """Without what the rank entered after the first limit and did not complete: it came to it in
+    consequence, as when the end of the rank that had waited gave a lock free.
+    """
+    every = ops.operations
+    kept = [o for o in every if o.entered_s <= first or not (o.failed or _is_open(o))]
+    return kept if len(kept) < len(every) else None

@@ -117,6 +117,17 @@ def test_what_only_torchs_own_recorder_saw_is_kept_beside_the_boxes(
     assert ended.diagnosis().causes == []
 
 
+@pytest.mark.full
+def test_the_rank_that_kept_a_lock_to_its_limit_is_named_and_not_who_then_got_it(
+    tmp_path: Path,
+) -> None:
+    """At the limit of its barrier the lock is free, and the others come to theirs at once."""
+    ended = run_job(tmp_path, "lock", "1", "between")
+    found = ended.diagnosis()
+    assert [(c.kind, c.ranks) for c in found.causes] == [("order", [1])], found
+    assert found.summary.startswith("Rank 1 (") and "holds the lock" in found.summary
+
+
 def test_a_hang_that_was_ended_from_outside_is_a_hang(tmp_path: Path) -> None:
     ended = run_job(tmp_path, "hang", "2", "between", when_hung=signal.SIGTERM)
     assert ended.named() == ("hang", [("not_entered", [2])]), ended.stderr

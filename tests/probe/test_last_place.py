@@ -79,6 +79,41 @@ def test_it_is_there_only_while_nothing_gets_on(recorder: Recorder) -> None:
     assert again is not None and again.since_s == 9.0
 
 
+def train(recorder: Recorder, told: threading.Event, ends: threading.Event, calls: int) -> None:
+    for _ in range(calls):
+        enter(recorder)
+    told.set()
+    ends.wait(60)
+
+
+@pytest.mark.parametrize(("by_main", "calls", "own"), [(1, 3, True), (4, 3, False), (1, 0, False)])
+def test_it_is_that_of_the_thread_that_calls_collectives_where_the_main_one_does_not(
+    recorder: Recorder, by_main: int, calls: int, own: bool
+) -> None:
+    """Below Ray the main thread sets torch.distributed up and serves, and another one trains."""
+    for _ in range(by_main):
+        enter(recorder)
+    told, ends = threading.Event(), threading.Event()
+    thread = threading.Thread(target=train, args=(recorder, told, ends, calls))
+    thread.start()
+    try:
+        assert told.wait(60)
+        place = LastPlace(recorder)
+        wait_in_a_loader(place, 1, 6)
+        found = read_box(recorder.box.path).place
+        assert found is not None and found.numbers == {}
+        assert found.thread == (thread.native_id if own else 0)
+        names = [f.name for f in found.frames]
+        assert ("train" in names) is own and ("wait_in_a_loader" in names) is not own
+        assert found.cpu_s < 3.0 and found.state == ("S" if own else "R")
+    finally:
+        ends.set()
+        thread.join()
+    place.beat(9 * S)  # it is gone, and the main thread's is known
+    gone = read_box(recorder.box.path).place
+    assert gone is None or gone.thread == 0
+
+
 def test_what_cpp_is_given_is_progress(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond what is recorded: a thread of the job that only polls beside it is none."""
     issued = [7]
@@ -199,6 +234,11 @@ def test_the_holder_of_an_awaited_file_lock_is_there_with_it(
     assert asked == [os.getpid()] * 2  # not with each beat
     enter(recorder)
     beats(place, 12, 1)
+    kept = read_box(recorder.box.path)
+    assert kept.place is None and kept.left is not None
+    assert kept.box.lock_holder == 4711, "it belongs to the place that was left"
+    monkeypatch.setattr(awaited_lock, "holder", lambda pid: 0)
+    wait_in_a_loader(place, 13, 4)
     assert read_box(recorder.box.path).box.lock_holder == 0
 
 

@@ -115,9 +115,7 @@ def _(fact: f.PrintedAtLimit) -> str:
 
 @say.register
 def _(fact: f.SeenByHeartbeat) -> str:
-    return (
-        "the place of the main thread that the heartbeat of the probe wrote into the black box last"
-    )
+    return "where the training's thread was by the last heartbeat that the probe wrote into the black box"
 
 
 @say.register

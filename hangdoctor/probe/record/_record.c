@@ -1933,6 +1933,8 @@ static PyObject *set_tensor(PyObject *Py_UNUSED(module), PyObject *args)
 #define PLACE_DEPTH 256
 #define NAME_LENGTH 60
 #define FILE_LENGTH 120
+#define STATES_MOST 4096
+#define THREAD_CLOCK(tid) ((clockid_t)(~(unsigned int)(tid) << 3 | 6)) /* as Linux numbers the CPU clocks of threads */
 
 typedef struct {
     char text[PLACE_BYTES];
@@ -2029,17 +2031,40 @@ static void put_frames(place_t *place, PyThreadState *state)
 }
 #endif
 
-/* program_place() -> (frames of the main thread as lines, the innermost first; ns that it has used of the CPU), None where
-   it is unknown. No other thread runs meanwhile, and nothing of the job's is kept or called. */
-static PyObject *program_place(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+/* The state of a thread of this process by its number in Linux; NULL where it has none. States come and go with the
+   interpreter's lock, which the caller has; those of threads of C come without it, and before the first one. */
+static PyThreadState *state_of(unsigned long tid)
 {
-    clockid_t clock;
+#if PY_VERSION_HEX >= 0x030B0000
+    PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (int i = 0; state != NULL && i < STATES_MOST; i++, state = PyThreadState_Next(state))
+        if (state->native_thread_id == tid)
+            return state;
+#else
+    (void)tid;
+#endif
+    return NULL;
+}
+
+/* program_place(tid) -> (frames of that thread as lines, the innermost first; ns that it has used of the CPU), None where
+   it is unknown; 0: the main thread. No other thread runs meanwhile, and nothing of the job's is kept or called. */
+static PyObject *program_place(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    unsigned long tid = 0;
+    clockid_t clock = 0;
     struct timespec used = {0, 0};
     place_t place = {.used = 0, .frames = 0};
-    if (program.state == NULL)
+    if (!PyArg_ParseTuple(args, "|k", &tid))
+        return NULL;
+    PyThreadState *state = tid == 0 ? program.state : state_of(tid);
+    if (state == NULL)
         Py_RETURN_NONE;
-    put_frames(&place, program.state);
-    if (pthread_getcpuclockid(program.thread, &clock) == 0)
+    put_frames(&place, state);
+    if (tid != 0)
+        clock = THREAD_CLOCK(tid);
+    else if (pthread_getcpuclockid(program.thread, &clock) != 0)
+        clock = 0;
+    if (clock != 0)
         clock_gettime(clock, &used);
     long long spent = (long long)used.tv_sec * 1000000000 + used.tv_nsec;
     return Py_BuildValue("y#L", place.text, (Py_ssize_t)place.used, spent);
@@ -2271,7 +2296,7 @@ static PyObject *end_pulse(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(igno
 static PyMethodDef methods[] = {
     {"end_pulse", end_pulse, METH_NOARGS, "Show none any more."},
     {"keep_pulse", keep_pulse, METH_VARARGS, "Show signs of life that need no interpreter."},
-    {"program_place", program_place, METH_NOARGS, "Where the main thread is."},
+    {"program_place", program_place, METH_VARARGS, "Where a thread is."},
     {"read_proc", read_proc, METH_VARARGS, "The beginning of a file of procfs."},
 #if WITH_FRAMES
     {"lock_switches", lock_switches, METH_NOARGS, "How often the interpreter's lock has changed hands."},

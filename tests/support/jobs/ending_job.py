@@ -3,12 +3,15 @@
     torchrun --nproc-per-node 4 ending_job.py KIND RANK WHEN
 
 KIND: kill, exception, segfault, exit, abort, memory, interrupt, terminate, leave, hang,
-stop (by SIGSTOP), regex (one that takes ages), sizes (of a tensor), reduce_op (another one; all ranks notice), members (of a new group), functional (a collective that C++ issues), none.
+stop (by SIGSTOP), lock (all take one in turn, and it waits in a barrier with it, to gloo's limit),
+regex (one that takes ages), sizes (of a tensor), reduce_op (another one; all ranks notice), members (of a new group), functional (a collective that C++ issues), none.
 WHEN: start (before init_process_group), between (two operations), backward, inside (an operation).
 """
 
 from __future__ import annotations
 
+import datetime
+import fcntl
 import os
 import re
 import signal
@@ -145,10 +148,28 @@ def by_functions() -> None:
     funcol.wait_tensor(funcol.all_reduce(ones, "sum", group))
 
 
+def in_turn() -> None:
+    """The chosen rank keeps the lock; when its wait has failed, the others get it."""
+    path = Path(os.environ["HUNG"])
+    with path.open("w") as handle:
+        if ME != CULPRIT:
+            dist.recv(torch.ones(1), CULPRIT)  # it has the lock
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if ME == CULPRIT:
+            for rank in range(dist.get_world_size()):
+                if rank != ME:
+                    dist.send(torch.ones(1), rank)
+            dist.barrier()
+    dist.barrier()
+
+
 def main() -> None:
     if ME == CULPRIT and WHEN == "start":
         fail()
-    dist.init_process_group("gloo")
+    limit = datetime.timedelta(seconds=14 if KIND == "lock" else 1800)
+    dist.init_process_group("gloo", timeout=limit)
+    if KIND == "lock":
+        in_turn()
     for number in range(6):
         if number == FAULT_STEP:
             hold()
