@@ -158,7 +158,7 @@ def samples_before_limit(
     if place is None or not place.frames or not until:
         return []
     waits = [o for o in ops.operations[-1:] if o.state != "done"]
-    beside = any(o.asynchronous and not o.waited or o.entered_s > place.since_s for o in waits)
+    beside = any((o.asynchronous and not o.waited) or o.entered_s > place.since_s for o in waits)
     fresh = place.since_s <= until <= place.seen_s + _FRESH_S
     if beside or not fresh:
         return []

@@ -157,7 +157,9 @@ def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None
 
 def _failed_at(ops: RankOps, at: float) -> float:
     """When the wait that reached its limit failed: what the rank says of it at `at` comes after."""
-    soon = [o.left_s for o in ops.operations[-_BATCH:] if o.failed and 0 <= at - o.left_s <= _SOON_S]
+    soon = [
+        o.left_s for o in ops.operations[-_BATCH:] if o.failed and 0 <= at - o.left_s <= _SOON_S
+    ]
     return min(soon, default=math.inf)
 
 

@@ -15,9 +15,7 @@ from tests.support.ended_boxes import LIMIT, LOST, ended, left
 
 ALL = [0, 1, 2]
 FAILED = 1050.0
-START = Operation(
-    group_uid(ALL), 1, "init_process_group", "done", entered_s=1000.0, left_s=1001.0
-)
+START = Operation(group_uid(ALL), 1, "init_process_group", "done", entered_s=1000.0, left_s=1001.0)
 BARRIER = Operation(group_uid(ALL), 1, "barrier", "done", entered_s=1005.0, left_s=FAILED)
 
 
