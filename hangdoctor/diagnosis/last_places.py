@@ -23,7 +23,7 @@ from .findings import (
     SeenByHeartbeat,
     WaitsIn,
 )
-from .recorders import by_recorder
+from .recorders import by_recorder, records_of
 
 _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
 
@@ -65,11 +65,26 @@ def _decide(case: Case, alone: list[Finding]) -> bool:
         return False
     if case.waiting and all_in_mpi(case.waiting):
         return True  # the same stacks as of a living job, and in all that time they ran no Python
+    if _records_lack_only(case, {rank for finding in alone for rank in finding.ranks}):
+        return True
     if all(_is_smaller_side(finding) for finding in alone):
         return all_in_jax(case.waiting)  # at which no thread had worked for long
     if any(finding.kind not in _OUTSIDE for finding in alone):
         return False
     return len({rank for finding in alone for rank in finding.ranks}) <= len(case.waiting)
+
+
+def _records_lack_only(case: Case, ranks: set[int]) -> bool:
+    """Whether, by torch's own recorders, all others wait in one operation to which these did not come: of
+    one that waits in what none of them counts, its place shows where it is instead.
+    """
+    if not case.capture.recorded_beside:
+        return False
+    records, _ = records_of(case)
+    open_in = {rank: {(o.group, o.seq) for o in ops.unfinished()} for rank, ops in records.items()}
+    others = [found for rank, found in open_in.items() if rank not in ranks]
+    alike = bool(others) and len(others[0]) == 1 and all(found == others[0] for found in others)
+    return alike and len(open_in) == case.world_size and not any(open_in[r] for r in ranks)
 
 
 def _is_smaller_side(finding: Finding) -> bool:

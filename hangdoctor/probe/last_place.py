@@ -93,15 +93,16 @@ class LastPlace:
     def _find_thread(self) -> int:
         """The thread that trains; 0 for the main one, which may have set torch.distributed up alone."""
         words, begin, rows = self._box.words, *self._box.regions["threads"][:2]
-        newest, found = 0, 0
+        newest, found = -1, 0
         for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):
             if not words[at]:
                 break
-            if words[at] == self._box.pid and words[at + 1] > _SET_UP:
-                return 0
-            if words[at + 1] > newest:
+            if words[at] == self._box.pid:
+                if words[at + 1] > _SET_UP:
+                    return 0
+            elif words[at + 1] > newest:  # 0: its collectives are all C++'s
                 newest, found = words[at + 1], words[at]
-        return found if found != self._box.pid else 0
+        return found
 
     def _count_pause(self) -> None:
         if self._recorder.polls and self._beats > self._longest:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from hangdoctor.diagnosis import diagnose
-from hangdoctor.model.capture import JobCapture, LockHolder, NodeCapture, RankCapture
+from hangdoctor.model.capture import Frame, JobCapture, LockHolder, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import AnyFact, Ended, JobLogs, LogFile, NoBeat
-from hangdoctor.model.operations import Operation, RankOps
+from hangdoctor.model.operations import Group, Operation, OpState, RankOps
 from tests.support.captures import LOAD, MAIN, WAIT, captured, causes, sample, stack, still, thread
 
 BACKWARD = stack(
@@ -19,9 +21,11 @@ BACKWARD = stack(
 )
 
 
-def ended(*ranks: RankCapture, more: Sequence[AnyFact] = (), asked: str = "") -> Diagnosis:
+def ended(
+    *ranks: RankCapture, more: Sequence[AnyFact] = (), asked: str = "", beside: bool = False
+) -> Diagnosis:
     """All were killed from outside; their boxes have one operation of long before; `asked`: the last
-    rank made a new group of other members then.
+    rank made a new group of other members then; `beside`: torch's recorders were kept.
     """
     for rank in ranks:
         done = Operation("g", 1, "barrier", "done", entered_s=1.0, left_s=1.1)
@@ -30,6 +34,7 @@ def ended(*ranks: RankCapture, more: Sequence[AnyFact] = (), asked: str = "") ->
         rank.ops = RankOps(rank.rank, 4, operations=[done], heartbeat_s=60.0)
     capture = JobCapture("j", [NodeCapture("n1", ranks=list(ranks))], world_size=4)
     capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    capture.recorded_beside = beside
     killed = [Ended(rank=r.rank, at=61.0, code=-9, by="hangdoctor run") for r in ranks]
     capture.logs = JobLogs(
         files=[LogFile("ends")], facts=[*more, *killed], world_size=4, of_boxes=[0]
@@ -67,6 +72,39 @@ def test_two_waits_at_different_lines_name_no_rank() -> None:
     """Without counts of the loop around them, which is earlier does not show."""
     found = ended(*(still(rank, WAIT if rank == 1 else BACKWARD) for rank in range(4)))
     assert found.causes == [], found.summary
+
+
+def recorded(rank: int, last: int, frames: list[Frame]) -> RankCapture:
+    """By torch's recorder it waits in all_reduce 9, or has been through 8 of them."""
+    made = still(rank, frames)
+    state: OpState = "entered" if last == 9 else "done"
+    made.recorded = RankOps(
+        rank,
+        4,
+        source="flight_recorder",
+        groups=[Group("w", [0, 1, 2, 3])],
+        operations=[Operation("w", last, "all_reduce", state, entered_s=10.0 + last)],
+    )
+    return made
+
+
+def test_beside_records_that_lack_one_rank_its_other_wait_names_it() -> None:
+    """No recorder counts what it waits in, as Ray's report."""
+    others = [recorded(rank, 9, BACKWARD) for rank in (0, 2, 3)]
+    found = ended(recorded(1, 8, WAIT), *others, beside=True)
+    assert causes(found) == [("order", [1])], found.summary
+    assert found.causes[0].confidence <= 0.75
+
+
+@pytest.mark.parametrize(("lacking", "kinds"), [((1, 2, 3), []), ((), ["in_communication"])])
+def test_beside_records_that_lack_most_or_none_it_does_not(
+    lacking: tuple[int, ...], kinds: list[str]
+) -> None:
+    ranks = [
+        recorded(rank, 8 if rank in lacking else 9, WAIT if rank == 1 else BACKWARD)
+        for rank in range(4)
+    ]
+    assert [kind for kind, _ in causes(ended(*ranks, beside=True))] == kinds
 
 
 def test_what_was_called_otherwise_before_a_wait_that_names_no_rank_is_named() -> None:

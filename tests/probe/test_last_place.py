@@ -105,7 +105,7 @@ def test_it_is_that_of_the_thread_that_calls_collectives_where_the_main_one_does
         assert found.thread == (thread.native_id if own else 0)
         names = [f.name for f in found.frames]
         assert ("train" in names) is own and ("wait_in_a_loader" in names) is not own
-        assert found.cpu_s < 3.0 and found.state == ("S" if own else "R")
+        assert found.cpu_s < 3.0
     finally:
         ends.set()
         thread.join()
