@@ -23,12 +23,13 @@ _LLDB_OFFSET = re.compile(r" \+ [0-9]{1,9}$")
 _PLACE = re.compile(r"\) +(?:at (\S{1,400}?):([0-9]{1,9})|from (\S{1,400}))$")
 _OF_MODULE = re.compile(r" - (/\S{1,400})$")
 _SUFFIX = re.compile(
-    r"(?:\.(?:part|isra|constprop|cold|localalias|lto_priv)(?:\.[0-9]+)?|@@?[\w.]+)+$"
+    r"(?:\.(?:part|isra|constprop|cold|localalias|lto_priv)(?:\.[0-9]+)?|@@?[\w.]+){1,8}$"
 )
 _OPERATOR = re.compile(r"operator *(?:<<=?|>>=?|<=>?|>=?|->\*?|\(\)|[<>])")
 _ARGUMENT = re.compile(r"\b(source|dest|dst|src|tag|root)=(-?[0-9]{1,9})\b")
 _WORLD = re.compile(r"\bcomm=(?:0x[0-9a-f]+ <ompi_mpi_comm_world>|1140850688\b|0x44000000\b)")
 _MOST_LINES = 12  # that one frame is wrapped into
+_LONGEST_NAME = 4000  # characters, with the arguments of templates
 _LONGEST = 20_000  # characters of one frame: arguments may be long
 
 
@@ -131,7 +132,7 @@ def _split(text: str) -> tuple[str, str]:
 
 def plain_name(name: str) -> str:
     """A function without the arguments of its templates and what the compiler appended."""
-    name = _SUFFIX.sub("", name.strip())
+    name = _SUFFIX.sub("", name.strip()[:_LONGEST_NAME])
     hidden = _OPERATOR.sub(lambda m: "x" * len(m[0]), name)
     depth, kept = 0, []
     for char, shown in zip(hidden, name, strict=True):

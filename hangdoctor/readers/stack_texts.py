@@ -36,7 +36,7 @@ _GDB_THREAD = re.compile(
 )
 # A frame of Python by any of these tools.
 _OF_PYTHON = re.compile(r'^ +(?:\((?:Python|C)\) )?File "[^"]*", line [0-9]{1,9},? in ', re.M)
-_NATIVE = re.compile(r"^\s*(?:#[0-9]{1,4} |(?:\* )?frame #[0-9])", re.M)
+_NATIVE = re.compile(r"^[ \t]*(?:#[0-9]{1,4} |(?:\* )?frame #[0-9])", re.M)
 _GDB_BYE = re.compile(r"^\[Inferior [0-9]{1,9} \(process ([0-9]{1,18})\) detached\]$")
 _PY_BT = "Traceback (most recent call first):"
 _PY_BT_FRAME = re.compile(r'^  File "([^"]*)", line ([0-9]{1,9}), in (.*)$')
