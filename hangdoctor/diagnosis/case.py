@@ -60,8 +60,9 @@ def open_case(capture: JobCapture) -> Case:
     sizes = [v.capture.world_size for v in views]
     world = max(capture.world_size, *sizes, max(seen, default=-1) + 1)
     silent = _silent_ranks(capture, seen)
-    logs_alone = not views and capture.logs is not None  # then no rank was looked for
-    absent = [] if logs_alone else sorted(set(range(world)) - seen - silent.keys())
+    absent = (
+        [] if _not_looked_for(capture, views) else sorted(set(range(world)) - seen - silent.keys())
+    )
     alive = [v for v in views if not v.gone]
     return Case(
         capture,
@@ -74,6 +75,12 @@ def open_case(capture: JobCapture) -> Case:
         waiting=[v for v in alive if v.waits and not v.stopped],
         unread=[v for v in alive if v.unread],
     )
+
+
+def _not_looked_for(capture: JobCapture, views: Sequence[RankView]) -> bool:
+    """Whether no process was looked for: a log, or an answer of RAS, is all there is."""
+    answered = capture.origin == "files" and any(n.ras is not None for n in capture.nodes)
+    return bool(capture.names) or (not views and (capture.logs is not None or answered))
 
 
 def _silent_ranks(capture: JobCapture, seen: set[int]) -> dict[int, str]:

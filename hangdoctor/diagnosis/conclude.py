@@ -39,9 +39,10 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
-        finding.no_recorder = no_recorder
+        finding.no_recorder = no_recorder or case.capture.native
+        finding.native = case.capture.native
         finding.boxes_unread, finding.site = unread, case.capture.site
-        finding.uncounted = uncounted
+        finding.uncounted = uncounted or case.capture.native
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}
@@ -50,7 +51,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         status=status,
         job=Job(
             capture.job,
-            case.world_size,
+            _world_size(case),
             _nodes(capture),
             layout=capture.layout,
             script=_script(capture),
@@ -58,15 +59,23 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         summary=_summary(case, draft, status, causes),
         causes=causes,
         waits=draft.waits or _waits(case, blamed),
-        stacks=group_stacks(case.views),
+        stacks=[] if capture.names else group_stacks(case.views),
         missing=_missing(case),
-        ranks=_lines(case),
+        ranks=[] if capture.names else _lines(case),
         notes=_notes(capture, draft),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
         chain=[log_outcomes.happening(event) for event in draft.chain],
         advice=_advice(case, draft, status, causes),
     )
+
+
+def _world_size(case: Case) -> int:
+    """0, not known, where the captured ranks may be a part of the job, or no rank is known."""
+    capture = case.capture
+    if capture.names:
+        return capture.world_size
+    return 0 if capture.part else case.world_size
 
 
 def _advice(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
@@ -117,7 +126,9 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:
     """Which ranks wait on what, and for which ranks, as far as the causes show."""
-    waits = []
+    waits: list[Wait] = []
+    if case.capture.names:
+        return waits  # of no rank
     for group in group_by_operation([v for v in case.waiting if v.rank not in blamed]):
         place = group[0].place
         on = WaitOn(place.group or None, place.op or None)

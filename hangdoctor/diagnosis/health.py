@@ -10,14 +10,23 @@ from msgspec import Struct
 from ..model.diagnosis import Status, Wait
 from ..stacks.place_search import HANDLE
 from ..text import alike
-from . import called_alone, driven, operations, own_loops, ras_counts, sleepers
+from . import (
+    called_alone,
+    driven,
+    operations,
+    own_loops,
+    ras_counts,
+    ras_culprits,
+    sleepers,
+    unnamed,
+)
 from .called_within import Within, few_within
 from .case import Case, op_of, ranks_of, sides_of
 from .compiled_calls import all_in_jax, all_in_mpi
 from .deadends import in_smaller_group
 from .draft import Draft
 from .faults import unstarted
-from .findings import Finding, Op
+from .findings import Finding, Op, Standing
 from .position import group_by_operation
 from .unmatched import is_half
 from .view import RankView
@@ -35,6 +44,7 @@ class Reason(Enum):
     ALL_STIRRED = auto()
     SLEEP_BY_TURNS = auto()  # all sleep at the lines of ranks that passed a collective of all
     NOT_CAPTURED = auto()
+    RAS_NO_DATA = auto()  # of a process, and nothing shows that others wait for it
     RAS_GAP = auto()
     RAS_MOVED = auto()
     RAS_ERROR = auto()
@@ -57,6 +67,8 @@ class Reason(Enum):
     ONE_SAMPLE = auto()
     NOTHING_STANDS_OUT = auto()
     OVER = auto()
+    PART = auto()  # all wait in one operation, and there may be more ranks
+    UNNAMED = auto()  # stacks of processes of which no rank is known
 
 
 class Remaining(Struct, frozen=True):
@@ -77,6 +89,8 @@ class Remaining(Struct, frozen=True):
     smaller: tuple[int, ...] = ()  # of TWO_SIDES: who is in a call whose line names a smaller group
     within: Within | None = None  # of TWO_SIDES: who called from inside the others' call
     loop: own_loops.OwnLoop | None = None  # of OWN_LOOP
+    lost: Finding | None = None  # of RAS_NO_DATA
+    places: tuple[Standing, ...] = ()  # of UNNAMED
     uncounted: bool = False  # black boxes do not count the calls that they wait in
 
 
@@ -130,6 +144,8 @@ def why_unknown(case: Case, waits: Sequence[Wait] = ()) -> Remaining:
     """The first reason that applies, by how much it explains; `waits`: those that the records show."""
     if not case.views:
         return _nothing_captured(case)
+    if case.capture.names:
+        return Remaining(Reason.UNNAMED, places=unnamed.standing(case))
     if case.unseen and operations.all_go_on(case):
         whys = alike.in_words((s.node, s.why) for s in case.capture.silent if s.node)
         return Remaining(Reason.SOME_NOT_SEEN, tuple(case.unseen), whys=tuple(whys))
@@ -148,6 +164,9 @@ def _nothing_captured(case: Case) -> Remaining:
     counted = ras_counts.read(case)
     if counted is not None:
         return _by_ras(counted)
+    lost = ras_culprits.no_data(case)
+    if lost is not None:
+        return Remaining(Reason.RAS_NO_DATA, lost=lost)
     whys = alike.in_words((s.node, s.why) for s in case.capture.silent)
     return Remaining(Reason.NOT_CAPTURED, whys=tuple(whys))
 
@@ -239,8 +258,12 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
             within=few_within(groups),
             smaller=_in_smaller_groups(waiting + others),
             halves=tuple(sorted(v.rank for v in waiting + others if is_half(v))),
-            uncounted=all_in_jax(waiting + others) or all_in_mpi(waiting + others),
+            uncounted=case.capture.native
+            or all_in_jax(waiting + others)
+            or all_in_mpi(waiting + others),
         )
+    if not others and case.capture.part:
+        return Remaining(Reason.PART, ranks, op=op)
     if not others and all(map(_receives_from_any, waiting)) and len(waiting) == case.world_size:
         return Remaining(Reason.ALL_RECEIVE, ranks, op=op)
     if not others and all(map(is_half, waiting)) and len(waiting) == case.world_size:

@@ -7,6 +7,7 @@ communicator's own: they are the job's where the communicator spans the job.
 from __future__ import annotations
 
 from ..model.diagnosis import Where
+from ..model.log_facts import TimedOut
 from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport, about_another
 from .case import Case
 from .confidence import Ground, sure
@@ -59,9 +60,27 @@ def find(case: Case) -> list[Finding]:
     """What the latest snapshot shows, of its largest communicator that shows anything."""
     for report in newest(case):
         found = _of_report(case, report)
-        if found:
+        if found and (_shows_hang(case, report) or found[0].kind != "unreachable"):
             return found
     return []
+
+
+def no_data(case: Case) -> Finding | None:
+    """Which processes gave RAS no data, where nothing shows that others wait for them."""
+    found = [finding for report in newest(case) for finding in _of_report(case, report)]
+    return next((finding for finding in found if finding.kind == "unreachable"), None)
+
+
+def _shows_hang(case: Case, report: RasReport) -> bool:
+    """Whether more than a missing answer speaks of a hang: a process may answer RAS late, or have left
+    the communicator, in a job that goes on. Beside processes that were captured, they say that.
+    """
+    logs = case.capture.logs
+    timed_out = logs is not None and any(isinstance(fact, TimedOut) for fact in logs.facts)
+    if case.views or report.dead or timed_out:
+        return True
+    gaps = [gap for communicator in report.communicators for gap in gaps_of(communicator)]
+    return any(lasting(case, gap) for gap in gaps)
 
 
 def _of_report(case: Case, report: RasReport) -> list[Finding]:
@@ -86,7 +105,7 @@ def _lost(
     hosts = sorted({r.process.host for r in gone if r.process.host})
     if not hosts:  # NCCL 2.24 names the processes apart from the ranks
         hosts = sorted({p.host for p in [*report.dead, *report.silent] if p.host})
-    story = LostByRas(members, tuple(hosts))
+    story = LostByRas(members, tuple(hosts), dead=all(r.state == "dead" for r in gone))
     return Finding(
         kind="unreachable",
         ranks=ranks,

@@ -38,6 +38,7 @@ from . import (
     rendezvous,
     start_up,
     straggling,
+    unnamed,
     waited_for,
     waiting,
 )
@@ -95,7 +96,7 @@ def diagnose(capture: JobCapture, *, lenient: bool = False) -> Diagnosis:
     night needs what the others found. Such a job is never healthy.
     """
     case, draft = open_case(capture), Draft()
-    for run in PASSES:
+    for run in (unnamed.run,) if capture.names else PASSES:
         try:
             run(case, draft)
         except Exception as error:

@@ -41,7 +41,10 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     decided = decided or two_threads.find(case, waiting) or other_tag.find(case, waiting)
     if decided is not None:
         return [decided]
-    return mark(case, _few_at_store(case, waiting)) or _of_all(case, waiting)
+    found = mark(case, _few_at_store(case, waiting)) or _of_all(case, waiting)
+    # Of a part of the job, who has not come may be among those that are not there.
+    whole = [] if case.capture.part else found
+    return whole or [one for one in found if one.kind != "in_communication"]
 
 
 def _of_all(case: Case, waiting: list[RankView]) -> list[Finding]:

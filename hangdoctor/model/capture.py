@@ -205,6 +205,10 @@ class JobCapture(Struct, omit_defaults=True):
     took_s: float = 0.0
     origin: str = "live"  # or "files": made of files that a person collected
     numbered: bool = False  # ranks were not known and are numbered by node and pid
+    # Where no rank is known: what each process is called, by the number that it has here instead.
+    names: list[str] = []
+    native: bool = False  # of stacks without Python, as gdb prints them
+    part: bool = False  # the size of the job is not known: it may have more ranks than these
     notes: list[str] = []
     schema: str = CAPTURE_SCHEMA
     waited: dict[

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
+
+_STANDS_FOR_A_CALL = re.compile(r"^<[\w ]+>$")  # of a library, whose own frames were left out
 
 
 class Frame(Struct, omit_defaults=True, gc=False):
@@ -28,4 +32,17 @@ class Frame(Struct, omit_defaults=True, gc=False):
     group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.file}:{self.line})"
+        place = self.place
+        return f"{self.name} ({place})" if place else self.name
+
+    @property
+    def place(self) -> str:
+        """``train.py:31``; of native code without its source the library alone, or ""."""
+        return place_of(self.file, self.line)
+
+
+def place_of(file: str, line: int) -> str:
+    """The place of a frame: its file and its line, as far as they are known."""
+    if line or file.endswith(".py"):
+        return f"{file}:{line}"
+    return "" if _STANDS_FOR_A_CALL.match(file) else file

@@ -18,7 +18,7 @@ from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
-from . import process_states, served_titles
+from . import native_ranks, process_states, served_titles
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
@@ -44,6 +44,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         BadInput: none of the files holds the stack of a process.
     """
     by_file: dict[Path, list[TextProcess]] = {}
+    texts: list[TextFile] = []
     notes: list[str] = []
     nameless: dict[str, list[str]] = {}
     errors = 0
@@ -54,10 +55,13 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             notes.append(f"skipped: {error}")
             continue
         errors += len(found.errors)
-        by_file[path] = _once(found.processes)
+        texts.append(found)
+        by_file[path] = found.processes if found.native else _once(found.processes)
         if found.nameless:
             nameless.setdefault(node_of(path), []).extend(found.nameless)
         notes += _notes_of(path, found)
+    if texts and all(text.native for text in texts):
+        return native_ranks.read(by_file, max(text.world_size for text in texts), notes)
     states = process_states.read_files(paths)
     empty = [path for path in paths if path not in by_file and is_empty(path)]
     processes = [process for some in by_file.values() for process in some]

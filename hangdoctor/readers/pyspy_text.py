@@ -56,6 +56,9 @@ class TextProcess(Struct):
     error: str = ""  # why py-spy could not read it
     earlier: list[ThreadSample] = []  # of the same process, where it was dumped before
     parent: int = 0  # process id, where py-spy printed it
+    rank: int = -1  # where a heading or the file's name shows it
+    signal: int = 0  # that ended it, where the stack is of a crash
+    number: int = -1  # in a heading that does not say what it counts: "Process 1"
 
 
 class TextFile(Struct):
@@ -64,6 +67,8 @@ class TextFile(Struct):
     processes: list[TextProcess] = []
     errors: list[str] = []
     nameless: list[str] = []  # errors about a process that nothing else is printed of
+    native: bool = False  # of a debugger, without any frame of Python
+    world_size: int = 0  # of the job, where the text has the launcher's command line
 
 
 def is_dump(path: Path) -> bool:

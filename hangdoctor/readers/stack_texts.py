@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.capture import Frame, ThreadSample
+from . import native_headings, native_text
 from .host_groups import parts
 from .pyspy import MAX_NAME
 from .pyspy_text import MAX_FILE, TextFile, TextProcess, node_of
@@ -33,6 +34,9 @@ _PYSTACK_FRAME = re.compile(
 _GDB_THREAD = re.compile(
     r'^Thread ([0-9]{1,9}) \(.{0,64}\bLWP ([0-9]{1,18})\b[^"]{0,8}(?:"(.{0,64})")?'
 )
+# A frame of Python by any of these tools.
+_OF_PYTHON = re.compile(r'^ +(?:\((?:Python|C)\) )?File "[^"]*", line [0-9]{1,9},? in ', re.M)
+_NATIVE = re.compile(r"^[ \t]*(?:#[0-9]{1,4} |(?:\* )?frame #[0-9])", re.M)
 _GDB_BYE = re.compile(r"^\[Inferior [0-9]{1,9} \(process ([0-9]{1,18})\) detached\]$")
 _PY_BT = "Traceback (most recent call first):"
 _PY_BT_FRAME = re.compile(r'^  File "([^"]*)", line ([0-9]{1,9}), in (.*)$')
@@ -68,9 +72,29 @@ def read_file(path: Path) -> TextFile:
         text = read_regular(path, MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+    if _OF_PYTHON.search(text) is None and (native := _native(text, path)):
+        return TextFile(native, native=True, world_size=native_headings.world_size(text))
     grouped = [process for host, own in parts(text) for process in parse(own, host)]
     processes = grouped or parse(text, node_of(path))
     return TextFile(processes) if processes else read_pyspy(path)
+
+
+def _native(text: str, path: Path) -> list[TextProcess]:
+    """The processes of a text without any frame of Python."""
+    if _NATIVE.search(text) is None:
+        return []
+    try:
+        return _by_host(text, path)
+    except BadInput as error:
+        raise BadInput(f"{path.name}: {error}") from error
+
+
+def _by_host(text: str, path: Path) -> list[TextProcess]:
+    by_host = [process for host, own in parts(text) for process in native_text.parse(own, host)]
+    processes = by_host or native_text.parse(text, "")
+    if len(processes) == 1 and processes[0].rank < 0:
+        processes[0].rank = native_text.rank_of(path.stem)
+    return processes
 
 
 def parse(text: str, node: str) -> list[TextProcess]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ..model.diagnosis import StackFrame, StackGroup
+from ..model.frame import place_of
 from ..text.plural import count
 from ..text.ranges import format_ranks
 
@@ -71,7 +72,7 @@ def _lines(
         corner = "└─ " if last else "├─ "
         label = f"{indent}{corner}{count(len(node.ranks), 'rank')} {_cut(format_ranks(node.ranks))}"
         shown = node.frames
-        text = [f"{f.name} ({short_file(f.file)}:{f.line})" for f in shown]
+        text = [_written(f) for f in shown]
         if len(text) > max_frames:
             left_out = count(len(text) - max_frames, "frame")
             text = [*text[:1], f"… {left_out}", *text[-(max_frames - 1) :]]
@@ -85,6 +86,11 @@ def _lines(
             f"{indent}└─ {len(rest)} more ranks {_cut(format_ranks(rest))}",
             f"… in {len(nodes) - max_branches} more places",
         )
+
+
+def _written(frame: StackFrame) -> str:
+    place = place_of(short_file(frame.file), frame.line)
+    return f"{frame.name} ({place})" if place else frame.name
 
 
 def _cut(text: str, width: int = 40) -> str:

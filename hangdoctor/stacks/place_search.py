@@ -13,6 +13,7 @@ from functools import lru_cache
 from msgspec import structs
 
 from ..model.capture import Frame
+from . import native_program
 from .place_rules import COMMUNICATION, Place, Rule, rules
 from .user_code import TORCH, is_users, outer_frame, users_frame
 
@@ -30,6 +31,9 @@ _PEER_NAMES = {
     "irecv": _SOURCES,
     **dict.fromkeys(("Send", "Ssend", "Bsend", "Rsend", "ssend"), _DESTINATIONS),
     **dict.fromkeys(("Recv", "Probe", "Mprobe"), _SOURCES),
+    **dict.fromkeys(("MPI_Send", "MPI_Ssend", "MPI_Rsend", "MPI_Bsend"), _DESTINATIONS),
+    **dict.fromkeys(("MPI_Recv", "MPI_Probe", "MPI_Mprobe"), ("source",)),
+    "MPI_Sendrecv": ("source", "dest"),
     # It ends when both sides have: what comes from the source is the longer wait.
     **dict.fromkeys(("Sendrecv", "Sendrecv_replace", "sendrecv"), _SOURCES + _DESTINATIONS),
 }
@@ -47,8 +51,11 @@ _LIBRARY = re.compile(
     r"|jax/_src/|jax/experimental/multihost_utils\.py|(?:vllm|sglang/srt)/distributed/|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
     r"|deepspeed/runtime/pipe/p2p\.py|(?:^|/)(?:contextlib|threading|functools)\.py$|hangdoctor/probe/|p2p_communication\.py|(?:^|/)zmq/"
     r"|ray/_private/(?:auto_init_hook|client_mode_hook|worker)\.py|ray/train/(?:collective|v2/_internal/execution)/"
+    r"|^<(?:MPI|NCCL|device|gloo)>$"
 )
-_NATIVE = re.compile(r"\.so(\.\d+)*$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|h|hpp|cu|pyx|rs)$")
+_NATIVE = re.compile(
+    r"\.so(\.\d+)*$|\.dylib$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|C|h|hh|hpp|hxx|H|inl|tcc|cu|cuh|pyx|rs|S|[fF]|[fF]\d\d|for)$"
+)
 
 
 def is_native(frame: Frame) -> bool:
@@ -73,8 +80,11 @@ def _of_library(file: str) -> bool:
 
 
 def python_frames(frames: Sequence[Frame]) -> list[Frame]:
-    """The job's own frames: without native ones and without the probe's wrappers."""
-    return [f for f in frames if not is_native(f) and "hangdoctor/probe/" not in f.file]
+    """The job's own frames: without native ones and without the probe's wrappers. Of a program that
+    is native as a whole, its own and the call of a library that it is in.
+    """
+    python = [f for f in frames if not is_native(f) and "hangdoctor/probe/" not in f.file]
+    return python or native_program.program(frames)
 
 
 def _native_wait(frames: Sequence[Frame]) -> bool:
@@ -148,6 +158,8 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
     if rule.kind not in COMMUNICATION:
         return _framed(Place(rule.kind, op), python)
     inner, caller = python[: i + 2], _caller(python, i)
+    if native_program.is_call(caller):  # the frames around the call are not known
+        return Place(rule.kind, op, _group(rule, inner), _peer(op, inner))
     frame = next((f for f in python[i:] if is_users(f)), caller)
     return Place(rule.kind, op, _group(rule, inner), _peer(op, inner), frame=frame, caller=caller)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Container, Sequence
 
 from ..model.capture import Frame, ThreadSample
+from . import native_program
 from .place_rules import Place
 from .place_search import find_place, python_frames
 from .user_code import is_users
@@ -48,7 +49,7 @@ def rank_thread(
         if place.op == "backward":  # its own threads are native: others only watch, or log
             others = [(t, p) for t, p in others if p.communicates or not _by_threading(t)]
         return _at_work(others) or (main, place)
-    if _waits_for_lock(main, place):
+    if _waits_for_lock(main, place) or native_program.joins(main.frames):
         others = [(t, find(t.frames, t.tid in blocked)) for t in with_stacks]
         between = (found for found in others if found[1].kind in _BETWEEN_RANKS)
         return next(between, (main, place))

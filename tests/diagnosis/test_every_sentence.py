@@ -228,6 +228,8 @@ FINDINGS: list[Finding] = [
     one("mismatch", f.AsksForOther(("key", "path"), (0, 1, 2), 3, 6.0), frame=LOAD),
     *(two("order", f.TwoThreads((4, 5), STEP, BARRIER, same)) for same in (True, False)), one("order", f.TwoThreads((0, 1), STEP, BARRIER, True, 5)),
     *(two("p2p_unmatched", f.UnmatchedPair(4, op, 5, STEP, (0, 1)), waiters=OTHERS) for op in (replace(SEND, seq=-1, frame=LOAD), replace(RECV, seq=-1, peer=5, frame=LOAD))),
+    Finding("not_entered", [], f.UnnamedElsewhere(("process 12",), None, ("process 13", "process 14"), STEP, LOAD), 0.7),
+    Finding("end_stall", [], f.UnnamedElsewhere(("process 12",), REDUCE, ("the process of b.txt",), STEP), 0.7),
     *(one("slow", f.Compiling(compiler, on), frame=LOAD, waiters=Waiters((0, 1), STEP)) for compiler, on in (("XLA", False), ("torch.compile", True), ("Triton", True))), two("slow", f.Compiling("XLA", True)),
 ]  # fmt: skip
 
@@ -240,6 +242,7 @@ FACTS: list[f.Fact] = [
     f.ChildDied(8, End(1)), f.ChildStopped(8), f.ChildAt(8, "", (LOAD,)), f.ChildAt(8, "S", (LOAD, LOAD)), f.Threads(tuple((f"T{n}", LOAD) for n in range(4))),
     f.Threads(tuple((f"T{n}", LOAD) for n in range(6))), f.LockWait("/data/l", 9), f.Silence(()), f.Silence(("a", "b")), f.WaitsFor(REDUCE, 3), f.PartedAt(7, REDUCE, None, 1, False), f.Unreturned(SEND, 5, (1, 2), (0,)),
     f.PartedAt(7, GATHER, REDUCE, 1, True), f.Signed(("a", "b"), ""), f.Signed(("a",), "train (/x/app/train.py:31)"), f.SameSignature(REDUCE), f.EndedCleanly(),
+    f.UnnamedAt(("process 12",), (LOAD,)), f.UnnamedAt(("process 12", "process 13"), ()),
     f.RasSays(f.LostByRas(MEMBERS, ("h",))), f.RasSays(f.FewerByRas(None, "", 7)), f.RasSays(f.ErrorByRas(None, "invalid usage")), f.RasSeesAll(8), f.WaitedShare(3.2, 3.2), f.WaitedShare(3.2, 60.6),
     f.GpuState(Gpu(3)), f.GpuState(Gpu(3, busy=4, memory_mb=70, memory_total_mb=80, clock_mhz=300, clock_max_mhz=1980, slowed=["hw_slowdown"])),
     f.GpuState(Gpu(3, uncorrected=1, link_errors=2, clock_mhz=300, xids=[Xid(79, says="GPU has fallen off the bus."), Xid(143)])),
@@ -276,6 +279,12 @@ ENDS = [
 ]
 
 
+PLACES = (
+    f.Standing(("process 12",), op=STEP), f.Standing(("stack 2 of a.txt",), frame=LOAD),
+    f.Standing(("process 14",), frame=LOAD, end=11), f.Standing(tuple(f"process {n}" for n in range(5))),
+)  # fmt: skip
+
+
 def left() -> list[str]:
     """Why no cause is named, and the notes."""
     lines = []
@@ -294,12 +303,15 @@ def left() -> list[str]:
             sides=sides,
             under=((1,), "rank == 0"),
             loop=loop,
+            lost=Finding("unreachable", [], f.LostByRas(MEMBERS, ("h1",)), 0.5),
+            places=(f.Standing(("process 12", "process 13"), op=STEP),),
         )
         lines.append(f"{reason.name}: {told(few)}")
         if reason not in (Reason.ONE_RANK, Reason.OWN_LOOP):
             many = Remaining(
-                reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:], halves=(3,), smaller=(1, 2)
-            )
+                reason, (1, 2), (3,), STEP, whys, 4, sides=sides[1:], halves=(3,), smaller=(1, 2),
+                lost=Finding("unreachable", [4, 5], f.LostByRas(None, ("h1",)), 0.5), places=PLACES,
+            )  # fmt: skip
             lines.append(f"{reason.name}: {told(many)}")
     alike = Remaining(Reason.OWN_LOOP, loop=replace(OWN_LOOP, differs=None))
     lines.append(remaining.unknown(alike))

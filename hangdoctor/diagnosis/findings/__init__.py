@@ -134,6 +134,7 @@ from .stories import (
     Story,
     UnsetKey,
 )
+from .unnamed_stories import Standing, UnnamedAt, UnnamedElsewhere
 
 __all__ = [
     "Act",
@@ -242,6 +243,7 @@ __all__ = [
     "SlowByPace",
     "SlowBySamples",
     "SlowByWaiting",
+    "Standing",
     "StillAlone",
     "StillImporting",
     "StillIn",
@@ -254,6 +256,8 @@ __all__ = [
     "TwoThreads",
     "TypedInput",
     "UnmatchedPair",
+    "UnnamedAt",
+    "UnnamedElsewhere",
     "Unreturned",
     "UnsetKey",
     "Usual",
@@ -290,6 +294,7 @@ class Finding(Struct):
     boxed: bool = False  # ranks of the job have black boxes
     boxes_unread: bool = False  # they may have them, and there was no time to read them
     uncounted: bool = False  # its ranks wait in JAX, whose calls neither boxes nor recorders count
+    native: bool = False  # its stacks are of programs without Python
     over: bool = False  # no rank runs any more
     gloo: bool = False  # the job communicates by gloo alone
     no_recorder: bool = False  # its library has none that could be set next time

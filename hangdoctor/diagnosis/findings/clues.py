@@ -24,6 +24,7 @@ from .stories import (
     SlowByPace,
     SlowByWaiting,
 )
+from .unnamed_stories import UnnamedAt
 
 
 class At(Struct, frozen=True):
@@ -319,6 +320,7 @@ Fact = (
     | ChildStopped
     | AgentWaits
     | AskedFor
+    | UnnamedAt
 )
 
 

@@ -12,6 +12,7 @@ from .log_stories import LogStory
 from .named import End, Op
 from .stack_stories import StackStory
 from .start_stories import StartStory
+from .unnamed_stories import UnnamedElsewhere
 
 
 class NeverReached(Struct, frozen=True):
@@ -289,6 +290,7 @@ class LostByRas(Struct, frozen=True):
 
     members: OwnNumbers | None
     hosts: tuple[str, ...]
+    dead: bool = False  # given up by RAS, and not merely silent
 
 
 class LostProcesses(Struct, frozen=True):
@@ -489,4 +491,5 @@ Story = (
     | LogStory
     | StackStory
     | StartStory
+    | UnnamedElsewhere
 )

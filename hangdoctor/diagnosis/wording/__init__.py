@@ -24,6 +24,7 @@ from . import stack_words as stack_words
 from . import start_words as start_words
 from . import stopped_words as stopped_words
 from . import stories, terms
+from . import unnamed_words as unnamed_words
 from .advice import advice
 from .clues import evidence
 from .held import holding

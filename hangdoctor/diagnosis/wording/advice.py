@@ -76,6 +76,9 @@ def elsewhere(finding: Finding, home: Home | None) -> str:
         return f"Its file system or device does not answer. See which mount it is{here}: timeout 5 df; dmesg -T | tail."
     if finding.kind == "slow":
         return "It moved between the two samples. Capture again with a larger --settle to see whether it is slow or stuck."
+    if finding.native:
+        again = "Print its stack again after 10 s: one that has changed is slow, and not stuck."
+        return f"Look at {at}. {again}" if at else again
     if pid:
         return _in_python(finding, at)
     return f"Look at {at}." if at else ""
@@ -296,7 +299,7 @@ def _without_it(site: Site | None) -> str:
 @by_story.register
 def _(story: f.LostByRas, finding: Finding) -> str:
     where = f" on {', '.join(story.hosts)}" if story.hosts else ""
-    return f"See whether the process and its node are alive{where}: dmesg -T for Xid and OOM. Then restart from the last checkpoint."
+    return f"See whether the process and its node are alive{where}: dmesg -T for Xid and OOM. If not, restart from the last checkpoint."
 
 
 @by_story.register

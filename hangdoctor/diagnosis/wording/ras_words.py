@@ -21,10 +21,21 @@ def _member(finding: Finding, members: f.OwnNumbers | None) -> str:
 
 @tell.register
 def _(story: f.LostByRas, finding: Finding) -> str:
+    if story.dead:
+        return f"NCCL RAS considers {lost(finding)} dead: the communicator cannot go on without it"
+    return f"NCCL RAS gets no data from {lost(finding)}"
+
+
+def lost(finding: Finding) -> str:
+    """The ranks or processes that RAS has lost, in a sentence."""
+    story = finding.story
+    if isinstance(story, f.LostProcesses):
+        return _processes(story.processes)
+    if not isinstance(story, f.LostByRas):
+        return terms.ranks(finding.ranks)
     told = story.members is not None and story.members.processes
     where = f" on {', '.join(story.hosts)}" if story.hosts and not told else ""
-    lost = f"{_member(finding, story.members)}{where}"
-    return f"NCCL RAS has lost {lost}; the other ranks of the communicator wait"
+    return f"{_member(finding, story.members)}{where}"
 
 
 @tell.register
@@ -37,7 +48,7 @@ def _(story: f.ErrorByRas, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.LostProcesses, finding: Finding) -> str:
-    return f"{terms.capital(says_ras(story))}; the other processes wait"
+    return terms.capital(says_ras(story))
 
 
 @tell.register
@@ -57,7 +68,8 @@ def says_ras(story: f.LostByRas | f.LostProcesses | f.FewerByRas | f.ErrorByRas)
     if isinstance(story, f.LostByRas):
         where = f" on {', '.join(story.hosts)}" if story.hosts else ""
         of = f" of communicator {story.members.communicator}" if story.members else ""
-        return f"NCCL RAS has lost the process{where}{of}"
+        verb = "considers dead" if story.dead else "gets no data from"
+        return f"NCCL RAS {verb} the process{where}{of}"
     if isinstance(story, f.LostProcesses):
         verb = "has given up on" if story.dead else "gets no answer from"
         return f"NCCL RAS {verb} {_processes(story.processes)}"

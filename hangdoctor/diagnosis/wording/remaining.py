@@ -10,7 +10,7 @@ from ..findings import StillAlone
 from ..health import Reason, Remaining
 from ..ops.evidence import Note, Remark
 from ..own_loops import Differs, OwnLoop
-from . import gpu_words, terms
+from . import gpu_words, ras_words, terms, unnamed_words
 
 _WHYS = 4  # nodes whose reason for silence is in the sentence
 
@@ -58,6 +58,11 @@ def unknown(of: Remaining) -> str:
     texts = _by_ras(of) | {
         Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
         Reason.SOME_NOT_SEEN: _not_seen(of),
+        Reason.PART: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, and the files do not show whether the job has more ranks: "
+            "print the stacks of all of them"
+        ),
+        Reason.UNNAMED: unnamed_words.unknown(of.places) if of.places else "",
         Reason.NO_STACKS: f"no stack of {who} could be read: {'; '.join(of.whys)}",
         Reason.SOME_NOT_CAPTURED: (
             f"all captured ranks wait ({who}{where}) and {others} {terms.choose(of.others, 'was', 'were')} not captured: "
@@ -113,6 +118,11 @@ def unknown(of: Remaining) -> str:
 def _by_ras(of: Remaining) -> dict[Reason, str]:
     """Where NCCL RAS alone was given."""
     return {
+        Reason.RAS_NO_DATA: (
+            f"NCCL RAS got no data from {ras_words.lost(of.lost) if of.lost is not None else ''}, and nothing in it "
+            "shows that others wait: a process may answer late. Repeat it with ncclras -v -t 30; "
+            "if the same process is missing again, see whether it is alive"
+        ),
         Reason.RAS_GAP: (
             f"NCCL RAS counts one operation fewer for {_behind(of)}, which is usual in a healthy job. "
             "This is one snapshot; repeat it after 30 s: a rank whose count has not changed by then is stuck"

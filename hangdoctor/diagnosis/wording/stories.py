@@ -57,7 +57,8 @@ def says_where(finding: Finding) -> bool:
         | f.TwoThreads
         | f.OtherTag
         | f.UnmatchedPair
-        | f.Compiling,
+        | f.Compiling
+        | f.UnnamedElsewhere,
     )
 
 

@@ -99,7 +99,7 @@ def thread(name: str, tid: int) -> str:
 def frame(of: Frame) -> str:
     """A frame in a sentence: ``load_batch (data.py:40)``; of a nested function its own name."""
     name = of.name.rpartition("<locals>.")[2]
-    return f"{name} ({of.file.rpartition('/')[2]}:{of.line})"
+    return f"{name} ({line(of)})" if line(of) else name
 
 
 def long_frame(of: object) -> str:
@@ -162,7 +162,8 @@ def op_at_line(of: Op) -> str:
     """``all_reduce (train.py:31)``: the line without its function, where a sentence has several."""
     if of.frame is None or of.seq >= 0 or of.name in _TRANSFERS:
         return op(of)
-    return f"{of.name} ({of.frame.file.rpartition('/')[2]}:{of.frame.line})"
+    at = line(of.frame)
+    return f"{of.name} ({at})" if at else op(of)
 
 
 def partners(sends_to: Sequence[int], receives_from: Sequence[int]) -> str:
@@ -216,8 +217,8 @@ def in_brackets(of: Op) -> str:
 
 
 def line(of: Frame) -> str:
-    """``train.py:31``."""
-    return f"{of.file.rpartition('/')[2]}:{of.line}"
+    """``train.py:31``; of a library without its lines the file alone."""
+    return of.place.rpartition("/")[2]
 
 
 def op_after(of: Op | None, said: Op | None) -> str:

@@ -1,0 +1,38 @@
+"""What native stacks show of processes of which no rank is known: they are called by other names."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...model.frame import Frame
+from .named import Op
+
+
+class UnnamedElsewhere(Struct, frozen=True):
+    """The `late` are not in `their_op`, in which `others` wait; `own_op`: the call that they are in
+    themselves, None where they are in the program's own code.
+    """
+
+    late: tuple[str, ...]
+    own_op: Op | None
+    others: tuple[str, ...]
+    their_op: Op
+    frame: Frame | None = None  # where they are, in their own code
+
+
+class UnnamedAt(Struct, frozen=True):
+    """Where some of them are: innermost frames first."""
+
+    names: tuple[str, ...]
+    frames: tuple[Frame, ...]
+
+
+class Standing(Struct, frozen=True):
+    """Processes at one place: in a call, else in the program's own code; neither where their stack
+    does not show it.
+    """
+
+    names: tuple[str, ...]
+    op: Op | None = None
+    frame: Frame | None = None
+    end: int = 0  # the signal that ended them

@@ -1,0 +1,108 @@
+"""Pass: native stacks of processes of which no rank is known: who is not where the others wait.
+
+How many processes each stack stands for, and whether all are there, is not known either. So only two
+things are concluded: that a process which is elsewhere has not come to the call that others wait in,
+and that MPI_Finalize waits for those which have not called it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.diagnosis import Kind
+from ..stacks.rank_thread import rank_thread
+from .case import Case, frame_of, op_of, where_held
+from .confidence import Ground, Limit, sure
+from .draft import Draft
+from .findings import Clue, Finding, Standing, UnnamedAt, UnnamedElsewhere
+from .position import group_by_operation, is_ahead
+from .view import RankView
+
+_FRAMES = 4  # of a stack, in evidence
+
+
+def run(case: Case, draft: Draft) -> None:
+    """The only pass of such a capture."""
+    found = _find(case)
+    draft.findings = [found] if found is not None else []
+    draft.status = "hang" if found is not None else "unknown"
+
+
+def _find(case: Case) -> Finding | None:
+    leaving = [v for v in case.waiting if v.place.kind == "end"]
+    waiting = [v for v in case.waiting if v.place.kind != "end"]
+    outside = [v for v in case.alive if _is_elsewhere(v)]
+    # A send or receive may wait for a third process: it says nothing of this one.
+    together = [v for v in case.waiting if v.place.kind in ("collective", "start", "end")]
+    if outside:
+        return _outside(outside, together, case)
+    alike = len(group_by_operation(waiting)) == 1
+    return _finding(case, waiting, leaving) if leaving and waiting and alike else None
+
+
+def _outside(
+    outside: Sequence[RankView], waiting: Sequence[RankView], case: Case
+) -> Finding | None:
+    """None where several places, or more processes than wait, leave open which of them matters."""
+    one_place = len({view.place.at for view in outside}) == 1
+    few = len(outside) <= len(waiting)
+    if not (one_place and few) or is_ahead(outside[0], waiting):
+        return None
+    return _finding(case, outside, waiting)
+
+
+def _is_elsewhere(view: RankView) -> bool:
+    """Whether its stack shows it in the program's own code, in no call of several ranks."""
+    return bool(view.path) and not view.place.communicates and not view.got_on
+
+
+def _finding(case: Case, late: Sequence[RankView], waiting: Sequence[RankView]) -> Finding:
+    groups = group_by_operation(waiting)
+    in_call = op_of(late) if late[0].place.communicates else None
+    kind: Kind = "end_stall" if in_call is not None else "not_entered"
+    doubts = [Limit.ONE_SAMPLE] if late[0].motion == "unknown" else []
+    others = _names(case, waiting)
+    at = None if in_call is not None else frame_of(late[0])
+    return Finding(
+        kind=kind,
+        ranks=[],
+        story=UnnamedElsewhere(_names(case, late), in_call, others, op_of(groups[0]), at),
+        confidence=sure(Ground.UNNAMED, *doubts),
+        where=where_held(case, groups[0], late[0]),
+        frame=at,
+        clues=[_at(case, some) for some in (late, *groups)],
+    )
+
+
+def _at(case: Case, views: Sequence[RankView]) -> Clue:
+    view = views[0]
+    frames = tuple(reversed(view.path[-_FRAMES:]))
+    if len(frames) < 2 and view.thread is not None:  # where the call was made from is not known
+        frames = tuple(view.thread.frames[:_FRAMES])
+    return Clue("stack", (), UnnamedAt(_names(case, views), frames))
+
+
+def _names(case: Case, views: Sequence[RankView]) -> tuple[str, ...]:
+    """What these processes are called."""
+    return tuple(case.capture.names[view.rank] for view in views)
+
+
+def standing(case: Case) -> tuple[Standing, ...]:
+    """Where all of them are, those in one place together, for a job in which none stands out."""
+    found: list[Standing] = []
+    for group in group_by_operation(case.alive):
+        place, view = group[0].place, group[0]
+        names = _names(case, group)
+        if place.communicates:
+            found.append(Standing(names, op_of(group)))
+        else:
+            found.append(Standing(names, frame=frame_of(view)))
+    found += [_ended(case, view) for view in case.gone]
+    return tuple(found)
+
+
+def _ended(case: Case, view: RankView) -> Standing:
+    """A process that a signal has ended, with where that came."""
+    threads = view.capture.samples[-1].threads
+    _, place = rank_thread(threads)
+    return Standing(_names(case, [view]), frame=place.frame, end=-(view.capture.exit_code or 0))

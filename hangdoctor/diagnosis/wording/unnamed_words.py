@@ -1,0 +1,89 @@
+"""The words for native stacks of processes of which no rank is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import findings as f
+from ..findings import Finding
+from . import terms
+from .advice import by_story
+from .clues import say
+from .stories import tell
+
+_SHOWN = 3  # processes, or places, that a sentence names
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``process 12, process 13 and 2 more``."""
+    shown = list(names[:_SHOWN])
+    more = len(names) - len(shown)
+    if more:
+        shown.append(f"{more} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+@tell.register
+def _(story: f.UnnamedElsewhere, finding: Finding) -> str:
+    late, others = terms.capital(_listed(story.late)), _listed(story.others)
+    waits = terms.choose(story.others, "waits", "wait")
+    in_theirs = terms.op(story.their_op)
+    if story.own_op is not None:
+        is_are = terms.choose(story.late, "is", "are")
+        return f"{late} {is_are} still in {terms.op(story.own_op)}, while {others} {waits} in {in_theirs}"
+    has = terms.choose(story.late, "has", "have")
+    at = ""
+    if story.frame is not None:
+        at = f"; {terms.choose(story.late, 'it is', 'they are')} in {terms.frame(story.frame)}"
+    return f"{late} {has} not reached {in_theirs}, in which {others} {waits}{at}"
+
+
+@by_story.register
+def _(story: f.UnnamedElsewhere, finding: Finding) -> str:
+    again = "Print its stack again after 10 s: one that has changed is slow, and not stuck"
+    if story.own_op is not None:
+        again = "Print the stacks of all other processes, too: who is not in this call is what it waits for"
+    return f"{again}. gdb -p PID -batch -ex 'thread apply all bt' on each process, with its rank above it, shows all."
+
+
+@say.register
+def _(fact: f.UnnamedAt) -> str:
+    shown = " < ".join(terms.long_frame(frame) for frame in fact.frames) or "no known frame"
+    return f"{_listed(fact.names)}: {shown}"
+
+
+def unknown(places: Sequence[f.Standing]) -> str:
+    """Where they are, and what would decide it."""
+    shown = "; ".join(_stands(place) for place in places[:_SHOWN])
+    more = len(places) - _SHOWN
+    rest = f"; {terms.count(more, 'further place')}" if more > 0 else ""
+    return f"{shown}{rest}. {_decides(places)}"
+
+
+def _stands(of: f.Standing) -> str:
+    who, one = _listed(of.names), len(of.names)
+    if of.end:
+        at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
+        return f"{who} was ended by {terms.signal_name(of.end)}{at}"
+    if of.op is not None:
+        return f"{who} {terms.choose(one, 'waits', 'wait')} in {terms.op(of.op)}"
+    if of.frame is None:
+        return f"the stack of {who} does not show where {terms.choose(one, 'it is', 'they are')}"
+    verb = terms.choose(one, "is", "are")
+    return f"{who} {verb} in {terms.frame(of.frame)}, in no collective, send or recv"
+
+
+def _decides(places: Sequence[f.Standing]) -> str:
+    waiting = [place for place in places if place.op is not None]
+    if len(waiting) == len(places):
+        which = (
+            "which process they wait for"
+            if len(places) > 1 or len(places[0].names) > 1
+            else "which process it waits for"
+        )
+        return f"These stacks do not show {which}: print those of all ranks, each with its rank"
+    if any(place.end for place in places):
+        return "Which process failed first, the job's log shows"
+    if not waiting:
+        return "Whether it moves from there, a second stack would show; what the other ranks wait in, theirs"
+    return "Print the stacks of all ranks, each with its rank, and twice: who is elsewhere both times makes the others wait"

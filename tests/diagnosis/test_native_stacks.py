@@ -1,0 +1,97 @@
+"""What is said of programs without Python: which rank, or which process, is elsewhere than the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.readers.offline import read
+
+BARRIER = "PMPI_Barrier () from /m/libmpi.so.12"
+MAIN = "main (argc=1) at /u/app.c:30"
+
+
+def stack(*names: str) -> str:
+    return "\n".join(f"#{n}  0x1f in {name}" for n, name in enumerate(names)) + "\n"
+
+
+WAITS = stack("sched_yield ()", BARRIER, "settle () at /u/app.c:12", MAIN)
+FINAL = stack("read ()", "PMPI_Finalize () from /m/libmpi.so.12", "main (argc=1) at /u/app.c:44")
+AT_WORK = stack("relax (n=4) at /u/grid.c:7", "main (argc=1) at /u/app.c:22")
+
+
+def judged(folder: Path, **texts: str) -> Diagnosis:
+    """Of texts by the names of their files."""
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text)
+    return diagnose(read([folder / f"{name}.txt" for name in texts]))
+
+
+def test_the_rank_that_is_in_its_own_code_is_named(tmp_path: Path) -> None:
+    said = judged(tmp_path, rank0=WAITS, rank1=WAITS, rank2=AT_WORK)
+    [cause] = said.causes
+    assert (said.status, cause.kind, cause.ranks) == ("hang", "not_entered", [2])
+    assert (
+        "never reached MPI_Barrier in settle (app.c:12); it is in relax (grid.c:7)" in said.summary
+    )
+    assert "py-spy" not in cause.advice
+    headed = judged(tmp_path, all=f"Rank 0:\n{WAITS}\nRank 1:\n{AT_WORK}\nRanks 2-3:\n{WAITS}")
+    assert [c.ranks for c in headed.causes] == [[1]]
+
+
+def test_ranks_that_all_wait_do_not_show_that_all_are_there(tmp_path: Path) -> None:
+    said = judged(tmp_path, rank0=WAITS, rank1=WAITS)
+    assert (said.status, said.causes, said.job.world_size) == ("unknown", [], 0)
+    assert "ranks 0-1 wait in MPI_Barrier" in said.summary and "more ranks" in said.summary
+
+
+def test_one_rank_in_its_own_code_alone_shows_no_hang(tmp_path: Path) -> None:
+    said = judged(tmp_path, rank0=AT_WORK)
+    assert said.status == "unknown" and "relax (grid.c:7)" in said.summary
+
+
+def test_no_rank_is_made_up_where_none_is_named(tmp_path: Path) -> None:
+    said = judged(tmp_path, stuck=AT_WORK, others=WAITS)
+    [cause] = said.causes
+    assert (said.status, cause.kind, cause.ranks, said.ranks) == ("hang", "not_entered", [], [])
+    assert said.summary == (
+        "The process of stuck.txt has not reached MPI_Barrier in settle (app.c:12), in which the process of "
+        "others.txt waits; it is in relax (grid.c:7)."
+    )
+    by_pid = judged(tmp_path, all=f"gdb -p 811\n{WAITS}gdb -p 812\n{WAITS}gdb -p 813\n{AT_WORK}")
+    assert by_pid.summary.startswith("Process 813 has not reached MPI_Barrier")
+    assert "rank " not in by_pid.summary.lower()
+
+
+def test_finalize_waits_for_who_is_still_inside(tmp_path: Path) -> None:
+    inside = stack("sched_yield ()", "opal_progress ()", "opal_free_list_wait (f=1) at f.h:3")
+    said = judged(tmp_path, inside=inside, leaving=FINAL)
+    assert [c.kind for c in said.causes] == ["end_stall"]
+    assert said.summary.startswith("The process of inside.txt is still in a call of MPI, while")
+    assert any("opal_free_list_wait" in e.says for e in said.causes[0].evidence)
+
+
+def test_waiters_alone_are_no_culprits(tmp_path: Path) -> None:
+    one = judged(tmp_path, gdb=WAITS)
+    assert (one.status, one.causes) == ("unknown", [])
+    assert "the process of gdb.txt waits in MPI_Barrier in settle (app.c:12)" in one.summary
+    receive = stack("poll ()", "MPI_Recv ()", "pull () at /u/app.c:9", MAIN)
+    both = judged(tmp_path, a=WAITS, b=receive)
+    assert (both.status, both.causes) == ("unknown", [])
+    # A receive may wait for a third process.
+    third = judged(tmp_path, a=AT_WORK, b=receive)
+    assert (third.status, third.causes) == ("unknown", [])
+
+
+def test_who_is_past_the_call_of_the_others_has_not_missed_it(tmp_path: Path) -> None:
+    past = stack("relax (n=4) at /u/grid.c:7", "main (argc=1) at /u/app.c:41")
+    said = judged(tmp_path, a=past, b=WAITS)
+    assert (said.status, said.causes) == ("unknown", [])
+
+
+def test_the_stack_of_a_crash_is_no_wait(tmp_path: Path) -> None:
+    crash = "Program terminated with signal SIGSEGV, Segmentation fault.\n" + AT_WORK
+    said = judged(tmp_path, core=crash)
+    assert (said.status, said.causes) == ("unknown", [])
+    assert "the process of core.txt was ended by SIGSEGV in relax (grid.c:7)" in said.summary
