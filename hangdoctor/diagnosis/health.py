@@ -8,7 +8,7 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from ..model.diagnosis import Status, Wait
-from ..stacks.place_search import HANDLE
+from ..stacks.place_search import HANDLE, STORE
 from ..text import alike
 from . import (
     called_alone,
@@ -62,6 +62,7 @@ class Reason(Enum):
     ONE_RANK = auto()
     TWO_SIDES = auto()
     ALL_RECEIVE = auto()
+    ALL_AT_STORE = auto()  # for keys that are not known
     ALL_EXCHANGE = auto()  # in transfers whose peers are not known
     CHOSEN_GROUPS = auto()  # all at one line, which takes its group out of several
     ONE_SAMPLE = auto()
@@ -264,6 +265,8 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
         )
     if not others and case.capture.part:
         return Remaining(Reason.PART, ranks, op=op)
+    if not others and all(v.place.op == STORE for v in waiting):
+        return Remaining(Reason.ALL_AT_STORE, ranks, op=op)
     if not others and all(map(_receives_from_any, waiting)) and len(waiting) == case.world_size:
         return Remaining(Reason.ALL_RECEIVE, ranks, op=op)
     if not others and all(map(is_half, waiting)) and len(waiting) == case.world_size:

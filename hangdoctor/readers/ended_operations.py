@@ -71,9 +71,21 @@ def _reopen_left_at_the_end(boxes: Sequence[Contents], facts: Sequence[AnyFact])
     if not first or not by_signal or not all(_from_outside(fact) for fact in facts):
         return
     for contents in boxes:
-        every = list(contents.ops.operations)
-        if every and every[-1].failed and every[-1].entered_s < first <= every[-1].left_s + _SOON_S:
-            contents.ops.operations = [*every[:-1], _reopen(every[-1])]
+        lost = _with_lost(list(contents.ops.operations), first)
+        if lost is not None:
+            contents.ops.operations = lost
+
+
+def _with_lost(every: list[Operation], first: float) -> list[Operation] | None:
+    """With the newest operations unfinished that failed when the first ranks had been ended."""
+    newest = every[-_BATCH:]
+    lost = [_awaited(o) if _is_lost(o, first) else o for o in newest]
+    return [*every[:-_BATCH], *lost] if lost != newest else None
+
+
+def _is_lost(operation: Operation, first: float) -> bool:
+    """Whether it failed when the first ranks had been ended; of a handle, the wait for it did."""
+    return operation.failed and operation.entered_s < first <= operation.left_s + _SOON_S
 
 
 def _leave_out_after_a_death(boxes: Sequence[Contents], facts: Sequence[AnyFact]) -> None:
@@ -137,7 +149,7 @@ def _reopened(every: list[Operation], at: float, first: float) -> list[Operation
         polled = structs.replace(every[-1], state="entered", left_s=0.0, waited=True)
         return [*every[:-1], polled]
     if not every or not every[-1].failed:
-        return _with_transfers(every, at) if at else None
+        return _with_transfers(every, at) if at else _with_lost(every, first)
     lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
     if every[-1].left_s > at and not lost_in_it:
         return None

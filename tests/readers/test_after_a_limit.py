@@ -43,3 +43,24 @@ def test_who_went_on_in_the_moment_of_the_limit_was_freed_by_it() -> None:
     assert [o.state for o in waits.ops.operations] == ["done", "entered"] and not waits.ops.freed
     assert freed.ops.operations == [START] and freed.ops.freed
     assert later.ops.operations == [START] and not later.ops.freed, "it came by itself"
+
+
+def test_a_handle_that_was_lost_at_the_end_was_waited_for_until_then() -> None:
+    """The wait for an isend fails when its peer is ended, and was no longer its rank's last call."""
+    sends = Operation(
+        group_uid(ALL),
+        2,
+        "send",
+        "done",
+        peer=0,
+        asynchronous=True,
+        entered_s=1004.0,
+        left_s=1049.5,
+    )
+    gets = Operation(group_uid(ALL), 2, "recv", "done", peer=1, entered_s=1004.1, left_s=1004.2)
+    beside = box(2, sends, LOST)
+    beside.ops.operations = [*beside.ops.operations, gets]
+    at_the_limit(box(0, BARRIER, LIMIT), box(1, BARRIER, LIMIT), beside)
+    _, send, recv = beside.ops.operations
+    assert (send.state, send.waited, send.failed) == ("entered", True, False)
+    assert recv.state == "done"

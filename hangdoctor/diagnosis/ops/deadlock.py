@@ -9,6 +9,7 @@ from ..findings import Finding, Op, Ring
 from .apart_in_group import parted_members
 from .blame import blame
 from .facts import nodes_of, op_of, where_of
+from .groups_made import groups_left_out
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .partners import other_partners
 from .same_line import to_other_peers
@@ -24,7 +25,7 @@ _STARTS = 16  # ranks from which a shortest ring is looked for
 def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[Finding]:
     """Findings on the ranks of a component of waits that nothing leads out of."""
     found = blame(scene, likely_first(scene, ranks)) or transfers_apart(scene, ranks)
-    found = found or to_other_peers(scene, ranks)
+    found = found or to_other_peers(scene, ranks) or groups_left_out(scene, ranks)
     if not found:
         cycle = shortest_cycle(graph, ranks)
         by_links = other_partners(scene, graph, ranks) or stopped_passing_on(scene, cycle)

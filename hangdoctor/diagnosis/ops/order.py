@@ -102,8 +102,6 @@ def _in_place_of(scene: Scene, d: Divergence, op: Operation, theirs: f.Op) -> f.
         members = groups.members(own, d.rank)
         hop = groups.hop(op.group, d.reference, op.peer)
         peer = d.rank + hop if isinstance(members, range) else _at(members, d.rank, hop)
-        if peer is None:
-            return theirs
     return structs.replace(theirs, group=groups.ref(own), peer=peer)
 
 

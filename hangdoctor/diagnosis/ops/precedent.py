@@ -88,7 +88,7 @@ def on_its_way(scene: Scene, rank: int, mine: Operation, instance: Instance) -> 
     once more, or left all between the two out.
     """
     other = next((r for r in sorted(instance.waiters) if r != rank), None)
-    if other is None:
+    if other is None or mine.op in P2P_NAMES:  # the two sides of a transfer are two calls
         return None
     here = scene.find(other, instance.key)
     if here is None or not here.site or _call(here) == _call(mine):

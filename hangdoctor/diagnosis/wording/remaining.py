@@ -99,6 +99,10 @@ def unknown(of: Remaining) -> str:
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, none of them sends, and which of them should "
             "does not show. See what was sent last: a message may have been dropped, or answered by none"
         ),
+        Reason.ALL_AT_STORE: (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where} for a key, and which rank was to set it does not "
+            "show: one that has ended, or one of these. See whether all processes are still there"
+        ),
         Reason.ALL_EXCHANGE: (
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, and stacks do not show with which ranks they "
             "exchange: one may have other partners than the rest. Black boxes (hangdoctor run) record them"
