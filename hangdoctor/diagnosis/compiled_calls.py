@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from ..model.capture import ThreadSample
 from ..stacks.place_rules import Place
 from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE, find_place
 from ..stacks.user_code import is_users
@@ -118,6 +119,11 @@ def _blocks_in_native_code(view: RankView) -> bool:
     if view.gone or view.place.kind != "code" or view.motion != "still" or not view.path:
         return False
     innermost, thread = view.path[-1], view.thread
-    if thread is None or thread.syscall != "futex" or not is_users(innermost):
+    if thread is None or not _sleeps_in_lock(thread) or not is_users(innermost):
         return False
     return "(" in innermost.code and _OTHER_WAITS.search(innermost.code) is None
+
+
+def _sleeps_in_lock(thread: ThreadSample) -> bool:
+    """A heartbeat sees neither the state nor the system call of a thread that uses no CPU for long."""
+    return thread.syscall == "futex" or not (thread.syscall or thread.state)

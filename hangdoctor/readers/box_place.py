@@ -139,7 +139,7 @@ def samples_of(
     if box.uncounted:
         least = _BESIDE_S if beside else _WITHOUT_RECORDS_S
         stuck = idle > max(least, _LONGER * place.longest)
-        if stuck and box.backend == "mpi":
+        if stuck:
             place = _with_source(place, box.created_s)
     else:
         stuck = _is_stuck(ops, signs, idle)
@@ -181,8 +181,8 @@ def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
 
 
 def _with_source(place: LastPlace, began_s: float) -> LastPlace:
-    """With the lines of the program as they were when it began: mpi4py is compiled, and has no frame of
-    its own. The rank does not read them: a file system that does not answer would keep it.
+    """With the line of the program as it was when it began: mpi4py and JAX are compiled, and their calls
+    have no frame. The rank does not read it: a file system that does not answer would keep it.
     """
     first, *outer = place.frames
     code = call_as_of(first.file, first.line, began_s)

@@ -158,6 +158,28 @@ def test_ranks_of_jax_at_two_lines_are_apart() -> None:
     assert found.causes == [] and "hangdoctor run" not in found.summary, found.summary
 
 
+def in_compiled(rank: int, code: str, state: str = "") -> RankCapture:
+    """Innermost is a line of the user's; a heartbeat does not see what its thread sleeps in."""
+    return still(rank, stack(("fit", "/app/train.py", 52), MAIN, code=code), state)
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "named"),
+    [
+        ("value.block_until_ready()", "", [("order", [3])]),
+        ("value.block_until_ready()", "R", []),  # they spin: that is no wait of JAX's
+        ("item = queue.get()", "", []),
+    ],
+)
+def test_a_line_in_compiled_code_is_a_wait_beside_jax(
+    code: str, state: str, named: list[tuple[str, list[int]]]
+) -> None:
+    ranks = [in_compiled(rank, code, state) for rank in range(3)]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=[*ranks, result_of_jax(3, 62)])])
+    capture.over, capture.by_heartbeat, capture.world_size, capture.origin = True, True, 4, "files"
+    assert causes(diagnose(capture)) == named
+
+
 def in_mpi(rank: int, function: str, code: str, peer: str = "", to: int = -1) -> RankCapture:
     """A rank that polls in one call of mpi4py, whose line says which."""
     frames = stack((function, "/app/solve.py", 40 + len(function)), MAIN, code=code)
