@@ -15,6 +15,10 @@ An MPI communication peer process has unexpectedly disconnected.    Open MPI
   Local host: n1
   Peer host:  n2
 
+unable to complete a TCP connection to another process:             Open MPI
+  Local host:    n1
+  Remote host:   n7
+
 ORTE has lost communication with a remote daemon.                   Open MPI
   Remote daemon: [[29973,0],3] on node n4
 
@@ -27,7 +31,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Desync, Ended, NodeLost, PeerClosed
+from ...model.log_facts import (
+    HYDRA,
+    MPI_ABORT,
+    AnyFact,
+    Desync,
+    Ended,
+    KnownError,
+    NodeLost,
+    PeerClosed,
+)
 
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
@@ -53,7 +66,8 @@ _STATUS = re.compile(
 )
 _DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _LOST = "communication peer process has unexpectedly"
-_HOSTS = re.compile(r"^\s*(Local|Peer) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
+_UNREACHED = "unable to complete a TCP connection"
+_HOSTS = re.compile(r"^\s*(Local|Peer|Remote) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
 _LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (
@@ -61,7 +75,7 @@ BEGINS = (
     "scheduler is dead",
     "MPI_ABORT was invoked",
     *("RUNNING AT ", "caused collective abort"),
-    *(_LOST, "such peer hangups", "lost communication with a remote daemon"),
+    *(_LOST, _UNREACHED, "such peer hangups", "lost communication with a remote daemon"),
     "Stalled ranks",
     "Stalled ops",
 )
@@ -74,7 +88,7 @@ class LauncherTables:
         self._ended: Ended | None = None
         self._left = 0  # lines of the table that may follow
         self._stalled = False
-        self._lost: PeerClosed | None = None
+        self._lost: PeerClosed | KnownError | None = None
         self._words = 0  # lines of Open MPI's that may follow
 
     def feed(self, text: str) -> AnyFact | None:
@@ -89,7 +103,7 @@ class LauncherTables:
             self._stalled = match is not None
             return _late([int(match[1])]) if match is not None else None
         self._stalled = text.rstrip().endswith("Stalled ranks:")
-        if self._lost is not None or _LOST in text:
+        if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
         if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
             return _aborted(int(match[2]), text, int(match[1]))
@@ -101,10 +115,12 @@ class LauncherTables:
         self._begin(text)
         return self._end(text) if self._ended is not None else None
 
-    def _of_peer(self, text: str) -> PeerClosed | None:
-        """Open MPI's word on the host of a process that it lost."""
+    def _of_peer(self, text: str) -> PeerClosed | KnownError | None:
+        """Open MPI's word on the host of a process that it lost, or could not reach."""
         if self._lost is None:
             self._lost, self._words = PeerClosed(library="mpi"), _LONG
+            if _UNREACHED in text:
+                self._lost = KnownError(rule="mpi_connect")
             return None
         self._words -= 1
         match = _HOSTS.match(text)
@@ -112,7 +128,10 @@ class LauncherTables:
             self._lost.node = match[2]
         elif match is not None:
             lost, self._lost = self._lost, None
-            lost.peer = match[2]
+            if isinstance(lost, PeerClosed):
+                lost.peer = match[2]
+            elif lost is not None:
+                lost.values = {"peer": match[2]}
             return lost
         if self._words <= 0:
             self._lost = None

@@ -15,7 +15,7 @@ _NO_BAR = re.compile(r"% {1,4}(\d{1,12})/(\d{1,12}) \[")  # the same, its bar le
 _PROGRESS = (
     re.compile(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
     re.compile(
-        r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b"
+        r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b(?!%)"
     ),
     re.compile(
         r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})"
