@@ -69,19 +69,22 @@ class Beneath:
         """An error of Ray's, which its next lines say more of."""
         self._died, self._named = fact, _NAMES
 
-    def lost_node(self, text: str) -> NodeLost | None:
-        """Takes Ray's reason for the end of its actor, which then follows from another's; the node of
-        the actor where that had died.
-        """
+    def gives_reason(self, text: str) -> bool:
+        """Whether a line is Ray's reason for the end of its actor, which then follows from another's."""
         rule = next((rule for words, rule in _REASONS.items() if words in text), "")
         died = self._died
         if not rule or not isinstance(died, PythonError):
-            return None
+            return False
         died.role, died.rule = "consequence", rule
         owner = _OWNER.search(text)
         if rule == "ray_owner" and owner is not None:
             died.rule, died.values = "ray_owner_at", {"ip": owner[1]}
-        if rule != "ray_node" or not died.node:
+        return True
+
+    def lost_node(self) -> NodeLost | None:
+        """The node of the actor, where its reason is that this had died."""
+        died = self._died
+        if not isinstance(died, PythonError) or died.rule != "ray_node" or not died.node:
             return None
         return NodeLost(nodes=[died.node], by="Ray")
 

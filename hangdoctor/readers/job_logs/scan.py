@@ -258,9 +258,11 @@ class FileScan:
         if self._beneath.look(said.text):
             self._attention = max(self._attention, 1)
             return
-        lost = self._beneath.lost_node(said.text)
-        if lost is not None:
-            self._keep(lost, said, text)
+        if self._beneath.gives_reason(said.text):
+            self._unknown.pop(said.speaker(), None)  # it is no part of another error's message
+            lost = self._beneath.lost_node()
+            if lost is not None:
+                self._keep(lost, said, text)
         self.heard.update({self._begun.look(said, self._line)} - {-1})
         self._logged.look(said)
         self._ask(said)
