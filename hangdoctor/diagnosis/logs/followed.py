@@ -31,7 +31,7 @@ from .scene import Scene, ranks_named
 from .store_gone import lost_store
 
 # Rules of errors that say of a lost connection.
-_LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer", "ucx_peer")
+_LOST = ("peer_closed", "nccl_remote", "peer_gone", "ucx_peer")
 _ASKED = "terminated"  # the rule of those that were asked to end
 # Rules of what a job prints at any end of it; the last one alone names what ended.
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
@@ -57,7 +57,7 @@ def _shows_failure(scene: Scene, fact: AnyFact) -> bool:
         return not _was_reached_later(scene, fact)
     if isinstance(fact, PythonError | KnownError):
         follows = fact.role == "consequence" and fact.rule not in _AT_ENDS
-        return follows and not fact.survived and not _went_on_after(scene, fact)
+        return follows and not fact.survived
     return False
 
 
@@ -80,15 +80,9 @@ def followed(scene: Scene) -> LogRemaining | None:
     )
 
 
-def _went_on_after(scene: Scene, fact: AnyFact) -> bool:
-    """Whether the job made progress after it, as its file shows."""
-    steps = [f for f in scene.of(Progress) if f.file == fact.file]
-    return any(step.moved > fact.line for step in steps)
-
-
 def lost_lines(scene: Scene) -> list[AnyFact]:
     """Lines that say of a lost connection."""
-    known: list[AnyFact] = [f for f in scene.of(KnownError) if f.rule in _LOST]
+    known: list[AnyFact] = [f for f in scene.of(KnownError) if f.rule in _LOST and not f.survived]
     closed = [f for f in scene.of(PeerClosed) if not _was_reached_later(scene, f)]
     return [*closed, *known]
 
@@ -97,7 +91,8 @@ def _was_reached_later(scene: Scene, fact: PeerClosed) -> bool:
     """Whether it is a try of gRPC's, which it makes again until the other side is there, and the job
     made progress after it.
     """
-    return fact.library == "grpc" and _went_on_after(scene, fact)
+    steps = [f for f in scene.of(Progress) if f.file == fact.file and f.moved > fact.line]
+    return fact.library == "grpc" and bool(steps)
 
 
 def of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining | None:

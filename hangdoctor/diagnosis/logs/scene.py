@@ -89,7 +89,8 @@ class Scene(Struct):
 
     def victims(self) -> list[PythonError]:
         """Errors that another rank's end explains."""
-        return [f for f in self.of(PythonError) if f.role == "consequence"]
+        errors = [f for f in self.of(PythonError) if not f.survived]
+        return [f for f in errors if f.role == "consequence"]
 
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from ...model.log_facts import AnyFact, NodeLost, PythonError
+from ...model.log_facts import AnyFact, KnownError, NodeLost, PythonError
 from . import workers
 from .prefix import Said
 
@@ -73,7 +73,7 @@ class Beneath:
         """Whether a line is Ray's reason for the end of its actor, which then follows from another's."""
         rule = next((rule for words, rule in _REASONS.items() if words in text), "")
         died = self._died
-        if not rule or not isinstance(died, PythonError):
+        if not rule or not isinstance(died, PythonError | KnownError):
             return False
         died.role, died.rule = "consequence", rule
         owner = _OWNER.search(text)
@@ -84,7 +84,11 @@ class Beneath:
     def lost_node(self) -> NodeLost | None:
         """The node of the actor, where its reason is that this had died."""
         died = self._died
-        if not isinstance(died, PythonError) or died.rule != "ray_node" or not died.node:
+        if (
+            not isinstance(died, PythonError | KnownError)
+            or died.rule != "ray_node"
+            or not died.node
+        ):
             return None
         return NodeLost(nodes=[died.node], by="Ray")
 

@@ -54,7 +54,8 @@ _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
-_LAUNCH = ("srun_launch", "ssh_name", "ssh_refused")  # rules: a launcher speaks of another node
+# Rules: a launcher speaks of another node
+_LAUNCH = ("srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 

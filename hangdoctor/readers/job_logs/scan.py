@@ -373,7 +373,8 @@ class FileScan:
                 if isinstance(fact, KnownError):
                     gone = rule.text is not None and rule.text.kind in ("dead", "unreachable")
                     fact.logged = not gone and is_warning(said, text)
-                    self._keep(fact, marks.name_other(fact, said), line)
+                    kept = self._keep(fact, marks.name_other(fact, said), line)
+                    self._name_beneath(kept)
                     continue
                 self._keep(fact, said, line)
         return found
@@ -436,11 +437,15 @@ class FileScan:
             error.logged = True
             error.rank = head.rank if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
-        if error.rule == "actor_died":
-            self._beneath.name(kept)
-            self._attention = max(self._attention, _ATTENTION)
+        self._name_beneath(kept)
         if rule_of is None and isinstance(kept, PythonError):
             self._unknown[said.speaker()] = (kept, _MORE)
+
+    def _name_beneath(self, error: AnyFact) -> None:
+        """Which actor an error of Ray's is about, and why that ended, the next lines tell."""
+        if isinstance(error, PythonError | KnownError) and error.rule == "actor_died":
+            self._beneath.name(error)
+            self._attention = max(self._attention, _ATTENTION)
 
     # ------------------------------------------------------------------ keeping
 
@@ -493,7 +498,7 @@ class FileScan:
             self.course.end()
             if isinstance(fact, Finished):
                 self.course.finish(said.rank)
-        elif isinstance(kept, PythonError | KnownError) and kept.role == "cause":
+        elif isinstance(kept, PythonError | KnownError):
             self.course.fail(kept)
         if isinstance(fact, Ended) and fact.by == "spawn":
             self._spawned[said.speaker()] = fact.local

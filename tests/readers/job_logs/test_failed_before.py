@@ -28,7 +28,7 @@ DENIED = ("nothing failed before", "without a failure", "neither a failure")
     [
         (LOST, "rank 1 lost a connection to 10.9.0.4"),
         (LIMIT, "only rank 2 waits"),
-        (DOWN, "rank 6 printed that NCCL's watchdog ended the process"),
+        (DOWN, "rank 6 printed that the watchdog of its process group ended it"),
         ("srun: error: n[3-4]: tasks 12-19: Aborted\n", "ranks 12-19 ended with SIGABRT"),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_launchers_signal_after_a_failure(tmp_path: Path) -> None:
 def test_a_log_that_stops_with_a_watchdogs_word(tmp_path: Path) -> None:
     bar = "Steps:   0%|   | 1/500 [12:44<14:40, 104.11s/it, loss=0.36]"
     found = diagnosed(tmp_path, f"{bar}\n{DOWN}")
-    assert found.causes == [] and "rank 6 printed that NCCL's watchdog" in found.summary
+    assert found.causes == [] and "rank 6 printed that the watchdog" in found.summary
     assert not any(words in found.summary for words in DENIED)
     found = diagnosed(tmp_path, f"training finished\n{DOWN}")
     assert found.status == "unknown", "it did not end cleanly"
@@ -158,3 +158,17 @@ def test_a_table_without_its_head(tmp_path: Path) -> None:
     assert named(diagnosed(tmp_path, died)) == [("dead", [0])]
     own = "  rank      : 2 of 8\n  exitcode  : -9 (pid: 214)\n"
     assert diagnosed(tmp_path, STEPS + own).causes == [], "it is not that table"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))\n",
+        "n1:12:14 [0] NCCL INFO misc/socket.cc:64 -> 3\n",
+    ],
+)
+def test_what_the_job_went_on_after_is_no_end(tmp_path: Path, line: str) -> None:
+    found = diagnosed(tmp_path, STEPS + line + "step 12 loss 2\nstep 13 loss 2\nstep 14 loss 2\n")
+    assert "the log ends after iteration 14" in found.summary
+    found = diagnosed(tmp_path, STEPS + line)
+    assert "the log ends" not in found.summary

@@ -140,3 +140,38 @@ def test_limits_of_a_node_that_ucx_met(tmp_path: Path) -> None:
     assert "limit on locked memory" in diagnosed(tmp_path, locked).summary
     shared = "[170.1] [n1:14 :0] mm_posix.c:206 UCX  ERROR Not enough memory to write total of 42 bytes. Please check that /dev/shm or the directory you specified has more available memory.\n"
     assert "/dev/shm" in diagnosed(tmp_path, shared).summary
+
+
+def test_the_task_for_which_pals_ended_all_others(tmp_path: Path) -> None:
+    swept = "x32.cm.site: rank 0 died from signal 15\n"
+    for end in ("exited with code 255", "exited with code 134", "died from signal 6"):
+        found = diagnosed(tmp_path, f"x31.cm.site: rank 7 {end}\n{swept}")
+        assert named(found) == [("dead", [7])] and found.causes[0].nodes == ["x31.cm.site"]
+    crash = "x31.cm.site: rank 7 exited with code 1\nx33.cm.site: rank 9 died from signal 11\n"
+    assert ("dead", [9]) not in named(diagnosed(tmp_path, crash + swept)), "it came after the stop"
+    assert diagnosed(tmp_path, swept).causes == []
+    found = diagnosed(tmp_path, f"x34.cm.site: shepherd died from signal 9\n{swept}")
+    assert named(found) == [("dead", [])] and found.causes[0].nodes == ["x34.cm.site"]
+
+
+def test_the_task_that_flux_saw_end(tmp_path: Path) -> None:
+    text = "0.5s: flux-shell[0]: FATAL: doom: python: task rank 5 on host n3 failed and exit-on-error is set\n"
+    assert named(diagnosed(tmp_path, text)) == [("dead", [5])]
+
+
+FATAL = """\
+[n5:123] *** An error occurred in MPI_Bcast
+[n5:123] *** reported by process [3456789,3]
+[n5:123] *** on communicator MPI_COMM_WORLD
+[n5:123] *** {}
+[n5:123] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,
+"""
+
+
+def test_open_mpis_word_on_a_call(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, FATAL.format("MPI_ERR_ROOT: invalid root"))
+    assert named(found) == [("error", [3])] and "MPI_ERR_ROOT: invalid root" in found.summary
+    found = diagnosed(tmp_path, FATAL.format("MPI_ERR_PROC_FAILED: Process Failure"))
+    assert found.causes == [] and "rank 3 printed that an MPI call failed" in found.summary
+    found = diagnosed(tmp_path, FATAL.format("MPI_ERR_TRUNCATE: message truncated"))
+    assert named(found) == [("mismatch", [])], "either side may be wrong"

@@ -56,3 +56,17 @@ def test_a_real_error_beside_a_lost_actor(tmp_path: Path) -> None:
     raised = 'Traceback (most recent call last):\n  File "fit.py", line 4, in step\n    go()\nKeyError: 7\n'
     found = diagnosed(tmp_path, raised + lost)
     assert named(found) == [("error", [])] and "KeyError" in found.summary
+
+
+def test_an_actors_end_that_a_logger_printed(tmp_path: Path) -> None:
+    head = "2026-01-01 10:00:00 ERROR worker.py:400 -- Unhandled error: "
+    reason = "The actor died because its node has died. Node Id: 0cc6"
+    text = DIED.format(error="", reason=reason).replace("ray.exceptions.: ", head)
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("unreachable", [])] and found.causes[0].nodes == ["10.7.0.7"]
+
+
+def test_a_node_that_ray_holds_for_dead(tmp_path: Path) -> None:
+    text = "(raylet, ip=10.7.0.3) node_manager.cc:1045: Exiting because this node manager has mistakenly been marked as dead by the GCS\n"
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("unreachable", [])] and found.causes[0].nodes == ["10.7.0.3"]
