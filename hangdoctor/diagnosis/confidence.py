@@ -190,6 +190,11 @@ class Ground(Enum):
     LOG_DEATH = (0.93, "a signal that no launcher sent ended the process before the others")
     LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show which process that was")
     LOG_EXIT = (0.60, "it ended first with an error code, and its own words are missing")
+    LOG_ABORTED_ALONE = (
+        0.45,
+        "it alone is seen to fail, by SIGABRT, and its own words are missing",
+    )
+    LOG_TOOK_NOTHING = (0.70, "messages of several others to it reached the time limit")
     LOG_ABORT = (0.85, "it called MPI_Abort, which ends all others")
     LOG_DESYNC = (0.90, "torch's desync report names who did not join")
     LOG_BARRIER = (0.92, "monitored_barrier names who did not come")

@@ -72,6 +72,9 @@ class Reason(Enum):
     UNNAMED = auto()  # stacks of processes of which no rank is known
 
 
+_ITERATES = ("__next__", "__anext__", "__iter__")  # of an iterator of the program's or a library's
+
+
 class Remaining(Struct, frozen=True):
     """A reason with its facts."""
 
@@ -81,6 +84,7 @@ class Remaining(Struct, frozen=True):
     op: Op | None = None
     whys: tuple[str, ...] = ()
     number: int = 0
+    fed: bool = False  # they wait for a queue, for the next item of an iterator
     sides: tuple[tuple[tuple[int, ...], Op], ...] = ()  # of TWO_SIDES: who is in which operation
     under: tuple[tuple[int, ...], str] = (
         (),
@@ -218,7 +222,8 @@ def _one_sample(case: Case) -> Remaining:
         f is None or (f.file, f.line) != (first.file, first.line) for f in frames
     ):
         return Remaining(Reason.ONE_SAMPLE)
-    return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first))
+    fed = all(v.place.kind == "queue" for v in case.alive) and first.name in _ITERATES
+    return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first), fed=fed)
 
 
 def _receives_from_any(view: RankView) -> bool:

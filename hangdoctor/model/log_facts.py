@@ -90,6 +90,14 @@ class PeerClosed(Fact):
     library: str = ""  # gloo, nccl, store
 
 
+class Unanswered(Fact):
+    """A message of `rank` to `to`, on the host `peer`, which was not taken until the limit."""
+
+    to: int = -1
+    peer: str = ""
+    library: str = ""
+
+
 class BarrierMissed(Fact):
     """monitored_barrier names who did not come; so does JAX's coordinator, of a barrier by `name`."""
 
@@ -106,6 +114,7 @@ class Desync(Fact):
     seq: int = -1
     how: Literal["not_joined", "not_finished", "never"] = "not_joined"
     by: str = ""  # whose report it is; "" torch's
+    op: str = ""  # where the report has it
 
 
 class Mismatch(Fact):
@@ -305,6 +314,7 @@ AnyFact = (
     | Told
     | GlooTimeout
     | PeerClosed
+    | Unanswered
     | BarrierMissed
     | Desync
     | Mismatch

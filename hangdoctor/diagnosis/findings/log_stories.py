@@ -53,6 +53,7 @@ class LoggedDeath(Struct, frozen=True):
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
+    alone: bool = False  # by SIGABRT, and no other is seen to fail
 
 
 class NodeFailed(Struct, frozen=True):
@@ -68,6 +69,13 @@ class PeerGone(Struct, frozen=True):
     """Others lost their connection to this host, or to these ranks, before anything else."""
 
     peer: str
+    by: tuple[int, ...]
+    library: str
+
+
+class TookNothing(Struct, frozen=True):
+    """Messages of these ranks to it were not taken until the time limit."""
+
     by: tuple[int, ...]
     library: str
 
@@ -155,12 +163,12 @@ class StoreHostGone(Struct, frozen=True):
     quiet: bool = False  # it had spoken, and printed no error
 
 
-NamedBy = Literal["desync", "barrier", "store", "horovod", "ray", "jax", "lightgbm"]
+NamedBy = Literal["desync", "barrier", "store", "horovod", "ray", "jax", "lightgbm", "ucc"]
 
 
 class NamedByTorch(Struct, frozen=True):
     """A library's own check names who did not come: a desync report, monitored_barrier, a key,
-    Horovod's list of stalled operations, Ray Train's barrier, JAX's coordinator.
+    Horovod's list of stalled operations, Ray Train's barrier, JAX's coordinator, UCC's check.
     """
 
     by: NamedBy
@@ -222,6 +230,7 @@ LogStory = (
     | NodeFailed
     | PeerGone
     | LinkBroken
+    | TookNothing
     | TooFewJoined
     | GuardFound
     | InterruptedIn
@@ -279,6 +288,7 @@ class Undecided(Enum):
     ALL_SEND = auto()  # and none receives
     OTHER_CALLS = auto()  # by torch's check, whose line is cut
     LAUNCHER_ONLY = auto()  # it saw a process fail
+    FOLLOWED = auto()  # `meaning` follows from another's end, or from the end of the job
 
 
 class PrintedApart(Struct, frozen=True):
@@ -319,6 +329,7 @@ class LogRemaining(Struct, frozen=True):
     silent_s: float = 0.0
     unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
     kept: bool = False  # native code of these kept the interpreter's lock
+    meaning: str = ""  # of the line `last`
 
 
 class LogAgrees(Struct, frozen=True):

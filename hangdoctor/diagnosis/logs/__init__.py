@@ -36,6 +36,7 @@ from .outside import cut_off, from_outside
 from .scene import Scene, open_scene
 from .store_gone import host_left
 from .threads import add_ended_threads, of_thread
+from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
 from .went_on import went_on
@@ -206,6 +207,7 @@ def _named(scene: Scene) -> First | None:
     for reason in (
         by_torch.desync,
         by_torch.barrier,
+        who_took_nothing,
         compared.mismatch,
         by_torch.store,
         counters.judged,

@@ -29,7 +29,7 @@ from ..findings.log_stories import (
 )
 from .candidate import First
 from .group_keys import missing_member
-from .scene import Scene, op_of, ranks_named
+from .scene import Scene, op_name, op_of, ranks_named
 
 _NAMES_PEER = ("nccl", "mpi")  # libraries that say which host they lost
 _JAX_STARTS = ("PjRT_Client_Connect", "Wait_for_all_tasks_to_register")  # barriers
@@ -38,7 +38,11 @@ _GONE = ("reset", "closed", "0 bytes", "Broken pipe", "refused")
 
 _LIGHTGBM = "lightgbm"
 JAX = "jax"  # who names those that did not come to a barrier
-_REPORTS: dict[str, NamedBy] = {"horovod": "horovod", "ray": "ray"}  # of others than torch
+_REPORTS: dict[str, NamedBy] = {
+    "horovod": "horovod",
+    "ray": "ray",
+    "ucc": "ucc",
+}  # of others than torch
 
 
 def desync(scene: Scene) -> First | None:
@@ -49,7 +53,7 @@ def desync(scene: Scene) -> First | None:
     if not facts or not ranks:
         return None
     waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
-    op = op_of(waits) if waits else Op("", facts[0].seq)
+    op = op_of(waits) if waits else Op(op_name(facts[0].op), facts[0].seq)
     by = _REPORTS.get(facts[0].by, "desync")
     if by == "ray":
         op = Op("report")

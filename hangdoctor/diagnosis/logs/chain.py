@@ -26,6 +26,7 @@ from ...model.log_facts import (
     StoreWait,
     TimedOut,
     Told,
+    Unanswered,
 )
 from ..findings import Op
 from ..findings.log_stories import Event
@@ -43,6 +44,7 @@ _ROLES: dict[type[AnyFact], str] = {
     PeerClosed: "consequence",
     PythonError: "consequence",
     KnownError: "consequence",
+    Unanswered: "wait",
     BarrierMissed: "wait",
     Desync: "wait",
     Mismatch: "wait",
@@ -122,7 +124,7 @@ def _likeness(fact: AnyFact) -> tuple[object, ...]:
         return (kind, fact.rule)
     if isinstance(fact, GlooTimeout):
         return (kind, fact.limit_ms)
-    if isinstance(fact, PeerClosed):
+    if isinstance(fact, PeerClosed | Unanswered):
         return (kind, fact.library)
     if isinstance(fact, Told):
         return (kind, fact.by == -1)

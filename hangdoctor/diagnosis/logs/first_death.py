@@ -17,7 +17,7 @@ from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
 from .candidate import First, someone
 from .scene import Scene, ranks_named
-from .swept import after_the_stop, first_by_clock
+from .swept import aborted_alone, after_the_stop, first_by_clock, of_one_node
 
 _ABORT = -6
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
@@ -34,6 +34,7 @@ _PARENTS = (
     "gasnet",
     "composer",
     "paddle",
+    *("mpispawn", "jsrun", "poe"),
 )
 _KILLED = frozenset({-9, -15})  # as a launcher ends processes, too
 
@@ -131,7 +132,7 @@ def _all_killed(scene: Scene) -> bool:
 
 def _by_launcher(scene: Scene, fact: Ended) -> bool:
     """Whether its launcher killed it because another process had ended."""
-    if fact.by.startswith("slurm"):
+    if _by_step(fact):
         return _after_an_exit(scene, fact) or after_the_stop(scene, fact)
     if fact.by == "torchelastic" and _after_the_first_seen(scene, fact):
         return True
@@ -156,10 +157,15 @@ def _is_seen_elsewhere(scene: Scene, fact: Ended) -> bool:
     return any(f.rank == fact.rank >= 0 or f.pid == fact.pid > 0 for f in seen)
 
 
+def _by_step(fact: Ended) -> bool:
+    """Whether srun says it, or PALS's mpiexec: both end all tasks once one has failed, and list those too."""
+    return fact.by.startswith("slurm") or fact.by == "pals"
+
+
 def _after_an_exit(scene: Scene, fact: Ended) -> bool:
     """srun kills the tasks that are left when one has failed."""
     return any(
-        o.by.startswith("slurm")
+        _by_step(o)
         and (o.code > 0 or o.code == _ABORT)
         and (o.file, o.line) < (fact.file, fact.line)
         for o in scene.of(Ended)
@@ -190,13 +196,15 @@ def _silent_exit(scene: Scene) -> First | None:
     early = [f for f in first_by_clock(scene) if f in quiet]
     if early:
         return _exited_first(scene, early[0], ranks_named(early))
+    if aborted_alone(scene, quiet):
+        return _exited_first(scene, quiet[0], [quiet[0].rank], alone=True)
     if not quiet or not _was_first(scene, quiet[0]):
         return None
     first = quiet[0]
     silent = not scene.of(PythonError)
     if silent and first.code > 0 and _was_seen(first) and len(quiet) > 1:
         return None  # at one moment, and none has left a word
-    together = first.by.startswith("slurm") or first.by == MPI_ABORT or first.code == 0
+    together = _by_step(first) or first.by == MPI_ABORT or first.code == 0
     return _exited_first(scene, first, ranks_named(quiet) if together else [first.rank])
 
 
@@ -213,15 +221,18 @@ def _failed_pod(scene: Scene) -> First | None:
     return found
 
 
-def _exited_first(scene: Scene, first: Ended, ranks: list[int]) -> First:
+def _exited_first(scene: Scene, first: Ended, ranks: list[int], alone: bool = False) -> First:
+    aborted = first.by == MPI_ABORT
+    ground = Ground.LOG_ABORT if aborted else Ground.LOG_EXIT
     finding = Finding(
         kind="dead",
         ranks=ranks,
-        story=LoggedDeath(End(first.code), left=first.left, aborted=first.by == MPI_ABORT),
-        confidence=sure(Ground.LOG_ABORT if first.by == MPI_ABORT else Ground.LOG_EXIT),
+        story=LoggedDeath(End(first.code), left=first.left, aborted=aborted, alone=alone),
+        confidence=sure(Ground.LOG_ABORTED_ALONE if alone else ground),
         nodes=scene.nodes(ranks),
     )
-    return First(finding, [first], True)
+    together = [f for f in scene.of(Ended) if (f.file, f.line) == (first.file, first.line)]
+    return First(finding, [f for f in together if f.rank in ranks] or [first], True)
 
 
 def _ends_without_a_word(scene: Scene) -> list[Ended]:
@@ -256,19 +267,21 @@ def _aborted_without_a_word(scene: Scene, fact: Ended) -> bool:
 
 def _was_first(scene: Scene, fact: Ended) -> bool:
     """Whether who reports the end knows the order of ends, or others lost this rank."""
-    if fact.by.startswith("slurm") or _was_seen(fact) or fact.by in _PARENTS:
+    if _by_step(fact) or _was_seen(fact) or fact.by in _PARENTS:
         return True
     return any(victim.rank != fact.rank for victim in scene.victims())
 
 
 def _first_of_srun(scene: Scene) -> list[Ended]:
     """The tasks that exited with an error, where srun ended all others for it; or the one that aborted,
-    where nothing else was said.
+    where nothing else was said; or those of one node that did.
     """
-    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.rank >= 0]
+    ends = [f for f in scene.of(Ended) if _by_step(f) and f.rank >= 0]
     first = [f for f in ends if (f.file, f.line) == (ends[0].file, ends[0].line)]
     codes = {f.code for f in ends if f not in first}
     if [f.code for f in first] == [_ABORT] and _aborted_without_a_word(scene, first[0]):
         return first if codes <= _KILLED and not scene.victims() else []
+    if {f.code for f in first} == {_ABORT} and _aborted_without_a_word(scene, first[0]):
+        return of_one_node(scene, ends)
     ended_for_it = bool(codes) and codes <= _KILLED
     return first if ended_for_it and all(f.code > 0 for f in first) else []

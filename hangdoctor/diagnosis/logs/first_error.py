@@ -200,8 +200,8 @@ def of_errors(
     story = FailedFirst(
         error=raised.error,
         message=raised.message,
-        meaning=_filled(text.meaning, first),
-        advice=_filled(text.advice, first),
+        meaning=filled(text.meaning, first),
+        advice=filled(text.advice, first),
         someone=someone(first, alike),
         nodes=tuple(nodes),
         went_on=only_warned([first]),
@@ -227,7 +227,7 @@ def of_errors(
     return First(finding, [*alike], bool(ranks or nodes))
 
 
-def _filled(text: str, fact: AnyFact) -> str:
+def filled(text: str, fact: AnyFact) -> str:
     """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}`,
     which is left out where it took nothing.
     """

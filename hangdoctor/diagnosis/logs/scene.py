@@ -17,6 +17,7 @@ from ...model.log_facts import (
     KilledByLauncher,
     PythonError,
     TimedOut,
+    Unanswered,
 )
 from ..findings import Op
 from ..findings.log_stories import Source
@@ -24,6 +25,7 @@ from ..findings.log_stories import Source
 LIMITS = ("gloo_timeout", "store_timeout")  # rules of errors: a wait reached its limit
 WAITS = (*LIMITS, "peer_closed")  # or lost another rank
 HCCL_WAIT = "hccl_wait"  # a rank waited for others in HCCL
+_LIMITED = (TimedOut, GlooTimeout, Guarded, Unanswered)  # waits that reached a limit
 T = TypeVar("T", bound=AnyFact)
 _NAMES = {
     "DDP": "DistributedDataParallel",
@@ -87,7 +89,8 @@ class Scene(Struct):
 
     def victims(self) -> list[PythonError]:
         """Errors that another rank's end explains."""
-        return [f for f in self.of(PythonError) if f.role == "consequence"]
+        errors = [f for f in self.of(PythonError) if not f.survived]
+        return [f for f in errors if f.role == "consequence"]
 
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""
@@ -107,7 +110,7 @@ def nodes_named(facts: Iterable[AnyFact]) -> set[str]:
 def open_scene(logs: JobLogs, attempt: int) -> Scene:
     """One attempt of the job, counted from 0."""
     facts = [f for f in logs.facts if f.attempt == attempt]
-    waits = [i for i, f in enumerate(facts) if isinstance(f, TimedOut | GlooTimeout | Guarded)]
+    waits = [i for i, f in enumerate(facts) if isinstance(f, _LIMITED)]
     everyone = _everyone(logs, facts)
     return Scene(
         logs=logs,

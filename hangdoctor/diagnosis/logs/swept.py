@@ -8,6 +8,8 @@ from ...model.log_facts import Ended, KilledByLauncher, KnownError, OomKill, Pyt
 from .scene import Scene, ranks_named
 
 _SWEEP = frozenset({-9, -15})
+_ABORT = -6
+_LATER_S = 2.0  # after an end, by the clock of another launcher
 _CLEARLY_S = 10.0  # between two ends, whatever clocks and launchers do in between
 _COMMUNICATES = ("torch/distributed/", "deepspeed/comm/", "c10d")
 
@@ -62,3 +64,29 @@ def first_by_clock(scene: Scene) -> list[Ended]:
     rest = [f.at for f in listed.values() if f not in first]
     far = bool(rest) and min(rest) - times[0] >= _CLEARLY_S
     return first if far and len(first) <= len(rest) else []
+
+
+def aborted_alone(scene: Scene, quiet: Sequence[Ended]) -> bool:
+    """Whether one rank aborted without a word, no other is seen to fail, and a launcher stopped ranks
+    that still ran well after that.
+    """
+    failed = [f for f in scene.of(Ended) if f.rank >= 0 and f.code not in (0, *_SWEEP)]
+    ranks = {f.rank for f in failed}
+    if len(quiet) != 1 or quiet[0].code != _ABORT or ranks != {quiet[0].rank} or scene.victims():
+        return False
+    end = quiet[0]
+    stops = [f for f in scene.of(KilledByLauncher) if f.pid and f.pid != end.pid]
+    return end.at > 0 and any(f.at - end.at >= _LATER_S for f in stops)
+
+
+def of_one_node(scene: Scene, ends: Sequence[Ended]) -> list[Ended]:
+    """The tasks that aborted, where all of them are of one node, and those of other nodes are only
+    said to have been ended once srun ends the step.
+    """
+    aborted = [f for f in ends if f.code == _ABORT]
+    others = [f for f in ends if f.code != _ABORT]
+    nodes = {f.node for f in aborted}
+    elsewhere = {f.node for f in others} - nodes
+    stopped = [f for f in others if f.code in _SWEEP and after_the_stop(scene, f)]
+    alone = len(nodes) == 1 and "" not in nodes and bool(elsewhere)
+    return aborted if alone and len(stopped) == len(others) and not scene.victims() else []

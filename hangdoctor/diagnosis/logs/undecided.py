@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Sequence
 
 from msgspec import structs
 
-from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
     Cancelled,
@@ -19,7 +17,6 @@ from ...model.log_facts import (
     Guarded,
     KnownError,
     LineApart,
-    PeerClosed,
     Progress,
     PythonError,
     Signalled,
@@ -31,22 +28,15 @@ from ...stacks.place_search import HANDLE, find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, PrintedApart, Quote, Undecided
 from .apart import met_outside
-from .by_torch import is_local
 from .counting import last_printed
+from .followed import failed_before, followed, lost_lines, of_victims
 from .scene import HCCL_WAIT, Scene, op_of, ranks_named
-from .store_gone import lost_store
 from .threads import gone_on
 
-# Rules of errors that another's end explains, and no lost connection.
-_NO_LOSS = (
-    *("terminated", "store_timeout", HCCL_WAIT, "ccom_wait", "jax_barrier"),
-    *("nccl_way_out", "watchdog_abort"),
-)
-_LOST = ("peer_closed", "nccl_remote", "peer_gone", "horovod_peer", "jax_peer", "mpi_other")
+_WATCHDOG = "watchdog_abort"  # a rule
 _TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
-_CHECK = "mismatch_check"
 _LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule
-_SHOWN = 3  # places where a signal met ranks
+_SHOWN = 3  # ranks that do not say what the others do
 
 
 def why_none(scene: Scene) -> LogRemaining:
@@ -66,7 +56,7 @@ def _apart(scene: Scene) -> PrintedApart | None:
 
 def _why_none(scene: Scene) -> LogRemaining:
     cancelled = scene.of(Cancelled)
-    if cancelled and not _ended_before(scene, cancelled[-1]):
+    if cancelled and not failed_before(scene, cancelled[-1]):
         return _cancelled(scene, cancelled[-1])
     waits = _of_waits(scene)
     return waits or _interrupted(scene) or _signalled(scene) or _without_waits(scene)
@@ -203,28 +193,26 @@ def _all_send(scene: Scene) -> LogRemaining | None:
 
 def _signalled(scene: Scene) -> LogRemaining | None:
     """The launcher's own word that it was asked to end."""
-    numbers = {f.number for f in scene.of(Signalled)}
-    if not numbers:
+    asked = scene.of(Signalled)
+    if not asked or failed_before(scene, asked[0]):
         return None
+    numbers = {f.number for f in asked}
     codes = tuple(sorted(-n for n in numbers))
-    return LogRemaining(Undecided.SIGNALLED, codes=codes, last=last_printed(scene))
-
-
-def _ended_before(scene: Scene, fact: Cancelled) -> bool:
-    """Whether srun cancelled the step itself, after a task had exited with an error."""
-    if fact.why:
-        return False
-    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.code > 0]
-    return any((f.file, f.line) < (fact.file, fact.line) for f in ends)
+    return LogRemaining(
+        Undecided.SIGNALLED,
+        codes=codes,
+        last=last_printed(scene),
+        trouble=_trouble_before(scene, asked[0]),
+    )
 
 
 def _cancelled(scene: Scene, fact: Cancelled) -> LogRemaining:
-    last = last_printed(scene)
+    last, trouble = last_printed(scene), _trouble_before(scene, fact)
     if "TIME LIMIT" in fact.why:
-        return LogRemaining(Undecided.TIME_LIMIT, last=last)
+        return LogRemaining(Undecided.TIME_LIMIT, last=last, trouble=trouble)
     if "PREEMPT" in fact.why:
-        return LogRemaining(Undecided.PREEMPTED, last=last)
-    return LogRemaining(Undecided.CANCELLED, last=last)
+        return LogRemaining(Undecided.PREEMPTED, last=last, trouble=trouble)
+    return LogRemaining(Undecided.CANCELLED, last=last, trouble=trouble)
 
 
 def _without_waits(scene: Scene) -> LogRemaining:
@@ -241,8 +229,9 @@ def _without_waits(scene: Scene) -> LogRemaining:
         return _of_guards(guards)
     if not victims and not ends and _left_the_store(scene):
         return _of_course(scene)
-    if victims or _lost_lines(scene):
-        return _of_victims(scene, victims)
+    of_others = of_victims(scene, victims) if victims or lost_lines(scene) else None
+    if of_others is not None:
+        return of_others
     if ends:
         alike = [f for f in ends if f.code == ends[0].code]
         ranks = tuple(ranks_named(alike))
@@ -279,17 +268,38 @@ def _of_course(scene: Scene) -> LogRemaining:
     complete = any(0 < f.total <= f.iteration for f in steps)
     if (_finished(scene) or complete) and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
+    failed = _of_failure(scene)
+    if failed is not None:
+        return failed
     if iteration >= 0:
-        return LogRemaining(Undecided.GOES_ON, iteration=iteration)
-    stuck = [f for f in scene.of(KnownError) if f.rule == "heartbeat"]
+        return LogRemaining(Undecided.GOES_ON, iteration=iteration, trouble=_trouble(scene))
+    return LogRemaining(Undecided.NO_END, trouble=_trouble(scene))
+
+
+def _of_failure(scene: Scene) -> LogRemaining | None:
+    """What shows that something failed, and not what: a watchdog that did not move, words that follow
+    from a failure, the launcher's own.
+    """
+    stuck = [f for f in scene.of(KnownError) if f.rule == "heartbeat" and not f.survived]
     if stuck:
         seconds = max(float(f.values.get("seconds", 0)) for f in stuck)
         ranks = tuple(ranks_named(stuck))
         return LogRemaining(Undecided.WATCHDOG_STUCK, ranks, seconds=seconds)
-    known: list[AnyFact] = [*scene.of(KnownError), *scene.of(PythonError)]
-    if any(f.role == "launcher" for f in known if isinstance(f, KnownError | PythonError)):
+    words = followed(scene)
+    if words is not None:
+        return words
+    errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
+    if any(f.role == "launcher" and not f.survived for f in errors):
         return LogRemaining(Undecided.LAUNCHER_ONLY)
-    return LogRemaining(Undecided.NO_END, trouble=_trouble(scene))
+    return None
+
+
+def _trouble_before(scene: Scene, end: AnyFact) -> Quote | None:
+    """The same, where it stands before the line of this end in the same file."""
+    file = scene.logs.files[end.file]
+    if not file.trouble or file.trouble_line >= end.line:
+        return None
+    return Quote(file.name, file.trouble_line, file.trouble)
 
 
 def _trouble(scene: Scene) -> Quote | None:
@@ -308,82 +318,14 @@ def _finished(scene: Scene) -> bool:
 def _left_the_store(scene: Scene) -> bool:
     """Whether a job that came to its end only warns of its store: whoever holds it had ended first."""
     clean = _of_course(scene).reason is Undecided.ENDED_CLEANLY
-    return clean and all(_of_store(fact) for fact in _lost_lines(scene))
+    return clean and all(_of_store(fact) for fact in lost_lines(scene))
 
 
 def _of_store(fact: AnyFact) -> bool:
     return "TCPStore" in fact.says or "shutdown the rendezvous" in fact.says
 
 
-def _peers(scene: Scene) -> tuple[str, ...]:
-    """The hosts, or the ranks, that connections were lost to, where they are few and one can go there."""
-    lost = scene.of(PeerClosed)
-    told = {f.peer for f in lost if f.peer and not is_local(f.peer)}
-    spoke = {*(f.node for f in lost), *(str(f.rank) for f in lost)}
-    if len(told) > _SHOWN or told & spoke:
-        return ()
-    return tuple(sorted(f"rank {peer}" if peer.isdigit() else peer for peer in told))
-
-
-def _lost_lines(scene: Scene) -> list[AnyFact]:
-    """Lines that say of a lost connection."""
-    known: list[AnyFact] = [f for f in scene.of(KnownError) if f.rule in _LOST]
-    closed = [f for f in scene.of(PeerClosed) if not _was_reached_later(scene, f)]
-    return [*closed, *known]
-
-
-def _was_reached_later(scene: Scene, fact: PeerClosed) -> bool:
-    """Whether it is a try of gRPC's, which it makes again until the other side is there, and the job
-    made progress after it.
-    """
-    steps = [f for f in scene.of(Progress) if f.file == fact.file and f.moved > fact.line]
-    return fact.library == "grpc" and bool(steps)
-
-
-def _of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining:
-    """Whether they lost a connection, or by which signals they were ended."""
-    lost = bool(_lost_lines(scene)) or any(v.rule not in _NO_LOSS for v in victims)
-    asked = [v for v in victims if v.rule == "terminated"]
-    checked = [v for v in victims if v.rule == _CHECK]
-    if checked and not _lost_lines(scene):
-        return LogRemaining(Undecided.OTHER_CALLS, last=_quote(scene, checked[0]))
-    if not lost and victims and all(v.rule == "store_timeout" for v in victims):
-        ranks = tuple(ranks_named(victims))
-        at = Op("", frame=victims[0].frame)
-        return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, at, library="the rendezvous store")
-    signals = {_asked_by(error) for error in asked}
-    codes = tuple(sorted(-int(number) for number in signals))
-    ends = [f for f in scene.of(Ended) if f.code]
-    ranks = tuple(ranks_named([*victims, *_lost_lines(scene), *ends]))
-    return lost_store(scene, ranks) or LogRemaining(
-        Undecided.VICTIMS_ONLY,
-        ranks,
-        codes=codes,
-        lost=lost,
-        peers=_peers(scene) if lost else (),
-        source=scene.source,
-        met=() if lost else _met(asked),
-    )
-
-
-def _quote(scene: Scene, error: PythonError) -> Quote:
-    return Quote(scene.logs.files[error.file].name, error.line, error.message)
-
-
-def _met(asked: Sequence[PythonError]) -> tuple[tuple[tuple[int, ...], Frame], ...]:
-    """Where a signal met the ranks, the most at one place first."""
-    places: dict[tuple[str, int], list[PythonError]] = {}
-    for error in asked:
-        if error.rank >= 0 and error.frame is not None:
-            places.setdefault((error.frame.file, error.frame.line), []).append(error)
-    found = sorted(places.values(), key=lambda errors: -len(errors))[:_SHOWN]
-    return tuple((tuple(ranks_named(e)), e[0].frame) for e in found if e[0].frame is not None)
-
-
-def _asked_by(error: PythonError) -> signal.Signals:
-    return signal.SIGINT if error.error == "KeyboardInterrupt" else signal.SIGTERM
-
-
 def _troubled(facts: list[AnyFact]) -> bool:
     """Anything that a clean run does not print after its end."""
-    return any(isinstance(f, TimedOut | GlooTimeout) for f in facts)
+    waited = any(isinstance(f, TimedOut | GlooTimeout) for f in facts)
+    return waited or any(isinstance(f, KnownError) and f.rule == _WATCHDOG for f in facts)

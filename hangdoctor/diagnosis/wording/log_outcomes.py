@@ -7,7 +7,7 @@ import signal
 import time
 
 from ...model.diagnosis import Happening
-from ..findings.log_stories import Event, LogRemaining, Undecided, WentOnAfter
+from ..findings.log_stories import Event, LogRemaining, Quote, Undecided, WentOnAfter
 from . import terms
 from .log_words import next_time
 from .terms import choose
@@ -60,6 +60,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
+        Undecided.FOLLOWED: f"{_speaker(of)} printed that {of.meaning}{_line(of)}, and what came first {_evidence(of)} do not show. Give the logs of all ranks and nodes",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without {_lacks(of)}: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.CUT_OFF: f"no exit is recorded. {_at_work(of)}{_round(of)}, and {_last(of, whose='the')} the last heartbeat{_silent(of)}. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.OTHER_CALLS: f"torch's check found that ranks made different calls, and its line is cut before it names both{_cut(of)}: give the output of all ranks",
@@ -104,6 +105,9 @@ def _memory(of: LogRemaining) -> str:
 
 def _failed_before(of: LogRemaining) -> str:
     """That nothing failed before an end from outside, or what the job survived."""
+    if of.before is None and of.trouble is not None:
+        known = "no failure of a kind that is known is in the log before that"
+        return f"{known}: one line that says error is {_trouble(of.trouble)}"
     if of.before is None:
         return "nothing failed before that in the log"
     return f"before that {_survived(of.before)}"
@@ -111,9 +115,26 @@ def _failed_before(of: LogRemaining) -> str:
 
 def _lacks(of: LogRemaining) -> str:
     """What a log that stops does not have."""
+    if of.trouble is not None:
+        return f"a clean end or a failure of a kind that is known, and a later line that says error is {_trouble(of.trouble)}"
     if of.before is None:
         return "a failure or a clean end"
     return f"a clean end, and {_survived(of.before)}"
+
+
+def _trouble(quote: Quote) -> str:
+    """A line that says error, its end rather than its beginning."""
+    return f"'{terms.tail(quote.says, 120)}' ({quote.file}:{quote.line})"
+
+
+def _line(of: LogRemaining) -> str:
+    """Where the line is that a sentence is about."""
+    return f" ({of.last.file}:{of.last.line})" if of.last is not None else ""
+
+
+def _speaker(of: LogRemaining) -> str:
+    """Who printed it: of a library's process, which may be no rank, the log need not show the rank."""
+    return terms.ranks(of.ranks) or "a process"
 
 
 def _survived(error: WentOnAfter) -> str:
@@ -128,10 +149,8 @@ def _survived(error: WentOnAfter) -> str:
 def _no_end(of: LogRemaining) -> str:
     if of.trouble is None:
         return "the log holds neither a failure nor a clean end"
-    at = f"{of.trouble.file}:{of.trouble.line}"
-    says = terms.tail(of.trouble.says, 120)
     known = "no line shows a failure of a kind that is known"
-    return f"{known}; one that says error is '{says}' ({at})"
+    return f"{known}; one that says error is {_trouble(of.trouble)}"
 
 
 def _round(of: LogRemaining) -> str:
@@ -188,7 +207,7 @@ def _from_what(of: LogRemaining) -> str:
         ended = f"{choose(of.peers, 'it', 'they')} ended or could not be reached"
         return f"{ended}, and {evidence} do not show why. Give the logs of all nodes, that of {of.peers[0]} first"
     if of.lost or not of.codes:
-        return f"that follows from another process's end, which {evidence} do not hold. Give the logs of all nodes"
+        return f"the process at the other end had ended, or the network to it broke, and {evidence} do not show which. Give the logs of all nodes"
     places = [f"{terms.ranks(ranks)} in {terms.frame(frame)}" for ranks, frame in of.met]
     met = f". It met {' and '.join(places)}" if places else ""
     before = f"{evidence} show nothing before it"

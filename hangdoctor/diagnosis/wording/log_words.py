@@ -25,6 +25,7 @@ from ..findings.log_stories import (
     StillCounted,
     StoreHostGone,
     TooFewJoined,
+    TookNothing,
     TooManyJoined,
 )
 from . import clues, stories, terms
@@ -120,7 +121,16 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return (
             f"{who} ended first, with exit code {story.end.code}; no error of its own is in the log"
         )
-    return f"{who} {verb} first: {terms.end(story.end)}"
+    if story.alone:
+        return f"{who} failed first, as far as the log shows: it aborted (SIGABRT) while others still ran, and its own output, which says why, is missing"
+    together = (
+        "; which of them was first does not show" if _aborted_together(story, finding) else ""
+    )
+    return f"{who} {verb} first: {terms.end(story.end)}{together}"
+
+
+def _aborted_together(story: LoggedDeath, finding: Finding) -> bool:
+    return story.end.code == -6 and len(finding.ranks) > 1
 
 
 def _left(code: int | None, finding: Finding) -> str:
@@ -152,7 +162,7 @@ def _(story: NodeFailed, finding: Finding) -> str:
 def _(story: PeerGone, finding: Finding) -> str:
     ranks = f" ({terms.ranks(finding.ranks)})" if finding.ranks else ""
     by = f"{terms.ranks(story.by)} lost" if story.by else "others lost"
-    return f"Host {story.peer}{ranks} closed its connections first: {by} the connection to it, and nothing came before"
+    return f"{terms.capital(by)} the connection to host {story.peer}{ranks} first, and nothing came before in the log: a process there had ended, or the network to it broke"
 
 
 @stories.tell.register
@@ -164,6 +174,12 @@ def _(story: LinkBroken, finding: Finding) -> str:
     by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""
     peers = terms.host_names(list(story.peers)) if story.peers else "another process"
     return f"Between {by} and {peers}: {story.meaning}"
+
+
+@stories.tell.register
+def _(story: TookNothing, finding: Finding) -> str:
+    by = terms.ranks(story.by)
+    return f"{_who(finding)} took no message of {by} until {story.library}'s time limit: stopped, dead, or cut off from them"
 
 
 @stories.tell.register
@@ -226,6 +242,7 @@ def _(story: NamedByTorch, finding: Finding) -> str:
         "store": "the store",
         "horovod": "Horovod's list of stalled operations",
         "ray": "Ray Train's word on who keeps the others waiting",
+        "ucc": "UCC's own check",
         "jax": "JAX's coordinator",
         "lightgbm": "others try in vain to connect to it",
     }
@@ -388,15 +405,25 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return (
             f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
         )
-    tee = "torchrun: --log-dir DIR --tee 3"
-    if finding.no_recorder and not finding.gloo:
-        tee = "mpirun: --tag-output; srun: -l"
+    tee = "mpirun: --tag-output; srun: -l"
+    if finding.gloo:
+        tee = "torchrun: --log-dir DIR --tee 3"
+    elif not finding.no_recorder:
+        tee = f"torchrun: --log-dir DIR --tee 3; {tee}"
     keep = f"Next time keep the output of each rank ({tee})."
     if story.end.code == -6:
-        of_gloo = finding.gloo or not finding.no_recorder
-        gloo = " (gloo aborts where ranks made different calls: 'Received data size doesn't match')"
-        return f"A library aborted it and printed why just before{gloo if of_gloo else ''}. {keep}"
+        return f"{_of_an_abort(story, finding)} {keep}"
     return keep
+
+
+def _of_an_abort(story: LoggedDeath, finding: Finding) -> str:
+    """Where the reason of a SIGABRT is printed, and what it may be."""
+    its = choose(finding.ranks or 1, "its", "their")
+    may = "a failed assertion, an exception of C++, or a library that gave up"
+    if story.alone:
+        may = "an error of its own, or a watchdog, which aborts a rank that waited for another one too long"
+    gloo = "; gloo aborts where ranks made different calls: 'Received data size doesn't match'"
+    return f"See the last lines of {its} own output: {may}{gloo if finding.gloo else ''}."
 
 
 @by_story.register
@@ -424,7 +451,13 @@ def _(story: InterruptedIn, finding: Finding) -> str:
 
 @by_story.register
 def _(story: PeerGone, finding: Finding) -> str:
-    return f"Read the log of the ranks on {story.peer}: it holds the first cause."
+    return f"Read the log of the ranks on {story.peer} from its end: did one of them fail before this? If not, look at the network between the hosts."
+
+
+@by_story.register
+def _(story: TookNothing, finding: Finding) -> str:
+    where = terms.host_names(finding.nodes) or "its node"
+    return f"Is {where} up, and does the process run? Read its log from the end, and dmesg -T there; hangdoctor dump while the job waits shows its place."
 
 
 @by_story.register
@@ -466,6 +499,9 @@ def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str
         return "Share that work among the ranks, do it less often, or give the others a longer timeout in init_process_group."
     if isinstance(story, NamedByTorch) and story.by == "lightgbm":
         return "Is its process running, and its port of the machine list open? From another machine: nc -vz HOST PORT."
+    if isinstance(story, NamedByTorch) and story.by == "ucc":
+        own = choose(finding.ranks or 1, "its own output", "their own output")
+        return f"Read {own} from the end: what came instead of that operation. hangdoctor dump while the job waits shows the place of each rank."
     if isinstance(story, NamedByTorch) and story.by == "jax":
         logs = choose(finding.ranks, "its own log", "their own logs")
         return f"Read {logs} from the end: an error there came first. hangdoctor dump while the job waits shows the place of each."

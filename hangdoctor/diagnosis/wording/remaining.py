@@ -48,6 +48,10 @@ def _at(of: Remaining) -> str:
     if of.op is None:
         return ""
     where = f"{terms.are(of.ranks)} in {terms.place_of(of.op)}"
+    if of.fed:
+        who = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')}"
+        fills = "the thread or process that fills its queue, as a data loader does"
+        where = f"{who} for the next item in {terms.place_of(of.op)}, so for {fills}"
     return f": {where}, and whether {terms.choose(of.ranks, 'it moves', 'they move')} from there, a second one would show"
 
 

@@ -10,15 +10,23 @@ import re
 
 import msgspec
 
-from ...model.log_facts import AnyFact, PythonError
+from ...model.log_facts import AnyFact, KnownError, NodeLost, PythonError
 from . import workers
 from .prefix import Said
 
 _HOST = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}")
 _BEGIN = "Traceback (most recent call last):"
 _OF_TASK = re.compile(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
+_OWNER = re.compile(r"Owner Ip address: ([\w.:-]{1,80})")
 _MOST = 400  # lines of one message
 _NAMES = 12  # lines beneath an error of Ray's
+# Why Ray's actor ended, where that was not its own doing: the rules that know it.
+_REASONS = {
+    "because its owner has died": "ray_owner",
+    "because its node has died": "ray_node",
+    "because it was killed by `ray.kill`": "ray_killed",
+    "because all references to the actor were removed": "ray_killed",
+}
 
 
 class Beneath:
@@ -60,6 +68,29 @@ class Beneath:
     def name(self, fact: AnyFact) -> None:
         """An error of Ray's, which its next lines say more of."""
         self._died, self._named = fact, _NAMES
+
+    def gives_reason(self, text: str) -> bool:
+        """Whether a line is Ray's reason for the end of its actor, which then follows from another's."""
+        rule = next((rule for words, rule in _REASONS.items() if words in text), "")
+        died = self._died
+        if not rule or not isinstance(died, PythonError | KnownError):
+            return False
+        died.role, died.rule = "consequence", rule
+        owner = _OWNER.search(text)
+        if rule == "ray_owner" and owner is not None:
+            died.rule, died.values = "ray_owner_at", {"ip": owner[1]}
+        return True
+
+    def lost_node(self) -> NodeLost | None:
+        """The node of the actor, where its reason is that this had died."""
+        died = self._died
+        if (
+            not isinstance(died, PythonError | KnownError)
+            or died.rule != "ray_node"
+            or not died.node
+        ):
+            return None
+        return NodeLost(nodes=[died.node], by="Ray")
 
     def look(self, text: str) -> bool:
         """Whether a line says which worker an error of Ray's is about."""

@@ -32,9 +32,12 @@ class Course:
         self._ending = False
         self._errors: list[_Failed] = []
 
-    def reach(self, way: Way, fact: Progress, rank: int = -1) -> None:
-        """An iteration: one that was passed before, after an end, is another attempt's."""
+    def reach(self, way: Way, fact: Progress, rank: int = -1) -> bool:
+        """An iteration: one that was passed before, after an end, is another attempt's; whether it is
+        a further one than all before.
+        """
         everyone = self._reached[_EVERYONE]
+        further = fact.iteration > everyone.get(way, -1)
         if self._ending and 0 <= fact.iteration < everyone.get(way, -1):
             self.attempt += 1
             self._ending = False
@@ -44,6 +47,7 @@ class Course:
         self._first.setdefault(way, fact.iteration)
         if rank >= 0:
             self._reached.setdefault(rank, {})[way] = fact.iteration
+        return further
 
     def end(self) -> None:
         """A line told that a process, or the job, has ended."""

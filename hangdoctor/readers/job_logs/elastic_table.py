@@ -25,6 +25,7 @@ class Table:
         self._first = False
         self._fields: dict[str, str] = {}
         self.open = False
+        self._cut = False  # its head is missing, and a rank's field was read
 
     def feed(self, text: str, clock: Clock) -> Ended | None:
         """A rank's end, once its exit code was read; the stamp is the table's own."""
@@ -36,12 +37,25 @@ class Table:
             self.open = True
             return None
         match = _FIELD.match(text)
-        if match is None or not self.open:
+        if match is None:
+            return None
+        if not self.open and match[1] != "exitcode":
+            self._keep_of_cut(match[1], match[2])
+            return None
+        if not (self.open or self._cut):
             return None
         self._fields[match[1]] = match[2].strip()
         return self._end(clock) if match[1] == "exitcode" else None
 
+    def _keep_of_cut(self, name: str, value: str) -> None:
+        """A field of an entry whose head is missing: the rank, in the table's own form, tells that it
+        is one.
+        """
+        self._cut = self._cut or (name == "rank" and _RANK.fullmatch(value.strip()) is not None)
+        self._fields[name] = value.strip()
+
     def _end(self, clock: Clock) -> Ended | None:
+        self._cut = False
         rank = _RANK.search(self._fields.get("rank", ""))
         code = _CODE.search(self._fields["exitcode"])
         if code is None:

@@ -15,6 +15,13 @@ An MPI communication peer process has unexpectedly disconnected.    Open MPI
   Local host: n1
   Peer host:  n2
 
+unable to complete a TCP connection to another process:             Open MPI
+  Local host:    n1
+  Remote host:   n7
+
+*** reported by process [3456789,3]                                 Open MPI
+*** MPI_ERR_RANK: invalid rank
+
 ORTE has lost communication with a remote daemon.                   Open MPI
   Remote daemon: [[29973,0],3] on node n4
 
@@ -27,7 +34,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Desync, Ended, NodeLost, PeerClosed
+from ...model.log_facts import (
+    HYDRA,
+    MPI_ABORT,
+    AnyFact,
+    Desync,
+    Ended,
+    KnownError,
+    NodeLost,
+    PeerClosed,
+)
 
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
@@ -52,8 +68,12 @@ _STATUS = re.compile(
     r"^\s*exit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
 _DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
+_REPORTED = re.compile(r"\*\*\* reported by process \[\d{1,20},\s?(\d{1,7})\]")
+_ERROR = re.compile(r"\*\*\* (MPI_ERR_\w{1,40}(?:: [\w ]{1,60})?)")
+_FAILED = ("INTERN", "OTHER", "PROC_", "REVOKED", "UNKNOWN")  # errors that are not the caller's
 _LOST = "communication peer process has unexpectedly"
-_HOSTS = re.compile(r"^\s*(Local|Peer) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
+_UNREACHED = "unable to complete a TCP connection"
+_HOSTS = re.compile(r"^\s*(Local|Peer|Remote) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
 _LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (
@@ -61,7 +81,7 @@ BEGINS = (
     "scheduler is dead",
     "MPI_ABORT was invoked",
     *("RUNNING AT ", "caused collective abort"),
-    *(_LOST, "such peer hangups", "lost communication with a remote daemon"),
+    *(_LOST, _UNREACHED, "such peer hangups", "lost communication with a remote daemon"),
     "Stalled ranks",
     "Stalled ops",
 )
@@ -74,8 +94,9 @@ class LauncherTables:
         self._ended: Ended | None = None
         self._left = 0  # lines of the table that may follow
         self._stalled = False
-        self._lost: PeerClosed | None = None
+        self._lost: PeerClosed | KnownError | None = None
         self._words = 0  # lines of Open MPI's that may follow
+        self._reporter = -1  # the rank whose error may follow
 
     def feed(self, text: str) -> AnyFact | None:
         """A fact, once its last line was read."""
@@ -89,8 +110,10 @@ class LauncherTables:
             self._stalled = match is not None
             return _late([int(match[1])]) if match is not None else None
         self._stalled = text.rstrip().endswith("Stalled ranks:")
-        if self._lost is not None or _LOST in text:
+        if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
+        if "*** " in text and (error := self._of_error(text)) is not None:
+            return error
         if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
             return _aborted(int(match[2]), text, int(match[1]))
         if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
@@ -101,10 +124,12 @@ class LauncherTables:
         self._begin(text)
         return self._end(text) if self._ended is not None else None
 
-    def _of_peer(self, text: str) -> PeerClosed | None:
-        """Open MPI's word on the host of a process that it lost."""
+    def _of_peer(self, text: str) -> PeerClosed | KnownError | None:
+        """Open MPI's word on the host of a process that it lost, or could not reach."""
         if self._lost is None:
             self._lost, self._words = PeerClosed(library="mpi"), _LONG
+            if _UNREACHED in text:
+                self._lost = KnownError(rule="mpi_connect")
             return None
         self._words -= 1
         match = _HOSTS.match(text)
@@ -112,11 +137,27 @@ class LauncherTables:
             self._lost.node = match[2]
         elif match is not None:
             lost, self._lost = self._lost, None
-            lost.peer = match[2]
+            if isinstance(lost, PeerClosed):
+                lost.peer = match[2]
+            elif lost is not None:
+                lost.values = {"peer": match[2]}
             return lost
         if self._words <= 0:
             self._lost = None
         return None
+
+    def _of_error(self, text: str) -> KnownError | None:
+        """The error of a call, by the rank that Open MPI names in a line above it."""
+        reported, error = _REPORTED.search(text), _ERROR.search(text)
+        if reported is not None:
+            self._reporter = int(reported[1])
+        if error is None or self._reporter < 0 or "TRUNCATE" in error[1]:
+            return None
+        rank, self._reporter = self._reporter, -1
+        values = {"why": error[1]}
+        if error[1].removeprefix("MPI_ERR_").startswith(_FAILED):
+            return KnownError(rule="mpi_err_other", role="consequence", rank=rank, values=values)
+        return KnownError(rule="mpi_err_wrong", rank=rank, values=values)
 
     def _begin(self, text: str) -> None:
         if "Process name: [" in text and (match := _PROCESS.search(text)) is not None:

@@ -15,7 +15,7 @@ _NO_BAR = re.compile(r"% {1,4}(\d{1,12})/(\d{1,12}) \[")  # the same, its bar le
 _PROGRESS = (
     re.compile(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
     re.compile(
-        r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b"
+        r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b(?!%)"
     ),
     re.compile(
         r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})"
@@ -54,7 +54,8 @@ _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
-_LAUNCH = ("srun_launch", "ssh_name", "ssh_refused")  # rules: a launcher speaks of another node
+# Rules: a launcher speaks of another node
+_LAUNCH = ("srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 

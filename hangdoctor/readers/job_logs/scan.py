@@ -37,6 +37,7 @@ from . import (
     shape_lists,
     source,
     tasks,
+    ucc_checks,
     unread,
 )
 from .begun import Begun
@@ -58,6 +59,7 @@ from .shipped import Line, Shipper, form_of
 from .stack_tables import StackTables
 from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
+from .ucc_checks import UccChecks
 
 _TAIL = 1 << 12  # of each block: where the last iteration is looked for
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
@@ -76,7 +78,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
-    jax_barriers.BEGIN,
+    *(jax_barriers.BEGIN, ucc_checks.BEGIN),
 )
 
 
@@ -98,6 +100,7 @@ class FileScan:
         self._shapes = ShapeLists()
         self._tables = StackTables()
         self._tasks = HcclTasks()
+        self._ucc = UccChecks()
         self._logged = Logged()
         self._beneath = Beneath()
         self._begun = Begun()
@@ -255,6 +258,11 @@ class FileScan:
         if self._beneath.look(said.text):
             self._attention = max(self._attention, 1)
             return
+        if self._beneath.gives_reason(said.text):
+            self._unknown.pop(said.speaker(), None)  # it is no part of another error's message
+            lost = self._beneath.lost_node()
+            if lost is not None:
+                self._keep(lost, said, text)
         self.heard.update({self._begun.look(said, self._line)} - {-1})
         self._logged.look(said)
         self._ask(said)
@@ -286,6 +294,7 @@ class FileScan:
             self._launchers.feed(said.text),
             self._shapes.feed(said),
             self._tasks.feed(text),
+            self._ucc.feed(said.text),
         ):
             if told is not None:
                 self._keep(told, said, text)
@@ -340,13 +349,15 @@ class FileScan:
             applied = self._apply(rule, said, said.text, text)
             known |= applied
             torn |= not applied and rule.wraps
-        if not known and not self._trouble and unread.speaks_of_trouble(text):
+        ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
+        told = known or bool(ends)
+        if not told and not self._trouble and unread.speaks_of_trouble(text):
             self._trouble, self._trouble_line = unread.kept(text), self._line
         if not known:
             self._questions.go_on(said.text, self._line)
             if self._line <= _BEGIN:
                 self._starts.feed(said, self._line)
-        for fact in [*tasks.ends(said.text), *exit_lists.deaths(said.text)]:
+        for fact in ends:
             self._keep(fact, said, text)
         self._join_torn(said, torn)
 
@@ -362,7 +373,8 @@ class FileScan:
                 if isinstance(fact, KnownError):
                     gone = rule.text is not None and rule.text.kind in ("dead", "unreachable")
                     fact.logged = not gone and is_warning(said, text)
-                    self._keep(fact, marks.name_other(fact, said), line)
+                    kept = self._keep(fact, marks.name_other(fact, said), line)
+                    self._name_beneath(kept)
                     continue
                 self._keep(fact, said, line)
         return found
@@ -386,7 +398,8 @@ class FileScan:
         found = marks.progress(said.text)
         if found is not None:
             way, fact = found
-            self.course.reach(way, fact, said.rank)
+            if self.course.reach(way, fact, said.rank):
+                self._trouble = ""  # the job went on
             self._keep(fact, said, text)
         elif (part := marks.part(said.text)) is not None:
             self._keep(part, said, text)
@@ -424,11 +437,15 @@ class FileScan:
             error.logged = True
             error.rank = head.rank if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
-        if error.rule == "actor_died":
-            self._beneath.name(kept)
-            self._attention = max(self._attention, _ATTENTION)
+        self._name_beneath(kept)
         if rule_of is None and isinstance(kept, PythonError):
             self._unknown[said.speaker()] = (kept, _MORE)
+
+    def _name_beneath(self, error: AnyFact) -> None:
+        """Which actor an error of Ray's is about, and why that ended, the next lines tell."""
+        if isinstance(error, PythonError | KnownError) and error.rule == "actor_died":
+            self._beneath.name(error)
+            self._attention = max(self._attention, _ATTENTION)
 
     # ------------------------------------------------------------------ keeping
 
@@ -481,7 +498,7 @@ class FileScan:
             self.course.end()
             if isinstance(fact, Finished):
                 self.course.finish(said.rank)
-        elif isinstance(kept, PythonError | KnownError) and kept.role == "cause":
+        elif isinstance(kept, PythonError | KnownError):
             self.course.fail(kept)
         if isinstance(fact, Ended) and fact.by == "spawn":
             self._spawned[said.speaker()] = fact.local

@@ -67,7 +67,7 @@ def test_the_address_that_a_connection_was_lost_to(tmp_path: Path) -> None:
     assert (found.status, found.causes) == ("unknown", [])
     assert "rank 3 lost a connection to 10.0.0.5: it ended or could not be reached" in found.summary
     found = diagnosed(tmp_path, lost.format("127.0.0.1"))
-    assert "rank 3 lost a connection: that follows from another process's end" in found.summary
+    assert "rank 3 lost a connection: the process at the other end had ended" in found.summary
 
 
 def test_several_hosts_that_infiniband_lost(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_what_keeps_a_job_from_starting(tmp_path: Path, text: str, kind: str, sa
             "n1:15:91 [3] include/socket.h 398 NCCL WARN Call to recv failed : Connection reset by peer.\n",
             "lost a connection",
         ),
-        ("n1:2339:2383 [3] NCCL INFO init.cc:1501 -> 1\n", "neither a failure nor a clean end"),
+        ("n1:2339:2383 [3] NCCL INFO init.cc:1501 -> 1\n", "a call of NCCL failed (job.log:1)"),
         (
             "[rank 4] no step for 25s, giving up\n[rank 1] no step for 25s, giving up\n",
             "own guard saw no progress of ranks 1,4",

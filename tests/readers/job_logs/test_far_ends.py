@@ -19,7 +19,7 @@ def test_the_host_that_open_mpi_lost_is_named(tmp_path: Path) -> None:
         "  Local host: n3\n  Local PID:  7720\n  Peer host:  n6\n"
     )
     found = diagnosed(tmp_path, text)
-    assert found.causes[0].nodes == ["n6"] and "Host n6 closed" in found.summary
+    assert found.causes[0].nodes == ["n6"] and "the connection to host n6 first" in found.summary
     other = "Open MPI failed to connect\n  Local host: n3\n  Peer host:  n6\n"
     assert diagnosed(tmp_path, "step 10 loss 0.2\n" + other).causes == [], "words of another fault"
 
