@@ -106,6 +106,19 @@ def test_who_did_not_come_to_a_barrier_of_jax(tmp_path: Path) -> None:
     assert named(verdict) == [("not_entered", [1])] and "sync:ckpt" in verdict.summary
 
 
+def test_who_waited_for_a_key_of_jax_to_the_limit_did_not_fail_first(tmp_path: Path) -> None:
+    """Each rank waits for another key; who was to set the first of them may print nothing."""
+    text = "".join(
+        f'Traceback (most recent call last):\n  File "/job/play.py", line {line}, in fetch\n'
+        "    client.blocking_key_value_get(key, 20_000)\njax.errors.JaxRuntimeError: DEADLINE_EXCEEDED: "
+        f"GetKeyValue() timed out with key: {key} and duration: 20s\n"
+        for line, key in ((12, "weights/5"), (40, "grads/4/2"))
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert (verdict.status, verdict.causes) == ("unknown", []), verdict.summary
+    assert "waited" in verdict.summary and "failed first" not in verdict.summary
+
+
 def test_tasks_that_never_registered_with_jax(tmp_path: Path) -> None:
     text = barrier("Barrier_id: PjRT_Client_Connect. Timed out task names:", task(2), task(1))
     verdict = diagnosed(tmp_path, text)
