@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
@@ -19,7 +19,7 @@ from ..model.layout import Layout
 from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE
 from ..stacks.user_code import is_users
 from . import findings as f
-from . import stackgraph, unmatched
+from . import other_tag, stackgraph, unmatched
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
@@ -90,6 +90,8 @@ def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:
     """
     here = [r for r in instance.present if r in views]
     there = [r for r in instance.absent if r in views]
+    if isinstance(instance.key, Transfer) and any(unmatched.is_half(views[r]) for r in there):
+        return None  # what it waits in may be the other side of this very transfer
     all_of_many = len(here) + len(there) == case.world_size > 2
     if all_of_many and _waits_for_one_past(case, here, there, views):
         return None
@@ -163,9 +165,9 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
     sides = [held[:1], held[1:]] if isinstance(instance.key, Transfer) else [held]
     if len(sides) == 2:
         story = f.AllIn(op_of(sides[0]), ranks, counted=False, sides=True, other=op_of(sides[1]))
-    finding = finding_on(
-        case, "in_communication", held, story, confidence=sure(Ground.MEMBERS_IN_STACKS)
-    )
+        story = structs.replace(story, tags=other_tag.of_two(*held))
+    kind: Kind = "mismatch" if story.tags else "in_communication"
+    finding = finding_on(case, kind, held, story, confidence=sure(Ground.MEMBERS_IN_STACKS))
     finding.where = where_held(case, held, held[0])
     finding.clues = [in_op(side) for side in sides]
     finding.against = [Against("order", ranks, Why.NOT_COUNTED)]

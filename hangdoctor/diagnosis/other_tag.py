@@ -1,4 +1,5 @@
-"""The one rank whose sends and receives have another number for their tag than all others'.
+"""The one rank whose sends and receives have another number for their tag than all others', or than its
+neighbours'.
 
 A program that gives a message the number of its step as a tag needs the same number on all ranks:
 after a restart from checkpoints of different steps, no message of the one rank fits another's.
@@ -10,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from ..stacks.user_code import is_users
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
 from .confidence import Ground, sure
@@ -18,22 +20,84 @@ from .position import group_by_operation
 from .view import RankView
 
 _TAG = re.compile(r"\b(?:send|recv|source|dest)?tag\s*=\s*(?P<name>[A-Za-z_]\w*)\s*[,)]", re.I)
+ANY = -1
 _ENOUGH = 3  # others that agree: stages of a pipeline may each be at a count of their own
 
 
 def find(case: Case, waiting: Sequence[RankView]) -> Finding | None:
-    """Name it where all ranks wait in transfers, and all but one of them for one number."""
+    """Name it where all ranks wait in transfers, and all but one of them for one number; or where it has
+    another one than both ranks that it exchanges with in one function.
+    """
+    return _than_all(case, waiting) or _than_neighbours(case, waiting)
+
+
+def of_two(one: RankView, other: RankView) -> tuple[tuple[int, int], ...]:
+    """The tags of the two sides of a transfer, by rank, where they differ; () where one is not known."""
+    tags = [_passed(one), _passed(other)]
+    if None in tags or tags[0] == tags[1] or ANY in tags:
+        return ()
+    return tuple(
+        (view.rank, tag) for view, tag in zip((one, other), tags, strict=True) if tag is not None
+    )
+
+
+def _passed(view: RankView) -> int | None:
+    """The tag that its library's call was given."""
+    name = view.place.op
+    for frame in reversed(view.path):
+        if frame.name.rpartition(".")[2] == name and not is_users(frame):
+            return frame.values.get("tag")
+    return None
+
+
+def _than_neighbours(case: Case, waiting: Sequence[RankView]) -> Finding | None:
+    """In a ring all call one function, and the number that is a tag there is a variable of it, also where
+    a rank waits for the handle of its send.
+    """
+    names = {tag[0] for view in waiting if (tag := _tag(view)) is not None}
+    if len(names) != 1:
+        return None
+    [name] = names
+    inside = {v.rank: v for v in waiting if v.place.kind == "p2p" and _number(v, name) is not None}
+    found = []
+    for rank, view in inside.items():
+        before = inside.get(view.place.peer)
+        after = [v for v in inside.values() if v.place.peer == rank and v is not before]
+        if before is None or len(after) != 1 or not _in_one_function([view, before, *after]):
+            continue
+        usual = {_number(before, name), _number(after[0], name)}
+        if len(usual) == 1 and _number(view, name) not in usual:
+            found.append((view, [before, *after]))
+    return _finding(case, name, *found[0]) if len(found) == 1 else None
+
+
+def _in_one_function(views: Sequence[RankView]) -> bool:
+    frames = [view.place.frame for view in views]
+    return len({(f.name, f.file) for f in frames if f is not None}) == 1 and None not in frames
+
+
+def _number(view: RankView, name: str) -> int | None:
+    return view.place.frame.values.get(name) if view.place.frame is not None else None
+
+
+def _than_all(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     tags = {view.rank: tag for view in waiting if (tag := _tag(view)) is not None}
     if len(tags) != case.world_size or len({name for name, _ in tags.values()}) != 1:
         return None
     counted = Counter(number for _, number in tags.values()).most_common()
     if len(counted) != 2 or counted[1][1] != 1 or counted[0][1] < _ENOUGH:
         return None
-    (usual, _), (strange, _) = counted
+    _, (strange, _) = counted
     [view] = [v for v in waiting if tags[v.rank][1] == strange]
     others = [v for v in waiting if v is not view]
+    return _finding(case, tags[view.rank][0], view, others)
+
+
+def _finding(case: Case, name: str, view: RankView, others: list[RankView]) -> Finding:
+    strange, usual = _number(view, name), _number(others[0], name)
+    assert strange is not None and usual is not None
     op = op_of([view])
-    story = f.OtherTag(tags[view.rank][0], strange, usual, op, ranks_of(others))
+    story = f.OtherTag(name, strange, usual, op, ranks_of(others))
     finding = finding_on(case, "mismatch", [view], story, confidence=sure(Ground.OTHER_TAG))
     finding.where = where_held(case, others, view)
     finding.clues = [in_op(side) for side in ([view], *group_by_operation(others))]

@@ -46,3 +46,53 @@ def test_no_box_is_advised_for_mpi_whose_calls_none_counts() -> None:
     said = judged(barrier, *others, at(2, 9), at(3, 9))
     assert said.status == "unknown" and "made other calls" in said.summary
     assert "Black boxes" not in said.summary
+
+
+RING = "/app/ring.py"
+C10D = "/site-packages/torch/distributed/distributed_c10d.py"
+
+
+def hop(rank: int, tag: int, *, sends: bool = False, name: str = "Ring.shift") -> RankCapture:
+    """Of three ranks in a ring: in a receive from the one before, or at the handle of its send."""
+    numbers = {"tag": tag, "n": 3}
+    if sends:
+        own = Frame(name, RING, 28, "send.wait()", numbers, handle="isend")
+        return still(rank, [own, *stack(("main", RING, 60))])
+    call = "dist.recv(got, src=self.left, tag=tag)"
+    inner = Frame("recv", C10D, 2799, "", {"src": (rank - 1) % 3, "tag": tag})
+    own = Frame(name, RING, 27, call, numbers)
+    return still(rank, [inner, own, *stack(("main", RING, 60))])
+
+
+def reduces(rank: int) -> RankCapture:
+    return still(rank, stack(("all_reduce", C10D, 9), ("main", RING, 71)))
+
+
+def test_a_rank_with_another_tag_than_both_its_neighbours_is_named() -> None:
+    """The others are past the ring, and wait for it in a collective."""
+    said = judged(hop(0, 126), hop(1, 125), hop(2, 125, sends=True), reduces(3))
+    assert causes(said) == [("mismatch", [0])], said.summary
+    assert "Ring.shift (ring.py:27) with tag 126, ranks 1-2 wait with 125" in said.summary
+
+
+def test_neighbours_that_do_not_agree_or_are_elsewhere_name_no_rank() -> None:
+    apart = judged(hop(0, 126), hop(1, 125), hop(2, 124, sends=True), reduces(3))
+    other = judged(hop(0, 126), hop(1, 125, name="Ring.back"), hop(2, 125, sends=True), reduces(3))
+    alike = judged(hop(0, 125), hop(1, 125), hop(2, 125, sends=True), reduces(3))
+    for said in (apart, other, alike):
+        assert all(kind != "mismatch" for kind, _ in causes(said)), said.summary
+
+
+def sends_or_gets(rank: int, peer: int, tag: int, function: str) -> RankCapture:
+    where = {"dst" if function == "send" else "src": peer, "tag": tag}
+    own = stack((f"Stage.{function}", RING, 31 + rank), ("main", RING, 60))
+    return still(rank, [Frame(function, C10D, 2753, "", where), *own])
+
+
+def test_both_sides_of_a_transfer_with_two_tags_are_named_with_them() -> None:
+    others = sends_or_gets(0, 1, 17, "send"), sends_or_gets(1, 2, 16, "send")
+    said = judged(*others, sends_or_gets(2, 3, 16, "send"), sends_or_gets(3, 2, 15, "recv"))
+    assert causes(said) == [("mismatch", [2, 3])], said.summary
+    assert "with different tags: rank 2 with 16, rank 3 with 15; which is wrong" in said.summary
+    same = judged(*others, sends_or_gets(2, 3, 15, "send"), sends_or_gets(3, 2, 15, "recv"))
+    assert "different tags" not in same.summary

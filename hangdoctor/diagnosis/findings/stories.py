@@ -174,6 +174,7 @@ class AllIn(Struct, frozen=True):
     other: Op | None = None  # of a send its recv, and the other way round
     partners: tuple[int, ...] = ()  # several transfers: the ranks across from the one in all
     one_tag: bool = False  # both sides have recorded the same tag
+    tags: tuple[tuple[int, int], ...] = ()  # of each side, by its rank, where they differ
 
 
 class HeldBehind(Struct, frozen=True):

@@ -272,6 +272,8 @@ def _same_groups(story: f.NoneLeaves) -> str:
 @by_story.register
 def _(story: f.AllIn, finding: Finding) -> str:
     compared = _compare(story)
+    if story.tags:
+        return _joined(compared, count(finding))
     return _joined(compared, _hardware(finding), "" if story.counted else count(finding))
 
 
@@ -280,7 +282,7 @@ def _compare(story: f.AllIn) -> str:
     if story.other is None or story.one_tag:
         return ""
     lines = [terms.place_of(op) for op in (story.op, story.other)]
-    what = "tags" if story.counted else "tags and sizes"
+    what = "tags" if story.counted or story.tags else "tags and sizes"
     return f"Compare the {what} in {lines[0]} and {lines[1]}." if all(lines) else ""
 
 

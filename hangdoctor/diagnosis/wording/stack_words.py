@@ -62,7 +62,7 @@ def _(story: f.UnmatchedPair, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.OtherTag, finding: Finding) -> str:
-    tag = f"{story.name}={story.number}"
+    tag = f"{story.number}" if story.name == "tag" else f"{story.name}={story.number}"
     here = f"{subject(finding)} waits at {terms.place_of(story.op)} with tag {tag}"
     there = terms.choose(story.others, "waits", "wait")
     return (

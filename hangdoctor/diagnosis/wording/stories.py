@@ -205,6 +205,9 @@ def _of_two_sides(story: f.AllIn, left: str) -> str:
     """A send and its recv; Flight Recorder dumps have no tags."""
     entered = "entered it" if story.counted else "are in it"
     both = f"Both sides of {terms.op(story.op)} ({terms.ranks(story.members)}) {entered}"
+    if story.tags:
+        (one, tag), (other, its) = story.tags
+        return f"{both} with different tags: rank {one} with {tag}, rank {other} with {its}; which is wrong does not show"
     differ = "tags that differ" if story.counted else "tags or sizes that differ"
     causes = left if story.one_tag else f"{differ}, or {left}"
     text = f"{both} and it does not finish: {causes}"
