@@ -128,6 +128,24 @@ def test_ranks_that_were_all_killed_at_work_are_none_of_them_to_blame() -> None:
     assert [c.ranks for c in some.causes] == [[0, 1]], "the launcher ended the third"
 
 
+def test_who_was_killed_long_before_all_others_died_first() -> None:
+    """They waited for it, and whoever saw that ended them."""
+    ends = [ended(1, -9, 1010.0), *killed(1022.0, 0, 2)]
+    ends[0].at = 1010.0
+    found = verdict([left(0), left(1), left(2)], ends)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("dead", [1])], found
+    assert found.status == "failed"
+
+
+def test_who_was_killed_first_of_a_job_that_hung_before_that_is_a_victim() -> None:
+    """Somebody tried one rank, and then ended all."""
+    boxes, _ = hung_column("")
+    boxes[0], boxes[3] = column(0, 21, 1021.0, 0.0), column(3, 40, 1040.0, 1040.01)
+    found = of_column(boxes, [*killed(1040.1, 0), *killed(1052.0, 1, 2, 3)])
+    assert found.status == "hang"
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+
+
 def test_a_rank_that_was_killed_after_anothers_exception_is_a_victim() -> None:
     boxes = [left(0, 1010.0, "ValueError\nbad shard"), left(1), left(2)]
     ends = [ended(0, 1, 1010.2), ended(1, -15, 1010.4), ended(2, -9, 1040.4)]

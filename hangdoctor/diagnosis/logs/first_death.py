@@ -36,6 +36,7 @@ _PARENTS = (
     "paddle",
     *("mpispawn", "jsrun", "poe"),
 )
+_LIVED_ON_S = 5.0  # more than one command takes for all
 _KILLED = frozenset({-9, -15})  # as a launcher ends processes, too
 
 
@@ -96,7 +97,7 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
         return False
     if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
         return True
-    if fact.code == -9 and _all_killed(scene):
+    if fact.code == -9 and _all_killed(scene, fact):
         return False
     return not _by_launcher(scene, fact) and not _after_first_wait(scene, fact)
 
@@ -124,10 +125,16 @@ def _swept_by_hydra(scene: Scene, death: Ended) -> bool:
     return len(listed) > 1 and death.code in _KILLED
 
 
-def _all_killed(scene: Scene) -> bool:
-    """Whether every rank of a job of known size was killed: from outside, then, and none first."""
-    killed = {f.rank for f in scene.of(Ended) if f.code == -9}
-    return scene.whole and len(scene.everyone) > 1 and killed >= set(scene.everyone)
+def _all_killed(scene: Scene, death: Ended) -> bool:
+    """Whether every rank of a job of known size was killed: from outside, then, and none first, unless
+    all others lived on for long without it.
+    """
+    kills = [f for f in scene.of(Ended) if f.code == -9]
+    every = {f.rank for f in kills} >= set(scene.everyone)
+    if not scene.whole or len(scene.everyone) < 2 or not every:
+        return False
+    others = [f.at for f in kills if f.rank != death.rank]
+    return not death.first or death.at <= 0 or min(others) < death.at + _LIVED_ON_S
 
 
 def _by_launcher(scene: Scene, fact: Ended) -> bool:

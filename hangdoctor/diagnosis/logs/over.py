@@ -47,6 +47,8 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
         return None
     if found is not None and _guarded_itself(scene, found, _blamed(draft)):
         return None
+    if found is not None and _killed_in_a_hang(case, draft, scene, found):
+        return None
     missing = missing_beside(case, draft.findings, found) if found is not None else []
     if missing:
         draft.findings, draft.status = missing, "failed"
@@ -85,6 +87,14 @@ def _guarded_itself(scene: Scene, found: First, blamed: set[int]) -> bool:
     idle = {f.rank for f in scene.of(Ended) if f.waited_s > 0}
     named = {f.rank for f in ends}
     return len(ends) == len(found.facts) and bool(named) and named <= idle & blamed
+
+
+def _killed_in_a_hang(case: Case, draft: Draft, scene: Scene, found: First) -> bool:
+    """Whether somebody killed one rank and then all, when these had waited for another one for long."""
+    kills = {f.code for f in scene.of(Ended) if f.rank >= 0} == {-signal.SIGKILL}
+    blamed = _blamed(draft)
+    others = bool(blamed) and blamed.isdisjoint(found.finding.ranks)
+    return kills and others and _waited_long(case, scene)
 
 
 def _other_calls(draft: Draft) -> bool:
