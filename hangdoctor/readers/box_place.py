@@ -30,7 +30,7 @@ _LONGER = 2.0  # the same, than any time without progress before
 _NUMBERS = "\t\t"  # begins their line
 _ENOUGH = 4  # signs of progress, to know its pauses
 _IDLE = 0.05  # of the time on the CPU: less is a wait
-_SET_UP = "init_process_group"
+_NO_PROGRESS = ("init_process_group", "destroy_process_group")  # the one is long, the other an end
 _SPINS = 0.5  # of the heartbeats: it runs at less where it computed before, and waits now
 # What is written under the guard.
 _GUARDED = (
@@ -219,11 +219,11 @@ def _is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
 
 
 def _signs(ops: RankOps, until: float) -> list[float]:
-    """When it entered or left operations, and began iterations; set-up apart."""
+    """When it entered operations or completed them, and began iterations."""
     signs = [mark.at_s for mark in ops.marks]
     for operation in ops.operations:
-        if operation.op != _SET_UP:
-            signs += [operation.entered_s, operation.left_s]
+        if operation.op not in _NO_PROGRESS:
+            signs += [operation.entered_s, 0.0 if operation.failed else operation.left_s]
     return sorted(at for at in signs if 0 < at <= (until or at))
 
 

@@ -4,7 +4,6 @@
 # culprit: 3
 # kinds: order, not_entered, mismatch
 # frame: main
-# undecided: bare
 
 import megatron_job
 import torch
