@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 
 from ..stacks.place_search import HANDLE, STORE, sends
-from . import called_alone, compiled_calls, deadends, later_groups, other_tag, two_threads
+from . import (
+    called_alone,
+    compiled_calls,
+    deadends,
+    later_groups,
+    other_root,
+    other_tag,
+    two_threads,
+)
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
@@ -39,6 +47,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return []  # not all were captured: the summary says so
     decided = later_groups.left_alone(case, waiting) or called_alone.find(case, waiting)
     decided = decided or two_threads.find(case, waiting) or other_tag.find(case, waiting)
+    decided = decided or other_root.find(case, waiting)
     if decided is not None:
         return [decided]
     found = mark(case, _few_at_store(case, waiting)) or _of_all(case, waiting)

@@ -25,7 +25,7 @@ import msgspec
 
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
-from ..stacks.call_peers import peer_names, peers
+from ..stacks.call_peers import peer_names, peers, root
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
@@ -48,6 +48,7 @@ _COUNTERS = frozenset(
 )
 # The rules for places know the same calls.
 _OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
+_ROOTED = re.compile(r"\broot\s*=")
 _WITH_HANDLE = re.compile(r"\bi(?:send|recv)\(")
 _ATTEMPTS = 3
 _NO_INTERPRETER = "find a python interpreter"  # py-spy says so where it could read nothing, too
@@ -329,6 +330,8 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
         elif place == 0 and _WITH_HANDLE.search(frame.code):
             numbers = _numbers(thread["frames"][0])
             frame.values |= {n: numbers[n] for n in peer_names(frame.code) if n in numbers}
+        elif place == 0 and _ROOTED.search(frame.code):
+            frame.values |= root(frame.code, _numbers(thread["frames"][0]))
         if frame.code and is_users(frame):
             lines = sources.lines(frame.file)
             frame.catches = retry_loops.caught(lines, frame.line)

@@ -94,6 +94,15 @@ def peers(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
+def root(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
+    """{"root": ..} of the one call in a line that names one, as far as `numbers` show it."""
+    tree = _tree(code)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
+    told = [k.value for call in calls for k in call.keywords if k.arg == "root"]
+    number = _number(told[0], numbers) if len(told) == 1 else None
+    return {"root": number} if number is not None and 0 <= number < _LARGEST else {}
+
+
 def _tree(code: str) -> ast.Module | None:
     try:
         return ast.parse(code)

@@ -52,13 +52,16 @@ class AsksForOther(Struct, frozen=True):
 
 
 class OtherTag(Struct, frozen=True):
-    """A send or receive whose tag `name` is `number`, while that of all `others` is `usual`."""
+    """A send or receive whose tag `name` is `number`, while that of all `others` is `usual`; or the
+    root of a collective.
+    """
 
     name: str
     number: int
     usual: int
     op: Op
     others: tuple[int, ...]
+    is_root: bool = False
 
 
 StackStory = OtherTag | TwoThreads | UnmatchedPair | Compiling | AsksForOther

@@ -63,8 +63,11 @@ def _(story: f.UnmatchedPair, finding: Finding) -> str:
 @tell.register
 def _(story: f.OtherTag, finding: Finding) -> str:
     tag = f"{story.number}" if story.name == "tag" else f"{story.name}={story.number}"
-    here = f"{subject(finding)} waits at {terms.place_of(story.op)} with tag {tag}"
     there = terms.choose(story.others, "waits", "wait")
+    if story.is_root:
+        here = f"{subject(finding)} waits in {terms.op(story.op)} with root {story.number}"
+        return f"{here}, {terms.ranks(story.others)} {there} in calls with root {story.usual}"
+    here = f"{subject(finding)} waits at {terms.place_of(story.op)} with tag {tag}"
     return (
         f"{here}, {terms.ranks(story.others)} {there} with {story.usual}: no message has both tags"
     )
@@ -72,6 +75,8 @@ def _(story: f.OtherTag, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.OtherTag, finding: Finding) -> str:
+    if story.is_root:
+        return f"See how rank {finding.ranks[0]} comes to another root: all must work it out alike."
     here = f"See where rank {finding.ranks[0]} takes {story.name} from"
     return f"{here}, such as a checkpoint older or newer than the others'."
 

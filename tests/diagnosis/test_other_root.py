@@ -1,0 +1,53 @@
+"""All ranks wait in collectives whose lines name their root; one names another than all others."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.stacks.call_peers import root
+from tests.support.captures import causes, judged, stack, still
+
+GATHER, BCAST = "table = comm.gather(x, root=best)", "x = comm.bcast(x, root=best)"
+
+
+def at(rank: int, named: int | None, code: str = BCAST, line: int = 42) -> RankCapture:
+    values = {} if named is None else {"root": named}
+    own = Frame("share", "/app/swarm.py", line, code, values)
+    return still(rank, [own, *stack(("main", "/app/swarm.py", 60))])
+
+
+def test_the_rank_with_another_root_than_all_others_is_named() -> None:
+    said = judged(at(0, 2), at(1, 1, GATHER, 40), at(2, 2, GATHER, 40), at(3, 2))
+    assert causes(said) == [("mismatch", [1])], said.summary
+    assert "gather in share (swarm.py:40) with root 1, ranks 0,2-3 wait in calls with root 2" in (
+        said.summary
+    )
+
+
+@pytest.mark.parametrize(
+    "roots",
+    [(2, 1, 2, 1), (2, 1, 2, 0), (2, 1, 2, None), (2, 2, 2, 2)],
+)
+def test_no_rank_is_named_for_its_root_where_the_others_do_not_agree(
+    roots: tuple[int | None, ...],
+) -> None:
+    said = judged(*(at(rank, root, GATHER, 40) for rank, root in enumerate(roots)))
+    assert all(kind != "mismatch" for kind, _ in causes(said)), said.summary
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("table = comm.gather(x, root=best)", {"root": 3}),
+        ("comm.Reduce(x, out, op=MPI.SUM, root=best - 1)", {"root": 2}),
+        ("x = comm.bcast(x, root=0)", {"root": 0}),
+        ("x = comm.bcast(x, 0)", {}),
+        ("comm.bcast(x, root=owner(best))", {}),
+        ("comm.bcast(x, root=-1)", {}),
+        ("a = c.bcast(a, root=0), d.bcast(b, root=1)", {}),
+        ("table = comm.gather(", {}),
+    ],
+)
+def test_the_root_that_a_line_names(code: str, found: dict[str, int]) -> None:
+    assert root(code, {"best": 3}) == found
