@@ -208,9 +208,22 @@ def _led_to(wait: PythonError, contents: Contents) -> list[PythonError]:
     ending = _FIRST.rstrip("\t")
     places = [line.removesuffix(ending) for line in lines if line.endswith(ending)]
     first = _python_error(kind, message, places)
+    if _dealt_with_in_place(wait, first):
+        return []
     _by(first, wait.rank, wait.node, wait.pid, at=wait.at)
     wait.chained = kind
     return [first]
+
+
+def _dealt_with_in_place(wait: PythonError, first: PythonError) -> bool:
+    """Whether it was asked to end in the very function that had caught its error, and not in a call from
+    there: it was about to try again.
+    """
+    inner = wait.frames[0] if wait.frames else None
+    own = first.frame
+    if wait.rule != "terminated" or inner is None or own is None:
+        return False
+    return (inner.name, inner.file) == (own.name, own.file)
 
 
 def _told(error: PythonError) -> list[AnyFact]:

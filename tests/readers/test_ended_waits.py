@@ -428,3 +428,21 @@ def test_the_error_that_led_to_a_wait_came_first() -> None:
     assert named(found) == ("failed", [("error", [1])]), found.summary
     assert "negative load in row 3" in found.summary
     assert "train.py:40" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("where", "led"), [("hold\t/home/u/cache.py\t19", False), ("save\t/home/u/cache.py\t31", True)]
+)
+def test_an_error_after_which_the_same_function_tried_again_led_to_nothing(
+    where: str, led: bool
+) -> None:
+    """It slept in its handler when it was asked to end; a call from there may be a wait of all."""
+    first = "\tfirst\tFileExistsError\tbuild.lock\nhold\t/home/u/cache.py\t16\tfirst"
+    boxes = [column(rank, 20 + (rank != 3), 1020.0, 0.0, ALL) for rank in ALL]
+    boxes[3].ops.operations = boxes[3].ops.operations[:-1]
+    boxes[3].box.end_text = f"KeyboardInterrupt\n\n{where}\n{first}\nmain\t/home/u/train.py\t35"
+    boxes[3].box.ended_s = 1040.0
+    ends = [ended(3, -2, 1040.1), *(ended(rank, -9, 1070.0) for rank in ALL[:3])]
+    found = of_column(boxes, ends)
+    kind = ("failed", [("error", [3])]) if led else ("hang", [("not_entered", [3])])
+    assert named(found) == kind, found.summary
