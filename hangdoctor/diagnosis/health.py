@@ -66,6 +66,7 @@ class Reason(Enum):
     ALL_EXCHANGE = auto()  # in transfers whose peers are not known
     CHOSEN_GROUPS = auto()  # all at one line, which takes its group out of several
     ONE_SAMPLE = auto()
+    STILL_APART = auto()  # all, at several places, in nothing that is known as a wait
     NOTHING_STANDS_OUT = auto()
     OVER = auto()
     PART = auto()  # all wait in one operation, and there may be more ranks
@@ -211,6 +212,9 @@ def _by_motion(case: Case) -> Remaining:
         return Remaining(Reason.OVER)
     if any(v.motion == "unknown" for v in case.alive):
         return _one_sample(case)
+    sides = sides_of(case.alive)
+    if sides and all(v.motion == "still" and v.place.frame is not None for v in case.alive):
+        return Remaining(Reason.STILL_APART, sides=sides)
     return Remaining(Reason.NOTHING_STANDS_OUT)
 
 

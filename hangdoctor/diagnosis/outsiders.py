@@ -97,9 +97,8 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
 def _idle_alone(case: Case, suspects: list[RankView]) -> list[RankView]:
     """Where no rank waits for another, only a rank that has not run at all is worth a word."""
     idle = [v for v in suspects if v.motion == "still" and v.path and v.place.kind != "work"]
-    most = 2 * len(idle) > len(case.alive)
-    if most and len(idle) < len(case.alive):
-        return []
+    if 2 * len(idle) > len(case.alive) > 2:
+        return []  # most of a job cannot be what keeps it: what they wait in is not known
     if len(idle) > 1 and all(compare(v.path, idle[0].path) == 0 for v in case.alive):
         # All at one place, so none blocks another: a job that is through, or between its steps.
         return []

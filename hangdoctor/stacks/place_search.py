@@ -83,8 +83,10 @@ def python_frames(frames: Sequence[Frame]) -> list[Frame]:
     """The job's own frames: without native ones and without the probe's wrappers. Of a program that
     is native as a whole, its own and the call of a library that it is in.
     """
-    python = [f for f in frames if not is_native(f) and "hangdoctor/probe/" not in f.file]
-    return python or native_program.program(frames)
+    python = [f for f in frames if not is_native(f)]
+    if not python:
+        return native_program.program(frames)
+    return [f for f in python if "hangdoctor/probe/" not in f.file]
 
 
 def _native_wait(frames: Sequence[Frame]) -> bool:

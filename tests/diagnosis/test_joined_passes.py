@@ -131,7 +131,7 @@ TABLE: dict[str, tuple[JobCapture, str, Causes]] = {
     "all have ended": (job(*(recorded(r, None, BEHIND, finished=True) for r in ALL)), "healthy", []),
     "records ended, one is inside": (job(*(recorded(r, LEAVE, BEHIND, finished=True) for r in range(3)), recorded(3, LOAD, BEHIND, finished=True)), "hang", [("end_stall", [3])]),
     "none waits, by records alone": (job(*(recorded(r, None, BEHIND) for r in ALL)), "unknown", []),
-    "none waits, and all sleep": (job(*(recorded(r, OTHER, BEHIND) for r in range(3)), recorded(3, LOAD, BEHIND)), "hang", [("not_entered", [0, 1, 2]), ("not_entered", [3])]),
+    "none waits, and all sleep": (job(*(recorded(r, OTHER, BEHIND) for r in range(3)), recorded(3, LOAD, BEHIND)), "unknown", []),
     "records alone, and one is dead": (job(*(recorded(r, None, BEHIND) for r in range(3)), recorded(3, None, BEHIND, gone=True, exit_code=1)), "hang", [("dead", [3])]),
     "all went on, and one is without records": (job(went_on(0), went_on(1), still(2, LOAD), silent=N2), "unknown", []),
     "one goes on outside": (three(goes_on(3)), "slow", [("slow", [3])]),

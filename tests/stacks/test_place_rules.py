@@ -13,7 +13,7 @@ import pytest
 from hangdoctor.diagnosis.position import compare
 from hangdoctor.model.capture import Frame, ThreadSample
 from hangdoctor.model.layout import Layout, guess_layout
-from hangdoctor.stacks.place_search import find_place
+from hangdoctor.stacks.place_search import find_place, python_frames
 from hangdoctor.stacks.rank_thread import rank_thread
 from hangdoctor.stacks.user_code import is_users
 from hangdoctor.text.ranges import format_hosts, format_ranks, parse_hosts, parse_ranks
@@ -492,3 +492,14 @@ def test_a_counter_of_a_loop_that_is_over_says_nothing() -> None:
     assert (compare([after], [batch]), compare([batch], [after])) == (1, -1)
     later = Frame("main", "train.py", 100, values={"epoch": 4, "i": 2}, counts="i")
     assert compare([after], [later]) == -1
+
+
+def test_a_thread_of_the_probe_is_no_place_of_the_job() -> None:
+    """Below Ray the main thread serves calls, and a heartbeat of ours waits beside it."""
+    serves = Frame("Worker.main_loop", "/site-packages/ray/_private/worker.py", 1069)
+    main = ThreadSample(tid=1, name="MainThread", state="S", frames=[serves])
+    beat = Frame("Probe._beat", "/opt/hangdoctor/probe/process_probe.py", 175)
+    ours = ThreadSample(tid=2, name="Thread-1", state="S", frames=[beat])
+    assert python_frames(ours.frames) == []
+    thread, place = rank_thread([main, ours])
+    assert thread is main and place.frame == serves

@@ -13,6 +13,7 @@ from ..own_loops import Differs, OwnLoop
 from . import gpu_words, ras_words, terms, unnamed_words
 
 _WHYS = 4  # nodes whose reason for silence is in the sentence
+_SIDES = 6  # places at which ranks stand, in the sentence
 
 
 def _behind(of: Remaining) -> str:
@@ -116,6 +117,10 @@ def unknown(of: Remaining) -> str:
             "the job has ended, and no rank left an error, an exit code or a wait. "
             "The job's own output may name the process that failed: pass it to hangdoctor diagnose, too"
         ),
+        Reason.STILL_APART: (
+            f"no rank moves, and none is in a communication that is known: {_standing(of)}. Begin at the place that is no "
+            "call of a library that waits for other ranks"
+        ),
         Reason.NOTHING_STANDS_OUT: (
             "no rank differs from the others. Two samples further apart (--settle 10) or black boxes (hangdoctor run) would show more"
         ),
@@ -191,6 +196,13 @@ def _smaller(of: Remaining) -> str:
         return ""
     who = terms.ranks(of.smaller)
     return f". The line of {who} names a group: see which ranks are in it, one of these may not have come"
+
+
+def _standing(of: Remaining) -> str:
+    """Which ranks are where, the most first."""
+    shown = [f"{terms.ranks(ranks)} at {terms.place_of(op)}" for ranks, op in of.sides[:_SIDES]]
+    more = len(of.sides) - len(shown)
+    return ", ".join([*shown, *([f"and at {more} other places"] if more else [])])
 
 
 def _waiting_apart(of: Remaining) -> str:
