@@ -50,8 +50,9 @@ def command(
     PATH is a bundle of `hangdoctor dump`, alone or with files of the same job; or files, or folders of
     files: job logs (slurm-*.out, output of torchrun, DeepSpeed or srun, a --log-dir tree, packed or
     not; - is standard input), Flight Recorder dumps (pickle or JSON) or what torchfrtrace printed of
-    them, black boxes, NCCL RAS output, and output of `py-spy dump` (text or --json, one or many
-    processes in a file, such as trace-<node>.out). Damaged and unknown files are listed and skipped.
+    them, black boxes, NCCL RAS output, and stacks: of `py-spy dump` (text or --json, one or many
+    processes in a file, such as trace-<node>.out), gdb, pstack, eu-stack or lldb. Damaged and unknown
+    files are listed and skipped.
     """
     if not paths and not jobid:
         raise UsageError(

@@ -118,7 +118,7 @@ def unknown(of: Remaining) -> str:
             "The job's own output may name the process that failed: pass it to hangdoctor diagnose, too"
         ),
         Reason.STILL_APART: (
-            f"no rank moves, and none is in a communication that is known: {_standing(of)}. Begin at the place that is no "
+            f"no rank moves, and none is in a known collective, send or recv: {_standing(of)}. Begin at the place that is no "
             "call of a library that waits for other ranks"
         ),
         Reason.NOTHING_STANDS_OUT: (
