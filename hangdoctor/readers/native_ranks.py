@@ -82,11 +82,12 @@ def _capture(process: TextProcess, rank: int, size: int) -> RankCapture:
 
 def _once(processes: Sequence[TextProcess]) -> list[TextProcess]:
     """Each process of one text once: what is printed of it again is a later sample."""
-    found: dict[tuple[str, int], TextProcess] = {}
+    found: dict[tuple[str, int, str], TextProcess] = {}
     out: list[TextProcess] = []
     for process in processes:
-        key = ("rank", process.rank) if process.rank >= 0 else ("pid", process.pid)
-        before = found.get(key) if key[1] or key[0] == "rank" else None
+        of_rank = process.rank >= 0
+        key = ("rank", process.rank, "") if of_rank else ("pid", process.pid, process.node)
+        before = found.get(key) if process.pid or of_rank else None
         if before is None:
             found[key] = process
             out.append(process)

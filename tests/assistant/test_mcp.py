@@ -69,6 +69,7 @@ async def ask(folder: Path, key: str, saved: str) -> dict[str, str]:
     return said
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_questions_about_a_hung_job(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_a_job_behind_run_is_ready_under_its_own_process_id(tmp_path: Path) -> N
     assert not any(rank.is_running() for rank in ranks)
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(600)
 def test_the_whole_command(tmp_path: Path) -> None:

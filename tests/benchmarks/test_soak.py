@@ -27,6 +27,7 @@ def test_the_simulation_can_fail() -> None:
     assert len(soak.result.alarms) >= 1 and "stall" in soak.result.alarms[0]
 
 
+@pytest.mark.full
 @pytest.mark.torch
 def test_captures_of_a_running_job_stop_no_rank() -> None:
     found = captures(6, block=3)

@@ -46,6 +46,7 @@ def test_a_stopped_rank_keeps_its_kind_and_gains_the_operation(probed: Stage) ->
     assert verdict["causes"][0]["where"]["op"] == "all_reduce"
 
 
+@pytest.mark.full
 def test_a_second_pair_of_samples_separates_slow_from_stuck_where_waits_are_usual(
     probed: Stage,
 ) -> None:

@@ -161,8 +161,10 @@ def test_the_largest_communicator_need_not_span_the_job(tmp_path: Path) -> None:
   Rank 1 -- GPU 3 managed by process 4807 on node 10.1.0.2
 """
     found = of(tmp_path, summary + lost)
-    cause = one_cause(found)
-    assert cause.ranks == [] and cause.nodes == ["10.1.0.2"] and found.job.world_size == 10
+    assert (found.status, found.causes) == ("unknown", []) and found.job.world_size == 10
+    assert (
+        "process 4807 (GPU 3) on 10.1.0.2" in found.summary and "its own numbering" in found.summary
+    )
 
 
 def test_lines_of_the_log_below_an_answer_are_read_too(tmp_path: Path) -> None:
@@ -197,9 +199,9 @@ def test_a_lost_rank_of_a_smaller_communicator_is_a_process(tmp_path: Path) -> N
   Missing communicator data from 1 rank
   Rank 1 -- GPU 3 managed by process 4807 on node 10.1.0.2
 """
-    cause = one_cause(of(tmp_path, lost))
-    assert (cause.kind, cause.ranks, cause.nodes) == ("unreachable", [], ["10.1.0.2"])
-    assert "process 4807 (GPU 3) on 10.1.0.2" in cause.summary
+    found = of(tmp_path, lost)
+    assert (found.status, found.causes) == ("unknown", []), "no data alone is no hang"
+    assert "process 4807 (GPU 3) on 10.1.0.2" in found.summary
 
 
 FAILED = """

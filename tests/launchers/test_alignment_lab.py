@@ -30,6 +30,7 @@ srun {python} {job} {folder} 8 {ahead}
 """
 
 
+@pytest.mark.full
 def test_clocks_an_hour_apart_are_aligned_within_a_millisecond(cluster: Cluster) -> None:
     folder = cluster.folder / "alignment"
     folder.mkdir()

@@ -69,6 +69,7 @@ needs_mpiexec = pytest.mark.skipif(
 )
 
 
+@pytest.mark.full
 @needs_mpiexec
 def test_preflight_asks_the_nodes_of_a_pbs_job_and_says_who_is_silent(
     tmp_path: Path, environ: dict[str, str]

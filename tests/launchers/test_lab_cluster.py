@@ -219,6 +219,7 @@ def test_from_inside_the_job(cluster: Cluster, job: LabJob) -> None:
     assert not cluster.processes("n1", "srun --jobid")
 
 
+@pytest.mark.full
 def test_a_monitoring_step_is_no_rank(cluster: Cluster, job: LabJob) -> None:
     job.hang(5)
     step = [
@@ -316,6 +317,7 @@ def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     assert any("are the same host" in n for n in diagnosis["notes"])
 
 
+@pytest.mark.full
 def test_over_a_gate_by_a_command_of_ones_own(cluster: Cluster, job: LabJob) -> None:
     """One of the names is none: the others are diagnosed without it."""
     if not cluster.ssh:

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.timeout(240)]
 SETTINGS = "export OMP_NUM_THREADS=1 MASTER_ADDR=n1 GLOO_SOCKET_IFNAME=eth0 MASTER_PORT=29744"
 
 
+@pytest.mark.full
 def test_one_sample_at_a_job_and_nothing_left(cluster: Cluster) -> None:
     job = LabJob(cluster, "looked-at", 4)
     run = f"{sys.executable} -m hangdoctor run -- {sys.executable} {JOB} {job.control}"

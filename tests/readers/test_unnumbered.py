@@ -79,6 +79,7 @@ def test_the_launcher_by_its_id_stands_for_them(begin: Begin, tmp_path: Path) ->
     assert [r for cause in found["causes"] for r in cause["ranks"]] == [1]
 
 
+@pytest.mark.full
 def test_an_agent_finds_those_that_join_long_after_they_were_started(
     begin: Begin, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def captured(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) 
     return capture_node(CaptureOptions(timeout_s=60), "n1")
 
 
+@pytest.mark.full
 def test_before_they_join_the_command_that_names_them_is_printed(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ def test_an_argument_that_numbers_them_is_their_rank(
     assert not any("in the order in which" in note for note in capture.notes)
 
 
+@pytest.mark.full
 def test_a_process_that_is_named_has_the_rank_of_its_box(begin: Begin, tmp_path: Path) -> None:
     """Whatever the order in which it is named."""
     process, _ = begin(*RUN)

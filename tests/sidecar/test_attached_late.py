@@ -281,6 +281,7 @@ def rests(job: Job) -> bool:
     return steps(job) == before
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 def test_ranks_without_a_box_are_judged_by_two_stacks_and_a_healthy_job_is_left_alone(

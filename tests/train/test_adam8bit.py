@@ -51,6 +51,7 @@ def losses(folder: Path, name: str) -> list[float]:
     return [line["loss"] for line in metrics(folder, name)]
 
 
+@pytest.mark.full
 def test_losses_are_near_those_of_moments_of_32_bits(trained: Path) -> None:
     ours, wanted = losses(trained, "fp32"), losses(trained, "adam")
     assert ours == pytest.approx(wanted, abs=2e-3)

@@ -188,6 +188,7 @@ def test_every_alias_leads_to_an_option() -> None:
     assert {*aliases.RENAMED.values(), *(name for name, _ in aliases.SWITCHES.values())} <= options
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(200)
 def test_the_recipe_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

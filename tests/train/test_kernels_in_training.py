@@ -19,6 +19,7 @@ from tests.support.kernels import (  # noqa: E402
 from tests.support.trainer_ranks import ROOT, metrics, ranks, run_cases  # noqa: E402
 
 
+@pytest.mark.full
 @pytest.mark.skipif(INSIDE, reason="is the outer run")
 @pytest.mark.timeout(600)
 def test_in_the_interpreter() -> None:

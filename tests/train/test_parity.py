@@ -143,6 +143,7 @@ def trained(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_an_fp32_residual_stream_goes_through_stages(trained, expected) -> None:
     """Near the same model in bf16: the rest of it rounds as before."""
     found, near = metrics(trained, "residual_2x2x1"), expected["bf16"]

@@ -63,6 +63,7 @@ def swept(path: Path, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(600)
 def test_a_job_is_measured_one_is_too_large_and_one_hangs(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ test_send_recv_any_source test_monitored_barrier_gloo_subgroup test_DistributedD
 """.split()
 
 
+@pytest.mark.full
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 def test_a_sample_ends_the_same() -> None:
