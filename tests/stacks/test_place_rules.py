@@ -268,6 +268,8 @@ def test_waits_without_a_frame_of_their_own_need_the_source_line_and_stillness()
     ("code", "kind", "op"),
     [
         ("world.Allreduce(part, total)", "collective", "Allreduce"),
+        ("group = world.Create_group(members, tag=3)", "collective", "Create_group"),
+        ("row = comm.Split(color=rank // 2, key=rank)", "collective", "Split"),
         ("x = self.comm.bcast(x, root=0)", "collective", "bcast"),
         ("MPI.COMM_WORLD.Barrier()", "collective", "Barrier"),
         ("self.win.Lock(0, MPI.LOCK_EXCLUSIVE)", "collective", "Lock"),
