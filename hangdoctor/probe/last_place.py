@@ -98,11 +98,17 @@ class LastPlace:
             if not words[at]:
                 break
             if words[at] == self._box.pid:
-                if words[at + 1] > _SET_UP:
+                if words[at + 1] > _SET_UP or self._is_inside(words[at + 1]):
                     return 0
             elif words[at + 1] > newest:  # 0: its collectives are all C++'s
                 newest, found = words[at + 1], words[at]
         return found
+
+    def _is_inside(self, last: int) -> bool:
+        """Whether a thread's last operation, by its serial number, has not ended."""
+        first, records, _ = self._box.regions["ring"]
+        record = first // _WORD + last % records * fmt.RECORD_WORDS
+        return last > 0 and not self._box.words[record + fmt.LEFT_WORD]
 
     def _count_pause(self) -> None:
         if self._recorder.polls and self._beats > self._longest:

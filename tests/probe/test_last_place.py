@@ -54,11 +54,13 @@ def wait_in_a_loader(place: LastPlace, first: int, count: int) -> None:
     beats(place, first, count)
 
 
-def enter(recorder: Recorder) -> None:
+def enter(recorder: Recorder, leave: bool = False) -> None:
     entry = recorder.groups.default
     assert entry is not None
     entry.seq += 1
-    recorder.write(entry, entry.seq, recorder.box.intern("all_reduce"), 0)
+    token = recorder.write(entry, entry.seq, recorder.box.intern("all_reduce"), 0)
+    if leave:
+        recorder.finish((token,))
 
 
 def test_it_is_there_only_while_nothing_gets_on(recorder: Recorder) -> None:
@@ -86,13 +88,16 @@ def train(recorder: Recorder, told: threading.Event, ends: threading.Event, call
     ends.wait(60)
 
 
-@pytest.mark.parametrize(("by_main", "calls", "own"), [(1, 3, True), (4, 3, False), (1, 0, False)])
+@pytest.mark.parametrize(
+    ("by_main", "leaves", "calls", "own"),
+    [(1, True, 3, True), (4, True, 3, False), (1, True, 0, False), (1, False, 3, False)],
+)
 def test_it_is_that_of_the_thread_that_calls_collectives_where_the_main_one_does_not(
-    recorder: Recorder, by_main: int, calls: int, own: bool
+    recorder: Recorder, by_main: int, leaves: bool, calls: int, own: bool
 ) -> None:
     """Below Ray the main thread sets torch.distributed up and serves, and another one trains."""
     for _ in range(by_main):
-        enter(recorder)
+        enter(recorder, leave=leaves)
     told, ends = threading.Event(), threading.Event()
     thread = threading.Thread(target=train, args=(recorder, told, ends, calls))
     thread.start()
