@@ -21,6 +21,7 @@ from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
 from . import connections, proc, ray_ranks, served_titles
 from .discover import Found, Job
+from .inherited_ranks import without_helpers
 from .jobnames import job_key
 from .lost_members import Started, zombies_among
 from .own_numbers import differ_in_number, numbers
@@ -65,7 +66,7 @@ class Family(Struct):
 def with_families(
     jobs: list[Job], uid: int | None, seconds: float, held: set[int] | None = None
 ) -> list[Job]:
-    """The jobs and the families on this host, newest first.
+    """The jobs and the families on this host, newest first, without programs that their ranks started.
 
     Where a scheduler numbered one process and that one started the ranks, its family takes its
     place. `uid`: only this user's; `seconds`: for how long processes are asked, since /proc of some
@@ -81,7 +82,7 @@ def with_families(
         job = _job(family) if family is not None else None
         if job is not None:
             jobs = [j for j in jobs if j is not single.get(parent)] + [job]
-    return sorted(jobs, key=lambda job: -job.started)
+    return sorted(without_helpers(jobs), key=lambda job: -job.started)
 
 
 def by_starter(parents: dict[int, int]) -> dict[int, list[int]]:
