@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import Frame, JobCapture
 from hangdoctor.model.log_facts import GlooTimeout, PythonError
@@ -126,6 +128,18 @@ def test_ranks_that_were_all_killed_at_work_are_none_of_them_to_blame() -> None:
     assert "ranks 0-2 ended with SIGKILL" in found.summary
     some = verdict([left(0), left(1), left(2)], [*killed(1010.0, 0, 1), ended(2, -15, 1010.4)])
     assert [c.ranks for c in some.causes] == [[0, 1]], "the launcher ended the third"
+
+
+@pytest.mark.parametrize(
+    ("code", "after_s", "named"), [(-9, 0.2, []), (-9, 4.0, [0]), (-15, 0.2, [0])]
+)
+def test_who_left_as_all_others_were_killed_did_not_end_first(
+    code: int, after_s: float, named: list[int]
+) -> None:
+    """Ray ends its workers by SIGKILL; a launcher that notices an end asks the others first."""
+    others = [ended(rank, code, 1010.0 + after_s) for rank in (1, 2)]
+    found = verdict([left(0), left(1), left(2)], [ended(0, 1, 1010.0), *others])
+    assert [rank for cause in found.causes for rank in cause.ranks] == named, found.summary
 
 
 def test_who_was_killed_long_before_all_others_died_first() -> None:

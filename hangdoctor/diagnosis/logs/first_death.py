@@ -209,10 +209,19 @@ def _silent_exit(scene: Scene) -> First | None:
         return None
     first = quiet[0]
     silent = not scene.of(PythonError)
-    if silent and first.code > 0 and _was_seen(first) and len(quiet) > 1:
-        return None  # at one moment, and none has left a word
+    if silent and first.code > 0 and _was_seen(first):
+        if len(quiet) > 1 or _all_others_were_killed(scene, first):
+            return None  # at one moment, and none has left a word
     together = _by_step(first) or first.by == MPI_ABORT or first.code == 0
     return _exited_first(scene, first, ranks_named(quiet) if together else [first.rank])
+
+
+def _all_others_were_killed(scene: Scene, first: Ended) -> bool:
+    """Whether SIGKILL ended all others in the same second: launchers ask first, so that somebody ended
+    them all, as Ray does, and one was quicker to leave.
+    """
+    killed = {f.rank for f in scene.of(Ended) if f.code == -9 and 0 <= f.at - first.at < 1.0}
+    return scene.whole and first.at > 0 and killed == set(scene.everyone) - {first.rank}
 
 
 def _failed_pod(scene: Scene) -> First | None:
