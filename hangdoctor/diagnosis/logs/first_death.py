@@ -208,10 +208,9 @@ def _silent_exit(scene: Scene) -> First | None:
     if not quiet or not _was_first(scene, quiet[0]):
         return None
     first = quiet[0]
-    silent = not scene.of(PythonError)
-    if silent and first.code > 0 and _was_seen(first):
-        if len(quiet) > 1 or _all_others_were_killed(scene, first):
-            return None  # at one moment, and none has left a word
+    silent = not scene.of(PythonError) and first.code > 0 and _was_seen(first)
+    if silent and (len(quiet) > 1 or _all_others_were_killed(scene, first)):
+        return None  # at one moment, and none has left a word
     together = _by_step(first) or first.by == MPI_ABORT or first.code == 0
     return _exited_first(scene, first, ranks_named(quiet) if together else [first.rank])
 
