@@ -1,0 +1,198 @@
+"""What to do about what a job's logs, or its black boxes when it is over, show."""
+
+from __future__ import annotations
+
+from ..findings import Finding
+from ..findings.log_stories import (
+    AllWaited,
+    DidNotTimeOut,
+    FailedFirst,
+    FewerCalls,
+    GuardFound,
+    InterruptedIn,
+    LinkBroken,
+    LoggedDeath,
+    NamedByTorch,
+    NodeFailed,
+    OtherCall,
+    PeerGone,
+    PrintedLess,
+    StillCounted,
+    StoreHostGone,
+    TooFewJoined,
+    TookNothing,
+    TooManyJoined,
+)
+from . import terms
+from .advice import by_story
+from .log_words import next_time
+from .release import on_node, open_at
+from .terms import choose
+
+
+@by_story.register
+def _(story: FailedFirst, finding: Finding) -> str:
+    look = story.advice or _look_at_frame(finding)
+    if not story.thread:
+        return look
+    alone = "Its rank goes on without that thread: what waits for it, such as a queue that it serves, waits without end."
+    return f"{look} {alone}".strip()
+
+
+def _look_at_frame(finding: Finding) -> str:
+    if finding.frame is None:
+        return ""
+    place, here = open_at(finding.frame), terms.capital(on_node(finding).strip())
+    look = f"Look at {terms.frame(finding.frame)}"
+    if not place:
+        return f"{look}."
+    return f"{look}. {here}: {place}." if here else f"{look}: {place}."
+
+
+@by_story.register
+def _(story: LoggedDeath, finding: Finding) -> str:
+    where = terms.host_names(finding.nodes) or "its node"
+    if story.memory:
+        return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
+    if story.aborted:
+        return f"Read what {terms.ranks(finding.ranks)} printed just before, and the program's own log; next time keep the output of each rank (mpirun: --tag-output; srun: -l)."
+    if story.left:
+        return "Find the sys.exit, return or end of the loop that this rank took and the others did not; what it did last is in the evidence."
+    if story.end.code == 0:
+        holds = (
+            " Rank 0 holds the store of the others, and has to end last: a barrier before its end."
+        )
+        return f"Find the return, sys.exit or end of a loop that it took and the others did not.{holds if finding.ranks == [0] else ''}"
+    if story.end.code == -7:
+        return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
+    if story.end.code == -11:
+        return f"On {where}: coredumpctl, or run again with python -X faulthandler, for the stack of the crash."
+    if story.end.code == -9:
+        return (
+            f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
+        )
+    tee = "mpirun: --tag-output; srun: -l"
+    if finding.gloo:
+        tee = "torchrun: --log-dir DIR --tee 3"
+    elif not finding.no_recorder:
+        tee = f"torchrun: --log-dir DIR --tee 3; {tee}"
+    keep = f"Next time keep the output of each rank ({tee})."
+    if story.end.code == -6:
+        return f"{_of_an_abort(story, finding)} {keep}"
+    return keep
+
+
+def _of_an_abort(story: LoggedDeath, finding: Finding) -> str:
+    """Where the reason of a SIGABRT is printed, and what it may be."""
+    its = choose(finding.ranks or 1, "its", "their")
+    may = "a failed assertion, an exception of C++, or a library that gave up"
+    if story.alone:
+        may = "an error of its own, or a watchdog, which aborts a rank that waited for another one too long"
+    gloo = "; gloo aborts where ranks made different calls: 'Received data size doesn't match'"
+    return f"See the last lines of {its} own output: {may}{gloo if finding.gloo else ''}."
+
+
+@by_story.register
+def _(story: NodeFailed, finding: Finding) -> str:
+    if not story.nodes:
+        return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
+    if story.by == "Open MPI":
+        return f"Is {story.nodes[0]} up, and its pod, if it is one? Read its dmesg for lack of memory, and what its ranks printed last."
+    if story.by != "Slurm":
+        return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
+    return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
+
+
+@by_story.register
+def _(story: GuardFound, finding: Finding) -> str:
+    return f"See what {story.place} waits for; hangdoctor dump before the guard ends the job shows its stack."
+
+
+@by_story.register
+def _(story: InterruptedIn, finding: Finding) -> str:
+    if finding.frame is None:
+        return ""
+    return f"See what {terms.frame(finding.frame)} waits for; if the job was not hanging, this is chance."
+
+
+@by_story.register
+def _(story: PeerGone, finding: Finding) -> str:
+    return f"Read the log of the ranks on {story.peer} from its end: did one of them fail before this? If not, look at the network between the hosts."
+
+
+@by_story.register
+def _(story: TookNothing, finding: Finding) -> str:
+    where = terms.host_names(finding.nodes) or "its node"
+    return f"Is {where} up, and does the process run? Read its log from the end, and dmesg -T there; hangdoctor dump while the job waits shows its place."
+
+
+@by_story.register
+def _(story: LinkBroken, finding: Finding) -> str:
+    return story.advice
+
+
+@by_story.register
+def _(story: TooManyJoined, finding: Finding) -> str:
+    if story.beyond:
+        return "Compare WORLD_SIZE, the number of nodes and that of processes a node in the start of each: all have to count the same job."
+    return "Remove the store's file (init_method=file://...), or take another MASTER_PORT; end what an earlier start left."
+
+
+@by_story.register
+def _(story: TooFewJoined, finding: Finding) -> str:
+    return "Count the nodes that have started their launcher (squeue -s, the first lines of each node's log), and MASTER_ADDR on each."
+
+
+@by_story.register
+def _(story: StoreHostGone, finding: Finding) -> str:
+    if story.quiet:
+        return "Let the rank that holds the store end last: a barrier before its end. Its last words are in the evidence."
+    return f"Read the log of {terms.ranks(finding.ranks)} from its beginning."
+
+
+@by_story.register
+def _(story: StillCounted, finding: Finding) -> str:
+    return (
+        "Share that work among the ranks, do it less often, or give the others a longer time limit."
+    )
+
+
+@by_story.register(FewerCalls)
+@by_story.register(DidNotTimeOut)
+@by_story.register(NamedByTorch)
+def _(story: FewerCalls | DidNotTimeOut | NamedByTorch, finding: Finding) -> str:
+    if isinstance(story, DidNotTimeOut) and story.counting:
+        return "Share that work among the ranks, do it less often, or give the others a longer timeout in init_process_group."
+    if isinstance(story, NamedByTorch) and story.by == "lightgbm":
+        return "Is its process running, and its port of the machine list open? From another machine: nc -vz HOST PORT."
+    if isinstance(story, NamedByTorch) and story.by == "ucc":
+        own = choose(finding.ranks or 1, "its own output", "their own output")
+        return f"Read {own} from the end: what came instead of that operation. hangdoctor dump while the job waits shows the place of each rank."
+    if isinstance(story, NamedByTorch) and story.by == "jax":
+        logs = choose(finding.ranks, "its own log", "their own logs")
+        return f"Read {logs} from the end: an error there came first. hangdoctor dump while the job waits shows the place of each."
+    was = choose(finding.ranks or 1, "it was", "they were")
+    if finding.boxed:  # it ran under hangdoctor run
+        return f"Next time take hangdoctor dump before the job ends: it shows where {was} instead."
+    shows = "the black boxes then show" if finding.no_recorder else "the recorder then shows"
+    return f"{next_time(finding.no_recorder)}: {shows} where {was} instead."
+
+
+@by_story.register
+def _(story: PrintedLess, finding: Finding) -> str:
+    return "hangdoctor dump before the job is ended shows where it is instead; what it printed may also lie in a buffer."
+
+
+@by_story.register
+def _(story: OtherCall, finding: Finding) -> str:
+    where = choose(finding.ranks or 2, "on that rank", "between these ranks")
+    return f"Look for a branch, a batch or a sequence length that differs {where} before this operation."
+
+
+@by_story.register
+def _(story: AllWaited, finding: Finding) -> str:
+    if finding.gloo:
+        return "Check the network between these nodes: ip -s link; ss -ti state established; GLOO_SOCKET_IFNAME."
+    if finding.no_recorder:
+        return "Check the network between these nodes, and their devices and cables, by the tools of their maker; dmesg -T."
+    return "Check links and GPUs of these nodes: ibstat, nvidia-smi -q, dmesg -T for Xid; run nccl-tests; NCCL_DEBUG=INFO next time."
