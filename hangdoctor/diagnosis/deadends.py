@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
@@ -164,8 +164,14 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
     story = f.AllIn(op_of(held), ranks, counted=False)
     sides = [held[:1], held[1:]] if isinstance(instance.key, Transfer) else [held]
     if len(sides) == 2:
-        story = f.AllIn(op_of(sides[0]), ranks, counted=False, sides=True, other=op_of(sides[1]))
-        story = structs.replace(story, tags=other_tag.of_two(*held))
+        story = f.AllIn(
+            op_of(sides[0]),
+            ranks,
+            counted=False,
+            sides=True,
+            other=op_of(sides[1]),
+            tags=other_tag.of_two(*held),
+        )
     kind: Kind = "mismatch" if story.tags else "in_communication"
     finding = finding_on(case, kind, held, story, confidence=sure(Ground.MEMBERS_IN_STACKS))
     finding.where = where_held(case, held, held[0])

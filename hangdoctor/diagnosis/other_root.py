@@ -7,14 +7,13 @@ they mean, as ``comm.gather(x, root=best)``; mpi4py has no frame that does.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from . import findings as f
-from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
-from .confidence import Ground, sure
-from .findings import Against, Finding, Why
-from .position import group_by_operation
+from . import other_tag
+from .case import Case, op_of, ranks_of
+from .confidence import Ground
+from .findings import Finding
 from .view import RankView
 
 _OTHERS = 2  # that agree, at least
@@ -23,20 +22,13 @@ _OTHERS = 2  # that agree, at least
 def find(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     """Name it where the lines of all ranks name a root, and all others name one."""
     roots = {view.rank: root for view in waiting if (root := _root(view)) is not None}
-    counted = Counter(roots.values()).most_common()
-    if len(roots) != case.world_size or len(counted) != 2:
+    strange = other_tag.strange_one(roots, _OTHERS) if len(roots) == case.world_size else None
+    if strange is None:
         return None
-    (usual, many), (strange, few) = counted
-    if few != 1 or many < _OTHERS:
-        return None
-    [view] = [v for v in waiting if roots[v.rank] == strange]
-    others = [v for v in waiting if v is not view]
-    story = f.OtherTag("root", strange, usual, op_of([view]), ranks_of(others), is_root=True)
-    finding = finding_on(case, "mismatch", [view], story, confidence=sure(Ground.ROOTS))
-    finding.where = where_held(case, others, view)
-    finding.clues = [in_op(side) for side in ([view], *group_by_operation(others))]
-    finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
-    return finding
+    view, others = other_tag.apart(waiting, strange)
+    own, usual = roots[strange], roots[others[0].rank]
+    story = f.OtherTag("root", own, usual, op_of([view]), ranks_of(others), is_root=True)
+    return other_tag.finding_of(case, story, view, others, Ground.ROOTS)
 
 
 def _root(view: RankView) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..stacks.user_code import is_users
 from . import findings as f
@@ -20,7 +20,7 @@ from .position import group_by_operation
 from .view import RankView
 
 _TAG = re.compile(r"\b(?:send|recv|source|dest)?tag\s*=\s*(?P<name>[A-Za-z_]\w*)\s*[,)]", re.I)
-ANY = -1
+_ANY = -1
 _ENOUGH = 3  # others that agree: stages of a pipeline may each be at a count of their own
 
 
@@ -33,12 +33,10 @@ def find(case: Case, waiting: Sequence[RankView]) -> Finding | None:
 
 def of_two(one: RankView, other: RankView) -> tuple[tuple[int, int], ...]:
     """The tags of the two sides of a transfer, by rank, where they differ; () where one is not known."""
-    tags = [_passed(one), _passed(other)]
-    if None in tags or tags[0] == tags[1] or ANY in tags:
+    mine, theirs = _passed(one), _passed(other)
+    if mine is None or theirs is None or mine == theirs or _ANY in (mine, theirs):
         return ()
-    return tuple(
-        (view.rank, tag) for view, tag in zip((one, other), tags, strict=True) if tag is not None
-    )
+    return ((one.rank, mine), (other.rank, theirs))
 
 
 def _passed(view: RankView) -> int | None:
@@ -84,21 +82,40 @@ def _than_all(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     tags = {view.rank: tag for view in waiting if (tag := _tag(view)) is not None}
     if len(tags) != case.world_size or len({name for name, _ in tags.values()}) != 1:
         return None
-    counted = Counter(number for _, number in tags.values()).most_common()
-    if len(counted) != 2 or counted[1][1] != 1 or counted[0][1] < _ENOUGH:
+    numbers = {rank: number for rank, (_, number) in tags.items()}
+    strange = strange_one(numbers, _ENOUGH)
+    if strange is None:
         return None
-    _, (strange, _) = counted
-    [view] = [v for v in waiting if tags[v.rank][1] == strange]
-    others = [v for v in waiting if v is not view]
-    return _finding(case, tags[view.rank][0], view, others)
+    view, others = apart(waiting, strange)
+    return _finding(case, tags[strange][0], view, others)
+
+
+def strange_one(numbers: Mapping[int, int], others: int) -> int | None:
+    """The rank with another number than all others, where at least so many others have one."""
+    counted = Counter(numbers.values()).most_common()
+    if len(counted) != 2 or counted[1][1] != 1 or counted[0][1] < others:
+        return None
+    return next(rank for rank, number in numbers.items() if number == counted[1][0])
+
+
+def apart(waiting: Sequence[RankView], rank: int) -> tuple[RankView, list[RankView]]:
+    """One of them, and the others."""
+    [view] = [v for v in waiting if v.rank == rank]
+    return view, [v for v in waiting if v is not view]
 
 
 def _finding(case: Case, name: str, view: RankView, others: list[RankView]) -> Finding:
     strange, usual = _number(view, name), _number(others[0], name)
     assert strange is not None and usual is not None
-    op = op_of([view])
-    story = f.OtherTag(name, strange, usual, op, ranks_of(others))
-    finding = finding_on(case, "mismatch", [view], story, confidence=sure(Ground.OTHER_TAG))
+    story = f.OtherTag(name, strange, usual, op_of([view]), ranks_of(others))
+    return finding_of(case, story, view, others, Ground.OTHER_TAG)
+
+
+def finding_of(
+    case: Case, story: f.OtherTag, view: RankView, others: list[RankView], ground: Ground
+) -> Finding:
+    """That one call names another tag, or root, than those of the others."""
+    finding = finding_on(case, "mismatch", [view], story, confidence=sure(ground))
     finding.where = where_held(case, others, view)
     finding.clues = [in_op(side) for side in ([view], *group_by_operation(others))]
     finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]

@@ -150,8 +150,7 @@ def _reopened(every: list[Operation], at: float, first: float) -> list[Operation
         return [*every[:-1], polled]
     if not every or not every[-1].failed:
         return _with_transfers(every, at) if at else _with_lost(every, first)
-    lost_in_it = every[-1].entered_s < first <= every[-1].left_s + _SOON_S
-    if every[-1].left_s > at and not lost_in_it:
+    if every[-1].left_s > at and not _is_lost(every[-1], first):
         return None
     return [*every[:-1], _awaited(every[-1])]
 

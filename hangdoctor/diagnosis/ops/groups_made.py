@@ -7,13 +7,16 @@ every later one a number too early, and waits in its new group for members that 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ...model.operations import Operation
 from .divergence import Divergence
 from .scene import Scene
 
 _OTHERS = 2  # that agree, at least
+_VARIANTS = 8  # different lists of groups; more are those of ranks that make groups of their own
+
+Call = tuple[str, str]  # members and line
 
 
 def groups_left_out(scene: Scene, ring: Collection[int]) -> dict[int, Divergence]:
@@ -22,8 +25,20 @@ def groups_left_out(scene: Scene, ring: Collection[int]) -> dict[int, Divergence
     """
     if any(ops.overwritten or ops.only_active for ops in scene.ops.values()):
         return {}
-    made = {rank: _made(scene, rank) for rank in scene.ops}
-    found = {rank: d for rank in ring if (d := _left_out(scene, rank, made)) is not None}
+    by_list: dict[tuple[Call, ...], list[int]] = {}
+    for rank in scene.ops:
+        calls = tuple((op.detail, op.site) for op in _made(scene, rank))
+        by_list.setdefault(calls, []).append(rank)
+    if len(by_list) > _VARIANTS or len(scene.ops) <= _OTHERS:
+        return {}
+    alone = {ranks[0]: calls for calls, ranks in by_list.items() if len(ranks) == 1}
+    found: dict[int, Divergence] = {}
+    for rank in alone.keys() & set(ring):
+        others = [calls for calls in by_list if calls != alone[rank]]
+        whole = max(others, key=len, default=())
+        at = _left_out(alone[rank], whole, others)
+        if at is not None:
+            found[rank] = _divergence(scene, rank, by_list[whole][0], at)
     return found if len(found) == 1 else {}
 
 
@@ -31,22 +46,21 @@ def _made(scene: Scene, rank: int) -> list[Operation]:
     return [op for op in scene.ops[rank].operations if op.op == "new_group" and op.detail]
 
 
-def _call(op: Operation) -> tuple[str, str]:
-    return (op.detail, op.site)
-
-
-def _left_out(scene: Scene, rank: int, made: dict[int, list[Operation]]) -> Divergence | None:
-    others = {other: list(map(_call, calls)) for other, calls in made.items() if other != rank}
-    if len(others) < _OTHERS or rank not in made:
-        return None
-    whole = max(others, key=lambda other: len(others[other]))
-    theirs, mine = others[whole], list(map(_call, made[rank]))
-    if any(theirs[: len(calls)] != calls for calls in others.values()):
+def _left_out(
+    mine: Sequence[Call], theirs: Sequence[Call], others: Sequence[Sequence[Call]]
+) -> int | None:
+    """Which of their groups is not among mine, where all others have made theirs, as far as they are."""
+    if any(theirs[: len(calls)] != calls for calls in others):
         return None  # groups that only their own members make
-    pairs = enumerate(zip(mine, theirs, strict=False))
-    at = next((i for i, (own, their) in pairs if own != their), None)
-    if at is None or mine[at:] != theirs[at + 1 : at + 1 + len(mine) - at]:
+    at = next(
+        (i for i, calls in enumerate(zip(mine, theirs, strict=False)) if calls[0] != calls[1]), None
+    )
+    if at is None or mine[at:] != theirs[at + 1 : len(mine) + 1]:
         return None
-    own = made[rank][at]
-    position = next(i for i, op in enumerate(scene.ops[rank].operations) if op is own)
-    return Divergence(rank, whole, "skipped", own, theirs=made[whole][at], position=position)
+    return at
+
+
+def _divergence(scene: Scene, rank: int, other: int, at: int) -> Divergence:
+    mine, theirs = _made(scene, rank)[at], _made(scene, other)[at]
+    position = next(i for i, op in enumerate(scene.ops[rank].operations) if op is mine)
+    return Divergence(rank, other, "skipped", mine, theirs=theirs, position=position)
