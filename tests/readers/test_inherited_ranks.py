@@ -12,7 +12,19 @@ ABOVE = {20: [10, 2], 21: [15, 11, 2], 22: [12, 2], 30: [10, 2], 31: [10, 2], 40
 
 
 def found(pid: int, rank: int, world: int = 3) -> Found:
-    return Found(pid, 2, rank, world, -1, -1, "j", 1.0, "u", ["python"], {})
+    return Found(
+        pid=pid,
+        ppid=2,
+        rank=rank,
+        world_size=world,
+        local_rank=-1,
+        local_world_size=-1,
+        job="j",
+        started=1.0,
+        user="u",
+        argv=["python"],
+        environ={},
+    )
 
 
 def job(key: str, *pids: int, world: int = 3) -> Job:
