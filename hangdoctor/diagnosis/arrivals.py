@@ -1,7 +1,8 @@
 """Pass: the job goes on, and one rank comes last to its collectives again and again: it is slow.
 
 What the last one comes later than the last but one is time that all others wait. Only times of one
-host are compared: those of two may be further apart than what is looked for.
+host are compared: those of two may be further apart than what is looked for. Where ranks share no
+collective of all, those of their groups are read (`arrivals_in_groups`).
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from itertools import pairwise
 from statistics import median
 
 from ..model.operations import P2P, STORE, Operation
+from . import arrivals_in_groups
 from .case import Case, finding_on, stack_clue
 from .confidence import Ground, sure
 from .draft import Draft
-from .findings import Clue, Finding, Pace, SlowByArrival
+from .findings import Clue, Finding, Pace, SlowByArrival, SlowByWaiting
 from .findings.log_stories import Undecided
 from .ops.movement import moved
 from .view import RankView
 
 _LOOKED_BACK = 24  # collectives that all ranks have entered, at least
 _LONG_S = 3.0  # and all of this time: within less, a loaded machine may have left one rank waiting for a core
+_TURNS = 6  # and so many turns of the job, where these take long
 _SHORTEST_S = 1.0
 _RECENT = 256  # operations of a rank
 _ENOUGH = 5
@@ -55,12 +58,14 @@ def _went_on(draft: Draft) -> bool:
     return draft.remaining is not None and draft.remaining.reason in _WENT_ON
 
 
-def _lasted(case: Case, together: Sequence[Times]) -> bool:
-    """Whether the collectives reach to the end of the job, by the pauses between them."""
+def _lasted(case: Case, last: Sequence[float]) -> bool:
+    """Whether the collectives reach to the end of the job, by the pauses between these times."""
     ends = [view.capture.ops.heartbeat_s for view in case.alive if view.capture.ops is not None]
-    last = [max(times.values()) for times in together]
-    longest = max(later - earlier for earlier, later in pairwise(last))
-    return max(ends, default=0.0) - last[-1] <= max(_BEATS_S, 2 * longest)
+    return max(ends, default=0.0) - last[-1] <= max(_BEATS_S, 2 * _longest_pause(last))
+
+
+def _longest_pause(times: Sequence[float]) -> float:
+    return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
 
 def _find(case: Case) -> Finding | None:
@@ -70,12 +75,32 @@ def _find(case: Case) -> Finding | None:
         return None
     if any(map(_passes_on, case.alive)):
         return None  # the stages of a pipeline come to the end of a step in its order
-    together = _latest(_entered_by_all(case))
+    together = _entered_by_all(case)
+    return _last_of_all(case, together) if len(together) >= _ENOUGH else _in_groups(case)
+
+
+def _in_groups(case: Case) -> Finding | None:
+    """Where ranks share no collective of all."""
+    calls = {view.rank: _collectives(view) for view in case.alive}
+    members = {
+        group.uid: group.ranks
+        for view in case.alive
+        for ops in (view.capture.ops, view.capture.recorded)
+        for group in (ops.groups if ops is not None else ())
+    }
+    found = arrivals_in_groups.find(calls, members)
+    if found is None or (case.capture.over and not _lasted(case, [found.until])):
+        return None
+    return _finding(case, found.rank, SlowByWaiting(found.waited, found.others))
+
+
+def _last_of_all(case: Case, entered: list[Times]) -> Finding | None:
+    together = _latest(entered)
     late: dict[int, list[float]] = defaultdict(list)
     for times in together:
         *_, before, last = sorted(times, key=lambda rank: times[rank])
         late[last].append(times[last] - times[before])
-    if len(together) < _ENOUGH or (case.capture.over and not _lasted(case, together)):
+    if case.capture.over and not _lasted(case, [max(times.values()) for times in together]):
         return None
     lost = {rank: sum(seconds) for rank, seconds in late.items()}
     slowest = max(lost, key=lambda rank: lost[rank])
@@ -91,14 +116,17 @@ def _find(case: Case) -> Finding | None:
 
 
 def _latest(together: list[Times]) -> list[Times]:
-    last = max(together[-1].values()) if together else 0.0
-    recent = sum(max(times.values()) >= last - _LONG_S for times in together)
+    last = [max(times.values()) for times in together]
+    seconds = max(_LONG_S, _TURNS * _longest_pause(last[-_LOOKED_BACK:]))
+    recent = sum(at >= last[-1] - seconds for at in last)
     return together[-max(_LOOKED_BACK, recent) :]
 
 
-def _finding(case: Case, rank: int, story: SlowByArrival) -> Finding:
+def _finding(case: Case, rank: int, story: SlowByArrival | SlowByWaiting) -> Finding:
     views = [view for view in case.alive if view.rank == rank]
-    finding = finding_on(case, "slow", views, story, confidence=sure(Ground.SLOW_BY_ARRIVAL))
+    by_arrival = isinstance(story, SlowByArrival)
+    ground = Ground.SLOW_BY_ARRIVAL if by_arrival else Ground.SLOW_BY_WAITING
+    finding = finding_on(case, "slow", views, story, confidence=sure(ground))
     finding.waiters = None
     finding.clues = [Clue("ops", (rank,), Pace(story))]
     if views[0].path and not views[0].place.communicates:

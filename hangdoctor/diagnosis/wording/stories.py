@@ -309,7 +309,11 @@ def _(story: f.OneOf, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
-    times = f"the others spend {terms.share(story.others)} of their time waiting, this one {terms.share(story.own)}"
+    others, own = terms.share(story.others), terms.share(story.own)
+    if finding.over:
+        times = f"the others spent {others} of their time waiting, this one {own}"
+        return f"{subject(finding)} was slow: the job went on to its end, but {times}"
+    times = f"the others spend {others} of their time waiting, this one {own}"
     return f"{subject(finding)} is slow: the job goes on, but {times}"
 
 
