@@ -97,7 +97,8 @@ def test_a_pbs_job_is_needed_and_one_target_only(tmp_path: Path, environ: dict[s
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "target", [("--hostfile", "hosts"), pytest.param(("--pbs",), marks=needs_mpiexec)]
+    "target",
+    [("--hostfile", "hosts"), pytest.param(("--pbs",), marks=[needs_mpiexec, pytest.mark.full])],
 )
 def test_call_traces_are_switched_on_all_nodes(
     tmp_path: Path, environ: dict[str, str], boxes: str, target: tuple[str, ...]

@@ -146,6 +146,7 @@ def test_a_pod_on_a_node_that_is_lost(training: Training) -> None:
     assert "node gpu-7 is NotReady (Kubelet stopped posting node status)" in cause["summary"]
 
 
+@pytest.mark.full
 def test_what_cannot_be_asked_for(training: Training) -> None:
     for words, code, said in (
         (["--k8s", "job/none"], 1, "there is no pod of job/none"),

@@ -77,6 +77,7 @@ def test_preflight_asks_every_node_and_sees_who_is_there(cluster: Cluster, job: 
     assert sorted(by["ptrace"]["nodes"]) == ["n1", "n2", "n3", "n4"] and "reached" not in by
 
 
+@pytest.mark.full
 def test_silent_nodes_explain_the_wait(cluster: Cluster, job: LabJob) -> None:
     """No one who can be seen is guilty: the ranks behind the silent nodes are named, and what did
     report is there.
@@ -125,7 +126,7 @@ def test_lost_nodes_do_not_cost_the_deadline(cluster: Cluster, job: LabJob) -> N
     assert cause(diagnosis) == ("unreachable", [2, 3, 4, 5, 6, 7], ["n2", "n3", "n4"])
 
 
-@pytest.mark.parametrize("fault", ["freeze", "slurmd-stop"])
+@pytest.mark.parametrize("fault", ["freeze", pytest.param("slurmd-stop", marks=pytest.mark.full)])
 def test_a_stopped_node_does_not_cost_the_deadline(
     cluster: Cluster, job: LabJob, fault: str
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_stopped_node_does_not_cost_the_deadline(
     assert cause(diagnosis) == ("not_entered", [5], ["n3"])
 
 
+@pytest.mark.full
 def test_a_controller_that_does_not_answer(cluster: Cluster, job: LabJob) -> None:
     """slurmctld is stopped: the deadline is kept, and the message says who does not answer."""
     job.hang(5)
@@ -305,6 +307,7 @@ def test_cancelled_it_leaves_no_srun(cluster: Cluster, job: LabJob) -> None:
             )
 
 
+@pytest.mark.full
 def test_over_ssh(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     if not cluster.ssh:
         pytest.skip("needs sshd (scripts/setup-slurm)")

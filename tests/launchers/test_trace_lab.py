@@ -42,6 +42,7 @@ def trace(cluster: Cluster, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_switch_reaches_every_node(cluster: Cluster, traced: LabJob) -> None:
     traced.finish()
     said = trace(cluster, "start", "--jobid", traced.id, "--follow", "lab_job", "--wait", "30")

@@ -11,6 +11,7 @@ import pytest
 from tests.support.probe_ranks import ROOT
 
 
+@pytest.mark.full
 @pytest.mark.torch
 def test_the_benchmark_runs() -> None:
     ended = subprocess.run(

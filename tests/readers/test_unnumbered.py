@@ -70,6 +70,7 @@ def test_their_black_boxes_have_the_rank(begin: Begin, tmp_path: Path) -> None:
     assert "evaluate" in found["causes"][0]["where"]["frame"]
 
 
+@pytest.mark.full
 def test_the_launcher_by_its_id_stands_for_them(begin: Begin, tmp_path: Path) -> None:
     process, _ = begin(*RUN)
     wait_until(lambda: stuck(tmp_path), "both ranks are where they stay", 200)
@@ -173,6 +174,7 @@ def test_before_they_join_the_command_that_names_them_is_printed(
     assert [int(word) for word in command.split() if word.isdigit()] == sorted(spawned)
 
 
+@pytest.mark.full
 def test_without_the_probe_their_connections_show_them(
     begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

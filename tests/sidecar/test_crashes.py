@@ -107,6 +107,7 @@ def test_the_incident_names_who_failed_first(
     assert "ended: the job is over" in found.reason
 
 
+@pytest.mark.full
 def test_an_agent_that_is_dismissed_with_the_crash_stays_for_the_capture(
     job: Job, start: Start
 ) -> None:

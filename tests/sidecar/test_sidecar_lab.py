@@ -236,6 +236,7 @@ def followed(cluster: Cluster) -> int:
     return count
 
 
+@pytest.mark.full
 @pytest.mark.timeout(240)
 def test_the_job_script_watches_its_own_job_and_requeues_it(
     cluster: Cluster, watched: Watched, tmp_path: Path

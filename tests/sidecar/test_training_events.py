@@ -75,6 +75,7 @@ def events(job: Job) -> list[EventRow]:
     return Incidents(job.folder).events() if (job.folder / "incidents").exists() else []
 
 
+@pytest.mark.full
 def test_a_spike_runs_the_operators_command_once_whatever_is_restarted(
     job: Job, start: Start
 ) -> None:

@@ -79,6 +79,7 @@ def test_adams_variance_is_that_of_all_weights_in_any_layout(folder) -> None:
     assert largest == pytest.approx(max(m["largest"] for m in moments), rel=1e-5)
 
 
+@pytest.mark.full
 def test_the_story(folder, capsys) -> None:
     """Found live and afterwards, rolled back, passed over, and not there again."""
     log = (folder / "first" / "logs" / "rank0.log").read_text()

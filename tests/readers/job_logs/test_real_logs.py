@@ -51,7 +51,11 @@ def test_a_lost_node_is_named() -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("kind", "cause"),
-    [("exception", ("error", [1])), ("kill", ("dead", [1])), ("sleep", ("not_entered", [1]))],
+    [
+        ("exception", ("error", [1])),
+        ("kill", ("dead", [1])),
+        pytest.param("sleep", ("not_entered", [1]), marks=pytest.mark.full),
+    ],
 )
 def test_a_job_that_fails_now(tmp_path: Path, kind: str, cause: tuple[str, list[int]]) -> None:
     log = tmp_path / "job.log"
