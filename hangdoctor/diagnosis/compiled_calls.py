@@ -2,8 +2,8 @@
 
 JAX runs ahead of its results: the next call of a compiled function waits for the collectives of the
 last one. A line of the user's own code alone could as well wait for anything else, so that it takes
-several ranks at one line, and JAX in the stack of any rank of the job; without that, most ranks of a
-job of which none is in a communication that is known.
+several ranks in one function, and JAX in the stack of any rank of the job, or in the memory of all;
+without that, most ranks of a job at one line, of which none is in a communication that is known.
 """
 
 from __future__ import annotations
@@ -29,17 +29,22 @@ _OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|slee
 
 
 def settle(views: Sequence[RankView]) -> None:
-    """Make it a wait for the device where several ranks block at one line of the user's."""
-    jax = any(_has_jax(view) for view in views)
+    """Make it a wait for the device where several ranks block at one line of the user's; in one
+    function of theirs where it is a job of JAX.
+    """
     alive = [view for view in views if not view.gone]
+    none_waits = not any(view.waits for view in alive)
+    by_memory = none_waits and all(view.capture.has_jax for view in alive)
+    jax = by_memory or any(_has_jax(view) for view in views)
     _settle_results(alive)
     at: dict[object, list[RankView]] = {}
     for view in alive:
         if _blocks_in_native_code(view):
-            at.setdefault((view.place.at, counts(view)), []).append(view)
+            function = (view.path[-1].name, view.path[-1].file)
+            at.setdefault(function if jax else (view.place.at, counts(view)), []).append(view)
     for together in at.values():
         most = 2 * len(together) > len(alive) > len(together)
-        if len(together) > 1 and (jax or (most and not any(v.waits for v in alive))):
+        if len(together) > 1 and (jax or (most and none_waits)):
             for view in together:
                 op = _COMPILED if jax else "native call"
                 view.place = structs.replace(view.place, kind="device", op=op)

@@ -1,4 +1,5 @@
-"""Whether a process has had a Python interpreter: what that has loaded stays when it is shut down.
+"""What a process has loaded: any extension module of Python, which stays when the interpreter is shut
+down; and JAX, whose calls of compiled functions leave no frame.
 
 A process that only starts has none of them, and what another program has replaced by `exec` has lost
 them.
@@ -7,16 +8,30 @@ them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+
+from ..model.capture import RankCapture
 
 # Extension modules, as the interpreter names them and by their folder.
 _MODULE = re.compile(rb"/lib-dynload/|\.(?:cpython-\w|pypy\w|abi3)[^/\n]*\.so\b")
+_JAX = re.compile(rb"/jaxlib/[^/\n]+\.so\b")
+_MOST = 64  # ranks of a node: more are no JAX job, and each costs a millisecond
 
 
 def are_there(pid: int) -> bool:
     """Whether any extension module of Python is in its memory, by /proc/PID/maps."""
+    return _MODULE.search(_maps(pid)) is not None
+
+
+def attach(ranks: Iterable[RankCapture]) -> None:
+    """Set `has_jax` of the ranks that have it."""
+    for rank in list(ranks)[:_MOST]:
+        rank.has_jax = _JAX.search(_maps(rank.pid)) is not None
+
+
+def _maps(pid: int) -> bytes:
     try:
-        maps = Path(f"/proc/{pid}/maps").read_bytes()
+        return Path(f"/proc/{pid}/maps").read_bytes()
     except OSError:
-        return False  # it ended, or is not ours to read
-    return _MODULE.search(maps) is not None
+        return b""  # it ended, or is not ours to read

@@ -27,6 +27,7 @@ from . import (
     job_choice,
     launch_file,
     launched,
+    loaded_modules,
     lock_files,
     lost_ranks,
     rank_environment,
@@ -96,6 +97,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     lock_files.attach(ranks)
     unread_pipes.attach(ranks)
     far_ends.attach(ranks)
+    loaded_modules.attach(ranks)
     session.attach_start_up(ranks)
     session.attach_boxes()
     session.attach_recorders()

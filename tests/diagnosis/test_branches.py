@@ -90,6 +90,27 @@ def test_compiled_calls_of_jax_are_waits() -> None:
     assert causes(said) == [("not_entered", [3])]
 
 
+def test_jax_in_the_memory_of_all_ranks_shows_its_compiled_calls() -> None:
+    """No stack has a frame of it: two wait in one call, one in the call before, one for a lock."""
+    calls = ("shared = over_local(shared)", *["shared = over_nodes(shared)"] * 2)
+    ranks = [jax_rank(rank, code) for rank, code in enumerate(calls)]
+    ranks[0].samples[0].threads[0].frames[0].line = ranks[0].samples[1].threads[0].frames[
+        0
+    ].line = 36
+    lock = [Frame("Journal.rotate", "/app/train.py", 30, "self.guard.acquire()"), *WAITED_IN]
+    ranks.append(captured(3, [sample(at, thread(lock, syscall="futex")) for at in (0.0, 1.0)]))
+    assert judged(*ranks).causes == [], "the lines alone could wait for anything"
+    for rank in ranks:
+        rank.has_jax = True
+    said = judged(*ranks)
+    assert causes(said) == [("not_entered", [3])], said.summary
+    ranks[3].has_jax = False
+    assert judged(*ranks).causes == [], "not a job of JAX alone"
+
+
+WAITED_IN = [Frame("main", "/app/train.py", 40)]
+
+
 def result_of_jax(rank: int, line: int, cpu_s: float = 0.0, received: int = -1) -> RankCapture:
     """One that waits for a result of JAX, as in `float(loss)`: the wait wakes up now and then."""
     array = "/site-packages/jax/_src/array.py"
