@@ -14,6 +14,7 @@ from . import wording
 from .case import Case
 from .compiled_calls import all_in_jax, all_in_mpi
 from .draft import Draft
+from .findings import Finding
 from .gloo_alone import has_no_recorder, is_gloo_alone
 from .health import why_healthy, why_unknown
 from .position import group_by_operation
@@ -43,6 +44,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         finding.native = case.capture.native
         finding.boxes_unread, finding.site = unread, case.capture.site
         finding.uncounted = uncounted or case.capture.native
+        _add_frame(case, finding)
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}
@@ -68,6 +70,17 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         chain=[log_outcomes.happening(event) for event in draft.chain],
         advice=_advice(case, draft, status, causes),
     )
+
+
+def _add_frame(case: Case, finding: Finding) -> None:
+    """Where no pass did: the line at which the stacks show the first of its ranks, for who reads the
+    fields and not the sentence.
+    """
+    if finding.where.frame is None:
+        places = {view.rank: view.place.frame for view in case.views}
+        known = [frame for rank in finding.ranks if (frame := places.get(rank)) is not None]
+        frame = finding.frame or next(iter(known), None)
+        finding.where.frame = str(frame) if frame is not None else None
 
 
 def _world_size(case: Case) -> int:
