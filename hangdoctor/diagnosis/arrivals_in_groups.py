@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -22,8 +22,8 @@ _FEWEST = 24  # operations of each rank
 _OFTEN = 3  # times: once may be the start, or a checkpoint
 _SIMILAR = 0.5  # of its longest turn: such a one is a turn of the same work
 
-Calls = dict[int, Sequence[Operation]]  # of each rank, in the order of their entry
-Members = dict[str, Sequence[int]]  # global ranks of each group
+Calls = Mapping[int, Sequence[Operation]]  # of each rank, in the order of their entry
+Members = Mapping[str, Sequence[int]]  # global ranks of each group
 
 
 class Worker(Struct):
