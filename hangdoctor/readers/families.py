@@ -19,7 +19,7 @@ from msgspec import Struct
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 from ..time_limit import in_time
-from . import connections, proc, ray_ranks, served_titles
+from . import connections, joined_groups, proc, ray_ranks, served_titles
 from .discover import Found, Job
 from .inherited_ranks import without_helpers
 from .jobnames import job_key
@@ -256,14 +256,16 @@ def _dead(parent: int, members: list[Member]) -> list[Started]:
 
 def alike(members: list[Member], connected: set[int]) -> list[Member]:
     """Those that were started like the ones that are connected. Of Ray's processes, all of which
-    are, those of the class with the most: the others direct them. Of vLLM's and SGLang's, those
-    whose titles say that they run the model.
+    are, those of the classes that have joined groups of torch, or of that with the most: the others
+    direct them. Of vLLM's and SGLang's, those whose titles say that they run the model.
     """
     meant_by_title = served_titles.workers([_title(m) for m in members])
     members = [m for m, works in zip(members, meant_by_title, strict=True) if works]
     kinds = Counter(_kind(m) for m in members if m.pid in connected)
     rays = Counter(_kind(m) for m in members if m.pid in connected and _is_rays(m))
-    meant = {max(rays, key=lambda kind: rays[kind])} if rays else kinds.keys()
+    joined = {_kind(m) for m in members if _is_rays(m) and joined_groups.has_joined(m.pid)}
+    most = {max(rays, key=lambda kind: rays[kind])} if rays else kinds.keys()
+    meant = joined if rays and joined else most
     found = [m for m in members if _kind(m) in meant]
     return found if rays else _but_for_number(members, found)
 
@@ -304,6 +306,8 @@ def _numbered(
     own_numbers = None if told else numbers([m.argv for m in members], [m.environ for m in members])
     if own_numbers is not None and own is None:
         return _by_own_numbers(parent, members, own_numbers)
+    if not told and all(map(_is_rays, members)):
+        return _by_store(parent, members)
     # Lightning's launcher is the first rank of its node: it starts the others and goes on itself.
     if own is not None and (not told or 0 not in local):
         members = [own, *members]
@@ -317,6 +321,16 @@ def _numbered(
     key = _key(members, parent)
     family = Family(key, parent, members, ranks, world_size=world, by_order=not told)
     family.local_size = size
+    return family
+
+
+def _by_store(parent: int, members: list[Member]) -> Family:
+    """Actors of Ray that nothing numbers: the one that serves their store first, then by their start."""
+    serving = [m for m in members if joined_groups.serves_store(m.pid)]
+    if len(serving) == 1:
+        members = [*serving, *[m for m in members if m is not serving[0]]]
+    family = _by_own_numbers(parent, members, list(range(len(members))))
+    family.by_order = True
     return family
 
 

@@ -10,8 +10,8 @@ import ray.train
 import ray.train.torch
 
 
-def train(loop: Callable[[], None]) -> None:
-    """Run the loop in four workers."""
+def start() -> None:
+    """A node of Ray on this machine."""
     ray.init(
         num_cpus=4,
         include_dashboard=False,
@@ -19,6 +19,11 @@ def train(loop: Callable[[], None]) -> None:
         object_store_memory=100 << 20,
         _temp_dir=os.environ["HANG_FOLDER"],
     )
+
+
+def train(loop: Callable[[], None]) -> None:
+    """Run the loop in four workers."""
+    start()
     workers = ray.train.ScalingConfig(num_workers=4)
     where = ray.train.RunConfig(storage_path=os.environ["HANG_FOLDER"])
     ray.train.torch.TorchTrainer(loop, scaling_config=workers, run_config=where).fit()
