@@ -8,13 +8,14 @@ from msgspec import structs
 
 from ..model.capture import JobCapture
 from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
+from ..stacks.user_code import is_idle_actor
 from ..text.plain import readable
 from ..text.scripts import script_in
 from . import wording
 from .case import Case
 from .compiled_calls import all_in_jax, all_in_mpi
 from .draft import Draft
-from .findings import Finding
+from .findings import Doing, Finding
 from .gloo_alone import has_no_recorder, is_gloo_alone
 from .health import why_healthy, why_unknown
 from .position import group_by_operation
@@ -45,6 +46,8 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         finding.boxes_unread, finding.site = unread, case.capture.site
         finding.uncounted = uncounted or case.capture.native
         _add_frame(case, finding)
+        if finding.frame is not None and is_idle_actor(finding.frame):
+            finding.doing = Doing("idle")
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
     blamed = {r for c in causes for r in c.ranks}

@@ -39,6 +39,7 @@ _ANYWHERE = re.compile(
 )
 # `<eval_with_key>.3`, `<attrs generated init>`: made by libraries. `python -c` and a notebook are not.
 _GENERATED = re.compile(r"^<(?!string>|stdin>|ipython-input)")
+_RAYS_LOOP = re.compile(r"(?:^|/)ray/_private/worker\.py:(?:Worker\.)?main_loop$")
 _CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
 
 
@@ -72,6 +73,11 @@ def is_outer(frame: Frame) -> bool:
 @lru_cache(maxsize=65_536)
 def _is_foundation(file: str) -> bool:
     return _STANDARD.search(file) is not None or _FOUNDATION.search(file) is not None
+
+
+def is_idle_actor(frame: Frame) -> bool:
+    """Whether a worker of Ray waits there for the next call of its actor: the last one has returned."""
+    return _RAYS_LOOP.search(f"{frame.file}:{frame.name}") is not None
 
 
 def users_frame(python: Sequence[Frame]) -> Frame | None:

@@ -226,3 +226,11 @@ def test_ranks_that_all_receive_wait_for_what_nobody_sends() -> None:
     said = judged(*map(receives, range(4)))
     assert (said.status, said.causes) == ("unknown", [])
     assert "ranks 0-3 wait in recv in wait (steal.py:24), none of them sends" in said.summary
+
+
+def test_an_actor_that_has_returned_is_idle() -> None:
+    loop = stack(("Worker.main_loop", "/v/site-packages/ray/_private/worker.py", 1069))
+    said = judged(*[still(rank, WAIT) for rank in range(3)], still(3, loop))
+    assert causes(said) == [("not_entered", [3])]
+    assert "it is idle between two calls of Ray in Worker.main_loop" in said.summary
+    assert "ray.get" in said.causes[0].advice

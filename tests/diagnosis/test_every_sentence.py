@@ -141,6 +141,7 @@ FINDINGS: list[Finding] = [
     never("order", gradients=True), never(gradients=True),
     two("not_entered", f.NeverReached(REDUCE), frame=LOAD, doing=SLEEPS, homes=[Home(4, "n2", 7), Home(5, "n3", 8)]),
     two("data_wait", f.NeverReached(REDUCE), doing=Doing("still")),
+    never(doing=Doing("idle"), frame=Frame("Worker.main_loop", "/v/site-packages/ray/_private/worker.py", 1069)),
     held(f.Debugger("pdb")), held(f.Debugger("pdb"), frame=None), held(f.TypedInput()), held(f.ChildEnded(8012, End(1))),
     held(f.ChildEnded(8012, End(-9, 1)), homes=[]), held(f.ChildStopped(8012)), held(f.ChildStopped(8012, 99)), held(CHILD), held(CHILD, doing=None, frame=None),
     held(f.OnChild(8012, "sleep 9", LOAD, "read", True)), held(f.OnChild(8012, "sleep 9", None, "read")), held(f.OnChild(8012, "sleep 9", None, "write(1 -> pipe:[7])", unread=True)), held(f.OnFifo()), held(f.OnFifo(), frame=None),

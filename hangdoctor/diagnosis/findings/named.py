@@ -43,7 +43,8 @@ class Home(Struct, frozen=True):
     gpu: str = ""
 
 
-Act = Literal["blocked", "still", "running", "working", "loading", "retrying"]
+# idle: an actor of Ray between two calls.
+Act = Literal["blocked", "still", "running", "working", "loading", "retrying", "idle"]
 
 
 class Doing(Struct, frozen=True):

@@ -68,6 +68,8 @@ def elsewhere(finding: Finding, home: Home | None) -> str:
     """For a rank that is alive and elsewhere, by what it is in."""
     here, pid = on_node(finding), pid_of(finding)
     at = terms.frame(finding.frame) if finding.frame is not None else ""
+    if finding.doing is not None and finding.doing.act == "idle":
+        return "Its actor's call has ended, by a return or an error: see with ray.get what it returned or raised, and why before the others were done."
     if finding.kind == "data_wait":
         return _loader(finding, at)
     if finding.kind == "checkpoint_wait":

@@ -251,6 +251,8 @@ def doing(of: Doing) -> str:
         return "waiting for its data loader"
     if of.act == "still":
         return "not moving"
+    if of.act == "idle":
+        return "idle between two calls of Ray"
     call, _, target = of.call.partition("(")
     if call in _CALLS:
         return _CALLS[call]
