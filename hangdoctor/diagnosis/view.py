@@ -13,6 +13,7 @@ from ..stacks.call_peers import of_rank, peers, waited_for
 from ..stacks.place_rules import Place
 from ..stacks.place_search import HANDLE, PlaceFinder, find_place, python_frames, sends
 from ..stacks.rank_thread import rank_thread
+from ..stacks.user_code import is_comprehension
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
 # looping: other lines or counters of the same functions. moved: other functions. running: it used
@@ -132,9 +133,9 @@ def _runs(before: ThreadSample, after: ThreadSample, seconds: float) -> bool:
 
 def _functions(frames: Sequence[Frame]) -> list[tuple[str, str]]:
     """What is called, in order; of a function that calls itself once: how deep it is says nothing
-    of how far it is.
+    of how far it is. A comprehension is a part of the function that it stands in.
     """
-    calls = [(f.name, f.file) for f in frames]
+    calls = [(f.name, f.file) for f in frames if not is_comprehension(f)]
     return [call for i, call in enumerate(calls) if i == 0 or call != calls[i - 1]]
 
 

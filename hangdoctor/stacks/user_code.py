@@ -39,6 +39,7 @@ _ANYWHERE = re.compile(
 )
 # `<eval_with_key>.3`, `<attrs generated init>`: made by libraries. `python -c` and a notebook are not.
 _GENERATED = re.compile(r"^<(?!string>|stdin>|ipython-input)")
+_COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 _RAYS_LOOP = re.compile(r"(?:^|/)ray/_private/worker\.py:(?:Worker\.)?main_loop$")
 _CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
 
@@ -80,9 +81,16 @@ def is_idle_actor(frame: Frame) -> bool:
     return _RAYS_LOOP.search(f"{frame.file}:{frame.name}") is not None
 
 
+def is_comprehension(frame: Frame) -> bool:
+    """True for the frame of a generator expression or comprehension, a part of a function's line."""
+    return frame.name.rpartition(".")[2] in _COMPREHENSIONS
+
+
 def users_frame(python: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own code, else `outer_frame`; frames innermost first."""
-    return next((frame for frame in python if is_users(frame)), outer_frame(python))
+    own = [frame for frame in python if is_users(frame)]
+    named = next((frame for frame in own if not is_comprehension(frame)), None)
+    return named or next(iter(own), outer_frame(python))
 
 
 def outer_frame(python: Sequence[Frame]) -> Frame | None:

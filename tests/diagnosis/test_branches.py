@@ -234,3 +234,16 @@ def test_an_actor_that_has_returned_is_idle() -> None:
     assert causes(said) == [("not_entered", [3])]
     assert "it is idle between two calls of Ray in Worker.main_loop" in said.summary
     assert "ray.get" in said.causes[0].advice
+
+
+def test_a_comprehension_is_a_part_of_its_function() -> None:
+    """A loop without end is found inside of it and beside it: no progress, and no name of its own."""
+    fill = [Frame("Loader.fill", "/app/data.py", 44), Frame("main", "/app/train.py", 83)]
+    inside = [Frame("Loader.fill.<locals>.<genexpr>", "/app/data.py", 44), *fill]
+    threads = [
+        thread(at, state="R", switches=9 * n, cpu_s=n) for n, at in enumerate((fill, inside))
+    ]
+    spins = captured(3, [sample(float(n), one, state="R") for n, one in enumerate(threads)])
+    said = judged(*[still(rank, WAIT) for rank in range(3)], spins)
+    assert causes(said) == [("busy", [3])], said.summary
+    assert "it is computing in Loader.fill (data.py:44)" in said.summary
