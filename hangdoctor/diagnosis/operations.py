@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..model.capture import Frame
 from ..model.operations import RankOps
-from . import faults, outsiders
+from . import faults, outsiders, stack_roots
 from .case import Case
 from .draft import Draft
 from .findings import Doing, Finding
@@ -43,7 +43,7 @@ def leave_out_unasked(case: Case, draft: Draft) -> None:
 def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
     """The records of all ranks with what stacks and /proc know."""
     ops, before = records_of(case)
-    ops |= _without_any(case, ops)
+    ops = stack_roots.added(case, ops) | _without_any(case, ops)
     outside = _kinds_outside(case, facts)
     not_found = {r: "no process found" for r in case.absent}
     dead = [v for v in case.gone if v.rank not in ops or not ops[v.rank].finished]

@@ -65,6 +65,7 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     if changed:  # no call was left out: the same calls were made with the usual tag before
         odd = Odd(changed, Ground.SIGNATURE_PRECEDENT, DecidedBy.PRECEDENT)
         return _mismatch(scene, instance, records, odd)
+    records = _with_roots(records)
     odd = _odd_ones(scene, instance, records)
     if not odd.ranks or _other_order(scene, records):
         return None
@@ -79,6 +80,12 @@ def _records_of(scene: Scene, instance: Instance) -> Records:
     members = scene.members(instance.key, instance.waiters[0])
     found = {r: scene.find(r, instance.key) for r in members}
     return {r: op for r, op in found.items() if op is not None}
+
+
+def _with_roots(records: Records) -> Records:
+    """Those whose root is known, where these differ in it; else all."""
+    told = {rank: op for rank, op in records.items() if op.root >= 0}
+    return told if len({op.root for op in told.values()}) > 1 else records
 
 
 def _other_order(scene: Scene, records: Records) -> bool:
@@ -255,6 +262,9 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
     # The members that an older box's new_group asks for are not recorded: nothing was compared.
     compared = instance.sample.op != "new_group" or bool(instance.sample.detail)
     entered = f.SameSignature(op) if compared else in_op(scene, instance, everyone=True)
+    past = _past(scene, instance)
+    if past:
+        return _held_behind(scene, instance, past, entered)
     return Finding(
         kind="in_communication",
         ranks=members,
@@ -272,6 +282,31 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
         waiters=waiters_of(scene, instance),
         clues=[Clue("ops", tuple(members), entered)],
         against=[Against("not_entered", tuple(members), Why.ALL_ENTERED)],
+    )
+
+
+def _past(scene: Scene, instance: Instance) -> list[int]:
+    """Members that have completed a collective in which the hosts of others are stuck: data comes to some
+    before all have it. What devices have completed is told by `device_wait`.
+    """
+    if instance.key.transfer is not None or any(scene.ops[r].runs_ahead for r in instance.waiters):
+        return []
+    records = _records_of(scene, instance)
+    return sorted(r for r, op in records.items() if op.state == "done" and not op.failed)
+
+
+def _held_behind(scene: Scene, instance: Instance, past: list[int], entered: f.Fact) -> Finding:
+    stuck, everyone = sorted(instance.waiters), tuple(sorted({*instance.waiters, *past}))
+    return Finding(
+        kind="in_communication",
+        ranks=stuck,
+        story=f.HeldBehind(sample_of(scene, instance), tuple(past)),
+        confidence=sure(_all_entered(scene, instance)),
+        nodes=nodes_of(scene, stuck),
+        where=where_of(scene, instance, None, stuck),
+        waiters=waiters_of(scene, instance),
+        clues=[Clue("ops", everyone, entered)],
+        against=[Against("not_entered", everyone, Why.ALL_ENTERED)],
     )
 
 

@@ -1,0 +1,56 @@
+"""Roots that torch's recorder leaves out, from the stacks of the ranks that are in the call.
+
+The recorder has no root of a broadcast, scatter, reduce or gather; the frame of torch's own function has it
+among its variables. Ranks that have left the call do not show theirs any more.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from ..model.operations import Group, Operation, RankOps
+from .case import Case
+from .view import RankView
+
+_ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+_C10D = "torch/distributed/distributed_c10d.py"
+
+
+def added(case: Case, records: dict[int, RankOps]) -> dict[int, RankOps]:
+    """The records, with the root of the one call in which a rank is now."""
+    views = {view.rank: view for view in case.alive}
+    return {
+        rank: _with_root(views[rank], ops) if rank in views else ops
+        for rank, ops in records.items()
+    }
+
+
+def _with_root(view: RankView, ops: RankOps) -> RankOps:
+    if ops.source != "flight_recorder" or not view.waits:
+        return ops
+    open_now = [op for op in ops.unfinished() if op.op in _ROOTS and op.root < 0]
+    root = _root(view, ops.groups, open_now[0]) if len(open_now) == 1 else -1
+    if root < 0:
+        return ops
+    [call] = open_now
+    told: list[Operation] = [
+        structs.replace(op, root=root)
+        if (op.group, op.seq, op.op) == (call.group, call.seq, call.op)
+        else op
+        for op in ops.operations
+    ]
+    return structs.replace(ops, operations=told)
+
+
+def _root(view: RankView, groups: list[Group], call: Operation) -> int:
+    """The global rank, by the frame of torch's function; -1 where it is not there."""
+    frames = [f for f in view.path if f.name == call.op and f.file.endswith(_C10D)]
+    if not frames:
+        return -1
+    values, variable = frames[-1].values, _ROOTS[call.op]
+    own = values.get(variable, -1)
+    if own >= 0:
+        return own
+    members = next((list(g.ranks) for g in groups if g.uid == call.group), [])
+    place = values.get(f"group_{variable}", -1)
+    return members[place] if 0 <= place < len(members) else -1
