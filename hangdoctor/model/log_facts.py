@@ -222,9 +222,12 @@ class KilledByLauncher(Fact):
 
 
 class Signalled(Fact):
-    """The launcher itself was asked to end, by this signal; it passes it on to its ranks."""
+    """The launcher itself was asked to end, by this signal; it passes it on to its ranks. With `pid`:
+    that process was.
+    """
 
     number: int = 0
+    sender: int = 0  # the process that sent it, where the line has it
 
 
 class PythonError(Fact):

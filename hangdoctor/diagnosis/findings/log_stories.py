@@ -330,6 +330,9 @@ class LogRemaining(Struct, frozen=True):
     unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
+    sender: int = 0  # the process that sent them the signal
+    process: int = 0  # who ended, where no rank shows, and its node
+    node: str = ""
 
 
 class LogAgrees(Struct, frozen=True):

@@ -139,7 +139,7 @@ def _all_killed(scene: Scene, death: Ended) -> bool:
 
 def _by_launcher(scene: Scene, fact: Ended) -> bool:
     """Whether its launcher killed it because another process had ended."""
-    if _by_step(fact):
+    if _by_step(fact) and not _crashed_like_the_first(scene, fact):
         return _after_an_exit(scene, fact) or after_the_stop(scene, fact)
     if fact.by == "torchelastic" and _after_the_first_seen(scene, fact):
         return True
@@ -167,6 +167,12 @@ def _is_seen_elsewhere(scene: Scene, fact: Ended) -> bool:
 def _by_step(fact: Ended) -> bool:
     """Whether srun says it, or PALS's mpiexec: both end all tasks once one has failed, and list those too."""
     return fact.by.startswith("slurm") or fact.by == "pals"
+
+
+def _crashed_like_the_first(scene: Scene, fact: Ended) -> bool:
+    """Whether it crashed as the first one did that srun lists, by a signal that srun does not send."""
+    first = next(f for f in scene.of(Ended) if _by_step(f))
+    return fact.code in _CRASHES and fact.code == first.code
 
 
 def _after_an_exit(scene: Scene, fact: Ended) -> bool:
@@ -212,7 +218,7 @@ def _silent_exit(scene: Scene) -> First | None:
     if silent and (len(quiet) > 1 or _all_others_were_killed(scene, first)):
         return None  # at one moment, and none has left a word
     together = _by_step(first) or first.by == MPI_ABORT or first.code == 0
-    return _exited_first(scene, first, ranks_named(quiet) if together else [first.rank])
+    return _exited_first(scene, first, ranks_named(quiet if together else [first]))
 
 
 def _all_others_were_killed(scene: Scene, first: Ended) -> bool:
@@ -242,12 +248,15 @@ def _exited_first(scene: Scene, first: Ended, ranks: list[int], alone: bool = Fa
     finding = Finding(
         kind="dead",
         ranks=ranks,
-        story=LoggedDeath(End(first.code), left=first.left, aborted=aborted, alone=alone),
+        story=LoggedDeath(
+            End(first.code), someone(first), left=first.left, aborted=aborted, alone=alone
+        ),
         confidence=sure(Ground.LOG_ABORTED_ALONE if alone else ground),
-        nodes=scene.nodes(ranks),
+        nodes=scene.nodes(ranks) if ranks else scene.places([], [first]),
     )
     together = [f for f in scene.of(Ended) if (f.file, f.line) == (first.file, first.line)]
-    return First(finding, [f for f in together if f.rank in ranks] or [first], True)
+    named = bool(ranks or finding.nodes)
+    return First(finding, [f for f in together if f.rank in ranks] or [first], named)
 
 
 def _ends_without_a_word(scene: Scene) -> list[Ended]:
@@ -262,9 +271,19 @@ def _ends_without_a_word(scene: Scene) -> list[Ended]:
 
 def _bad_ends(scene: Scene) -> list[Ended]:
     """The first ends that show a failure; what srun says where no node saw one."""
-    firsts = [f for f in scene.of(Ended) if f.first and f.rank >= 0]
+    listed = [f for f in scene.of(Ended) if f.first and (f.rank >= 0 or f.by == HYDRA)]
+    firsts = [] if _several_in_a_sweep(listed) else listed
     bad = [f for f in firsts if _exited(f) or _aborted_without_a_word(scene, f)]
     return bad or _first_of_srun(scene)
+
+
+def _several_in_a_sweep(listed: list[Ended]) -> bool:
+    """Whether mpiexec lists several with an error code between those that were killed: these may have
+    lost one that was.
+    """
+    of_hydra = [f for f in listed if f.by == HYDRA]
+    exited = {f.rank for f in of_hydra if f.code > 0}
+    return len(exited) > 1 and any(f.code in _KILLED for f in of_hydra)
 
 
 def _exited(fact: Ended) -> bool:

@@ -36,6 +36,7 @@ from .threads import gone_on
 _WATCHDOG = "watchdog_abort"  # a rule
 _TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
 _LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule
+_LAUNCHER = "the launcher"
 _SHOWN = 3  # ranks that do not say what the others do
 
 
@@ -76,7 +77,8 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
     waits = scene.of(TimedOut)
     ranks = tuple(ranks_named([*waits, *_in_the_same(scene, waits)]))
     if len(ranks) > 1:
-        one = {(w.op, w.seq) for w in waits}
+        named = {(w.op, w.seq) for w in waits if w.op}  # in some lines the name is cut
+        one = named | {("", w.seq) for w in waits if w.seq not in {seq for _, seq in named}}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         if len(one) > 1:
             return LogRemaining(reason, ranks)
@@ -198,9 +200,12 @@ def _signalled(scene: Scene) -> LogRemaining | None:
         return None
     numbers = {f.number for f in asked}
     codes = tuple(sorted(-n for n in numbers))
+    senders = {f.sender for f in asked}
     return LogRemaining(
         Undecided.SIGNALLED,
         codes=codes,
+        library="" if any(f.pid for f in asked) else _LAUNCHER,
+        sender=senders.pop() if len(senders) == 1 else 0,
         last=last_printed(scene),
         trouble=_trouble_before(scene, asked[0]),
     )
@@ -239,6 +244,8 @@ def _without_waits(scene: Scene) -> LogRemaining:
             Undecided.ABORTS_ONLY,
             ranks,
             code=ends[0].code,
+            process=alike[0].pid if len(alike) == 1 else 0,
+            node=alike[0].node if len(alike) == 1 else "",
             source=scene.source,
             quiet=_without_exit(scene, ends),
         )

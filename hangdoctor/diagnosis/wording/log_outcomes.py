@@ -34,7 +34,7 @@ _WAITS = (Undecided.EQUAL_COUNTERS, Undecided.WAITERS_ONLY, Undecided.ONE_WAITER
 
 
 def _reason(of: LogRemaining) -> str:
-    who = terms.ranks(of.ranks) or "a rank"
+    who = terms.ranks(of.ranks) or _process(of) or "a rank"
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
     decide = f"counters of all ranks would show who did not come. {next_time(of.no_recorder)}"
@@ -56,7 +56,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
-        Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
+        Undecided.SIGNALLED: f"{of.library or 'a process'} was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
@@ -137,6 +137,12 @@ def _speaker(of: LogRemaining) -> str:
     return terms.ranks(of.ranks) or "a process"
 
 
+def _process(of: LogRemaining) -> str:
+    """``process 812 on n3``; "" where it is not known."""
+    at = f" on {of.node}" if of.node else ""
+    return f"process {of.process}{at}" if of.process else ""
+
+
 def _survived(error: WentOnAfter) -> str:
     """``a thread of a rank ended by 'OSError: ...' (job.log:23), after which the job went on``."""
     who = terms.ranks(error.ranks) or "a rank"
@@ -173,6 +179,8 @@ _SENDERS = {
 
 def _whose(of: LogRemaining) -> str:
     """Who sends such a signal."""
+    if of.sender:
+        return f", which process {of.sender} sent, often its parent"
     sent = {-code for code in of.codes}
     return next((text for number, text in _SENDERS.items() if sent == {number}), "")
 

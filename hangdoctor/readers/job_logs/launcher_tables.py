@@ -25,7 +25,8 @@ unable to complete a TCP connection to another process:             Open MPI
 ORTE has lost communication with a remote daemon.                   Open MPI
   Remote daemon: [[29973,0],3] on node n4
 
-Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for
+Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for;
+                                   older ones: "Missing ranks:"
 2: [allreduce.grad_1, ...]
 """
 
@@ -51,7 +52,7 @@ _PROCESS = re.compile(
 _CODE = re.compile(
     r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
 )
-_RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT ([\w.-]{1,120})")
+_RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (?:[\w.-]{1,60}@)?([\w.-]{1,120})")
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
 _MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
@@ -80,9 +81,9 @@ BEGINS = (
     "Process name: [",
     "scheduler is dead",
     "MPI_ABORT was invoked",
-    *("RUNNING AT ", "caused collective abort"),
+    *("BAD TERMINATION", "RUNNING AT ", "caused collective abort"),
     *(_LOST, _UNREACHED, "such peer hangups", "lost communication with a remote daemon"),
-    "Stalled ranks",
+    *("Stalled ranks", "Missing ranks:"),
     "Stalled ops",
 )
 
@@ -109,7 +110,7 @@ class LauncherTables:
             match = _STALLED.match(text)
             self._stalled = match is not None
             return _late([int(match[1])]) if match is not None else None
-        self._stalled = text.rstrip().endswith("Stalled ranks:")
+        self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
         if "*** " in text and (error := self._of_error(text)) is not None:
@@ -168,6 +169,9 @@ class LauncherTables:
             self._left = _NEAR
         elif "MPI_ABORT was" in text and (match := _ABORTED.search(text)) is not None:
             self._ended = _aborted(int(match[1]), text)
+            self._left = _NEAR
+        elif "BAD TERMINATION" in text:  # older ones say neither rank nor process
+            self._ended = Ended(by=HYDRA, first=True)
             self._left = _NEAR
         elif "RUNNING AT" in text and (match := _RUNNING.search(text)) is not None:
             rank = int(match[1]) if match[1] else -1

@@ -52,6 +52,7 @@ from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .logged import Logged, is_warning
+from .mpich_errors import MOST, MpichErrors
 from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
 from .shape_lists import ShapeLists
@@ -101,6 +102,7 @@ class FileScan:
         self._tables = StackTables()
         self._tasks = HcclTasks()
         self._ucc = UccChecks()
+        self._mpich = MpichErrors()
         self._logged = Logged()
         self._beneath = Beneath()
         self._begun = Begun()
@@ -250,6 +252,7 @@ class FileScan:
         said = self._beneath.inherit(said, self.of_file)
         self._listen(said)
         self._of_tables(said, text)
+        self._mpich.feed(said.text)
         missed = self._barriers.feed(said.text)
         if missed is not None:
             self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
@@ -346,7 +349,7 @@ class FileScan:
         self.marks.look(said)
         torn = known = False
         for rule in self.rules.of(said.text):
-            applied = self._apply(rule, said, said.text, text)
+            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
             known |= applied
             torn |= not applied and rule.wraps
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
@@ -375,6 +378,8 @@ class FileScan:
                     fact.logged = not gone and is_warning(said, text)
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
+                    if self._mpich.begin(kept, text):
+                        self._attention = max(self._attention, MOST)
                     continue
                 self._keep(fact, said, line)
         return found
