@@ -53,7 +53,7 @@ class LoggedDeath(Struct, frozen=True):
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
-    alone: bool = False  # by SIGABRT, and no other is seen to fail
+    alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
 
 
 class NodeFailed(Struct, frozen=True):

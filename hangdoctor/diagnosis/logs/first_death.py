@@ -17,7 +17,7 @@ from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
 from .candidate import First, someone
 from .scene import Scene, ranks_named
-from .swept import aborted_alone, after_the_stop, first_by_clock, of_one_node
+from .swept import aborted_alone, after_the_stop, exited_alone, first_by_clock, of_one_node
 
 _ABORT = -6
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
@@ -209,7 +209,7 @@ def _silent_exit(scene: Scene) -> First | None:
     early = [f for f in first_by_clock(scene) if f in quiet]
     if early:
         return _exited_first(scene, early[0], ranks_named(early))
-    if aborted_alone(scene, quiet):
+    if aborted_alone(scene, quiet) or exited_alone(scene, quiet):
         return _exited_first(scene, quiet[0], [quiet[0].rank], alone=True)
     if not quiet or not _was_first(scene, quiet[0]):
         return None

@@ -77,6 +77,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     elif not finding.no_recorder:
         tee = f"torchrun: --log-dir DIR --tee 3; {tee}"
     keep = f"Next time keep the output of each rank ({tee})."
+    if story.alone and story.end.code != -6:
+        return f"See the last lines of its own output: an exception of its own, or that it lost another rank. {keep}"
     if story.end.code == -6:
         return f"{_of_an_abort(story, finding)} {keep}"
     return keep

@@ -115,6 +115,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
+    if story.alone and story.end.code != -6:
+        return f"{who} failed first, as far as the log shows: it ended with exit code {story.end.code} while others still ran, and its own output, which says why, is missing"
     if story.end.code is not None and story.end.code > 0:
         return (
             f"{who} ended first, with exit code {story.end.code}; no error of its own is in the log"
