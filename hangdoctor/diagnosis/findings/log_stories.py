@@ -43,6 +43,7 @@ class FailedFirst(Struct, frozen=True):
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
+    others: int = 0  # so many more had the same, which the log counts and does not name
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -331,6 +332,8 @@ class LogRemaining(Struct, frozen=True):
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
     sender: int = 0  # the process that sent them the signal
+    awaited: int = -1  # the rank that they waited for, by its number in this group
+    group: str = ""
     process: int = 0  # who ended, where no rank shows, and its node
     node: str = ""
 

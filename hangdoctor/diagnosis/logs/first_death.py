@@ -249,7 +249,7 @@ def _exited_first(scene: Scene, first: Ended, ranks: list[int], alone: bool = Fa
         kind="dead",
         ranks=ranks,
         story=LoggedDeath(
-            End(first.code), someone(first), left=first.left, aborted=aborted, alone=alone
+            End(first.code if first.given else 0), someone(first), left=first.left, aborted=aborted, alone=alone
         ),
         confidence=sure(Ground.LOG_ABORTED_ALONE if alone else ground),
         nodes=scene.nodes(ranks) if ranks else scene.places([], [first]),

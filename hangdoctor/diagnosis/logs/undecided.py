@@ -132,12 +132,22 @@ def _of_libraries(scene: Scene) -> LogRemaining | None:
         waiting = [f for f in errors if getattr(f, "rule", "") == rule]
         if waiting:
             ranks = tuple(ranks_named(waiting))
-            return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, library=library)
+            awaited, group = _awaited(waiting)
+            return LogRemaining(
+                Undecided.WAITED_TO_LIMIT, ranks, library=library, awaited=awaited, group=group
+            )
     keys = [f for f in scene.of(StoreWait) if f.key and f.awaited < 0]
     if keys:
         unset = Op(_in_all(keys) or keys[0].key)
         return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), unset)
     return None
+
+
+def _awaited(waits: Sequence[AnyFact]) -> tuple[int, str]:
+    """The one rank that these waited for, and the group that it has this number in; (-1, "") of none."""
+    values = [f.values for f in waits if isinstance(f, KnownError | PythonError)]
+    told = {(int(v["remote"]), v["group"]) for v in values if v.get("remote") and v.get("group")}
+    return told.pop() if len(told) == 1 else (-1, "")
 
 
 def _without_error(scene: Scene) -> tuple[int, ...]:
@@ -273,7 +283,9 @@ def _of_course(scene: Scene) -> LogRemaining:
     steps = [f for f in scene.of(Progress) if not f.part]
     iteration = max((f.iteration for f in steps), default=-1)
     complete = any(0 < f.total <= f.iteration for f in steps)
-    if (_finished(scene) or complete) and not _troubled(scene.facts):
+    at_its_end = _trouble(scene) is None or any(map(_of_store, lost_lines(scene)))
+    clean = _finished(scene) or (complete and at_its_end)
+    if clean and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     failed = _of_failure(scene)
     if failed is not None:

@@ -292,6 +292,8 @@ def _who_else(of: LogRemaining) -> str:
     if of.quiet:
         first = f"see first what {choose(of.quiet, 'it', 'they')} did"
         return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
+    if of.awaited >= 0:
+        return f", for rank {of.awaited} of group {of.group} (its own numbering), and whether that one came late, hangs or had ended these logs do not show: read its log first"
     if of.source == "boxes":
         return f", and {_missed(of)} its black boxes do not show"
     return f", and nothing shows {_missed(of)}. {run}"

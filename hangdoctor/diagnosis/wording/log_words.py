@@ -83,6 +83,9 @@ def _(story: FailedFirst, finding: Finding) -> str:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
     if story.thread:
         who, failed = _thread_of(story.thread, who), "ended by an exception"
+    if story.others:
+        who = f"{who} and {story.others} more"
+        failed = "failed alike, and which of them was first does not show"
     if story.went_on:
         return (
             f"{who} went on after an error that it only logged: {what}. Others then waited in vain"

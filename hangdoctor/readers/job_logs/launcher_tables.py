@@ -189,6 +189,7 @@ class LauncherTables:
             return None
         ended, self._ended = self._ended, None
         if ended is not None and ended.by == MPI_ABORT:
+            ended.given = max(int(code[1]), -1) if code is not None else -1
             ended.code = _status(int(code[1]) if code is not None else 0)
         elif ended is not None:
             told = int(code[1]) if code is not None else 0
@@ -201,7 +202,9 @@ class LauncherTables:
 
 def _aborted(rank: int, says: str, code: int = 0) -> Ended:
     """A rank that ended the job itself."""
-    return Ended(rank=rank, code=_status(code), by=MPI_ABORT, first=True, says=says)
+    return Ended(
+        rank=rank, code=_status(code), by=MPI_ABORT, first=True, given=max(code, -1), says=says
+    )
 
 
 def _status(code: int) -> int:

@@ -46,7 +46,7 @@ from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
 from .habits import Habits, habits
-from .hccl_tasks import HcclTasks
+from .hccl_tasks import HcclTasks, RankIds
 from .introduced import rank_named
 from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
@@ -101,6 +101,7 @@ class FileScan:
         self._shapes = ShapeLists()
         self._tables = StackTables()
         self._tasks = HcclTasks()
+        self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
         self._logged = Logged()
@@ -253,6 +254,7 @@ class FileScan:
         self._listen(said)
         self._of_tables(said, text)
         self._mpich.feed(said.text)
+        self._rank_ids.feed(text)
         missed = self._barriers.feed(said.text)
         if missed is not None:
             self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
@@ -466,7 +468,7 @@ class FileScan:
         fact.worker = fact.worker or said.worker
         if isinstance(fact, KnownError) and fact.rank < 0:
             own = said.own_rank()
-            fact.rank = own if own >= 0 else marks.watched(text)
+            fact.rank = own if own >= 0 else max(marks.watched(text), self._rank_ids.of(text))
         if isinstance(fact, Finished) and fact.rank < 0:
             fact.rank = rank_named(said.text)
             self.heard.update({fact.rank} - {-1})
@@ -518,6 +520,7 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
     error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
+    error.worker = told.get("worker", "") or error.worker
 
 
 def _text(raw: bytes) -> str:
