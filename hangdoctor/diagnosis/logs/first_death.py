@@ -36,6 +36,7 @@ _PARENTS = (
     "paddle",
     *("mpispawn", "jsrun", "poe"),
 )
+_OF_PROCESSES = (HYDRA, "dask")  # they name the process, and mostly no rank
 _LIVED_ON_S = 5.0  # more than one command takes for all
 _KILLED = frozenset({-9, -15})  # as a launcher ends processes, too
 
@@ -56,7 +57,7 @@ def first_death(scene: Scene) -> First | None:
     nodes = scene.places(ranks, alike)
     memory = (bool(kills) and first.code == -9) or "memory" in first.by
     story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
-    known = bool(ranks or nodes)
+    known = bool(ranks or nodes or (first.pid and first.by in _OF_PROCESSES))
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, [*alike, *kills], known)
