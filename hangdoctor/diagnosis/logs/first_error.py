@@ -28,7 +28,11 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
-_BY_THE_WAY = ("worker_of_rank", "asyncio_cancelled", "ray_killed")  # rules: no failure is behind it
+_BY_THE_WAY = (
+    "worker_of_rank",
+    "asyncio_cancelled",
+    "ray_killed",
+)  # rules: no failure is behind it
 _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")

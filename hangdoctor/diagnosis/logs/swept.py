@@ -97,7 +97,8 @@ def exited_alone(scene: Scene, quiet: Sequence[Ended]) -> bool:
         return False
     if len({f.pid for f in ends}) > 1 or len({f.file for f in ends}) > 1:
         return False
-    told = any(f.role != "launcher" for f in [*scene.of(KnownError), *scene.of(PythonError)])
+    errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
+    told = any(f.role != "launcher" for f in errors)
     waited = scene.first_wait < len(scene.facts)
     waited |= bool(scene.of(PeerClosed) or scene.of(Cancelled) or scene.of(Signalled))
     stopped = {f.pid for f in scene.of(KilledByLauncher) if f.pid}

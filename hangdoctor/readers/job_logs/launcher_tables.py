@@ -52,7 +52,9 @@ _PROCESS = re.compile(
 _CODE = re.compile(
     r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
 )
-_RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (?:[\w.-]{1,60}@)?([\w.-]{1,120})")
+_RUNNING = re.compile(
+    r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (?:[\w.-]{1,60}@)?([\w.-]{1,120})"
+)
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
 _MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")

@@ -520,7 +520,8 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
     error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
-    error.worker = told.get("worker", "") or error.worker
+    if rule.id == "spark_task":
+        error.worker = told["worker"]
 
 
 def _text(raw: bytes) -> str:

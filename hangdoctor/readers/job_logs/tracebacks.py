@@ -47,7 +47,9 @@ _ENDS = (
 _RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
 _RECORDED_HEAD = "Stack trace of the failed collective:"
 LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
-_OF_HOROVOD = re.compile(r"/horovod/(?:run|runner|spark)/(?:\w+/)?(?:run|launch|gloo_run|mpi_run|runner|__init__)\.py$")
+_OF_HOROVOD = re.compile(
+    r"/horovod/(?:run|runner|spark)/(?:\w+/)?(?:run|launch|gloo_run|mpi_run|runner|__init__)\.py$"
+)
 _LAUNCHERS_OWN = re.compile(
     r"/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|ds|llamafactory-cli)$"
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
