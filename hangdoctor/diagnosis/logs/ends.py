@@ -17,6 +17,7 @@ def was_seen(fact: Ended) -> bool:
 
 
 def after_first_wait(scene: Scene, fact: Ended) -> bool:
+    """Whether a wait had reached its limit before this end: it may follow from that."""
     if scene.first_wait >= len(scene.facts):
         return False
     wait = scene.facts[scene.first_wait]

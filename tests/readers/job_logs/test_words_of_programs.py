@@ -38,10 +38,10 @@ def test_the_number_that_a_program_gave_to_mpi_abort(tmp_path: Path) -> None:
     assert "exit code 7" in diagnosed(tmp_path / "seven", call.format(7)).summary
 
 
-def test_an_exception_of_cxx_that_nobody_caught(tmp_path: Path) -> None:
+def test_an_uncaught_exception_of_cxx(tmp_path: Path) -> None:
     thrown = "terminate called after throwing an instance of 'engine::Error'\n  what():  {}\n"
     own = diagnosed(tmp_path, thrown.format("bad block size 12"))
-    assert "nobody caught: bad block size 12" in own.summary
+    assert "uncaught exception of C++: bad block size 12" in own.summary
     for number, follows in enumerate(
         ("[Rank 3] NCCL watchdog thread terminated", "Connection closed by peer", "Broken promise")
     ):
