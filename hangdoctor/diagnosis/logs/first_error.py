@@ -28,6 +28,7 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
+_PAGE_FAULT = "gpu_page_fault"  # another one
 _BY_THE_WAY = (
     "worker_of_rank",
     "asyncio_cancelled",
@@ -198,6 +199,8 @@ def _unordered(scene: Scene, fact: AnyFact) -> bool:
 
 def _same(one: AnyFact, other: AnyFact) -> bool:
     if isinstance(one, PythonError) and isinstance(other, PythonError):
+        if one.rule and one.rule == other.rule and not (_dated(one) or _dated(other)):
+            return (one.error, one.file) == (other.error, other.file)  # in no order
         return (one.error, one.rule, _line(one)) == (other.error, other.rule, _line(other))
     rules = {getattr(one, "rule", ""), getattr(other, "rule", "")}
     return len(rules) == 1 and "" not in rules
@@ -225,6 +228,9 @@ def of_errors(
     nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
+    cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
+    if first.rule == _PAGE_FAULT and len(cards) > 1:
+        repeated = len(cards) - 1  # of as many processes, and the lines of all are mixed
     story = FailedFirst(
         error=raised.error,
         message=_REPEATED.sub("", raised.message),
@@ -236,7 +242,9 @@ def of_errors(
         thread=raised.thread,
         others=repeated,
     )
-    frame = raised.frame if first.rule != "actor_died" else None  # that is of who asked for it
+    places = {_line(f) for f in alike if isinstance(f, PythonError)}
+    one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
+    frame = raised.frame if one_place else None
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
     if story.went_on:
         ground = Ground.LOG_WARNED

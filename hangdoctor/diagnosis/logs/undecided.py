@@ -90,7 +90,9 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
     ranks = tuple(ranks_named([*told, *counted]))
     if ranks:
         reason = Undecided.EQUAL_COUNTERS if len(ranks) > 1 else Undecided.ONE_WAITER
-        return LogRemaining(reason, ranks)
+        numbers = {f.at_work for f in counted}
+        op = Op("operation", numbers.pop()) if len(numbers) == 1 else None
+        return LogRemaining(reason, ranks, op)
     return _of_libraries(scene)
 
 
@@ -284,7 +286,7 @@ def _of_course(scene: Scene) -> LogRemaining:
     iteration = max((f.iteration for f in steps), default=-1)
     complete = any(0 < f.total <= f.iteration for f in steps)
     at_its_end = _trouble(scene) is None or any(map(_of_store, lost_lines(scene)))
-    clean = _finished(scene) or (complete and at_its_end)
+    clean = (_finished(scene) and not _failed_later(scene)) or (complete and at_its_end)
     if clean and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     failed = _of_failure(scene)
@@ -332,6 +334,17 @@ def _finished(scene: Scene) -> bool:
     clean = scene.of(Finished)
     of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
     return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
+
+
+def _failed_later(scene: Scene) -> bool:
+    """Whether a line that says error stands after the last one that only a clean end prints."""
+    lines = [(f.file, f.line) for f in scene.of(Finished)]
+    later = [
+        file
+        for index, file in enumerate(scene.logs.files)
+        if file.trouble and any(at < (index, file.trouble_line) for at in lines if at[0] == index)
+    ]
+    return bool(later) and not any(map(_of_store, lost_lines(scene)))
 
 
 def _left_the_store(scene: Scene) -> bool:

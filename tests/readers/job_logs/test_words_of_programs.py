@@ -149,3 +149,16 @@ def test_what_a_forum_makes_of_a_log(tmp_path: Path) -> None:
     )
     verdict = diagnosed(tmp_path, quoted)
     assert named(verdict) == [("error", [1])] and "main (train.py:5)" in verdict.summary
+
+
+def test_errors_of_one_kind_in_no_order(tmp_path: Path) -> None:
+    raised = '[rank{0}]: Traceback (most recent call last):\n[rank{0}]:   File "/job/f.py", line {0}, in step\n[rank{0}]: torch.OutOfMemoryError: CUDA out of memory.\n'
+    verdict = diagnosed(tmp_path, raised.format(6) + raised.format(2))
+    assert named(verdict) == [("error", [2, 6])] and "f.py" not in verdict.summary
+
+
+def test_an_error_behind_the_words_of_a_clean_end(tmp_path: Path) -> None:
+    end = "Training complete\n"
+    assert diagnosed(tmp_path, end).status == "healthy"
+    late = diagnosed(tmp_path / "late", end + "widget: error: lost its cog\n")
+    assert late.status == "unknown" and "lost its cog" in late.summary
