@@ -68,7 +68,7 @@ _CALLED = re.compile(
     r"application called MPI_Abort\(MPI_COMM_WORLD, (-?\d{1,11})\) - process (\d{1,7})"
 )
 _STATUS = re.compile(
-    r"^\s*exit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
+    r"^\s*[Ee]xit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
 _DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _REPORTED = re.compile(r"\*\*\* reported by process \[\d{1,20},\s?(\d{1,7})\]")
@@ -121,7 +121,7 @@ class LauncherTables:
             return _aborted(int(match[2]), text, int(match[1]))
         if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
             return NodeLost(nodes=[match[1]], by="Open MPI")
-        if "exit status of" in text and (match := _STATUS.match(text)) is not None:
+        if "xit status of" in text and (match := _STATUS.match(text)) is not None:
             code = -int(match[2]) if match[2] else int(match[3])
             return Ended(rank=int(match[1]), code=code, by=HYDRA, first=True)
         self._begin(text)
