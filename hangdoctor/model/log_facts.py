@@ -179,6 +179,7 @@ class Ended(Fact):
     first: bool = False  # torchelastic's "first observed failure", which is often a victim
     listed: int = 0  # exit codes in the list that says so
     left: bool = False  # its program had ended before, without an exception
+    given: int = -1  # the number that the program gave to MPI_Abort
     stayed_s: float = 0.0  # it did not end at a SIGTERM, and was killed so long after it
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
 
@@ -222,9 +223,12 @@ class KilledByLauncher(Fact):
 
 
 class Signalled(Fact):
-    """The launcher itself was asked to end, by this signal; it passes it on to its ranks."""
+    """The launcher itself was asked to end, by this signal; it passes it on to its ranks. With `pid`:
+    that process was.
+    """
 
     number: int = 0
+    sender: int = 0  # the process that sent it, where the line has it
 
 
 class PythonError(Fact):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..model.frame import Frame
 
-MPI, NCCL, DEVICE, GLOO = "<MPI>", "<NCCL>", "<device>", "<gloo>"
+MPI, NCCL, DEVICE, GLOO, CCL = "<MPI>", "<NCCL>", "<device>", "<gloo>", "<oneCCL>"
 _MAIN = frozenset({"main", "MAIN_", "MAIN__", "__libc_start_main"})
 INSIDE_MPI = "MPI call"  # one of MPI's, of which the outer frames were cut off
 
@@ -49,6 +49,10 @@ _DEVICE_CALL = re.compile(
 )
 _GLOO_CALL = re.compile(
     r"^gloo::(allreduce|allgatherv?|alltoallv?|barrier|broadcast|gatherv?|reduce(?:_scatter)?|scatter)$"
+)
+_CCL_CALL = re.compile(  # Intel's oneCCL
+    r"^(?:ccl::(?:v1::)?|ccl_comm::|ccl_)(allgatherv?|allreduce|alltoallv?|barrier|broadcast|reduce(?:_scatter)?|send|recv)"
+    r"(?:_impl)?(?:\(|$)"
 )
 _GLOO_WAIT = re.compile(r"^gloo::transport::\w+::\w*Buffer::wait(Send|Recv)$")
 _TORCH = re.compile(r"^c10d::(?:ProcessGroup|Work)(?!.*(?:[Ww]atchdog|[Hh]eartbeat|[Ll]oop))")
@@ -87,6 +91,8 @@ def call_of(frame: Frame) -> Frame | None:
         return _as(f"MPI_{match[1].capitalize()}", MPI, frame)
     if (match := _GLOO_CALL.match(name)) is not None:
         return _as(f"gloo {match[1]}", GLOO, frame)
+    if (match := _CCL_CALL.match(name)) is not None:
+        return _as(f"ccl::{match[1]}", CCL, frame)
     if _TORCH.match(name):
         return _as("native collective", NCCL, frame)
     return None
@@ -107,7 +113,7 @@ def _as(name: str, file: str, frame: Frame) -> Frame:
 
 def is_call(frame: Frame) -> bool:
     """Whether a frame stands for the call of a library, as `program` makes them."""
-    return frame.file in (MPI, NCCL, DEVICE, GLOO)
+    return frame.file in (MPI, NCCL, DEVICE, GLOO, CCL)
 
 
 def program(frames: Sequence[Frame]) -> list[Frame]:

@@ -95,3 +95,14 @@ def test_the_stack_of_a_crash_is_no_wait(tmp_path: Path) -> None:
     said = judged(tmp_path, core=crash)
     assert (said.status, said.causes) == ("unknown", [])
     assert "the process of core.txt was ended by SIGSEGV in relax (grid.c:7)" in said.summary
+
+
+def test_calls_of_oneccl_by_their_names(tmp_path: Path) -> None:
+    inside = stack(
+        "ccl_executor::wait(ccl_request const*) () from /c/libccl.so.1",
+        "ccl_allgather_impl(void const*, void*, unsigned long) () from /c/libccl.so.1",
+        "train (n=4) at /u/train.cpp:7",
+        MAIN,
+    )
+    said = judged(tmp_path, stuck=inside)
+    assert said.status == "unknown" and "waits in ccl::allgather" in said.summary

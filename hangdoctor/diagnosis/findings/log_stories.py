@@ -43,6 +43,7 @@ class FailedFirst(Struct, frozen=True):
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
+    others: int = 0  # so many more had the same, which the log counts and does not name
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -53,7 +54,7 @@ class LoggedDeath(Struct, frozen=True):
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
-    alone: bool = False  # by SIGABRT, and no other is seen to fail
+    alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
 
 
 class NodeFailed(Struct, frozen=True):
@@ -330,6 +331,11 @@ class LogRemaining(Struct, frozen=True):
     unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
+    sender: int = 0  # the process that sent them the signal
+    awaited: int = -1  # the rank that they waited for, by its number in this group
+    group: str = ""
+    process: int = 0  # who ended, where no rank shows, and its node
+    node: str = ""
 
 
 class LogAgrees(Struct, frozen=True):

@@ -28,7 +28,11 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
     tasks = sorted({other.task for other in alike if other.task >= 0})
     if len(tasks) > 1:
         return Someone(tasks=tuple(tasks))
-    return Someone(fact.local, fact.task, fact.pid, fact.worker)
+    known = Someone(fact.local, fact.task, fact.pid, fact.worker)
+    if known != Someone():
+        return known
+    pids = {other.pid for other in alike if other.pid}
+    return Someone(pid=pids.pop()) if len(pids) == 1 else known
 
 
 def quotes(facts: Iterable[AnyFact], most: int = 4) -> list[AnyFact]:

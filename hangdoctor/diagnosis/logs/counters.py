@@ -147,7 +147,7 @@ def judged(scene: Scene) -> First | None:
 
 def _mismatch(scene: Scene, group: Group) -> First | None:
     """At one number, another operation or size than most."""
-    at = {r: w for r, w in group.waits.items() if w.seq == group.seq}
+    at = {r: w for r, w in group.waits.items() if w.seq == group.seq and w.op}
     signed = {r: _signature(w) for r, w in at.items()}
     kinds = Counter(signed.values()).most_common()
     if len(kinds) < 2:
@@ -215,7 +215,7 @@ def _apart(scene: Scene, group: Group) -> First | None:
     if len(group.waits) != 2:
         return None
     (one, mine), (other, theirs) = sorted(group.waits.items(), key=lambda item: item[1].seq)
-    rooted = {mine.op, theirs.op} & _ROOTED  # in these one side may run ahead
+    rooted = {mine.op, theirs.op} & {*_ROOTED, ""}  # in these one side may run ahead
     if rooted or mine.seq < 0 or mine.seq == theirs.seq or mine.op == theirs.op:
         return None
     story = OtherCall(

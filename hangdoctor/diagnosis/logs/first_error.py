@@ -28,6 +28,14 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
+_PAGE_FAULT = "gpu_page_fault"  # another one
+_BY_THE_WAY = (
+    "worker_of_rank",
+    "asyncio_cancelled",
+    "ray_killed",
+)  # rules: no failure is behind it
+_REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
+_REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
@@ -45,6 +53,7 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
     chosen = [f for f in chosen if not only_warned([f])] or chosen
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
+    chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -142,7 +151,26 @@ def _is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
     """
     if scene.of(Mismatch) or (cut.rank < 0 and still_waiting(scene)):
         return True
-    return _is_the_launchers(scene, cut) or _had_lost(scene, position, cut)
+    if _is_the_launchers(scene, cut) or _had_lost(scene, position, cut):
+        return True
+    return any(_speaker(v) != _speaker(cut) for v in _words_of_victims(scene, position))
+
+
+def _speaker(fact: AnyFact) -> tuple[int, int]:
+    return fact.rank, fact.pid
+
+
+def _words_of_victims(scene: Scene, position: int) -> list[PythonError | KnownError]:
+    """What others said before that a failure explains: by then it had come."""
+    said = [f for at, f in scene.positioned(PythonError, KnownError) if at < position]
+    return [
+        f
+        for f in said
+        if isinstance(f, PythonError | KnownError)
+        and f.role == "consequence"
+        and not f.survived
+        and f.rule not in _BY_THE_WAY
+    ]
 
 
 def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
@@ -171,6 +199,8 @@ def _unordered(scene: Scene, fact: AnyFact) -> bool:
 
 def _same(one: AnyFact, other: AnyFact) -> bool:
     if isinstance(one, PythonError) and isinstance(other, PythonError):
+        if one.rule and one.rule == other.rule and not (_dated(one) or _dated(other)):
+            return (one.error, one.file) == (other.error, other.file)  # in no order
         return (one.error, one.rule, _line(one)) == (other.error, other.rule, _line(other))
     rules = {getattr(one, "rule", ""), getattr(other, "rule", "")}
     return len(rules) == 1 and "" not in rules
@@ -197,17 +227,24 @@ def of_errors(
     ranks = [] if text.kind == "mismatch" else ranks_named(alike)
     nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
+    repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
+    cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
+    if first.rule == _PAGE_FAULT and len(cards) > 1:
+        repeated = len(cards) - 1  # of as many processes, and the lines of all are mixed
     story = FailedFirst(
         error=raised.error,
-        message=raised.message,
+        message=_REPEATED.sub("", raised.message),
         meaning=filled(text.meaning, first),
         advice=filled(text.advice, first),
         someone=someone(first, alike),
         nodes=tuple(nodes),
         went_on=only_warned([first]),
         thread=raised.thread,
+        others=repeated,
     )
-    frame = raised.frame if first.rule != "actor_died" else None  # that is of who asked for it
+    places = {_line(f) for f in alike if isinstance(f, PythonError)}
+    one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
+    frame = raised.frame if one_place else None
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
     if story.went_on:
         ground = Ground.LOG_WARNED
@@ -260,7 +297,9 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
-        story=LinkBroken(by, tuple(peers), text.meaning, text.advice, hosts=hosts),
+        story=LinkBroken(
+            by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
+        ),
         confidence=sure(Ground.LOG_LINK),
         nodes=peers,
     )

@@ -143,6 +143,7 @@ def op_name(kind: str) -> str:
 
 def op_of(waits: Iterable[TimedOut]) -> Op:
     """The operation that most of these waits were in."""
-    common = Counter((w.op, w.seq) for w in waits).most_common(1)
+    every = [(w.op, w.seq) for w in waits]
+    common = Counter([pair for pair in every if pair[0]] or every).most_common(1)
     (kind, seq), _ = common[0] if common else (("", -1), 0)
     return Op(op_name(kind), seq)

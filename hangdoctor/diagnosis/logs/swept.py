@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.log_facts import Ended, KilledByLauncher, KnownError, OomKill, PythonError
+from ...model.log_facts import (
+    Cancelled,
+    Ended,
+    KilledByLauncher,
+    KnownError,
+    OomKill,
+    PeerClosed,
+    PythonError,
+    Signalled,
+)
 from .scene import Scene, ranks_named
 
 _SWEEP = frozenset({-9, -15})
@@ -77,6 +86,23 @@ def aborted_alone(scene: Scene, quiet: Sequence[Ended]) -> bool:
     end = quiet[0]
     stops = [f for f in scene.of(KilledByLauncher) if f.pid and f.pid != end.pid]
     return end.at > 0 and any(f.at - end.at >= _LATER_S for f in stops)
+
+
+def exited_alone(scene: Scene, quiet: Sequence[Ended]) -> bool:
+    """Whether one process of a torchrun exited with an error code, and all others that the log tells of
+    still ran until it stopped them; nothing else failed, or waited in vain.
+    """
+    ends = [f for f in scene.of(Ended) if f.code not in (0, *_SWEEP)]
+    if not ends or ends[0].code <= 0 or {f.by for f in ends} != {"torchelastic"}:
+        return False
+    if len({f.pid for f in ends}) > 1 or len({f.file for f in ends}) > 1:
+        return False
+    errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
+    told = any(f.role != "launcher" for f in errors)
+    waited = scene.first_wait < len(scene.facts)
+    waited |= bool(scene.of(PeerClosed) or scene.of(Cancelled) or scene.of(Signalled))
+    stopped = {f.pid for f in scene.of(KilledByLauncher) if f.pid}
+    return bool(quiet) and not told and not waited and bool(stopped - {ends[0].pid})
 
 
 def of_one_node(scene: Scene, ends: Sequence[Ended]) -> list[Ended]:

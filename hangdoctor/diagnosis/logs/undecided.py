@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -20,22 +19,20 @@ from ...model.log_facts import (
     Progress,
     PythonError,
     Signalled,
-    StoreWait,
     TimedOut,
     Told,
 )
-from ...stacks.place_search import HANDLE, find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, PrintedApart, Quote, Undecided
 from .apart import met_outside
 from .counting import last_printed
 from .followed import failed_before, followed, lost_lines, of_victims
-from .scene import HCCL_WAIT, Scene, op_of, ranks_named
+from .library_waits import of_libraries
+from .scene import Scene, op_of, ranks_named
 from .threads import gone_on
 
 _WATCHDOG = "watchdog_abort"  # a rule
-_TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
-_LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule
+_LAUNCHER = "the launcher"
 _SHOWN = 3  # ranks that do not say what the others do
 
 
@@ -76,10 +73,11 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
     waits = scene.of(TimedOut)
     ranks = tuple(ranks_named([*waits, *_in_the_same(scene, waits)]))
     if len(ranks) > 1:
-        one = {(w.op, w.seq) for w in waits}
+        named = {(w.op, w.seq) for w in waits if w.op}  # in some lines the name is cut
+        one = named | {("", w.seq) for w in waits if w.seq not in {seq for _, seq in named}}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         if len(one) > 1:
-            return LogRemaining(reason, ranks)
+            return LogRemaining(reason, ranks, waited=_in_which(waits, ranks))
         return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
     if waits:
         return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
@@ -88,8 +86,23 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
     ranks = tuple(ranks_named([*told, *counted]))
     if ranks:
         reason = Undecided.EQUAL_COUNTERS if len(ranks) > 1 else Undecided.ONE_WAITER
-        return LogRemaining(reason, ranks)
-    return _of_libraries(scene)
+        numbers = {f.at_work for f in counted}
+        op = Op("operation", numbers.pop()) if len(numbers) == 1 else None
+        return LogRemaining(reason, ranks, op)
+    return of_libraries(scene)
+
+
+def _in_which(
+    waits: Sequence[TimedOut], ranks: Sequence[int]
+) -> tuple[tuple[tuple[int, ...], Op], ...]:
+    """Which of these ranks waited in which operation, where they are few and each has one."""
+    found: dict[tuple[str, int], list[TimedOut]] = {}
+    for wait in waits:
+        found.setdefault((wait.op, wait.seq), []).append(wait)
+    met = [rank for alike in found.values() for rank in ranks_named(alike)]
+    if len(found) > _SHOWN or sorted(met) != sorted(ranks) or ("", -1) in found:
+        return ()
+    return tuple((tuple(ranks_named(alike)), op_of(alike)) for alike in found.values())
 
 
 def _unheard(waits: Sequence[TimedOut], ranks: Sequence[int]) -> tuple[int, ...]:
@@ -109,88 +122,6 @@ def _in_the_same(scene: Scene, waits: Sequence[TimedOut]) -> list[Counted]:
     return [f for f in scene.of(Counted) if f.rank >= 0 and (f.at_work, f.group) in same]
 
 
-def _of_libraries(scene: Scene) -> LogRemaining | None:
-    """Waits in libraries that name no operation, or for a key of the store."""
-    in_gloo = scene.of(GlooTimeout)
-    if in_gloo and (sending := _all_send(scene)) is not None:
-        return sending
-    if in_gloo:
-        seconds = max(f.limit_ms for f in in_gloo) / 1000
-        ranks = tuple(ranks_named(in_gloo))
-        return LogRemaining(
-            Undecided.WAITED_TO_LIMIT,
-            ranks,
-            seconds=seconds,
-            source=scene.source,
-            waited=_waited(scene, ranks),
-            quiet=_without_error(scene),
-        )
-    errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
-    for rule, library in _LIBRARIES.items():
-        waiting = [f for f in errors if getattr(f, "rule", "") == rule]
-        if waiting:
-            ranks = tuple(ranks_named(waiting))
-            return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, library=library)
-    keys = [f for f in scene.of(StoreWait) if f.key and f.awaited < 0]
-    if keys:
-        unset = Op(_in_all(keys) or keys[0].key)
-        return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), unset)
-    return None
-
-
-def _without_error(scene: Scene) -> tuple[int, ...]:
-    """The few of all ranks that printed no error, neither of a wait nor of a lost connection: a lead,
-    since they may only have begun to wait later.
-    """
-    spoke = set(
-        ranks_named([*scene.of(PythonError), *scene.of(KnownError), *scene.of(GlooTimeout)])
-    )
-    rest = [rank for rank in scene.everyone if rank not in spoke]
-    return tuple(rest) if scene.whole and 2 * len(rest) < len(scene.everyone) else ()
-
-
-def _in_all(waits: Sequence[StoreWait]) -> str:
-    """The keys that all of these waits name: torch prints the whole list that a rank waited for, also
-    those that were set.
-    """
-    lists = [wait.key.split(", ") for wait in waits]
-    return ", ".join(key for key in lists[0] if all(key in other for other in lists[1:]))
-
-
-def _waited(scene: Scene, ranks: Sequence[int]) -> tuple[tuple[tuple[int, ...], Op], ...]:
-    """Which of these ranks waited in which operation, the most first; () where that is one, or is not
-    known of all.
-    """
-    found: dict[object, list[PythonError]] = {}
-    for error in scene.of(PythonError):
-        if error.rank in ranks and error.rule == "gloo_timeout" and error.frames:
-            place = find_place(error.frames, blocked=True)
-            found.setdefault((place.op, place.at), []).append(error)
-    sides = sorted(found.values(), key=lambda errors: -len(errors))
-    met = [error.rank for errors in sides for error in errors]
-    if len(sides) < 2 or sorted(met) != sorted(ranks):
-        return ()
-    return tuple((tuple(ranks_named(errors)), _op_of(errors[0])) for errors in sides)
-
-
-def _op_of(error: PythonError) -> Op:
-    place = find_place(error.frames, blocked=True)
-    code = place.frame.code if place.frame is not None else ""
-    if place.op == HANDLE and (call := _TRANSFER.search(code)) is not None:
-        return Op(call[1], frame=place.frame)
-    return Op(place.op or "a call", frame=place.frame)
-
-
-def _all_send(scene: Scene) -> LogRemaining | None:
-    """Every rank was met in a send, and none in a receive."""
-    errors = {e.rank: e for e in scene.of(PythonError) if e.rank >= 0 and e.frames}
-    places = [find_place(e.frames, blocked=True) for e in errors.values()]
-    if len(errors) < 2 or set(errors) != set(scene.everyone) or {p.op for p in places} != {"send"}:
-        return None
-    ranks = tuple(sorted(errors))
-    return LogRemaining(Undecided.ALL_SEND, ranks, Op("", frame=errors[ranks[0]].frame))
-
-
 def _signalled(scene: Scene) -> LogRemaining | None:
     """The launcher's own word that it was asked to end."""
     asked = scene.of(Signalled)
@@ -198,9 +129,12 @@ def _signalled(scene: Scene) -> LogRemaining | None:
         return None
     numbers = {f.number for f in asked}
     codes = tuple(sorted(-n for n in numbers))
+    senders = {f.sender for f in asked}
     return LogRemaining(
         Undecided.SIGNALLED,
         codes=codes,
+        library="" if any(f.pid for f in asked) else _LAUNCHER,
+        sender=senders.pop() if len(senders) == 1 else 0,
         last=last_printed(scene),
         trouble=_trouble_before(scene, asked[0]),
     )
@@ -239,6 +173,8 @@ def _without_waits(scene: Scene) -> LogRemaining:
             Undecided.ABORTS_ONLY,
             ranks,
             code=ends[0].code,
+            process=alike[0].pid if len(alike) == 1 else 0,
+            node=alike[0].node if len(alike) == 1 else "",
             source=scene.source,
             quiet=_without_exit(scene, ends),
         )
@@ -266,7 +202,9 @@ def _of_course(scene: Scene) -> LogRemaining:
     steps = [f for f in scene.of(Progress) if not f.part]
     iteration = max((f.iteration for f in steps), default=-1)
     complete = any(0 < f.total <= f.iteration for f in steps)
-    if (_finished(scene) or complete) and not _troubled(scene.facts):
+    at_its_end = _trouble(scene) is None or any(map(_of_store, lost_lines(scene)))
+    clean = (_finished(scene) and not _failed_later(scene)) or (complete and at_its_end)
+    if clean and not _troubled(scene.facts):
         return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
     failed = _of_failure(scene)
     if failed is not None:
@@ -313,6 +251,17 @@ def _finished(scene: Scene) -> bool:
     clean = scene.of(Finished)
     of_boxes = {f.rank for f in scene.by_boxes() if isinstance(f, Finished)}
     return len(clean) > len(of_boxes) or (bool(clean) and of_boxes >= set(scene.everyone))
+
+
+def _failed_later(scene: Scene) -> bool:
+    """Whether a line that says error stands after the last one that only a clean end prints."""
+    lines = [(f.file, f.line) for f in scene.of(Finished)]
+    later = [
+        file
+        for index, file in enumerate(scene.logs.files)
+        if file.trouble and any(at < (index, file.trouble_line) for at in lines if at[0] == index)
+    ]
+    return bool(later) and not any(map(_of_store, lost_lines(scene)))
 
 
 def _left_the_store(scene: Scene) -> bool:

@@ -77,13 +77,15 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     elif not finding.no_recorder:
         tee = f"torchrun: --log-dir DIR --tee 3; {tee}"
     keep = f"Next time keep the output of each rank ({tee})."
-    if story.end.code == -6:
+    if story.alone or story.end.code == -6:
         return f"{_of_an_abort(story, finding)} {keep}"
     return keep
 
 
 def _of_an_abort(story: LoggedDeath, finding: Finding) -> str:
-    """Where the reason of a SIGABRT is printed, and what it may be."""
+    """Where the reason of a SIGABRT, or of a lone exit code, is printed, and what it may be."""
+    if story.end.code != -6:
+        return "See the last lines of its own output: an exception of its own, or that it lost another rank."
     its = choose(finding.ranks or 1, "its", "their")
     may = "a failed assertion, an exception of C++, or a library that gave up"
     if story.alone:

@@ -34,7 +34,7 @@ _WAITS = (Undecided.EQUAL_COUNTERS, Undecided.WAITERS_ONLY, Undecided.ONE_WAITER
 
 
 def _reason(of: LogRemaining) -> str:
-    who = terms.ranks(of.ranks) or "a rank"
+    who = terms.ranks(of.ranks) or _process(of) or "a rank"
     op = terms.op(of.op) if of.op is not None and of.op.name else "an operation"
     only = choose(of.ranks or 1, "waits", "wait")
     decide = f"counters of all ranks would show who did not come. {next_time(of.no_recorder)}"
@@ -50,13 +50,13 @@ def _reason(of: LogRemaining) -> str:
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing{_unheard(of)}: {decide}",
-        Undecided.WAITERS_ONLY: f"{who} timed out in several operations, and nothing shows who began it: {decide}",
+        Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
-        Undecided.SIGNALLED: f"the launcher was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
+        Undecided.SIGNALLED: f"{of.library or 'a process'} was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
@@ -137,6 +137,12 @@ def _speaker(of: LogRemaining) -> str:
     return terms.ranks(of.ranks) or "a process"
 
 
+def _process(of: LogRemaining) -> str:
+    """``process 812 on n3``; "" where it is not known."""
+    at = f" on {of.node}" if of.node else ""
+    return f"process {of.process}{at}" if of.process else ""
+
+
 def _survived(error: WentOnAfter) -> str:
     """``a thread of a rank ended by 'OSError: ...' (job.log:23), after which the job went on``."""
     who = terms.ranks(error.ranks) or "a rank"
@@ -173,6 +179,8 @@ _SENDERS = {
 
 def _whose(of: LogRemaining) -> str:
     """Who sends such a signal."""
+    if of.sender:
+        return f", which process {of.sender} sent, often its parent"
     sent = {-code for code in of.codes}
     return next((text for number, text in _SENDERS.items() if sent == {number}), "")
 
@@ -284,6 +292,8 @@ def _who_else(of: LogRemaining) -> str:
     if of.quiet:
         first = f"see first what {choose(of.quiet, 'it', 'they')} did"
         return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
+    if of.awaited >= 0:
+        return f", for rank {of.awaited} of group {of.group} (its own numbering), and whether that one came late, hangs or had ended these logs do not show: read its log first"
     if of.source == "boxes":
         return f", and {_missed(of)} its black boxes do not show"
     return f", and nothing shows {_missed(of)}. {run}"

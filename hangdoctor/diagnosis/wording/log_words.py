@@ -83,6 +83,9 @@ def _(story: FailedFirst, finding: Finding) -> str:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
     if story.thread:
         who, failed = _thread_of(story.thread, who), "ended by an exception"
+    if story.others:
+        who = f"{who} and {story.others} more"
+        failed = "failed alike, and which of them was first does not show"
     if story.went_on:
         return (
             f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
@@ -115,6 +118,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
+    if story.alone and story.end.code != -6:
+        return f"{who} failed first, as far as the log shows: it ended with exit code {story.end.code} while others still ran, and its own output, which says why, is missing"
     if story.end.code is not None and story.end.code > 0:
         return (
             f"{who} ended first, with exit code {story.end.code}; no error of its own is in the log"

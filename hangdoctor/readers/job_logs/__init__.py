@@ -34,7 +34,8 @@ in_order = resolve.in_order
 STDIN = Path("-")
 _TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,5})/(?:stdout|stderr|error)[^/]*$")
 _NAMED = re.compile(
-    r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$)"
+    r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$"
+    r"|(?:^|[-_.])(?:logs?|out|output|err|errors?|stdout|stderr|console|messages|dmesg)(?:[-_.]\w{1,40})?\.txt$)"
 )
 _RANK_FILE = re.compile(r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)", re.I)
 _NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -20,6 +21,7 @@ from ...model.log_facts import (
 Error = PythonError | KnownError
 _PARENTS = frozenset({"lightning", "mpirun", HYDRA, MPI_ABORT, "alps", "composer"})
 _KILLED = frozenset({-9, -15})
+_ABORT = ("assertion", "cxx_exception")  # rules of errors that abort the program
 
 
 def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
@@ -30,6 +32,17 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     _all_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_parent(facts, [e for e in errors if e.rank < 0])
+    _of_the_abort(facts, [e for e in errors if e.rank < 0])
+
+
+def _of_the_abort(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
+    """What ends a program of C or C++ by an abort is of the only process that was seen to abort."""
+    aborted = {f.rank: f for f in facts if isinstance(f, Ended) and f.code == -signal.SIGABRT}
+    told = [e for e in errors if e.rule in _ABORT]
+    if len(aborted) == 1 and len(told) == 1 and told[0].times == 1:
+        [end] = aborted.values()
+        told[0].rank, told[0].pid = end.rank, told[0].pid or end.pid
+        told[0].node = told[0].node or end.node
 
 
 def _only_one_failed(facts: Sequence[AnyFact], origins: Sequence[str]) -> None:

@@ -15,6 +15,10 @@ _FIRST = "Root Cause (first observed failure)"
 _FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.{0,400})$")
 _RANK = re.compile(r"(\d{1,7}) \(local_rank: ?(\d{1,7})\)")
 _CODE = re.compile(r"(-?\d{1,5}) \(pid: ?(\d{1,9})\)")
+# A row whose fields stand in one line, as copies from a picture or a web page have it.
+_ONE_LINE = re.compile(
+    r"\brank ?:? ?(\d{1,7}) \(local[_ ]rank ?: ?(\d{1,7})\)\s{0,8}exit ?code ?: ?(-?\d{1,5}) \(pid ?: ?(\d{1,9})\)"
+)
 HEADS = ("Failures:", _FIRST)
 
 
@@ -38,7 +42,7 @@ class Table:
             return None
         match = _FIELD.match(text)
         if match is None:
-            return None
+            return self._in_one_line(text)
         if not self.open and match[1] != "exitcode":
             self._keep_of_cut(match[1], match[2])
             return None
@@ -46,6 +50,15 @@ class Table:
             return None
         self._fields[match[1]] = match[2].strip()
         return self._end(clock) if match[1] == "exitcode" else None
+
+    def _in_one_line(self, text: str) -> Ended | None:
+        match = _ONE_LINE.search(text) if self.open and "exit" in text else None
+        if match is None:
+            return None
+        rank, local, code, pid = (int(number) for number in match.groups())
+        return Ended(
+            rank=rank, local=local, code=code, pid=pid, by="torchelastic", first=self._first
+        )
 
     def _keep_of_cut(self, name: str, value: str) -> None:
         """A field of an entry whose head is missing: the rank, in the table's own form, tells that it

@@ -1,5 +1,6 @@
 """Prefixes that a file has on most of its lines, learned from its first ones.
 
+    > text                        a mail, or a post that quotes another one
     r3: text   [3/16] text   [3] text   3| text   [GPU3] text     a program's own, or a launcher's
     2026-07-09 17:05:08 | INFO | train:main:9 - [rank3] text      a logger's, with the rank in words
     llama-worker-2 pytorch text   [llama-worker-2] text           stern, Kubeflow: the pod
@@ -70,6 +71,7 @@ class Habits(Struct):
     hosts: bool = False
     pipes: bool = False
     services: bool = False  # what stands before the pipe tells containers apart
+    quoted: bool = False
     logger: bool = False  # a logger's prefix also stands before the frames of a stack
     first: Mark | None = None  # taken before all others
     last: Mark | None = None  # a rank in words, behind what else is known
@@ -80,6 +82,9 @@ def habits(sample: Iterable[str]) -> Habits:
     """What the first lines of a file begin with."""
     lines = _lines(sample)
     seen = len(lines)
+    quoted = 2 * sum(line.startswith(("> ", ">\n")) or line == ">" for line in lines) > seen
+    if quoted:
+        lines = [line.removeprefix(">").removeprefix(" ") for line in lines]
     of_stacks = sum(line.startswith(_OF_STACK) for line in lines)
     hosts = Counter(m[1] for m in map(HOST.match, lines) if m is not None)
     pipes = Counter(m[1] for m in map(PIPED.match, lines) if m is not None)
@@ -92,6 +97,7 @@ def habits(sample: Iterable[str]) -> Habits:
         hosts=first is None and 2 * sum(hosts[name] for name in named) > seen,
         pipes=2 * pipes.total() > seen,
         services=len(services) > 1,
+        quoted=quoted,
         logger=_is_on_frames(lines),
         first=first,
         last=in_words if 2 * worded > seen - of_stacks else None,

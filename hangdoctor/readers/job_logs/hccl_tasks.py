@@ -22,6 +22,8 @@ _GROUP = re.compile(
 _DATA = re.compile(r"opData information is .{0,200}?index\[(\d{1,15})\], count\[(\d{1,18})\]")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)\.\d")  # the line's, the operation's
 _PID = re.compile(r"\bHCCL\((\d{1,9}),")
+_RANK_ID = re.compile(r"\(PID:(\d{1,9}), Device:-?\d{1,5}, RankID:(\d{1,7})\)")
+_OF_PID = re.compile(r"\[PID: (\d{1,9})\]")
 _NAMES = {
     "AllReduce": "ALLREDUCE",
     "AllGather": "ALLGATHER",
@@ -74,6 +76,24 @@ class HcclTasks:
             waited.pid = int(pid) if pid else 0
             waited.ran_ms = _between(text)
         return waited
+
+
+class RankIds:
+    """The rank of each process, which torch_npu prints in a line above those of its error."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[str, int] = {}
+
+    def feed(self, text: str) -> None:
+        """Take a line: ``(PID:2969, Device:0, RankID:101)``."""
+        match = _RANK_ID.search(text) if "RankID:" in text else None
+        if match is not None:
+            self._ranks[match[1]] = int(match[2])
+
+    def of(self, text: str) -> int:
+        """The rank of the process that a line of an error names, ``[PID: 2969]``; -1 unknown."""
+        match = _OF_PID.search(text)
+        return self._ranks.get(match[1], -1) if match is not None else -1
 
 
 def _between(text: str) -> float:

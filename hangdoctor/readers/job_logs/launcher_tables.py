@@ -25,7 +25,8 @@ unable to complete a TCP connection to another process:             Open MPI
 ORTE has lost communication with a remote daemon.                   Open MPI
   Remote daemon: [[29973,0],3] on node n4
 
-Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for
+Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for;
+                                   older ones: "Missing ranks:"
 2: [allreduce.grad_1, ...]
 """
 
@@ -51,7 +52,9 @@ _PROCESS = re.compile(
 _CODE = re.compile(
     r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
 )
-_RUNNING = re.compile(r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT ([\w.-]{1,120})")
+_RUNNING = re.compile(
+    r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (?:[\w.-]{1,60}@)?([\w.-]{1,120})"
+)
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
 _MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
@@ -65,7 +68,7 @@ _CALLED = re.compile(
     r"application called MPI_Abort\(MPI_COMM_WORLD, (-?\d{1,11})\) - process (\d{1,7})"
 )
 _STATUS = re.compile(
-    r"^\s*exit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
+    r"^\s*[Ee]xit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
 _DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _REPORTED = re.compile(r"\*\*\* reported by process \[\d{1,20},\s?(\d{1,7})\]")
@@ -80,9 +83,9 @@ BEGINS = (
     "Process name: [",
     "scheduler is dead",
     "MPI_ABORT was invoked",
-    *("RUNNING AT ", "caused collective abort"),
+    *("BAD TERMINATION", "RUNNING AT ", "caused collective abort"),
     *(_LOST, _UNREACHED, "such peer hangups", "lost communication with a remote daemon"),
-    "Stalled ranks",
+    *("Stalled ranks", "Missing ranks:"),
     "Stalled ops",
 )
 
@@ -109,7 +112,7 @@ class LauncherTables:
             match = _STALLED.match(text)
             self._stalled = match is not None
             return _late([int(match[1])]) if match is not None else None
-        self._stalled = text.rstrip().endswith("Stalled ranks:")
+        self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
         if "*** " in text and (error := self._of_error(text)) is not None:
@@ -118,7 +121,7 @@ class LauncherTables:
             return _aborted(int(match[2]), text, int(match[1]))
         if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
             return NodeLost(nodes=[match[1]], by="Open MPI")
-        if "exit status of" in text and (match := _STATUS.match(text)) is not None:
+        if "xit status of" in text and (match := _STATUS.match(text)) is not None:
             code = -int(match[2]) if match[2] else int(match[3])
             return Ended(rank=int(match[1]), code=code, by=HYDRA, first=True)
         self._begin(text)
@@ -169,6 +172,9 @@ class LauncherTables:
         elif "MPI_ABORT was" in text and (match := _ABORTED.search(text)) is not None:
             self._ended = _aborted(int(match[1]), text)
             self._left = _NEAR
+        elif "BAD TERMINATION" in text:  # older ones say neither rank nor process
+            self._ended = Ended(by=HYDRA, first=True)
+            self._left = _NEAR
         elif "RUNNING AT" in text and (match := _RUNNING.search(text)) is not None:
             rank = int(match[1]) if match[1] else -1
             self._ended = Ended(rank=rank, pid=int(match[2]), node=match[3], by=HYDRA, first=True)
@@ -185,6 +191,7 @@ class LauncherTables:
             return None
         ended, self._ended = self._ended, None
         if ended is not None and ended.by == MPI_ABORT:
+            ended.given = max(int(code[1]), -1) if code is not None else -1
             ended.code = _status(int(code[1]) if code is not None else 0)
         elif ended is not None:
             told = int(code[1]) if code is not None else 0
@@ -197,7 +204,9 @@ class LauncherTables:
 
 def _aborted(rank: int, says: str, code: int = 0) -> Ended:
     """A rank that ended the job itself."""
-    return Ended(rank=rank, code=_status(code), by=MPI_ABORT, first=True, says=says)
+    return Ended(
+        rank=rank, code=_status(code), by=MPI_ABORT, first=True, given=max(code, -1), says=says
+    )
 
 
 def _status(code: int) -> int:

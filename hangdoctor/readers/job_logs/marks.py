@@ -10,6 +10,10 @@ from .prefix import Said
 
 _LONG = 2000  # characters that are looked through
 _BAR = re.compile(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \[")
+_PREPARES = re.compile(
+    r"\b((?:Load|Fetch|Download|Captur|Resolv|Tokeniz|Convert|Pack|Filter|Compil|Quantiz)ing"
+    r"|Map|Filter|Running tokenizer|Generating \w+ split|Saving the dataset)\b[^|%]{0,120}:\s{0,4}\d{1,3}%(?:\|[^|]{0,400})?\s*$"
+)
 _NO_BAR = re.compile(r"% {1,4}(\d{1,12})/(\d{1,12}) \[")  # the same, its bar left out
 # Megatron, DeepSpeed, torchtitan, Lightning, Hugging Face, and what people print themselves.
 _PROGRESS = (
@@ -124,8 +128,17 @@ def progress(text: str) -> tuple[Way, Progress] | None:
             total = int(match[2]) if match.lastindex == 2 else -1
             fact = Progress(iteration=int(float(match[1])), total=total)
             fact.says = _until_its_end(match) if bar else ""
+            fact.part = _prepares(match) if bar else ""
             return (number, total), fact
     return None
+
+
+def _prepares(bar: re.Match[str]) -> str:
+    """What a bar counts that is no iteration, by the words before it: files that are loaded, examples
+    that are made ready.
+    """
+    words = _PREPARES.search(bar.string[: bar.start()])
+    return words[1].lower() if words is not None else ""
 
 
 def _until_its_end(bar: re.Match[str]) -> str:

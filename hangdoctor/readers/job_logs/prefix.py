@@ -38,7 +38,9 @@ _TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
 _GROUP = re.compile(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
 _GROUP_RANK = re.compile(r"\s*\[Rank (\d{1,7})\]:?\s*")
 _SOURCE = re.compile(r"\s*(?:(\d{1,9}) )?[\w./-]{1,120}\.(?:cpp|hpp|cc|py):\d{1,6}\]\s*")
-_ZONE = re.compile(r"^(?:Z|[+-]\d\d:?\d\d)?\]?[ ,:]*")
+_ZONE = re.compile(r"^(?:Z| ?[+-]\d\d:?\d\d(?=[\] ,:]|$))?\]?[ ,:]*")
+_QUOTED = re.compile(r"(?:> ?)+")  # as mail and forums put it before what another one has written
+_LINK = re.compile(r"\[([^\[\]\s]{1,200})\]\(https?://[^()\s]{1,300}\)")
 _GUID = re.compile(r"^(?:ID \d+ PG GUID )?(\S+?)\s*(?:\(([^)]*)\))?$")
 # Where a second record begins in one line: two ranks wrote at once, or a progress bar has no end.
 _RECORD = re.compile(
@@ -91,6 +93,8 @@ def records(line: str) -> list[str]:
     """The pieces of a line in which several were written."""
     if "\x1b" in line:
         line = ANSI.sub("", line)
+    if "](http" in line:  # a forum has made a link of an address or a file's name
+        line = _LINK.sub(r"\1", line)
     if "[" not in line and "ERROR:torch" not in line:
         return [line]
     whole: list[str] = []
@@ -116,6 +120,8 @@ def _only_prefixes(text: str) -> bool:
 
 def strip(line: str, of_file: Said, usual: Habits, clock: Clock) -> Said:
     """The line without its prefixes; what they do not tell is what the file's name tells."""
+    if usual.quoted and (mark := _QUOTED.match(line)) is not None:
+        line = line[mark.end() :]
     said = msgspec.structs.replace(of_file, text=line)
     for _ in range(12):
         before = said.text

@@ -75,6 +75,7 @@ class Rule(Struct, frozen=True):
     fixed: dict[str, Any]  # fields of the fact that the rule itself sets
     wraps: bool  # the line may have been broken in the middle
     beside: bool = False  # its lines hold one of `COMMON` as well
+    last: bool = False  # only where no rule before it knows the line
     negative: tuple[str, ...] = ()
     shell: tuple[str, ...] = ()  # above 128 the number is a signal
     id: str = ""
@@ -225,6 +226,7 @@ _FIELDS = {
     "set",
     "wraps",
     "beside",
+    "last",
     "negative",
     "shell",
     "id",
@@ -284,6 +286,7 @@ def _error_rule(
         fixed,
         wraps=bool(entry.get("wraps", False)),
         beside=bool(entry.get("beside", False)),
+        last=bool(entry.get("last", False)),
         id=name,
         role=role,
         text=text,

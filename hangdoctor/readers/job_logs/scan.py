@@ -46,12 +46,13 @@ from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
 from .habits import Habits, habits
-from .hccl_tasks import HcclTasks
+from .hccl_tasks import HcclTasks, RankIds
 from .introduced import rank_named
 from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .logged import Logged, is_warning
+from .mpich_errors import MOST, MpichErrors
 from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
 from .shape_lists import ShapeLists
@@ -100,7 +101,9 @@ class FileScan:
         self._shapes = ShapeLists()
         self._tables = StackTables()
         self._tasks = HcclTasks()
+        self._rank_ids = RankIds()
         self._ucc = UccChecks()
+        self._mpich = MpichErrors()
         self._logged = Logged()
         self._beneath = Beneath()
         self._begun = Begun()
@@ -250,6 +253,8 @@ class FileScan:
         said = self._beneath.inherit(said, self.of_file)
         self._listen(said)
         self._of_tables(said, text)
+        self._mpich.feed(said.text)
+        self._rank_ids.feed(text)
         missed = self._barriers.feed(said.text)
         if missed is not None:
             self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
@@ -346,7 +351,7 @@ class FileScan:
         self.marks.look(said)
         torn = known = False
         for rule in self.rules.of(said.text):
-            applied = self._apply(rule, said, said.text, text)
+            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
             known |= applied
             torn |= not applied and rule.wraps
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
@@ -375,6 +380,8 @@ class FileScan:
                     fact.logged = not gone and is_warning(said, text)
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
+                    if self._mpich.begin(kept, text):
+                        self._attention = max(self._attention, MOST)
                     continue
                 self._keep(fact, said, line)
         return found
@@ -461,7 +468,7 @@ class FileScan:
         fact.worker = fact.worker or said.worker
         if isinstance(fact, KnownError) and fact.rank < 0:
             own = said.own_rank()
-            fact.rank = own if own >= 0 else marks.watched(text)
+            fact.rank = own if own >= 0 else max(marks.watched(text), self._rank_ids.of(text))
         if isinstance(fact, Finished) and fact.rank < 0:
             fact.rank = rank_named(said.text)
             self.heard.update({fact.rank} - {-1})
@@ -513,6 +520,8 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
     error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
+    if rule.id == "spark_task":
+        error.worker = told["worker"]
 
 
 def _text(raw: bytes) -> str:

@@ -47,6 +47,9 @@ _ENDS = (
 _RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
 _RECORDED_HEAD = "Stack trace of the failed collective:"
 LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
+_OF_HOROVOD = re.compile(
+    r"/horovod/(?:run|runner|spark)/(?:\w+/)?(?:run|launch|gloo_run|mpi_run|runner|__init__)\.py$"
+)
 _LAUNCHERS_OWN = re.compile(
     r"/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|ds|llamafactory-cli)$"
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
@@ -303,7 +306,7 @@ def _of_launcher(frames: Sequence[Frame]) -> bool:
     """Whether the launcher itself failed: it does when a rank has."""
     files = [frame.file for frame in frames]
     own = all(_LAUNCHERS_OWN.search(file) for file in files)
-    return own or any(file.endswith(LAUNCHER) for file in files)
+    return own or any(file.endswith(LAUNCHER) or _OF_HOROVOD.search(file) for file in files)
 
 
 def own_frame(frames: Sequence[Frame]) -> Frame | None:

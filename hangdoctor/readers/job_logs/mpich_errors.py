@@ -1,0 +1,58 @@
+"""The stack of an error of MPICH's, one call a line, the innermost last: it has the reason.
+
+Fatal error in PMPI_Init: Other MPI error, error stack:
+MPIR_Init_thread(467)..............:
+MPID_Init(177).....................: channel initialization failed
+MPIDI_OFI_init(882)................: OFI fi_getinfo() failed
+
+Intel's and Cray's MPI print the same.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...model.log_facts import AnyFact, KnownError
+
+_OF_MPICH = ("mpi_start", "mpi_other", "mpi_peer", "mpi_misuse")
+_CALL = re.compile(r"^\s*\w{3,80}\(\d{1,6}\)\.{0,80}:(?:\s+(\S.{0,200}))?\s*$")
+# A call with its arguments, which only says that it failed.
+_NO_REASON = re.compile(r"^\w{3,60}\(.{0,400}\) failed$")
+# What no other process can be the reason of.
+_OWN = re.compile(
+    r"Permission denied|No space left|Cannot allocate|unable to allocate|out of memory|No such file"
+    r"|fi_getinfo\(\) failed|No data available",
+    re.IGNORECASE,
+)
+MOST = 24  # lines of a stack
+
+
+class MpichErrors:
+    """Takes the lines of one file one after the other."""
+
+    def __init__(self) -> None:
+        self._error: KnownError | None = None
+        self._left = 0
+
+    def begin(self, fact: AnyFact, text: str) -> bool:
+        """An error, and its line; whether its stack comes next."""
+        if not isinstance(fact, KnownError) or fact.rule not in _OF_MPICH or "stack:" not in text:
+            return False
+        self._error, self._left = fact, MOST
+        return True
+
+    def feed(self, text: str) -> None:
+        """A later line: the reason, the more so the later it comes."""
+        if self._error is None:
+            return
+        match = _CALL.match(text)
+        self._left -= 1
+        if match is None or self._left <= 0:
+            self._error = None
+            return
+        why = (match[1] or "").strip()
+        if not why or _NO_REASON.match(why):
+            return
+        self._error.values["why"] = f"({why[:118]})"
+        if self._error.rule == "mpi_start" and _OWN.search(why):
+            self._error.role = "cause"
