@@ -92,6 +92,26 @@ def test_progress_in_cpp_is_progress() -> None:
     assert of_column(boxes, killed(1040.0, *ALL)).status == "unknown"
 
 
+def test_a_wait_that_is_as_long_as_usual_gives_a_lead() -> None:
+    """Three were in a call for 12 s when all were ended; a call of this job had lasted 5 s before."""
+
+    def boxes(usual_s: float) -> list[Contents]:
+        found = [column(rank, 20, 1020.0, 0.0, ALL) for rank in ALL]
+        for contents in found:
+            contents.ops.operations[3].left_s = contents.ops.operations[3].entered_s + usual_s
+            contents.ops.heartbeat_s = contents.box.heartbeat_s = 1031.9
+        found[2].ops.operations = found[2].ops.operations[:-1]
+        return found
+
+    found = of_column(boxes(5.0), killed(1032.0, *ALL))
+    assert (found.status, found.causes) == ("unknown", [])
+    assert (
+        "when all ranks but rank 2 had waited in all_reduce #20 for 12 s: begin at rank 2"
+        in found.summary
+    )
+    assert named(of_column(boxes(0.5), killed(1032.0, *ALL))) == [("not_entered", [2])]
+
+
 # ---------------------------------------------------------------------- rings without any end
 
 

@@ -36,6 +36,9 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
     until = first_end(scene.by_boxes())
     idle = max((until - _last_sign(ops) for ops in every), default=0.0)
     steady = len(every) == world and all(_goes_on(ops, until) for ops in every)
+    since, open_in, behind = _behind(every) if len(every) == world else _NOBODY
+    if behind and since > 0:
+        idle = until - since
     return LogRemaining(
         Undecided.FROM_OUTSIDE if steady else Undecided.FROM_OUTSIDE_IDLE,
         tuple(sorted(codes)),
@@ -43,7 +46,27 @@ def from_outside(case: Case, scene: Scene) -> LogRemaining | None:
         iteration=max((ops.iteration for ops in every), default=-1),
         codes=tuple(sorted(set(codes.values()))),
         seconds=max(0.0, idle),
+        other=open_in,
+        quiet=behind,
     )
+
+
+_NOBODY: tuple[float, Op | None, tuple[int, ...]] = (0.0, None, ())
+
+
+def _behind(every: Sequence[RankOps]) -> tuple[float, Op | None, tuple[int, ...]]:
+    """(since when all but a few ranks were in one operation, that one, these few, who had not come
+    to it).
+    """
+    last = {ops.rank: ops.unfinished_in_training() for ops in every}
+    inside = {rank: calls[0] for rank, calls in last.items() if len(calls) == 1}
+    few = tuple(sorted(last.keys() - inside.keys()))
+    calls = {(call.op, call.group, call.seq) for call in inside.values()}
+    alone = all(not last[rank] for rank in few)
+    if len(calls) != 1 or not few or 2 * len(few) >= len(every) or not alone:
+        return _NOBODY
+    [(name, _, seq)] = calls
+    return max(call.entered_s for call in inside.values()), Op(name, seq), few
 
 
 def cut_off(case: Case) -> LogRemaining | None:

@@ -44,7 +44,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.WATCHDOG_STUCK: f"the thread of NCCL's watchdog did not move in {who}{_during(of.seconds)}, as a CUDA call or the GIL can hold it, and who held it the log does not show: the last lines of {choose(of.ranks or 1, 'that rank', 'those ranks')} show where it was. Next time, hangdoctor dump while it stands",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
-        Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}, and had made no recorded operation for {terms.duration(of.seconds)}{_after(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
+        Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}{_idle(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
         Undecided.TWO_SIDES: f"{who} disagree in {op}, {_sides(of)}, and nothing shows which of the two is right: another replica, or the calls of a run that went well, would",
         Undecided.RING: f"{who} wait for one another in a ring, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
@@ -257,8 +257,15 @@ def _silent(of: LogRemaining) -> str:
     return f". {had}, no longer than the job's pauses: {does}"
 
 
-def _after(of: LogRemaining) -> str:
-    return f" after {terms.op(of.op)}" if of.op is not None else ""
+def _idle(of: LogRemaining) -> str:
+    """For how long it had done nothing, and for whom the others waited, as they may have before."""
+    seconds = terms.duration(of.seconds)
+    if of.other is not None and of.quiet:
+        few = terms.ranks(of.quiet)
+        waited = f"when all ranks but {few} had waited in {terms.op(of.other)} for {seconds}"
+        return f" {waited}: begin at {few}, which may have been stuck, or slow as before"
+    after = f" after {terms.op(of.op)}" if of.op is not None else ""
+    return f", and had made no recorded operation for {seconds}{after}"
 
 
 def _in(of: LogRemaining) -> str:
