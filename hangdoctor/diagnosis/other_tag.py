@@ -21,14 +21,17 @@ from .view import RankView
 
 _TAG = re.compile(r"\b(?:send|recv|source|dest)?tag\s*=\s*(?P<name>[A-Za-z_]\w*)\s*[,)]", re.I)
 _ANY = -1
+_PARTNERS = 2  # of a server, beside the one whose turn it is: fewer are no custom
 _ENOUGH = 3  # others that agree: stages of a pipeline may each be at a count of their own
 
 
 def find(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     """Name it where all ranks wait in transfers, and all but one of them for one number; or where it has
-    another one than both ranks that it exchanges with in one function.
+    another one than both ranks that it exchanges with in one function; or than all who wait for one
+    server.
     """
-    return _than_all(case, waiting) or _than_neighbours(case, waiting)
+    found = _than_all(case, waiting) or _than_neighbours(case, waiting)
+    return found or _around_one(case, waiting)
 
 
 def of_two(one: RankView, other: RankView) -> tuple[tuple[int, int], ...]:
@@ -67,6 +70,29 @@ def _than_neighbours(case: Case, waiting: Sequence[RankView]) -> Finding | None:
         if len(usual) == 1 and _number(view, name) not in usual:
             found.append((view, [before, *after]))
     return _finding(case, name, *found[0]) if len(found) == 1 else None
+
+
+def _around_one(case: Case, waiting: Sequence[RankView]) -> Finding | None:
+    """All others send to one rank, or receive from it, which is at one of them with another tag: the
+    tags of those that are not at their turn yet show which of the two is wrong.
+    """
+    inside = {v.rank: v for v in waiting if v.place.kind == "p2p"}
+    for server in inside.values():
+        others = [v for v in inside.values() if v is not server]
+        partner = inside.get(server.place.peer)
+        around = all(v.place.peer == server.rank and v.place.op != server.place.op for v in others)
+        if partner is None or not around or len({v.place.op for v in others}) != 1:
+            continue
+        of_both = dict(of_two(server, partner))
+        usual = {_passed(v) for v in others if v is not partner}
+        odd = [inside[rank] for rank, tag in of_both.items() if tag not in usual]
+        if len(others) <= _PARTNERS or len(usual) != 1 or None in usual or len(odd) != 1:
+            continue
+        [view], [number] = odd, usual
+        alike = [v for v in inside.values() if v is not view]
+        story = f.OtherTag("tag", of_both[view.rank], number or 0, op_of([view]), ranks_of(alike))
+        return finding_of(case, story, view, alike, Ground.OTHER_TAG)
+    return None
 
 
 def _in_one_function(views: Sequence[RankView]) -> bool:

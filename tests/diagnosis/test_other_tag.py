@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
 from tests.support.captures import causes, judged, stack, still
 
 DOWN = "self.comm.Recv(x, source=self.left, tag=step)"
@@ -96,3 +97,22 @@ def test_both_sides_of_a_transfer_with_two_tags_are_named_with_them() -> None:
     assert "with different tags: rank 2 with 16, rank 3 with 15; which is wrong" in said.summary
     same = judged(*others, sends_or_gets(2, 3, 15, "send"), sends_or_gets(3, 2, 15, "recv"))
     assert "different tags" not in same.summary
+
+
+def test_around_a_server_the_tags_of_those_behind_show_who_is_wrong() -> None:
+    """Ranks 2 to 4 wait for their turn with the number of this round; rank 1, whose turn it is, or the
+    server has another one.
+    """
+
+    def job(server: int, first: int, behind: tuple[int, ...] = (6, 6, 6)) -> Diagnosis:
+        rest = [sends_or_gets(n + 2, 0, tag, "send") for n, tag in enumerate(behind)]
+        return judged(
+            sends_or_gets(0, 1, server, "recv"), sends_or_gets(1, 0, first, "send"), *rest
+        )
+
+    ahead = job(6, 7)
+    assert causes(ahead) == [("mismatch", [1])], ahead.summary
+    assert "with tag 7, ranks 0,2-4 wait with 6" in ahead.summary
+    assert causes(job(5, 6)) == [("mismatch", [0])]
+    for undecided in (job(6, 7, (6, 5, 6)), job(5, 7), job(6, 7, (7, 6))):
+        assert causes(undecided) == [("mismatch", [0, 1])], undecided.summary
