@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import struct
 import time
+from itertools import zip_longest
 
-from . import awaited_lock
+from . import awaited_lock, signal_times
 from . import format as fmt
 from .last_records import LastRecords
 from .record_core import native, read_proc
@@ -30,6 +31,7 @@ _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
 _MOST_BEATS = 0xFFFF
 _RUNS = ord("R")
+_ON_THE_WAY_OUT = 16  # operations that a handler of a signal and an exit enter
 _SET_UP = 2  # first records of a process, that may be of set-up alone
 _COUNTS = (fmt.H_ITERATION, fmt.H_MICRO_BATCH, fmt.H_STEPS, fmt.H_PHASE_SINCE)
 
@@ -73,6 +75,8 @@ class LastPlace:
             return
         frames, cpu = found
         signs = self._read_signs(frames, cpu)
+        if self._is_held(signs, frames):
+            return
         if signs != self._signs:
             self._count_pause()
             self._signs, self._beats = signs, 0
@@ -89,6 +93,20 @@ class LastPlace:
                 self._show(now, frames, cpu)
                 if (self._beats - _BEATS) % _LOCKS == 0:
                     self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
+
+    def _is_held(self, signs: _Signs, frames: bytes) -> bool:
+        """Whether the place stays as it was when a signal came: what a handler or an exit does since then
+        is no progress, unless the training goes on after it.
+        """
+        if not self._frames or (signs == self._signs and frames == self._frames):
+            return False
+        first = len(_COUNTS)
+        trains = signs[:first] != self._signs[:first]
+        if trains or signal_times.newest(self._box) <= self._since:
+            return False
+        numbers = slice(first, first + 2 + self._recorder.uncounted)
+        later = zip_longest(signs[numbers], self._signs[numbers], fillvalue=0)
+        return all(new - old <= _ON_THE_WAY_OUT for new, old in later)
 
     def _find_thread(self) -> int:
         """The thread that trains; 0 for the main one, which may have set torch.distributed up alone."""

@@ -126,12 +126,13 @@ def samples_of(
     nothing of the time `until` (0: the last heartbeat). `beside`: another rank is stuck, for which
     this one may have computed at first.
     """
-    if place is None or not place.frames or place.seen_s < box.heartbeat_s - _FRESH_S:
+    last = min(box.heartbeat_s, until or box.heartbeat_s)
+    if place is None or not place.frames or place.seen_s < last - _FRESH_S:
         return []
     place = _as_spinning(place)
     if until and place.since_s > until:
         return []
-    signs = _signs(ops, until)
+    signs = signs_until(ops, until)
     last = max(signs, default=box.created_s)
     if ops.got_on_s <= (until or place.seen_s):
         last = max(last, ops.got_on_s)  # in C++, too
@@ -142,7 +143,7 @@ def samples_of(
         if stuck:
             place = _with_source(place, box.created_s)
     else:
-        stuck = _is_stuck(ops, signs, idle)
+        stuck = is_stuck(ops, signs, idle)
     return _samples(box.pid, _with_call(place, ops)) if stuck else []
 
 
@@ -162,9 +163,9 @@ def samples_before_limit(
     fresh = place.since_s <= until <= place.seen_s + _FRESH_S
     if beside or not fresh:
         return []
-    signs = _signs(ops, until)
+    signs = signs_until(ops, until)
     idle = min(until, place.seen_s) - max(signs, default=box.created_s)
-    return _samples(box.pid, _with_call(place, ops)) if _is_stuck(ops, signs, idle) else []
+    return _samples(box.pid, _with_call(place, ops)) if is_stuck(ops, signs, idle) else []
 
 
 def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
@@ -207,7 +208,7 @@ def _as_spinning(place: LastPlace) -> LastPlace:
     )
 
 
-def _is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
+def is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
     """Whether it has been idle for longer than its pauses before; the first step's is apart, in
     which much is loaded and compiled.
     """
@@ -219,7 +220,7 @@ def _is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
     return idle > _SHORTEST_S and is_long(idle, usual)
 
 
-def _signs(ops: RankOps, until: float) -> list[float]:
+def signs_until(ops: RankOps, until: float) -> list[float]:
     """When it entered operations or completed them, and began iterations."""
     signs = [mark.at_s for mark in ops.marks]
     for operation in ops.operations:

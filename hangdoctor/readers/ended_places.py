@@ -12,9 +12,12 @@ from .blackbox import Contents
 from .box_place import samples_before_limit, samples_of
 
 
-def add_places(capture: JobCapture, boxes: Sequence[Contents]) -> None:
-    """Puts them into the ranks as their samples, where they have none."""
-    until = first_end(capture.logs.facts if capture.logs is not None else [])
+def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.0) -> None:
+    """Puts them into the ranks as their samples, where they have none; `asked`: when a signal asked a
+    job that hung to end, 0 for none.
+    """
+    ended = first_end(capture.logs.facts if capture.logs is not None else [])
+    until = min(ended, asked) if ended and asked else ended or asked
     by_rank = {contents.ops.rank: contents for contents in boxes}
     without = [r for r in capture.ranks() if r.rank in by_rank and not r.samples]
     found = [_add(rank, by_rank[rank.rank], until) for rank in without]
