@@ -13,31 +13,56 @@ from msgspec import structs
 
 from ..model.log_facts import Ended, JobLogs, PythonError
 from ..model.operations import Operation
+from ..model.process_end import ProcessEnd
 from .blackbox import Contents
 from .box_place import is_stuck, signs_until
 
 _MAY_FOLLOW = ("", "terminated")  # rules of errors that a handler or an exit may raise
+_ASKED = (-15, -2, 143, 130)  # unhandled, or by a handler
+_AT_ONCE_S = 3.0  # between the ends of all processes
 _MOST = 16  # operations of one rank that a handler and the way out enter
 _OWN_CLOCK = "SIGALRM"  # a guard that the program sets itself, for what it does then
 
 
-def as_at_the_signal(boxes: Sequence[Contents], ends: JobLogs | None) -> float:
+def as_at_the_signal(
+    boxes: Sequence[Contents], logs: JobLogs | None, ends: Sequence[ProcessEnd]
+) -> float:
     """Changes the boxes' operations, and what the ranks' ends are taken for; when the signal came, or 0
     where none found the job hanging.
     """
     at = next((t for t in _times(boxes) if _was_last(boxes, t) and _hung(boxes, t)), 0.0)
-    if not at:
-        return 0.0
-    for contents in boxes:
+    if at:
+        _ends_follow(logs, at)
+    else:
+        other = _first_other(boxes, ends)
+        at = other if other and _hung(boxes, other) else 0.0
+    for contents in boxes if at else ():
         contents.ops.operations = _before(contents.ops.operations, at)
         if contents.ops.got_on_s > at:
             contents.ops.got_on_s = 0.0
-    for fact in ends.facts if ends is not None else ():
+    return at
+
+
+def _ends_follow(logs: JobLogs | None, at: float) -> None:
+    """No rank's end or exception after it is the first of its own."""
+    for fact in logs.facts if logs is not None else ():
         if isinstance(fact, PythonError) and fact.at > at and fact.rule in _MAY_FOLLOW:
             fact.role = "consequence"
         elif isinstance(fact, Ended) and fact.at > at:
             fact.first = False
-    return at
+
+
+def _first_other(boxes: Sequence[Contents], ends: Sequence[ProcessEnd]) -> float:
+    """When the first process that is no rank was asked to end, as a child that a rank waits for; 0 where
+    not all ranks ended at about the same time.
+    """
+    ranks = {c.box.pid for c in boxes}
+    of_ranks = [end.at for end in ends if end.pid in ranks]
+    asked = [end.at for end in ends if end.code in _ASKED and end.pid not in ranks]
+    if len(of_ranks) < len(boxes) or not asked:
+        return 0.0
+    at = min((t for t in asked if t >= min(of_ranks) - _AT_ONCE_S), default=0.0)
+    return at if at and max(of_ranks) - at <= _AT_ONCE_S else 0.0
 
 
 def _times(boxes: Sequence[Contents]) -> list[float]:

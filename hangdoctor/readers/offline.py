@@ -242,7 +242,7 @@ def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path
     capture.logs = ended_ranks.facts_of(boxes, found)
     running = any(c.box.status == "live" for c in boxes)
     capture.over = bool(boxes or found) and not running
-    asked = as_at_the_signal(boxes, capture.logs) if capture.over else 0.0
+    asked = as_at_the_signal(boxes, capture.logs, found) if capture.over else 0.0
     if capture.logs is not None:
         as_at_the_limit(boxes, capture.logs)
         capture.world_size = max(capture.world_size, capture.logs.world_size)
