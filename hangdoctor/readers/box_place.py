@@ -7,6 +7,7 @@ was there when the first rank ended: what came after that is no part of the hang
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from itertools import pairwise
 
 from msgspec import Struct, structs
@@ -26,6 +27,7 @@ _SHORTEST_S = 4.0  # without progress
 _AT_START_S = 10.0  # the same in the first steps
 _WITHOUT_RECORDS_S = 20.0  # where no operations are recorded, and no thread worked
 _BESIDE_S = 10.0  # the same, of a rank beside one that is stuck
+_ALL_IN_CALLS_S = 8.0  # the same, where the lines of all ranks are calls that communicate
 _LONGER = 2.0  # the same, than any time without progress before
 _NUMBERS = "\t\t"  # begins their line
 _ENOUGH = 4  # signs of progress, to know its pauses
@@ -119,12 +121,23 @@ def _numbers(lines: list[str]) -> dict[str, int]:
     return found
 
 
+class Company(Enum):
+    """Seconds without progress of a rank whose calls are not recorded, by what the others do."""
+
+    UNKNOWN = _WITHOUT_RECORDS_S
+    ONE_STUCK = _BESIDE_S  # for which this one may have computed at first
+    ALL_IN_CALLS = _ALL_IN_CALLS_S  # that communicate, by their lines
+
+
 def samples_of(
-    box: BlackBox, ops: RankOps, place: LastPlace | None, until: float, beside: bool = False
+    box: BlackBox,
+    ops: RankOps,
+    place: LastPlace | None,
+    until: float,
+    company: Company = Company.UNKNOWN,
 ) -> list[ProcessSample]:
     """The place as two samples of a process, or as one where it was seen once; [] where it says
-    nothing of the time `until` (0: the last heartbeat). `beside`: another rank is stuck, for which
-    this one may have computed at first.
+    nothing of the time `until` (0: the last heartbeat).
     """
     last = min(box.heartbeat_s, until or box.heartbeat_s)
     if place is None or not place.frames or place.seen_s < last - _FRESH_S:
@@ -138,8 +151,7 @@ def samples_of(
         last = max(last, ops.got_on_s)  # in C++, too
     idle = min(until or place.seen_s, place.seen_s) - last
     if box.uncounted:
-        least = _BESIDE_S if beside else _WITHOUT_RECORDS_S
-        stuck = idle > max(least, _LONGER * place.longest)
+        stuck = idle > max(company.value, _LONGER * place.longest)
         if stuck:
             place = _with_source(place, box.created_s)
     else:
