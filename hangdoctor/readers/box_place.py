@@ -16,7 +16,7 @@ from ..model.capture import Frame, ProcessSample, ThreadSample
 from ..model.operations import RankOps
 from ..model.pauses import is_long
 from ..probe import format as fmt
-from ..stacks.call_peers import peers, root
+from ..stacks.call_peers import peers, root, tags
 from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
@@ -201,7 +201,7 @@ def _with_source(place: LastPlace, began_s: float) -> LastPlace:
     code = call_as_of(first.file, first.line, began_s)
     if not code:
         return place
-    values = peers(code, place.numbers) | root(code, place.numbers)
+    values = peers(code, place.numbers) | root(code, place.numbers) | tags(code, place.numbers)
     inner = structs.replace(first, code=code, values=values)
     return structs.replace(place, frames=[inner, *outer])
 
