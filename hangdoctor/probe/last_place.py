@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import struct
 import time
-from itertools import zip_longest
 
 from . import awaited_lock, signal_times
 from . import format as fmt
@@ -31,7 +30,7 @@ _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
 _MOST_BEATS = 0xFFFF
 _RUNS = ord("R")
-_ON_THE_WAY_OUT = 16  # operations that a handler of a signal and an exit enter
+_ON_THE_WAY_OUT = 5  # beats that see a handler of a signal or an exit get on
 _SET_UP = 2  # first records of a process, that may be of set-up alone
 _COUNTS = (fmt.H_ITERATION, fmt.H_MICRO_BATCH, fmt.H_STEPS, fmt.H_PHASE_SINCE)
 
@@ -48,6 +47,8 @@ class LastPlace:
         self._box = recorder.box
         self._groups = recorder.groups
         self._signs: _Signs = ()
+        self._last_signs: _Signs = ()
+        self._stirred = 0  # beats since a signal that saw other signs than the one before
         self._beats = 0  # without progress
         self._guard = 0
         self._thread = 0  # whose place it is; 0: the main one
@@ -98,15 +99,14 @@ class LastPlace:
         """Whether the place stays as it was when a signal came: what a handler or an exit does since then
         is no progress, unless the training goes on after it.
         """
+        before, self._last_signs = self._last_signs, signs
         if not self._frames or (signs == self._signs and frames == self._frames):
+            self._stirred = 0
             return False
-        first = len(_COUNTS)
-        trains = signs[:first] != self._signs[:first]
-        if trains or signal_times.newest(self._box) <= self._since:
-            return False
-        numbers = slice(first, first + 2 + self._recorder.uncounted)
-        later = zip_longest(signs[numbers], self._signs[numbers], fillvalue=0)
-        return all(new - old <= _ON_THE_WAY_OUT for new, old in later)
+        self._stirred += signs != before
+        trains = signs[: len(_COUNTS)] != self._signs[: len(_COUNTS)]
+        asked = signal_times.newest(self._box) > self._since
+        return asked and not trains and self._stirred <= _ON_THE_WAY_OUT
 
     def _find_thread(self) -> int:
         """The thread that trains; 0 for the main one, which may have set torch.distributed up alone."""
