@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import struct
-from _signal import getsignal
+from _signal import getsignal  # type: ignore[import-not-found]  # `signal`'s own asks the handler
 
 from . import format as fmt
 from .record_core import native
@@ -44,5 +44,5 @@ def look() -> None:
 
 def newest(box: BoxWriter) -> int:
     """When the last one came that was sent to the program; 0 for none."""
-    times = _TIMES.unpack_from(box.map, box.regions["signals"][0])
+    times: tuple[int, ...] = _TIMES.unpack_from(box.map, box.regions["signals"][0])
     return max(times[:_OWN_CLOCK] + times[_OWN_CLOCK + 2 :])

@@ -20,9 +20,7 @@ def operation(op: str, seq: int, *, group: list[int] | None = None, detail: str 
 
 def box(rank: int, last: Operation) -> Contents:
     before = [
-        Operation(
-            group_uid(ALL), n, "all_reduce", "done", entered_s=1000.0 + n, left_s=1000.1 + n
-        )
+        Operation(group_uid(ALL), n, "all_reduce", "done", entered_s=1000.0 + n, left_s=1000.1 + n)
         for n in range(1, 9)
     ]
     contents = left(rank)

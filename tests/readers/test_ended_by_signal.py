@@ -76,7 +76,14 @@ def test_what_the_handler_of_another_completed_had_not_ended() -> None:
 
 def test_a_handle_that_failed_then_was_waited_for() -> None:
     lost = Operation(
-        group_uid(ALL), 1, "recv", "done", peer=1, asynchronous=True, entered_s=HUNG, left_s=ASKED + 1
+        group_uid(ALL),
+        1,
+        "recv",
+        "done",
+        peer=1,
+        asynchronous=True,
+        entered_s=HUNG,
+        left_s=ASKED + 1,
     )
     lost.failed = True
     boxes = [box(0, lost), waits(1), waits(2)]

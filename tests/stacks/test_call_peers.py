@@ -78,7 +78,9 @@ def test_the_variables_that_a_call_gives_as_its_tag() -> None:
     both = "comm.sendrecv(x, dest=1, sendtag=step, source=0, recvtag=n)"
     assert tags(both, numbers) == {"step": 41, "n": 7}
     assert tags("comm.Recv(x, source=0, tag=step + 1)", numbers) == {}
-    assert tags("comm.Recv(x, source=0, tag=unknown)", numbers) == tags("comm.Recv(x,", numbers) == {}
+    assert (
+        tags("comm.Recv(x, source=0, tag=unknown)", numbers) == tags("comm.Recv(x,", numbers) == {}
+    )
 
 
 def test_a_stack_keeps_the_variables_that_say_the_peer_and_no_others(tmp_path: Path) -> None:
