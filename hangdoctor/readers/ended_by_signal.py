@@ -59,7 +59,7 @@ def _first_other(boxes: Sequence[Contents], ends: Sequence[ProcessEnd]) -> float
     ranks = {c.box.pid for c in boxes}
     of_ranks = [end.at for end in ends if end.pid in ranks]
     asked = [end.at for end in ends if end.code in _ASKED and end.pid not in ranks]
-    if len(of_ranks) < len(boxes) or not asked:
+    if not of_ranks or len(of_ranks) < len(boxes) or not asked:
         return 0.0
     at = min((t for t in asked if t >= min(of_ranks) - _AT_ONCE_S), default=0.0)
     return at if at and max(of_ranks) - at <= _AT_ONCE_S else 0.0

@@ -167,3 +167,8 @@ def test_a_child_that_was_asked_long_before_says_nothing() -> None:
     child = ProcessEnd(pid=999, node="n1", code=-15, at=ASKED - 10.0)
     ends = [child, *(ended(rank, -9, ASKED + 1.0) for rank in ALL)]
     assert settled(boxes, ends) == 0.0
+
+
+def test_exits_without_any_box_say_nothing_of_when_it_hung() -> None:
+    ends = [ended(0, -15, KILLED, boxed=False)]
+    assert as_at_the_signal([], ended_ranks.facts_of([], ends), ends) == 0.0
