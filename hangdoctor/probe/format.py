@@ -114,6 +114,10 @@ GROUP = struct.Struct("<8sIIIIII")
 GROUP_ENDED = 24
 GROUP_CHECK = 28
 GROUP_BYTES = 64
+# Signals that a handler of the program's, in Python, was there for: of each when it came first and last, wall;
+# 0 where it never did. Behind the ring; not in boxes of older probes.
+SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGXCPU")
+SIGNAL = struct.Struct("<QQ")
 EVENTS = 16
 # serial number from 1, wall ns, iteration, kind, text, check: low half of the serial number, zero
 EVENT = struct.Struct("<QQq24s200sII")
@@ -159,7 +163,7 @@ def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
     groups = threads + THREADS * THREAD.size
     events = groups + GROUPS * GROUP_BYTES
     strings = events + EVENTS * EVENT_BYTES
-    free = file_bytes - strings
+    free = file_bytes - strings - len(SIGNALS) * SIGNAL.size
     if free < 4 * RECORD_BYTES:
         raise ValueError(f"{file_bytes} bytes are too few for a black box")
     # About half for the ring, a power of two, so that the slot of a serial number is one mask away; texts take the rest.
@@ -174,4 +178,5 @@ def regions(file_bytes: int) -> dict[str, tuple[int, int, int]]:
         "events": (events, EVENTS, EVENT_BYTES),
         "strings": (strings, string_bytes, 1),
         "ring": (ring, records, RECORD_BYTES),
+        "signals": (ring + records * RECORD_BYTES, len(SIGNALS), SIGNAL.size),
     }

@@ -12,7 +12,7 @@ import os
 import struct
 import time
 
-from . import awaited_lock
+from . import awaited_lock, signal_times
 from . import format as fmt
 from .last_records import LastRecords
 from .record_core import native, read_proc
@@ -30,6 +30,7 @@ _ROW_WORDS = fmt.THREAD.size // _WORD
 _ROOM = struct.calcsize(fmt.H_PLACE[1])
 _MOST_BEATS = 0xFFFF
 _RUNS = ord("R")
+_ON_THE_WAY_OUT = 5  # beats that see a handler of a signal or an exit get on
 _SET_UP = 2  # first records of a process, that may be of set-up alone
 _COUNTS = (fmt.H_ITERATION, fmt.H_MICRO_BATCH, fmt.H_STEPS, fmt.H_PHASE_SINCE)
 
@@ -46,6 +47,8 @@ class LastPlace:
         self._box = recorder.box
         self._groups = recorder.groups
         self._signs: _Signs = ()
+        self._last_signs: _Signs = ()
+        self._stirred = 0  # beats since a signal that saw other signs than the one before
         self._beats = 0  # without progress
         self._guard = 0
         self._thread = 0  # whose place it is; 0: the main one
@@ -73,6 +76,8 @@ class LastPlace:
             return
         frames, cpu = found
         signs = self._read_signs(frames, cpu)
+        if self._is_held(signs, frames):
+            return
         if signs != self._signs:
             self._count_pause()
             self._signs, self._beats = signs, 0
@@ -89,6 +94,19 @@ class LastPlace:
                 self._show(now, frames, cpu)
                 if (self._beats - _BEATS) % _LOCKS == 0:
                     self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
+
+    def _is_held(self, signs: _Signs, frames: bytes) -> bool:
+        """Whether the place stays as it was when a signal came: what a handler or an exit does since then
+        is no progress, unless the training goes on after it.
+        """
+        before, self._last_signs = self._last_signs, signs
+        if not self._frames or (signs == self._signs and frames == self._frames):
+            self._stirred = 0
+            return False
+        self._stirred += signs != before
+        trains = signs[: len(_COUNTS)] != self._signs[: len(_COUNTS)]
+        asked = signal_times.newest(self._box) > self._since
+        return asked and not trains and self._stirred <= _ON_THE_WAY_OUT
 
     def _find_thread(self) -> int:
         """The thread that trains; 0 for the main one, which may have set torch.distributed up alone."""

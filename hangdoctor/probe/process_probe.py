@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from . import flight, folder, retention, signatures, stand_ins, torchnames
+from . import flight, folder, retention, signal_times, signatures, stand_ins, torchnames
 from . import format as fmt
 from .box import BoxWriter
 from .identity import host, is_of_session, job_key, megabytes
@@ -154,6 +154,7 @@ class Probe(Holder):
             # Not a `threading.Thread`: the job's own list of threads stays what it was.
             start_thread(self._beat, (recorder, self._beats))
             recorder.box.keep_pulse()
+            signal_times.show(recorder.box)
             # Until it runs, CPython takes it for this thread, and hands it the exceptions that are meant for this one.
             self._beats.begun.acquire(timeout=1.0)
 
@@ -168,6 +169,7 @@ class Probe(Holder):
                     recorder.box.put(fmt.H_BEAT_WALL, now)
                     recorder.box.put(fmt.H_BEAT_MONO, time.monotonic_ns())
                     place.beat(now)
+                    signal_times.look()
                 except Exception as error:
                     # Else of a stand-in of the job's, for `os.lstat`: none of its code is above this thread to catch it.
                     if is_ours(error):

@@ -30,6 +30,7 @@ from .box_folders import (
 from .box_header import BlackBox, Status, iteration_of, number, runs_ahead
 from .box_place import LastPlace, left_place_of, place_of
 from .box_records import Record, ThreadRow
+from .box_signals import CaughtSignal, signals_of
 from .box_tables import Tables
 from .training_threads import Flow
 
@@ -80,6 +81,8 @@ class Contents(Struct):
     last_serial: int = 0
     place: LastPlace | None = None  # of its main thread, while nothing got on
     left: LastPlace | None = None  # the last such place, where it got on since
+    stepped_s: float = 0.0  # when its optimizers made their last step
+    signals: list[CaughtSignal] = []
 
 
 def read_box(
@@ -162,7 +165,17 @@ def contents_of(path: Path, first: bytes, second: bytes, last: int | None = None
     )
     threads = [_thread(row, by_serial) for row in rows if row.tid]
     place, left = place_of(first, second), left_place_of(first, second)
-    return Contents(box, ops, threads, torn, last_serial=newest, place=place, left=left)
+    return Contents(
+        box,
+        ops,
+        threads,
+        torn,
+        last_serial=newest,
+        place=place,
+        left=left,
+        stepped_s=number(second, fmt.H_STEP_SINCE) / 1e9,
+        signals=signals_of(second),
+    )
 
 
 def moved(before: Contents, after: Contents) -> bool:

@@ -7,6 +7,7 @@ was there when the first rank ended: what came after that is no part of the hang
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from itertools import pairwise
 
 from msgspec import Struct, structs
@@ -15,7 +16,7 @@ from ..model.capture import Frame, ProcessSample, ThreadSample
 from ..model.operations import RankOps
 from ..model.pauses import is_long
 from ..probe import format as fmt
-from ..stacks.call_peers import peers, root
+from ..stacks.call_peers import peers, root, tags
 from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
@@ -26,6 +27,7 @@ _SHORTEST_S = 4.0  # without progress
 _AT_START_S = 10.0  # the same in the first steps
 _WITHOUT_RECORDS_S = 20.0  # where no operations are recorded, and no thread worked
 _BESIDE_S = 10.0  # the same, of a rank beside one that is stuck
+_ALL_IN_CALLS_S = 8.0  # the same, where the lines of all ranks are calls that communicate
 _LONGER = 2.0  # the same, than any time without progress before
 _NUMBERS = "\t\t"  # begins their line
 _ENOUGH = 4  # signs of progress, to know its pauses
@@ -119,30 +121,41 @@ def _numbers(lines: list[str]) -> dict[str, int]:
     return found
 
 
+class Company(Enum):
+    """Seconds without progress of a rank whose calls are not recorded, by what the others do."""
+
+    UNKNOWN = _WITHOUT_RECORDS_S
+    ONE_STUCK = _BESIDE_S  # for which this one may have computed at first
+    ALL_IN_CALLS = _ALL_IN_CALLS_S  # that communicate, by their lines
+
+
 def samples_of(
-    box: BlackBox, ops: RankOps, place: LastPlace | None, until: float, beside: bool = False
+    box: BlackBox,
+    ops: RankOps,
+    place: LastPlace | None,
+    until: float,
+    company: Company = Company.UNKNOWN,
 ) -> list[ProcessSample]:
     """The place as two samples of a process, or as one where it was seen once; [] where it says
-    nothing of the time `until` (0: the last heartbeat). `beside`: another rank is stuck, for which
-    this one may have computed at first.
+    nothing of the time `until` (0: the last heartbeat).
     """
-    if place is None or not place.frames or place.seen_s < box.heartbeat_s - _FRESH_S:
+    last = min(box.heartbeat_s, until or box.heartbeat_s)
+    if place is None or not place.frames or place.seen_s < last - _FRESH_S:
         return []
     place = _as_spinning(place)
     if until and place.since_s > until:
         return []
-    signs = _signs(ops, until)
+    signs = signs_until(ops, until)
     last = max(signs, default=box.created_s)
     if ops.got_on_s <= (until or place.seen_s):
         last = max(last, ops.got_on_s)  # in C++, too
     idle = min(until or place.seen_s, place.seen_s) - last
     if box.uncounted:
-        least = _BESIDE_S if beside else _WITHOUT_RECORDS_S
-        stuck = idle > max(least, _LONGER * place.longest)
+        stuck = idle > max(company.value, _LONGER * place.longest)
         if stuck:
             place = _with_source(place, box.created_s)
     else:
-        stuck = _is_stuck(ops, signs, idle)
+        stuck = is_stuck(ops, signs, idle)
     return _samples(box.pid, _with_call(place, ops)) if stuck else []
 
 
@@ -162,9 +175,9 @@ def samples_before_limit(
     fresh = place.since_s <= until <= place.seen_s + _FRESH_S
     if beside or not fresh:
         return []
-    signs = _signs(ops, until)
+    signs = signs_until(ops, until)
     idle = min(until, place.seen_s) - max(signs, default=box.created_s)
-    return _samples(box.pid, _with_call(place, ops)) if _is_stuck(ops, signs, idle) else []
+    return _samples(box.pid, _with_call(place, ops)) if is_stuck(ops, signs, idle) else []
 
 
 def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
@@ -188,7 +201,7 @@ def _with_source(place: LastPlace, began_s: float) -> LastPlace:
     code = call_as_of(first.file, first.line, began_s)
     if not code:
         return place
-    values = peers(code, place.numbers) | root(code, place.numbers)
+    values = peers(code, place.numbers) | root(code, place.numbers) | tags(code, place.numbers)
     inner = structs.replace(first, code=code, values=values)
     return structs.replace(place, frames=[inner, *outer])
 
@@ -207,7 +220,7 @@ def _as_spinning(place: LastPlace) -> LastPlace:
     )
 
 
-def _is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
+def is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
     """Whether it has been idle for longer than its pauses before; the first step's is apart, in
     which much is loaded and compiled.
     """
@@ -219,7 +232,7 @@ def _is_stuck(ops: RankOps, signs: list[float], idle: float) -> bool:
     return idle > _SHORTEST_S and is_long(idle, usual)
 
 
-def _signs(ops: RankOps, until: float) -> list[float]:
+def signs_until(ops: RankOps, until: float) -> list[float]:
     """When it entered operations or completed them, and began iterations."""
     signs = [mark.at_s for mark in ops.marks]
     for operation in ops.operations:

@@ -7,20 +7,27 @@ from pathlib import Path
 
 from ..model.capture import JobCapture, LockHolder, RankCapture
 from ..model.pauses import first_end
+from ..stacks.place_search import find_place
 from . import recorder_beside
 from .blackbox import Contents
-from .box_place import samples_before_limit, samples_of
+from .box_place import Company, samples_before_limit, samples_of
 
 
-def add_places(capture: JobCapture, boxes: Sequence[Contents]) -> None:
-    """Puts them into the ranks as their samples, where they have none."""
-    until = first_end(capture.logs.facts if capture.logs is not None else [])
+def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.0) -> None:
+    """Puts them into the ranks as their samples, where they have none; `asked`: when a signal asked a
+    job that hung to end, 0 for none.
+    """
+    ended = first_end(capture.logs.facts if capture.logs is not None else [])
+    until = min(ended, asked) if ended and asked else ended or asked
     by_rank = {contents.ops.rank: contents for contents in boxes}
     without = [r for r in capture.ranks() if r.rank in by_rank and not r.samples]
     found = [_add(rank, by_rank[rank.rank], until) for rank in without]
     uncounted = [r for r in without if by_rank[r.rank].box.uncounted]
     if any(rank.samples for rank in uncounted):
-        _add_beside(uncounted, by_rank, until)
+        _add_to_all(uncounted, by_rank, until, Company.ONE_STUCK)
+    elif uncounted:
+        _add_to_all(uncounted, by_rank, until, Company.ALL_IN_CALLS)
+        found = [bool(rank.samples) for rank in uncounted]
     capture.by_heartbeat = capture.by_heartbeat or any(found)
     idle = {r.rank: Path(by_rank[r.rank].box.path) for r in capture.ranks() if r.samples}
     if capture.by_heartbeat and not any(rank.recorded for rank in capture.ranks()):
@@ -28,20 +35,31 @@ def add_places(capture: JobCapture, boxes: Sequence[Contents]) -> None:
         capture.recorded_beside = any(rank.recorded for rank in capture.ranks())
 
 
-def _add_beside(ranks: Sequence[RankCapture], by_rank: dict[int, Contents], until: float) -> None:
-    """Those of the ranks beside one that is stuck, if all have one then: who still computes may be what
-    the others wait for.
+def _add_to_all(
+    ranks: Sequence[RankCapture], by_rank: dict[int, Contents], until: float, company: Company
+) -> None:
+    """Those of the ranks beside one that is stuck, or beside others in calls that communicate; of all or
+    of none: who still computes may be what the others wait for.
     """
     rest = [rank for rank in ranks if not rank.samples]
-    added = [_add(rank, by_rank[rank.rank], until, beside=True) for rank in rest]
-    for rank in rest if not all(added) else ():
+    added = [_add(rank, by_rank[rank.rank], until, company) for rank in rest]
+    in_calls = company is not Company.ALL_IN_CALLS or all(map(_is_in_call, rest))
+    for rank in rest if not all(added) or not in_calls else ():
         rank.samples, rank.lock = [], None
 
 
-def _add(rank: RankCapture, contents: Contents, until: float, beside: bool = False) -> bool:
+def _is_in_call(rank: RankCapture) -> bool:
+    """Whether the line of its place is a call that communicates, by the program's source."""
+    threads = [thread for sample in rank.samples[-1:] for thread in sample.threads]
+    return any(find_place(t.frames, blocked=True).communicates for t in threads)
+
+
+def _add(
+    rank: RankCapture, contents: Contents, until: float, company: Company = Company.UNKNOWN
+) -> bool:
     """Whether it has a place."""
     box, ops = contents.box, contents.ops
-    rank.samples = samples_of(box, ops, contents.place, until, beside)
+    rank.samples = samples_of(box, ops, contents.place, until, company)
     rank.samples = rank.samples or samples_before_limit(box, ops, contents.left, until)
     if rank.samples and box.lock_holder:
         rank.lock = LockHolder(box.lock_holder)

@@ -33,6 +33,7 @@ from . import (
     stack_texts,
 )
 from .blackbox import Contents
+from .ended_by_signal import as_at_the_signal
 from .ended_operations import as_at_the_limit
 from .ended_places import add_places
 from .told_layout import told_layout
@@ -241,11 +242,12 @@ def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path
     capture.logs = ended_ranks.facts_of(boxes, found)
     running = any(c.box.status == "live" for c in boxes)
     capture.over = bool(boxes or found) and not running
+    asked = as_at_the_signal(boxes, capture.logs, found) if capture.over else 0.0
     if capture.logs is not None:
         as_at_the_limit(boxes, capture.logs)
         capture.world_size = max(capture.world_size, capture.logs.world_size)
         ended_starts.add_earlier(capture.logs, starts[:-1], found)
-    add_places(capture, boxes)
+    add_places(capture, boxes, asked)
 
 
 def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:

@@ -21,6 +21,7 @@ _OWN_RANK = ("rank", "my_rank", "myrank", "world_rank", "comm_rank", "mpi_rank",
 _RANKS = ("size", "world_size", "nprocs", "n_ranks", "num_ranks", "comm_size")
 # What has them as attributes or methods; a communicator of another name may be of some ranks only.
 _HAS_RANK = ("self", "comm", "world", "self.comm", "self.world", "COMM_WORLD", "MPI.COMM_WORLD")
+_TAGS = ("tag", "sendtag", "recvtag")
 _PLACE = 1  # of the peer among the arguments, behind the buffer
 _LARGEST = 1 << 31
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -101,6 +102,15 @@ def root(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
     told = [k.value for call in calls for k in call.keywords if k.arg == "root"]
     number = _number(told[0], numbers) if len(told) == 1 else None
     return {"root": number} if number is not None and 0 <= number < _LARGEST else {}
+
+
+def tags(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
+    """The variables that the calls of a line give as their tag, by name, as far as `numbers` have them."""
+    tree = _tree(code)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
+    told = [k.value for call in calls for k in call.keywords if k.arg in _TAGS]
+    names = [value.id for value in told if isinstance(value, ast.Name)]
+    return {name: numbers[name] for name in names if name in numbers}
 
 
 def _tree(code: str) -> ast.Module | None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.last_place import LastPlace
@@ -19,6 +21,7 @@ from hangdoctor.probe.record_core import Thread, native
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers.blackbox import Contents, read_box
 from hangdoctor.readers.box_place import samples_of
+from hangdoctor.readers.ended_places import add_places
 from hangdoctor.stacks.place_search import find_place
 from tests.support.probe_ranks import ROOT
 
@@ -216,3 +219,34 @@ def test_the_line_of_the_program_says_which_call_and_which_peer(
     [collect, module] = sample.threads[0].frames
     place = find_place([collect, module])
     assert (place.kind, place.peer) == (kind, peer) and module.line == 9
+
+
+def placed(contents: Contents) -> list[bool]:
+    """Which of two ranks have a place: this one, and one whose box is the same."""
+    other = structs.replace(contents, ops=structs.replace(contents.ops, rank=1))
+    ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank) for c in (contents, other)]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=2)
+    add_places(capture, [contents, other])
+    return [bool(rank.samples) for rank in capture.ranks()]
+
+
+@pytest.mark.parametrize(
+    ("line", "beaten", "expected"),
+    [
+        ("world.Recv(buffer, source=w)", 12, True),
+        ("world.Recv(buffer, source=w)", 7, False),
+        ("np.linalg.svd(buffer)", 12, False),
+    ],
+)
+def test_where_all_are_in_calls_that_communicate_less_time_is_enough(
+    recorder: Recorder, lock: list[int], tmp_path: Path, line: str, beaten: int, expected: bool
+) -> None:
+    """A computation of the same length is one."""
+    file = tmp_path / "solver.py"
+    file.write_text(f"def collect(world):\n    for w in range(1, 4):\n        {line}\n")
+    os.utime(file, (0.5, 0.5))
+    recorder.box.put(fmt.H_RANK, 0)
+    beats(LastPlace(recorder), 1, beaten)
+    frames = f"collect\t{file}\t3\n<module>\t{file}\t9\n\t\tw=2 rank=0\n"
+    recorder.box.put(fmt.H_PLACE, frames.encode())
+    assert placed(read(recorder, beaten)) == [expected, expected]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.readers.pyspy import parse_json
-from hangdoctor.stacks.call_peers import of_rank, peer_names, peers, waited_for
+from hangdoctor.stacks.call_peers import of_rank, peer_names, peers, tags, waited_for
 
 CALLS = {
     "comm.Recv(row, source=rank + 1, tag=UP + 100)": {"src": 3},
@@ -70,6 +70,17 @@ def test_the_variables_that_say_the_peer() -> None:
     assert peer_names("dist.irecv(w, left).wait()") == {"left"}
     assert peer_names("dist.irecv(w, self.left).wait()") == {"self"}
     assert peer_names("work.wait()") == peer_names("dist.irecv(w).wait()") == set()
+
+
+def test_the_variables_that_a_call_gives_as_its_tag() -> None:
+    numbers = {"step": 41, "rank": 2, "n": 7}
+    assert tags("self.comm.Recv(x, source=self.rank - 1, tag=step)", numbers) == {"step": 41}
+    both = "comm.sendrecv(x, dest=1, sendtag=step, source=0, recvtag=n)"
+    assert tags(both, numbers) == {"step": 41, "n": 7}
+    assert tags("comm.Recv(x, source=0, tag=step + 1)", numbers) == {}
+    assert (
+        tags("comm.Recv(x, source=0, tag=unknown)", numbers) == tags("comm.Recv(x,", numbers) == {}
+    )
 
 
 def test_a_stack_keeps_the_variables_that_say_the_peer_and_no_others(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def _judge(case: Case, draft: Draft) -> None:
     logs = case.capture.logs
     if logs is None:
         if case.capture.over:  # all was killed at once, `hangdoctor run` too
-            draft.remaining = called_apart.leave_open(draft)
+            draft.remaining = called_apart.leave_open(case, draft)
             _unless_cut_off(case, draft)
         return
     scene = open_scene(logs, logs.attempts - 1)
@@ -114,7 +114,7 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
         if parted is not None:
             draft.findings, draft.status, found = [parted], "failed", None
     found = called_apart.look_back(case, draft, scene, found)
-    open_sides = called_apart.leave_open(draft)
+    open_sides = called_apart.leave_open(case, draft)
     by_lines = found is not None and isinstance(found.finding.story, InOther)
     if by_lines and open_sides is not None and open_sides.reason is Undecided.TWO_SIDES:
         found = None  # the records show another reason, two sides of one operation

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ...model.log_facts import Ended, PythonError
+from ...model.operations import P2P, STORE, RankOps
 from ..case import Case
 from ..draft import Draft
 from ..findings import Apart, DecidedBy, Disagrees, Finding, InOther, Op, Ring, UnsetKey
@@ -107,15 +108,33 @@ def is_open(finding: Finding) -> bool:
     return isinstance(story, Ring) and not story.sides
 
 
-def leave_open(draft: Draft) -> LogRemaining | None:
+def leave_open(case: Case, draft: Draft) -> LogRemaining | None:
     """Takes findings that name all sides out of the draft; what is left to say, if nothing else is
     found.
     """
-    both = [finding for finding in draft.findings if is_open(finding)]
+    both = [f for f in draft.findings if is_open(f) and not _keeps_all_others(case, f)]
     if not both or len(both) < len(draft.findings):
         return None
     draft.findings, draft.status = [], "unknown"
     return _sides(both[0])
+
+
+def _keeps_all_others(case: Case, finding: Finding) -> bool:
+    """Whether it is one rank in a wait for a key, and all others wait in one operation of all, to which
+    that rank did not come.
+    """
+    if not isinstance(finding.story, UnsetKey) or len(finding.ranks) != 1:
+        return False
+    others = [v.capture.ops for v in case.views if v.rank not in finding.ranks]
+    held = [_collective(ops) if ops is not None else None for ops in others]
+    together = len(held) > 1 and held[0] is not None and held.count(held[0]) == len(held)
+    return together and len(held) == case.world_size - 1
+
+
+def _collective(ops: RankOps) -> tuple[str, int] | None:
+    """The one collective that a rank waits in: its group, and its number."""
+    found = {(o.group, o.seq) for o in ops.unfinished_in_training() if o.op not in STORE | P2P}
+    return found.pop() if len(found) == 1 else None
 
 
 def _sides(finding: Finding) -> LogRemaining:

@@ -8,6 +8,7 @@
 #define Py_BUILD_CORE 1 /* for the interpreter's frames, see `walk` */
 #include <Python.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <frameobject.h>
 #include <pthread.h>
@@ -2293,9 +2294,91 @@ static PyObject *end_pulse(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(igno
     Py_RETURN_NONE;
 }
 
+/* ---------------------------------------------------------------------- when a signal came for a handler of the program */
+
+#define NOTED 8 /* `format.py` has the same, in this order */
+
+static const int noted[NOTED] = {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGXCPU};
+
+static struct {
+    Py_buffer box;           /* never given back, as that of the pulse */
+    volatile uint64_t *into; /* of each the first time and the last one, wall clock in ns; NULL: none is written */
+    pid_t process;
+    void (*handler[NOTED])(int); /* CPython's, which runs the program's later */
+} came;
+
+/* In front of CPython's own handler: writes the time, and does what that does. */
+static void note_signal(int number)
+{
+    volatile uint64_t *into = came.into;
+    int which = 0, error = errno;
+    while (which < NOTED - 1 && noted[which] != number)
+        which++;
+    if (into != NULL && getpid() == came.process) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        uint64_t at = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+        if (into[2 * which] == 0)
+            into[2 * which] = at;
+        into[2 * which + 1] = at;
+    }
+    errno = error;
+    came.handler[which](number);
+}
+
+/* note_signals(box, offset): from now on the times of signals go there. */
+static PyObject *note_signals(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *box;
+    Py_ssize_t offset;
+    if (!PyArg_ParseTuple(args, "On", &box, &offset))
+        return NULL;
+    came.into = NULL;
+    if (PyObject_GetBuffer(box, &came.box, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if (offset < 0 || offset % 8 != 0 || offset + NOTED * 16 > came.box.len) {
+        PyBuffer_Release(&came.box);
+        Py_RETURN_NONE;
+    }
+    came.process = getpid();
+    came.into = (volatile uint64_t *)((char *)came.box.buf + offset);
+    Py_RETURN_NONE;
+}
+
+/* watch_signal(which) -> whether its times are written from now on. Only in front of the handler that CPython itself has put
+   there for one of the program: not of a default action, of what is ignored, of faulthandler (SA_RESTART), nor of C code,
+   which may call the one before it. The program's `signal.signal` puts CPython's back, as it would without. */
+static PyObject *watch_signal(PyObject *Py_UNUSED(module), PyObject *index)
+{
+    long which = PyLong_AsLong(index);
+    struct sigaction now, ours, before;
+    Dl_info its, python;
+    if (which < 0 || which >= NOTED)
+        return PyErr_Occurred() ? NULL : PyBool_FromLong(0);
+    if (sigaction(noted[which], NULL, &now) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN ||
+        now.sa_flags & (SA_SIGINFO | SA_RESTART | SA_NODEFER | (int)SA_RESETHAND))
+        Py_RETURN_FALSE;
+    if (now.sa_handler == note_signal)
+        Py_RETURN_TRUE;
+    if (!dladdr((void *)now.sa_handler, &its) || !dladdr((void *)PyOS_getsig, &python) || its.dli_fbase != python.dli_fbase)
+        Py_RETURN_FALSE;
+    came.handler[which] = now.sa_handler;
+    ours = now;
+    ours.sa_handler = note_signal;
+    if (sigaction(noted[which], &ours, &before) != 0)
+        Py_RETURN_FALSE;
+    if (before.sa_handler != now.sa_handler) { /* C code has put its own there meanwhile */
+        sigaction(noted[which], &before, NULL);
+        Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+
 static PyMethodDef methods[] = {
     {"end_pulse", end_pulse, METH_NOARGS, "Show none any more."},
     {"keep_pulse", keep_pulse, METH_VARARGS, "Show signs of life that need no interpreter."},
+    {"note_signals", note_signals, METH_VARARGS, "Where the times of signals go."},
+    {"watch_signal", watch_signal, METH_O, "Write the times of one that the program handles."},
     {"program_place", program_place, METH_VARARGS, "Where a thread is."},
     {"read_proc", read_proc, METH_VARARGS, "The beginning of a file of procfs."},
 #if WITH_FRAMES
