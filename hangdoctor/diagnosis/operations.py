@@ -127,7 +127,8 @@ def _shows_wait(ops: RankOps) -> bool:
 def _moves(view: RankView, outside: dict[int, str]) -> bool:
     if view.place.communicates:
         return False
-    return view.motion == "moved" or outside.get(view.rank) == "slow"
+    moved = view.motion == "moved" and outside.get(view.rank) != "busy"
+    return moved or outside.get(view.rank) == "slow"
 
 
 def _got_on_in_boxes(case: Case) -> set[int]:

@@ -20,7 +20,8 @@ class Frame(Struct, omit_defaults=True, gc=False):
     # Of a loop of the user's that may be a wait of its own: its texts and paths, as checksums of 16 bits.
     texts: dict[str, int] = {}
     catches: str = ""  # exceptions after which a loop around the line tries again
-    counts: str = ""  # the variable of the for loop around the line, which comes to an end
+    # The variable of the for loop around the line, which comes to an end; "while" of a while, which may not.
+    counts: str = ""
     past: str = ""  # those of loops that it has left, with blanks between them
     only: str = ""  # the condition on the rank under which alone it runs: "rank == 0"
     handle: str = (

@@ -45,13 +45,15 @@ def caught(lines: Sequence[str], number: int) -> str:
 
 def counted(lines: Sequence[str], number: int) -> str:
     """The variable of the innermost loop around line `number` (from 1), where that is a ``for`` over
-    something that ends; "" of a ``while``, of ``itertools.count()``, and where there is no loop.
+    something that ends; "while" of a ``while``, and "" of ``itertools.count()``, and where there is no loop.
     """
     if not 0 < number <= len(lines):
         return ""
     for at, keyword in blocks_around(lines, number - 1):
-        if keyword in ("def", "class", "while"):
+        if keyword in ("def", "class"):
             return ""
+        if keyword == "while":
+            return keyword
         if keyword == "for":
             match = _COUNTS.match(lines[at].lstrip())
             return match[1] if match is not None else ""

@@ -108,7 +108,7 @@ def test_lines_that_are_not_there(number: int) -> None:
         ("for (k, v) in table.items():", "k"),
         ("for i in itertools.count():", ""),
         ("for i in iter(get, None):", ""),
-        ("while i < 9:", ""),
+        ("while i < 9:", "while"),
         ("if i in range(9):", ""),
     ],
 )
