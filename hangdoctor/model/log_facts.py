@@ -55,6 +55,7 @@ class TimedOut(Fact):
     ran_ms: float = 0.0
     limit_ms: float = 0.0
     frame: Frame | None = None  # the line of the program, where the recorder's stack was printed
+    cut: bool = False  # the line ends in its middle
 
 
 class Counted(Fact):

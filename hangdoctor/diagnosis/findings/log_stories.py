@@ -28,6 +28,7 @@ class Someone(Struct, frozen=True):
     pid: int = 0
     worker: str = ""
     tasks: tuple[int, ...] = ()  # several of them
+    processes: int = 0  # how many, where several say the same and none has a rank
 
 
 class FailedFirst(Struct, frozen=True):
@@ -43,6 +44,7 @@ class FailedFirst(Struct, frozen=True):
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
+    by: tuple[int, ...] = ()  # of a mismatch: the ranks that say so, which may be right
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -328,6 +330,7 @@ class LogRemaining(Struct, frozen=True):
     silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
     silent_s: float = 0.0
     unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
+    cut: bool = False  # a line of a wait is cut, and others may have stood behind it
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
 

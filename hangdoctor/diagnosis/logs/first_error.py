@@ -196,6 +196,7 @@ def of_errors(
     # Who receives what does not fit is one side of it, and mostly the one that made the right call.
     ranks = [] if text.kind == "mismatch" else ranks_named(alike)
     nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
+    by = ranks_named(alike) if text.kind == "mismatch" else []
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     story = FailedFirst(
         error=raised.error,
@@ -203,7 +204,8 @@ def of_errors(
         meaning=filled(text.meaning, first),
         advice=filled(text.advice, first),
         someone=someone(first, alike),
-        nodes=tuple(nodes),
+        nodes=tuple(scene.places(by, alike) if text.kind == "mismatch" else nodes),
+        by=tuple(by),
         went_on=only_warned([first]),
         thread=raised.thread,
     )

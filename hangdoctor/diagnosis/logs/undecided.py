@@ -80,7 +80,8 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         if len(one) > 1:
             return LogRemaining(reason, ranks)
-        return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
+        cut = any(w.cut for w in waits)
+        return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks), cut=cut)
     if waits:
         return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
     told = [f for f in scene.of(Told) if f.by == -1]
