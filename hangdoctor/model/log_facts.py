@@ -184,6 +184,12 @@ class Ended(Fact):
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
 
 
+class CutEnd(Fact):
+    """A row of torchelastic's table of failures that is cut before its exit code."""
+
+    first: bool = False  # its "first observed failure"
+
+
 # The whole process stood still, or one thread of it kept the GIL; "" where nothing shows which.
 Silent = Literal["", "stopped", "gil"]
 
@@ -324,6 +330,7 @@ AnyFact = (
     | StoreCount
     | StoreWait
     | Ended
+    | CutEnd
     | NoBeat
     | OomKill
     | NodeLost

@@ -13,7 +13,7 @@ from ...model.diagnosis import Status
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
-from ..findings.log_stories import FailedFirst, Quote, Undecided
+from ..findings.log_stories import FailedFirst, LinkBroken, Quote, Undecided
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
@@ -88,6 +88,7 @@ def _judge(case: Case, draft: Draft) -> None:
 
 def _status_of(finding: Finding) -> Status:
     failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst)
+    failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"
     return "slow" if finding.kind == "slow" else "hang"

@@ -6,6 +6,7 @@ from ...model.log_facts import (
     EXIT_LIST,
     HYDRA,
     MPI_ABORT,
+    CutEnd,
     Ended,
     KnownError,
     OomKill,
@@ -52,14 +53,26 @@ def first_death(scene: Scene) -> First | None:
     first = deaths[0]
     _name_silent(scene, first)
     alike = [f for f in deaths if _together(first, f)]
-    ranks = ranks_named(alike)
+    cut = _cut_rows(scene, first)
+    ranks = sorted({*ranks_named(alike), *ranks_named(cut)})
     nodes = scene.places(ranks, alike)
     memory = (bool(kills) and first.code == -9) or "memory" in first.by
-    story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
+    without = tuple(sorted(set(ranks_named(cut)) - set(ranks_named(alike))))
+    story = LoggedDeath(
+        End(first.code, int(memory)), someone(first), memory, cut=without, left=first.left
+    )
     known = bool(ranks or nodes)
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, [*alike, *kills], known)
+
+
+def _cut_rows(scene: Scene, first: Ended) -> list[CutEnd]:
+    """Rows of the same table that are cut: of the first observed failure, or of the same second."""
+    if first.by != "torchelastic" or first.first:
+        return []
+    rows = [f for f in scene.of(CutEnd) if f.file == first.file]
+    return [f for f in rows if f.first or (f.at > 0 and abs(f.at - first.at) < 1.0)]
 
 
 def _name_silent(scene: Scene, death: Ended) -> None:

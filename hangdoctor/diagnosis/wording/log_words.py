@@ -121,6 +121,8 @@ def _thread_of(name: str, who: str) -> str:
 def _(story: LoggedDeath, finding: Finding) -> str:
     who = _who(finding, story.someone)
     verb = choose(finding.ranks or 1, "died", "died")
+    if story.cut:
+        return f"{who} {_cut_end(story, finding)}"
     if story.memory:
         return f"{who} {verb} first: killed for lack of memory"
     if story.left:
@@ -140,6 +142,16 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         "; which of them was first does not show" if _aborted_together(story, finding) else ""
     )
     return f"{who} {verb} first: {terms.end(story.end)}{together}"
+
+
+def _cut_end(story: LoggedDeath, finding: Finding) -> str:
+    """Of several that ended at one moment, where the log lacks how some of them did."""
+    known = [rank for rank in finding.ranks if rank not in story.cut]
+    cut = terms.ranks(story.cut)
+    return (
+        f"failed at one moment: {terms.ranks(known)} {terms.end(story.end)}; "
+        f"the row of {cut} in torchelastic's table is cut before its exit code"
+    )
 
 
 def _aborted_together(story: LoggedDeath, finding: Finding) -> bool:

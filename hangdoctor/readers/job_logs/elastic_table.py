@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ...model.log_facts import Ended
+from ...model.log_facts import CutEnd, Ended
 from .stamps import Clock
 
 _ENTRY = re.compile(r"^\s*\[\d{1,7}\]:\s*$")
@@ -47,6 +47,15 @@ class Table:
         self._fields[match[1]] = match[2].strip()
         return self._end(clock) if match[1] == "exitcode" else None
 
+    def rest(self, clock: Clock) -> CutEnd | None:
+        """The row that the end of the file has cut before its exit code."""
+        rank = _RANK.search(self._fields.get("rank", "")) if self.open else None
+        if rank is None:
+            return None
+        at, _ = clock.read(self._fields.get("time", "").replace("_", " "))
+        node = self._fields.get("host", "")
+        return CutEnd(rank=int(rank[1]), local=int(rank[2]), node=node, at=at, first=self._first)
+
     def _keep_of_cut(self, name: str, value: str) -> None:
         """A field of an entry whose head is missing: the rank, in the table's own form, tells that it
         is one.
@@ -61,10 +70,11 @@ class Table:
         if code is None:
             return None
         at, _ = clock.read(self._fields.get("time", "").replace("_", " "))
+        told, self._fields = self._fields, {}
         return Ended(
             rank=int(rank[1]) if rank else -1,
             local=int(rank[2]) if rank else -1,
-            node=self._fields.get("host", ""),
+            node=told.get("host", ""),
             pid=int(code[2]),
             code=int(code[1]),
             at=at,

@@ -159,11 +159,11 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 def name_other(fact: KnownError, said: Said) -> Said:
     """The process that a line speaks of, where it is not the speaker: rank, worker or process."""
     told = fact.values
-    if not any(told.get(name) for name in ("rank", "task", "worker", "pid")):
+    if not any(told.get(name) for name in ("rank", "task", "worker", "pid", "child")):
         fact.node = told.get("node", "") if fact.rule in _LAUNCH else ""
         return said
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
-    fact.pid = int(told.get("pid") or 0)
+    fact.pid = int(told.get("pid") or told.get("child") or 0)
     fact.rank = int(told.get("rank") or told.get("task") or -1)
     node = said.node if fact.rule.startswith("xid") else ""  # a kernel speaks of its own node
     return Said(text=said.text, at=said.at, node=node)

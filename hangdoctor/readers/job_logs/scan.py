@@ -154,6 +154,9 @@ class FileScan:
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
+        row = self._table.rest(self.clock)
+        if row is not None:
+            self._keep(row, self.of_file, "a row of the table of failures, which is cut")
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
