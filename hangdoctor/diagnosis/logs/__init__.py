@@ -18,6 +18,7 @@ from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, compared, counters, over, two_sources
+from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
 from .by_stacks import by_stacks
@@ -219,6 +220,7 @@ def _named(scene: Scene) -> First | None:
         apart.guarded,
         apart.interrupted,
         met_apart,
+        apart_in_table,
         by_stacks,
         by_torch.peer,
         host_left,

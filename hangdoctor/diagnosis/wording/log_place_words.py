@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..findings import Finding
-from ..findings.log_places import AloneInStacks, AsksInput, OtherWords
+from ..findings.log_places import AloneInStacks, ApartInTable, AsksInput, OtherWords
 from . import stories, terms
 from .advice import by_story
 from .release import open_at
@@ -34,11 +34,28 @@ def _(story: AloneInStacks, finding: Finding) -> str:
 
 
 @stories.tell.register
+def _(story: ApartInTable, finding: Finding) -> str:
+    who = terms.who(finding.ranks, finding.homes, finding.nodes)
+    here = terms.frame(finding.frame) if finding.frame is not None else "another place"
+    is_are = terms.choose(finding.ranks, "is", "are")
+    others, stand = terms.ranks(story.others), terms.choose(story.others, "stands", "stand")
+    return (
+        f"{who} {is_are} in {here}, and {others} {stand} in {terms.frame(story.there)}, which they called from "
+        f"line {story.called.line} of that function: where those wait for all ranks, it took another way"
+    )
+
+
+@stories.tell.register
 def _(story: OtherWords, finding: Finding) -> str:
     who = terms.who(finding.ranks, finding.homes, finding.nodes)
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     others = terms.ranks(story.others)
     return f"{who} waited for '{story.mine}'{at} until it gave up, where {others} waited for '{story.theirs}'"
+
+
+@by_story.register
+def _(story: ApartInTable, finding: Finding) -> str:
+    return f"See what leads to line {story.called.line} of that function on some ranks and past it on others: a branch on the rank, on data, or on a count of its own."
 
 
 @by_story.register
