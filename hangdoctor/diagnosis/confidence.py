@@ -187,6 +187,8 @@ class Ground(Enum):
     LOG_ASKED = (0.65, "a question on standard input is the last that the program printed")
     LOG_STACKS = (0.70, "a guard's stacks have it elsewhere, and all others in a collective")
     LOG_TABLE = (0.60, "a table has it elsewhere than most, who stand together in one call")
+    LOG_LISTED = (0.80, "a list of processes shows their state")
+    LOG_LISTED_ONCE = (0.50, "the same, which may have passed, or be of a helper")
     LOG_BEHIND = (0.50, "all others have printed a later step, and then all were idle")
     LOG_DEATH = (0.93, "a signal that no launcher sent ended the process before the others")
     LOG_DEATH_SOMEONE = (0.80, "the same, and the log does not show which process that was")

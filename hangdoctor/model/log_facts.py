@@ -301,6 +301,16 @@ class LineApart(Fact):
     usual: str = ""  # what another one printed
 
 
+class Listed(Fact):
+    """Processes of one name that a list of ps or top shows in one state, and the others."""
+
+    state: str = ""  # Z: ended, T: stopped, D: asleep without a way to interrupt it
+    pids: list[int] = []
+    others: list[int] = []
+    name: str = ""
+    kin: bool = True  # of one parent, as the list shows
+
+
 class Restarted(Fact):
     """The launcher or the scheduler started the job again."""
 
@@ -345,6 +355,7 @@ AnyFact = (
     | Guarded
     | Asked
     | LineApart
+    | Listed
     | Restarted
     | ThreadStack
 )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..model.log_facts import JobLogs, LogFile
+from ..model.log_facts import JobLogs, Listed, LogFile
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
 from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
@@ -161,8 +161,8 @@ def _logs(
     if not wanted:
         return None, files, []
     logs, silent, notes = job_logs.read(wanted)
-    if not logs.facts:
-        return None, files, logs.files
+    if not logs.facts or (dumps and all(isinstance(fact, Listed) for fact in logs.facts)):
+        return None, files, logs.files  # a list of processes beside stacks is read with them
     rest = [f for f in files if f not in wanted]
     notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
     return (logs, notes), rest, []

@@ -32,6 +32,15 @@ class ApartInTable(Struct, frozen=True):
     called: Frame
 
 
+class SeenInList(Struct, frozen=True):
+    """A list of ps or top shows these processes in this state, and `others` of their name in none."""
+
+    state: str
+    pids: tuple[int, ...]
+    others: tuple[int, ...]
+    name: str
+
+
 class OtherWords(Struct, frozen=True):
     """Every rank gave up in one place, and its error names another thing than those of `others`."""
 
@@ -40,4 +49,4 @@ class OtherWords(Struct, frozen=True):
     others: tuple[int, ...]
 
 
-PlaceStory = AsksInput | AloneInStacks | ApartInTable | OtherWords
+PlaceStory = AsksInput | AloneInStacks | ApartInTable | SeenInList | OtherWords

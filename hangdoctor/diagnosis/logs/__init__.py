@@ -30,6 +30,7 @@ from .first import failure, lost_node
 from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
+from .listed import listed
 from .met_apart import met_apart
 from .odd_words import told_apart
 from .only_one_left import of_the_only_one
@@ -221,6 +222,7 @@ def _named(scene: Scene) -> First | None:
         apart.interrupted,
         met_apart,
         apart_in_table,
+        listed,
         by_stacks,
         by_torch.peer,
         host_left,

@@ -36,7 +36,7 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 # Rules of what a job prints at any end of it; the last one alone names what ended.
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
-_VAGUE = ("nccl_way_out",)  # rules whose lines stand beside better ones
+_VAGUE = ("nccl_way_out", "mpi_other")  # rules whose lines stand beside better ones
 _SHOWN = 3  # places where a signal met ranks
 
 

@@ -33,6 +33,7 @@ from . import (
     jax_barriers,
     launcher_tables,
     marks,
+    mpich_stacks,
     questions,
     shape_lists,
     source,
@@ -52,6 +53,7 @@ from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .logged import Logged, is_warning
+from .process_lists import ProcessLists
 from .prefix import Said, Speaker, records, strip
 from .rules import Rule, Rules, fact_of
 from .shape_lists import ShapeLists
@@ -78,7 +80,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
-    *(jax_barriers.BEGIN, ucc_checks.BEGIN),
+    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm"),
 )
 
 
@@ -99,6 +101,8 @@ class FileScan:
         self._barriers = JaxBarriers()
         self._shapes = ShapeLists()
         self._tables = StackTables()
+        self._lists = ProcessLists()
+        self._stacks_of_mpi = mpich_stacks.MpichStacks()
         self._tasks = HcclTasks()
         self._ucc = UccChecks()
         self._logged = Logged()
@@ -147,6 +151,8 @@ class FileScan:
             self._keep(stack, said, "stack")
         for row in self._tables.rest():
             self._keep(row, self.of_file, "a table of stacks")
+        for seen in self._lists.rest():
+            self._keep(seen, self.of_file, "a list of processes")
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
@@ -154,9 +160,9 @@ class FileScan:
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
-        row = self._table.rest(self.clock)
-        if row is not None:
-            self._keep(row, self.of_file, "a row of the table of failures, which is cut")
+        end = self._table.rest(self.clock)
+        if end is not None:
+            self._keep(end, self.of_file, "a row of the table of failures, which is cut")
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
@@ -298,12 +304,15 @@ class FileScan:
             self._shapes.feed(said),
             self._tasks.feed(text),
             self._ucc.feed(said.text),
+            self._stacks_of_mpi.feed(said),
         ):
             if told is not None:
                 self._keep(told, said, text)
                 self._attention = max(self._attention, _ATTENTION)
         for stack in self._tables.feed(text):
             self._keep(stack, said, text)
+        for seen in self._lists.feed(text):
+            self._keep(seen, said, "a list of processes")
 
     def _ask(self, said: Said) -> None:
         """A question that nothing of the program's stands behind."""

@@ -47,6 +47,7 @@ class _Row(Struct):
     frames: list[Frame]
     node: str = ""
     still: bool = False  # the words say that nothing moved there
+    says: str = ""
 
 
 class StackTables:
@@ -65,7 +66,7 @@ class StackTables:
             axis = row["axis"].lower().removesuffix("es").removesuffix("s")
             still = any(c.isalpha() for c in row["link"].strip()) and len(row["link"].split()) > 1
             ranks = _numbers(row["ranks"])
-            self._rows.append(_Row(axis, ranks, [frame], row["node"] or "", still))
+            self._rows.append(_Row(axis, ranks, [frame], row["node"] or "", still, text))
             return []
         if not self._rows:
             return []
@@ -84,7 +85,9 @@ class StackTables:
             return []
         still = all(row.still for row in rows)
         return [
-            ThreadStack(rank=rank, node=row.node, frames=row.frames, guarded=still)
+            ThreadStack(
+                rank=rank, node=row.node, frames=row.frames, guarded=still, says=row.says
+            )
             for row in rows
             for rank in row.ranks
         ]
