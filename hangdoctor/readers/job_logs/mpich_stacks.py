@@ -17,7 +17,8 @@ _HEAD = re.compile(
     r"(?:\[(?P<node>[A-Za-z][\w.-]{0,120})\] - )?(?:Abort\(-?\d{1,11}\).{0,40}?)?\(rank (?P<rank>\d{1,7}) in comm \d{1,12}\): "
     r"Fatal error in \w{4,60}: (?:Other MPI error|Unknown error|Internal MPI error), error stack:"
 )
-_CALL = re.compile(r"^\s*\w{3,80}\(\d{1,6}\)\.{0,80}:\s?(?P<says>.{0,600})$")
+_HOST = re.compile(r"^([A-Za-z][\w.-]{2,120}) \d{1,7}: ")  # PALS's prefix, in a short log
+_CALL = re.compile(r"(?:^|\s)\w{3,80}\(\d{1,6}\)\.{0,80}:\s?(?P<says>.{0,600})$")
 _WITH = re.compile(
     r"^(?P<call>MPI_(?P<way>I?[bsr]?send|I?[Ss]end|I?[Rr]ecv)\w{0,8})\(buf=\w{1,20}, count=\d{1,12}, [^,]{1,80}, "
     r"(?:(?:dest|src|source)=)?(?P<peer>\d{1,7}), .{0,80}\bMPI_COMM_WORLD\b"
@@ -42,13 +43,14 @@ class MpichStacks:
         head = _HEAD.search(text) if "in comm" in text else None
         if head is not None:
             self._rank, self._left = int(head["rank"]), MOST
-            self._node = head["node"] or said.node
+            host = _HOST.match(text)
+            self._node = head["node"] or said.node or (host[1] if host is not None else "")
             self._open = {"peer", "network"}
             return None
         if self._left <= 0:
             return None
         self._left -= 1
-        match = _CALL.match(text)
+        match = _CALL.search(text)
         if match is None:
             self._left = 0
             return None
