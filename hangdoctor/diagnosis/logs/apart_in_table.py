@@ -5,7 +5,7 @@ they took another way in a function that all are in, and the others stand togeth
 from __future__ import annotations
 
 from ...model.frame import Frame
-from ...model.log_facts import ThreadStack
+from ...model.log_facts import LastWords, Progress, ThreadStack
 from ...stacks.place_rules import COMMUNICATION
 from ...stacks.place_search import find_place
 from ..confidence import Ground, sure
@@ -21,7 +21,8 @@ def apart_in_table(scene: Scene) -> First | None:
     """Fewer than half of the ranks; None where not all are in the table, or in more than two places."""
     rows = [f for f in scene.of(ThreadStack) if f.rank >= 0 and f.guarded and not f.fatal]
     stacks = {f.rank: f for f in rows if f.frames}
-    if len(stacks) < _LEAST or len(stacks) != len(scene.facts):
+    others = [f for f in scene.facts if not isinstance(f, ThreadStack | Progress | LastWords)]
+    if len(stacks) < _LEAST or others:
         return None  # something else is in the log
     if set(stacks) != set(range(len(stacks))):
         return None

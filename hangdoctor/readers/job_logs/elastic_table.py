@@ -27,15 +27,19 @@ class Table:
         self.open = False
         self._cut = False  # its head is missing, and a rank's field was read
 
-    def feed(self, text: str, clock: Clock) -> Ended | None:
-        """A rank's end, once its exit code was read; the stamp is the table's own."""
+    def feed(self, text: str, clock: Clock) -> Ended | CutEnd | None:
+        """A rank's end, once its exit code was read; the stamp is the table's own. Or a row without
+        one, once another one begins.
+        """
         if text.strip().startswith(HEADS):
+            cut = self.rest(clock)
             self._first, self._fields, self.open = text.strip().startswith(_FIRST), {}, True
-            return None
+            return cut
         if _ENTRY.match(text):
+            cut = self.rest(clock)
             self._fields = {}
             self.open = True
-            return None
+            return cut
         match = _FIELD.match(text)
         if match is None:
             return None
@@ -48,7 +52,7 @@ class Table:
         return self._end(clock) if match[1] == "exitcode" else None
 
     def rest(self, clock: Clock) -> CutEnd | None:
-        """The row that the end of the file has cut before its exit code."""
+        """The row that was begun and has no exit code yet."""
         rank = _RANK.search(self._fields.get("rank", "")) if self.open else None
         if rank is None:
             return None

@@ -17,7 +17,7 @@ from typing import TypeGuard
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, KnownError
+from ...model.log_facts import AnyFact, KnownError, PeerClosed
 
 _STARS = re.compile(
     r"^\s*(?:\[(?P<node>[A-Za-z0-9][\w.-]{0,127}):(?P<pid>\d{1,9})\] ?)?\*\*\* {0,4}(?P<words>\S.{0,200})"
@@ -107,9 +107,14 @@ def _is_named(fact: AnyFact) -> TypeGuard[KnownError]:
 def _excuse_crashes(facts: Iterable[AnyFact]) -> None:
     """Crashes after a fatal error of another process: the library was ending them by then."""
     ended: dict[int, KnownError] = {}
+    lost: set[int] = set()
     for fact in facts:
+        if isinstance(fact, PeerClosed):
+            lost.add(fact.file)
         if not isinstance(fact, KnownError):
             continue
+        if fact.rule == "mpi_err_intern" and fact.file in lost:
+            fact.role = "consequence"  # it came of the lost connection
         first = ended.get(fact.file)
         if fact.rule in _OWN and fact.role == "cause":
             ended.setdefault(fact.file, fact)

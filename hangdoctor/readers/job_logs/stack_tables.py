@@ -26,7 +26,7 @@ from ...text.ranges import parse_ranks
 _LIST = r"\d{1,6}(?:-\d{1,6})?(?: ?, ?\d{1,6}(?:-\d{1,6})?){0,400}"
 _PLACE = r"`?(?P<name>[A-Za-z_<][\w.<>]{0,120})(?:\(\))?`?[ \t]{0,60}[(@][ ]?`?(?P<file>[\w./+-]{1,300}\.\w{1,4}):(?P<line>\d{1,7})`?\)?"
 # The same the other way round: `mesh.py:40 in build`, `mesh.py:40 (build)`
-_TURNED = r"`?(?P<file>[\w./+-]{1,300}\.\w{1,4}):(?P<line>\d{1,7})`?,?[ \t]{1,8}(?:in |\(|- ?)`?(?P<name>[A-Za-z_<][\w.<>]{0,120})`?(?:\(\))?\)?"
+_TURNED = r"`?(?P<file>[\w./+-]{1,300}\.\w{1,4}):(?P<line>\d{1,7})`?,?[ \t]{1,8}(?:in |\()`?(?P<name>[A-Za-z_<][\w.<>]{0,120})`?(?:\(\))?\)?(?=\s*$|[:,]|\s{2}|\s\|)"
 _VERB = r"(?:is |are |was |were )?(?:stopped|stuck|waits?|waiting|stands?|standing|hangs?|hanging|hung|blocked|sits?|sitting|still|spinning)"
 _LINK = rf"(?P<link>:|\||->|=>|→|[ \t]{{1,40}}{_VERB}?[ \t]{{0,8}}(?:in|at|inside)\b:?)"
 _HOST = r"(?:[ \t]{0,8}(?:\||@|on|\()[ \t]?(?P<node>[A-Za-z][\w.-]{0,120})\)?)?"
@@ -35,8 +35,15 @@ _WHO = (
     rf"(?P<ranks>{_LIST})\]?{_HOST} ?{_LINK}[ \t]{{0,60}}"
 )
 _ROWS = (re.compile(_WHO + _PLACE), re.compile(_WHO + _TURNED))
+# Below a head whose first column is the rank
+_HEAD = re.compile(r"^\s*\|?\s*(?P<axis>[Rr]anks?|RANK)\s*(?:\||\s{2,}).{1,200}$")
+_COLUMNS = (
+    rf"^\s*\|?\s*(?P<ranks>{_LIST})\s*(?:\||\s{{2,}})\s*(?:(?P<node>[A-Za-z][\w.-]{{0,120}})\s*(?:\||\s{{2,}})\s*)?"
+)
+_UNDER_HEAD = (re.compile(_COLUMNS + _PLACE), re.compile(_COLUMNS + _TURNED))
 _CALLER = r"^\s{2,80}(?:[-*|<]-? ?)?(?:(?:via|from|by|called (?:from|by)|in|at)[ \t]{1,8})?"
 _FURTHERS = (re.compile(_CALLER + _PLACE), re.compile(_CALLER + _TURNED))
+_SOURCES = (".py:", ".cpp:", ".cc:", ".c:", ".cu:", ".F90:", ".f90:", ".jl:")
 _LEAST = 3  # ranks, before one can stand out
 _MOST = 100_000
 
@@ -55,18 +62,18 @@ class StackTables:
 
     def __init__(self) -> None:
         self._rows: list[_Row] = []
+        self._headed = False
 
     def feed(self, text: str) -> list[ThreadStack]:
         """The stacks of a table that this line ends, one of each rank; [] else."""
-        if not self._rows and ".py:" not in text and ".cpp:" not in text:
+        if not self._rows and not any(end in text for end in _SOURCES):
+            self._headed = self._headed or _HEAD.match(text) is not None
             return []
         row = _first(_ROWS, text)
+        if row is None and self._headed:
+            row = _first(_UNDER_HEAD, text)
         if row is not None:
-            frame = _frame(row)
-            axis = row["axis"].lower().removesuffix("es").removesuffix("s")
-            still = any(c.isalpha() for c in row["link"].strip()) and len(row["link"].split()) > 1
-            ranks = _numbers(row["ranks"])
-            self._rows.append(_Row(axis, ranks, [frame], row["node"] or "", still, text))
+            self._rows.append(_read(row, text))
             return []
         if not self._rows:
             return []
@@ -78,7 +85,7 @@ class StackTables:
 
     def rest(self) -> list[ThreadStack]:
         """The stacks of a table that the end of the file has ended."""
-        rows, self._rows = self._rows, []
+        rows, self._rows, self._headed = self._rows, [], False
         ranks = [rank for row in rows for rank in row.ranks]
         one = len({row.axis for row in rows}) == 1 and len(set(ranks)) == len(ranks)
         if not one or not _LEAST <= len(ranks) <= _MOST or len(rows) < 2:
@@ -91,6 +98,15 @@ class StackTables:
             for row in rows
             for rank in row.ranks
         ]
+
+
+def _read(match: re.Match[str], text: str) -> _Row:
+    told = match.groupdict()
+    axis = (told.get("axis") or "rank").lower().removesuffix("es").removesuffix("s")
+    link = (told.get("link") or "").split()
+    still = len(link) > 1  # a verb and where, as "stopped at"
+    numbers = _numbers(match["ranks"])
+    return _Row(axis, numbers, [_frame(match)], match["node"] or "", still, says=text)
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> re.Match[str] | None:
