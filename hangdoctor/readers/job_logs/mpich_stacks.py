@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ...model.log_facts import KnownError
+from ...model.log_facts import AnyFact, KnownError
 from .prefix import Said
 
 _HEAD = re.compile(
@@ -27,6 +27,9 @@ _NETWORK = re.compile(
     r"(?P<why>(?:OFI|UCX|[Vv]erbs|PSM2?|CXI) [\w ]{1,40} (?:failed|error)|\bPTLTE_\w{1,40}|\bucp_\w{1,40}|ibv_\w{1,40})"
 )
 _DETAIL = re.compile(r":([A-Z][\w /]{3,40}(?: - \w{3,40})?)\)\s*$")
+_SENT = re.compile(
+    r"Message from rank (\d{1,7}) and tag \d{1,12} truncated; (\d{1,18}) bytes received but buffer size is (\d{1,18})"
+)
 MOST = 24  # lines of a stack
 
 
@@ -36,10 +39,19 @@ class MpichStacks:
     def __init__(self) -> None:
         self._rank, self._node, self._left = -1, "", 0
         self._open: set[str] = set()  # what was not yet told of this error
+        self._truncated: KnownError | None = None
+
+    def hold(self, fact: AnyFact) -> None:
+        """An error whose stack has the sender of a message that was too long."""
+        if isinstance(fact, KnownError) and fact.rule == "mpi_truncated":
+            self._truncated = fact
 
     def feed(self, said: Said) -> KnownError | None:
         """What a line of the stack adds."""
         text = said.text
+        if "truncated;" in text and (sent := _SENT.search(text)) is not None:
+            self._name_sender(sent)
+            return None
         head = _HEAD.search(text) if "in comm" in text else None
         if head is not None:
             self._rank, self._left = int(head["rank"]), MOST
@@ -56,21 +68,29 @@ class MpichStacks:
             return None
         return self._of_call(match["says"].strip())
 
+    def _name_sender(self, sent: re.Match[str]) -> None:
+        fact, self._truncated = self._truncated, None
+        if fact is not None:
+            fact.values["sent"] = f"(rank {sent[1]} sent {sent[2]} bytes, its room is {sent[3]})"
+
     def _of_call(self, says: str) -> KnownError | None:
         call, network = _WITH.match(says), _NETWORK.search(says)
         if call is not None and "peer" in self._open:
             self._open.discard("peer")
             way = "to" if "end" in call["way"] else "from"
-            values = {"call": call["call"], "way": way, "peer": call["peer"]}
-            if self._node:
-                values["at"] = f"on {self._node}"
+            values = {"call": call["call"], "way": way, "peer": call["peer"], **self._at()}
             return self._error("mpi_call", "consequence", values)
         if network is not None and "network" in self._open:
             self._open.discard("network")
+            if "CANCEL" in says:  # by whoever ended the job, or took the connection down
+                return self._error("mpi_cancelled", "consequence", self._at())
             detail = _DETAIL.search(says)
             why = f"{network['why']}: {detail[1]}" if detail is not None else network["why"]
             return self._error("mpi_network", "cause", {"why": why})
         return None
+
+    def _at(self) -> dict[str, str]:
+        return {"at": f"on {self._node}"} if self._node else {}
 
     def _error(self, rule: str, role: str, values: dict[str, str]) -> KnownError:
         return KnownError(rule=rule, role=role, rank=self._rank, node=self._node, values=values)  # type: ignore[arg-type]

@@ -66,6 +66,9 @@ class OpenMpiErrors:
         elif (error := _ERROR.search(words)) is not None:
             self._blocks.pop(process, None)
             return _of_class(block, process, says=error[1], name=error[2])
+        elif words.startswith("Unknown error"):
+            self._blocks.pop(process, None)
+            return _of_class(block, process, says="unknown error", name="UNKNOWN")
         return None
 
 

@@ -377,7 +377,7 @@ class FileScan:
         """Keep what a rule finds; whether it found anything."""
         found = False
         if rule.text is not None and rule.text.between:
-            said = self._begun.whose(said, self._line)
+            said = marks.placed(self._begun.whose(said, self._line))
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
             if fact is not None:
@@ -504,6 +504,7 @@ class FileScan:
         return self.clock.find(_text(back[seen[-1].start() :][:40])) if seen else 0.0
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
+        self._stacks_of_mpi.hold(kept)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
         elif isinstance(fact, Ended | Cancelled | Finished):

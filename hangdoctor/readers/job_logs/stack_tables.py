@@ -28,11 +28,12 @@ _PLACE = r"`?(?P<name>[A-Za-z_<][\w.<>]{0,120})(?:\(\))?`?[ \t]{0,60}[(@][ ]?`?(
 # The same the other way round: `mesh.py:40 in build`, `mesh.py:40 (build)`
 _TURNED = r"`?(?P<file>[\w./+-]{1,300}\.\w{1,4}):(?P<line>\d{1,7})`?,?[ \t]{1,8}(?:in |\()`?(?P<name>[A-Za-z_<][\w.<>]{0,120})`?(?:\(\))?\)?(?=\s*$|[:,]|\s{2}|\s\|)"
 _VERB = r"(?:is |are |was |were )?(?:stopped|stuck|waits?|waiting|stands?|standing|hangs?|hanging|hung|blocked|sits?|sitting|still|spinning)"
-_LINK = rf"(?P<link>:|\||->|=>|→|[ \t]{{1,40}}{_VERB}?[ \t]{{0,8}}(?:in|at|inside)\b:?)"
+_AT = rf"(?:{_VERB}[ \t]{{1,8}})?(?:in|at|inside)\b:?"
+_LINK = rf"(?P<link>[ \t]{{0,40}}(?::|\||->|=>|→)[ \t]{{0,40}}(?:{_AT})?|[ \t]{{1,40}}{_AT})"
 _HOST = r"(?:[ \t]{0,8}(?:\||@|on|\()[ \t]?(?P<node>[A-Za-z][\w.-]{0,120})\)?)?"
 _WHO = (
     rf"^\s{{0,12}}(?:[-*|] ?)?(?P<axis>[Rr]anks?|DP|TP|PP|EP|[Ww]orkers?|[Pp]rocess(?:es)?)[ \t#_]{{0,4}}\[?"
-    rf"(?P<ranks>{_LIST})\]?{_HOST} ?{_LINK}[ \t]{{0,60}}"
+    rf"(?P<ranks>{_LIST})\]?{_HOST}{_LINK}[ \t]{{0,60}}"
 )
 _ROWS = (re.compile(_WHO + _PLACE), re.compile(_WHO + _TURNED))
 # Below a head whose first column is the rank
@@ -103,8 +104,8 @@ class StackTables:
 def _read(match: re.Match[str], text: str) -> _Row:
     told = match.groupdict()
     axis = (told.get("axis") or "rank").lower().removesuffix("es").removesuffix("s")
-    link = (told.get("link") or "").split()
-    still = len(link) > 1  # a verb and where, as "stopped at"
+    words = [word for word in (told.get("link") or "").split() if word.strip(":").isalpha()]
+    still = len(words) > 1  # a verb and where, as "stopped at"
     numbers = _numbers(match["ranks"])
     return _Row(axis, numbers, [_frame(match)], match["node"] or "", still, says=text)
 
