@@ -53,7 +53,9 @@ class LoggedDeath(Struct, frozen=True):
     end: End
     someone: Someone = Someone()
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
-    cut: tuple[int, ...] = ()  # ranks of whose end, at the same moment, the log has no more than that
+    cut: tuple[
+        int, ...
+    ] = ()  # ranks of whose end, at the same moment, the log has no more than that
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     alone: bool = False  # by SIGABRT, and no other is seen to fail

@@ -30,7 +30,7 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
         return Someone(tasks=tuple(tasks))
     processes = {(other.node, other.pid) for other in alike if other.pid and other.rank < 0}
     if len(processes) > 1 and not fact.worker and fact.local < 0 and fact.task < 0:
-        return Someone(processes=len(processes))
+        return Someone(pid=fact.pid, processes=len(processes))
     return Someone(fact.local, fact.task, fact.pid, fact.worker)
 
 

@@ -264,7 +264,9 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
-        story=LinkBroken(by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts),
+        story=LinkBroken(
+            by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
+        ),
         confidence=sure(Ground.LOG_LINK),
         nodes=peers,
     )

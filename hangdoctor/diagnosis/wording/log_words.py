@@ -92,7 +92,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
     if finding.kind == "mismatch" and not finding.ranks:
         return f"Ranks made different calls, and which of them is wrong does not show: {what}{_found_by(story)}"
     if story.someone.processes and not finding.ranks:
-        failed = "failed alike, and which was first does not show"
+        failed = f"failed alike ({story.someone.pid} is printed first), and which was first does not show"
     if finding.kind == "start_stall" and story.nodes and not finding.ranks:
         return f"The job did not start on {terms.host_names(story.nodes)}: {what}"
     if not story.error and what:

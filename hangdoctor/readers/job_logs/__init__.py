@@ -37,7 +37,8 @@ _NAMED = re.compile(
     r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$)"
 )
 _RANK_FILE = re.compile(
-    r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$", re.I
+    r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$",
+    re.I,
 )  # the latter: WRF's
 _NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
 

@@ -35,7 +35,9 @@ _OF_FILES = frozenset(
     "ACCESS BAD_FILE FILE FILE_EXISTS FILE_IN_USE IO NO_SPACE NO_SUCH_FILE QUOTA READ_ONLY".split()
 )
 _RULES = {"TRUNCATE": "mpi_err_truncate", "INTERN": "mpi_err_intern", "NO_MEM": "mpi_err_memory"}
-_OWN = frozenset({"mpi_err_wrong", "mpi_err_io", "mpi_err_memory", "mpi_err_intern", "mpi_err_truncate"})
+_OWN = frozenset(
+    {"mpi_err_wrong", "mpi_err_io", "mpi_err_memory", "mpi_err_intern", "mpi_err_truncate"}
+)
 _CRASHES = frozenset({"segfault", "bus_error", "float_error"})
 _Process = tuple[str, int]
 

@@ -21,7 +21,9 @@ _BARE = re.compile(r"^\s*(\d{1,9})\s+(\S.{0,2000})$")
 _TREE = "\\_ "
 _DEFUNCT = "<defunct>"
 _STATES = {"Z": "Z", "X": "Z", "T": "T", "t": "T", "D": "D"}
-_HELPERS = frozenset("bash cat dash dbus-daemon git grep ls ps sh sleep ssh sshd sudo systemd tail top zsh".split())
+_HELPERS = frozenset(
+    "bash cat dash dbus-daemon git grep ls ps sh sleep ssh sshd sudo systemd tail top zsh".split()
+)
 _MOST = 20_000  # rows of a list
 _FEW = 2  # processes of a kind
 

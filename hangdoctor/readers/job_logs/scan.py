@@ -53,8 +53,8 @@ from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .logged import Logged, is_warning
-from .process_lists import ProcessLists
 from .prefix import Said, Speaker, records, strip
+from .process_lists import ProcessLists
 from .rules import Rule, Rules, fact_of
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of

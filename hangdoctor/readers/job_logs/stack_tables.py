@@ -38,9 +38,7 @@ _WHO = (
 _ROWS = (re.compile(_WHO + _PLACE), re.compile(_WHO + _TURNED))
 # Below a head whose first column is the rank
 _HEAD = re.compile(r"^\s*\|?\s*(?P<axis>[Rr]anks?|RANK)\s*(?:\||\s{2,}).{1,200}$")
-_COLUMNS = (
-    rf"^\s*\|?\s*(?P<ranks>{_LIST})\s*(?:\||\s{{2,}})\s*(?:(?P<node>[A-Za-z][\w.-]{{0,120}})\s*(?:\||\s{{2,}})\s*)?"
-)
+_COLUMNS = rf"^\s*\|?\s*(?P<ranks>{_LIST})\s*(?:\||\s{{2,}})\s*(?:(?P<node>[A-Za-z][\w.-]{{0,120}})\s*(?:\||\s{{2,}})\s*)?"
 _UNDER_HEAD = (re.compile(_COLUMNS + _PLACE), re.compile(_COLUMNS + _TURNED))
 _CALLER = r"^\s{2,80}(?:[-*|<]-? ?)?(?:(?:via|from|by|called (?:from|by)|in|at)[ \t]{1,8})?"
 _FURTHERS = (re.compile(_CALLER + _PLACE), re.compile(_CALLER + _TURNED))
@@ -93,9 +91,7 @@ class StackTables:
             return []
         still = all(row.still for row in rows)
         return [
-            ThreadStack(
-                rank=rank, node=row.node, frames=row.frames, guarded=still, says=row.says
-            )
+            ThreadStack(rank=rank, node=row.node, frames=row.frames, guarded=still, says=row.says)
             for row in rows
             for rank in row.ranks
         ]

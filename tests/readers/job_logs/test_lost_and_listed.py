@@ -107,7 +107,9 @@ def test_processes_that_a_list_shows_as_ended_or_stopped(tmp_path: Path) -> None
 
 
 def test_lists_that_say_nothing(tmp_path: Path) -> None:
-    lone = TREE.replace("   4022      \\_ python <defunct>\n", "   4022      \\_ nvidia-smi <defunct>\n")
+    lone = TREE.replace(
+        "   4022      \\_ python <defunct>\n", "   4022      \\_ nvidia-smi <defunct>\n"
+    )
     for text in (
         lone,
         TABLE.format("Rl", "Sl"),

@@ -51,7 +51,11 @@ from tests.support.read_logs import diagnosed, named
         ("     task #        21\n     from davcio : error #        10\n", 21, "Quantum ESPRESSO"),
         ("Stopping Program from Node:    3\n", 3, "SIESTA"),
         ("--- !ERROR\nsrc_file: m_x.F90\nsrc_line: 40\nmpi_rank: 9\nmessage: |\n", 9, "ABINIT"),
-        ("p=2: *** Caught standard std::exception of type 'std::logic_error' :\n", 2, "logic_error"),
+        (
+            "p=2: *** Caught standard std::exception of type 'std::logic_error' :\n",
+            2,
+            "logic_error",
+        ),
         ("Error detected, aborting MPI... proc           31\n", 31, "ended itself"),
         ("[3 - 7f31c0] {5}{runtime}: [error 67] LEGION ERROR: no such region\n", 3, "error 67"),
         (

@@ -24,7 +24,7 @@ def test_tables_that_name_nobody(tmp_path: Path) -> None:
         assert diagnosed(tmp_path, {"report.txt": MOST + odd}).causes == [], odd
     plain = (MOST + ODD).replace("stopped at", ":")
     assert diagnosed(tmp_path, {"report.txt": plain}).causes == [], "they may have moved"
-    error = "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"a.py\", line 2, in f\n[rank0]: ValueError: bad\n"
+    error = '[rank0]: Traceback (most recent call last):\n[rank0]:   File "a.py", line 2, in f\n[rank0]: ValueError: bad\n'
     assert named(diagnosed(tmp_path, {"report.txt": MOST + ODD + error})) == [("error", [0])]
 
 
