@@ -15,7 +15,7 @@ from .prefix import Said
 
 _HEAD = re.compile(
     r"(?:\[(?P<node>[A-Za-z][\w.-]{0,120})\] - )?(?:Abort\(-?\d{1,11}\).{0,40}?)?\(rank (?P<rank>\d{1,7}) in comm \d{1,12}\): "
-    r"Fatal error in \w{4,60}: (?:Other MPI error|Unknown error|Internal MPI error), error stack:"
+    r"Fatal error in (?P<call>[\w-]{4,60}): (?:Other MPI error|Unknown error|Internal MPI error), error stack:"
 )
 _HOST = re.compile(r"^([A-Za-z][\w.-]{2,120}) \d{1,7}: ")  # PALS's prefix, in a short log
 _CALL = re.compile(r"(?:^|\s)\w{3,80}\(\d{1,6}\)\.{0,80}:\s?(?P<says>.{0,600})$")
@@ -38,6 +38,7 @@ class MpichStacks:
 
     def __init__(self) -> None:
         self._rank, self._node, self._left = -1, "", 0
+        self._call = ""
         self._open: set[str] = set()  # what was not yet told of this error
         self._truncated: KnownError | None = None
 
@@ -56,6 +57,7 @@ class MpichStacks:
         if head is not None:
             self._rank, self._left = int(head["rank"]), MOST
             host = _HOST.match(text)
+            self._call = head["call"]
             self._node = head["node"] or said.node or (host[1] if host is not None else "")
             self._open = {"peer", "network"}
             return None
@@ -83,7 +85,8 @@ class MpichStacks:
         if network is not None and "network" in self._open:
             self._open.discard("network")
             if "CANCEL" in says:  # by whoever ended the job, or took the connection down
-                return self._error("mpi_cancelled", "consequence", self._at())
+                told = {"call": self._call, **self._at()}
+                return self._error("mpi_cancelled", "consequence", told)
             detail = _DETAIL.search(says)
             why = f"{network['why']}: {detail[1]}" if detail is not None else network["why"]
             return self._error("mpi_network", "cause", {"why": why})
