@@ -40,11 +40,11 @@ class FailedFirst(Struct, frozen=True):
     advice: str = ""
     someone: Someone = Someone()
     nodes: tuple[str, ...] = ()
+    by: tuple[int, ...] = ()  # of a mismatch: the ranks that say so, which may be right
     later: bool = False  # another rank had failed before, and this one did by itself
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
-    by: tuple[int, ...] = ()  # of a mismatch: the ranks that say so, which may be right
 
 
 class LoggedDeath(Struct, frozen=True):

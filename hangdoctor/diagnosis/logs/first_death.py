@@ -6,7 +6,6 @@ from ...model.log_facts import (
     EXIT_LIST,
     HYDRA,
     MPI_ABORT,
-    CutEnd,
     Ended,
     KnownError,
     OomKill,
@@ -17,6 +16,7 @@ from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
 from .candidate import First, someone
+from .cut_rows import with_cut_rows
 from .scene import Scene, ranks_named
 from .swept import aborted_alone, after_the_stop, first_by_clock, of_one_node
 
@@ -53,26 +53,14 @@ def first_death(scene: Scene) -> First | None:
     first = deaths[0]
     _name_silent(scene, first)
     alike = [f for f in deaths if _together(first, f)]
-    cut = _cut_rows(scene, first)
-    ranks = sorted({*ranks_named(alike), *ranks_named(cut)})
+    ranks = ranks_named(alike)
     nodes = scene.places(ranks, alike)
     memory = (bool(kills) and first.code == -9) or "memory" in first.by
-    without = tuple(sorted(set(ranks_named(cut)) - set(ranks_named(alike))))
-    story = LoggedDeath(
-        End(first.code, int(memory)), someone(first), memory, cut=without, left=first.left
-    )
+    story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
     known = bool(ranks or nodes)
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
-    return First(finding, [*alike, *kills], known)
-
-
-def _cut_rows(scene: Scene, first: Ended) -> list[CutEnd]:
-    """Rows of the same table that are cut: of the first observed failure, or of the same second."""
-    if first.by != "torchelastic" or first.first:
-        return []
-    rows = [f for f in scene.of(CutEnd) if f.file == first.file]
-    return [f for f in rows if f.first or (f.at > 0 and abs(f.at - first.at) < 1.0)]
+    return with_cut_rows(scene, first, First(finding, [*alike, *kills], known))
 
 
 def _name_silent(scene: Scene, death: Ended) -> None:

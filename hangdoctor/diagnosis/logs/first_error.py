@@ -28,8 +28,8 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
-_CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
+_CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -46,7 +46,6 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
     chosen = [f for f in chosen if not only_warned([f])] or chosen
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
-    chosen = [f for f in chosen if f.rule != _CHILD] or chosen
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -73,7 +72,7 @@ def _candidates(scene: Scene) -> list[PythonError | KnownError]:
         assert isinstance(fact, PythonError | KnownError)
         if _can_be_first(scene, position, fact):
             found.append(fact)
-    return found
+    return [f for f in found if f.rule != _CHILD] or found
 
 
 def only_warned(facts: Sequence[AnyFact]) -> bool:

@@ -36,7 +36,8 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 # Rules of what a job prints at any end of it; the last one alone names what ended.
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
-_VAGUE = ("nccl_way_out", "mpi_other")  # rules whose lines stand beside better ones
+_VAGUE = ("nccl_way_out",)  # rules whose lines stand beside better ones
+_A_CALL = "mpi_other"  # another one: the stack below it may tell more
 _SHOWN = 3  # places where a signal met ranks
 
 
@@ -65,7 +66,7 @@ def followed(scene: Scene) -> LogRemaining | None:
     """The first words of a library that gave up over something that is not shown; None of none."""
     known = [f for f in scene.facts if isinstance(f, KnownError | PythonError)]
     words = [f for f in known if _shows_failure(scene, f) and f.rule in scene.logs.rules]
-    clear = [f for f in words if f.rule not in _VAGUE]
+    clear = [f for f in words if f.rule not in (*_VAGUE, _A_CALL)]
     chosen = clear or words or [f for f in known if f.rule == _AT_ENDS[-1]]
     if not chosen:
         return None

@@ -41,7 +41,8 @@ _SHOWN = 3  # ranks that do not say what the others do
 
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
-    return structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene))
+    cut = any(wait.cut for wait in scene.of(TimedOut))
+    return structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
 
 
 def _apart(scene: Scene) -> PrintedApart | None:
@@ -80,8 +81,7 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         if len(one) > 1:
             return LogRemaining(reason, ranks)
-        cut = any(w.cut for w in waits)
-        return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks), cut=cut)
+        return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
     if waits:
         return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
     told = [f for f in scene.of(Told) if f.by == -1]

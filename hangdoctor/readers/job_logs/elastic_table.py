@@ -51,15 +51,6 @@ class Table:
         self._fields[match[1]] = match[2].strip()
         return self._end(clock) if match[1] == "exitcode" else None
 
-    def rest(self, clock: Clock) -> CutEnd | None:
-        """The row that was begun and has no exit code yet."""
-        rank = _RANK.search(self._fields.get("rank", "")) if self.open else None
-        if rank is None:
-            return None
-        at, _ = clock.read(self._fields.get("time", "").replace("_", " "))
-        node = self._fields.get("host", "")
-        return CutEnd(rank=int(rank[1]), local=int(rank[2]), node=node, at=at, first=self._first)
-
     def _keep_of_cut(self, name: str, value: str) -> None:
         """A field of an entry whose head is missing: the rank, in the table's own form, tells that it
         is one.
@@ -85,3 +76,12 @@ class Table:
             by="torchelastic",
             first=self._first,
         )
+
+    def rest(self, clock: Clock) -> CutEnd | None:
+        """The row that was begun and has no exit code yet."""
+        rank = _RANK.search(self._fields.get("rank", "")) if self.open else None
+        if rank is None:
+            return None
+        at, _ = clock.read(self._fields.get("time", "").replace("_", " "))
+        node = self._fields.get("host", "")
+        return CutEnd(rank=int(rank[1]), local=int(rank[2]), node=node, at=at, first=self._first)

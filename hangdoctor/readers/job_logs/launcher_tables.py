@@ -19,6 +19,12 @@ unable to complete a TCP connection to another process:             Open MPI
   Local host:    n1
   Remote host:   n7
 
+*** reported by process [3456789,3]                                 Open MPI
+*** MPI_ERR_RANK: invalid rank
+
+ORTE has lost communication with a remote daemon.                   Open MPI
+  Remote daemon: [[29973,0],3] on node n4
+
 Stalled ranks:                     Horovod: ranks that have not submitted what the others wait for
 2: [allreduce.grad_1, ...]
 """
@@ -35,10 +41,10 @@ from ...model.log_facts import (
     Desync,
     Ended,
     KnownError,
+    NodeLost,
     PeerClosed,
 )
-from .lost_daemons import BEGINS as DAEMONS
-from .lost_daemons import LostDaemons
+from . import lost_daemons
 from .openmpi_errors import OpenMpiErrors
 
 _PROCESS = re.compile(
@@ -63,17 +69,19 @@ _CALLED = re.compile(
 _STATUS = re.compile(
     r"^\s*exit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
+_DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _LOST = "communication peer process has unexpectedly"
 _UNREACHED = "unable to complete a TCP connection"
 _HOSTS = re.compile(r"^\s*(Local|Peer|Remote) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
 _LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (
+    lost_daemons.BEGIN,
     "Process name: [",
     "scheduler is dead",
     "MPI_ABORT was invoked",
     *("RUNNING AT ", "caused collective abort"),
-    *(_LOST, _UNREACHED, "such peer hangups", *DAEMONS),
+    *(_LOST, _UNREACHED, "such peer hangups", "lost communication with a remote daemon"),
     "Stalled ranks",
     "Stalled ops",
 )
@@ -89,7 +97,7 @@ class LauncherTables:
         self._lost: PeerClosed | KnownError | None = None
         self._words = 0  # lines of Open MPI's that may follow
         self._errors = OpenMpiErrors()
-        self._daemons = LostDaemons()
+        self._daemons = lost_daemons.LostDaemons()
 
     def feed(self, text: str) -> AnyFact | None:
         """A fact, once its last line was read."""
@@ -107,10 +115,12 @@ class LauncherTables:
             return self._of_peer(text)
         if "**" in text and (error := self._errors.feed(text)) is not None:
             return error
-        if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
-            return _aborted(int(match[2]), text, int(match[1]))
         if (node := self._daemons.feed(text)) is not None:
             return node
+        if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
+            return _aborted(int(match[2]), text, int(match[1]))
+        if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
+            return NodeLost(nodes=[match[1]], by="Open MPI")
         if "exit status of" in text and (match := _STATUS.match(text)) is not None:
             code = -int(match[2]) if match[2] else int(match[3])
             return Ended(rank=int(match[1]), code=code, by=HYDRA, first=True)

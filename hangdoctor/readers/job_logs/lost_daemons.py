@@ -1,9 +1,8 @@
-"""A launcher's own process on a node that it lost, in the words of Open MPI's versions.
+"""The process of Open MPI's on a node that mpirun lost, in the words of its versions up to 1.10; of later
+ones `launcher_tables.py` reads it.
 
-ORTE has lost communication with its daemon located on node:         up to 1.10
+ORTE has lost communication with its daemon located on node:
   hostname:  n4
-ORTE has lost communication with a remote daemon.                    from 2 on; PRTE from 5 on
-  Remote daemon: [[29973,0],3] on node n4
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import re
 
 from ...model.log_facts import NodeLost
 
-_REMOTE = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _HOST = re.compile(r"^\s*hostname:\s{1,8}([A-Za-z0-9][\w.-]{0,250})\s*$")
 _NEAR = 4  # lines until the host's name
-BEGINS = ("lost communication with its daemon", "lost communication with a remote daemon")
+BEGIN = "lost communication with its daemon"
 
 
 class LostDaemons:
@@ -26,13 +24,13 @@ class LostDaemons:
 
     def feed(self, text: str) -> NodeLost | None:
         """The node, once it was read."""
-        if BEGINS[0] in text:
+        if BEGIN in text:
             self._left = _NEAR
             return None
-        match = _REMOTE.match(text) if "Remote daemon" in text else None
-        if match is None and self._left > 0:
-            self._left -= 1
-            match = _HOST.match(text)
+        if self._left <= 0:
+            return None
+        self._left -= 1
+        match = _HOST.match(text)
         if match is None:
             return None
         self._left = 0
