@@ -15,8 +15,8 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
+from .also_cut import with_cut_rows
 from .candidate import First, someone
-from .cut_rows import with_cut_rows
 from .scene import Scene, ranks_named
 from .swept import aborted_alone, after_the_stop, first_by_clock, of_one_node
 

@@ -30,6 +30,7 @@ from .first_error import filled
 from .scene import Scene, ranks_named
 from .store_gone import lost_store
 
+_A_CALL = "mpi_other"  # a rule: the stack below it may tell more
 # Rules of errors that say of a lost connection.
 _LOST = ("peer_closed", "nccl_remote", "peer_gone", "ucx_peer")
 _ASKED = "terminated"  # the rule of those that were asked to end
@@ -37,7 +38,6 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
 _VAGUE = ("nccl_way_out",)  # rules whose lines stand beside better ones
-_A_CALL = "mpi_other"  # another one: the stack below it may tell more
 _SHOWN = 3  # places where a signal met ranks
 
 
