@@ -37,8 +37,9 @@ _WHO = (
 )
 _ROWS = (re.compile(_WHO + _PLACE), re.compile(_WHO + _TURNED))
 # Below a head whose first column is the rank
-_HEAD = re.compile(r"^\s*\|?\s*(?P<axis>[Rr]anks?|RANK)\s*(?:\||\s{2,}).{1,200}$")
-_COLUMNS = rf"^\s*\|?\s*(?P<ranks>{_LIST})\s*(?:\||\s{{2,}})\s*(?:(?P<node>[A-Za-z][\w.-]{{0,120}})\s*(?:\||\s{{2,}})\s*)?"
+_HEAD = re.compile(r"^\s{0,12}\|?\s{0,12}(?P<axis>[Rr]anks?|RANK)(?:\s{0,12}\||\s{2,60}).{1,200}$")
+_NEXT = r"(?:\s{0,20}\|\s{0,20}|\s{2,40})"
+_COLUMNS = rf"^\s{{0,12}}\|?\s{{0,12}}(?P<ranks>{_LIST}){_NEXT}(?:(?P<node>[A-Za-z][\w.-]{{0,120}}){_NEXT})?"
 _UNDER_HEAD = (re.compile(_COLUMNS + _PLACE), re.compile(_COLUMNS + _TURNED))
 _CALLER = r"^\s{2,80}(?:[-*|<]-? ?)?(?:(?:via|from|by|called (?:from|by)|in|at)[ \t]{1,8})?"
 _FURTHERS = (re.compile(_CALLER + _PLACE), re.compile(_CALLER + _TURNED))
