@@ -91,7 +91,8 @@ def _world_size(case: Case) -> int:
     capture = case.capture
     if capture.names:
         return capture.world_size
-    return 0 if capture.part else case.world_size
+    lone = capture.numbered and len(case.views) == 1  # of a text without ranks
+    return 0 if capture.part or lone else case.world_size
 
 
 def _advice(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:

@@ -98,6 +98,7 @@ class Remaining(Struct, frozen=True):
     lost: Finding | None = None  # of RAS_NO_DATA
     places: tuple[Standing, ...] = ()  # of UNNAMED
     uncounted: bool = False  # black boxes do not count the calls that they wait in
+    nameless: bool = False  # of ONE_RANK: which rank it is does not show
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -254,7 +255,7 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
     if case.absent:
         return Remaining(Reason.SOME_NOT_CAPTURED, ranks, tuple(case.absent), op)
     if len(case.views) == 1:
-        return Remaining(Reason.ONE_RANK, ranks, op=op)
+        return Remaining(Reason.ONE_RANK, ranks, op=op, nameless=case.capture.numbered)
     others = [view for group in groups[1:] for view in group]
     if others and len(waiting) + len(others) == case.world_size:
         under = called_alone.under_one(waiting + others)

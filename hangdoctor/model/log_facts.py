@@ -55,6 +55,7 @@ class TimedOut(Fact):
     ran_ms: float = 0.0
     limit_ms: float = 0.0
     frame: Frame | None = None  # the line of the program, where the recorder's stack was printed
+    cut: bool = False  # the line ends in its middle
 
 
 class Counted(Fact):
@@ -184,6 +185,12 @@ class Ended(Fact):
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
 
 
+class CutEnd(Fact):
+    """A row of torchelastic's table of failures that is cut before its exit code."""
+
+    first: bool = False  # its "first observed failure"
+
+
 # The whole process stood still, or one thread of it kept the GIL; "" where nothing shows which.
 Silent = Literal["", "stopped", "gil"]
 
@@ -298,6 +305,16 @@ class LineApart(Fact):
     usual: str = ""  # what another one printed
 
 
+class Listed(Fact):
+    """Processes of one name that a list of ps or top shows in one state, and the others."""
+
+    state: str = ""  # Z: ended, T: stopped, D: asleep without a way to interrupt it
+    pids: list[int] = []
+    others: list[int] = []
+    name: str = ""
+    kin: bool = True  # of one parent, as the list shows
+
+
 class Restarted(Fact):
     """The launcher or the scheduler started the job again."""
 
@@ -327,6 +344,7 @@ AnyFact = (
     | StoreCount
     | StoreWait
     | Ended
+    | CutEnd
     | NoBeat
     | OomKill
     | NodeLost
@@ -341,6 +359,7 @@ AnyFact = (
     | Guarded
     | Asked
     | LineApart
+    | Listed
     | Restarted
     | ThreadStack
 )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..model.log_facts import JobLogs, LogFile
+from ..model.log_facts import JobLogs, Listed, LogFile
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
 from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
@@ -31,6 +31,7 @@ from . import (
     pyspy_text,
     ras_reader,
     stack_texts,
+    texts_of_jobs,
 )
 from .blackbox import Contents
 from .ended_by_signal import as_at_the_signal
@@ -161,8 +162,8 @@ def _logs(
     if not wanted:
         return None, files, []
     logs, silent, notes = job_logs.read(wanted)
-    if not logs.facts:
-        return None, files, logs.files
+    if not logs.facts or (dumps and all(isinstance(fact, Listed) for fact in logs.facts)):
+        return None, files, logs.files  # a list of processes beside stacks is read with them
     rest = [f for f in files if f not in wanted]
     notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
     return (logs, notes), rest, []
@@ -179,13 +180,21 @@ def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
-        if logs is None and not beside and rest and all(map(job_logs.is_named_log, rest)):
+        if logs is None and not beside and rest and _are_of_a_job(rest):
             return _of_unknown_lines(found.unknown)
         if logs is None and not beside:
             raise BadInput(
                 f"{error}, and no line of a job log that is known", error.help
             ) from error
         return JobCapture(job="logs", origin="files", notes=_skipped(rest, error))
+
+
+def _are_of_a_job(files: list[Path]) -> bool:
+    """Whether the files are a job's, by their names or by what they speak of."""
+    if all(map(job_logs.is_named_log, files)):
+        return True
+    texts = [f for f in files if job_logs.is_log(f)]
+    return any(texts_of_jobs.speaks_of_ranks(_head(f, _PASTED)) for f in texts)
 
 
 def _of_unknown_lines(files: list[LogFile]) -> JobCapture:

@@ -26,6 +26,7 @@ from .stack_texts import read_file
 
 _LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
 _NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
+_LONE = "py-spy's text does not show ranks: the only process is called rank 0 here, whichever it is"
 _WORKERS = "worker processes"
 _HELPERS = "engines, servers and helpers of an inference server"
 _WORKER = re.compile(
@@ -107,7 +108,8 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         capture = _capture(rank, process, numbered[-1][0] + 1)
         capture.children = children.get((process.node, process.pid), [])
         node.ranks.append(capture)
-    notes.append(_how_numbered(by_title is not None, any(nodes)))
+    lone = len(numbered) == 1 and by_title is None
+    notes.append(_LONE if lone else _how_numbered(by_title is not None, any(nodes)))
     if errors:
         notes.append(
             f"these files have {errors} errors: "
@@ -117,7 +119,7 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     return JobCapture(
         job="text",
         nodes=list(nodes.values()),
-        world_size=numbered[-1][0] + 1,
+        world_size=0 if lone else numbered[-1][0] + 1,
         layout=guess_layout(argv, {}, len(numbered)),
         origin="files",
         numbered=by_title is None,

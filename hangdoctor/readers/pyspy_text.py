@@ -38,6 +38,10 @@ _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Err
 _NODE_FILE = re.compile(
     r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$"
 )
+_NO_NAME = re.compile(
+    r"(?:traces?|stacks?|py-?spy|dumps?|out(?:put)?|log|report|backtraces?|threads?|ranks?[-_.]?\d{0,7}|txt|json|err)",
+    re.I,
+)
 _BESIDE_PID = re.compile(
     r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+",
     re.I,
@@ -88,9 +92,12 @@ def _is_json(head: str) -> bool:
 
 
 def node_of(path: Path) -> str:
-    """The node that a file is from: ``trace-r7i6n0.out`` -> ``r7i6n0``."""
+    """The node that a file is from: ``trace-r7i6n0.out`` -> ``r7i6n0``; "" where its name only says
+    what is in it, as ``stack.txt``.
+    """
     match = _NODE_FILE.match(path.name)
-    return readable(match[1] if match else path.stem)
+    name = match[1] if match else path.stem
+    return "" if _NO_NAME.fullmatch(name) else readable(name)
 
 
 def without_pid(node: str, pid: int) -> str:

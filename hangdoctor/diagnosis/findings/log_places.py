@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ...model.frame import Frame
 from .named import Op
 
 
@@ -23,6 +24,23 @@ class AloneInStacks(Struct, frozen=True):
     op: Op
 
 
+class ApartInTable(Struct, frozen=True):
+    """A table has these elsewhere than `others`, who stand `there`, in a call made at the line `called`."""
+
+    others: tuple[int, ...]
+    there: Frame
+    called: Frame
+
+
+class SeenInList(Struct, frozen=True):
+    """A list of ps or top shows these processes in this state, and `others` of their name in none."""
+
+    state: str
+    pids: tuple[int, ...]
+    others: tuple[int, ...]
+    name: str
+
+
 class OtherWords(Struct, frozen=True):
     """Every rank gave up in one place, and its error names another thing than those of `others`."""
 
@@ -31,4 +49,4 @@ class OtherWords(Struct, frozen=True):
     others: tuple[int, ...]
 
 
-PlaceStory = AsksInput | AloneInStacks | OtherWords
+PlaceStory = AsksInput | AloneInStacks | ApartInTable | SeenInList | OtherWords

@@ -28,6 +28,7 @@ class Someone(Struct, frozen=True):
     pid: int = 0
     worker: str = ""
     tasks: tuple[int, ...] = ()  # several of them
+    processes: int = 0  # how many, where several say the same and none has a rank
 
 
 class FailedFirst(Struct, frozen=True):
@@ -39,6 +40,7 @@ class FailedFirst(Struct, frozen=True):
     advice: str = ""
     someone: Someone = Someone()
     nodes: tuple[str, ...] = ()
+    by: tuple[int, ...] = ()  # of a mismatch: the ranks that say so, which may be right
     later: bool = False  # another rank had failed before, and this one did by itself
     went_on: bool = False  # it only logged the error
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
@@ -52,6 +54,9 @@ class LoggedDeath(Struct, frozen=True):
     end: End
     someone: Someone = Someone()
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
+    cut: tuple[
+        int, ...
+    ] = ()  # ranks of whose end, at the same moment, the log has no more than that
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
@@ -329,6 +334,7 @@ class LogRemaining(Struct, frozen=True):
     silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
     silent_s: float = 0.0
     unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
+    cut: bool = False  # a line of a wait is cut, and others may have stood behind it
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
     sender: int = 0  # the process that sent them the signal

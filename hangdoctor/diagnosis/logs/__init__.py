@@ -13,11 +13,12 @@ from ...model.diagnosis import Status
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
-from ..findings.log_stories import FailedFirst, Quote, Undecided
+from ..findings.log_stories import FailedFirst, LinkBroken, Quote, Undecided
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
 from . import apart, boxes_first, by_torch, called_apart, compared, counters, over, two_sources
+from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
 from .by_stacks import by_stacks
@@ -29,6 +30,7 @@ from .first import failure, lost_node
 from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
+from .listed import listed
 from .met_apart import met_apart
 from .odd_words import told_apart
 from .only_one_left import of_the_only_one
@@ -88,6 +90,7 @@ def _judge(case: Case, draft: Draft) -> None:
 
 def _status_of(finding: Finding) -> Status:
     failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst)
+    failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"
     return "slow" if finding.kind == "slow" else "hang"
@@ -218,6 +221,8 @@ def _named(scene: Scene) -> First | None:
         apart.guarded,
         apart.interrupted,
         met_apart,
+        apart_in_table,
+        listed,
         by_stacks,
         by_torch.peer,
         host_left,

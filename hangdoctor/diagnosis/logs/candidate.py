@@ -25,6 +25,9 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
     """What is known of a speaker without a rank; of several tasks, which say the same, of all."""
     if fact.rank >= 0:
         return Someone()
+    processes = {(other.node, other.pid) for other in alike if other.pid and other.rank < 0}
+    if len(processes) > 1 and not fact.worker and fact.local < 0 and fact.task < 0:
+        return Someone(pid=fact.pid, processes=len(processes))
     tasks = sorted({other.task for other in alike if other.task >= 0})
     if len(tasks) > 1:
         return Someone(tasks=tuple(tasks))

@@ -7,6 +7,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
+from .also_cut import with_cut_rows
 from .candidate import First, someone
 from .ends import after_first_wait, by_step, was_seen
 from .first_exit import failed_pod, silent_exit
@@ -40,7 +41,7 @@ def first_death(scene: Scene) -> First | None:
     known = bool(ranks or nodes or (first.pid and first.by in _OF_PROCESSES))
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
-    return First(finding, [*alike, *kills], known)
+    return with_cut_rows(scene, first, First(finding, [*alike, *kills], known))
 
 
 def _name_silent(scene: Scene, death: Ended) -> None:

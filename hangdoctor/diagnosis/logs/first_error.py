@@ -37,6 +37,7 @@ _BY_THE_WAY = (
 _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
+_CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -80,7 +81,7 @@ def _candidates(scene: Scene) -> list[PythonError | KnownError]:
         assert isinstance(fact, PythonError | KnownError)
         if _can_be_first(scene, position, fact):
             found.append(fact)
-    return found
+    return [f for f in found if f.rule != _CHILD] or found
 
 
 def only_warned(facts: Sequence[AnyFact]) -> bool:
@@ -226,6 +227,7 @@ def of_errors(
     # Who receives what does not fit is one side of it, and mostly the one that made the right call.
     ranks = [] if text.kind == "mismatch" else ranks_named(alike)
     nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
+    by = ranks_named(alike) if text.kind == "mismatch" else []
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
@@ -237,7 +239,8 @@ def of_errors(
         meaning=filled(text.meaning, first),
         advice=filled(text.advice, first),
         someone=someone(first, alike),
-        nodes=tuple(nodes),
+        nodes=tuple(scene.places(by, alike) if text.kind == "mismatch" else nodes),
+        by=tuple(by),
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,

@@ -30,6 +30,7 @@ from .first_error import filled
 from .scene import Scene, ranks_named
 from .store_gone import lost_store
 
+_A_CALL = "mpi_other"  # a rule: the stack below it may tell more
 # Rules of errors that say of a lost connection.
 _LOST = ("peer_closed", "nccl_remote", "peer_gone", "ucx_peer")
 _ASKED = "terminated"  # the rule of those that were asked to end
@@ -65,7 +66,7 @@ def followed(scene: Scene) -> LogRemaining | None:
     """The first words of a library that gave up over something that is not shown; None of none."""
     known = [f for f in scene.facts if isinstance(f, KnownError | PythonError)]
     words = [f for f in known if _shows_failure(scene, f) and f.rule in scene.logs.rules]
-    clear = [f for f in words if f.rule not in _VAGUE]
+    clear = [f for f in words if f.rule not in (*_VAGUE, _A_CALL)]
     chosen = clear or words or [f for f in known if f.rule == _AT_ENDS[-1]]
     if not chosen:
         return None

@@ -38,7 +38,8 @@ _SHOWN = 3  # ranks that do not say what the others do
 
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
-    return structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene))
+    cut = any(wait.cut for wait in scene.of(TimedOut))
+    return structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
 
 
 def _apart(scene: Scene) -> PrintedApart | None:

@@ -307,11 +307,11 @@ def _who_else(of: LogRemaining) -> str:
 
 
 def _unheard(of: LogRemaining) -> str:
-    return (
-        f" (the log has no such line of {terms.ranks(of.unheard)}: look there first)"
-        if of.unheard
-        else ""
-    )
+    if not of.unheard:
+        return ""
+    if of.cut:
+        return f" (the log ends in the middle of a line, and until there has none of {terms.ranks(of.unheard)}: look there first)"
+    return f" (the log has no such line of {terms.ranks(of.unheard)}: look there first)"
 
 
 def _during(seconds: float) -> str:

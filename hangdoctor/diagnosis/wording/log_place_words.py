@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..findings import Finding
-from ..findings.log_places import AloneInStacks, AsksInput, OtherWords
+from ..findings.log_places import AloneInStacks, ApartInTable, AsksInput, OtherWords, SeenInList
 from . import stories, terms
 from .advice import by_story
 from .release import open_at
@@ -34,11 +34,65 @@ def _(story: AloneInStacks, finding: Finding) -> str:
 
 
 @stories.tell.register
+def _(story: ApartInTable, finding: Finding) -> str:
+    who = terms.who(finding.ranks, finding.homes, finding.nodes)
+    here = terms.frame(finding.frame) if finding.frame is not None else "another place"
+    is_are = terms.choose(finding.ranks, "is", "are")
+    others = terms.ranks(story.others)
+    there = f"{terms.frame(story.there)}, called from line {story.called.line}"
+    return f"{who} {is_are} in {here}, and {others} in {there} of {story.called.name}: a call that waits for all ranks, it seems"
+
+
+_PIDS = 8  # of a list
+
+
+def _pids(pids: tuple[int, ...]) -> str:
+    """``process 812``, ``processes 812, 814 and 6 more``."""
+    shown = ", ".join(map(str, pids[:_PIDS]))
+    more = f" and {len(pids) - _PIDS} more" if len(pids) > _PIDS else ""
+    return f"{terms.choose(pids, 'process', 'processes')} {shown}{more}"
+
+
+_IN_STATE = {
+    "Z": ("has ended and is defunct", "have ended and are defunct"),
+    "T": ("is stopped (T)", "are stopped (T)"),
+    "D": ("is asleep in a system call (D)", "are asleep in a system call (D)"),
+}
+
+
+@stories.tell.register
+def _(story: SeenInList, finding: Finding) -> str:
+    who = terms.capital(_pids(story.pids))
+    state = terms.choose(story.pids, *_IN_STATE[story.state])
+    rest = "and no other of that name is in the list"
+    if story.others:
+        rest = f"and {_pids(story.others)} of the same name {terms.choose(story.others, 'is', 'are')} not"
+    return f"{who} ({story.name}) {state}, {rest}; the list does not show their ranks"
+
+
+@stories.tell.register
 def _(story: OtherWords, finding: Finding) -> str:
     who = terms.who(finding.ranks, finding.homes, finding.nodes)
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     others = terms.ranks(story.others)
     return f"{who} waited for '{story.mine}'{at} until it gave up, where {others} waited for '{story.theirs}'"
+
+
+@by_story.register
+def _(story: ApartInTable, finding: Finding) -> str:
+    return f"See why {story.called.name} came to line {story.called.line} on some ranks and not on all: a branch on the rank, on data, or on a count of its own."
+
+
+_NEXT = {
+    "Z": "Their own last lines, their exit codes and dmesg -T | grep -i oom say why they ended, and in which order; those that are left wait for them in vain.",
+    "T": "See who stopped them: a debugger, kill -STOP, or Ctrl-Z. kill -CONT lets them go on.",
+    "D": "Look a second time: if it is still there, cat /proc/PID/stack and the file system or driver in it are next.",
+}
+
+
+@by_story.register
+def _(story: SeenInList, finding: Finding) -> str:
+    return _NEXT[story.state]
 
 
 @by_story.register

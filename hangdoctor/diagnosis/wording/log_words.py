@@ -61,6 +61,8 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
         return f"The process with local rank {someone.local}{at}"
     if someone.task >= 0:
         return f"Task {someone.task}{at}"
+    if someone.processes:
+        return f"{someone.processes} processes{at}"
     if someone.pid:
         return f"Process {someone.pid}{at}"
     return f"A rank{at} (the log does not show which)"
@@ -91,13 +93,26 @@ def _(story: FailedFirst, finding: Finding) -> str:
             f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
         )
     if finding.kind == "mismatch" and not finding.ranks:
-        return f"Ranks made different calls, and which of them is wrong does not show: {what}"
+        return f"Ranks made different calls, and which of them is wrong does not show: {what}{_found_by(story)}"
+    if story.someone.processes and not finding.ranks:
+        failed = f"failed alike ({story.someone.pid} is printed first), and which was first does not show"
     if finding.kind == "start_stall" and story.nodes and not finding.ranks:
         return f"The job did not start on {terms.host_names(story.nodes)}: {what}"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _found_by(story: FailedFirst) -> str:
+    """``, as rank 8 on n1 found``: a mismatch has two sides, and one of them says so."""
+    at = f" on {terms.host_names(list(story.nodes))}" if story.nodes else ""
+    who = terms.ranks(story.by)
+    if not who and story.someone.pid:
+        who = f"process {story.someone.pid}"
+    if not who and not at:
+        return ""
+    return f", as {who or 'a process'}{at} found"
 
 
 def _thread_of(name: str, who: str) -> str:
@@ -109,6 +124,8 @@ def _thread_of(name: str, who: str) -> str:
 def _(story: LoggedDeath, finding: Finding) -> str:
     who = _who(finding, story.someone)
     verb = choose(finding.ranks or 1, "died", "died")
+    if story.cut:
+        return f"{who} {_cut_end(story, finding)}"
     if story.memory:
         return f"{who} {verb} first: killed for lack of memory"
     if story.left:
@@ -130,6 +147,16 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         "; which of them was first does not show" if _aborted_together(story, finding) else ""
     )
     return f"{who} {verb} first: {terms.end(story.end)}{together}"
+
+
+def _cut_end(story: LoggedDeath, finding: Finding) -> str:
+    """Of several that ended at one moment, where the log lacks how some of them did."""
+    known = [rank for rank in finding.ranks if rank not in story.cut]
+    cut = terms.ranks(story.cut)
+    return (
+        f"failed at one moment: {terms.ranks(known)} {terms.end(story.end)}; "
+        f"the row of {cut} in torchelastic's table is cut before its exit code"
+    )
 
 
 def _aborted_together(story: LoggedDeath, finding: Finding) -> bool:

@@ -91,7 +91,7 @@ def unknown(of: Remaining) -> str:
             f"{who} {terms.choose(of.ranks, 'waits', 'wait')} for work from the engine, and for no other rank. "
             "If requests hang, the engine or the server before it does: py-spy dump --pid of VLLM::EngineCore"
         ),
-        Reason.ONE_RANK: f"only one rank was captured, and {who} waits{where}; capture the others too",
+        Reason.ONE_RANK: f"only one {'process' if of.nameless else 'rank'} was captured, and {'it' if of.nameless else who} waits{where}; capture the others too",
         Reason.TWO_SIDES: (
             f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_within(of)}{_halves(of)}{_smaller(of)}"
             f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"

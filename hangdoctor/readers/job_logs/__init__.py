@@ -23,7 +23,7 @@ from ...model.log_facts import (
     RuleText,
 )
 from ...text.plain import readable
-from . import gathered, hccl_tasks, resolve, source
+from . import cut_lines, gathered, hccl_tasks, openmpi_errors, resolve, source
 from .collect import Facts
 from .marks import Marks
 from .prefix import Said
@@ -37,7 +37,10 @@ _NAMED = re.compile(
     r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$"
     r"|(?:^|[-_.])(?:logs?|out|output|err|errors?|stdout|stderr|console|messages|dmesg)(?:[-_.]\w{1,40})?\.txt$)"
 )
-_RANK_FILE = re.compile(r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)", re.I)
+_RANK_FILE = re.compile(
+    r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$",
+    re.I,
+)  # the latter: WRF's
 _NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
 
 
@@ -110,7 +113,8 @@ def _of_name(path: Path) -> tuple[Said, int]:
         return Said(local=int(tree[2])), int(tree[1])
     rank = _RANK_FILE.search(path.name)
     node = _NODE_FILE.search(path.name)
-    return Said(rank=int(rank[1]) if rank else -1, node=node[1] if node else ""), 0
+    number = int(rank[1] or rank[2]) if rank else -1
+    return Said(rank=number, node=node[1] if node else ""), 0
 
 
 def _origin(path: Path) -> resolve.Origin:
@@ -145,7 +149,7 @@ def _joined(
     resolve.attempts(facts.all, marks)
     homes = resolve.resolve(facts.all, marks, origins, world)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
-    ordered = resolve.in_order(facts.all)
+    ordered = openmpi_errors.settled(cut_lines.completed(resolve.in_order(facts.all)))
     numbers = [f.attempt for f in ordered]
     first, last = min(numbers, default=0), max(numbers, default=0)
     for fact in ordered:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ...model.log_facts import Ended
+from ...model.log_facts import CutEnd, Ended
 from .stamps import Clock
 
 _ENTRY = re.compile(r"^\s*\[\d{1,7}\]:\s*$")
@@ -31,15 +31,19 @@ class Table:
         self.open = False
         self._cut = False  # its head is missing, and a rank's field was read
 
-    def feed(self, text: str, clock: Clock) -> Ended | None:
-        """A rank's end, once its exit code was read; the stamp is the table's own."""
+    def feed(self, text: str, clock: Clock) -> Ended | CutEnd | None:
+        """A rank's end, once its exit code was read; the stamp is the table's own. Or a row without
+        one, once another one begins.
+        """
         if text.strip().startswith(HEADS):
+            cut = self.rest(clock)
             self._first, self._fields, self.open = text.strip().startswith(_FIRST), {}, True
-            return None
+            return cut
         if _ENTRY.match(text):
+            cut = self.rest(clock)
             self._fields = {}
             self.open = True
-            return None
+            return cut
         match = _FIELD.match(text)
         if match is None:
             return self._in_one_line(text)
@@ -74,13 +78,23 @@ class Table:
         if code is None:
             return None
         at, _ = clock.read(self._fields.get("time", "").replace("_", " "))
+        told, self._fields = self._fields, {}
         return Ended(
             rank=int(rank[1]) if rank else -1,
             local=int(rank[2]) if rank else -1,
-            node=self._fields.get("host", ""),
+            node=told.get("host", ""),
             pid=int(code[2]),
             code=int(code[1]),
             at=at,
             by="torchelastic",
             first=self._first,
         )
+
+    def rest(self, clock: Clock) -> CutEnd | None:
+        """The row that was begun and has no exit code yet."""
+        rank = _RANK.search(self._fields.get("rank", "")) if self.open else None
+        if rank is None:
+            return None
+        at, _ = clock.read(self._fields.get("time", "").replace("_", " "))
+        node = self._fields.get("host", "")
+        return CutEnd(rank=int(rank[1]), local=int(rank[2]), node=node, at=at, first=self._first)

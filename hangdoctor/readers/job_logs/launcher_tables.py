@@ -45,6 +45,8 @@ from ...model.log_facts import (
     NodeLost,
     PeerClosed,
 )
+from . import lost_daemons
+from .openmpi_errors import OpenMpiErrors
 
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
@@ -71,15 +73,13 @@ _STATUS = re.compile(
     r"^\s*[Ee]xit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
 _DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
-_REPORTED = re.compile(r"\*\*\* reported by process \[\d{1,20},\s?(\d{1,7})\]")
-_ERROR = re.compile(r"\*\*\* (MPI_ERR_\w{1,40}(?:: [\w ]{1,60})?)")
-_FAILED = ("INTERN", "OTHER", "PROC_", "REVOKED", "UNKNOWN")  # errors that are not the caller's
 _LOST = "communication peer process has unexpectedly"
 _UNREACHED = "unable to complete a TCP connection"
 _HOSTS = re.compile(r"^\s*(Local|Peer|Remote) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
 _LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (
+    lost_daemons.BEGIN,
     "Process name: [",
     "scheduler is dead",
     "MPI_ABORT was invoked",
@@ -99,7 +99,8 @@ class LauncherTables:
         self._stalled = False
         self._lost: PeerClosed | KnownError | None = None
         self._words = 0  # lines of Open MPI's that may follow
-        self._reporter = -1  # the rank whose error may follow
+        self._errors = OpenMpiErrors()
+        self._daemons = lost_daemons.LostDaemons()
 
     def feed(self, text: str) -> AnyFact | None:
         """A fact, once its last line was read."""
@@ -115,8 +116,10 @@ class LauncherTables:
         self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
-        if "*** " in text and (error := self._of_error(text)) is not None:
+        if "**" in text and (error := self._errors.feed(text)) is not None:
             return error
+        if (node := self._daemons.feed(text)) is not None:
+            return node
         if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
             return _aborted(int(match[2]), text, int(match[1]))
         if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
@@ -148,19 +151,6 @@ class LauncherTables:
         if self._words <= 0:
             self._lost = None
         return None
-
-    def _of_error(self, text: str) -> KnownError | None:
-        """The error of a call, by the rank that Open MPI names in a line above it."""
-        reported, error = _REPORTED.search(text), _ERROR.search(text)
-        if reported is not None:
-            self._reporter = int(reported[1])
-        if error is None or self._reporter < 0 or "TRUNCATE" in error[1]:
-            return None
-        rank, self._reporter = self._reporter, -1
-        values = {"why": error[1]}
-        if error[1].removeprefix("MPI_ERR_").startswith(_FAILED):
-            return KnownError(rule="mpi_err_other", role="consequence", rank=rank, values=values)
-        return KnownError(rule="mpi_err_wrong", rank=rank, values=values)
 
     def _begin(self, text: str) -> None:
         if "Process name: [" in text and (match := _PROCESS.search(text)) is not None:

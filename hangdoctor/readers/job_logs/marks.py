@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from ...model.log_facts import KnownError, Progress
 from .course import Way
 from .prefix import Said
@@ -53,6 +55,7 @@ _PROCESSES = re.compile(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}
 _ONE_OF = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
 _HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
 _SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
+_PLACE = re.compile(r"\[([A-Za-z][\w.-]{0,127}):\d{1,9}(?: ?:\d{1,9}){0,3}\] ")
 _INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
 _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
@@ -172,14 +175,20 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 def name_other(fact: KnownError, said: Said) -> Said:
     """The process that a line speaks of, where it is not the speaker: rank, worker or process."""
     told = fact.values
-    if not any(told.get(name) for name in ("rank", "task", "worker", "pid")):
+    if not any(told.get(name) for name in ("rank", "task", "worker", "pid", "child")):
         fact.node = told.get("node", "") if fact.rule in _LAUNCH else ""
         return said
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
-    fact.pid = int(told.get("pid") or 0)
+    fact.pid = int(told.get("pid") or told.get("child") or 0)
     fact.rank = int(told.get("rank") or told.get("task") or -1)
     node = said.node if fact.rule.startswith("xid") else ""  # a kernel speaks of its own node
     return Said(text=said.text, at=said.at, node=node)
+
+
+def placed(said: Said) -> Said:
+    """With the node that a line of UCX or Open MPI begins with: ``[n4:811:0:811] ...``."""
+    match = _PLACE.match(said.text) if not said.node else None
+    return msgspec.structs.replace(said, node=match[1]) if match is not None else said
 
 
 def watched(text: str) -> int:

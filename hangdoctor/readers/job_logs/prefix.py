@@ -24,7 +24,7 @@ _TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s\t\d{1,12}\t")  # a notebook's: sec
 _MPI = re.compile(
     r"\s*\[(?:\d+,)?(?:mpirank:)?(\d{1,7})(?:,[\w.-]{1,80})?\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?"
 )
-_LOCAL = re.compile(r"\s*\[([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
+_LOCAL = re.compile(r"\s*\[(?!cli_\d)([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
 _WORKER = re.compile(
     r"\s*\((\w+(?: \w+)?)(?:\([^()]{1,60}\))?[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
 )

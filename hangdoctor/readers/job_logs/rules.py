@@ -28,6 +28,7 @@ else:
     import tomli as tomllib
 
 ENVIRONMENT = "HANGDOCTOR_LOG_RULES"
+_BUILT_IN = ("simulation_rules.toml", "log_rules.toml")
 _FORM = "Its form is described at the top of log_rules.toml."
 # On nearly every line of a failure: always searched for.
 COMMON = (
@@ -178,10 +179,13 @@ def rules() -> Rules:
             raise BadInput(
                 f"{ENVIRONMENT} names {own}, which cannot be read: {error.strerror}"
             ) from error
-    built_in = (pkgutil.get_data(__package__, "log_rules.toml") or b"").decode()
-    every = tuple(mine + parse(built_in, "log_rules.toml"))
+    every = tuple(mine + [rule for name in _BUILT_IN for rule in parse(_text_of(name), name)])
     anchored = tuple((a, number) for number, rule in enumerate(every) for a in rule.anchors)
     return Rules(every, broad_anchors(every), anchored)
+
+
+def _text_of(name: str) -> str:
+    return (pkgutil.get_data(__package__, name) or b"").decode()
 
 
 def broad_anchors(every: tuple[Rule, ...]) -> tuple[bytes, ...]:

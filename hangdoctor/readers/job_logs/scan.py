@@ -33,6 +33,7 @@ from . import (
     jax_barriers,
     launcher_tables,
     marks,
+    mpich_stacks,
     questions,
     shape_lists,
     source,
@@ -54,6 +55,7 @@ from .lines_apart import StartLines
 from .logged import Logged, is_warning
 from .mpich_errors import MOST, MpichErrors
 from .prefix import Said, Speaker, records, strip
+from .process_lists import ProcessLists
 from .rules import Rule, Rules, fact_of
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
@@ -79,7 +81,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
-    *(jax_barriers.BEGIN, ucc_checks.BEGIN),
+    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm"),
 )
 
 
@@ -100,6 +102,8 @@ class FileScan:
         self._barriers = JaxBarriers()
         self._shapes = ShapeLists()
         self._tables = StackTables()
+        self._lists = ProcessLists()
+        self._stacks_of_mpi = mpich_stacks.MpichStacks()
         self._tasks = HcclTasks()
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
@@ -150,6 +154,8 @@ class FileScan:
             self._keep(stack, said, "stack")
         for row in self._tables.rest():
             self._keep(row, self.of_file, "a table of stacks")
+        for seen in self._lists.rest():
+            self._keep(seen, self.of_file, "a list of processes")
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
@@ -157,6 +163,9 @@ class FileScan:
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
+        end = self._table.rest(self.clock)
+        if end is not None:
+            self._keep(end, self.of_file, "a row of the table of failures, which is cut")
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
@@ -300,12 +309,15 @@ class FileScan:
             self._shapes.feed(said),
             self._tasks.feed(text),
             self._ucc.feed(said.text),
+            self._stacks_of_mpi.feed(said),
         ):
             if told is not None:
                 self._keep(told, said, text)
                 self._attention = max(self._attention, _ATTENTION)
         for stack in self._tables.feed(text):
             self._keep(stack, said, text)
+        for seen in self._lists.feed(text):
+            self._keep(seen, said, "a list of processes")
 
     def _ask(self, said: Said) -> None:
         """A question that nothing of the program's stands behind."""
@@ -370,7 +382,7 @@ class FileScan:
         """Keep what a rule finds; whether it found anything."""
         found = False
         if rule.text is not None and rule.text.between:
-            said = self._begun.whose(said, self._line)
+            said = marks.placed(self._begun.whose(said, self._line))
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
             if fact is not None:
@@ -499,6 +511,7 @@ class FileScan:
         return self.clock.find(_text(back[seen[-1].start() :][:40])) if seen else 0.0
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
+        self._stacks_of_mpi.hold(kept)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
         elif isinstance(fact, Ended | Cancelled | Finished):
