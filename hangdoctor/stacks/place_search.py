@@ -15,7 +15,7 @@ from msgspec import structs
 from ..model.capture import Frame
 from . import native_program
 from .place_rules import COMMUNICATION, Place, Rule, rules
-from .user_code import TORCH, is_users, outer_frame, users_frame
+from .user_code import TORCH, is_users, outer_frame, own_frame, users_frame
 
 GRADIENTS = "gradient all_reduce in backward"  # DistributedDataParallel's, in C++
 BUFFERS = "broadcast in DistributedDataParallel"  # of its buffers or bucket order, as well
@@ -162,7 +162,7 @@ def _place(rule: Rule, python: list[Frame], i: int, blocked: bool) -> Place:
     inner, caller = python[: i + 2], _caller(python, i)
     if native_program.is_call(caller):  # the frames around the call are not known
         return Place(rule.kind, op, _group(rule, inner), _peer(op, inner))
-    frame = next((f for f in python[i:] if is_users(f)), caller)
+    frame = own_frame(python[i:]) or caller
     return Place(rule.kind, op, _group(rule, inner), _peer(op, inner), frame=frame, caller=caller)
 
 

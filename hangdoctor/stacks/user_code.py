@@ -88,9 +88,16 @@ def is_comprehension(frame: Frame) -> bool:
 
 def users_frame(python: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own code, else `outer_frame`; frames innermost first."""
+    return own_frame(python) or outer_frame(python)
+
+
+def own_frame(python: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code, that of a function where there is one; frames
+    innermost first.
+    """
     own = [frame for frame in python if is_users(frame)]
     named = next((frame for frame in own if not is_comprehension(frame)), None)
-    return named or next(iter(own), outer_frame(python))
+    return named or next(iter(own), None)
 
 
 def outer_frame(python: Sequence[Frame]) -> Frame | None:

@@ -236,4 +236,6 @@ def test_doubts_lower_a_confidence() -> None:
 
 def test_a_nested_function_has_its_own_name() -> None:
     nested = Frame(name="make.<locals>.step", file="/app/train.py", line=7)
+    inside = Frame(name="make.<locals>.fill.<locals>.<genexpr>", file="/app/train.py", line=7)
+    assert terms.frame(inside) == "fill (train.py:7)"
     assert terms.frame(nested) == "step (train.py:7)"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from ...model.capture import Frame
+from ...stacks.user_code import is_comprehension
 from ...text.durations import duration as duration
 from ...text.group_words import group_words
 from ...text.plain import cut_at_word
@@ -97,8 +98,11 @@ def thread(name: str, tid: int) -> str:
 
 
 def frame(of: Frame) -> str:
-    """A frame in a sentence: ``load_batch (data.py:40)``; of a nested function its own name."""
-    name = of.name.rpartition("<locals>.")[2]
+    """A frame in a sentence: ``load_batch (data.py:40)``; of a nested function its own name, of a
+    comprehension that of the function around it.
+    """
+    around = of.name.rpartition(".<locals>.")[0] if is_comprehension(of) else ""
+    name = (around or of.name).rpartition("<locals>.")[2]
     return f"{name} ({line(of)})" if line(of) else name
 
 
