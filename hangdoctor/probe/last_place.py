@@ -12,7 +12,7 @@ import os
 import struct
 import time
 
-from . import awaited_lock, signal_times
+from . import awaited_lock, signal_times, training_thread
 from . import format as fmt
 from .last_records import LastRecords
 from .record_core import native, read_proc
@@ -31,7 +31,6 @@ _ROOM = struct.calcsize(fmt.H_PLACE[1])
 _MOST_BEATS = 0xFFFF
 _RUNS = ord("R")
 _ON_THE_WAY_OUT = 5  # beats that see a handler of a signal or an exit get on
-_SET_UP = 2  # first records of a process, that may be of set-up alone
 _COUNTS = (fmt.H_ITERATION, fmt.H_MICRO_BATCH, fmt.H_STEPS, fmt.H_PHASE_SINCE)
 
 _Signs = tuple[int, ...]
@@ -67,7 +66,7 @@ class LastPlace:
         """Once a heartbeat; `now` is its wall clock in ns."""
         if native is None:
             return
-        tid = self._find_thread()
+        tid = training_thread.find(self._box)
         found = native.program_place(tid) if tid else None
         self._thread = tid if found is not None else 0
         if found is None:
@@ -107,26 +106,6 @@ class LastPlace:
         trains = signs[: len(_COUNTS)] != self._signs[: len(_COUNTS)]
         asked = signal_times.newest(self._box) > self._since
         return asked and not trains and self._stirred <= _ON_THE_WAY_OUT
-
-    def _find_thread(self) -> int:
-        """The thread that trains; 0 for the main one, which may have set torch.distributed up alone."""
-        words, begin, rows = self._box.words, *self._box.regions["threads"][:2]
-        newest, found = -1, 0
-        for at in range(begin // _WORD, begin // _WORD + rows * _ROW_WORDS, _ROW_WORDS):
-            if not words[at]:
-                break
-            if words[at] == self._box.pid:
-                if words[at + 1] > _SET_UP or self._is_inside(words[at + 1]):
-                    return 0
-            elif words[at + 1] > newest:  # 0: its collectives are all C++'s
-                newest, found = words[at + 1], words[at]
-        return found
-
-    def _is_inside(self, last: int) -> bool:
-        """Whether a thread's last operation, by its serial number, has not ended."""
-        first, records, _ = self._box.regions["ring"]
-        record = first // _WORD + last % records * fmt.RECORD_WORDS
-        return last > 0 and not self._box.words[record + fmt.LEFT_WORD]
 
     def _count_pause(self) -> None:
         if self._recorder.polls and self._beats > self._longest:

@@ -14,7 +14,16 @@ import sys
 import threading
 import time
 
-from . import flight, folder, retention, signal_times, signatures, stand_ins, torchnames
+from . import (
+    flight,
+    folder,
+    retention,
+    signal_times,
+    signatures,
+    stand_ins,
+    torchnames,
+    training_thread,
+)
 from . import format as fmt
 from .box import BoxWriter
 from .identity import host, is_of_session, job_key, megabytes
@@ -354,6 +363,8 @@ class Probe(Holder):
         error = _error_at_end()
         if self.tracer is not None:
             self.tracer.end(keep=error is not None)
+        if error is None and training_thread.is_left(kept.box):
+            return  # what it was in is evidence
         if error is None:
             with suppress(OSError):
                 kept.box.end_without_error()

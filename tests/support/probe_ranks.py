@@ -56,8 +56,10 @@ class Rank:
 
 
 @contextlib.contextmanager
-def ranks(script: str, world: int, env: dict[str, str], *args: str) -> Iterator[list[Rank]]:
-    """Start `world` ranks of a script."""
+def ranks(
+    script: str, world: int, env: dict[str, str], *args: str, asked: bool = False
+) -> Iterator[list[Rank]]:
+    """Start `world` ranks of a script; `asked`: they read what they are told."""
     env = {
         **env,
         "MASTER_ADDR": "127.0.0.1",
@@ -72,7 +74,7 @@ def ranks(script: str, world: int, env: dict[str, str], *args: str) -> Iterator[
                 env={**env, "RANK": str(r), "LOCAL_RANK": str(r)},
                 text=True,
                 bufsize=1,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if asked else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
@@ -85,7 +87,7 @@ def ranks(script: str, world: int, env: dict[str, str], *args: str) -> Iterator[
         for rank in started:
             rank.process.kill()
             rank.process.wait()
-            for pipe in (rank.process.stdout, rank.process.stderr):
+            for pipe in (rank.process.stdin, rank.process.stdout, rank.process.stderr):
                 if pipe is not None:
                     pipe.close()
 

@@ -1,0 +1,47 @@
+"""The box of a process that ends well while a thread of it trains stays: its driver had gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.readers.blackbox import find_boxes, read_box
+from tests.support.probe_ranks import environment, ranks, until
+from tests.support.stage import hangdoctor
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+
+def end_all(folder: Path, how: str) -> None:
+    with ranks("trains_in_thread.py", 3, environment(folder), how, asked=True) as started:
+        assert [rank.line() for rank in started] == ["at rest"] * 3
+        for rank in started if how == "hang" else ():
+            if rank is not started[1]:
+                until("it is in its collective", lambda pid=rank.pid: is_inside(folder, pid))
+        for rank in started:
+            assert rank.process.stdin is not None
+            rank.process.stdin.close()
+        for rank in started:
+            rank.process.wait(timeout=60)
+
+
+def is_inside(folder: Path, pid: int) -> bool:
+    (found,) = find_boxes(folder, pids=[pid])
+    return bool(read_box(found.path).ops.unfinished())
+
+
+def test_what_a_thread_was_in_is_kept(tmp_path: Path) -> None:
+    end_all(tmp_path, "hang")
+    assert sorted(box.rank for box in find_boxes(tmp_path)) == [0, 1, 2]
+    hangdoctor("diagnose", str(tmp_path), "--json", "said.json", cwd=tmp_path)
+    said = json.loads((tmp_path / "said.json").read_text())
+    assert [(c["kind"], c["ranks"]) for c in said["causes"]] == [("not_entered", [1])], said[
+        "summary"
+    ]
+
+
+def test_of_a_training_that_is_over_nothing_stays(tmp_path: Path) -> None:
+    end_all(tmp_path, "whole")
+    assert find_boxes(tmp_path) == [] and list(tmp_path.iterdir()) == []
