@@ -12,6 +12,7 @@ from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
     arrivals,
+    at_work_alone,
     by_scheduler,
     called_from,
     calls,
@@ -67,6 +68,7 @@ PASSES: tuple[Pass, ...] = (
     # Both together.
     fusion.run,
     last_places.run,
+    at_work_alone.run,
     other_records.run,
     parting.run,
     ras_culprits.run,

@@ -127,6 +127,8 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     store: StoreView | None = None  # where it is in set-up
     importing: Import | None = None  # where its main thread imports a module
     lock: LockHolder | None = None  # where it waits for a file lock at the last sample
+    # Of a job that is over and whose calls no box counts: it got on until the end.
+    at_work: bool = False
     has_jax: bool = False  # the compiled part of JAX is in its memory, by /proc/PID/maps
     # Of what its threads are blocked on at the last sample, by "socket:[7]" or "pipe:[7]".
     far_ends: dict[str, FarEnd] = {}

@@ -12,6 +12,9 @@ from . import recorder_beside
 from .blackbox import Contents
 from .box_place import Company, samples_before_limit, samples_of
 
+_JAX = "jax"  # in the box, as a backend
+_FRESH_S = 2.5  # between a sign of work and the end
+
 
 def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.0) -> None:
     """Puts them into the ranks as their samples, where they have none; `asked`: when a signal asked a
@@ -23,11 +26,15 @@ def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.
     without = [r for r in capture.ranks() if r.rank in by_rank and not r.samples]
     found = [_add(rank, by_rank[rank.rank], until) for rank in without]
     uncounted = [r for r in without if by_rank[r.rank].box.uncounted]
+    for rank in uncounted:
+        rank.has_jax = by_rank[rank.rank].box.backend == _JAX
     if any(rank.samples for rank in uncounted):
         _add_to_all(uncounted, by_rank, until, Company.ONE_STUCK)
     elif uncounted:
         _add_to_all(uncounted, by_rank, until, Company.ALL_IN_CALLS)
         found = [bool(rank.samples) for rank in uncounted]
+    if any(map(_is_in_call, uncounted)):
+        _mark_at_work([r for r in uncounted if not r.samples], by_rank, until)
     capture.by_heartbeat = capture.by_heartbeat or any(found)
     idle = {r.rank: Path(by_rank[r.rank].box.path) for r in capture.ranks() if r.samples}
     if capture.by_heartbeat and not any(rank.recorded for rank in capture.ranks()):
@@ -46,6 +53,14 @@ def _add_to_all(
     in_calls = company is not Company.ALL_IN_CALLS or all(map(_is_in_call, rest))
     for rank in rest if not all(added) or not in_calls else ():
         rank.samples, rank.lock = [], None
+
+
+def _mark_at_work(ranks: Sequence[RankCapture], by_rank: dict[int, Contents], until: float) -> None:
+    """Those of the ranks without a place whose signs of life and of work go to the end."""
+    for rank in ranks:
+        box, got_on_s = by_rank[rank.rank].box, by_rank[rank.rank].ops.got_on_s
+        end = until or box.heartbeat_s
+        rank.at_work = min(box.heartbeat_s, got_on_s) >= end - _FRESH_S
 
 
 def _is_in_call(rank: RankCapture) -> bool:

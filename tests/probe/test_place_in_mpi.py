@@ -13,16 +13,19 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
+from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.probe import format as fmt
 from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.last_place import LastPlace
 from hangdoctor.probe.record_core import Thread, native
 from hangdoctor.probe.recorder import Recorder, local
+from hangdoctor.readers import ended_ranks
 from hangdoctor.readers.blackbox import Contents, read_box
 from hangdoctor.readers.box_place import samples_of
 from hangdoctor.readers.ended_places import add_places
 from hangdoctor.stacks.place_search import find_place
+from tests.support.ended_boxes import ended
 from tests.support.probe_ranks import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -250,3 +253,36 @@ def test_where_all_are_in_calls_that_communicate_less_time_is_enough(
     frames = f"collect\t{file}\t3\n<module>\t{file}\t9\n\t\tw=2 rank=0\n"
     recorder.box.put(fmt.H_PLACE, frames.encode())
     assert placed(read(recorder, beaten)) == [expected, expected]
+
+
+def test_who_worked_until_the_end_while_all_others_waited_is_what_they_waited_for(
+    recorder: Recorder, lock: list[int], tmp_path: Path
+) -> None:
+    """Its box has no place, since it got on by every heartbeat."""
+    file = tmp_path / "fit.py"
+    file.write_text("def fit(comm):\n    comm.Allreduce(gradient, total)\n")
+    os.utime(file, (0.5, 0.5))
+    beats(LastPlace(recorder), 1, 30)
+    recorder.box.put(fmt.H_PLACE, f"fit\t{file}\t2\n<module>\t{file}\t9\n".encode())
+    waits = read(recorder, 30)
+
+    def said(got_on_s: float, waiting: int = 2) -> list[tuple[str, list[int]]]:
+        ops = structs.replace(waits.ops, rank=waiting, got_on_s=got_on_s)
+        works = structs.replace(waits, ops=ops, place=None)
+        others = [
+            structs.replace(waits, ops=structs.replace(waits.ops, rank=r)) for r in range(waiting)
+        ]
+        world = waiting + 1
+        ranks = [
+            RankCapture(pid=c.box.pid, rank=c.ops.rank, world_size=world) for c in [*others, works]
+        ]
+        capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=world, over=True)
+        ends = [ended(rank, -15, 30.1) for rank in range(world)]
+        capture.origin = "files"
+        capture.logs = ended_ranks.facts_of([*others, works], ends)
+        add_places(capture, [*others, works])
+        return [(cause.kind, cause.ranks) for cause in diagnose(capture).causes]
+
+    assert said(got_on_s=29.0) == [("busy", [2])]
+    assert said(got_on_s=12.0) == [], "nothing shows that it worked until the end"
+    assert said(29.0, waiting=1) == [], "one that waits for one"
