@@ -108,6 +108,15 @@ def test_jax_in_the_memory_of_all_ranks_shows_its_compiled_calls() -> None:
     assert judged(*ranks).causes == [], "not a job of JAX alone"
 
 
+def test_a_rank_that_has_gone_on_to_the_end_of_jax_is_named() -> None:
+    """Its shutdown waits at a barrier for all: it had made fewer steps."""
+    shutdown = Frame("State.shutdown", "/site-packages/jax/_src/distributed.py", 199)
+    ended = still(1, [shutdown, Frame("finish", "/app/train.py", 55), *WAITED_IN])
+    said = judged(jax_rank(0), ended, jax_rank(2), jax_rank(3))
+    assert causes(said) == [("end_stall", [1])], said.summary
+    assert "has gone on to jax.distributed.shutdown in finish (train.py:55)" in said.summary
+
+
 WAITED_IN = [Frame("main", "/app/train.py", 40)]
 
 
