@@ -56,10 +56,12 @@ def _add_to_all(
 
 
 def _mark_at_work(ranks: Sequence[RankCapture], by_rank: dict[int, Contents], until: float) -> None:
-    """Those of the ranks without a place whose signs of life and of work go to the end."""
+    """Those of the ranks without a place whose signs of life and of work go to the end: native code that
+    keeps the interpreter's lock stops both.
+    """
+    end = until or max(contents.box.heartbeat_s for contents in by_rank.values())
     for rank in ranks:
         box, got_on_s = by_rank[rank.rank].box, by_rank[rank.rank].ops.got_on_s
-        end = until or box.heartbeat_s
         rank.at_work = min(box.heartbeat_s, got_on_s) >= end - _FRESH_S
 
 

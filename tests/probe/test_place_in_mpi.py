@@ -268,7 +268,8 @@ def test_who_worked_until_the_end_while_all_others_waited_is_what_they_waited_fo
 
     def said(got_on_s: float, waiting: int = 2) -> list[tuple[str, list[int]]]:
         ops = structs.replace(waits.ops, rank=waiting, got_on_s=got_on_s)
-        works = structs.replace(waits, ops=ops, place=None)
+        box = structs.replace(waits.box, heartbeat_s=got_on_s)
+        works = structs.replace(waits, box=box, ops=ops, place=None)
         others = [
             structs.replace(waits, ops=structs.replace(waits.ops, rank=r)) for r in range(waiting)
         ]
