@@ -5,6 +5,7 @@ leave.
 from __future__ import annotations
 
 from ..model.diagnosis import Kind
+from ..stacks import one_rank
 from . import findings as f
 from . import later_groups, start_up
 from .case import (
@@ -22,7 +23,10 @@ from .confidence import Ground, sure
 from .draft import Draft, add_first
 from .faults import has_communicated, left_early, unstarted
 from .findings import Against, Clue, Finding, Why
+from .position import steps
 from .view import RankView
+
+_RPC_ENDS = "rpc.shutdown"
 
 
 def run_start(case: Case, draft: Draft) -> None:
@@ -131,6 +135,9 @@ def find_end(case: Case, blamed: set[int]) -> list[Finding]:
     """At the end of a job: the few that are still inside while the others leave, or the few that
     left too soon.
     """
+    workers = _workers_that_left(case, blamed)
+    if workers is not None:
+        return [_end_finding(case, *workers, left=True)]
     leaving, inside = _leaving_and_inside(case, blamed)
     ended = case.gone if left_early(case) else []
     if not leaving and not ended:
@@ -161,6 +168,31 @@ def _some_leave(
     if not culprits:
         return []  # all have left cleanly
     return [_end_finding(case, culprits, leaving + ended, left=False)]
+
+
+def _workers_that_left(
+    case: Case, blamed: set[int]
+) -> tuple[list[RankView], list[RankView]] | None:
+    """(the few workers in RPC's shutdown, the others, who still call the server), where the server is in
+    its shutdown too, as it serves from there, and never comes to these calls.
+    """
+    free = [v for v in case.alive if v.rank not in blamed]
+    leaving = [v for v in free if v.waits and v.place.op == _RPC_ENDS]
+    calling = [v for v in free if v.waits and v.place.op != _RPC_ENDS]
+    serves = _served_by(calling)
+    workers = [v for v in leaving if v.rank != serves]
+    known = serves is not None and len(workers) < len(leaving)
+    whole = len(leaving) + len(calling) == case.world_size
+    return (workers, calling) if known and whole and 0 < len(workers) < len(calling) else None
+
+
+def _served_by(inside: list[RankView]) -> int | None:
+    """The one rank for which a condition on the way of all these does not hold; None without one."""
+    shut_out = [
+        {one_rank.shut_out(frame.only) for frame in steps(view) if frame.only} for view in inside
+    ]
+    found = set.intersection(*shut_out) - {None} if shut_out else set()
+    return found.pop() if len(found) == 1 else None
 
 
 def _all_leave(case: Case, leaving: list[RankView], blamed: set[int]) -> list[Finding]:

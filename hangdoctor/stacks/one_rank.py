@@ -1,4 +1,4 @@
-"""Whether a condition of a program lets one rank of the whole job through, and which."""
+"""Whether a condition of a program lets one rank of the whole job through, or all but one, and which."""
 
 from __future__ import annotations
 
@@ -22,6 +22,25 @@ def let_through(condition: str) -> int | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return _of(parsed)
+
+
+def shut_out(condition: str) -> int | None:
+    """The one rank that a condition does not hold for: 0 of ``rank``, ``rank > 0`` and ``rank != 0``;
+    None of any other.
+    """
+    try:
+        node = ast.parse(condition.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if _is_rank(node):
+        return 0
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = node.operand
+        return _equal_to(inner, ast.Eq) if isinstance(inner, ast.Compare) else None
+    if not isinstance(node, ast.Compare):
+        return None
+    above = _equal_to(node, ast.Gt)
+    return _equal_to(node, ast.NotEq) if above is None else (0 if above == 0 else None)
 
 
 def _of(node: ast.expr) -> int | None:

@@ -40,3 +40,22 @@ def test_a_rank_that_only_waits_for_calls_is_not() -> None:
 
 def calls(rank: int) -> RankCapture:
     return still(rank, CALL)
+
+
+def trains(rank: int, condition: str = "rank") -> RankCapture:
+    """In a call that all but one rank come to."""
+    frames = [Frame(f.name, f.file, f.line) for f in CALL]
+    frames[-1].only = condition
+    return still(rank, frames)
+
+
+def test_a_worker_that_has_left_is_named_and_not_the_server_which_serves_from_there() -> None:
+    said = judged(still(0, SHUTDOWN), still(1, SHUTDOWN), trains(2), trains(3))
+    assert causes(said) == [("end_stall", [1])], said.summary
+    assert "Rank 1 (n1, pid 10) has gone on to rpc.shutdown" in said.summary
+    assert "ranks 2-3 are in rpc_sync" in said.summary
+    as_many = judged(still(0, SHUTDOWN), *[still(r, SHUTDOWN) for r in (1, 2)], trains(3))
+    of_any = judged(still(0, SHUTDOWN), still(1, SHUTDOWN), *(trains(r, "ready") for r in (2, 3)))
+    whole = judged(still(0, SHUTDOWN), *map(trains, (1, 2, 3)))
+    for undecided in (as_many, of_any, whole):
+        assert all(kind != "end_stall" for kind, _ in causes(undecided)), undecided.summary

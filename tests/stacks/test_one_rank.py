@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.stacks.one_rank import ANY, let_through
+from hangdoctor.stacks.one_rank import ANY, let_through, shut_out
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,23 @@ def test_one_rank_is_let_through(condition: str, rank: int) -> None:
 )
 def test_several_may_be_let_through(condition: str) -> None:
     assert let_through(condition) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "rank"),
+    [
+        ("rank", 0),
+        ("rank > 0", 0),
+        ("rank != 0", 0),
+        ("dist.get_rank() != 3", 3),
+        ("not (rank == 2)", 2),
+        ("not rank", None),
+        ("rank > 1", None),
+        ("rank == 0", None),
+        ("rank and ready", None),
+        ("self.rank", None),
+        ("rank !=", None),
+    ],
+)
+def test_one_rank_is_shut_out(condition: str, rank: int | None) -> None:
+    assert shut_out(condition) == rank
