@@ -60,6 +60,7 @@ class LoggedDeath(Struct, frozen=True):
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
+    by: str = ""  # the launcher that says that it was first, and nothing else does
 
 
 class NodeFailed(Struct, frozen=True):
@@ -272,6 +273,7 @@ class Undecided(Enum):
     VICTIMS_ONLY = auto()
     ABORTS_ONLY = auto()
     CANCELLED = auto()
+    TASK_FAILED = auto()  # Slurm's own word, without the task
     TIME_LIMIT = auto()
     PREEMPTED = auto()
     SIGNALLED = auto()  # the launcher

@@ -29,6 +29,7 @@ from .counting import last_printed
 from .followed import failed_before, followed, lost_lines, of_victims
 from .library_waits import of_libraries
 from .scene import Scene, op_of, ranks_named
+from .swept import not_swept
 from .threads import gone_on
 
 _WATCHDOG = "watchdog_abort"  # a rule
@@ -147,7 +148,14 @@ def _cancelled(scene: Scene, fact: Cancelled) -> LogRemaining:
         return LogRemaining(Undecided.TIME_LIMIT, last=last, trouble=trouble)
     if "PREEMPT" in fact.why:
         return LogRemaining(Undecided.PREEMPTED, last=last, trouble=trouble)
-    return LogRemaining(Undecided.CANCELLED, last=last, trouble=trouble)
+    reason = Undecided.TASK_FAILED if "FAIL" in fact.why else Undecided.CANCELLED
+    return LogRemaining(
+        reason,
+        last=last,
+        trouble=trouble,
+        meaning=fact.why.lower(),
+        quiet=not_swept(scene),
+    )
 
 
 def _without_waits(scene: Scene) -> LogRemaining:

@@ -7,6 +7,7 @@ import signal
 import time
 
 from ...model.diagnosis import Happening
+from ...text.ranges import format_ranks
 from ..findings.log_stories import Event, LogRemaining, Quote, Undecided, WentOnAfter
 from . import terms
 from .log_words import next_time
@@ -54,7 +55,8 @@ def _reason(of: LogRemaining) -> str:
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
-        Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
+        Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",
+        Undecided.TASK_FAILED: f"Slurm ended the step because a task of it had failed, which the log does not name{_not_swept(of)}{_printed(of)}. Give the output of all tasks (srun -l), and sacct -j JOB",
         Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
         Undecided.SIGNALLED: f"{of.library or 'a process'} was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
@@ -78,6 +80,22 @@ _MAY_DEPEND = (  # reasons that leave open who made other calls
     Undecided.EQUAL_COUNTERS,
     Undecided.WAITERS_ONLY,
 )
+
+
+def _cancelled_by(of: LogRemaining) -> str:
+    """Slurm's own reason, where it gives one; else a person's."""
+    if of.meaning:
+        return f"Slurm ended the job (due to {of.meaning})"
+    return "the job was cancelled (scancel or its user)"
+
+
+def _not_swept(of: LogRemaining) -> str:
+    """Whom srun's list of the tasks that it ended leaves out."""
+    if not of.quiet:
+        return ""
+    tasks, it = format_ranks(of.quiet), choose(of.quiet, "it", "they")
+    name = choose(of.quiet, f"task {tasks} is", f"tasks {tasks} are")
+    return f"; of all tasks up to the last, {name} not among those that srun ended: {it} had ended before, or could not be ended, so look there first"
 
 
 def _apart(of: LogRemaining) -> str:

@@ -135,6 +135,10 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
+    if story.by and story.end.code is not None and story.end.code > 0:
+        return f"{who} failed first, as {story.by} saw it: exit code {story.end.code}, and its own output, which says why, is missing"
+    if story.by:
+        return f"{who} failed first, as {story.by} saw it: {terms.end(story.end)}, and {choose(finding.ranks or 1, 'its', 'their')} own output, which says why, is missing{_which_first(finding)}"
     if story.alone and story.end.code != -6:
         return f"{who} failed first, as far as the log shows: it ended with exit code {story.end.code} while others still ran, and its own output, which says why, is missing"
     if story.end.code is not None and story.end.code > 0:
@@ -147,6 +151,10 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         "; which of them was first does not show" if _aborted_together(story, finding) else ""
     )
     return f"{who} {verb} first: {terms.end(story.end)}{together}"
+
+
+def _which_first(finding: Finding) -> str:
+    return "; which of them was first does not show" if len(finding.ranks) > 1 else ""
 
 
 def _cut_end(story: LoggedDeath, finding: Finding) -> str:

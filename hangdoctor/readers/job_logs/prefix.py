@@ -53,8 +53,8 @@ _ONE_PREFIX = re.compile(
 _LEVELLED = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
 )
-_DATED = re.compile(  # Horovod's
-    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[\d{1,7}\]<std(?:err|out)>)"
+_DATED = re.compile(  # Horovod's, and Open MPI's with --timestamp-output
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[(?:\d{1,7},)?\d{1,7}\]<std(?:err|out|diag)>)"
 )
 _THREAD = re.compile(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer

@@ -102,6 +102,7 @@ class Tracebacks:
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
         self._recorded: set[Speaker] = set()
         self._last: dict[Speaker, str] = {}
+        self._set_in: dict[Speaker, int] = {}  # how far the last frame is
         self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
         self._ignored: set[Speaker] = set()  # whose next traceback nobody can take
         self._fatal: dict[Speaker, str] = {}
@@ -175,11 +176,13 @@ class Tracebacks:
     def _indented(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _FRAME.match(said.text)
         if match is None:
-            self._take_source(key, said.text)
+            if self._take_source(key, said.text):
+                return _BELONGS
             known = bool(self._open.get(key)) or key in self._stacks or key in self._printed
             ended = self._ended(key, said, line) if known else _NOTHING
             return ended if ended.belongs or not known else _BELONGS
         frame = Frame((match[3] or "<module>").strip(), match[1], int(match[2]))
+        self._set_in[key] = _set_in(said.text)
         if key in self._stacks:
             del self._stacks[key].frames[_KEPT:]
             self._stacks[key].frames.append(frame)
@@ -217,14 +220,18 @@ class Tracebacks:
         self._introduced[key].over()
         return done
 
-    def _take_source(self, key: Speaker, text: str) -> None:
-        """The line below a frame of a traceback is its source."""
+    def _take_source(self, key: Speaker, text: str) -> bool:
+        """The line below a frame of a traceback is its source: a call there, such as ``Train(args)``, is no
+        exception, and what is set in less than the frame is no source.
+        """
         begun = self._open.get(key)
         frames = begun[-1].frames if begun else []
         if key in self._printed:
             frames = self._printed[key].frames
         if frames and not frames[-1].code and text.startswith("    ") and key not in self._stacks:
             frames[-1].code = text.strip()[:_SOURCE]
+            return _set_in(text) > self._set_in.get(key, 0)
+        return False
 
     def _thread(self, key: Speaker, said: Said, line: int) -> Folded:
         fatal = _FATAL.search(said.text)
@@ -300,6 +307,10 @@ class Tracebacks:
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found
+
+
+def _set_in(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _of_launcher(frames: Sequence[Frame]) -> bool:
