@@ -16,6 +16,7 @@ from ...model.log_facts import (
     PythonError,
     Signalled,
     ThreadStack,
+    TimedOut,
 )
 from .scene import Scene, ranks_named
 
@@ -122,7 +123,9 @@ def said_to_be_first(scene: Scene, quiet: Sequence[Ended]) -> list[Ended]:
         return []
     if by_torchrun and ends[0] not in quiet:
         return []
+    others: list[AnyFact]
     others = [f for f in scene.facts if isinstance(f, Signalled | OomKill | Guarded | ThreadStack)]
+    others += [f for f in scene.of(TimedOut) if (f.file, f.line) < (ends[0].file, ends[0].line)]
     led = bool(others) or ends[0].waited_s > 0 or bool(_words_before(scene, ends[0]))
     return [] if led or ends[0].code <= 0 else ends[:1]
 
