@@ -116,6 +116,7 @@ class Desync(Fact):
     how: Literal["not_joined", "not_finished", "never"] = "not_joined"
     by: str = ""  # whose report it is; "" torch's
     op: str = ""  # where the report has it
+    names: list[str] = []  # Horovod's, of the operations that they have not submitted
 
 
 class Mismatch(Fact):

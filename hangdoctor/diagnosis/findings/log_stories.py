@@ -182,6 +182,14 @@ class NamedByTorch(Struct, frozen=True):
     op: Op
 
 
+class SubmittedApart(Struct, frozen=True):
+    """Horovod lists operations that some ranks have submitted and others not, and the other way round."""
+
+    sides: tuple[tuple[str, tuple[int, ...]], ...]  # (operation, ranks that wait in it)
+    neither: tuple[int, ...]  # ranks that have submitted none of them
+    number: int  # of operations
+
+
 class FewerCalls(Struct, frozen=True):
     """Counters: `enqueued` of these ranks is below the operation that the others wait in."""
 
@@ -248,6 +256,7 @@ LogStory = (
     | TooManyJoined
     | StoreHostGone
     | NamedByTorch
+    | SubmittedApart
     | FewerCalls
     | DidNotTimeOut
     | StillCounted

@@ -37,6 +37,7 @@ from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
 from .scene import Scene, open_scene
 from .store_gone import host_left
+from .submitted_apart import different_calls
 from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
@@ -209,6 +210,7 @@ def _named(scene: Scene) -> First | None:
     """By the strength of the reason."""
     for reason in (
         by_torch.desync,
+        different_calls,
         by_torch.barrier,
         who_took_nothing,
         compared.mismatch,

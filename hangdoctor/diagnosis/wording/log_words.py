@@ -23,6 +23,7 @@ from ..findings.log_stories import (
     Quote,
     Someone,
     StillCounted,
+    SubmittedApart,
     StoreHostGone,
     TooFewJoined,
     TookNothing,
@@ -289,6 +290,19 @@ def _(story: NamedByTorch, finding: Finding) -> str:
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
     return f"{_who(finding)} never joined {what}{source}"
+
+
+@stories.tell.register
+def _(story: SubmittedApart, finding: Finding) -> str:
+    in_each = [f"{terms.ranks(ranks)} in {terms.cut(name, 50)}" for name, ranks in story.sides]
+    more = story.number - len(in_each)
+    rest = f" and {more} more operations" if more > 0 else ""
+    none = (
+        f"; {terms.ranks(story.neither)} {choose(story.neither, 'is', 'are')} in none of them"
+        if story.neither
+        else ""
+    )
+    return f"Ranks made different calls, and which of them is wrong does not show: {', '.join(in_each)}{rest} wait for the others{none} (Horovod's list of stalled operations)"
 
 
 def _unnamed(seq: int) -> str:

@@ -20,6 +20,10 @@ from msgspec import Struct
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
+# A row of Horovod's list, of a rank and the operations that it lacks, which is no task's line
+_LISTED = re.compile(
+    r"\s{0,8}\d{1,7}: \[[\w./:-]{1,200}(?:, [\w./:-]{1,200}){0,400}(?:,? ?\.\.\.)?\]\s*$"
+)
 HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
 # `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
 PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
@@ -93,7 +97,7 @@ def habits(sample: Iterable[str]) -> Habits:
     first, world = _first_mark(lines)
     worded = sum(in_words(line) is not None for line in lines)
     return Habits(
-        tasks=first is None and 2 * sum(TASK.match(line) is not None for line in lines) > seen,
+        tasks=first is None and 2 * sum(map(_is_tasks, lines)) > seen,
         hosts=first is None and 2 * sum(hosts[name] for name in named) > seen,
         pipes=2 * pipes.total() > seen,
         services=len(services) > 1,
@@ -103,6 +107,10 @@ def habits(sample: Iterable[str]) -> Habits:
         last=in_words if 2 * worded > seen - of_stacks else None,
         world=world,
     )
+
+
+def _is_tasks(line: str) -> bool:
+    return TASK.match(line) is not None and _LISTED.match(line) is None
 
 
 def is_host(name: str) -> bool:
