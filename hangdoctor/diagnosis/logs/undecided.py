@@ -82,7 +82,8 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
             return LogRemaining(reason, ranks, waited=_in_which(waits, ranks))
         return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
     if waits:
-        return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
+        at = structs.replace(op_of(waits), frame=waits[0].frame)
+        return LogRemaining(Undecided.ONE_WAITER, ranks, at)
     told = [f for f in scene.of(Told) if f.by == -1]
     counted = [f for f in scene.of(Counted) if f.at_work >= 0]
     ranks = tuple(ranks_named([*told, *counted]))

@@ -284,7 +284,7 @@ class FileScan:
         if folded.belongs:
             self._attention = _ATTENTION
         if folded.recorded is not None:
-            self._add_recorded(said, folded.recorded)
+            self._add_recorded(folded.recorded_of or said, folded.recorded)
         if folded.stack is not None:
             self._keep(folded.stack, said, text)
         if folded.error is not None:
@@ -428,8 +428,13 @@ class FileScan:
             self._keep(LastWords(rank=rank), said, text)
 
     def _add_recorded(self, said: Said, frame: Frame) -> None:
+        """The line of the program that made the call which timed out; the line that names that may be
+        missing.
+        """
         wait = self._waits.get(said.speaker())
-        if wait is not None:
+        if wait is None and said.rank >= 0:
+            self._keep(TimedOut(op=frame.name, says=said.text), said, said.text)
+        elif wait is not None:
             best = own_frame([frame, *([wait.frame] if wait.frame is not None else [])])
             wait.frame = wait.frame if wait.frame is not None and best is wait.frame else frame
 

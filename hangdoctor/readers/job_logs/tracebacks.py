@@ -87,6 +87,7 @@ class Folded(Struct):
     error: PythonError | None = None
     stack: ThreadStack | None = None
     recorded: Frame | None = None  # a frame of the recorder's stack
+    recorded_of: Said | None = None  # who printed the head of that stack
 
 
 _NOTHING = Folded()
@@ -100,7 +101,8 @@ class Tracebacks:
         self._open: dict[Speaker, list[_Open]] = {}
         self._stacks: dict[Speaker, ThreadStack] = {}
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
-        self._recorded: set[Speaker] = set()
+        self._recorded: dict[Speaker, Said] = {}
+        self._head: Said | None = None  # of the recorder's last stack, whose frames may have no prefix
         self._last: dict[Speaker, str] = {}
         self._set_in: dict[Speaker, int] = {}  # how far the last frame is
         self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
@@ -154,24 +156,28 @@ class Tracebacks:
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
             return _BELONGS
-        if key in self._recorded:
-            return self._of_recorder(key, text)
+        if key in self._recorded or (self._head is not None and key == _NOBODY):
+            folded = self._of_recorder(key, text)
+            if folded.belongs:
+                return folded
         if text.startswith(("  ", "\t", "File ", " File ", "#")):
             return self._indented(key, said, line)
         if key in self._stacks or "recent call first" in text or "Fatal Python" in text:
             return self._thread(key, said, line)
         if text.startswith(_RECORDED_HEAD):
-            self._recorded.add(key)
+            self._recorded[key] = self._head = said
             return _BELONGS
         return self._ended(key, said, line)
 
     def _of_recorder(self, key: Speaker, text: str) -> Folded:
         match = _RECORDED.match(text)
         if match is None:
-            self._recorded.discard(key)
+            self._recorded.pop(key, None)
+            self._head = None
             return _NOTHING
         frame = Frame(match[1], match[2], int(match[3]))
-        return Folded(belongs=True, recorded=frame)
+        of = self._recorded.get(key, self._head)
+        return Folded(belongs=True, recorded=frame, recorded_of=of)
 
     def _indented(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _FRAME.match(said.text)
