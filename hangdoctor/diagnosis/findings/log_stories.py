@@ -46,6 +46,7 @@ class FailedFirst(Struct, frozen=True):
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
+    device: bool = False  # a kernel or driver speaks of a device, and not of a process
 
 
 class LoggedDeath(Struct, frozen=True):

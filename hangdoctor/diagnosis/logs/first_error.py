@@ -19,7 +19,7 @@ from ...model.log_facts import (
 )
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import FailedFirst, LinkBroken
+from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
 from .by_torch import still_waiting
 from .candidate import First, someone
@@ -37,6 +37,8 @@ _BY_THE_WAY = (
 _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
+# Rules of what drivers and kernels say of a device of their node
+_DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_)")
 _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
@@ -244,6 +246,7 @@ def of_errors(
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,
+        device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it

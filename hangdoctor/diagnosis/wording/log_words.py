@@ -99,6 +99,9 @@ def _(story: FailedFirst, finding: Finding) -> str:
         failed = f"failed alike ({story.someone.pid} is printed first), and which was first does not show"
     if finding.kind == "start_stall" and story.nodes and not finding.ranks:
         return f"The job did not start on {terms.host_names(story.nodes)}: {what}"
+    if story.device and what and not finding.ranks:
+        node = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+        return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
