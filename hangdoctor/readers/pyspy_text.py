@@ -63,6 +63,7 @@ class TextProcess(Struct):
     rank: int = -1  # where a heading or the file's name shows it
     signal: int = 0  # that ended it, where the stack is of a crash
     number: int = -1  # in a heading that does not say what it counts: "Process 1"
+    label: str = ""  # of several that a tool has merged: "a group of 14 processes"
 
 
 class TextFile(Struct):

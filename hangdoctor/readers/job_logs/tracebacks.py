@@ -102,7 +102,9 @@ class Tracebacks:
         self._stacks: dict[Speaker, ThreadStack] = {}
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
         self._recorded: dict[Speaker, Said] = {}
-        self._head: Said | None = None  # of the recorder's last stack, whose frames may have no prefix
+        self._head: Said | None = (
+            None  # of the recorder's last stack, whose frames may have no prefix
+        )
         self._last: dict[Speaker, str] = {}
         self._set_in: dict[Speaker, int] = {}  # how far the last frame is
         self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
