@@ -134,6 +134,18 @@ class Mismatch(Fact):
     other_seq: int = -1
 
 
+class NcclCall(Fact):
+    """A call of NCCL that NCCL printed: its number on its communicator, its kind and its size."""
+
+    op: str = ""
+    seq: int = -1
+    count: int = -1
+    dtype: int = -1
+    root: int = -1
+    size: int = 0  # ranks of the communicator; 0: the line is cut
+    comm: str = ""  # its address in the process
+
+
 class GpuShared(Fact):
     """NCCL found two ranks on one GPU, by their numbers in its communicator."""
 
@@ -340,6 +352,7 @@ AnyFact = (
     | BarrierMissed
     | Desync
     | Mismatch
+    | NcclCall
     | GpuShared
     | DeviceLost
     | StoreCount

@@ -17,7 +17,17 @@ from ..findings.log_stories import FailedFirst, LinkBroken, Quote, Undecided
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
-from . import apart, boxes_first, by_torch, called_apart, compared, counters, over, two_sources
+from . import (
+    apart,
+    boxes_first,
+    by_torch,
+    called_apart,
+    compared,
+    counters,
+    nccl_apart,
+    over,
+    two_sources,
+)
 from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
@@ -214,6 +224,7 @@ def _named(scene: Scene) -> First | None:
         by_torch.barrier,
         who_took_nothing,
         compared.mismatch,
+        nccl_apart.called_apart,
         by_torch.store,
         counters.judged,
         counted_on,

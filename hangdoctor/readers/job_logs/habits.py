@@ -33,6 +33,10 @@ LOGGER = re.compile(
     r"(?:[\w.:<>]{1,120} ?[:-] )?"
 )
 
+# As grep prints it before a line that it found in one of several files
+GREP = re.compile(
+    r"(?:\.?/)?(?:[\w.@+-]{1,100}/){0,20}[\w.@+-]{1,100}\.(?:txt|log|out|err)(?:\.\d{1,4})?:(?:\d{1,9}:)?(?=\S)"
+)
 _WORD = r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
 _IN_BRACKET = re.compile(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")
 _BARE = re.compile(_WORD + r"(?=[\s:|\],-])")
@@ -76,6 +80,7 @@ class Habits(Struct):
     pipes: bool = False
     services: bool = False  # what stands before the pipe tells containers apart
     quoted: bool = False
+    grep: bool = False  # the file that grep found the line in
     logger: bool = False  # a logger's prefix also stands before the frames of a stack
     first: Mark | None = None  # taken before all others
     last: Mark | None = None  # a rank in words, behind what else is known
@@ -102,6 +107,7 @@ def habits(sample: Iterable[str]) -> Habits:
         pipes=2 * pipes.total() > seen,
         services=len(services) > 1,
         quoted=quoted,
+        grep=2 * sum(GREP.match(line) is not None for line in lines) > seen,
         logger=_is_on_frames(lines),
         first=first,
         last=in_words if 2 * worded > seen - of_stacks else None,

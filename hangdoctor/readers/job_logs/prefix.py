@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from . import workers
-from .habits import ANSI, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
+from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
 from .stamps import Clock
 
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
@@ -263,7 +263,9 @@ def _take_place(said: Said, rest: str) -> None:
 
 
 def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
-    if usual.tasks and said.task < 0 and (match := TASK.match(text)) is not None:
+    if usual.grep and (match := GREP.match(text)) is not None:
+        said.text = text[match.end() :]
+    elif usual.tasks and said.task < 0 and (match := TASK.match(text)) is not None:
         said.task = int(match[1])
         said.text = text[match.end() :]
     elif (match := _LEVELLED.match(text)) is not None:

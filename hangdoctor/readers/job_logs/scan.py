@@ -54,6 +54,7 @@ from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .logged import Logged, is_warning
 from .mpich_errors import MOST, MpichErrors
+from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
 from .rules import Rule, Rules, fact_of
@@ -108,6 +109,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
+        self._nccl = NcclCalls()
         self._logged = Logged()
         self._beneath = Beneath()
         self._begun = Begun()
@@ -166,6 +168,9 @@ class FileScan:
         end = self._table.rest(self.clock)
         if end is not None:
             self._keep(end, self.of_file, "a row of the table of failures, which is cut")
+        for call, said, line in self._nccl.rest():
+            self._line = line
+            self._keep(call, said, said.text)
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
@@ -300,6 +305,7 @@ class FileScan:
 
     def _of_tables(self, said: Said, text: str) -> None:
         """What tables and lists of several lines tell."""
+        self._nccl.feed(said, self._line)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
