@@ -188,7 +188,7 @@ def _once(processes: list[TextProcess]) -> list[TextProcess]:
     out: list[TextProcess] = []
     for process in processes:
         before = found.get((process.node, process.pid))
-        if before is None or not process.pid:
+        if before is None or not process.pid or _is_another(before, process):
             found[process.node, process.pid] = process
             out.append(process)
         elif has_stack(process):
@@ -196,6 +196,13 @@ def _once(processes: list[TextProcess]) -> list[TextProcess]:
                 before.earlier = before.threads
             before.threads, before.error = process.threads, ""
     return out
+
+
+def _is_another(before: TextProcess, process: TextProcess) -> bool:
+    """Whether none of its further threads is one of the other's: in containers every process is number 1."""
+    main = process.pid
+    one, other = ({t.tid for t in p.threads} - {main, 0} for p in (before, process))
+    return bool(one and other) and not one & other
 
 
 @lru_cache(maxsize=1024)

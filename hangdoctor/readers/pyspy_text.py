@@ -158,7 +158,8 @@ class _Parser:
 
     def _thread(self, host: str, thread: ThreadSample) -> None:
         own = self.current.get(host)
-        if own is None or own in self.headless:
+        again = own is not None and any(t.name == "MainThread" for t in own.threads)
+        if own is None or own in self.headless or (again and thread.name == "MainThread"):
             if thread.name == "MainThread":  # its number is the process's
                 own = TextProcess(thread.tid, "", host)
                 self.current[host] = own

@@ -28,6 +28,8 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
+_ERROR_LINE = "error_line"  # another one
+_ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _BY_THE_WAY = (
     "worker_of_rank",
@@ -115,6 +117,8 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
+    if fact.rule == _ERROR_LINE and not _ended_badly(scene, fact):
+        return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
@@ -123,6 +127,13 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)
+
+
+def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:
+    """Whether a launcher, or MPI, names the same rank as one that ended with an error."""
+    left = [f for f in scene.of(KnownError) if f.rule == "mpi_left"]
+    ends = [f for f in scene.of(Ended) if f.code not in (0, *_ASKED)]
+    return fact.rank >= 0 and any(f.rank == fact.rank for f in [*left, *ends])
 
 
 def _timed_out(scene: Scene) -> set[int]:

@@ -57,7 +57,7 @@ from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
-from .rules import Rule, Rules, fact_of
+from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
 from .stack_tables import StackTables
@@ -391,6 +391,8 @@ class FileScan:
             said = marks.placed(self._begun.whose(said, self._line))
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
+            if rule.id in OF_A_RANK and max(said.own_rank(), said.local, said.task) < 0:
+                continue
             if fact is not None:
                 found = True
                 if isinstance(fact, KnownError):

@@ -236,9 +236,12 @@ class Tracebacks:
         frames = begun[-1].frames if begun else []
         if key in self._printed:
             frames = self._printed[key].frames
-        if frames and not frames[-1].code and text.startswith("    ") and key not in self._stacks:
+        below = _set_in(text) > self._set_in.get(key, 0)
+        if not frames or frames[-1].code or key in self._stacks:
+            return False
+        if text.strip() and (below or text.startswith("    ")):
             frames[-1].code = text.strip()[:_SOURCE]
-            return _set_in(text) > self._set_in.get(key, 0)
+            return below
         return False
 
     def _thread(self, key: Speaker, said: Said, line: int) -> Folded:
