@@ -11,6 +11,9 @@ main() at gather.c:110
 
 1 [label="main", ...]                        STAT's .dot files
 1 -> 2 [label="14:[0-13]"]
+
+[2] /m/libmpi.so.12(MPI_Barrier+0x30a) [0x7f2]    glibc's, behind mpirun's prefix: MPICH prints its
+[2] ./melt(main+0x91) [0x56a]                     own where nothing moves (MPIR_CVAR_DEBUG_PROGRESS_TIMEOUT)
 """
 
 from __future__ import annotations
@@ -38,6 +41,10 @@ _NODE = re.compile(r"^\s*(\d{1,9}) \[.{0,400}?\blabel=\"([^\"]{1,400})\"", re.M)
 _EDGE = re.compile(
     r"^\s*(\d{1,9}) ?-> ?(\d{1,9}) \[.{0,400}?\blabel=\"(\d{1,7})(?::\[([\d, -]{1,4000})\])?", re.M
 )
+_GLIBC = re.compile(
+    r"^\[(\d{1,7})\] (\S{1,400}?)\(([A-Za-z_]\w{0,200})?\+0x[0-9a-f]{1,12}\) ?\[0x[0-9a-f]{1,16}\]\s*$",
+    re.M,
+)
 _MOST = 4096  # processes
 _DEEP = 200  # frames
 
@@ -58,7 +65,7 @@ def read(text: str) -> list[TextProcess]:
         return list(_processes(_leaves(_of_padb(text))))
     if _EDGE.search(text) is not None:
         return list(_processes(_of_dot(text)))
-    return []
+    return list(_processes(_of_glibc(text)))
 
 
 def _of_table(text: str) -> Iterator[_Part]:
@@ -107,6 +114,22 @@ def _of_dot(text: str) -> Iterator[_Part]:
                 yield _Part(own, number, ranks)
             continue
         stack += [(child, own, many, who) for child, many, who in below[node]]
+
+
+def _of_glibc(text: str) -> Iterator[_Part]:
+    """The last stack of each rank, innermost first; none where a rank's frames have no names."""
+    found: dict[int, list[Frame]] = {}
+    for match in _GLIBC.finditer(text):
+        rank, name = int(match[1]), match[3] or "??"
+        own = found.setdefault(rank, [])
+        if name.endswith("backtrace_show"):
+            own.clear()
+        file = match[2][:MAX_NAME] if ".so" in match[2] else ""  # the program's own has no source
+        if len(own) < _DEEP:
+            own.append(Frame(name, file, 0))
+    if len(found) > 1:
+        for rank, frames in sorted(found.items()):
+            yield _Part(tuple(reversed(frames)), 1, (rank,))
 
 
 def _leaves(parts: Iterator[_Part]) -> Iterator[_Part]:

@@ -72,5 +72,18 @@ def test_texts_that_are_no_merged_stacks(text: str) -> None:
     assert merged_stacks.read(text) == []
 
 
+def test_stacks_of_glibc_behind_the_number_of_the_rank(tmp_path: Path) -> None:
+    def dump(rank: int, call: str) -> str:
+        frames = ("MPL_backtrace_show", "", call)
+        lines = [f"[{rank}] /m/libmpi.so.12({name}+0x39) [0x7f64]\n" for name in frames]
+        return f"[{rank}] [1.009] 1 pending requests\n{''.join(lines)}[{rank}] ./melt(main+0x91) [0x56]\n"
+
+    text = dump(2, "MPI_Barrier") + dump(0, "MPI_Recv") + dump(1, "MPI_Barrier")
+    (tmp_path / "hang.txt").write_text(text)
+    found = diagnose(read([tmp_path / "hang.txt"]))
+    assert "MPI_Barrier" in found.summary and "MPI_Recv" in found.summary
+    assert merged_stacks.read(dump(0, "MPI_Recv")) == [], "of one rank alone it is left to others"
+
+
 def test_ranks_beyond_all_bounds_take_no_memory() -> None:
     assert len(merged_stacks.read(PADB.replace("0-1,3", "0-999999"))) <= 4097
