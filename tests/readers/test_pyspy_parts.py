@@ -269,3 +269,13 @@ def test_a_second_stack_without_its_head_is_of_another_process() -> None:
     )
     [process] = pyspy_ranks._once(later.processes)
     assert process.earlier[0].frames[0].line == 31 and process.threads[0].frames[0].line == 37
+
+
+def test_headings_of_ranks_above_stacks_without_their_heads(tmp_path: Path) -> None:
+    """The numbers of threads are addresses then, in another order than the ranks."""
+    stack = 'the stack of rank {}:\nThread 0x7F{}6E7C01740 (idle): "MainThread"\n    step (melt.py:{})\n'
+    (tmp_path / "stacks.txt").write_text(stack.format(0, "F", 31) + stack.format(1, "1", 37))
+    capture = pyspy_ranks.read_files([tmp_path / "stacks.txt"])
+    lines = {r.rank: r.samples[-1].threads[0].frames[0].line for r in capture.ranks()}
+    assert lines == {0: 31, 1: 37} and not capture.numbered
+    assert [rank.pid for rank in capture.ranks()] == [0, 0], "an address is no process"

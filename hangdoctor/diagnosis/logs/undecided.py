@@ -172,7 +172,8 @@ def _signalled(scene: Scene) -> LogRemaining | None:
 def _cancelled(scene: Scene, fact: Cancelled) -> LogRemaining:
     last, trouble = last_printed(scene), _trouble_before(scene, fact)
     if "TIME LIMIT" in fact.why:
-        return LogRemaining(Undecided.TIME_LIMIT, last=last, trouble=trouble)
+        by = "the scheduler" if fact.why.startswith("WALL") else "Slurm"
+        return LogRemaining(Undecided.TIME_LIMIT, last=last, trouble=trouble, library=by)
     if "PREEMPT" in fact.why:
         return LogRemaining(Undecided.PREEMPTED, last=last, trouble=trouble)
     reason = Undecided.TASK_FAILED if "FAIL" in fact.why else Undecided.CANCELLED

@@ -57,7 +57,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",
         Undecided.TASK_FAILED: f"Slurm ended the step because a task of it had failed, which the log does not name{_not_swept(of)}{_printed(of)}. Give the output of all tasks (srun -l), and sacct -j JOB",
-        Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
+        Undecided.TIME_LIMIT: f"{of.library} ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer {'--time' if of.library == 'Slurm' else 'time limit'}, or the last iterations show whether it had stopped",
         Undecided.SIGNALLED: f"{of.library or 'a process'} was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
