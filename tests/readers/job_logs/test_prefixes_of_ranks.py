@@ -92,7 +92,9 @@ def test_the_recorders_stack_without_the_line_of_the_wait(tmp_path: Path) -> Non
 
 
 def test_a_crash_and_the_rank_that_its_launcher_names(tmp_path: Path) -> None:
-    crash = "[c125:5185] *** Process received signal ***\n[c125:5185] Signal: Segmentation fault (11)\n"
+    crash = (
+        "[c125:5185] *** Process received signal ***\n[c125:5185] Signal: Segmentation fault (11)\n"
+    )
     end = "mpirun noticed that process rank 4 with PID 0 on node {} exited on signal 11 (Segmentation fault).\n"
     assert named(diagnosed(tmp_path, crash + end.format("c125"))) == [("dead", [4])]
     other = diagnosed(tmp_path / "other", crash)
