@@ -226,7 +226,8 @@ def _one_sample(case: Case) -> Remaining:
     if first is None or any(
         f is None or (f.file, f.line) != (first.file, first.line) for f in frames
     ):
-        return Remaining(Reason.ONE_SAMPLE)
+        sides = sides_of(case.alive) if all(f is not None for f in frames) else ()
+        return Remaining(Reason.ONE_SAMPLE, sides=sides)
     fed = all(v.place.kind == "queue" for v in case.alive) and first.name in _ITERATES
     return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first), fed=fed)
 

@@ -116,6 +116,7 @@ class Desync(Fact):
     how: Literal["not_joined", "not_finished", "never"] = "not_joined"
     by: str = ""  # whose report it is; "" torch's
     op: str = ""  # where the report has it
+    names: list[str] = []  # Horovod's, of the operations that they have not submitted
 
 
 class Mismatch(Fact):
@@ -131,6 +132,18 @@ class Mismatch(Fact):
     one_dtype: str = ""
     other_dtype: str = ""
     other_seq: int = -1
+
+
+class NcclCall(Fact):
+    """A call of NCCL that NCCL printed: its number on its communicator, its kind and its size."""
+
+    op: str = ""
+    seq: int = -1
+    count: int = -1
+    dtype: int = -1
+    root: int = -1
+    size: int = 0  # ranks of the communicator; 0: the line is cut
+    comm: str = ""  # its address in the process
 
 
 class GpuShared(Fact):
@@ -339,6 +352,7 @@ AnyFact = (
     | BarrierMissed
     | Desync
     | Mismatch
+    | NcclCall
     | GpuShared
     | DeviceLost
     | StoreCount

@@ -119,6 +119,11 @@ def _process(text: str) -> Heading | None:
     return Heading(number=int(match[1])) if match is not None else None
 
 
+def ranks_of(text: str) -> tuple[int, ...]:
+    """The ranks that a heading names: of several, all have the stack below it."""
+    return _ranks(text)
+
+
 def _ranks(text: str) -> tuple[int, ...]:
     """The ranks that a heading names: of several, all have the stack below it."""
     match = _RANKS.match(text)

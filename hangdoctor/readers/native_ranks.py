@@ -101,6 +101,8 @@ def _name(process: TextProcess, place: int, number: int, path: Path) -> str:
     """How a sentence calls a process of which no rank is known, or not of all of them."""
     if process.rank >= 0:
         return f"rank {process.rank}"
+    if process.label:
+        return process.label
     if process.pid:
         return f"process {process.pid}"
     if number == 1:

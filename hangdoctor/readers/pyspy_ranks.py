@@ -108,8 +108,10 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         capture = _capture(rank, process, numbered[-1][0] + 1)
         capture.children = children.get((process.node, process.pid), [])
         node.ranks.append(capture)
-    lone = len(numbered) == 1 and by_title is None
-    notes.append(_LONE if lone else _how_numbered(by_title is not None, any(nodes)))
+    headed = all(process.rank == rank for rank, process in numbered)
+    lone = len(numbered) == 1 and by_title is None and not headed
+    if not headed:
+        notes.append(_LONE if lone else _how_numbered(by_title is not None, any(nodes)))
     if errors:
         notes.append(
             f"these files have {errors} errors: "
@@ -122,7 +124,7 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         world_size=0 if lone else numbered[-1][0] + 1,
         layout=guess_layout(argv, {}, len(numbered)),
         origin="files",
-        numbered=by_title is None,
+        numbered=by_title is None and not headed,
         notes=notes,
     )
 
@@ -188,7 +190,7 @@ def _once(processes: list[TextProcess]) -> list[TextProcess]:
     out: list[TextProcess] = []
     for process in processes:
         before = found.get((process.node, process.pid))
-        if before is None or not process.pid:
+        if before is None or not process.pid or _is_another(before, process):
             found[process.node, process.pid] = process
             out.append(process)
         elif has_stack(process):
@@ -196,6 +198,13 @@ def _once(processes: list[TextProcess]) -> list[TextProcess]:
                 before.earlier = before.threads
             before.threads, before.error = process.threads, ""
     return out
+
+
+def _is_another(before: TextProcess, process: TextProcess) -> bool:
+    """Whether none of its further threads is one of the other's: in containers every process is number 1."""
+    main = process.pid
+    one, other = ({t.tid for t in p.threads} - {main, 0} for p in (before, process))
+    return bool(one and other) and not one & other
 
 
 @lru_cache(maxsize=1024)
@@ -276,9 +285,12 @@ def _is_worker(process: TextProcess) -> bool:
 
 
 def _number(ranks: list[TextProcess]) -> list[tuple[int, TextProcess]]:
-    """Ranks in order of node and local rank; nodes in order of their node rank, else of the numbers
-    in their names.
+    """By the headings that a person put above the stacks, where each has one of its own; else ranks in order
+    of node and local rank; nodes in order of their node rank, else of the numbers in their names.
     """
+    headed = {process.rank for process in ranks}
+    if min(headed, default=-1) >= 0 and len(headed) == len(ranks):
+        return sorted(((p.rank, p) for p in ranks), key=lambda pair: pair[0])
     ordered = sorted(ranks, key=_order)
     return list(enumerate(ordered))
 

@@ -22,6 +22,7 @@ from ..files import open_regular, read_regular
 from ..model.capture import Frame, ThreadSample
 from ..text.plain import readable
 from ..text.ranges import number_in
+from . import native_headings
 from .host_groups import parts
 from .pyspy import MAX_NAME, parse_json
 
@@ -46,6 +47,7 @@ _BESIDE_PID = re.compile(
     r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+",
     re.I,
 )
+_HIGHEST_PID = 1 << 22  # what is higher is the address of a thread
 MAX_FILE = 256 << 20
 _HEAD = 80_000
 
@@ -63,6 +65,7 @@ class TextProcess(Struct):
     rank: int = -1  # where a heading or the file's name shows it
     signal: int = 0  # that ended it, where the stack is of a crash
     number: int = -1  # in a heading that does not say what it counts: "Process 1"
+    label: str = ""  # of several that a tool has merged: "a group of 14 processes"
 
 
 class TextFile(Struct):
@@ -127,6 +130,7 @@ class _Parser:
         self.current: dict[str, TextProcess] = {}
         self.threads: dict[str, ThreadSample] = {}
         self.headless: list[TextProcess] = []  # of files without lines "Process N:"
+        self.heading = -1  # the rank that a person's own heading names
 
     def line(self, line: str) -> None:
         host = self.node
@@ -145,6 +149,9 @@ class _Parser:
             self.threads[host].frames.append(frame)
         elif (said := line.strip()) == "failed" or said.startswith(_ERRORS):
             self._error(host, said[:200])
+        elif (ranks := native_headings.ranks_of(said[:200])) and len(ranks) == 1:
+            self.heading = ranks[0]
+            self.current.pop(host, None)
 
     def _process(self, host: str, process: TextProcess) -> None:
         before = self.current.get(host)
@@ -157,9 +164,11 @@ class _Parser:
 
     def _thread(self, host: str, thread: ThreadSample) -> None:
         own = self.current.get(host)
-        if own is None or own in self.headless:
+        again = own is not None and any(t.name == "MainThread" for t in own.threads)
+        if own is None or own in self.headless or (again and thread.name == "MainThread"):
             if thread.name == "MainThread":  # its number is the process's
-                own = TextProcess(thread.tid, "", host)
+                own = TextProcess(thread.tid if thread.tid < _HIGHEST_PID else 0, "", host)
+                own.rank, self.heading = self.heading, -1
                 self.current[host] = own
                 self.headless.append(own)
                 self.out.processes.append(own)

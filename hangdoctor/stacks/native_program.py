@@ -22,7 +22,7 @@ _OPS = (
 )
 # What the program called: C by name or by profiling name, Fortran with its underscores, and what the
 # libraries name the same call inside.
-_C_CALL = re.compile(r"^_{0,2}(?:internal_|P?MPI_)([A-Z][A-Za-z]*(?:_[a-z]\w*?)?)(?:_c)?$")
+_C_CALL = re.compile(r"^_{0,2}(?:internal_|P?MPI_)([A-Z][A-Za-z]*(?:_(?!c$)[a-z]\w*?)?)(?:_c)?$")
 _FORTRAN = re.compile(r"^p?mpi_([a-z]\w*?)_{0,2}$")
 _FORTRAN_SUFFIX = re.compile(r"_(?:f08(?:ts)?|f|fortran)_{0,2}$")
 _OMPI_FORTRAN = re.compile(r"^p?ompi_([a-z]\w*?)_f$")
@@ -32,8 +32,8 @@ _INSIDE_CALL = re.compile(
 )
 _LIFE = re.compile(r"^(?:ompi_mpi_|MPIR_|MPID_|MPII_)(init|finalize)(?:_|$)", re.I)
 _MPI_INSIDE = re.compile(
-    r"^(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|PMI2?|PMIi|MPI[RDCUI]\w*|psm2?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
-    r"|smpi|ADIOI?\w*)_"
+    r"^(?:(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|PMI2?|PMIi|MPI[RDCUIX]\w*|psm[23]?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
+    r"|smpi|ADIOI?\w*|fi_(?:cq|cntr|eq|opx)|vrb|efa|ips|hfi1?|mlx[45]|ibv)_|fi_(?:send|recv|tsend|trecv|read|write)\w*$)"
 )
 _MPI_FILE = re.compile(
     r"lib(?:p?mpi|open-pal|open-rte|ucp|ucs|uct|fabric|psm|pmi|hcoll|sharp|mlx|ibverbs|cxi|smpi|prrte|mpich)[\w+-]*\.(?:so|\d+\.dylib|dylib)"
@@ -58,7 +58,7 @@ _GLOO_WAIT = re.compile(r"^gloo::transport::\w+::\w*Buffer::wait(Send|Recv)$")
 _TORCH = re.compile(r"^c10d::(?:ProcessGroup|Work)(?!.*(?:[Ww]atchdog|[Hh]eartbeat|[Ll]oop))")
 _DRIVER = re.compile(r"lib(?:cuda|cudart|amdhip64|hsa-runtime64)[-.\d]*\.so")
 _INTERPRETER = re.compile(
-    r"^(?:_?PyEval_|_PyEval|PyObject_|Py_RunMain|Py_BytesMain|PyRun_|jl_|JVM_|Rf_)"
+    r"^(?:_?PyEval_|_PyEval|PyObject_|Py_RunMain|Py_BytesMain|PyRun_|jl_|JVM_|Rf_|__pyx_\w{1,8}mpi4py_)"
 )
 # Of the system, below or around the program.
 _SYSTEM_FILE = re.compile(

@@ -254,3 +254,28 @@ def test_names_are_sorted_by_the_numbers_in_them() -> None:
         "n9",
         "n10",
     ]
+
+
+def test_a_second_stack_without_its_head_is_of_another_process() -> None:
+    """In containers every process is number 1: its other threads tell it from a later sample."""
+    stack = 'Thread 1 (idle): "MainThread"\n    step (melt.py:{})\nThread {} (idle): "reader"\n    select (io.py:3)\n'
+    head = "Process 1: python melt.py\n"
+    other = pyspy_text.parse_text(
+        head + stack.format(31, 70) + "# and rank 5\n" + stack.format(37, 71), ""
+    )
+    assert [p.threads[0].frames[0].line for p in pyspy_ranks._once(other.processes)] == [31, 37]
+    later = pyspy_text.parse_text(
+        head + stack.format(31, 70) + "10 s later\n" + stack.format(37, 70), ""
+    )
+    [process] = pyspy_ranks._once(later.processes)
+    assert process.earlier[0].frames[0].line == 31 and process.threads[0].frames[0].line == 37
+
+
+def test_headings_of_ranks_above_stacks_without_their_heads(tmp_path: Path) -> None:
+    """The numbers of threads are addresses then, in another order than the ranks."""
+    stack = 'the stack of rank {}:\nThread 0x7F{}6E7C01740 (idle): "MainThread"\n    step (melt.py:{})\n'
+    (tmp_path / "stacks.txt").write_text(stack.format(0, "F", 31) + stack.format(1, "1", 37))
+    capture = pyspy_ranks.read_files([tmp_path / "stacks.txt"])
+    lines = {r.rank: r.samples[-1].threads[0].frames[0].line for r in capture.ranks()}
+    assert lines == {0: 31, 1: 37} and not capture.numbered
+    assert [rank.pid for rank in capture.ranks()] == [0, 0], "an address is no process"

@@ -46,6 +46,7 @@ class FailedFirst(Struct, frozen=True):
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
+    device: bool = False  # a kernel or driver speaks of a device, and not of a process
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -60,6 +61,7 @@ class LoggedDeath(Struct, frozen=True):
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
+    by: str = ""  # the launcher that says that it was first, and nothing else does
 
 
 class NodeFailed(Struct, frozen=True):
@@ -181,6 +183,14 @@ class NamedByTorch(Struct, frozen=True):
     op: Op
 
 
+class SubmittedApart(Struct, frozen=True):
+    """Horovod lists operations that some ranks have submitted and others not, and the other way round."""
+
+    sides: tuple[tuple[str, tuple[int, ...]], ...]  # (operation, ranks that wait in it)
+    neither: tuple[int, ...]  # ranks that have submitted none of them
+    number: int  # of operations
+
+
 class FewerCalls(Struct, frozen=True):
     """Counters: `enqueued` of these ranks is below the operation that the others wait in."""
 
@@ -247,6 +257,7 @@ LogStory = (
     | TooManyJoined
     | StoreHostGone
     | NamedByTorch
+    | SubmittedApart
     | FewerCalls
     | DidNotTimeOut
     | StillCounted
@@ -272,6 +283,7 @@ class Undecided(Enum):
     VICTIMS_ONLY = auto()
     ABORTS_ONLY = auto()
     CANCELLED = auto()
+    TASK_FAILED = auto()  # Slurm's own word, without the task
     TIME_LIMIT = auto()
     PREEMPTED = auto()
     SIGNALLED = auto()  # the launcher

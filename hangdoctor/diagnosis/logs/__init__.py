@@ -17,7 +17,17 @@ from ..findings.log_stories import FailedFirst, LinkBroken, Quote, Undecided
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
-from . import apart, boxes_first, by_torch, called_apart, compared, counters, over, two_sources
+from . import (
+    apart,
+    boxes_first,
+    by_torch,
+    called_apart,
+    compared,
+    counters,
+    nccl_apart,
+    over,
+    two_sources,
+)
 from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
@@ -37,6 +47,7 @@ from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
 from .scene import Scene, open_scene
 from .store_gone import host_left
+from .submitted_apart import different_calls
 from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
@@ -209,9 +220,11 @@ def _named(scene: Scene) -> First | None:
     """By the strength of the reason."""
     for reason in (
         by_torch.desync,
+        different_calls,
         by_torch.barrier,
         who_took_nothing,
         compared.mismatch,
+        nccl_apart.called_apart,
         by_torch.store,
         counters.judged,
         counted_on,

@@ -30,6 +30,7 @@ from ..findings.log_stories import (
 from .candidate import First
 from .group_keys import missing_member
 from .scene import Scene, op_name, op_of, ranks_named
+from .submitted_apart import submitted_apart
 
 _NAMES_PEER = ("nccl", "mpi")  # libraries that say which host they lost
 _JAX_STARTS = ("PjRT_Client_Connect", "Wait_for_all_tasks_to_register")  # barriers
@@ -50,7 +51,7 @@ def desync(scene: Scene) -> First | None:
     facts = [f for f in scene.of(Desync) if f.how in ("not_joined", "never")]
     facts = [f for f in facts if f.by != "ray" or not _went_on(scene, f)]
     ranks = sorted({r for f in facts for r in f.ranks})
-    if not facts or not ranks:
+    if not facts or not ranks or submitted_apart(facts):
         return None
     waits = [w for w in scene.of(TimedOut) if w.rank not in ranks]
     op = op_of(waits) if waits else Op(op_name(facts[0].op), facts[0].seq)

@@ -25,6 +25,7 @@ _UNKNOWN_OP = "OPERATION"
 _ROOTED = {"BROADCAST", "_BROADCAST_OOP", "REDUCE", "GATHER", "SCATTER", "SEND", "RECV"}
 _OF_WAITS = ("gloo_timeout", "peer_closed")  # rules
 _MANY = 8  # ranks; of so many two may be the ones that did not come
+_NOT_BY_CHANCE = 256  # a number so high is that of two groups by chance only
 _ENOUGH = 3  # waiters, before one who did not wait is named
 # Sizes that may differ between ranks by right; of the others, numbers in and out are the same.
 _UNEVEN = ("ALLTOALL", "SEND", "RECV", "COALESCED", "GATHER", "UNKNOWN")
@@ -116,6 +117,8 @@ def _name_of_the_same(scene: Scene, unnamed: TimedOut) -> str:
     """
     alike = [w for w in scene.of(TimedOut) if w.group and w.rank != unnamed.rank]
     same = {w.group for w in alike if _at(w) == _at(unnamed)}
+    if not same and unnamed.seq >= _NOT_BY_CHANCE:  # another call at that number, then
+        same = {w.group for w in alike if w.seq == unnamed.seq}
     return same.pop() if len(same) == 1 else ""
 
 

@@ -58,11 +58,20 @@ def failure(scene: Scene) -> First | None:
     same = bool(set(error.finding.ranks) & set(death.finding.ranks))
     if same and error.finding.kind == "unreachable":
         return death  # of whom another had not heard, for that
+    if _is_of_its_rank(error, death):
+        return death
     if same or not death.named:
         return error if error.named or not death.named else death
     if isinstance(death.finding.story, LoggedDeath) and _rather_death(error, death):
         return death
     return error
+
+
+def _is_of_its_rank(error: First, death: First) -> bool:
+    """Whether a process says that it crashed, and its launcher names the one rank of that node that did."""
+    one, other = error.finding, death.finding
+    crash = one.kind == other.kind == "dead" and not one.ranks and len(other.ranks) == 1
+    return crash and bool(one.nodes) and one.nodes == other.nodes
 
 
 def _aborts_only(death: First) -> bool:

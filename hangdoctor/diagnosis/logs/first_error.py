@@ -19,7 +19,7 @@ from ...model.log_facts import (
 )
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import FailedFirst, LinkBroken
+from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
 from .by_torch import still_waiting
 from .candidate import First, someone
@@ -28,6 +28,8 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
+_ERROR_LINE = "error_line"  # another one
+_ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _BY_THE_WAY = (
     "worker_of_rank",
@@ -37,6 +39,8 @@ _BY_THE_WAY = (
 _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
+# Rules of what drivers and kernels say of a device of their node
+_DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_)")
 _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
@@ -113,6 +117,8 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
+    if fact.rule == _ERROR_LINE and not _ended_badly(scene, fact):
+        return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
@@ -121,6 +127,13 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)
+
+
+def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:
+    """Whether a launcher, or MPI, names the same rank as one that ended with an error."""
+    left = [f for f in scene.of(KnownError) if f.rule == "mpi_left"]
+    ends = [f for f in scene.of(Ended) if f.code not in (0, *_ASKED)]
+    return fact.rank >= 0 and any(f.rank == fact.rank for f in [*left, *ends])
 
 
 def _timed_out(scene: Scene) -> set[int]:
@@ -244,6 +257,7 @@ def of_errors(
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,
+        device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it

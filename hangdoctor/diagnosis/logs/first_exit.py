@@ -10,7 +10,14 @@ from ..findings.named import End
 from .candidate import First, someone
 from .ends import after_first_wait, by_step, was_seen
 from .scene import Scene, ranks_named
-from .swept import aborted_alone, exited_alone, first_by_clock, of_one_node
+from .swept import (
+    aborted_alone,
+    aborted_before_the_sweep,
+    exited_alone,
+    first_by_clock,
+    of_one_node,
+    said_to_be_first,
+)
 
 _ABORT = -6
 # They end all others at once when they see the first end.
@@ -39,13 +46,22 @@ def silent_exit(scene: Scene) -> First | None:
     if aborted_alone(scene, quiet) or exited_alone(scene, quiet):
         return _exited_first(scene, quiet[0], [quiet[0].rank], alone=True)
     if not quiet or not _was_first(scene, quiet[0]):
-        return None
+        return _first_by_its_launcher(scene, quiet)
     first = quiet[0]
     silent = not scene.of(PythonError) and first.code > 0 and was_seen(first)
     if silent and (len(quiet) > 1 or _all_others_were_killed(scene, first)):
         return None  # at one moment, and none has left a word
     together = by_step(first) or first.by == MPI_ABORT or first.code == 0
     return _exited_first(scene, first, ranks_named(quiet if together else [first]))
+
+
+def _first_by_its_launcher(scene: Scene, quiet: list[Ended]) -> First | None:
+    """Whom the launcher saw fail before it ended the others, where nothing else shows who was first."""
+    said = said_to_be_first(scene, quiet) or aborted_before_the_sweep(scene)
+    if not said:
+        return None
+    by = "torchrun" if said[0].by == "torchelastic" else "srun"
+    return _exited_first(scene, said[0], ranks_named(said), alone=True, by=by)
 
 
 def _all_others_were_killed(scene: Scene, first: Ended) -> bool:
@@ -69,7 +85,9 @@ def failed_pod(scene: Scene) -> First | None:
     return found
 
 
-def _exited_first(scene: Scene, first: Ended, ranks: list[int], alone: bool = False) -> First:
+def _exited_first(
+    scene: Scene, first: Ended, ranks: list[int], alone: bool = False, by: str = ""
+) -> First:
     aborted = first.by == MPI_ABORT
     ground = Ground.LOG_ABORT if aborted else Ground.LOG_EXIT
     finding = Finding(
@@ -81,6 +99,7 @@ def _exited_first(scene: Scene, first: Ended, ranks: list[int], alone: bool = Fa
             left=first.left,
             aborted=aborted,
             alone=alone,
+            by=by,
         ),
         confidence=sure(Ground.LOG_ABORTED_ALONE if alone else ground),
         nodes=scene.nodes(ranks) if ranks else scene.places([], [first]),

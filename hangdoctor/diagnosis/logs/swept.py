@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model.log_facts import (
+    AnyFact,
     Cancelled,
     Ended,
+    Guarded,
     KilledByLauncher,
     KnownError,
     OomKill,
     PeerClosed,
     PythonError,
     Signalled,
+    ThreadStack,
+    TimedOut,
 )
 from .scene import Scene, ranks_named
 
@@ -20,6 +24,7 @@ _SWEEP = frozenset({-9, -15})
 _ABORT = -6
 _LATER_S = 2.0  # after an end, by the clock of another launcher
 _CLEARLY_S = 10.0  # between two ends, whatever clocks and launchers do in between
+_FEW, _MANY_TIMES = 3, 4  # tasks that are missing in a list, and how many more it has
 _COMMUNICATES = ("torch/distributed/", "deepspeed/comm/", "c10d")
 
 
@@ -103,6 +108,69 @@ def exited_alone(scene: Scene, quiet: Sequence[Ended]) -> bool:
     waited |= bool(scene.of(PeerClosed) or scene.of(Cancelled) or scene.of(Signalled))
     stopped = {f.pid for f in scene.of(KilledByLauncher) if f.pid}
     return bool(quiet) and not told and not waited and bool(stopped - {ends[0].pid})
+
+
+def said_to_be_first(scene: Scene, quiet: Sequence[Ended]) -> list[Ended]:
+    """The one end with an error code that a launcher says it saw first, or that is the only one which it
+    lists, where nothing shows that it follows from another: no rank had waited to a limit by then, lost
+    another one, or said anything else.
+    """
+    every = [f for f in scene.of(Ended) if f.code not in (0, *_SWEEP)]
+    by_torchrun = [f for f in every if f.by == "torchelastic"]
+    ends = by_torchrun or [f for f in every if f.by == "slurm"]
+    alone = len({(f.file, f.rank, f.task, f.pid) for f in ends}) == 1
+    if not ends or not (alone or _seen_first(ends)):
+        return []
+    if by_torchrun and ends[0] not in quiet:
+        return []
+    others: list[AnyFact]
+    others = [f for f in scene.facts if isinstance(f, Signalled | OomKill | Guarded | ThreadStack)]
+    others += [f for f in scene.of(TimedOut) if (f.file, f.line) < (ends[0].file, ends[0].line)]
+    led = bool(others) or ends[0].waited_s > 0 or bool(_words_before(scene, ends[0]))
+    return [] if led or ends[0].code <= 0 else ends[:1]
+
+
+def _words_before(scene: Scene, end: Ended) -> list[AnyFact]:
+    """What a rank says of an error, or of another rank that it lost, and not clearly after this end."""
+    errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
+    said = [f for f in errors if f.role not in ("launcher", "note") and not f.survived]
+    return [f for f in [*said, *scene.of(PeerClosed)] if not _is_after(f, end)]
+
+
+def _is_after(fact: AnyFact, end: Ended) -> bool:
+    return end.at > 0 and not fact.inherited and fact.at - end.at >= _CLEARLY_S
+
+
+def aborted_before_the_sweep(scene: Scene) -> list[Ended]:
+    """The tasks that srun first says have aborted, where it ended all others that it lists, nothing else
+    is said, and nothing waited.
+    """
+    ends = [f for f in scene.of(Ended) if f.by == "slurm"]
+    first = [f for f in ends if (f.file, f.line) == (ends[0].file, ends[0].line)]
+    rest = [f for f in ends if f not in first]
+    if not rest or {f.code for f in first} != {_ABORT}:
+        return []
+    swept = all(f.code in _SWEEP and after_the_stop(scene, f) for f in rest)
+    waited = scene.first_wait < len(scene.facts)
+    return [] if waited or not swept or _words_before(scene, first[0]) else first
+
+
+def _seen_first(ends: Sequence[Ended]) -> bool:
+    """Whether torchrun's clock has the first one before all others of its table."""
+    first, *rest = sorted(ends, key=lambda f: f.at)
+    later = [f.at for f in rest if f.rank != first.rank]
+    return first.first and first.at > 0 and bool(later) and min(later) - first.at >= 1.0
+
+
+def not_swept(scene: Scene) -> tuple[int, ...]:
+    """The few tasks that are missing in srun's list of those that it ended, which goes beyond them: they had
+    ended before, or could not be ended.
+    """
+    ends = [f for f in scene.of(Ended) if f.by.startswith("slurm") and f.task >= 0]
+    swept = {f.task for f in ends if f.code in _SWEEP}
+    others = set(range(max(swept, default=0))) - {f.task for f in ends}
+    few = len(others) <= _FEW and _MANY_TIMES * len(others) <= len(swept)
+    return tuple(sorted(others)) if few else ()
 
 
 def of_one_node(scene: Scene, ends: Sequence[Ended]) -> list[Ended]:

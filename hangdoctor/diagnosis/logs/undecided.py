@@ -29,10 +29,12 @@ from .counting import last_printed
 from .followed import failed_before, followed, lost_lines, of_victims
 from .library_waits import of_libraries
 from .scene import Scene, op_of, ranks_named
+from .swept import not_swept
 from .threads import gone_on
 
 _WATCHDOG = "watchdog_abort"  # a rule
 _LAUNCHER = "the launcher"
+_PARTED = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 _SHOWN = 3  # ranks that do not say what the others do
 
 
@@ -78,10 +80,13 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         one = named | {("", w.seq) for w in waits if w.seq not in {seq for _, seq in named}}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         if len(one) > 1:
-            return LogRemaining(reason, ranks, waited=_in_which(waits, ranks))
+            return LogRemaining(
+                reason, ranks, waited=_in_which(waits, ranks), unheard=_of_its_size(waits, ranks)
+            )
         return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
     if waits:
-        return LogRemaining(Undecided.ONE_WAITER, ranks, op_of(waits))
+        at = structs.replace(op_of(waits), frame=waits[0].frame)
+        return LogRemaining(Undecided.ONE_WAITER, ranks, at)
     told = [f for f in scene.of(Told) if f.by == -1]
     counted = [f for f in scene.of(Counted) if f.at_work >= 0]
     ranks = tuple(ranks_named([*told, *counted]))
@@ -117,10 +122,33 @@ def _unheard(waits: Sequence[TimedOut], ranks: Sequence[int]) -> tuple[int, ...]
     return others if few and whole and not sizes else ()
 
 
+def _of_its_size(waits: Sequence[TimedOut], ranks: Sequence[int]) -> tuple[int, ...]:
+    """The few ranks that are missing to as many as an operation has members, by its sizes: each member
+    brings one part of what all get together.
+    """
+    sizes = {w.numel_out // w.numel_in for w in waits if _gathers(w.op, w.numel_in, w.numel_out)}
+    sizes |= {w.numel_in // w.numel_out for w in waits if _gathers(w.op, w.numel_out, w.numel_in)}
+    size = sizes.pop() if len(sizes) == 1 else 0
+    whole = {w.group for w in waits} <= {"", "0", "0(default_pg)", "default_pg"}
+    if not whole or size <= max(ranks) or size - len(set(ranks)) > _SHOWN:
+        return ()
+    return tuple(sorted(set(range(size)) - set(ranks)))
+
+
+def _gathers(op: str, part: int, whole: int) -> bool:
+    return op in _PARTED and 0 < part < whole and whole % part == 0
+
+
 def _in_the_same(scene: Scene, waits: Sequence[TimedOut]) -> list[Counted]:
     """Who waited in the operation of these, by its counters; its own line may be missing."""
     same = {(wait.seq, wait.group) for wait in waits if wait.seq >= 0}
-    return [f for f in scene.of(Counted) if f.rank >= 0 and (f.at_work, f.group) in same]
+    whole = {seq for seq, group in same if not group}  # the line of a wait has no group
+    return [
+        f
+        for f in scene.of(Counted)
+        if f.rank >= 0
+        and ((f.at_work, f.group) in same or (f.at_work in whole and f.group.startswith("0")))
+    ]
 
 
 def _signalled(scene: Scene) -> LogRemaining | None:
@@ -144,10 +172,18 @@ def _signalled(scene: Scene) -> LogRemaining | None:
 def _cancelled(scene: Scene, fact: Cancelled) -> LogRemaining:
     last, trouble = last_printed(scene), _trouble_before(scene, fact)
     if "TIME LIMIT" in fact.why:
-        return LogRemaining(Undecided.TIME_LIMIT, last=last, trouble=trouble)
+        by = "the scheduler" if fact.why.startswith("WALL") else "Slurm"
+        return LogRemaining(Undecided.TIME_LIMIT, last=last, trouble=trouble, library=by)
     if "PREEMPT" in fact.why:
         return LogRemaining(Undecided.PREEMPTED, last=last, trouble=trouble)
-    return LogRemaining(Undecided.CANCELLED, last=last, trouble=trouble)
+    reason = Undecided.TASK_FAILED if "FAIL" in fact.why else Undecided.CANCELLED
+    return LogRemaining(
+        reason,
+        last=last,
+        trouble=trouble,
+        meaning=fact.why.lower(),
+        quiet=not_swept(scene),
+    )
 
 
 def _without_waits(scene: Scene) -> LogRemaining:

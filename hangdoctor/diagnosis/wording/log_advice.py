@@ -19,6 +19,7 @@ from ..findings.log_stories import (
     PrintedLess,
     StillCounted,
     StoreHostGone,
+    SubmittedApart,
     TooFewJoined,
     TookNothing,
     TooManyJoined,
@@ -189,6 +190,11 @@ def _(story: PrintedLess, finding: Finding) -> str:
 def _(story: OtherCall, finding: Finding) -> str:
     where = choose(finding.ranks or 2, "on that rank", "between these ranks")
     return f"Look for a branch, a batch or a sequence length that differs {where} before this operation."
+
+
+@by_story.register
+def _(story: SubmittedApart, finding: Finding) -> str:
+    return "Look for the branch by which one side comes to the one operation and not to the other; an operation without a name is called by its number (noname.12), so that one call more shifts all that follow."
 
 
 @by_story.register

@@ -7,6 +7,7 @@ import signal
 import time
 
 from ...model.diagnosis import Happening
+from ...text.ranges import format_ranks
 from ..findings.log_stories import Event, LogRemaining, Quote, Undecided, WentOnAfter
 from . import terms
 from .log_words import next_time
@@ -50,12 +51,13 @@ def _reason(of: LogRemaining) -> str:
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing{_unheard(of)}: {decide}",
-        Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it: {decide}",
+        Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
         Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
-        Undecided.CANCELLED: f"the job was cancelled (scancel or its user), and {_failed_before(of)}{_printed(of)}",
-        Undecided.TIME_LIMIT: f"Slurm ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer --time, or the last iterations show whether it had stopped",
+        Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",
+        Undecided.TASK_FAILED: f"Slurm ended the step because a task of it had failed, which the log does not name{_not_swept(of)}{_printed(of)}. Give the output of all tasks (srun -l), and sacct -j JOB",
+        Undecided.TIME_LIMIT: f"{of.library} ended the job at its time limit, and {_failed_before(of)}{_printed(of)}: a longer {'--time' if of.library == 'Slurm' else 'time limit'}, or the last iterations show whether it had stopped",
         Undecided.SIGNALLED: f"{of.library or 'a process'} was ended from outside by {_signals(of)}{_whose(of)}, and {_failed_before(of)}{_printed(of)}",
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
@@ -78,6 +80,22 @@ _MAY_DEPEND = (  # reasons that leave open who made other calls
     Undecided.EQUAL_COUNTERS,
     Undecided.WAITERS_ONLY,
 )
+
+
+def _cancelled_by(of: LogRemaining) -> str:
+    """Slurm's own reason, where it gives one; else a person's."""
+    if of.meaning:
+        return f"Slurm ended the job (due to {of.meaning})"
+    return "the job was cancelled (scancel or its user)"
+
+
+def _not_swept(of: LogRemaining) -> str:
+    """Whom srun's list of the tasks that it ended leaves out."""
+    if not of.quiet:
+        return ""
+    tasks, it = format_ranks(of.quiet), choose(of.quiet, "it", "they")
+    name = choose(of.quiet, f"task {tasks} is", f"tasks {tasks} are")
+    return f"; of all tasks up to the last, {name} not among those that srun ended: {it} had ended before, or could not be ended, so look there first"
 
 
 def _apart(of: LogRemaining) -> str:

@@ -24,6 +24,7 @@ from ..findings.log_stories import (
     Someone,
     StillCounted,
     StoreHostGone,
+    SubmittedApart,
     TooFewJoined,
     TookNothing,
     TooManyJoined,
@@ -98,6 +99,9 @@ def _(story: FailedFirst, finding: Finding) -> str:
         failed = f"failed alike ({story.someone.pid} is printed first), and which was first does not show"
     if finding.kind == "start_stall" and story.nodes and not finding.ranks:
         return f"The job did not start on {terms.host_names(story.nodes)}: {what}"
+    if story.device and what and not finding.ranks:
+        node = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+        return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
@@ -135,6 +139,10 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
+    if story.by and story.end.code is not None and story.end.code > 0:
+        return f"{who} failed first, as {story.by} saw it: exit code {story.end.code}, and its own output, which says why, is missing"
+    if story.by:
+        return f"{who} failed first, as {story.by} saw it: {terms.end(story.end)}, and {choose(finding.ranks or 1, 'its', 'their')} own output, which says why, is missing{_which_first(finding)}"
     if story.alone and story.end.code != -6:
         return f"{who} failed first, as far as the log shows: it ended with exit code {story.end.code} while others still ran, and its own output, which says why, is missing"
     if story.end.code is not None and story.end.code > 0:
@@ -147,6 +155,10 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         "; which of them was first does not show" if _aborted_together(story, finding) else ""
     )
     return f"{who} {verb} first: {terms.end(story.end)}{together}"
+
+
+def _which_first(finding: Finding) -> str:
+    return "; which of them was first does not show" if len(finding.ranks) > 1 else ""
 
 
 def _cut_end(story: LoggedDeath, finding: Finding) -> str:
@@ -281,6 +293,19 @@ def _(story: NamedByTorch, finding: Finding) -> str:
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
     return f"{_who(finding)} never joined {what}{source}"
+
+
+@stories.tell.register
+def _(story: SubmittedApart, finding: Finding) -> str:
+    in_each = [f"{terms.ranks(ranks)} in {terms.cut(name, 50)}" for name, ranks in story.sides]
+    more = story.number - len(in_each)
+    rest = f" and {more} more operations" if more > 0 else ""
+    none = (
+        f"; {terms.ranks(story.neither)} {choose(story.neither, 'is', 'are')} in none of them"
+        if story.neither
+        else ""
+    )
+    return f"Ranks made different calls, and which of them is wrong does not show: {', '.join(in_each)}{rest} wait for the others{none} (Horovod's list of stalled operations)"
 
 
 def _unnamed(seq: int) -> str:

@@ -46,6 +46,8 @@ def healthy(of: Remaining | None) -> str:
 
 def _at(of: Remaining) -> str:
     """``: rank 0 is in __next__ (iterators.py:648), and whether it moves ...``"""
+    if of.sides and of.op is None:
+        return f": {_standing(of)}, and whether they move from there, a second one would show"
     if of.op is None:
         return ""
     where = f"{terms.are(of.ranks)} in {terms.place_of(of.op)}"

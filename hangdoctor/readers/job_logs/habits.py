@@ -20,6 +20,10 @@ from msgspec import Struct
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
+# A row of Horovod's list, of a rank and the operations that it lacks, which is no task's line
+_LISTED = re.compile(
+    r"\s{0,8}\d{1,7}: \[[\w./:-]{1,200}(?:, [\w./:-]{1,200}){0,400}(?:,? ?\.\.\.)?\]\s*$"
+)
 HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
 # `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
 PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
@@ -29,6 +33,10 @@ LOGGER = re.compile(
     r"(?:[\w.:<>]{1,120} ?[:-] )?"
 )
 
+# As grep prints it before a line that it found in one of several files
+GREP = re.compile(
+    r"(?:\.?/)?(?:[\w.@+-]{1,100}/){0,20}[\w.@+-]{1,100}\.(?:txt|log|out|err)(?:\.\d{1,4})?:(?:\d{1,9}:)?(?=\S)"
+)
 _WORD = r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
 _IN_BRACKET = re.compile(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")
 _BARE = re.compile(_WORD + r"(?=[\s:|\],-])")
@@ -72,6 +80,7 @@ class Habits(Struct):
     pipes: bool = False
     services: bool = False  # what stands before the pipe tells containers apart
     quoted: bool = False
+    grep: bool = False  # the file that grep found the line in
     logger: bool = False  # a logger's prefix also stands before the frames of a stack
     first: Mark | None = None  # taken before all others
     last: Mark | None = None  # a rank in words, behind what else is known
@@ -93,16 +102,21 @@ def habits(sample: Iterable[str]) -> Habits:
     first, world = _first_mark(lines)
     worded = sum(in_words(line) is not None for line in lines)
     return Habits(
-        tasks=first is None and 2 * sum(TASK.match(line) is not None for line in lines) > seen,
+        tasks=first is None and 2 * sum(map(_is_tasks, lines)) > seen,
         hosts=first is None and 2 * sum(hosts[name] for name in named) > seen,
         pipes=2 * pipes.total() > seen,
         services=len(services) > 1,
         quoted=quoted,
+        grep=2 * sum(GREP.match(line) is not None for line in lines) > seen,
         logger=_is_on_frames(lines),
         first=first,
         last=in_words if 2 * worded > seen - of_stacks else None,
         world=world,
     )
+
+
+def _is_tasks(line: str) -> bool:
+    return TASK.match(line) is not None and _LISTED.match(line) is None
 
 
 def is_host(name: str) -> bool:

@@ -58,9 +58,9 @@ _RUNNING = re.compile(
     r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (?:[\w.-]{1,60}@)?([\w.-]{1,120})"
 )
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
-_MISSING = re.compile(r"\[missing ranks: ?(\d[\d, ]{0,4000})\]")
+_MISSING = re.compile(r"(?:(\S{1,200}) )?\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
-_STALLED = re.compile(r"^\s*(\d{1,7}): \[\S")
+_STALLED = re.compile(r"^\s*(\d{1,7}): \[(\S[^\]]{0,4000})")
 _SCHEDULER = re.compile(r"\bRank (\d{1,7}) scheduler is dead")
 # A duplicate of communicator 0 numbers its ranks as the whole job does.
 _ABORTED = re.compile(
@@ -105,14 +105,14 @@ class LauncherTables:
     def feed(self, text: str) -> AnyFact | None:
         """A fact, once its last line was read."""
         if "issing ranks" in text and (match := _MISSING.search(text)) is not None:
-            return _late(_numbers(match[1]))
+            return _late(_numbers(match[2]), [match[1]] if match[1] else [])
         if "eady ranks" in text and (ready := _READY.findall(text)):
             absent = _absent([_numbers(listed) for listed in ready])
-            return _late(absent) if absent else None
+            return _late(absent, []) if absent else None
         if self._stalled:
             match = _STALLED.match(text)
             self._stalled = match is not None
-            return _late([int(match[1])]) if match is not None else None
+            return _late([int(match[1])], _submitted(match[2])) if match is not None else None
         self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
@@ -227,5 +227,11 @@ def _absent(ready: list[set[int]]) -> set[int]:
     return set(smallest[0]) if len(smallest) == 1 else set()
 
 
-def _late(ranks: Iterable[int]) -> Desync:
-    return Desync(ranks=sorted(set(ranks)), how="not_joined", by="horovod")
+def _submitted(listed: str) -> list[str]:
+    """The names of a row that is not cut by Horovod itself, which ends a long one with dots."""
+    names = [name.strip() for name in listed.split(",")]
+    return [] if any(name.startswith("...") or not name for name in names) else names
+
+
+def _late(ranks: Iterable[int], names: list[str]) -> Desync:
+    return Desync(ranks=sorted(set(ranks)), how="not_joined", by="horovod", names=names)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from . import workers
-from .habits import ANSI, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
+from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
 from .stamps import Clock
 
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
@@ -29,6 +29,8 @@ _WORKER = re.compile(
     r"\s*\((\w+(?: \w+)?)(?:\([^()]{1,60}\))?[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
 )
 _PROCESS = re.compile(r"\s*\(pid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?\)\s?")  # older Ray's
+_NAMED_BY_RANK = re.compile(r"[Rr]ank[ _-]?(\d{1,7})$")  # "Rank5": an actor's name
+_PLAIN_RANK = re.compile(r"\s?(?:global[ _-]?)?[Rr]ank[ _-]?(\d{1,7}): (?=\S| )")
 _WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
 _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
@@ -53,8 +55,8 @@ _ONE_PREFIX = re.compile(
 _LEVELLED = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
 )
-_DATED = re.compile(  # Horovod's
-    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[\d{1,7}\]<std(?:err|out)>)"
+_DATED = re.compile(  # Horovod's, and Open MPI's with --timestamp-output
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[(?:\d{1,7},)?\d{1,7}\]<std(?:err|out|diag)>)"
 )
 _THREAD = re.compile(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer
@@ -247,7 +249,10 @@ def _take_worker(said: Said, match: re.Match[str]) -> None:
     rank = _WORKER_RANK.search(match[0])
     if rank is not None:
         said.rank = said.rank if said.rank >= 0 else int(rank[1])
-    if not match[1].startswith("EngineCore"):
+    named = _NAMED_BY_RANK.match(match[1])
+    if named is not None:
+        said.rank = said.rank if said.rank >= 0 else int(named[1])
+    elif not match[1].startswith("EngineCore"):
         said.worker = said.worker or workers.places(match[0])
     said.text = said.text[match.end() :]
 
@@ -263,7 +268,9 @@ def _take_place(said: Said, rest: str) -> None:
 
 
 def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
-    if usual.tasks and said.task < 0 and (match := TASK.match(text)) is not None:
+    if usual.grep and (match := GREP.match(text)) is not None:
+        said.text = text[match.end() :]
+    elif usual.tasks and said.task < 0 and (match := TASK.match(text)) is not None:
         said.task = int(match[1])
         said.text = text[match.end() :]
     elif (match := _LEVELLED.match(text)) is not None:
@@ -277,11 +284,15 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
         if match[3] and said.local < 0:
             said.local = int(match[3])
         said.text = text[match.end() :]
+    elif usual.hosts and (match := _PLAIN_RANK.match(text)) is not None:
+        said.rank = said.rank if said.rank >= 0 else int(match[1])
+        said.text = text[match.end() :]
     elif (match := _STREAM.match(text)) is not None or (
         usual.hosts
         and not said.node
         and (match := HOST.match(text)) is not None
         and is_host(match[1])
+        and _NAMED_BY_RANK.match(match[1]) is None
     ):
         said.node = match[1]
         said.text = text[match.end() :]

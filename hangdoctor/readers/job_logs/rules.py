@@ -37,6 +37,8 @@ COMMON = (
 )
 # Short texts that most of the other anchors contain; an anchor without any of them becomes one itself.
 _BROAD = (*COMMON, "Kill", "collective #")
+# Rules of lines in words of the program's own: only where a prefix names the rank
+OF_A_RANK = ("fatal_line", "error_line")
 _SIGNALS = {s.name: s.value for s in signal.Signals}
 _FACTS: dict[str, type[AnyFact]] = {kind.__name__: kind for kind in get_args(AnyFact)}
 
@@ -128,7 +130,7 @@ class Rules(Struct, frozen=True):
     def known(self, text: str) -> Rule | None:
         """The first rule on errors that matches."""
         for rule in self.of(text):
-            if rule.fact is not KnownError:
+            if rule.fact is not KnownError or rule.id in OF_A_RANK:
                 continue
             if rule.pattern is None or rule.pattern.search(text):
                 return rule

@@ -54,9 +54,10 @@ from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .logged import Logged, is_warning
 from .mpich_errors import MOST, MpichErrors
+from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
-from .rules import Rule, Rules, fact_of
+from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
 from .stack_tables import StackTables
@@ -108,6 +109,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
+        self._nccl = NcclCalls()
         self._logged = Logged()
         self._beneath = Beneath()
         self._begun = Begun()
@@ -166,6 +168,9 @@ class FileScan:
         end = self._table.rest(self.clock)
         if end is not None:
             self._keep(end, self.of_file, "a row of the table of failures, which is cut")
+        for call, said, line in self._nccl.rest():
+            self._line = line
+            self._keep(call, said, said.text)
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
@@ -284,7 +289,7 @@ class FileScan:
         if folded.belongs:
             self._attention = _ATTENTION
         if folded.recorded is not None:
-            self._add_recorded(said, folded.recorded)
+            self._add_recorded(folded.recorded_of or said, folded.recorded)
         if folded.stack is not None:
             self._keep(folded.stack, said, text)
         if folded.error is not None:
@@ -300,6 +305,7 @@ class FileScan:
 
     def _of_tables(self, said: Said, text: str) -> None:
         """What tables and lists of several lines tell."""
+        self._nccl.feed(said, self._line)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
@@ -385,6 +391,8 @@ class FileScan:
             said = marks.placed(self._begun.whose(said, self._line))
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
+            if rule.id in OF_A_RANK and max(said.own_rank(), said.local, said.task) < 0:
+                continue
             if fact is not None:
                 found = True
                 if isinstance(fact, KnownError):
@@ -428,8 +436,13 @@ class FileScan:
             self._keep(LastWords(rank=rank), said, text)
 
     def _add_recorded(self, said: Said, frame: Frame) -> None:
+        """The line of the program that made the call which timed out; the line that names that may be
+        missing.
+        """
         wait = self._waits.get(said.speaker())
-        if wait is not None:
+        if wait is None and said.rank >= 0:
+            self._keep(TimedOut(op=frame.name, says=said.text), said, said.text)
+        elif wait is not None:
             best = own_frame([frame, *([wait.frame] if wait.frame is not None else [])])
             wait.frame = wait.frame if wait.frame is not None and best is wait.frame else frame
 

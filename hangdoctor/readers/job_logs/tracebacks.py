@@ -87,6 +87,7 @@ class Folded(Struct):
     error: PythonError | None = None
     stack: ThreadStack | None = None
     recorded: Frame | None = None  # a frame of the recorder's stack
+    recorded_of: Said | None = None  # who printed the head of that stack
 
 
 _NOTHING = Folded()
@@ -100,8 +101,12 @@ class Tracebacks:
         self._open: dict[Speaker, list[_Open]] = {}
         self._stacks: dict[Speaker, ThreadStack] = {}
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
-        self._recorded: set[Speaker] = set()
+        self._recorded: dict[Speaker, Said] = {}
+        self._head: Said | None = (
+            None  # of the recorder's last stack, whose frames may have no prefix
+        )
         self._last: dict[Speaker, str] = {}
+        self._set_in: dict[Speaker, int] = {}  # how far the last frame is
         self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
         self._ignored: set[Speaker] = set()  # whose next traceback nobody can take
         self._fatal: dict[Speaker, str] = {}
@@ -153,33 +158,39 @@ class Tracebacks:
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
             return _BELONGS
-        if key in self._recorded:
-            return self._of_recorder(key, text)
+        if key in self._recorded or (self._head is not None and key == _NOBODY):
+            folded = self._of_recorder(key, text)
+            if folded.belongs:
+                return folded
         if text.startswith(("  ", "\t", "File ", " File ", "#")):
             return self._indented(key, said, line)
         if key in self._stacks or "recent call first" in text or "Fatal Python" in text:
             return self._thread(key, said, line)
         if text.startswith(_RECORDED_HEAD):
-            self._recorded.add(key)
+            self._recorded[key] = self._head = said
             return _BELONGS
         return self._ended(key, said, line)
 
     def _of_recorder(self, key: Speaker, text: str) -> Folded:
         match = _RECORDED.match(text)
         if match is None:
-            self._recorded.discard(key)
+            self._recorded.pop(key, None)
+            self._head = None
             return _NOTHING
         frame = Frame(match[1], match[2], int(match[3]))
-        return Folded(belongs=True, recorded=frame)
+        of = self._recorded.get(key, self._head)
+        return Folded(belongs=True, recorded=frame, recorded_of=of)
 
     def _indented(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _FRAME.match(said.text)
         if match is None:
-            self._take_source(key, said.text)
+            if self._take_source(key, said.text):
+                return _BELONGS
             known = bool(self._open.get(key)) or key in self._stacks or key in self._printed
             ended = self._ended(key, said, line) if known else _NOTHING
             return ended if ended.belongs or not known else _BELONGS
         frame = Frame((match[3] or "<module>").strip(), match[1], int(match[2]))
+        self._set_in[key] = _set_in(said.text)
         if key in self._stacks:
             del self._stacks[key].frames[_KEPT:]
             self._stacks[key].frames.append(frame)
@@ -217,14 +228,21 @@ class Tracebacks:
         self._introduced[key].over()
         return done
 
-    def _take_source(self, key: Speaker, text: str) -> None:
-        """The line below a frame of a traceback is its source."""
+    def _take_source(self, key: Speaker, text: str) -> bool:
+        """The line below a frame of a traceback is its source: a call there, such as ``Train(args)``, is no
+        exception, and what is set in less than the frame is no source.
+        """
         begun = self._open.get(key)
         frames = begun[-1].frames if begun else []
         if key in self._printed:
             frames = self._printed[key].frames
-        if frames and not frames[-1].code and text.startswith("    ") and key not in self._stacks:
+        below = _set_in(text) > self._set_in.get(key, 0)
+        if not frames or frames[-1].code or key in self._stacks:
+            return False
+        if text.strip() and (below or text.startswith("    ")):
             frames[-1].code = text.strip()[:_SOURCE]
+            return below
+        return False
 
     def _thread(self, key: Speaker, said: Said, line: int) -> Folded:
         fatal = _FATAL.search(said.text)
@@ -300,6 +318,10 @@ class Tracebacks:
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found
+
+
+def _set_in(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _of_launcher(frames: Sequence[Frame]) -> bool:

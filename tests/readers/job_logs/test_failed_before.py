@@ -106,13 +106,18 @@ def test_the_tasks_of_one_node_that_aborted_first(tmp_path: Path) -> None:
     [
         NODE + STOPPED + OTHERS.replace("Terminated", "Aborted"),  # two nodes
         NODE + OTHERS.replace("Terminated", "Killed"),  # before srun ended the step
-        NODE + STOPPED + OTHERS.replace("n4", "n3"),  # nothing of another node
         LOST + NODE + STOPPED + OTHERS,  # a rank had lost another one
         LIMIT + NODE + STOPPED + OTHERS,  # a wait had reached its limit
     ],
 )
 def test_aborts_that_no_node_is_named_for(tmp_path: Path, text: str) -> None:
     assert diagnosed(tmp_path, text).causes == []
+
+
+def test_the_tasks_that_srun_saw_abort_before_it_ended_the_rest(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, NODE + STOPPED + OTHERS.replace("n4", "n3"))
+    assert named(found) == [("dead", [12, 13, 14])] and found.causes[0].confidence < 0.5
+    assert "as srun saw it" in found.summary and "does not show" in found.summary
 
 
 TABLE = """\

@@ -175,3 +175,23 @@ def test_open_mpis_word_on_a_call(tmp_path: Path) -> None:
     assert found.causes == [] and "rank 3 printed that an MPI call failed" in found.summary
     found = diagnosed(tmp_path, FATAL.format("MPI_ERR_TRUNCATE: message truncated"))
     assert named(found) == [("mismatch", [])], "either side may be wrong"
+
+
+STALLED = "[0]<stderr>:W horovod/common/stall_inspector.cc:107] tensors were broadcasted by subset of ranks and are waiting\nStalled ranks:\n"
+
+
+def test_horovods_list_in_which_ranks_have_submitted_different_operations(tmp_path: Path) -> None:
+    rows = "0: [gather.noname.4]\n1: [gather.noname.4]\n2: [sum.noname.7]\n3: [gather.noname.4, sum.noname.7]\n"
+    found = diagnosed(tmp_path, STALLED + rows)
+    assert named(found) == [("order", [])], found.summary
+    assert "rank 2 in gather.noname.4" in found.summary
+    assert "ranks 0-1 in sum.noname.7" in found.summary and "rank 3 is in none" in found.summary
+
+
+def test_horovods_list_of_ranks_that_are_only_late(tmp_path: Path) -> None:
+    nested = diagnosed(tmp_path, STALLED + "2: [grad_1, grad_2]\n3: [grad_2]\n")
+    assert named(nested) == [("not_entered", [2, 3])]
+    again = STALLED + "2: [grad_1]\nstep 30 loss 0.5\n" + STALLED + "3: [grad_9]\n"
+    assert named(diagnosed(tmp_path / "again", again))[0][0] == "not_entered", "two lists"
+    cut = diagnosed(tmp_path / "cut", STALLED + "2: [grad_1, grad_2 ...]\n3: [grad_3, ...]\n")
+    assert named(cut) == [("not_entered", [2, 3])]
