@@ -32,20 +32,25 @@ from .pyspy import MAX_NAME
 from .pyspy_text import TextProcess
 
 _HEAD = re.compile(
-    r"^\s*\"?Processes\"?\s*[,\t|]\s*(?:\"?Threads\"?\s*[,\t|]\s*)?\"?Function\"?\s*$", re.M
+    r"^[ \t]{0,400}\"?Processes\"?[ ]{0,40}[,\t|][ ]{0,40}(?:\"?Threads\"?[ ]{0,40}[,\t|][ ]{0,40})?\"?Function\"?[ \t]{0,400}$",
+    re.M,
 )
-_ROW = re.compile(r"^\s*(\d{1,7})\s?[,\t|]\s?(?:\d{1,9}\s?[,\t|])?\"?( *)(\S.{0,400}?)\"?\s*$")
+_ROW = re.compile(
+    r"^[ \t]{0,400}(\d{1,7})\s?[,\t|]\s?(?:\d{1,9}\s?[,\t|])?\"?( *)(\S.{0,400}?)\"?$"
+)
 _PLACED = re.compile(r"^(\S.*?)(?:\(\))? (?:\(|at )([^\s()]{1,300}):(\d{1,7}|\?)\)?$")
-_PADB = re.compile(r"^\s*\[(\d[\d,-]{0,4000})\] \(\d{1,7} processes\)\s*$", re.M)
-_NODE = re.compile(r"^\s*(\d{1,9}) \[.{0,400}?\blabel=\"([^\"]{1,400})\"", re.M)
+_PADB = re.compile(r"^[ \t]{0,400}\[(\d[\d,-]{0,4000})\] \(\d{1,7} processes\)[ \t]{0,400}$", re.M)
+_NODE = re.compile(r"^[ \t]{0,400}(\d{1,9}) \[.{0,400}?\blabel=\"([^\"]{1,400})\"", re.M)
 _EDGE = re.compile(
-    r"^\s*(\d{1,9}) ?-> ?(\d{1,9}) \[.{0,400}?\blabel=\"(\d{1,7})(?::\[([\d, -]{1,4000})\])?", re.M
+    r"^[ \t]{0,400}(\d{1,9}) ?-> ?(\d{1,9}) \[.{0,400}?\blabel=\"(\d{1,7})(?::\[([\d, -]{1,4000})\])?",
+    re.M,
 )
 _GLIBC = re.compile(
-    r"^\[(\d{1,7})\] (\S{1,400}?)\(([A-Za-z_]\w{0,200})?\+0x[0-9a-f]{1,12}\) ?\[0x[0-9a-f]{1,16}\]\s*$",
+    r"^\[(\d{1,7})\] (\S{1,400}?)\(([A-Za-z_]\w{0,200})?\+0x[0-9a-f]{1,12}\) ?\[0x[0-9a-f]{1,16}\][ \t]{0,400}$",
     re.M,
 )
 _MOST = 4096  # processes
+_LONGEST = 800  # characters of a line
 _DEEP = 200  # frames
 
 
@@ -73,7 +78,7 @@ def _of_table(text: str) -> Iterator[_Part]:
     head = _HEAD.search(text)
     path: list[tuple[int, Frame]] = []
     for line in text[head.end() if head is not None else 0 :].splitlines():
-        match = _ROW.match(line)
+        match = _ROW.match(line.rstrip())
         if match is None:
             continue
         path = [(depth, frame) for depth, frame in path if depth < len(match[2])][:_DEEP]
@@ -89,7 +94,7 @@ def _of_padb(text: str) -> Iterator[_Part]:
         head = _PADB.match(line)
         if head is not None:
             ranks, path = _numbers(head[1]), []
-        elif ranks and _PLACED.match(line.strip()) is not None:
+        elif ranks and _PLACED.match(line.strip()[:_LONGEST]) is not None:
             depth = len(line) - len(line.lstrip())
             path = [(at, frame) for at, frame in path if at < depth][:_DEEP]
             path.append((depth, _frame(line.strip())))
