@@ -9,7 +9,15 @@ from msgspec import Struct, structs
 
 from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
-from . import compiled_calls, driven, gil, shared_barriers, side_threads, training_threads
+from . import (
+    compiled_calls,
+    driven,
+    endless_loops,
+    gil,
+    shared_barriers,
+    side_threads,
+    training_threads,
+)
 from .findings import At, Clue, Finding, Home, InOp, Op, Story, Waiters
 from .position import group_by_operation, iteration
 from .view import RankView, view_job
@@ -56,6 +64,7 @@ def open_case(capture: JobCapture) -> Case:
     compiled_calls.settle(views)
     shared_barriers.settle(views)
     gil.settle(views)
+    endless_loops.settle(views)
     seen = {v.rank for v in views}
     sizes = [v.capture.world_size for v in views]
     world = max(capture.world_size, *sizes, max(seen, default=-1) + 1)

@@ -1,8 +1,9 @@
-"""A rank that computes in a ``while`` of its own and calls a library at each turn: it is found in other
-functions each time, and gets nowhere.
+"""A rank that computes in a ``while`` of its own and calls a library, or a function of its own, at each
+turn: it is found in other functions each time, and gets nowhere.
 
 A ``for`` comes to an end, and a counter of the loop shows its turns: those are slow. What a ``while`` asks
-for may never come, as a bisection whose sides do not meet, or rows that no text fits into.
+for may never come, as a bisection whose sides do not meet, or rows that no text fits into. The loop of the
+training itself, in which the ranks are that wait, and torch's own work get on.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Sequence
 
 from ..model.capture import Frame
 from ..stacks.place_search import find_place, python_frames
-from ..stacks.user_code import is_comprehension, is_users
-from .held_by_work import cpu_share, stacks_of
+from ..stacks.user_code import TORCH, is_comprehension, is_users
+from .own_samples import cpu_share, stacks_of
 from .position import counters
 from .view import RankView
 
@@ -20,30 +21,60 @@ _WHILE = "while"  # `Frame.counts`
 _AT_WORK = 0.2  # of the time, on the CPU: eight ranks may share two cores
 _LONG_S = 1.0  # from the first sample to the last
 
+_Function = tuple[str, str]  # its name and file
 
-def spins(view: RankView) -> bool:
-    """Whether all samples found it in one loop of that kind, on the CPU, and no count has changed."""
+
+def settle(views: Sequence[RankView]) -> None:
+    """Say of which of these ranks all samples found it in one loop of that kind, on the CPU, and no count
+    has changed.
+    """
+    moved = [
+        view for view in views if view.motion == "moved" and not view.gone and not view.stopped
+    ]
+    others = {_function(frame) for view in views if view.waits for frame in view.path}
+    for view in moved:
+        view.spins = _spins(view, others)
+
+
+def _spins(view: RankView, others: set[_Function]) -> bool:
     seen = stacks_of(view)
-    if view.motion != "moved" or view.stopped or len(seen) < 2:
-        return False
-    turns = [_turn(thread.frames) for thread in seen]
-    if None in turns or any(turn != turns[0] for turn in turns):
+    samples = view.capture.samples
+    if len(seen) < 2 or samples[-1].at_s - samples[0].at_s < _LONG_S or cpu_share(view) < _AT_WORK:
         return False
     if any(find_place(thread.frames, blocked=True).communicates for thread in seen):
         return False
-    samples = view.capture.samples
-    long = samples[-1].at_s - samples[0].at_s >= _LONG_S
-    return long and cpu_share(view) >= _AT_WORK
+    return _is_in_one_loop([_outermost_first(thread.frames) for thread in seen], others)
 
 
-def _turn(frames: Sequence[Frame]) -> tuple[object, ...] | None:
-    """The function with the loop, how it was called, and the counts of all of these; None outside of
-    such a loop. Frames are innermost first.
-    """
-    python = [frame for frame in python_frames(frames) if not is_comprehension(frame)]
-    first = next((place for place, frame in enumerate(python) if is_users(frame)), len(python))
-    path = python[first:]
-    if not path or path[0].counts != _WHILE:
-        return None
-    called = tuple((frame.name, frame.file, frame.line) for frame in path[1:])
-    return path[0].name, path[0].file, called, counters(path)
+def _outermost_first(frames: Sequence[Frame]) -> list[Frame]:
+    return [f for f in reversed(python_frames(frames)) if not is_comprehension(f)]
+
+
+def _is_in_one_loop(paths: list[list[Frame]], others: set[_Function]) -> bool:
+    """Whether the innermost function that all paths have in common turns in a ``while``."""
+    common = _in_common(paths)
+    if common == 0:
+        return False
+    loops = [path[common - 1] for path in paths]
+    if not is_users(loops[0]) or _function(loops[0]) in others:
+        return False
+    whole = {counters(path[:common]) for path in paths}
+    below = [frame for path in paths for frame in path[common:]]
+    turns = all(frame.counts == _WHILE for frame in loops) and len(whole) == 1
+    return turns and not any(TORCH.search(frame.file) for frame in below)
+
+
+def _in_common(paths: list[list[Frame]]) -> int:
+    """How many frames from the outermost one are of one call: at other lines only in the last of them."""
+    count = 0
+    for frames in zip(*paths, strict=False):
+        if len({_function(frame) for frame in frames}) > 1:
+            break
+        count += 1
+        if len({frame.line for frame in frames}) > 1:
+            break
+    return count
+
+
+def _function(frame: Frame) -> _Function:
+    return frame.name, frame.file

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model.capture import Frame, ProcessSample, ThreadSample
+from ..model.capture import Frame, ThreadSample
 from ..stacks.place_search import GRADIENTS, find_place
 from . import findings as f
 from . import gil, held_by
@@ -19,6 +19,7 @@ from .case import Case, finding_on, ranks_of, stack_clue
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Clue, Doing, Finding
+from .own_samples import cpu_share, seen_threads
 from .view import RankView
 
 _ASLEEP = 0.05  # of the time between the samples, on the CPU, at most
@@ -28,7 +29,6 @@ _AT_LEAST = 0.05  # of the time between the samples
 _MOVED_TIMES_MORE = 10.0
 _MOVED_AT_LEAST = 0.25
 _MOVED = ("moved", "looping")
-_SHORTEST_S = 0.2  # between two samples
 ENOUGH = 6  # samples, to name a rank by them alone
 _WAITS = ("collective", "start", "end", "p2p")
 
@@ -102,31 +102,18 @@ def _by_cpu(waiting: list[RankView], working: list[RankView]) -> bool:
 
 def samples_of(case: Case) -> int:
     """How many samples have the stack of every living rank's own thread; there is one, at least."""
-    return min(len(_seen_threads(view)) for view in case.alive)
+    return min(len(seen_threads(view)) for view in case.alive)
 
 
 def seconds_of(view: RankView) -> float:
     """From the first to the last sample with the stack of the rank's own thread."""
-    seen = _seen_threads(view)
+    seen = seen_threads(view)
     return seen[-1][0].at_s - seen[0][0].at_s
-
-
-def _seen_threads(view: RankView) -> list[tuple[ProcessSample, ThreadSample]]:
-    """The rank's own thread in each sample that has its stack."""
-    if view.thread is None:
-        return []
-    own = view.thread.tid
-    return [(s, t) for s in view.capture.samples for t in s.threads if t.tid == own and t.frames]
-
-
-def stacks_of(view: RankView) -> list[ThreadSample]:
-    """The rank's own thread where samples have its stack, in their order."""
-    return [thread for _, thread in _seen_threads(view)]
 
 
 def _slept_in_wait(view: RankView) -> bool:
     """Whether it was asleep in a collective, or in a backward, in all samples."""
-    seen = _seen_threads(view)
+    seen = seen_threads(view)
     if len(seen) < 2 or view.stopped:
         return False
     places = [find_place(thread.frames, blocked=True) for _, thread in seen]
@@ -136,12 +123,12 @@ def _slept_in_wait(view: RankView) -> bool:
 
 def _in_transfer(view: RankView) -> bool:
     """Whether it waited for a send or receive in a sample."""
-    return any(find_place(t.frames, blocked=True).kind == "p2p" for _, t in _seen_threads(view))
+    return any(find_place(t.frames, blocked=True).kind == "p2p" for _, t in seen_threads(view))
 
 
 def _op_of(view: RankView) -> f.Op:
     """What it waits in, by its last stack."""
-    place = find_place(_seen_threads(view)[-1][1].frames, blocked=True)
+    place = find_place(seen_threads(view)[-1][1].frames, blocked=True)
     return f.Op(place.op, frame=place.frame, caller=place.caller)
 
 
@@ -149,7 +136,7 @@ def worked(view: RankView) -> bool:
     """Whether it was outside of any communication in all samples, or another thread of its process
     had the GIL, and ran between them.
     """
-    seen = _seen_threads(view)
+    seen = seen_threads(view)
     if len(seen) < 2 or view.stopped or view.motion in ("still", "unknown"):
         return False
     named = gil.behind(view) is not None
@@ -165,7 +152,7 @@ def _is_outside(thread: ThreadSample) -> bool:
 
 def most_seen(view: RankView) -> Frame | None:
     """The line of the user's at which most samples found it; None where none was seen twice."""
-    found = [find_place(thread.frames).frame for _, thread in _seen_threads(view)]
+    found = [find_place(thread.frames).frame for _, thread in seen_threads(view)]
     at: dict[tuple[str, str, int], list[Frame]] = {}
     for frame in filter(None, found):
         at.setdefault((frame.name, frame.file, frame.line), []).append(frame)
@@ -175,19 +162,9 @@ def most_seen(view: RankView) -> Frame | None:
 
 def _work_of(view: RankView) -> tuple[str, str] | None:
     """The function of the user's that it was in at both samples."""
-    return _same([find_place(thread.frames).frame for _, thread in _seen_threads(view)])
+    return _same([find_place(thread.frames).frame for _, thread in seen_threads(view)])
 
 
 def _same(frames: Sequence[Frame | None]) -> tuple[str, str] | None:
     called = {(frame.name.partition(".<locals>")[0], frame.file) for frame in frames if frame}
     return next(iter(called)) if len(called) == 1 and None not in frames else None
-
-
-def cpu_share(view: RankView) -> float:
-    """CPU time of its thread, as a share of the time between the samples; 1 where that is too short."""
-    seen = _seen_threads(view)
-    if len(seen) < 2:
-        return 1.0
-    (first, before), (last, after) = seen[0], seen[-1]
-    seconds = last.at_s - first.at_s
-    return (after.cpu_s - before.cpu_s) / seconds if seconds >= _SHORTEST_S else 1.0

@@ -12,7 +12,7 @@ from ..stacks.user_code import is_users
 from .case import Case
 from .draft import Draft
 from .findings import Doing
-from .held_by_work import stacks_of
+from .own_samples import stacks_of
 from .view import RankView
 
 _LOADER = "torch/utils/data/dataloader.py"

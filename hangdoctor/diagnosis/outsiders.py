@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
-from . import byte_counts, endless_loops, far_sides, gil, pools
+from . import byte_counts, far_sides, gil, pools
 from . import findings as f
 from . import held_by as holding
 from .case import Case, finding_on, op_of, ranks_of, stack_clue
@@ -117,7 +117,7 @@ def kind_of(view: RankView) -> Kind:
     if byte_counts.writes_on(view):
         return "slow"  # though it computes: a loop without end writes nothing
     busy_loop = place == "code" and view.motion == "looping" and _is_busy_loop(view)
-    if view.motion == "running" or busy_loop or endless_loops.spins(view):
+    if view.motion == "running" or busy_loop or view.spins:
         return "slow" if counts_to_an_end(view) else "busy"
     if byte_counts.reads_on(view):
         return "slow"
@@ -218,7 +218,7 @@ def doing_of(view: RankView) -> Doing | None:
     thread, exceptions = view.thread, retries_after(view)
     if exceptions:
         return Doing("retrying", exceptions)
-    if view.motion == "running" or endless_loops.spins(view):
+    if view.motion == "running" or view.spins:
         return Doing("running")
     if view.got_on:
         return Doing("working")

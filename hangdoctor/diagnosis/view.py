@@ -53,6 +53,7 @@ class RankView(Struct):
     look: Look = field(default_factory=Look)
     stack_error: str = ""
     unread: bool = False  # there was no time to read its stack: it may be anywhere
+    spins: bool = False  # it moved, in a loop of its own that gets nowhere
     lost_thread: str = ""  # of this name most other ranks have one, which trains
 
     @property

@@ -19,7 +19,8 @@ from .case import Case, finding_on, frame_of, ranks_of, stack_clue
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Clue, Finding
-from .held_by_work import ENOUGH, cpu_share, most_seen, samples_of, seconds_of, stacks_of, worked
+from .held_by_work import ENOUGH, most_seen, samples_of, seconds_of, worked
+from .own_samples import cpu_share, stacks_of
 from .position import counters
 from .view import RankView
 

@@ -43,6 +43,23 @@ def test_who_turns_in_a_while_without_end_is_busy() -> None:
     assert causes(judged(*others(), at_work([scale(13), main()], *more))) == [("busy", [2])]
 
 
+def test_a_function_of_its_own_that_the_loop_calls_is_a_part_of_its_turn() -> None:
+    parse = Frame("parse", APP, 25, counts="v")
+    said = judged(*others(), at_work([parse, scale(), main()], [scale(), main()]))
+    assert causes(said) == [("busy", [2])], said.summary
+
+
+def test_the_loop_of_the_training_gets_on() -> None:
+    """The ranks that wait are in it, too; and a model computes below the other one."""
+    fit = Frame("fit", APP, 70, counts="while")
+    waiting = [still(rank, [*WAIT[:1], fit, main()]) for rank in (0, 1, 3)]
+    read, parse = Frame("read", APP, 7), Frame("parse", APP, 25)
+    said = judged(*waiting, at_work([read, fit, main()], [parse, fit, main()]))
+    assert causes(said) == [("slow", [2])], said.summary
+    below = judged(*others(), at_work([MODEL, scale(), main()], [scale(), main()]))
+    assert causes(below) == [("slow", [2])], below.summary
+
+
 @pytest.mark.parametrize(
     "stacks",
     [
