@@ -13,6 +13,7 @@ from .case import Case
 from .view import RankView
 
 _ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
+_OF_OBJECTS, _OBJECTS = "broadcast_object_list", "broadcast(object_tensor"  # torch's own line
 _C10D = "torch/distributed/distributed_c10d.py"
 
 
@@ -33,13 +34,23 @@ def _with_root(view: RankView, ops: RankOps) -> RankOps:
     if root < 0:
         return ops
     [call] = open_now
+    numbers = {call.seq, call.seq - 1} if _is_second(view) else {call.seq}
     told: list[Operation] = [
-        structs.replace(op, root=root)
-        if (op.group, op.seq, op.op) == (call.group, call.seq, call.op)
-        else op
+        structs.replace(op, root=root) if _is_part(op, call, numbers) else op
         for op in ops.operations
     ]
     return structs.replace(ops, operations=told)
+
+
+def _is_part(op: Operation, call: Operation, numbers: set[int]) -> bool:
+    return (op.group, op.op) == (call.group, call.op) and op.seq in numbers and op.root < 0
+
+
+def _is_second(view: RankView) -> bool:
+    """Whether its broadcast is that of the objects of a list, after the one of their sizes with the same
+    root.
+    """
+    return any(f.name == _OF_OBJECTS and _OBJECTS in f.code for f in view.path)
 
 
 def _root(view: RankView, groups: list[Group], call: Operation) -> int:

@@ -76,3 +76,33 @@ def test_roots_that_agree_change_nothing() -> None:
         said = judged(*job("broadcast", roots))
         assert causes(said) == [("in_communication", [2, 3])], (roots, said.summary)
         assert "stuck in broadcast #5, which ranks 0-1 have already completed" in said.summary
+
+
+def test_the_second_half_of_a_list_of_objects_has_the_root_of_the_first() -> None:
+    """Rank 2 has sent the sizes, and is one call further on than ranks 1 and 3."""
+
+    def in_list(number: int, code: str, root: int) -> list[Frame]:
+        frames = in_call("broadcast", 40, group_src=root)
+        return [frames[0], Frame("broadcast_object_list", C10D, 40 + number, code), *frames[1:]]
+
+    sizes, objects = (
+        "broadcast(object_sizes_tensor, group_src=group_src)",
+        "broadcast(object_tensor, group_src=group_src)",
+    )
+    first, second = call(WORLD, 5, "broadcast", "entered"), call(WORLD, 6, "broadcast", "entered")
+    through = call(WORLD, 5, "broadcast", "done"), call(WORLD, 6, "broadcast", "done")
+
+    def job(code: str) -> list[RankCapture]:
+        return [
+            rank(
+                0, in_call("all_reduce", 10), *through, call(HALVES[0], 3, "all_reduce", "entered")
+            ),
+            rank(1, in_list(1, sizes, 1), first),
+            rank(2, in_list(2, code, 2), through[0], second),
+            rank(3, in_list(3, sizes, 2), first),
+        ]
+
+    said = judged(*job(objects))
+    assert causes(said) == [("mismatch", [1])], said.summary
+    assert "root 1" in said.summary and "root 2" in said.summary
+    assert causes(judged(*job(sizes))) != [("mismatch", [1])], "another call, of another root"
