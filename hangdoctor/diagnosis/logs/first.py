@@ -15,6 +15,7 @@ from ..findings.log_stories import LoggedDeath, NodeFailed
 from .candidate import First
 from .first_death import first_death
 from .first_error import first_error, only_warned
+from .gave_up_waiting import for_the_dead
 from .scene import Scene
 from .swept import is_sweep
 
@@ -58,7 +59,7 @@ def failure(scene: Scene) -> First | None:
     same = bool(set(error.finding.ranks) & set(death.finding.ranks))
     if same and error.finding.kind == "unreachable":
         return death  # of whom another had not heard, for that
-    if _is_of_its_rank(error, death):
+    if _is_of_its_rank(error, death) or for_the_dead(scene, error, death):
         return death
     if same or not death.named:
         return error if error.named or not death.named else death
