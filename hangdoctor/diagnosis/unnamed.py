@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model.diagnosis import Kind
+from ..stacks import no_ranks
 from ..stacks.rank_thread import rank_thread
 from .case import Case, frame_of, op_of, where_held
 from .confidence import Ground, Limit, sure
@@ -23,7 +24,7 @@ _FRAMES = 4  # of a stack, in evidence
 
 def run(case: Case, draft: Draft) -> None:
     """The only pass of such a capture."""
-    found = _find(case)
+    found = None if case.capture.rankless else _find(case)
     draft.findings = [found] if found is not None else []
     draft.status = "hang" if found is not None else "unknown"
 
@@ -89,6 +90,8 @@ def _names(case: Case, views: Sequence[RankView]) -> tuple[str, ...]:
 
 def standing(case: Case) -> tuple[Standing, ...]:
     """Where all of them are, those in one place together, for a job in which none stands out."""
+    if case.capture.rankless:
+        return tuple(_without_rank(case, view) for view in case.alive)
     found: list[Standing] = []
     for group in group_by_operation(case.alive):
         place, view = group[0].place, group[0]
@@ -99,6 +102,14 @@ def standing(case: Case) -> tuple[Standing, ...]:
             found.append(Standing(names, frame=frame_of(view)))
     found += [_ended(case, view) for view in case.gone]
     return tuple(found)
+
+
+def _without_rank(case: Case, view: RankView) -> Standing:
+    """A process that starts ranks, gives them work or waits for them."""
+    threads = view.capture.samples[-1].threads
+    thread = next((t for t in threads if t.name == "MainThread"), threads[0] if threads else None)
+    awaits = no_ranks.awaited(thread.frames) if thread is not None else ""
+    return Standing(_names(case, [view]), frame=frame_of(view), rankless=True, awaits=awaits)
 
 
 def _ended(case: Case, view: RankView) -> Standing:

@@ -29,6 +29,7 @@ class Someone(Struct, frozen=True):
     worker: str = ""
     tasks: tuple[int, ...] = ()  # several of them
     processes: int = 0  # how many, where several say the same and none has a rank
+    part: str = ""  # what it is, where its stack shows that it runs no rank
 
 
 class FailedFirst(Struct, frozen=True):

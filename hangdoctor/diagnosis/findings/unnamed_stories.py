@@ -36,3 +36,5 @@ class Standing(Struct, frozen=True):
     op: Op | None = None
     frame: Frame | None = None
     end: int = 0  # the signal that ended them
+    rankless: bool = False  # they run no rank
+    awaits: str = ""  # and wait for this, by its name in `stacks.no_ranks`

@@ -23,6 +23,7 @@ from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
 from .by_torch import still_waiting
 from .candidate import First, someone
+from .no_rank import without_rank
 from .scene import HCCL_WAIT, WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -251,7 +252,7 @@ def of_errors(
         message=_REPEATED.sub("", raised.message),
         meaning=filled(text.meaning, first),
         advice=filled(text.advice, first),
-        someone=someone(first, alike),
+        someone=without_rank(scene, first) or someone(first, alike),
         nodes=tuple(scene.places(by, alike) if text.kind == "mismatch" else nodes),
         by=tuple(by),
         went_on=only_warned([first]),

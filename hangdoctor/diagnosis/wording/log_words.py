@@ -53,6 +53,8 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     if finding.ranks:
         return subject(finding)
     at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+    if someone.part:
+        return f"{terms.capital(someone.part)}{at}, which runs no rank,"
     if someone.worker:
         process = f" (process {someone.pid})" if someone.pid else ""
         return f"Worker {someone.worker}{process}{at}"
