@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model.diagnosis import Kind
-from ..stacks import no_ranks
+from ..stacks import native_program, no_ranks
 from ..stacks.rank_thread import rank_thread
 from .case import Case, frame_of, op_of, where_held
 from .confidence import Ground, Limit, sure
@@ -99,9 +99,14 @@ def standing(case: Case) -> tuple[Standing, ...]:
         if place.communicates:
             found.append(Standing(names, op_of(group)))
         else:
-            found.append(Standing(names, frame=frame_of(view)))
+            found.append(Standing(names, frame=frame_of(view), locked=_is_locked(view)))
     found += [_ended(case, view) for view in case.gone]
     return tuple(found)
+
+
+def _is_locked(view: RankView) -> bool:
+    threads = view.capture.samples[-1].threads
+    return any(native_program.own_lock(thread.frames) is not None for thread in threads[:1])
 
 
 def _without_rank(case: Case, view: RankView) -> Standing:

@@ -92,6 +92,11 @@ def _does(of: f.Standing) -> str:
 def _decides(places: Sequence[f.Standing]) -> str:
     if all(place.rankless for place in places):
         return _of_others({place.awaits for place in places})
+    if all(place.locked for place in places):
+        return (
+            "Such a lock is held inside the same process, perhaps by this very thread, and no other process can give it free. "
+            "Print all its threads: gdb -p PID -batch -ex 'thread apply all bt'"
+        )
     waiting = [place for place in places if place.op is not None]
     if len(waiting) == len(places):
         which = (
