@@ -32,7 +32,7 @@ _INSIDE_CALL = re.compile(
 )
 _LIFE = re.compile(r"^(?:ompi_mpi_|MPIR_|MPID_|MPII_)(init|finalize)(?:_|$)", re.I)
 _MPI_INSIDE = re.compile(
-    r"^(?:(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|PMI2?|PMIi|MPI[RDCUIX]\w*|psm[23]?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
+    r"^(?:(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|_?pmi|PMI2?|PMIi|MPI[RDCUIX]\w*|psm[23]?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
     r"|smpi|ADIOI?\w*|fi_(?:cq|cntr|eq|opx)|vrb|efa|ips|hfi1?|mlx[45]|ibv)_|fi_(?:send|recv|tsend|trecv|read|write)\w*$)"
 )
 _MPI_FILE = re.compile(

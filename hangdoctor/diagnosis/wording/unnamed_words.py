@@ -77,6 +77,9 @@ def _stands(of: f.Standing) -> str:
         return f"{who} was ended by {terms.signal_name(of.end)}{at}"
     if of.op is not None:
         return f"{who} {terms.choose(one, 'waits', 'wait')} in {terms.op(of.op)}"
+    if of.frame is None and of.within is not None:
+        inside = f"{who} {terms.choose(one, 'is', 'are')} inside of {terms.frame(of.within)}"
+        return f"{inside}, and the frames within it are not there"
     if of.frame is None:
         return f"the stack of {who} does not show where {terms.choose(one, 'it is', 'they are')}"
     verb = terms.choose(one, "is", "are")
