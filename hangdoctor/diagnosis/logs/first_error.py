@@ -41,7 +41,7 @@ _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth les
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
-_DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_)")
+_DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
