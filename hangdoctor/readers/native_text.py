@@ -23,7 +23,9 @@ _RANK_FILE = re.compile(
 _OF_LAUNCHER = re.compile(
     r"^(?:orterun|prterun|prte_\w+|HYD\w*_\w+|slurm_step_launch\w*|_launch_app)$"
 )
-_CHOSEN = re.compile(r"^\((?:gdb|lldb)\) (?:f|fr|frame|up|down)(?: [\w .-]{1,40})?$")  # of the last stack
+_CHOSEN = re.compile(
+    r"^\((?:gdb|lldb)\) (?:f|fr|frame|up|down)(?: [\w .-]{1,40})?$"
+)  # of the last stack
 _CUT = Frame("??", "", 0)  # the innermost frames were left out
 _MOST = 4096  # processes
 

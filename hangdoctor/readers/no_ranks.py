@@ -19,7 +19,10 @@ _TITLES = (
     (re.compile(r"VLLM::APIServer(?:_[0-9]{1,4})?$"), no_ranks.SERVER),
     (re.compile(r"VLLM::DPCoordinator$"), "vLLM's coordinator"),
     (re.compile(r"sglang::detokenizer$"), "SGLang's detokenizer"),
-    (re.compile(r"sglang::(?:tokenizer_worker(?::[0-9]{1,9})?|http_server|server)$"), "SGLang's server"),
+    (
+        re.compile(r"sglang::(?:tokenizer_worker(?::[0-9]{1,9})?|http_server|server)$"),
+        "SGLang's server",
+    ),
     (re.compile(r"sglang::data_parallel_controller$"), "SGLang's controller"),
 )
 

@@ -139,9 +139,7 @@ def _part(process: TextProcess) -> str:
     return no_ranks.part_of(process)
 
 
-def _without_ranks(
-    processes: list[TextProcess], parts: list[str], notes: list[str]
-) -> JobCapture:
+def _without_ranks(processes: list[TextProcess], parts: list[str], notes: list[str]) -> JobCapture:
     """Processes that each have a name of their own, and none is called a rank."""
     captures = [_capture(place, process, 0) for place, process in enumerate(processes)]
     pairs = zip(processes, parts, strict=True)

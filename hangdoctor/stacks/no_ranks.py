@@ -70,7 +70,9 @@ def awaited(frames: Sequence[Frame]) -> str:
     """What such a process waits for; "" where its stack does not show it."""
     if any(_EXECUTOR.search(frame.file) for frame in frames):
         return WORKERS
-    if any(_OF_RAY.search(f.file) for f in frames) and any(_ASKS_RAY.search(f.file) for f in frames):
+    if any(_OF_RAY.search(f.file) for f in frames) and any(
+        _ASKS_RAY.search(f.file) for f in frames
+    ):
         return WORKERS
     if _waits_for_requests(frames):
         return REQUESTS

@@ -141,5 +141,7 @@ def test_a_rank_at_such_a_lock_keeps_the_others(tmp_path: Path) -> None:
 def test_a_lock_of_the_library_may_be_held_in_a_wait(tmp_path: Path) -> None:
     said = judged(tmp_path, stuck=stack(*HOOK, "PMPI_Send () from /m/libmpi.so.12", MAIN))
     assert "waits in MPI_Send" in said.summary
-    held = stack("__lll_lock_wait ()", "pthread_mutex_lock ()", "uct_progress () from /m/libuct.so.0")
+    held = stack(
+        "__lll_lock_wait ()", "pthread_mutex_lock ()", "uct_progress () from /m/libuct.so.0"
+    )
     assert "a lock inside" not in judged(tmp_path, stuck=held + "#3  0x1f in main ()\n").summary

@@ -13,7 +13,9 @@ from hangdoctor.readers.offline import read
 
 
 def test_one_frame_of_each_file_shows_where_they_are_and_no_more(tmp_path: Path) -> None:
-    lines = [f"bt_{pid}.out:#1{pid % 2} 0x00007f05 in relax_rows ()\n" for pid in (8121, 8122, 8124)]
+    lines = [
+        f"bt_{pid}.out:#1{pid % 2} 0x00007f05 in relax_rows ()\n" for pid in (8121, 8122, 8124)
+    ]
     (tmp_path / "found.txt").write_text("".join(lines) + "bt_8125.out:#12 0x0000 in\n")
     found = diagnose(read([tmp_path / "found.txt"]))
     assert (found.status, found.causes, found.ranks) == ("unknown", [], [])

@@ -68,7 +68,11 @@ def judged(folder: Path, *dumps: str) -> Diagnosis:
             "torchrun's agent (process 7) runs no rank, and has no rank",
         ),
         ("python -m job", AGENT.format(where="_invoke_run"), "torchrun's agent (process 7)"),
-        ("VLLM::EngineCore", ENGINE, "vLLM's engine (process 7) runs no rank, and waits for an answer"),
+        (
+            "VLLM::EngineCore",
+            ENGINE,
+            "vLLM's engine (process 7) runs no rank, and waits for an answer",
+        ),
         ("ray::TrainController.run()", DIRECTOR, "Ray's controller (process 7)"),
         ("VLLM::APIServer", "    select (selectors.py:468)\n", "vLLM's API server (process 7)"),
     ],
@@ -103,7 +107,10 @@ def test_beside_ranks_it_is_not_counted(tmp_path: Path) -> None:
 
 
 def test_a_forked_rank_has_its_agents_frames_around_its_own(tmp_path: Path) -> None:
-    inner = RANK + "    run (multiprocessing/process.py:108)\n    _bootstrap (multiprocessing/process.py:314)\n"
+    inner = (
+        RANK
+        + "    run (multiprocessing/process.py:108)\n    _bootstrap (multiprocessing/process.py:314)\n"
+    )
     found = judged(tmp_path, dump(8, "python nb.py", inner + AGENT.format(where="_start")))
     assert [row.rank for row in found.ranks] == [0]
 

@@ -120,5 +120,7 @@ def _of_others(awaited: set[str]) -> str:
     if awaited == {no_ranks.REQUESTS}:
         return "If requests hang, they do so before it: print the stacks of the server, too"
     if awaited <= {no_ranks.NODES, no_ranks.AT_EXIT}:
-        return "Which node's agent has not come, the output of the launcher on the other nodes shows"
+        return (
+            "Which node's agent has not come, the output of the launcher on the other nodes shows"
+        )
     return "Which rank hangs, the stacks of the workers show: py-spy dump --pid of each of them"
