@@ -145,3 +145,9 @@ def test_a_lock_of_the_library_may_be_held_in_a_wait(tmp_path: Path) -> None:
         "__lll_lock_wait ()", "pthread_mutex_lock ()", "uct_progress () from /m/libuct.so.0"
     )
     assert "a lock inside" not in judged(tmp_path, stuck=held + "#3  0x1f in main ()\n").summary
+
+
+def test_a_frame_that_the_debugger_shows_again_is_no_second_stack(tmp_path: Path) -> None:
+    again = "(gdb) frame 3\n#3  0x1f in main (argc=1) at /u/app.c:30\n30\t  settle(n);\n"
+    said = judged(tmp_path, stuck=f"(gdb) bt\n{WAITS}{again}")
+    assert "waits in MPI_Barrier" in said.summary and "stack 2" not in said.summary
