@@ -65,7 +65,7 @@ def judged(folder: Path, *dumps: str) -> Diagnosis:
         (
             "python -m job",
             AGENT.format(where="_exit_barrier"),
-            "torchrun's agent (process 7) runs no rank, and has no rank",
+            "torchrun's agent (process 7) runs no rank, and waits at its exit",
         ),
         ("python -m job", AGENT.format(where="_invoke_run"), "torchrun's agent (process 7)"),
         (

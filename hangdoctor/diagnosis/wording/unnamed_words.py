@@ -16,7 +16,7 @@ _AWAITS = {
     no_ranks.WORKERS: "waits for an answer of its workers",
     no_ranks.REQUESTS: "waits for requests",
     no_ranks.NODES: "waits for other nodes at the rendezvous",
-    no_ranks.AT_EXIT: "has no rank that runs any more, and waits for the agents of the other nodes at its exit",
+    no_ranks.AT_EXIT: "waits at its exit for the agents of the other nodes",
     no_ranks.RANKS: "waits for its ranks to end",
 }
 _SHOWN = 3  # processes, or places, that a sentence names
