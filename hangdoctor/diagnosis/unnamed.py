@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model.diagnosis import Kind
+from ..model.frame import Frame
+from ..stacks import native_program, no_ranks
 from ..stacks.rank_thread import rank_thread
 from .case import Case, frame_of, op_of, where_held
 from .confidence import Ground, Limit, sure
@@ -23,7 +25,7 @@ _FRAMES = 4  # of a stack, in evidence
 
 def run(case: Case, draft: Draft) -> None:
     """The only pass of such a capture."""
-    found = _find(case)
+    found = None if case.capture.rankless else _find(case)
     draft.findings = [found] if found is not None else []
     draft.status = "hang" if found is not None else "unknown"
 
@@ -89,16 +91,53 @@ def _names(case: Case, views: Sequence[RankView]) -> tuple[str, ...]:
 
 def standing(case: Case) -> tuple[Standing, ...]:
     """Where all of them are, those in one place together, for a job in which none stands out."""
+    if case.capture.rankless:
+        return tuple(_without_rank(case, view) for view in case.alive)
     found: list[Standing] = []
-    for group in group_by_operation(case.alive):
+    for group in _at_one_place(case):
         place, view = group[0].place, group[0]
         names = _names(case, group)
         if place.communicates:
             found.append(Standing(names, op_of(group)))
         else:
-            found.append(Standing(names, frame=frame_of(view)))
+            at, locked = frame_of(view), _is_locked(view)
+            found.append(Standing(names, frame=at, locked=locked, within=_within(view)))
     found += [_ended(case, view) for view in case.gone]
     return tuple(found)
+
+
+def _is_locked(view: RankView) -> bool:
+    threads = view.capture.samples[-1].threads
+    return any(native_program.own_lock(thread.frames) is not None for thread in threads[:1])
+
+
+def _at_one_place(case: Case) -> list[list[RankView]]:
+    """Those in one operation together; those of which it does not show, by what is known of them."""
+    found: list[list[RankView]] = []
+    for group in group_by_operation(case.alive):
+        by_part: dict[str, list[RankView]] = {}
+        for view in group:
+            part = "" if view.place.communicates else str(_within(view) or "")
+            by_part.setdefault(part, []).append(view)
+        found += by_part.values()
+    return found
+
+
+def _within(view: RankView) -> Frame | None:
+    """The innermost function that is known of a stack whose inner frames were left out."""
+    threads = view.capture.samples[-1].threads
+    frames = threads[0].frames if threads else []
+    if view.path or len(frames) < 2 or frames[0].name != "??":
+        return None
+    return next((frame for frame in frames if frame.name != "??"), None)
+
+
+def _without_rank(case: Case, view: RankView) -> Standing:
+    """A process that starts ranks, gives them work or waits for them."""
+    threads = view.capture.samples[-1].threads
+    thread = next((t for t in threads if t.name == "MainThread"), threads[0] if threads else None)
+    awaits = no_ranks.awaited(thread.frames) if thread is not None else ""
+    return Standing(_names(case, [view]), frame=frame_of(view), rankless=True, awaits=awaits)
 
 
 def _ended(case: Case, view: RankView) -> Standing:

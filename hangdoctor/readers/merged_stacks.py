@@ -12,6 +12,8 @@ main() at gather.c:110
 1 [label="main", ...]                        STAT's .dot files
 1 -> 2 [label="14:[0-13]"]
 
+melt{0..1,3}: #0  0x7f in PMPI_Barrier ()     gdb4hpc, of the ranks of a program
+
 [2] /m/libmpi.so.12(MPI_Barrier+0x30a) [0x7f2]    glibc's, behind mpirun's prefix: MPICH prints its
 [2] ./melt(main+0x91) [0x56a]                     own where nothing moves (MPIR_CVAR_DEBUG_PROGRESS_TIMEOUT)
 """
@@ -28,6 +30,7 @@ from ..errors import UsageError
 from ..model.capture import Frame, ThreadSample
 from ..stacks.native_program import call_of
 from ..text.ranges import parse_ranks
+from . import native_frames
 from .pyspy import MAX_NAME
 from .pyspy_text import TextProcess
 
@@ -49,9 +52,14 @@ _GLIBC = re.compile(
     r"^\[(\d{1,7})\] (\S{1,400}?)\(([A-Za-z_]\w{0,200})?\+0x[0-9a-f]{1,12}\) ?\[0x[0-9a-f]{1,16}\][ \t]{0,400}$",
     re.M,
 )
+_OF_PROGRAM = re.compile(r"^([\w.$-]{1,80})\{([\d., -]{1,4000})\}:? {1,8}(#\d{1,4} .{1,4000})")
+# A function without its brackets, as it prints one
+_BARE = re.compile(r"^(#\d{1,4} +(?:0x[0-9a-f]{1,16} in )?[^\s(]{1,400}) (?=(?:at|from) \S)")
+_PENDING = re.compile(r"^\[\d{1,7}\] \[[\d.]{1,20}\] \d{1,9} pending requests in pool \d", re.M)
 _MOST = 4096  # processes
 _LONGEST = 800  # characters of a line
 _DEEP = 200  # frames
+_ALIKE = 3  # frames that a stack that was cut has as another
 
 
 class _Part(Struct):
@@ -70,7 +78,42 @@ def read(text: str) -> list[TextProcess]:
         return list(_processes(_leaves(_of_padb(text))))
     if _EDGE.search(text) is not None:
         return list(_processes(_of_dot(text)))
-    return list(_processes(_of_glibc(text)))
+    of_programs = list(_of_programs(text))
+    return list(_processes(iter(of_programs or _of_glibc(text))))
+
+
+def is_pending(text: str) -> bool:
+    """Whether MPICH reports in it that a call does not get on."""
+    return _PENDING.search(text) is not None
+
+
+def _of_programs(text: str) -> Iterator[_Part]:
+    """Each frame behind the ranks that are in it, innermost first. A text that was cut has not all
+    frames of its last stack.
+    """
+    found: list[tuple[str, tuple[int, ...], list[Frame]]] = []
+    for line in text.splitlines() if "{" in text else ():
+        match = _OF_PROGRAM.match(line)
+        frame = native_frames.read(_BARE.sub(r"\1 () ", match[3])) if match is not None else None
+        if match is None or frame is None:
+            continue
+        who = f"{match[1]}{match[2]}"
+        if not found or who != found[-1][0] or frame.number == 0:
+            found.append((who, _numbers(match[2].replace("..", "-")), []))
+        if len(found[-1][2]) < _DEEP:
+            found[-1][2].append(frame.frame)
+    if len(found) > 1:
+        _complete(found[-1][2], [frames for _, _, frames in found[:-1]])
+    for _, ranks, frames in found[:_MOST]:
+        if ranks:
+            yield _Part(tuple(reversed(frames)), len(ranks), ranks)
+
+
+def _complete(cut: list[Frame], others: Sequence[list[Frame]]) -> None:
+    """The outer frames of a stack whose shown ones another has, line by line, and all of them."""
+    longer = [frames for frames in others if len(frames) > len(cut) and frames[: len(cut)] == cut]
+    if len(cut) >= _ALIKE and longer:
+        cut += longer[0][len(cut) :]
 
 
 def _of_table(text: str) -> Iterator[_Part]:
@@ -132,7 +175,7 @@ def _of_glibc(text: str) -> Iterator[_Part]:
         file = match[2][:MAX_NAME] if ".so" in match[2] else ""  # the program's own has no source
         if len(own) < _DEEP:
             own.append(Frame(name, file, 0))
-    if len(found) > 1:
+    if len(found) > 1 or (found and is_pending(text)):
         for rank, frames in sorted(found.items()):
             yield _Part(tuple(reversed(frames)), 1, (rank,))
 

@@ -23,6 +23,9 @@ _RANK_FILE = re.compile(
 _OF_LAUNCHER = re.compile(
     r"^(?:orterun|prterun|prte_\w+|HYD\w*_\w+|slurm_step_launch\w*|_launch_app)$"
 )
+_CHOSEN = re.compile(
+    r"^\((?:gdb|lldb)\) (?:f|fr|frame|up|down)(?: [\w .-]{1,40})?$"
+)  # of the last stack
 _CUT = Frame("??", "", 0)  # the innermost frames were left out
 _MOST = 4096  # processes
 
@@ -75,9 +78,16 @@ class _Reader:
         self.fresh = False  # the current process was named, and has no stack yet
         self.last = -1  # number of the last frame; -1 where a stack is to begin
         self.goes_on = False
+        self.chosen = False  # the debugger shows one frame of this stack again
 
     def line(self, line: str) -> None:
         frame = native_frames.read(line)
+        if frame is None and _CHOSEN.match(line.strip()[:80]) is not None:
+            self.chosen = self.last >= 0
+            return
+        if frame is not None and self.chosen:
+            self.chosen = False
+            return
         if frame is not None:
             self._frame(frame.number, frame.frame)
             return

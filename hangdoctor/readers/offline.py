@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..model.log_facts import JobLogs, Listed, LogFile
+from ..model.log_facts import JobLogs, LastWords, Listed, LogFile
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
 from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
@@ -27,6 +27,7 @@ from . import (
     job_logs,
     launch_file,
     logged_stacks,
+    merged_stacks,
     pyspy_ranks,
     pyspy_text,
     ras_reader,
@@ -164,9 +165,20 @@ def _logs(
     logs, silent, notes = job_logs.read(wanted)
     if not logs.facts or (dumps and all(isinstance(fact, Listed) for fact in logs.facts)):
         return None, files, logs.files  # a list of processes beside stacks is read with them
+    if _last_words_alone(logs) and any(_reports_waits(f) for f in wanted):
+        return None, files, logs.files
     rest = [f for f in files if f not in wanted]
     notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
     return (logs, notes), rest, []
+
+
+def _last_words_alone(logs: JobLogs) -> bool:
+    return all(isinstance(fact, LastWords) for fact in logs.facts)
+
+
+def _reports_waits(file: Path) -> bool:
+    """Whether MPI has printed in it the stacks of calls that do not get on."""
+    return merged_stacks.is_pending(_head(file, _PASTED).decode("utf-8", "replace"))
 
 
 def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:

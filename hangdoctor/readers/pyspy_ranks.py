@@ -18,7 +18,7 @@ from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
-from . import native_ranks, process_states, served_titles
+from . import native_ranks, no_ranks, process_states, served_titles
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
@@ -94,6 +94,9 @@ def _notes_of(path: Path, found: TextFile) -> list[str]:
 
 
 def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCapture:
+    parts = [_part(process) for process in processes]
+    if all(parts):
+        return _without_ranks(processes, parts, notes)
     ranks, left_out = _select(processes)
     if left_out:
         counts = Counter(what for _, what in left_out)
@@ -127,6 +130,33 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         numbered=by_title is None and not headed,
         notes=notes,
     )
+
+
+def _part(process: TextProcess) -> str:
+    """What runs no rank; "" for what may be one."""
+    if is_launcher(_words(process.command)):
+        return no_ranks.part_of(process) or "the launcher"
+    return no_ranks.part_of(process)
+
+
+def _without_ranks(processes: list[TextProcess], parts: list[str], notes: list[str]) -> JobCapture:
+    """Processes that each have a name of their own, and none is called a rank."""
+    captures = [_capture(place, process, 0) for place, process in enumerate(processes)]
+    pairs = zip(processes, parts, strict=True)
+    return JobCapture(
+        job="text",
+        nodes=[NodeCapture("", "text", captures)],
+        origin="files",
+        names=[_called(process, part) for process, part in pairs],
+        rankless=True,
+        notes=notes,
+    )
+
+
+def _called(process: TextProcess, part: str) -> str:
+    """``torchrun's agent (process 12 on n3)``."""
+    at = f" on {process.node}" if process.node else ""
+    return f"{part} (process {process.pid}{at})" if process.pid else part
 
 
 def _how_numbered(by_title: bool, by_node: bool) -> str:
@@ -235,9 +265,11 @@ def _select(
     common one.
     """
     titles = [_title(process) for process in processes]
-    if any(title is not None and title.kind != "other" for title in titles):
+    kinds_of = {title.kind for title in titles if title is not None}
+    engines_work = "engine" in kinds_of and not any(map(_part, processes))
+    if "worker" in kinds_of or engines_work:
         return _served(processes, served_titles.workers(titles))
-    others = [p for p in processes if not is_launcher(_words(p.command))]
+    others = [p for p in processes if not _part(p)]
     known = {(p.node, p.pid) for p in others if not _is_worker(p)}
     kinds = [(p, _no_rank(p, known)) for p in processes]
     ranks = [p for p, kind in kinds if not kind]
@@ -268,6 +300,9 @@ def _no_rank(process: TextProcess, known: set[tuple[str, int]]) -> str:
     """What a process is instead of a rank; "" for what may be one."""
     if is_launcher(_words(process.command)):
         return "launchers"
+    part = _part(process)
+    if part:
+        return part
     return _WORKERS if _is_worker(process) or _is_child(process, known) else ""
 
 

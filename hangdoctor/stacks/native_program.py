@@ -32,7 +32,7 @@ _INSIDE_CALL = re.compile(
 )
 _LIFE = re.compile(r"^(?:ompi_mpi_|MPIR_|MPID_|MPII_)(init|finalize)(?:_|$)", re.I)
 _MPI_INSIDE = re.compile(
-    r"^(?:(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|PMI2?|PMIi|MPI[RDCUIX]\w*|psm[23]?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
+    r"^(?:(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|_?pmi|PMI2?|PMIi|MPI[RDCUIX]\w*|psm[23]?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
     r"|smpi|ADIOI?\w*|fi_(?:cq|cntr|eq|opx)|vrb|efa|ips|hfi1?|mlx[45]|ibv)_|fi_(?:send|recv|tsend|trecv|read|write)\w*$)"
 )
 _MPI_FILE = re.compile(
@@ -72,6 +72,15 @@ _SYSTEM_NAME = re.compile(
     r"|clock_\w+|__clock_\w+|usleep|sleep|__?futex\w*|pthread_\w+|__pthread_\w+|___pthread_\w+|syscall|recv\w*|send\w*|__recv\w*|__send\w*"
     r"|__lll_\w+|sem_\w+|ioctl|swtch_pri|mach_msg\w*|kevent\w*|__psynch\w+|GOMP_\w+|gomp_\w+|__kmp\w*|<signal handler called>|std::.*)$"
 )
+_LOCK = re.compile(
+    r"^_*(?:GI_+)?(?:lll_(?:mutex_)?lock\w*|L_lock_\w+|pthread_(?:mutex|spin|rwlock)_(?:\w{0,5}lock)\w*|psynch_mutexwait|os_unfair_lock\w*)$"
+)
+_FUTEX = re.compile(r"^_*(?:GI_+)?(?:futex\w*|syscall|lll_\w+)$")
+_ALLOCATES = re.compile(
+    r"^(?:_*(?:libc_|int_|GI_+)?(?:malloc\w*|calloc|realloc|free|cfree|memalign|posix_memalign|aligned_alloc)"
+    r"|sysmalloc\w*|systrim\w*|arena_get2\w*|(?:je|tc|mi)_(?:malloc|calloc|realloc|free)|operator (?:new|delete)(?:\[\])?)$"
+)
+_SIGNAL = "<signal handler called>"
 _JOINS = re.compile(
     r"pthread_(?:clock|timed)?join|pthread_cond_(?:timed)?wait|std::thread::join|gomp_(?:team|barrier)|GOMP_parallel|__kmp_(?:join|fork)_barrier"
 )
@@ -120,6 +129,9 @@ def program(frames: Sequence[Frame]) -> list[Frame]:
     """The call of a library that a native stack is in, and the program's own frames around it, or
     these alone; [] where the stack does not show where it is. Frames innermost first.
     """
+    lock = own_lock(frames)
+    if lock is not None:
+        return [lock]
     outermost = [
         (at, call) for at, frame in enumerate(frames) if (call := call_of(frame)) is not None
     ]
@@ -137,6 +149,30 @@ def program(frames: Sequence[Frame]) -> list[Frame]:
     if any(frame.name in ("??", "") for frame in inner):
         return []  # what the frames without a name are in, is not known
     return _own(frames[first:])
+
+
+def own_lock(frames: Sequence[Frame]) -> Frame | None:
+    """Where a thread waits for a lock inside of the allocator, of one of its hooks, or of a signal's
+    handler: of its own process, whichever call it was in when it came there. None elsewhere.
+    """
+    at = 0
+    while at < len(frames) and _FUTEX.match(frames[at].name) and not _LOCK.match(frames[at].name):
+        at += 1
+    if at >= len(frames) or _LOCK.match(frames[at].name) is None:
+        return None
+    for frame in frames[at + 1 :]:
+        if frame.name == _SIGNAL:
+            return Frame("a lock inside of a signal handler", "", 0)
+        if _ALLOCATES.match(frame.name) is not None:
+            return Frame(f"a lock inside of {_plain(frame.name)}", "", 0)
+        if call_of(frame) is not None:
+            return None  # a lock of the library, which another thread of it may hold in a wait
+    return None
+
+
+def _plain(name: str) -> str:
+    """``free`` of ``__libc_free``."""
+    return re.sub(r"^(?:libc_|int_|GI_+){1,2}", "", name.lstrip("_"))
 
 
 def _cut_off(frames: Sequence[Frame]) -> Frame:

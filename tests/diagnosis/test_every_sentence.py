@@ -285,10 +285,19 @@ PLACES = (
     f.Standing(("process 14",), frame=LOAD, end=11), f.Standing(tuple(f"process {n}" for n in range(5))),
 )  # fmt: skip
 
+LOCK = Frame("a lock inside of malloc", "", 0)
+AWAITED = ("", "workers", "requests", "nodes", "exit", "ranks")
+LONE_PLACES = (
+    f.Standing(("process 12",), frame=LOCK, locked=True), f.Standing(("process 12",), within=LOAD),
+    *(f.Standing(("torchrun's agent",), frame=LOAD, rankless=True, awaits=what) for what in AWAITED),
+)  # fmt: skip
+
 
 def left() -> list[str]:
     """Why no cause is named, and the notes."""
     lines = []
+    for place in LONE_PLACES:
+        lines.append(remaining.unknown(Remaining(Reason.UNNAMED, places=(place,))))
     whys = tuple(f"n{n}: no answer" for n in range(9))
     for reason in Reason:
         told = remaining.healthy if reason in HEALTHY else remaining.unknown

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.readers.offline import read
@@ -106,3 +108,46 @@ def test_calls_of_oneccl_by_their_names(tmp_path: Path) -> None:
     )
     said = judged(tmp_path, stuck=inside)
     assert said.status == "unknown" and "waits in ccl::allgather" in said.summary
+
+
+HOOK = ("__lll_lock_wait ()", "pthread_mutex_lock ()", "ofi_watch_note () from /m/libfabric.so.1")
+LOCKED = stack(*HOOK, "_hook_munmap () from /m/libopen-pal.so.80", "{inside}", "{call}", MAIN)
+
+
+@pytest.mark.parametrize(
+    ("inside", "where"),
+    [
+        ("malloc ()", "malloc"),
+        ("__libc_free (p=0x1)", "free"),
+        ("<signal handler called>", "a signal handler"),
+    ],
+)
+def test_a_lock_inside_of_the_allocator_waits_for_no_process(
+    tmp_path: Path, inside: str, where: str
+) -> None:
+    text = LOCKED.format(inside=inside, call="ofi_cache_find () from /m/libfabric.so.1")
+    said = judged(tmp_path, stuck=text)
+    assert f"in a lock inside of {where}" in said.summary
+    assert "no other process" in said.summary and "MPI" not in said.summary
+
+
+def test_a_rank_at_such_a_lock_keeps_the_others(tmp_path: Path) -> None:
+    text = LOCKED.format(inside="realloc ()", call=BARRIER)
+    said = judged(tmp_path, rank0=WAITS, rank1=text, rank2=WAITS)
+    assert [cause.ranks for cause in said.causes] == [[1]]
+    assert "a lock inside of realloc" in said.summary
+
+
+def test_a_lock_of_the_library_may_be_held_in_a_wait(tmp_path: Path) -> None:
+    said = judged(tmp_path, stuck=stack(*HOOK, "PMPI_Send () from /m/libmpi.so.12", MAIN))
+    assert "waits in MPI_Send" in said.summary
+    held = stack(
+        "__lll_lock_wait ()", "pthread_mutex_lock ()", "uct_progress () from /m/libuct.so.0"
+    )
+    assert "a lock inside" not in judged(tmp_path, stuck=held + "#3  0x1f in main ()\n").summary
+
+
+def test_a_frame_that_the_debugger_shows_again_is_no_second_stack(tmp_path: Path) -> None:
+    again = "(gdb) frame 3\n#3  0x1f in main (argc=1) at /u/app.c:30\n30\t  settle(n);\n"
+    said = judged(tmp_path, stuck=f"(gdb) bt\n{WAITS}{again}")
+    assert "waits in MPI_Barrier" in said.summary and "stack 2" not in said.summary

@@ -87,3 +87,37 @@ def test_stacks_of_glibc_behind_the_number_of_the_rank(tmp_path: Path) -> None:
 
 def test_ranks_beyond_all_bounds_take_no_memory() -> None:
     assert len(merged_stacks.read(PADB.replace("0-1,3", "0-999999"))) <= 4097
+
+
+def of_program(ranks: str, *frames: str) -> str:
+    lines = [f"melt{{{ranks}}}: #{n}  0x00001f in {frame}\n" for n, frame in enumerate(frames)]
+    return "".join(lines)
+
+
+LEAVES = ("pmi_join", "pmi_gather", "site_fence at fence.c:5", "PMPI_Finalize at pfinalize.c:46")
+
+
+def test_frames_behind_the_ranks_of_a_program(tmp_path: Path) -> None:
+    text = of_program("0..1,3", "poll", "PMPI_Barrier ()", "main () at melt.c:37")
+    text += of_program("2", "pour at melt.c:12", "main at melt.c:31")
+    (tmp_path / "all.txt").write_text(text)
+    found = diagnose(read([tmp_path / "all.txt"]))
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])]
+    assert "pour (melt.c:12)" in found.summary
+
+
+def test_a_last_stack_that_was_cut_blames_nobody(tmp_path: Path) -> None:
+    text = of_program("4..5", *LEAVES, "main") + of_program("9", *LEAVES, "main")
+    (tmp_path / "all.txt").write_text(text + of_program("7", *LEAVES[:3]))
+    found = diagnose(read([tmp_path / "all.txt"]))
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "MPI_Finalize" in found.summary
+
+
+def test_one_rank_of_which_mpich_reports_that_it_does_not_get_on(tmp_path: Path) -> None:
+    names = ("MPL_backtrace_show", "", "MPI_Allreduce")
+    frames = "".join(f"[5] /m/libmpi.so.12({name}+0x39) [0x7f64]\n" for name in names)
+    text = f"$ mpirun -l ./melt\n[5] [1.009] 1 pending requests in pool 0\n{frames}[5] ./melt(+0x91) [0x56]\n"
+    (tmp_path / "job.log").write_text(text)
+    found = diagnose(read([tmp_path / "job.log"]))
+    assert found.causes == [] and "rank 5 in MPI_Allreduce" in found.summary

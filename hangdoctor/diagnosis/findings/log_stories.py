@@ -29,6 +29,8 @@ class Someone(Struct, frozen=True):
     worker: str = ""
     tasks: tuple[int, ...] = ()  # several of them
     processes: int = 0  # how many, where several say the same and none has a rank
+    devices: tuple[int, ...] = ()  # that the process uses, by its own numbers
+    part: str = ""  # what it is, where its stack shows that it runs no rank
 
 
 class FailedFirst(Struct, frozen=True):
@@ -352,8 +354,10 @@ class LogRemaining(Struct, frozen=True):
     sender: int = 0  # the process that sent them the signal
     awaited: int = -1  # the rank that they waited for, by its number in this group
     group: str = ""
-    process: int = 0  # who ended, where no rank shows, and its node
+    process: int = 0  # who ended, or printed it, where no rank shows, and its node
     node: str = ""
+    devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
+    earliest: bool = False  # the line `last` is the first sign of a failure
 
 
 class LogAgrees(Struct, frozen=True):

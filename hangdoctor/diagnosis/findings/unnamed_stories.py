@@ -36,3 +36,7 @@ class Standing(Struct, frozen=True):
     op: Op | None = None
     frame: Frame | None = None
     end: int = 0  # the signal that ended them
+    locked: bool = False  # at a lock inside of the allocator or of a signal's handler
+    within: Frame | None = None  # somewhere inside of this one: the frames within it are not known
+    rankless: bool = False  # they run no rank
+    awaits: str = ""  # and wait for this, by its name in `stacks.no_ranks`

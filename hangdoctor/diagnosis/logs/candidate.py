@@ -10,6 +10,7 @@ from ...model.log_facts import AnyFact, BarrierMissed, Desync, GpuShared, Mismat
 from ..findings import Finding
 from ..findings.log_stories import Someone
 
+_NCCL = " NCCL "
 _OF_OTHERS = (Desync, BarrierMissed, Mismatch, StoreCount)
 
 
@@ -25,6 +26,9 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
     """What is known of a speaker without a rank; of several tasks, which say the same, of all."""
     if fact.rank >= 0:
         return Someone()
+    of_nccl = _of_nccl(fact, alike)
+    if of_nccl is not None:
+        return of_nccl
     processes = {(other.node, other.pid) for other in alike if other.pid and other.rank < 0}
     if len(processes) > 1 and not fact.worker and fact.local < 0 and fact.task < 0:
         return Someone(pid=fact.pid, processes=len(processes))
@@ -36,6 +40,18 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
         return known
     pids = {other.pid for other in alike if other.pid}
     return Someone(pid=pids.pop()) if len(pids) == 1 else known
+
+
+def _of_nccl(fact: AnyFact, alike: Iterable[AnyFact]) -> Someone | None:
+    """By the process and its device, which stand on a line of NCCL's; the device is no rank."""
+    if not fact.pid or fact.local < 0 or fact.worker or _NCCL not in fact.says:
+        return None
+    same = [f for f in alike if f.rank < 0 and f.local >= 0 and _NCCL in f.says]
+    processes = {(f.node, f.pid) for f in same}
+    own = (fact.node, fact.pid)
+    devices = sorted({f.local for f in [fact, *same] if (f.node, f.pid) == own})
+    several = len(processes) if len(processes) > 1 else 0
+    return Someone(pid=fact.pid, devices=tuple(devices), processes=several)
 
 
 def quotes(facts: Iterable[AnyFact], most: int = 4) -> list[AnyFact]:

@@ -23,6 +23,7 @@ from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
 from .by_torch import still_waiting
 from .candidate import First, someone
+from .no_rank import without_rank
 from .scene import HCCL_WAIT, WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -40,7 +41,7 @@ _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth les
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
-_DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_)")
+_DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 _MESH_SAYS = "Gloo connectFullMesh failed"
 # Rules of errors whose lines name devices, or ranks, other than who says so.
@@ -251,7 +252,7 @@ def of_errors(
         message=_REPEATED.sub("", raised.message),
         meaning=filled(text.meaning, first),
         advice=filled(text.advice, first),
-        someone=someone(first, alike),
+        someone=without_rank(scene, first) or someone(first, alike),
         nodes=tuple(scene.places(by, alike) if text.kind == "mismatch" else nodes),
         by=tuple(by),
         went_on=only_warned([first]),

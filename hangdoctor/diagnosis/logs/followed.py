@@ -24,8 +24,9 @@ from ...model.log_facts import (
     Unanswered,
 )
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Quote, Undecided
+from ..findings.log_stories import LogRemaining, Quote, Someone, Undecided
 from .by_torch import is_local
+from .candidate import someone
 from .first_error import filled
 from .scene import Scene, ranks_named
 from .store_gone import lost_store
@@ -38,6 +39,7 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
 _VAGUE = ("nccl_way_out", "nccl_warned", "tf_aborted")  # rules whose lines stand beside better ones
+_WARNED = "nccl_warned"  # of these the one that may say of a failure of its own
 _SHOWN = 3  # places where a signal met ranks
 
 
@@ -72,12 +74,17 @@ def followed(scene: Scene) -> LogRemaining | None:
         return None
     first = chosen[0]
     alike = [f for f in chosen if f.rule == first.rule]
+    who = someone(first, alike) if first.rank < 0 and not ranks_named(alike) else Someone()
     return LogRemaining(
         Undecided.FOLLOWED,
         tuple(ranks_named(alike)),
         source=scene.source,
         last=Quote(scene.logs.files[first.file].name, first.line, first.says),
         meaning=filled(scene.logs.rules[first.rule].meaning, first),
+        process=who.pid,
+        devices=who.devices,
+        node=first.node,
+        earliest=first.rule == _WARNED,
     )
 
 

@@ -62,7 +62,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
-        Undecided.FOLLOWED: f"{_speaker(of)} printed that {of.meaning}{_line(of)}, and what came first {_evidence(of)} do not show. Give the logs of all ranks and nodes",
+        Undecided.FOLLOWED: f"{_speaker(of)} printed that {of.meaning}{_line(of)}{_earlier(of)}. Give the logs of all ranks and nodes",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without {_lacks(of)}: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.CUT_OFF: f"no exit is recorded. {_at_work(of)}{_round(of)}, and {_last(of, whose='the')} the last heartbeat{_silent(of)}. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.OTHER_CALLS: f"torch's check found that ranks made different calls, and its line is cut before it names both{_cut(of)}: give the output of all ranks",
@@ -152,7 +152,24 @@ def _line(of: LogRemaining) -> str:
 
 def _speaker(of: LogRemaining) -> str:
     """Who printed it: of a library's process, which may be no rank, the log need not show the rank."""
-    return terms.ranks(of.ranks) or "a process"
+    said = of.node in of.meaning
+    at = f" on {of.node}" if of.node and not said else ""
+    if of.ranks:
+        one = len(of.ranks) == 1
+        return f"{terms.ranks(of.ranks)}{at if one else ''}"
+    if not of.process:
+        return f"a process{at}"
+    which = ""
+    if of.devices:
+        which = f" ({terms.choose(of.devices, 'device', 'devices')} {format_ranks(of.devices)})"
+    return f"process {of.process}{which}{at}"
+
+
+def _earlier(of: LogRemaining) -> str:
+    """Of a line that may say of a failure of its own, that nothing failed before; else that something did."""
+    if of.earliest:
+        return f", and {_evidence(of)} show no failure before it"
+    return f", and what came first {_evidence(of)} do not show"
 
 
 def _process(of: LogRemaining) -> str:

@@ -53,6 +53,8 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     if finding.ranks:
         return subject(finding)
     at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+    if someone.part:
+        return f"{terms.capital(someone.part)}{at}, which runs no rank,"
     if someone.worker:
         process = f" (process {someone.pid})" if someone.pid else ""
         return f"Worker {someone.worker}{process}{at}"
@@ -65,8 +67,15 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
     if someone.processes:
         return f"{someone.processes} processes{at}"
     if someone.pid:
-        return f"Process {someone.pid}{at}"
+        return f"Process {someone.pid}{_on_devices(someone)}{at}"
     return f"A rank{at} (the log does not show which)"
+
+
+def _on_devices(someone: Someone) -> str:
+    """`` (devices 3-4)``; "" where the line names none."""
+    if not someone.devices:
+        return ""
+    return f" ({choose(someone.devices, 'device', 'devices')} {format_ranks(someone.devices)})"
 
 
 # ---------------------------------------------------------------------- heads
@@ -96,7 +105,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
     if finding.kind == "mismatch" and not finding.ranks:
         return f"Ranks made different calls, and which of them is wrong does not show: {what}{_found_by(story)}"
     if story.someone.processes and not finding.ranks:
-        failed = f"failed alike ({story.someone.pid} is printed first), and which was first does not show"
+        failed = f"failed alike ({story.someone.pid}{_on_devices(story.someone)} is printed first), and which was first does not show"
     if finding.kind == "start_stall" and story.nodes and not finding.ranks:
         return f"The job did not start on {terms.host_names(story.nodes)}: {what}"
     if story.device and what and not finding.ranks:

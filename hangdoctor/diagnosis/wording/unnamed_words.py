@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...stacks import no_ranks
 from .. import findings as f
 from ..findings import Finding
 from . import terms
@@ -11,6 +12,13 @@ from .advice import by_story
 from .clues import say
 from .stories import tell
 
+_AWAITS = {
+    no_ranks.WORKERS: "waits for an answer of its workers",
+    no_ranks.REQUESTS: "waits for requests",
+    no_ranks.NODES: "waits for other nodes at the rendezvous",
+    no_ranks.AT_EXIT: "waits at its exit for the agents of the other nodes",
+    no_ranks.RANKS: "waits for its ranks to end",
+}
 _SHOWN = 3  # processes, or places, that a sentence names
 
 
@@ -62,18 +70,36 @@ def unknown(places: Sequence[f.Standing]) -> str:
 
 def _stands(of: f.Standing) -> str:
     who, one = _listed(of.names), len(of.names)
+    if of.rankless:
+        return f"{who} runs no rank, and {_does(of)}"
     if of.end:
         at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
         return f"{who} was ended by {terms.signal_name(of.end)}{at}"
     if of.op is not None:
         return f"{who} {terms.choose(one, 'waits', 'wait')} in {terms.op(of.op)}"
+    if of.frame is None and of.within is not None:
+        inside = f"{who} {terms.choose(one, 'is', 'are')} inside of {terms.frame(of.within)}"
+        return f"{inside}, and the frames within it are not there"
     if of.frame is None:
         return f"the stack of {who} does not show where {terms.choose(one, 'it is', 'they are')}"
     verb = terms.choose(one, "is", "are")
     return f"{who} {verb} in {terms.frame(of.frame)}, in no collective, send or recv"
 
 
+def _does(of: f.Standing) -> str:
+    at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
+    does = _AWAITS.get(of.awaits, "")
+    return f"{does}{at}" if does else f"is{at}" if at else "its stack does not show where it is"
+
+
 def _decides(places: Sequence[f.Standing]) -> str:
+    if all(place.rankless for place in places):
+        return _of_others({place.awaits for place in places})
+    if all(place.locked for place in places):
+        return (
+            "Such a lock is held inside the same process, perhaps by this very thread, and no other process can give it free. "
+            "Print all its threads: gdb -p PID -batch -ex 'thread apply all bt'"
+        )
     waiting = [place for place in places if place.op is not None]
     if len(waiting) == len(places):
         which = (
@@ -87,3 +113,14 @@ def _decides(places: Sequence[f.Standing]) -> str:
     if not waiting:
         return "Whether it moves from there, a second stack would show; what the other ranks wait in, theirs"
     return "Print the stacks of all ranks, each with its rank, and twice: who is elsewhere both times makes the others wait"
+
+
+def _of_others(awaited: set[str]) -> str:
+    """Whose stacks would tell more than those of processes that run no rank."""
+    if awaited == {no_ranks.REQUESTS}:
+        return "If requests hang, they do so before it: print the stacks of the server, too"
+    if awaited <= {no_ranks.NODES, no_ranks.AT_EXIT}:
+        return (
+            "Which node's agent has not come, the output of the launcher on the other nodes shows"
+        )
+    return "Which rank hangs, the stacks of the workers show: py-spy dump --pid of each of them"

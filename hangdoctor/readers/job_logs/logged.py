@@ -18,6 +18,9 @@ _CHAINED = (
 )
 _LONG = 200  # characters in which a logger's level stands
 
+# Rules of failures that a library prints as information, and gives up
+ENDS_AT_INFO = frozenset({"ofi_set_up"})
+
 
 def is_warning(said: Said, text: str) -> bool:
     """Whether a logger wrote the line, below the level of an error."""

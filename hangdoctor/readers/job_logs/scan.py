@@ -52,7 +52,7 @@ from .introduced import rank_named
 from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
-from .logged import Logged, is_warning
+from .logged import ENDS_AT_INFO, Logged, is_warning
 from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
@@ -397,7 +397,8 @@ class FileScan:
                 found = True
                 if isinstance(fact, KnownError):
                     gone = rule.text is not None and rule.text.kind in ("dead", "unreachable")
-                    fact.logged = not gone and is_warning(said, text)
+                    ends = gone or rule.id in ENDS_AT_INFO
+                    fact.logged = not ends and is_warning(said, text)
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
                     if self._mpich.begin(kept, text):

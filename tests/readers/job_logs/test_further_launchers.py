@@ -102,9 +102,9 @@ def test_efa_names_the_instance_at_the_other_end(tmp_path: Path) -> None:
 
 
 def test_warnings_of_nccl_that_no_rule_knows_accuse_nobody(tmp_path: Path) -> None:
-    line = "[1,23]<stdout>:n4:72:73 [7] component:459 NCCL WARN NET/OFI Couldn't open AV. RC: -22\n"
+    line = "[1,23]<stdout>:n4:72:73 [7] component:459 NCCL WARN NET/Odd Couldn't warm up. RC: -22\n"
     verdict = diagnosed(tmp_path, line)
-    assert named(verdict) == [] and "rank 23 printed that NCCL warned" in verdict.summary
+    assert named(verdict) == [] and "rank 23 on n4 printed that NCCL warned" in verdict.summary
 
 
 HCCL = (
