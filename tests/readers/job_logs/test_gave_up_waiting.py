@@ -17,7 +17,7 @@ def raised(rank: int, says: str = LATE) -> str:
         "Traceback (most recent call last):",
         '  File "/home/u/merge.py", line 80, in <module>',
         "    main()",
-        f'  File "/home/u/merge.py", line 44, in await_shards',
+        '  File "/home/u/merge.py", line 44, in await_shards',
         "    raise",
         says,
     )
