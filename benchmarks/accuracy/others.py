@@ -148,6 +148,6 @@ def section() -> Iterator[str]:
         yield "| " + " | ".join(map(str, (one.evidence, one.made, *found, *rest))) + " |"
     yield ""
     yield "Public logs are posts on issue trackers and forums, often cut, with the cause that their thread found or that the"
-    yield "text shows. The last six were gathered from 30 to 38 sources each, by people who had not seen the others' sets."
+    yield "text shows. The last six were gathered from 30 to 38 sources each, other posts every time, without the tool."
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""
