@@ -303,8 +303,12 @@ def _operation(tables: Tables, record: Record, uids: list[str], rows: list[Threa
         asynchronous=bool(record.flags & fmt.ASYNC),
         iteration=record.iteration,
         failed=record.outcome == fmt.FAILED,
-        detail=_tag(record) if directed else inline if record.flags & fmt.INLINE_DETAIL else "",
+        detail=_tag(record) if directed else _detail(record, inline),
     )
+
+
+def _detail(record: Record, inline: str) -> str:
+    return inline if record.flags & fmt.INLINE_DETAIL else ""
 
 
 def _tag(record: Record) -> str:

@@ -7,7 +7,10 @@ The kernel keeps 15 characters.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+
+from . import proc
 
 _OF_GROUP = ("pt_gloo", "pt_nccl", "pt_mpi", "pt_ucc")
 _OF_STORE = "pt_tcpstore"
@@ -28,9 +31,7 @@ def serves_store(pid: int) -> bool:
 
 def _names(pid: int) -> list[str]:
     found = []
-    try:
-        for task in list(Path(f"/proc/{pid}/task").iterdir())[:_MOST]:
-            found.append((task / "comm").read_text(errors="replace").strip())
-    except OSError:
-        pass  # it ended, or a thread of it did
+    for tid in proc.thread_ids(pid)[:_MOST]:
+        with suppress(OSError):  # that thread has ended
+            found.append(Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").strip())
     return found

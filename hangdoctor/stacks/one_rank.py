@@ -17,30 +17,36 @@ def let_through(condition: str) -> int | None:
     """The one rank that a condition holds for; ANY of ``is_main_process``; None where it may hold for
     several, such as ``local_rank == 0``, or for the first of each group.
     """
-    try:
-        parsed = ast.parse(condition.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    return _of(parsed)
+    node = _parsed(condition)
+    return _of(node) if node is not None else None
 
 
 def shut_out(condition: str) -> int | None:
     """The one rank that a condition does not hold for: 0 of ``rank``, ``rank > 0`` and ``rank != 0``;
     None of any other.
     """
-    try:
-        node = ast.parse(condition.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    node = _parsed(condition)
+    if node is None:
         return None
-    if _is_rank(node):
+    if _is_rank(node) or _is_above_zero(node):
         return 0
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = node.operand
         return _equal_to(inner, ast.Eq) if isinstance(inner, ast.Compare) else None
-    if not isinstance(node, ast.Compare):
+    return _equal_to(node, ast.NotEq) if isinstance(node, ast.Compare) else None
+
+
+def _parsed(condition: str) -> ast.expr | None:
+    """None of what is no expression."""
+    try:
+        return ast.parse(condition.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    above = _equal_to(node, ast.Gt)
-    return _equal_to(node, ast.NotEq) if above is None else (0 if above == 0 else None)
+
+
+def _is_above_zero(node: ast.expr) -> bool:
+    """``rank > 0``; not ``0 > rank``, which holds for none."""
+    return isinstance(node, ast.Compare) and _is_rank(node.left) and _equal_to(node, ast.Gt) == 0
 
 
 def _of(node: ast.expr) -> int | None:

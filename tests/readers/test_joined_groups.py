@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from hangdoctor.readers import joined_groups
+from tests.support.stage import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -31,12 +32,13 @@ def test_a_rank_serves_the_store_before_it_has_joined() -> None:
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "store\n"
-        assert joined_groups.serves_store(process.pid)
+        # A thread takes its name itself, a moment after it was started.
+        wait_until(lambda: joined_groups.serves_store(process.pid), "the store's thread has a name")
         assert not joined_groups.has_joined(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "group\n"
-        assert joined_groups.has_joined(process.pid)
+        wait_until(lambda: joined_groups.has_joined(process.pid), "the group's thread has a name")
         process.stdin.close()
         assert process.wait(timeout=30) == 0
     assert not joined_groups.has_joined(process.pid)

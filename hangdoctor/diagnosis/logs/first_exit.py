@@ -65,7 +65,7 @@ def _first_by_its_launcher(scene: Scene, quiet: list[Ended]) -> First | None:
 
 
 def _all_others_were_killed(scene: Scene, first: Ended) -> bool:
-    """Whether SIGKILL ended all others in the same second: launchers ask first, so that somebody ended
+    """Whether SIGKILL ended all others in the same second: launchers ask first, so that something else ended
     them all, as Ray does, and one was quicker to leave.
     """
     killed = {f.rank for f in scene.of(Ended) if f.code == -9 and 0 <= f.at - first.at < 1.0}

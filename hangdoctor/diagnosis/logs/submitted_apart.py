@@ -1,4 +1,4 @@
-"""Horovod's list of stalled operations, where ranks have submitted different ones: nobody is only late.
+"""Horovod's list of stalled operations, where ranks have submitted different ones: no rank is only late.
 
 Missing ranks:
 0: [broadcast.a, broadcast.b]

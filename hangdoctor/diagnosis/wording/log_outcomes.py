@@ -293,7 +293,7 @@ def _silent(of: LogRemaining) -> str:
 
 
 def _idle(of: LogRemaining) -> str:
-    """For how long it had done nothing, and for whom the others waited, as they may have before."""
+    """For how long it had done nothing, and for which ranks the others waited."""
     seconds = terms.duration(of.seconds)
     if of.other is not None and of.quiet:
         few = terms.ranks(of.quiet)

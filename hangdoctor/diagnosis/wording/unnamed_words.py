@@ -89,7 +89,9 @@ def _stands(of: f.Standing) -> str:
 def _does(of: f.Standing) -> str:
     at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
     does = _AWAITS.get(of.awaits, "")
-    return f"{does}{at}" if does else f"is{at}" if at else "its stack does not show where it is"
+    if does or at:
+        return f"{does or 'is'}{at}"
+    return "its stack does not show where it is"
 
 
 def _decides(places: Sequence[f.Standing]) -> str:
