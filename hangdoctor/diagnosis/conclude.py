@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec import structs
 
-from ..model.capture import JobCapture
+from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Cause, Diagnosis, Job, Missing, RankLine, Status, Took, Wait, WaitOn
 from ..stacks.user_code import is_idle_actor
 from ..text.plain import readable
@@ -38,6 +38,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     gloo, no_recorder = is_gloo_alone(case), has_no_recorder(case)
     uncounted = bool(case.waiting) and (all_in_jax(case.waiting) or all_in_mpi(case.waiting))
     unread = any(node.boxes_unread for node in case.capture.nodes)
+    places = {view.rank: view.place.frame for view in case.views}
     for finding in draft.findings:
         finding.homes = case.homes(finding.ranks)
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
@@ -45,7 +46,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         finding.native = case.capture.native
         finding.boxes_unread, finding.site = unread, case.capture.site
         finding.uncounted = uncounted or case.capture.native
-        _add_frame(case, finding)
+        _add_frame(finding, places)
         if finding.frame is not None and is_idle_actor(finding.frame):
             finding.doing = Doing("idle")
     status: Status = draft.status or "unknown"
@@ -75,12 +76,11 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     )
 
 
-def _add_frame(case: Case, finding: Finding) -> None:
+def _add_frame(finding: Finding, places: dict[int, Frame | None]) -> None:
     """Where no pass did: the line at which the stacks show the first of its ranks, for who reads the
     fields and not the sentence.
     """
     if finding.where.frame is None:
-        places = {view.rank: view.place.frame for view in case.views}
         known = [frame for rank in finding.ranks if (frame := places.get(rank)) is not None]
         frame = finding.frame or next(iter(known), None)
         finding.where.frame = str(frame) if frame is not None else None

@@ -31,7 +31,8 @@ def settle(views: Sequence[RankView]) -> None:
     moved = [
         view for view in views if view.motion == "moved" and not view.gone and not view.stopped
     ]
-    others = {_function(frame) for view in views if view.waits for frame in view.path}
+    waiting = [view for view in views if view.waits] if moved else []
+    others = {_function(frame) for view in waiting for frame in view.path}
     for view in moved:
         view.spins = _spins(view, others)
 

@@ -77,22 +77,25 @@ def _around_one(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     tags of those that are not at their turn yet show which of the two is wrong.
     """
     inside = {v.rank: v for v in waiting if v.place.kind == "p2p"}
-    for server in inside.values():
-        others = [v for v in inside.values() if v is not server]
-        partner = inside.get(server.place.peer)
-        around = all(v.place.peer == server.rank and v.place.op != server.place.op for v in others)
-        if partner is None or not around or len({v.place.op for v in others}) != 1:
-            continue
-        of_both = dict(of_two(server, partner))
-        usual = {_passed(v) for v in others if v is not partner}
-        odd = [inside[rank] for rank, tag in of_both.items() if tag not in usual]
-        if len(others) <= _PARTNERS or len(usual) != 1 or None in usual or len(odd) != 1:
-            continue
-        [view], [number] = odd, usual
-        alike = [v for v in inside.values() if v is not view]
-        story = f.OtherTag("tag", of_both[view.rank], number or 0, op_of([view]), ranks_of(alike))
-        return finding_of(case, story, view, alike, Ground.OTHER_TAG)
-    return None
+    [(rank, asking)] = Counter(v.place.peer for v in inside.values()).most_common(1) or [(-1, 0)]
+    server = inside.get(rank)
+    partner = inside.get(server.place.peer) if server is not None else None
+    if server is None or partner is None or not _PARTNERS < asking == len(inside) - 1:
+        return None
+    others = [v for v in inside.values() if v is not server]
+    tags = {_passed(v) for v in others if v is not partner}
+    calls = {v.place.op for v in others}
+    if len(calls) != 1 or server.place.op in calls or len(tags) != 1 or None in tags:
+        return None
+    of_both = dict(of_two(server, partner))
+    odd = [inside[r] for r, tag in of_both.items() if tag not in tags]
+    usual = next((tag for tag in of_both.values() if tag in tags), None)
+    if len(odd) != 1 or usual is None:
+        return None
+    [view] = odd
+    alike = [v for v in inside.values() if v is not view]
+    story = f.OtherTag("tag", of_both[view.rank], usual, op_of([view]), ranks_of(alike))
+    return finding_of(case, story, view, alike, Ground.OTHER_TAG)
 
 
 def _in_one_function(views: Sequence[RankView]) -> bool:
