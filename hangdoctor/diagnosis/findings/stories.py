@@ -397,6 +397,17 @@ class OtherPartners(Struct, frozen=True):
     awaited_by: tuple[int, ...]
 
 
+class OtherRound(Struct, frozen=True):
+    """Of two ranks that wait for one another, the one whose round is another one than that of all
+    others: it repeats its earlier rounds, which theirs do not (`kept`), or the other way round.
+    `sides`: what each of the two is in.
+    """
+
+    kept: bool
+    others: tuple[int, ...]
+    sides: tuple[tuple[int, Op], ...]
+
+
 class OneOf(Struct, frozen=True):
     """One of these; `unseen` left no dump."""
 
@@ -484,6 +495,7 @@ Story = (
     | Ring
     | OneOf
     | OtherPartners
+    | OtherRound
     | SlowByWaiting
     | SlowBySamples
     | SlowByArrival

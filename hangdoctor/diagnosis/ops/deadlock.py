@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from ..confidence import Ground, sure
-from ..findings import Finding, Op, Ring
+from ..findings import Finding, Ring
 from .apart_in_group import parted_members
 from .blame import blame
+from .changed_rounds import both_sides, other_round
 from .facts import nodes_of, op_of, where_of
 from .groups_made import groups_left_out
 from .order import Link, divergence_finding, kind_of_divergence, link_clue
@@ -29,7 +30,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     if not found:
         cycle = shortest_cycle(graph, ranks)
         by_links = other_partners(scene, graph, ranks) or stopped_passing_on(scene, cycle)
-        by_links = by_links or one_too_many(scene, cycle)
+        by_links = by_links or one_too_many(scene, cycle) or other_round(scene, cycle)
         return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():
@@ -113,7 +114,7 @@ def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
     ring = sorted({link.rank for link in cycle})
     parted = parted_members(scene, ring)
     whole = not any(scene.ops[rank].overwritten for rank in ring)
-    story = Ring(sides=_both_sides(scene, cycle), whole=whole)
+    story = Ring(sides=both_sides(scene, cycle), whole=whole)
     if parted:
         ring = sorted(parted)
         first = parted[ring[0]]
@@ -131,11 +132,3 @@ def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
         where=where_of(scene, cycle[0].instance, None, ring),
         clues=[link_clue(scene, link) for link in cycle[:_SHOWN]],
     )
-
-
-def _both_sides(scene: Scene, cycle: list[Link]) -> tuple[tuple[int, Op], ...]:
-    """What each of two ranks is in, one of them in a transfer with the other; () of other rings."""
-    if len(cycle) != 2 or all(link.instance.key.transfer is None for link in cycle):
-        return ()
-    own = [(link.rank, scene.find(link.rank, link.instance.key)) for link in cycle]
-    return tuple(sorted((rank, op_of(scene, op, rank)) for rank, op in own if op is not None))

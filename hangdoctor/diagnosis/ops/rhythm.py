@@ -50,6 +50,13 @@ def break_of(history: History) -> tuple[int, int] | None:
     return None
 
 
+def keeps_rhythm(history: History) -> bool:
+    """Whether the records end inside a rhythm that has repeated at least three times."""
+    tokens = [token for token, _ in _calls(history)[1]]
+    length, end, period = _longest_stretch(tokens)
+    return 0 < 3 * period <= length and end == len(tokens) and len(set(tokens[end - period :])) > 1
+
+
 class _Rare:
     """Calls that come now and then beside a rhythm, by all records."""
 

@@ -134,6 +134,16 @@ def _(story: f.OtherPartners, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.OtherRound, finding: Finding) -> str:
+    who, own = (
+        terms.ranks(finding.ranks),
+        next(op for rank, op in story.sides if rank in finding.ranks),
+    )
+    text = f"See what {who} takes its number of micro-batches, or its schedule, from (an older file, a count of its own), and compare it with that of {terms.ranks(story.others)}"
+    return _sentence(finding, text, own)
+
+
+@by_story.register
 def _(story: f.InOther, finding: Finding) -> str:
     if story.how is f.Apart.ROOTS:
         at = line_of(story.op)

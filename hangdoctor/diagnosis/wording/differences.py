@@ -165,9 +165,26 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
 
 def both_sides(story: f.Ring, finding: Finding) -> str:
     """Of two ranks that wait for one another: what each is in, and what is not there."""
-    sides = sorted(story.sides, key=lambda side: side[1].name not in _ANSWERED_BY)
-    each = [f"rank {rank} in {terms.op_at(op)}" for rank, op in sides]
-    text = f"{subject(finding)} wait for one another: {', '.join(each)}"
+    return f"{subject(finding)} wait for one another: {_each_side(story.sides)}"
+
+
+def other_round(story: f.OtherRound, finding: Finding) -> str:
+    """Of two ranks that wait for one another, the one whose round differs."""
+    who, others = subject(finding), terms.ranks(story.others)
+    repeats = choose(story.others, "repeats", "repeat")
+    apart = f"{who} repeats its earlier sends and receives where {others} went on to others"
+    if not story.kept:
+        apart = (
+            f"{who} went on to other sends and receives where {others} {repeats} the earlier ones"
+        )
+    waits = [f"rank {rank} waits in {terms.op(op)}" for rank, op in story.sides]
+    return f"{apart}: {', '.join(waits)}"
+
+
+def _each_side(sides: tuple[tuple[int, f.Op], ...]) -> str:
+    """What each of two is in, and what is not there."""
+    sides = tuple(sorted(sides, key=lambda side: side[1].name not in _ANSWERED_BY))
+    text = ", ".join(f"rank {rank} in {terms.op_at(op)}" for rank, op in sides)
     first, second = (op.name for _, op in sides)
     if second not in _ANSWERED_BY:
         return f"{text} without the {_ANSWERED_BY[first]} for it"

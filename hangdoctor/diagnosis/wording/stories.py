@@ -291,6 +291,11 @@ def _(story: f.OtherPartners, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.OtherRound, finding: Finding) -> str:
+    return differences.other_round(story, finding)
+
+
+@tell.register
 def _(story: f.Ring, finding: Finding) -> str:
     if story.mine is not None and story.theirs is not None:
         calls = f"one {terms.op_at(story.mine)} where another made {terms.op_at(story.theirs)}"
