@@ -67,7 +67,7 @@ def _decide(case: Case, alone: list[Finding]) -> bool:
         return True  # the same stacks as of a living job, and in all that time they ran no Python
     if _records_lack_only(case, {rank for finding in alone for rank in finding.ranks}):
         return True
-    if all(_is_smaller_side(finding) for finding in alone):
+    if all(_is_smaller_side(finding) or finding.kind == "end_stall" for finding in alone):
         return all_in_jax(case.waiting)  # at which no thread had worked for long
     if any(finding.kind not in _OUTSIDE for finding in alone):
         return False

@@ -65,6 +65,12 @@ class LastPlace(Struct):
         """
         return self.state == "R" and self.runnable > _SPINS * self.beats
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether its thread ran at no heartbeat, and used no CPU to speak of."""
+        idle = self.idle_cpu_s <= _IDLE * (self.seen_s - self.idle_since_s)
+        return self.state in ("S", "D") and not self.runnable and idle
+
 
 def place_of(first: bytes, second: bytes) -> LastPlace | None:
     """What two snapshots of one file agree on; None where nothing was written, or only in part."""
@@ -126,7 +132,7 @@ class Company(Enum):
 
     UNKNOWN = _WITHOUT_RECORDS_S
     ONE_STUCK = _BESIDE_S  # for which this one may have computed at first
-    ALL_IN_CALLS = _ALL_IN_CALLS_S  # that communicate, by their lines
+    ALL_IN_CALLS = _ALL_IN_CALLS_S  # that communicate, by their lines, or asleep beside them
 
 
 def samples_of(

@@ -45,14 +45,23 @@ def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.
 def _add_to_all(
     ranks: Sequence[RankCapture], by_rank: dict[int, Contents], until: float, company: Company
 ) -> None:
-    """Those of the ranks beside one that is stuck, or beside others in calls that communicate; of all or
-    of none: who still computes may be what the others wait for.
+    """Those of the ranks beside one that is stuck, or where all stand in calls that communicate, or asleep
+    beside such; of all or of none: who still computes may be what the others wait for.
     """
     rest = [rank for rank in ranks if not rank.samples]
     added = [_add(rank, by_rank[rank.rank], until, company) for rank in rest]
-    in_calls = company is not Company.ALL_IN_CALLS or all(map(_is_in_call, rest))
+    in_calls = company is not Company.ALL_IN_CALLS or _all_stand(rest, by_rank)
     for rank in rest if not all(added) or not in_calls else ():
         rank.samples, rank.lock = [], None
+
+
+def _all_stand(ranks: Sequence[RankCapture], by_rank: dict[int, Contents]) -> bool:
+    """Whether all are in calls that communicate, or some are and all others sleep, as in a write to a
+    pipe that nothing reads.
+    """
+    others = [rank for rank in ranks if not _is_in_call(rank)]
+    places = [by_rank[rank.rank].place for rank in others]
+    return len(others) < len(ranks) and all(p is not None and p.sleeps for p in places)
 
 
 def _mark_at_work(ranks: Sequence[RankCapture], by_rank: dict[int, Contents], until: float) -> None:

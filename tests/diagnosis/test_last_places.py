@@ -158,6 +158,21 @@ def test_ranks_of_jax_at_two_lines_are_apart() -> None:
     assert found.causes == [] and "hangdoctor run" not in found.summary, found.summary
 
 
+def test_a_rank_of_jax_that_has_gone_on_to_the_end_is_named() -> None:
+    module = "/site-packages/jax/_src/distributed.py"
+    ended = stack(
+        ("shutdown", module, 199), ("shutdown", module, 349), ("main", "/app/train.py", 60)
+    )
+    ranks = [result_of_jax(rank, 41) for rank in range(3)]
+    capture = JobCapture(
+        "j", [NodeCapture("n1", ranks=[*ranks, still(3, ended, "")])], world_size=4
+    )
+    capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    for rank in capture.ranks():
+        rank.has_jax = True
+    assert causes(diagnose(capture)) == [("end_stall", [3])]
+
+
 def in_compiled(rank: int, code: str, state: str = "") -> RankCapture:
     """Innermost is a line of the user's; a heartbeat does not see what its thread sleeps in."""
     return still(rank, stack(("fit", "/app/train.py", 52), MAIN, code=code), state)

@@ -22,6 +22,7 @@ from hangdoctor.probe.record_core import Thread, native
 from hangdoctor.probe.recorder import Recorder, local
 from hangdoctor.readers import ended_ranks
 from hangdoctor.readers.blackbox import Contents, read_box
+from hangdoctor.readers.box_place import LastPlace as BoxPlace
 from hangdoctor.readers.box_place import samples_of
 from hangdoctor.readers.ended_places import add_places
 from hangdoctor.stacks.place_search import find_place
@@ -224,9 +225,10 @@ def test_the_line_of_the_program_says_which_call_and_which_peer(
     assert (place.kind, place.peer) == (kind, peer) and module.line == 9
 
 
-def placed(contents: Contents) -> list[bool]:
-    """Which of two ranks have a place: this one, and one whose box is the same."""
+def placed(contents: Contents, beside: BoxPlace | None = None) -> list[bool]:
+    """Which of two ranks have a place: this one, and one whose box is the same, or has another place."""
     other = structs.replace(contents, ops=structs.replace(contents.ops, rank=1))
+    other.place = beside or contents.place
     ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank) for c in (contents, other)]
     capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=2)
     add_places(capture, [contents, other])
@@ -253,6 +255,25 @@ def test_where_all_are_in_calls_that_communicate_less_time_is_enough(
     frames = f"collect\t{file}\t3\n<module>\t{file}\t9\n\t\tw=2 rank=0\n"
     recorder.box.put(fmt.H_PLACE, frames.encode())
     assert placed(read(recorder, beaten)) == [expected, expected]
+
+
+@pytest.mark.parametrize(("state", "runnable", "expected"), [("S", 0, True), ("R", 6, False)])
+def test_who_sleeps_beside_one_in_such_a_call_has_a_place_too(
+    recorder: Recorder, lock: list[int], tmp_path: Path, state: str, runnable: int, expected: bool
+) -> None:
+    """As in a write to a pipe that nothing reads; who computes may be done in a moment."""
+    file = tmp_path / "solver.py"
+    file.write_text("def collect(world):\n    world.Barrier()\n    child.stdin.write(packed)\n")
+    os.utime(file, (0.5, 0.5))
+    recorder.box.put(fmt.H_RANK, 0)
+    beats(LastPlace(recorder), 1, 12)
+    recorder.box.put(fmt.H_PLACE, f"collect\t{file}\t2\n<module>\t{file}\t9\n".encode())
+    contents = read(recorder, 12)
+    assert contents.place is not None
+    writes = [structs.replace(contents.place.frames[0], line=3), contents.place.frames[1]]
+    beside = structs.replace(contents.place, frames=writes, idle_cpu_s=0.0)
+    beside.state, beside.runnable = state, runnable
+    assert placed(contents, beside) == [expected, expected]
 
 
 def test_who_worked_until_the_end_while_all_others_waited_is_what_they_waited_for(
