@@ -206,7 +206,14 @@ def _root(view: RankView) -> int | None:
 def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | None:
     if len(_two_sided(end, views)) == len(end.instances):
         return None
-    for read in (_other_group, _awaited, _other_way, _alone_in_users, _passed):
+    for read in (
+        _other_group,
+        _awaited,
+        _at_the_end_of_a_chain,
+        _other_way,
+        _alone_in_users,
+        _passed,
+    ):
         odd = read(case, end, views)
         if odd is not None:
             return _finding(case, odd, views)
@@ -265,6 +272,27 @@ def _awaited(case: Case, end: End, views: Views) -> Odd | None:
     past = all(compare(views[peer].path, view.path) == 1 for view in waiting)
     how = Apart.PAST if past else Apart.SMALLER_SIDE
     return Odd("order", [peer], sorted(v.rank for v in waiting), how, ground=Ground.FEW_ELSEWHERE)
+
+
+def _at_the_end_of_a_chain(case: Case, end: End, views: Views) -> Odd | None:
+    """The rank that went on to a collective while the one before it waits at its line for a send of it,
+    and at the same line another one for the send that then follows, and so on.
+
+    Had the first of these made a call too many, it would have sent all that the next one waits for.
+    """
+    waiting = [views[r] for r in end.ranks if views[r].place.kind == "p2p"]
+    lines = {(v.place.op, str(v.place.frame)) for v in waiting}
+    peers = {view.place.peer for view in waiting}
+    last = peers - {view.rank for view in waiting}
+    if len(waiting) < 2 or len(lines) != 1 or len(last) != 1 or len(peers) != len(waiting):
+        return None
+    [rank] = last
+    if rank not in views or views[rank].place.kind != "collective":
+        return None
+    if any(compare(views[rank].path, view.path) != 1 for view in waiting):
+        return None
+    others = sorted(view.rank for view in waiting)
+    return Odd("order", [rank], others, Apart.PAST, ground=Ground.END_OF_CHAIN)
 
 
 def _other_way(case: Case, end: End, views: Views) -> Odd | None:

@@ -4,10 +4,13 @@ of NCCL.
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from ..model.capture import RankCapture
 from ..model.operations import P2P, RankOps
 from .case import Case
 from .transfer_numbers import agree
+from .view import RankView
 
 
 def by_recorder(case: Case) -> bool:
@@ -65,8 +68,20 @@ def records_of(case: Case) -> tuple[dict[int, RankOps], dict[int, RankOps]]:
         last, first = capture.ops, capture.ops_before
         if recorders and capture.ops is not None:
             last, first = capture.recorded, _of_the_same_source(capture)
+            last = _at_its_line(view, last) if last is not None else None
         if last is not None:
             now[view.rank] = last
         if first is not None:
             before[view.rank] = first
     return agree(now, before) if len(case.capture.nodes) > 1 else (now, before)
+
+
+def _at_its_line(view: RankView, ops: RankOps) -> RankOps:
+    """With the line of the one call that the rank waits in: its recorder was asked without its stacks."""
+    pending, frame = ops.unfinished(), view.place.frame
+    if len(pending) != 1 or pending[0].site or frame is None or not view.waits:
+        return ops
+    told = [
+        structs.replace(op, site=str(frame)) if op is pending[0] else op for op in ops.operations
+    ]
+    return structs.replace(ops, operations=told)

@@ -84,8 +84,9 @@ def _waits_by_box(rank: RankCapture, first: bool) -> bool:
 
 
 def _communicates(rank: RankCapture) -> bool:
+    """Whether it does, if it stands where it is: gradients are reduced below a call that also computes."""
     threads = rank.samples[-1].threads if rank.samples else []
-    return rank_thread(threads)[1].communicates
+    return rank_thread(threads, {thread.tid for thread in threads})[1].communicates
 
 
 def _is_held(rank: RankCapture) -> bool:

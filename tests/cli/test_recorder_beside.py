@@ -20,11 +20,16 @@ from hangdoctor.readers.recorder_beside import ask, socket_of
 from hangdoctor.storage.bundle import load
 from hangdoctor.transport.capture_codec import pack_capture, unpack_capture
 from tests.support.active_dumps import dump, entry
-from tests.support.captures import LOAD, WAIT, still
+from tests.support.captures import LOAD, MAIN, WAIT, stack, still
 from tests.support.fake_worker_server import FakeWorkerServer
 from tests.support.stage import Stage, hangdoctor, switches, wait_until
 
 pytestmark = pytest.mark.torch
+BACKWARD = stack(
+    ("_engine_run_backward", "/site-packages/torch/autograd/graph.py", 979),
+    ("backward", "/site-packages/torch/_tensor.py", 623),
+    MAIN,
+)
 STARTUP = Path(probe.__file__).parent / "startup"
 ROOT = Path(probe.__file__).parents[2]
 
@@ -141,6 +146,7 @@ def test_recorders_are_left_alone_where_the_boxes_show_the_waits(tmp_path: Path)
 
     assert not asked(waits, nothing, stack=LOAD)
     assert asked(waits, nothing, stack=WAIT), "one waits in what its box does not know"
+    assert asked(waits, nothing, stack=BACKWARD), "gradients may be reduced there"
     assert asked(nothing, nothing, stack=LOAD), "no box of this node shows any wait"
 
 

@@ -16,7 +16,7 @@ from .scene import Scene
 
 _WAITED = re.compile(
     r"time[- ]?d?[- ]?out|gave up|no (?:answer|reply|response|news|sign)|(?:still|are|is|was|were|did|has|have) not\b"
-    r".{0,120}\b(?:after|in|within|for) \d|\b(?:waited|waiting)\b",
+    r".{0,120}\b(?:after|in|within|for) \d|\bno \w.{0,120}\b(?:after|in|within|for) \d|\b(?:waited|waiting)\b",
     re.I | re.S,
 )
 _FATAL = frozenset({-4, -7, -8, -9, -11, 132, 135, 136, 137, 139})
