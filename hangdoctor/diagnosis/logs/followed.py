@@ -85,6 +85,7 @@ def followed(scene: Scene) -> LogRemaining | None:
         devices=who.devices,
         node=first.node,
         earliest=first.rule == _WARNED,
+        unread=any((f.file, f.began) < (first.file, first.line) for f in scene.unread),
     )
 
 

@@ -8,6 +8,7 @@ from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
     FailedFirst,
+    FailedInWords,
     FewerCalls,
     GuardFound,
     InterruptedIn,
@@ -34,6 +35,7 @@ from .differences import subject
 from .terms import choose
 
 _MESSAGE = 90
+_WORDS = 120  # characters of a line that is not known
 _NAME = 40  # characters of a thread's name
 _SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
@@ -46,6 +48,7 @@ def next_time(no_recorder: bool) -> str:
 
 
 _NOBODY = Someone()
+_NO_RANK = "(the log does not show which)"
 
 
 def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
@@ -68,7 +71,7 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
         return f"{someone.processes} processes{at}"
     if someone.pid:
         return f"Process {someone.pid}{_on_devices(someone)}{at}"
-    return f"A rank{at} (the log does not show which)"
+    return f"A rank{at} {_NO_RANK}"
 
 
 def _on_devices(someone: Someone) -> str:
@@ -117,6 +120,21 @@ def _(story: FailedFirst, finding: Finding) -> str:
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 
+@stories.tell.register
+def _(story: FailedInWords, finding: Finding) -> str:
+    says = f"in words that are not known here: '{terms.cut(story.says, _WORDS)}' ({story.at})"
+    if story.launcher and not finding.ranks:
+        return f"A launcher saw a process fail, and which one does not show: {says}"
+    who = _who(finding, story.someone)
+    if who.endswith(_NO_RANK):
+        who = who.replace("A rank", "A process").replace(_NO_RANK, "(its line names none)")
+    several = len(finding.ranks) > 1 or len(story.someone.tasks) > 1 or story.someone.processes
+    if several:
+        return f"{who} printed a failure alike, and which was first does not show, {says}"
+    later = ", as a line below it tells" if story.named_later else ""
+    return f"{who} was the first to print a failure{later}, {says}"
+
+
 def _found_by(story: FailedFirst) -> str:
     """``, as rank 8 on n1 found``: a mismatch has two sides, and one of them says so."""
     at = f" on {terms.host_names(list(story.nodes))}" if story.nodes else ""
@@ -135,6 +153,24 @@ def _thread_of(name: str, who: str) -> str:
 
 @stories.tell.register
 def _(story: LoggedDeath, finding: Finding) -> str:
+    head = _of_death(story, finding)
+    if story.said is None:
+        return head
+    for missing in _NO_WORDS:
+        head = head.replace(missing, "")
+    says = terms.cut(story.said.says, _WORDS)
+    return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
+
+
+_NO_WORDS = (
+    "; no error of its own is in the log",
+    ", and no error of its own is in the log",
+    ", and its own output, which says why, is missing",
+    ", and their own output, which says why, is missing",
+)
+
+
+def _of_death(story: LoggedDeath, finding: Finding) -> str:
     who = _who(finding, story.someone)
     verb = choose(finding.ranks or 1, "died", "died")
     if story.cut:
@@ -221,10 +257,20 @@ def _(story: LinkBroken, finding: Finding) -> str:
     if not (story.by or story.hosts or story.peers):
         return terms.capital(story.meaning)
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    if story.first_sign:
+        someone = "processes" if len(story.hosts) > 1 else _process_of(story)
     by = terms.ranks(story.by) if story.by else someone
     by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""
     peers = terms.host_names(list(story.peers)) if story.peers else "another process"
-    return f"Between {by} and {peers}: {story.meaning}"
+    none = ", and these logs show no failure before it" if story.first_sign else ""
+    return f"Between {by} and {peers}: {story.meaning}{none}"
+
+
+def _process_of(story: LinkBroken) -> str:
+    """``process 812 (device 3)``; whose line it is may not show."""
+    if not story.process:
+        return "a process"
+    return f"process {story.process}{_on_devices(Someone(devices=story.devices))}"
 
 
 @stories.tell.register
