@@ -82,7 +82,9 @@ class LoggedDeath(Struct, frozen=True):
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
     by: str = ""  # the launcher that says that it was first, and nothing else does
-    said: Quote | None = None  # its line before that speaks of a failure, in words that no rule knows
+    said: Quote | None = (
+        None  # its line before that speaks of a failure, in words that no rule knows
+    )
 
 
 class NodeFailed(Struct, frozen=True):

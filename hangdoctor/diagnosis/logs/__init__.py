@@ -51,8 +51,8 @@ from .submitted_apart import different_calls
 from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
-from .unread_failures import add_last_words, in_unread_words
 from .unnamed_stacks import elsewhere
+from .unread_failures import add_last_words, in_unread_words
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}

@@ -15,6 +15,7 @@ from ...model.log_facts import (
     AnyFact,
     Cancelled,
     Ended,
+    Finished,
     KilledByLauncher,
     KnownError,
     PeerClosed,
@@ -43,7 +44,7 @@ _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it wa
 _OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
 _WARNED = "nccl_warned"  # a rule: it knows the form of the line, and not its words
-_MEANING = "a call or a connection failed, in words that are not known here"
+_MEANING = "a call, a wait or a connection failed, in words that are not known here"
 _ADVICE = "Read the log of both ends around that line: did one of them fail before? If not, look at the network between them."
 
 
@@ -55,9 +56,10 @@ def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
         found = [f for f in scene.unread if _came_before(scene, f)]
     else:
         return None
-    if found:
-        return _first(scene, found)
-    return (_of_stack(scene) or between_two(scene)) if why.reason is Undecided.FOLLOWED else None
+    first = _first(scene, found)
+    if first is not None or why.reason is not Undecided.FOLLOWED:
+        return first
+    return _of_stack(scene) or between_two(scene)
 
 
 def _of_stack(scene: Scene) -> First | None:
@@ -132,12 +134,15 @@ def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     """Whether the job's end is seen to follow from it, as far as a log shows that."""
     if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher):
         return False  # what the codes of the processes say, too
-    if fact.strength > 2 or _ends_after(scene, fact):
+    if fact.strength < 3 and scene.of(Finished):
+        return False  # the program had ended: what fails then is its tidying up
+    near = scene.logs.files[fact.file].lines - fact.line <= _NEAR_END
+    last = near and fact.after <= _LAST_WORDS
+    if _ends_after(scene, fact):
         return True
     if reason is Undecided.GOES_ON and any(f.file == fact.file for f in scene.of(Progress)):
-        return False
-    near = scene.logs.files[fact.file].lines - fact.line <= _NEAR_END
-    return near and fact.after <= _LAST_WORDS
+        return last and fact.strength > 2
+    return last or fact.strength > 2
 
 
 def _ends_after(scene: Scene, fact: UnreadFailure) -> bool:
@@ -155,14 +160,14 @@ def _is_end(fact: AnyFact) -> bool:
 
 def _came_before(scene: Scene, fact: UnreadFailure) -> bool:
     """Whether a process of its own failed before the line that only follows from a failure."""
-    if fact.between or fact.launcher:
+    if fact.between or fact.launcher or fact.general:
         return False
     following = [f for f in scene.facts if _follows(f)]
     same = [f for f in following if f.file == fact.file]
     if not following:
         return True
     if same:
-        return fact.began <= min(f.line for f in same)
+        return fact.line <= min(f.line for f in same)
     dated = [f.at for f in following if f.at > 0]
     return 0 < fact.at < min(dated, default=0.0)
 
@@ -173,9 +178,11 @@ def _follows(fact: AnyFact) -> bool:
     return isinstance(fact, PeerClosed)
 
 
-def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First:
-    """The likeliest, with those that say alike."""
+def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
+    """The likeliest, with those that say alike; None where they only say that something failed."""
     chosen = _chosen(found)
+    if not chosen:
+        return None
     first = next((f for f in chosen if f.strength > 2), chosen[0])
     alike = [f for f in chosen if set(f.likeness) & set(first.likeness)]
     if first.between:
@@ -189,7 +196,7 @@ def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First:
         story=FailedInWords(
             says=first.text,
             at=_place(scene, first),
-            someone=Someone() if ranks else _someone(alike),
+            someone=_someone(alike),
             launcher=first.launcher and told is None,
             named_later=told is not None,
         ),
@@ -207,9 +214,9 @@ def _chosen(found: Sequence[UnreadFailure]) -> list[UnreadFailure]:
         [f for f in clear if not f.between],
         clear,
         [f for f in found if f.launcher and _is_named(f)],
-        own,
+        [f for f in found if f.launcher and not f.general],
     )
-    return next((kind for kind in kinds if kind), [*found])
+    return next((kind for kind in kinds if kind), [])
 
 
 def _is_named(fact: UnreadFailure) -> bool:

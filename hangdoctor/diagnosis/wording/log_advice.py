@@ -7,7 +7,6 @@ from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
     FailedFirst,
-    FailedInWords,
     FewerCalls,
     GuardFound,
     InterruptedIn,
@@ -39,11 +38,6 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return look
     alone = "Its rank goes on without that thread: what waits for it, such as a queue that it serves, waits without end."
     return f"{look} {alone}".strip()
-
-
-@by_story.register
-def _(story: FailedInWords, finding: Finding) -> str:
-    return "Read that line and those around it in the log; what its program or library means by it, its own documentation says."
 
 
 def _look_at_frame(finding: Finding) -> str:

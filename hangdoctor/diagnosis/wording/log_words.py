@@ -8,7 +8,6 @@ from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
     FailedFirst,
-    FailedInWords,
     FewerCalls,
     GuardFound,
     InterruptedIn,
@@ -35,7 +34,7 @@ from .differences import subject
 from .terms import choose
 
 _MESSAGE = 90
-_WORDS = 120  # characters of a line that is not known
+WORDS = 120  # characters of a line that is not known
 _NAME = 40  # characters of a thread's name
 _SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
@@ -48,10 +47,10 @@ def next_time(no_recorder: bool) -> str:
 
 
 _NOBODY = Someone()
-_NO_RANK = "(the log does not show which)"
+NO_RANK = "(the log does not show which)"
 
 
-def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
+def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
     """The ranks; else what is known of the process instead."""
     if finding.ranks:
         return subject(finding)
@@ -71,7 +70,7 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
         return f"{someone.processes} processes{at}"
     if someone.pid:
         return f"Process {someone.pid}{_on_devices(someone)}{at}"
-    return f"A rank{at} {_NO_RANK}"
+    return f"A rank{at} {NO_RANK}"
 
 
 def _on_devices(someone: Someone) -> str:
@@ -87,7 +86,7 @@ def _on_devices(someone: Someone) -> str:
 @stories.tell.register
 def _(story: FailedFirst, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    who = _who(finding, story.someone)
+    who = who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
     first = "was lost first" if finding.kind == "unreachable" else "failed first"
@@ -120,21 +119,6 @@ def _(story: FailedFirst, finding: Finding) -> str:
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 
-@stories.tell.register
-def _(story: FailedInWords, finding: Finding) -> str:
-    says = f"in words that are not known here: '{terms.cut(story.says, _WORDS)}' ({story.at})"
-    if story.launcher and not finding.ranks:
-        return f"A launcher saw a process fail, and which one does not show: {says}"
-    who = _who(finding, story.someone)
-    if who.endswith(_NO_RANK):
-        who = who.replace("A rank", "A process").replace(_NO_RANK, "(its line names none)")
-    several = len(finding.ranks) > 1 or len(story.someone.tasks) > 1 or story.someone.processes
-    if several:
-        return f"{who} printed a failure alike, and which was first does not show, {says}"
-    later = ", as a line below it tells" if story.named_later else ""
-    return f"{who} was the first to print a failure{later}, {says}"
-
-
 def _found_by(story: FailedFirst) -> str:
     """``, as rank 8 on n1 found``: a mismatch has two sides, and one of them says so."""
     at = f" on {terms.host_names(list(story.nodes))}" if story.nodes else ""
@@ -158,7 +142,7 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return head
     for missing in _NO_WORDS:
         head = head.replace(missing, "")
-    says = terms.cut(story.said.says, _WORDS)
+    says = terms.cut(story.said.says, WORDS)
     return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
 
 
@@ -171,7 +155,7 @@ _NO_WORDS = (
 
 
 def _of_death(story: LoggedDeath, finding: Finding) -> str:
-    who = _who(finding, story.someone)
+    who = who_of(finding, story.someone)
     verb = choose(finding.ranks or 1, "died", "died")
     if story.cut:
         return f"{who} {_cut_end(story, finding)}"
@@ -276,7 +260,7 @@ def _process_of(story: LinkBroken) -> str:
 @stories.tell.register
 def _(story: TookNothing, finding: Finding) -> str:
     by = terms.ranks(story.by)
-    return f"{_who(finding)} took no message of {by} until {story.library}'s time limit: stopped, dead, or cut off from them"
+    return f"{who_of(finding)} took no message of {by} until {story.library}'s time limit: stopped, dead, or cut off from them"
 
 
 @stories.tell.register
@@ -325,10 +309,10 @@ def _(story: StoreHostGone, finding: Finding) -> str:
         f"{terms.are(story.waiting)} waiting for it" if story.waiting else "others wait for it"
     )
     if story.quiet:
-        return f"{_who(finding)} had ended before the others were done, and raised nothing: {terms.ranks(story.waiting)} lost the rendezvous store that it holds"
+        return f"{who_of(finding)} had ended before the others were done, and raised nothing: {terms.ranks(story.waiting)} lost the rendezvous store that it holds"
     if story.gone:
-        return f"{_who(finding)} was gone first: {waiting} in the store, and the connection broke"
-    return f"{_who(finding)} {choose(finding.ranks, 'has', 'have')} not set up communication: {waiting} in the store"
+        return f"{who_of(finding)} was gone first: {waiting} in the store, and the connection broke"
+    return f"{who_of(finding)} {choose(finding.ranks, 'has', 'have')} not set up communication: {waiting} in the store"
 
 
 @stories.tell.register
@@ -344,10 +328,10 @@ def _(story: NamedByTorch, finding: Finding) -> str:
         "lightgbm": "others try in vain to connect to it",
     }
     if story.by == "jax" and finding.kind == "start_stall":
-        return f"{_who(finding)} never registered with JAX's coordinator"
+        return f"{who_of(finding)} never registered with JAX's coordinator"
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
-    return f"{_who(finding)} never joined {what}{source}"
+    return f"{who_of(finding)} never joined {what}{source}"
 
 
 @stories.tell.register
@@ -371,7 +355,7 @@ def _unnamed(seq: int) -> str:
 def _(story: FewerCalls, finding: Finding) -> str:
     last = f"#{story.enqueued}" if story.enqueued >= 0 else "none"
     its = choose(finding.ranks, "its last one is", "their last ones are at most")
-    return f"{_who(finding)} never enqueued {terms.op(story.op)}; {its} {last}"
+    return f"{who_of(finding)} never enqueued {terms.op(story.op)}; {its} {last}"
 
 
 @stories.tell.register
@@ -382,14 +366,14 @@ def _(story: DidNotTimeOut, finding: Finding) -> str:
         else f"; {choose(finding.ranks, 'it is', 'they are')} not in the log at all"
     )
     if story.counting:
-        return f"{_who(finding)} did not come to {terms.op(story.op)} within the others' time limit, and was at work: the log goes on to '{terms.tail(story.counting, 60)}'"
-    return f"{_who(finding)} did not wait in {terms.op(story.op)} as all others did{heard}"
+        return f"{who_of(finding)} did not come to {terms.op(story.op)} within the others' time limit, and was at work: the log goes on to '{terms.tail(story.counting, 60)}'"
+    return f"{who_of(finding)} did not wait in {terms.op(story.op)} as all others did{heard}"
 
 
 @stories.tell.register
 def _(story: StillCounted, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    return f"{_who(finding)} was still at work{at} when the job was ended: the log had come to '{terms.tail(story.last.says, 60)}' ({story.last.file}:{story.last.line})"
+    return f"{who_of(finding)} was still at work{at} when the job was ended: the log had come to '{terms.tail(story.last.says, 60)}' ({story.last.file}:{story.last.line})"
 
 
 @stories.tell.register
@@ -400,9 +384,9 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
-        who = _who(finding) if finding.ranks else "Two ranks of a group"
+        who = who_of(finding) if finding.ranks else "Two ranks of a group"
         return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
-    return f"{_who(finding)} ran {mine} where the others ran {theirs}"
+    return f"{who_of(finding)} ran {mine} where the others ran {theirs}"
 
 
 @stories.tell.register
@@ -414,7 +398,7 @@ def _(story: AllWaited, finding: Finding) -> str:
 def _(story: GuardFound, finding: Finding) -> str:
     step = f" at step {story.iteration}" if story.iteration >= 0 else ""
     was = choose(finding.ranks, "was", "were")
-    return f"{_who(finding)} {was} in {story.place}{step}, by the program's own guard"
+    return f"{who_of(finding)} {was} in {story.place}{step}, by the program's own guard"
 
 
 @stories.tell.register
@@ -422,13 +406,15 @@ def _(story: InterruptedIn, finding: Finding) -> str:
     where = terms.frame(finding.frame) if finding.frame is not None else "its own code"
     was = choose(finding.ranks, "was", "were")
     others = f"{terms.ranks(story.others)} waited in a collective"
-    return f"{_who(finding)} {was} in {where} when the job was interrupted, while {others}"
+    return f"{who_of(finding)} {was} in {where} when the job was interrupted, while {others}"
 
 
 @stories.tell.register
 def _(story: PrintedLess, finding: Finding) -> str:
     others = f"{terms.ranks(story.others)} printed step {story.furthest}"
-    return f"{_who(finding)} printed step {story.step} last, while {others}, and then none went on"
+    return (
+        f"{who_of(finding)} printed step {story.step} last, while {others}, and then none went on"
+    )
 
 
 # ---------------------------------------------------------------------- evidence and advice

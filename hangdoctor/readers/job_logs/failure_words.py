@@ -47,7 +47,7 @@ _NO_FAILURE = re.compile(
     r"\b(?:0|no|zero|without(?: any| an)?|on|any) (?:\w{1,20} )?(?:error|failure|exception|warning)s?\b"
     r"|\b(?:errors?|failures?|failed)\s?[:=]\s?(?:0|none|false)\b|deprecat|\busage:|--help\b"
     r"|\berror[ _-](?:rates?|bars?|tolerance|norm|estimate|correction|handl\w{1,6}|logs?|file|code 0|messages?)\b"
-    r"|\b(?:code|status) 0\b|\bCould not tell: |enable traceback|\btolerance\b|\bresidual",
+    r"|\b(?:code|status) 0\b|\bCould not tell: |\bException raised from |\bframe #\d|enable traceback|\btolerance\b|\bresidual",
     re.I,
 )
 _MILD = re.compile(
@@ -76,13 +76,19 @@ _FRAME = re.compile(
     r"^\s{0,80}(?:(?:\[\d{1,7}\] ?)?#\d|frame #|at \S{1,200}[:(]\d|File \"|\d{1,4}[: ]\s{0,4}0x|\[ ?\d{1,3}\] \S{0,200}0x|0x[0-9a-f]{6}"
     r"|\d{1,3} {1,4}/)|\(\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] |^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
 )
+# Who was asked to end, or ended since another one had failed
+_ASKED = re.compile(
+    r"\bTerminated\s{0,4}$|\bSIGTERM\b|\bsignal (?:number )?15\b|\b(?:exit ?)?code[ =:]{1,3}(?:143|-15)\b"
+)
 _SETTING = re.compile(r"^\s{0,80}['\"]?[\w.-]{1,60}['\"]?\s{0,30}=\s{0,4}\S{0,80},?\s{0,8}$")
 _KEY = re.compile(
     r"^\s{0,80}\"[\w .-]{1,60}\"\s?:|^\s{0,80}[\w.-]{0,60}[_.-][\w.-]{0,60}\s{0,30}[:=]\s{1,8}\S{1,60}\s{0,8}$"
     r"|\b[a-z]\w{0,40}_\w{1,40}\s?=\s?\S{1,60}\s{0,8}$"
 )
 _WORD = re.compile(r"[A-Za-z][A-Za-z_'-]{2,}")
-_NAMES = re.compile(r"[^\s/:.]{1,60}(?:/|::|\.(?=\w))\S{0,200}|/\S{1,200}")  # of files, modules, classes
+_NAMES = re.compile(
+    r"[^\s/:.]{1,60}(?:/|::|\.(?=\w))\S{0,200}|/\S{1,200}"
+)  # of files, modules, classes
 _GENERAL = frozenset(
     "error errors fatal critical severe aborted aborting abort aborts job jobs process processes"
     " program task tasks exit exited exiting exits terminated terminating termination failed fail"
@@ -112,9 +118,11 @@ def judged(text: str, level: str = "") -> Words | None:
     """
     head = text[:_LONG]
     small = head.lower()
-    if not any(stem in small for stem in _STEMS) or not _is_prose(head):
+    if not any(stem in small for stem in _STEMS):
         return None
-    strength = _strength(head, small)
+    strength = _strength(head)
+    if not strength or not _is_prose(head):
+        return None
     low = _LOW_LEVEL.search(level[:_LONG]) is not None or _LOW_LEVEL.search(head) is not None
     if low:
         of_library = _OF_LIBRARY.search(head) is not None or _warns_with_code(head, level)
@@ -132,7 +140,7 @@ def is_own(text: str) -> bool:
     return words is not None and not words.between
 
 
-def _strength(head: str, small: str) -> int:
+def _strength(head: str) -> int:
     if _STRONG.search(head) is not None or _LEVEL.search(head) is not None:
         return 3
     return 2 if _PLAIN.search(head) is not None else 0
@@ -145,7 +153,7 @@ def _warns_with_code(head: str, level: str) -> bool:
 
 def _is_prose(head: str) -> bool:
     """Whether it is no frame of a stack, no setting, and no count that is zero or a measure."""
-    shaped = (_FRAME, _NO_FAILURE, _SETTING, _KEY)
+    shaped = (_FRAME, _NO_FAILURE, _ASKED, _SETTING, _KEY)
     return not any(pattern.search(head) for pattern in shaped)
 
 
@@ -175,4 +183,4 @@ def is_clean_end(text: str) -> bool:
     small = head.lower()
     if not any(stem in small for stem in _CLEAN_STEMS) or "unsuccess" in small:
         return False
-    return _CLEAN.search(head) is not None and _strength(head, small) == 0
+    return _CLEAN.search(head) is not None and _strength(head) == 0

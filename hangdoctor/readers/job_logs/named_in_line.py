@@ -27,7 +27,9 @@ _HOST = re.compile(
 )
 _AT = re.compile(r"@([A-Za-z][\w.-]{0,100}\w)")
 _TASK = re.compile(r"\btask(?:[ =#]|: ?| id )(\d{1,7})(?![\d.]*\d?/)", re.I)
-_DEVICE = re.compile(r"\b(?:device|gpu|cuda|xpu|hpu)(?:[ =#:]| id | index )(\d{1,3})(?![\w:.])", re.I)
+_DEVICE = re.compile(
+    r"\b(?:device|gpu|cuda|xpu|hpu)(?:[ =#:]| id | index )(\d{1,3})(?![\w:.])", re.I
+)
 _WORKER = re.compile(r"\b((?:[A-Z]\w{0,30})?(?:Worker|Process|Actor|Trainer)[-_]\w{0,20}\d{1,6})\b")
 _PEER = re.compile(
     r"\b(?:from|to|with|by|peer|remote)[ :=]{1,3}(?P<kind>peer|remote|rank|node|host|task|process)?[ :=]{0,3}"
@@ -41,6 +43,10 @@ _LAUNCHER = re.compile(
     r"\W{0,3}(?:proxy[:@]|mpiexec|mpirun|hydra|HYD|prte|orted|orterun|ORTE|PRTE|srun|slurm|torchrun|launch"
     r"|flux|jsrun|aprun|pals|PMIX|pmi|pbs|supervisor|raylet|horovodrun|charmrun|agent\b|kubelet|job\b|make\b"
     r"|KILLED BY|EXIT CODE|BAD TERMINATION|RANK \d+ PID)"
+)
+# Another one speaks of it
+_ABOUT = re.compile(
+    r"\b(?:was|were|has been|have been|has|is) (?:\w{1,20} )?(?:aborted|killed|crashed|died|lost|dead|failed|terminated|gone)\b"
 )
 
 
@@ -60,7 +66,7 @@ class Named(Struct):
 def named(text: str) -> Named:
     """Whom the line names. Of two ranks none: which of them it is about does not show."""
     head = text[:_LONG]
-    found = Named(launcher=_LAUNCHER.match(head) is not None)
+    found = Named(launcher=bool(_LAUNCHER.match(head) or _ABOUT.search(head)))
     ranks = {int(m["rank"]) for m in _RANK.finditer(head) if not m["other"]}
     begins = _BEGINS.match(head)
     if begins is not None:

@@ -297,6 +297,7 @@ class FileScan:
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._attention = _ATTENTION
+            self._failures.traceback(self._line)
         if folded.recorded is not None:
             self._add_recorded(folded.recorded_of or said, folded.recorded)
         if folded.stack is not None:
@@ -388,7 +389,7 @@ class FileScan:
             self._trouble, self._trouble_line = unread.kept(text), self._line
         if read or ends:
             self._failures.known()
-        else:
+        elif _TRACEBACK not in text:
             self._failures.feed(said, text, self._line, self._at, self.course.attempt)
         if not known:
             self._questions.go_on(said.text, self._line)

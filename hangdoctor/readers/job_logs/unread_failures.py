@@ -8,6 +8,7 @@ stack, or the first line that says what failed. A speaker that goes on with othe
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from msgspec import Struct, structs
 
@@ -24,12 +25,17 @@ _WENT_ON = 40  # ordinary lines of a speaker after which it is said to have gone
 _CAUSED = re.compile(r"(?:[^:]{1,40}: ?)?\W{0,20}(?:caused by|reason|cause)\b", re.I)
 _OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]{1,80}\s{0,8}")  # MPICH's
 _NUMBERS = re.compile(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
+_SIGNS = re.compile(r"#[#:]{0,80}")
 _BOX = re.compile(r"\s{0,8}(?:-{20,}|={20,}|\*{20,})\s{0,8}$")
-_BAR = re.compile(r"^.{0,250}?\d{1,12}/\d{1,12} \[[^\]]{0,80}\]")  # of progress, without an end of its line
+_BAR = re.compile(
+    r"^.{0,250}?\d{1,12}/\d{1,12} \[[^\]]{0,80}\]"
+)  # of progress, without an end of its line
 _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
 _LIKENESSES = 4
 Who = tuple[int, int, int, int, str, str]
+_NOBODY: Who = (-1, -1, 0, -1, "", "")
+_ON = 2  # steps of the job after a failure, before it is said to have gone on
 
 
 class _Line(Struct):
@@ -49,6 +55,7 @@ class _Speaker(Struct):
     after: int = 0  # ordinary lines since the last of them
     clean: bool = False  # it came to its end after it
     stack: bool = False  # the block has an error stack
+    steps: int = 0  # further steps of the job since it
 
 
 class UnreadFailures:
@@ -56,6 +63,7 @@ class UnreadFailures:
 
     def __init__(self) -> None:
         self._of: dict[Who, _Speaker] = {}
+        self._said_by: dict[Speaker, list[_Speaker]] = {}  # the same, by what their prefixes tell
         self._last: _Speaker | None = None
         self._boxed = -1  # lines of a framed message that were read; -1 outside of one
 
@@ -65,19 +73,20 @@ class UnreadFailures:
             return False
         words = judged(said.text, said.level or text)
         inner = self._inner(said.text)
-        if words is None and inner is None:
+        of_known = inner is None and _OF_STACK.match(said.text) is not None
+        if of_known or (words is None and inner is None):
             self._ordinary(said)
             return False
         who = _completed(named(said.text), said)
         heard = _Line(
-            line,
-            unread.kept(text),
-            unread.kept(said.text),
-            words or Words(2, False, False),
-            who,
-            said.at or at,
-            said.at <= 0,
-            attempt,
+            number=line,
+            says=unread.kept(text),
+            text=unread.kept(said.text),
+            words=words or Words(2, False, False),
+            who=who,
+            at=said.at or at,
+            inherited=said.at <= 0,
+            attempt=attempt,
         )
         if inner is not None:
             if len(inner.lines) < _BLOCK:
@@ -88,6 +97,7 @@ class UnreadFailures:
             if len(self._of) >= _MOST:
                 return True
             speaker = self._of[_key(who, said)] = _Speaker(said, [])
+            self._said_by.setdefault(said.speaker(), []).append(speaker)
         _add(speaker, heard, said.text)
         self._last = speaker
         return True
@@ -121,29 +131,55 @@ class UnreadFailures:
         self._last = None
 
     def went_on(self) -> None:
-        """The job made progress: what was said before it has not ended it."""
-        self._of = {key: s for key, s in self._of.items() if _strength(s) > 2}
+        """The job made progress: plain words before it have not ended it, nor has what names nobody, and
+        the others count for its other ranks may go on for a while.
+        """
+        if not self._of:
+            return
         for speaker in self._of.values():
-            speaker.after += _APART
+            speaker.steps += 1
+        self._keep({key: s for key, s in self._of.items() if _outlasts(key, s)})
+
+    def traceback(self, line: int) -> None:
+        """A traceback begins in this line: the line before is its head, and no failure of its own."""
+        speaker = self._last
+        if speaker is None or speaker.lines[-1].number < line - 1:
+            return
+        speaker.lines.pop()
+        self._last = None
+        self._keep({key: s for key, s in self._of.items() if s.lines})
+
+    def _keep(self, speakers: dict[Who, _Speaker]) -> None:
+        """Go on with these."""
+        if len(speakers) == len(self._of):
+            return
+        self._of, self._said_by = speakers, {}
+        for speaker in speakers.values():
+            self._said_by.setdefault(speaker.said.speaker(), []).append(speaker)
 
     def _ordinary(self, said: Said) -> None:
         text = said.text
-        if not text.strip():
+        if not self._of or not text.strip():
             return
         if _OF_STACK.match(text) is not None or is_frame(text):
             return
         if text[:1].isspace() or not any(c.isalpha() for c in text[:80]):
             return
-        clean = is_clean_end(text)
-        for speaker in self._of.values():
-            if speaker.said.speaker() == said.speaker():
-                speaker.after += 1
-            speaker.clean |= clean
+        for speaker in self._said_by.get(said.speaker(), ()):
+            speaker.after += 1
+        if is_clean_end(text):
+            for speaker in self._of.values():
+                speaker.clean = True
 
     def found(self) -> list[UnreadFailure]:
         """One failure a speaker, in the order of their lines."""
         facts = [_fact(s) for s in self._of.values() if _stands(s)]
         return sorted(facts, key=lambda fact: fact.line)
+
+
+def _outlasts(key: Who, speaker: _Speaker) -> bool:
+    """Whether its failure may have ended the job, with so many steps of others after it."""
+    return _strength(speaker) > 2 and key != _NOBODY and speaker.steps < _ON
 
 
 def _key(who: Named, said: Said) -> Who:
@@ -166,7 +202,7 @@ def _add(speaker: _Speaker, heard: _Line, text: str) -> None:
     if speaker.lines and speaker.after > _APART:
         if _strength(speaker) > heard.words.strength:
             return
-        speaker.lines, speaker.stack, speaker.clean = [], False, False
+        speaker.lines, speaker.stack, speaker.clean, speaker.steps = [], False, False, 0
     if len(speaker.lines) < _BLOCK:
         speaker.lines.append(heard)
         speaker.stack |= "error stack" in text
@@ -205,7 +241,7 @@ def _fact(speaker: _Speaker) -> UnreadFailure:
         general=best.words.general,
         between=best.words.between,
         launcher=who.launcher,
-        device=who.device if who.device >= 0 else said.local,
+        device=said.local if said.pid and who.device < 0 else who.device,
         peer=next((line.who.peer for line in speaker.lines if line.who.peer), ""),
         text=_BAR.sub("", best.text).strip(),
         likeness=list(dict.fromkeys(_likeness(line) for line in speaker.lines))[:_LIKENESSES],
@@ -236,7 +272,7 @@ def _cause(speaker: _Speaker) -> _Line:
 def _of_last_cluster(lines: list[_Line]) -> _Line:
     """The first of those that were said together last: plain words of a failure may be survived."""
     begin = lines[0]
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in pairwise(lines):
         if line.number - before.number > _CLUSTER:
             begin = line
     return begin
@@ -244,4 +280,4 @@ def _of_last_cluster(lines: list[_Line]) -> _Line:
 
 def _likeness(line: _Line) -> str:
     """Its words without numbers and names that have some, which are the same of all that fail alike."""
-    return _NUMBERS.sub("#", line.text)[:120]
+    return _SIGNS.sub("#", _NUMBERS.sub("#", line.text))[:120]

@@ -54,7 +54,9 @@ def test_devices_of_one_process(tmp_path: Path) -> None:
 
 
 def test_the_line_that_says_why_rather_than_the_general_one(tmp_path: Path) -> None:
-    lines = "rank 4: ERROR: job failed\nrank 4: ERROR lake depth is below the bed\nrank 4: aborting\n"
+    lines = (
+        "rank 4: ERROR: job failed\nrank 4: ERROR lake depth is below the bed\nrank 4: aborting\n"
+    )
     found = diagnosed(tmp_path, PLAIN + lines)
     assert "lake depth is below the bed' (job.log:4)" in found.summary
 
@@ -84,7 +86,9 @@ def test_a_call_to_another_rank_accuses_nobody(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, PLAIN + line)
     assert named(found) == [("in_communication", [])], found.summary
     assert found.status == "failed"
-    assert found.summary.startswith("Between rank 3 on n2 and 10.0.0.8: a call or a connection failed")
+    assert found.summary.startswith(
+        "Between rank 3 on n2 and 10.0.0.8: a call, a wait or a connection failed"
+    )
     assert found.summary.rstrip(".").endswith("these logs show no failure before it")
 
 
