@@ -59,7 +59,7 @@ _MILD = re.compile(
 )
 _LOW_LEVEL = re.compile(
     r"(?<![\w-])(?:WARN(?:ING)?S?|INFO|DEBUG|NOTICE|TRACE|VERBOSE)(?![\w-])|\b[Ww]arning:|\b[A-Z]\w{0,40}Warning\b"
-    r"|^\W{0,2}[WID]\d{3,4} "
+    r"|(?:^|\[)[WID]\d{3,4} |(?:^|: |\[)[WID] [\w./-]{1,120}:\d"
 )
 _OF_LIBRARY = re.compile(r"\b[A-Z]{3,10} WARN\b")  # which warns of what it gives up over
 _CODE = re.compile(

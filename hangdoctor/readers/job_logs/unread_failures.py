@@ -238,7 +238,7 @@ def _fact(speaker: _Speaker) -> UnreadFailure:
         attempt=best.attempt,
         says=best.says,
         strength=_strength(speaker),
-        general=best.words.general,
+        general=_is_vague(best),
         between=best.words.between,
         launcher=who.launcher,
         device=said.local if said.pid and who.device < 0 else who.device,
@@ -261,7 +261,7 @@ def _cause(speaker: _Speaker) -> _Line:
     inner = [line for line in lines[1:] if _OF_STACK.match(line.text)]
     if inner and speaker.stack:
         return inner[-1]
-    specific = [line for line in lines if not line.words.general]
+    specific = [line for line in lines if not _is_vague(line)]
     chosen = specific or lines
     own = [line for line in chosen if not line.words.between] or chosen
     if _strength(speaker) > 2 and any(line.words.strength > 2 for line in own):
@@ -276,6 +276,11 @@ def _of_last_cluster(lines: list[_Line]) -> _Line:
         if line.number - before.number > _CLUSTER:
             begin = line
     return begin
+
+
+def _is_vague(line: _Line) -> bool:
+    """Whether it does not say what failed, or only by the way."""
+    return line.words.general or line.words.strength < 2
 
 
 def _likeness(line: _Line) -> str:

@@ -71,7 +71,7 @@ def test_a_launchers_word_names_whose_line_it_was(tmp_path: Path) -> None:
     text = "the column solver got an illegal value in argument 6\nmpiexec: process rank 2 exited abnormally\n"
     found = diagnosed(tmp_path, PLAIN + text)
     assert named(found) == [("error", [2])], found.summary
-    assert "as a line below it tells" in found.summary
+    assert "as a line below it shows" in found.summary
     assert "illegal value in argument 6' (job.log:3)" in found.summary
 
 
@@ -90,6 +90,18 @@ def test_a_call_to_another_rank_accuses_nobody(tmp_path: Path) -> None:
         "Between rank 3 on n2 and 10.0.0.8: a call, a wait or a connection failed"
     )
     assert found.summary.rstrip(".").endswith("these logs show no failure before it")
+
+
+def test_who_only_says_that_something_failed_decides_nothing(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, f"{PLAIN}rank 1: ERROR: job failed\nAborted (core dumped)\n")
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+
+
+def test_the_head_of_a_traceback_is_no_failure_of_its_own(tmp_path: Path) -> None:
+    stack = 'Traceback (most recent call last):\n  File "/job/a.py", line 3, in tile\n'
+    lost = "ConnectionResetError: [Errno 104] Connection reset by peer\n"
+    found = diagnosed(tmp_path, f"rank 1: ERROR the tile loop hit an obstacle\n{stack}{lost}")
+    assert named(found) != [("error", [1])], found.summary
 
 
 STACK = (
@@ -125,6 +137,9 @@ def test_a_failure_before_the_words_that_follow_from_one(tmp_path: Path) -> None
         "rank 2: checked 812 columns, 0 errors",
         "rank 2: error tolerance 1e-6 is used",
         "rank 2: mean error = 0.0041",
+        "W lake/core/loader.cc:64] Could not load the fast library",
+        "[rank2]:[W728 11:07:56.421 lake.cpp:16] could not reach the archive",
+        "ERROR: 0031 task 4: Terminated",
         "rank 2: on_error = abort",
         "rank 2: the option --panic is deprecated",
         "rank 2: INFO no failure was found in the mesh",
