@@ -227,6 +227,8 @@ class Ground(Enum):
     LOG_PEER = (0.60, "others lost their connection to it, and nothing came before")
     LOG_HEARTBEAT = (0.80, "HCCL names the device whose heartbeats stopped")
     LOG_LINK = (0.60, "a connection failed before anything else; either end may be at fault")
+    LOG_UNREAD = (0.65, "its line speaks of a failure in words that no rule knows")
+    LOG_UNREAD_SOMEONE = (0.60, "the same, and the log does not show whose line it is")
     LOG_STORE_HOST = (0.60, "others waited for its key in the store")
     LOG_ALL_WAITED = (0.50, "every rank timed out in one operation with equal counters")
     # NCCL RAS.

@@ -342,6 +342,23 @@ class ThreadStack(Fact):
     guarded: bool = False
 
 
+class UnreadFailure(Fact):
+    """A line that speaks of a failure in words that no rule knows; `strength` from 2, a plain word of
+    it, to 3, one that only an end has. It is kept apart from the facts that are known.
+    """
+
+    strength: int = 2
+    general: bool = False  # that something failed, and not what
+    between: bool = False  # of another process, or a wait for one: who says so need not be at fault
+    launcher: bool = False  # a launcher says so
+    device: int = -1
+    peer: str = ""  # the other process, where the line has it: "rank 3", an address
+    text: str = ""  # the line without its prefixes
+    likeness: list[str] = []  # the lines that were said together, without their numbers
+    after: int = 0  # ordinary lines that its speaker printed after it
+    began: int = 0  # the first line of what was said together
+
+
 AnyFact = (
     TimedOut
     | Counted
@@ -376,6 +393,7 @@ AnyFact = (
     | Listed
     | Restarted
     | ThreadStack
+    | UnreadFailure
 )
 
 
@@ -412,3 +430,4 @@ class JobLogs(Struct, omit_defaults=True):
     # Ranks without a black box and without an end, where others of the job have them.
     unseen: list[int] = []
     of_boxes: list[int] = []  # files whose facts are from black boxes and exit codes
+    unread: list[UnreadFailure] = []  # failures in words that no rule knows, in the order of time

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import open_regular
 from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
-from ..model.log_facts import JobLogs, LastWords, Listed, LogFile
+from ..model.log_facts import JobLogs, LastWords, Listed, UnreadFailure
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
 from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
@@ -56,7 +56,7 @@ class _Sorted(Struct):
     stacks: list[Path]
     logs: tuple[JobLogs, list[str]] | None
     launches: list[Path]  # what the launcher was asked to start
-    unknown: list[LogFile]  # texts of which no line is known
+    unknown: JobLogs  # texts of which no line is known
 
     @property
     def have_operations(self) -> bool:
@@ -156,20 +156,20 @@ def _says_something(capture: JobCapture) -> bool:
 
 def _logs(
     files: list[Path], stacks: bool = False
-) -> tuple[tuple[JobLogs, list[str]] | None, list[Path], list[LogFile]]:
+) -> tuple[tuple[JobLogs, list[str]] | None, list[Path], JobLogs]:
     """(what the job logs among the files say, the other files, those of which no line is known)."""
     dumps = [] if stacks else [f for f in files if pyspy_text.is_dump(f)]
     wanted = [f for f in files if f not in dumps and job_logs.is_log(f)]
     if not wanted:
-        return None, files, []
+        return None, files, JobLogs()
     logs, silent, notes = job_logs.read(wanted)
     if not logs.facts or (dumps and all(isinstance(fact, Listed) for fact in logs.facts)):
-        return None, files, logs.files  # a list of processes beside stacks is read with them
+        return None, files, logs  # a list of processes beside stacks is read with them
     if _last_words_alone(logs) and any(_reports_waits(f) for f in wanted):
-        return None, files, logs.files
+        return None, files, logs
     rest = [f for f in files if f not in wanted]
     notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
-    return (logs, notes), rest, []
+    return (logs, notes), rest, JobLogs()
 
 
 def _last_words_alone(logs: JobLogs) -> bool:
@@ -192,7 +192,7 @@ def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:
     try:
         return pyspy_ranks.read_files(rest)
     except BadInput as error:
-        if logs is None and not beside and rest and _are_of_a_job(rest):
+        if logs is None and not beside and rest and _are_of_a_job(rest, found.unknown):
             return _of_unknown_lines(found.unknown)
         if logs is None and not beside:
             raise BadInput(
@@ -201,17 +201,23 @@ def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:
         return JobCapture(job="logs", origin="files", notes=_skipped(rest, error))
 
 
-def _are_of_a_job(files: list[Path]) -> bool:
+def _are_of_a_job(files: list[Path], logs: JobLogs) -> bool:
     """Whether the files are a job's, by their names or by what they speak of."""
-    if all(map(job_logs.is_named_log, files)):
+    if all(map(job_logs.is_named_log, files)) or any(map(_names_who_failed, logs.unread)):
         return True
     texts = [f for f in files if job_logs.is_log(f)]
     return any(texts_of_jobs.speaks_of_ranks(_head(f, _PASTED)) for f in texts)
 
 
-def _of_unknown_lines(files: list[LogFile]) -> JobCapture:
+def _names_who_failed(failure: UnreadFailure) -> bool:
+    """Whether a line that speaks of the end of a process also names it, as no prose does."""
+    who = max(failure.rank, failure.local, failure.task, failure.pid - 1)
+    return failure.strength > 2 and (who >= 0 or bool(failure.worker))
+
+
+def _of_unknown_lines(read: JobLogs) -> JobCapture:
     """Logs, by their names, of which no line is known: the answer says so, and what to give instead."""
-    logs = JobLogs(files=files)
+    logs = JobLogs(files=read.files, unread=read.unread)
     notes = [f"{file.name}: no line of it is known" for file in logs.files]
     return JobCapture(job="logs", origin="files", logs=logs, notes=notes)
 

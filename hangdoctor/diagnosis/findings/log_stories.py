@@ -33,6 +33,14 @@ class Someone(Struct, frozen=True):
     part: str = ""  # what it is, where its stack shows that it runs no rank
 
 
+class Quote(Struct, frozen=True):
+    """A line of a log, as evidence."""
+
+    file: str
+    line: int
+    says: str
+
+
 class FailedFirst(Struct, frozen=True):
     """Its own error came before anything else; `meaning` is what a rule knows of it."""
 
@@ -51,6 +59,16 @@ class FailedFirst(Struct, frozen=True):
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
 
 
+class FailedInWords(Struct, frozen=True):
+    """It was the first to speak of a failure, in words that no rule knows."""
+
+    says: str
+    at: str  # file and line of the log
+    someone: Someone = Someone()
+    launcher: bool = False  # a launcher says so, of a process that it does not name
+    named_later: bool = False  # who it was, a later line tells
+
+
 class LoggedDeath(Struct, frozen=True):
     """Its process ended by a signal, or for lack of memory."""
 
@@ -64,6 +82,9 @@ class LoggedDeath(Struct, frozen=True):
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
     by: str = ""  # the launcher that says that it was first, and nothing else does
+    said: Quote | None = (
+        None  # its line before that speaks of a failure, in words that no rule knows
+    )
 
 
 class NodeFailed(Struct, frozen=True):
@@ -98,6 +119,9 @@ class LinkBroken(Struct, frozen=True):
     meaning: str
     advice: str = ""
     hosts: tuple[str, ...] = ()  # of those who say so
+    process: int = 0  # who says so, where no rank shows
+    devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
+    first_sign: bool = False  # nothing in the logs came before it
 
 
 class TooFewJoined(Struct, frozen=True):
@@ -200,14 +224,6 @@ class FewerCalls(Struct, frozen=True):
     enqueued: int
 
 
-class Quote(Struct, frozen=True):
-    """A line of a log, as evidence."""
-
-    file: str
-    line: int
-    says: str
-
-
 class DidNotTimeOut(Struct, frozen=True):
     """All others waited until the limit and these did not: weaker the less is known of them."""
 
@@ -242,6 +258,7 @@ class AllWaited(Struct, frozen=True):
 
 LogStory = (
     FailedFirst
+    | FailedInWords
     | DeviceStory
     | PlaceStory
     | LoggedDeath
@@ -358,6 +375,7 @@ class LogRemaining(Struct, frozen=True):
     node: str = ""
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
     earliest: bool = False  # the line `last` is the first sign of a failure
+    unread: bool = False  # other lines speak of failures, in words that no rule knows
 
 
 class LogAgrees(Struct, frozen=True):

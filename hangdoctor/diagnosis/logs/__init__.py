@@ -13,7 +13,7 @@ from ...model.diagnosis import Status
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
-from ..findings.log_stories import FailedFirst, LinkBroken, Quote, Undecided
+from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Quote, Undecided
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
@@ -52,6 +52,7 @@ from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
+from .unread_failures import add_last_words, in_unread_words
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
@@ -83,6 +84,8 @@ def _judge(case: Case, draft: Draft) -> None:
         scene, found = _earlier(case, draft, scene)
     if scene.logs.attempts > 1:
         _tell_earlier(draft, scene)
+    if found is not None and not case.capture.over:
+        add_last_words(scene, found)
     further = others_of_their_own(scene, found)
     draft.chain = chain(scene, [*([found] if found is not None else []), *further])
     for first in [*([found] if found is not None else []), *further]:
@@ -92,6 +95,8 @@ def _judge(case: Case, draft: Draft) -> None:
         add_ended_threads(draft, scene)
         return
     if found is None:
+        found = _in_unread_words(case, draft, scene)
+    if found is None:
         _say_why_none(case, draft, scene)
         return
     two_sources.compare(logs, draft, found.finding, decide)
@@ -99,8 +104,19 @@ def _judge(case: Case, draft: Draft) -> None:
     draft.status = _status_of(found.finding)
 
 
+def _in_unread_words(case: Case, draft: Draft, scene: Scene) -> First | None:
+    """What a log alone says in words that no rule knows, of a job that nothing else shows."""
+    if case.capture.over or case.views or draft.remaining is not None:
+        return None
+    found = in_unread_words(scene, why_none(scene))
+    if found is not None:
+        draft.chain = chain(scene, [found])
+        found.finding.clues += _clues(scene, found)
+    return found
+
+
 def _status_of(finding: Finding) -> Status:
-    failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst)
+    failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst | FailedInWords)
     failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"

@@ -27,6 +27,7 @@ from ...model.log_facts import (
     TimedOut,
     Told,
     Unanswered,
+    UnreadFailure,
 )
 from ..findings import Op
 from ..findings.log_stories import Event
@@ -56,6 +57,7 @@ _ROLES: dict[type[AnyFact], str] = {
     Signalled: "end",
     NodeLost: "end",
     Cancelled: "end",
+    UnreadFailure: "cause",
 }
 _ACCOUNT = "slurm job"  # Slurm's own account of the whole job, in its words
 _IN_WORDS = (_ACCOUNT, MPI_ABORT)  # ends that are told as the log has them
@@ -68,7 +70,8 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     causes = {id(fact): first for first in found for fact in first.facts}
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
-    said_once = [fact for fact in scene.facts if not _says_again(fact, told)]
+    every = _with_unread(scene, found)
+    said_once = [fact for fact in every if not _says_again(fact, told)]
     shown = {(one.file, one.line) for one in said_once if _role(one, causes) == "cause"}
     for fact in said_once:
         role = _role(fact, causes)
@@ -76,12 +79,22 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
             role = "" if (fact.file, fact.line) in shown else role  # it is there as the cause
         if role:
             events.setdefault((role, *_likeness(fact)), []).append(fact)
-    ordered = [(scene.facts.index(facts[0]), key, facts) for key, facts in events.items()]
+    places = {id(fact): place for place, fact in enumerate(every)}
+    ordered = [(places[id(facts[0])], key, facts) for key, facts in events.items()]
     best = sorted(ordered, key=lambda e: (_KEEP[str(e[1][0])], e[0]))[:MOST]
     ordered = sorted(best, key=lambda e: e[0])
     return [
         _event(scene, str(key[0]), facts, causes.get(id(facts[0]))) for _, key, facts in ordered
     ]
+
+
+def _with_unread(scene: Scene, found: Sequence[First]) -> list[AnyFact]:
+    """The facts in order, with those of the found that no rule knows at their places in their files."""
+    every: list[AnyFact] = [*scene.facts]
+    for fact in [f for one in found for f in one.facts if isinstance(f, UnreadFailure)]:
+        later = [i for i, f in enumerate(every) if f.file == fact.file and f.line > fact.line]
+        every.insert(later[0] if later else len(every), fact)
+    return every
 
 
 def _says_again(fact: AnyFact, told: set[tuple[int, int]]) -> bool:

@@ -85,7 +85,14 @@ def followed(scene: Scene) -> LogRemaining | None:
         devices=who.devices,
         node=first.node,
         earliest=first.rule == _WARNED,
+        unread=any(_is_earlier(f, first) for f in scene.unread),
     )
+
+
+def _is_earlier(fact: AnyFact, first: AnyFact) -> bool:
+    """Whether another speaker printed it before."""
+    same = fact.rank == first.rank >= 0
+    return not same and (fact.file, fact.line) < (first.file, first.line)
 
 
 def lost_lines(scene: Scene) -> list[AnyFact]:

@@ -18,6 +18,7 @@ from ...model.log_facts import (
     PythonError,
     TimedOut,
     Unanswered,
+    UnreadFailure,
 )
 from ..findings import Op
 from ..findings.log_stories import Source
@@ -58,6 +59,7 @@ class Scene(Struct):
     everyone: list[int]  # ranks that are known to exist
     whole: bool  # `everyone` is the whole job
     homes: dict[int, str]
+    unread: list[UnreadFailure] = []
 
     @property
     def source(self) -> Source:
@@ -119,6 +121,7 @@ def open_scene(logs: JobLogs, attempt: int) -> Scene:
         everyone=everyone,
         whole=_whole(logs, facts, everyone),
         homes={r: n for r, n in logs.homes.items() if n != "localhost"},
+        unread=[f for f in logs.unread if f.attempt == attempt],
     )
 
 

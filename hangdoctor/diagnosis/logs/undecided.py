@@ -247,8 +247,8 @@ def _of_course(scene: Scene) -> LogRemaining:
     if failed is not None:
         return failed
     if iteration >= 0:
-        return LogRemaining(Undecided.GOES_ON, iteration=iteration, trouble=_trouble(scene))
-    return LogRemaining(Undecided.NO_END, trouble=_trouble(scene))
+        return LogRemaining(Undecided.GOES_ON, iteration=iteration, trouble=_any_trouble(scene))
+    return LogRemaining(Undecided.NO_END, trouble=_any_trouble(scene))
 
 
 def _of_failure(scene: Scene) -> LogRemaining | None:
@@ -281,6 +281,15 @@ def _trouble(scene: Scene) -> Quote | None:
     """The first line that says error, which no rule knows."""
     files = [file for file in scene.logs.files if file.trouble]
     return Quote(files[0].name, files[0].trouble_line, files[0].trouble) if files else None
+
+
+def _any_trouble(scene: Scene) -> Quote | None:
+    """The same; else the first line that speaks of a failure otherwise."""
+    trouble = _trouble(scene)
+    if trouble is not None or not scene.unread:
+        return trouble
+    first = scene.unread[0]
+    return Quote(scene.logs.files[first.file].name, first.line, first.text)
 
 
 def _finished(scene: Scene) -> bool:

@@ -18,6 +18,7 @@ from . import lock_words as lock_words
 from . import log_advice as log_advice
 from . import log_device_words as log_device_words
 from . import log_place_words as log_place_words
+from . import log_unread_words as log_unread_words
 from . import log_words as log_words
 from . import ras_words as ras_words
 from . import set_up_words as set_up_words

@@ -167,6 +167,8 @@ def _speaker(of: LogRemaining) -> str:
 
 def _earlier(of: LogRemaining) -> str:
     """Of a line that may say of a failure of its own, that nothing failed before; else that something did."""
+    if of.unread:
+        return ", and what came first the lines that are known here do not show"
     if of.earliest:
         return f", and {_evidence(of)} show no failure before it"
     return f", and what came first {_evidence(of)} do not show"

@@ -34,6 +34,7 @@ from .differences import subject
 from .terms import choose
 
 _MESSAGE = 90
+WORDS = 120  # characters of a line that is not known
 _NAME = 40  # characters of a thread's name
 _SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
@@ -46,9 +47,10 @@ def next_time(no_recorder: bool) -> str:
 
 
 _NOBODY = Someone()
+NO_RANK = "(the log does not show which)"
 
 
-def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
+def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
     """The ranks; else what is known of the process instead."""
     if finding.ranks:
         return subject(finding)
@@ -68,7 +70,7 @@ def _who(finding: Finding, someone: Someone = _NOBODY) -> str:
         return f"{someone.processes} processes{at}"
     if someone.pid:
         return f"Process {someone.pid}{_on_devices(someone)}{at}"
-    return f"A rank{at} (the log does not show which)"
+    return f"A rank{at} {NO_RANK}"
 
 
 def _on_devices(someone: Someone) -> str:
@@ -84,7 +86,7 @@ def _on_devices(someone: Someone) -> str:
 @stories.tell.register
 def _(story: FailedFirst, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    who = _who(finding, story.someone)
+    who = who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
     first = "was lost first" if finding.kind == "unreachable" else "failed first"
@@ -135,7 +137,25 @@ def _thread_of(name: str, who: str) -> str:
 
 @stories.tell.register
 def _(story: LoggedDeath, finding: Finding) -> str:
-    who = _who(finding, story.someone)
+    head = _of_death(story, finding)
+    if story.said is None:
+        return head
+    for missing in _NO_WORDS:
+        head = head.replace(missing, "")
+    says = terms.cut(story.said.says, WORDS)
+    return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
+
+
+_NO_WORDS = (
+    "; no error of its own is in the log",
+    ", and no error of its own is in the log",
+    ", and its own output, which says why, is missing",
+    ", and their own output, which says why, is missing",
+)
+
+
+def _of_death(story: LoggedDeath, finding: Finding) -> str:
+    who = who_of(finding, story.someone)
     verb = choose(finding.ranks or 1, "died", "died")
     if story.cut:
         return f"{who} {_cut_end(story, finding)}"
@@ -221,16 +241,26 @@ def _(story: LinkBroken, finding: Finding) -> str:
     if not (story.by or story.hosts or story.peers):
         return terms.capital(story.meaning)
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    if story.first_sign:
+        someone = "processes" if len(story.hosts) > 1 else _process_of(story)
     by = terms.ranks(story.by) if story.by else someone
     by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""
     peers = terms.host_names(list(story.peers)) if story.peers else "another process"
-    return f"Between {by} and {peers}: {story.meaning}"
+    none = ", and these logs show no failure before it" if story.first_sign else ""
+    return f"Between {by} and {peers}: {story.meaning}{none}"
+
+
+def _process_of(story: LinkBroken) -> str:
+    """``process 812 (device 3)``; whose line it is may not show."""
+    if not story.process:
+        return "a process"
+    return f"process {story.process}{_on_devices(Someone(devices=story.devices))}"
 
 
 @stories.tell.register
 def _(story: TookNothing, finding: Finding) -> str:
     by = terms.ranks(story.by)
-    return f"{_who(finding)} took no message of {by} until {story.library}'s time limit: stopped, dead, or cut off from them"
+    return f"{who_of(finding)} took no message of {by} until {story.library}'s time limit: stopped, dead, or cut off from them"
 
 
 @stories.tell.register
@@ -279,10 +309,10 @@ def _(story: StoreHostGone, finding: Finding) -> str:
         f"{terms.are(story.waiting)} waiting for it" if story.waiting else "others wait for it"
     )
     if story.quiet:
-        return f"{_who(finding)} had ended before the others were done, and raised nothing: {terms.ranks(story.waiting)} lost the rendezvous store that it holds"
+        return f"{who_of(finding)} had ended before the others were done, and raised nothing: {terms.ranks(story.waiting)} lost the rendezvous store that it holds"
     if story.gone:
-        return f"{_who(finding)} was gone first: {waiting} in the store, and the connection broke"
-    return f"{_who(finding)} {choose(finding.ranks, 'has', 'have')} not set up communication: {waiting} in the store"
+        return f"{who_of(finding)} was gone first: {waiting} in the store, and the connection broke"
+    return f"{who_of(finding)} {choose(finding.ranks, 'has', 'have')} not set up communication: {waiting} in the store"
 
 
 @stories.tell.register
@@ -298,10 +328,10 @@ def _(story: NamedByTorch, finding: Finding) -> str:
         "lightgbm": "others try in vain to connect to it",
     }
     if story.by == "jax" and finding.kind == "start_stall":
-        return f"{_who(finding)} never registered with JAX's coordinator"
+        return f"{who_of(finding)} never registered with JAX's coordinator"
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
-    return f"{_who(finding)} never joined {what}{source}"
+    return f"{who_of(finding)} never joined {what}{source}"
 
 
 @stories.tell.register
@@ -325,7 +355,7 @@ def _unnamed(seq: int) -> str:
 def _(story: FewerCalls, finding: Finding) -> str:
     last = f"#{story.enqueued}" if story.enqueued >= 0 else "none"
     its = choose(finding.ranks, "its last one is", "their last ones are at most")
-    return f"{_who(finding)} never enqueued {terms.op(story.op)}; {its} {last}"
+    return f"{who_of(finding)} never enqueued {terms.op(story.op)}; {its} {last}"
 
 
 @stories.tell.register
@@ -336,14 +366,14 @@ def _(story: DidNotTimeOut, finding: Finding) -> str:
         else f"; {choose(finding.ranks, 'it is', 'they are')} not in the log at all"
     )
     if story.counting:
-        return f"{_who(finding)} did not come to {terms.op(story.op)} within the others' time limit, and was at work: the log goes on to '{terms.tail(story.counting, 60)}'"
-    return f"{_who(finding)} did not wait in {terms.op(story.op)} as all others did{heard}"
+        return f"{who_of(finding)} did not come to {terms.op(story.op)} within the others' time limit, and was at work: the log goes on to '{terms.tail(story.counting, 60)}'"
+    return f"{who_of(finding)} did not wait in {terms.op(story.op)} as all others did{heard}"
 
 
 @stories.tell.register
 def _(story: StillCounted, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    return f"{_who(finding)} was still at work{at} when the job was ended: the log had come to '{terms.tail(story.last.says, 60)}' ({story.last.file}:{story.last.line})"
+    return f"{who_of(finding)} was still at work{at} when the job was ended: the log had come to '{terms.tail(story.last.says, 60)}' ({story.last.file}:{story.last.line})"
 
 
 @stories.tell.register
@@ -354,9 +384,9 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
-        who = _who(finding) if finding.ranks else "Two ranks of a group"
+        who = who_of(finding) if finding.ranks else "Two ranks of a group"
         return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
-    return f"{_who(finding)} ran {mine} where the others ran {theirs}"
+    return f"{who_of(finding)} ran {mine} where the others ran {theirs}"
 
 
 @stories.tell.register
@@ -368,7 +398,7 @@ def _(story: AllWaited, finding: Finding) -> str:
 def _(story: GuardFound, finding: Finding) -> str:
     step = f" at step {story.iteration}" if story.iteration >= 0 else ""
     was = choose(finding.ranks, "was", "were")
-    return f"{_who(finding)} {was} in {story.place}{step}, by the program's own guard"
+    return f"{who_of(finding)} {was} in {story.place}{step}, by the program's own guard"
 
 
 @stories.tell.register
@@ -376,13 +406,15 @@ def _(story: InterruptedIn, finding: Finding) -> str:
     where = terms.frame(finding.frame) if finding.frame is not None else "its own code"
     was = choose(finding.ranks, "was", "were")
     others = f"{terms.ranks(story.others)} waited in a collective"
-    return f"{_who(finding)} {was} in {where} when the job was interrupted, while {others}"
+    return f"{who_of(finding)} {was} in {where} when the job was interrupted, while {others}"
 
 
 @stories.tell.register
 def _(story: PrintedLess, finding: Finding) -> str:
     others = f"{terms.ranks(story.others)} printed step {story.furthest}"
-    return f"{_who(finding)} printed step {story.step} last, while {others}, and then none went on"
+    return (
+        f"{who_of(finding)} printed step {story.step} last, while {others}, and then none went on"
+    )
 
 
 # ---------------------------------------------------------------------- evidence and advice

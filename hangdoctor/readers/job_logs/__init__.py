@@ -21,6 +21,7 @@ from ...model.log_facts import (
     PythonError,
     Restarted,
     RuleText,
+    UnreadFailure,
 )
 from ...text.plain import readable
 from . import cut_lines, gathered, hccl_tasks, openmpi_errors, resolve, source
@@ -41,6 +42,7 @@ _RANK_FILE = re.compile(
     r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$",
     re.I,
 )  # the latter: WRF's
+_PROSE = re.compile(r"\.(?:md|rst|html?)$|(?:^|/)(?:README|CHANGE|LICENSE|NOTES?)[^/]{0,40}$", re.I)
 _NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
 
 
@@ -146,14 +148,16 @@ def _joined(
     heard = sorted({rank for scan in scans for rank in scan.heard | scan.marks.members})
     world = max((m.world for m in marks), default=0) or gathered.world_size(facts.all)
     world = max(world, hccl_tasks.number(facts.all))
-    resolve.attempts(facts.all, marks)
-    homes = resolve.resolve(facts.all, marks, origins, world)
+    prose = {index for index, file in enumerate(files) if _PROSE.search(file.name)}
+    unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
+    resolve.attempts([*facts.all, *unread], marks)
+    homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
     ordered = openmpi_errors.settled(cut_lines.completed(resolve.in_order(facts.all)))
     numbers = [f.attempt for f in ordered]
     first, last = min(numbers, default=0), max(numbers, default=0)
-    for fact in ordered:
-        fact.attempt -= first
+    for fact in [*ordered, *unread]:
+        fact.attempt = min(max(fact.attempt, first), last) - first
     return JobLogs(
         files=files,
         facts=[f for f in ordered if not isinstance(f, Restarted)],
@@ -162,7 +166,13 @@ def _joined(
         heard=heard,
         rules=_texts(ordered),
         attempts=last - first + 1,
+        unread=_unread_in_order(unread),
     )
+
+
+def _unread_in_order(unread: list[UnreadFailure]) -> list[UnreadFailure]:
+    ordered = resolve.in_order([*unread])
+    return [fact for fact in ordered if isinstance(fact, UnreadFailure)]
 
 
 def _texts(facts: list[AnyFact]) -> dict[str, RuleText]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import AnyFact, KnownError
+from .failure_words import is_own
 
 _OF_MPICH = ("mpi_start", "mpi_other", "mpi_peer", "mpi_misuse")
 _CALL = re.compile(r"^\s*\w{3,80}\(\d{1,6}\)\.{0,80}:(?:\s+(\S.{0,200}))?\s*$")
@@ -24,6 +25,7 @@ _OWN = re.compile(
     r"|fi_getinfo\(\) failed|No data available",
     re.IGNORECASE,
 )
+_INNER = 120  # characters of the reason that are kept
 MOST = 24  # lines of a stack
 
 
@@ -54,5 +56,8 @@ class MpichErrors:
         if not why or _NO_REASON.match(why):
             return
         self._error.values["why"] = f"({why[:118]})"
+        self._error.values.pop("inner", None)
+        if self._error.role == "consequence" and is_own(why):
+            self._error.values["inner"] = why[:_INNER]
         if self._error.rule == "mpi_start" and _OWN.search(why):
             self._error.role = "cause"

@@ -12,7 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, Counted, Ended, PythonError, Restarted, TimedOut, Told
+from ...model.log_facts import (
+    AnyFact,
+    Counted,
+    Ended,
+    PythonError,
+    Restarted,
+    TimedOut,
+    Told,
+    UnreadFailure,
+)
 from . import workers
 from .by_exit import errors_of_ends
 from .marks import Marks
@@ -44,10 +53,16 @@ def of_folders(facts: Sequence[AnyFact], origins: Sequence[Origin]) -> set[int]:
 
 
 def resolve(
-    facts: list[AnyFact], of_files: Sequence[Marks], origins: Sequence[Origin], world: int
+    facts: list[AnyFact],
+    of_files: Sequence[Marks],
+    origins: Sequence[Origin],
+    world: int,
+    beside: Sequence[AnyFact] = (),
 ) -> dict[int, str]:
-    """Give facts their ranks, attempts and years; returns the node of each rank."""
-    _years(facts)
+    """Give facts their ranks, attempts and years; returns the node of each rank. Those `beside` them
+    get theirs alike, and tell nothing of the others.
+    """
+    _years(facts, beside)
     homes: dict[int, str] = {}
     by_pid: dict[tuple[str, int], int] = {}
     for marks in of_files:
@@ -62,7 +77,7 @@ def resolve(
     elastic = any(_of_torchrun(f) for f in facts)
     by_name = _by_name(facts, of_files)
     tasks = _tasks_are_ranks(facts, of_files, world)
-    for fact in facts:
+    for fact in [*facts, *beside]:
         if fact.rank < 0:
             fact.rank = by_name.get(fact.worker, -1)
         if fact.rank < 0:
@@ -75,7 +90,7 @@ def resolve(
             fact.rank = fact.task
         if fact.rank >= 0:
             fact.node = fact.node or homes.get(fact.rank, "")
-            if fact.node:
+            if fact.node and not isinstance(fact, UnreadFailure):
                 homes.setdefault(fact.rank, fact.node)
     return homes
 
@@ -223,7 +238,7 @@ def attempts(facts: list[AnyFact], of_files: Sequence[Marks]) -> int:
     return 1 + max((f.attempt for f in facts), default=0)
 
 
-def _years(facts: list[AnyFact]) -> None:
+def _years(facts: list[AnyFact], beside: Sequence[AnyFact]) -> None:
     """Stamps without a year get that of the stamps which have one."""
     dated = [f.at for f in facts if f.at > _FIRST_TIMES]
     bare = [f for f in facts if 0 < f.at <= _FIRST_TIMES]
@@ -231,6 +246,7 @@ def _years(facts: list[AnyFact]) -> None:
         return
     year = time.gmtime(min(dated)).tm_year
     shift = _seconds_to(year)
+    bare += [f for f in beside if 0 < f.at <= _FIRST_TIMES]
     for fact in bare:
         fact.at += shift
 

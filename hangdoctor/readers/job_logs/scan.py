@@ -26,6 +26,7 @@ from ...model.log_facts import (
     PythonError,
     ThreadStack,
     TimedOut,
+    UnreadFailure,
 )
 from . import (
     exit_lists,
@@ -64,6 +65,7 @@ from .stack_tables import StackTables
 from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
 from .ucc_checks import UccChecks
+from .unread_failures import UnreadFailures
 
 _TAIL = 1 << 12  # of each block: where the last iteration is looked for
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
@@ -79,6 +81,8 @@ _CUT = re.compile(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is the
 # The verdict of `hangdoctor run` itself, in the job's output.
 _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
+# Rules that know the form of a line, and not its words
+_IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
@@ -113,12 +117,14 @@ class FileScan:
         self._logged = Logged()
         self._beneath = Beneath()
         self._begun = Begun()
+        self.unread: list[UnreadFailure] = []
         self._questions = questions.Questions()
         self._starts = StartLines()
         self._attention = 0
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
         self._trouble, self._trouble_line = "", 0
+        self._failures = UnreadFailures()
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -175,6 +181,9 @@ class FileScan:
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
         self.course.settle()
+        self.unread = self._failures.found()
+        for failure in self.unread:
+            failure.file = self.index
 
     def _complete(self, error: PythonError, said: Said) -> None:
         """A traceback that another rank's lines tore: its message may go on behind them. The only error
@@ -288,6 +297,7 @@ class FileScan:
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._attention = _ATTENTION
+            self._failures.traceback(self._line)
         if folded.recorded is not None:
             self._add_recorded(folded.recorded_of or said, folded.recorded)
         if folded.stack is not None:
@@ -367,15 +377,20 @@ class FileScan:
         if self._unknown:
             self._go_on(said)
         self.marks.look(said)
-        torn = known = False
+        torn = known = read = False
         for rule in self.rules.of(said.text):
             applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
             known |= applied
+            read |= applied and rule.id not in _IN_OTHER_WORDS
             torn |= not applied and rule.wraps
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
         told = known or bool(ends)
         if not told and not self._trouble and unread.speaks_of_trouble(text):
             self._trouble, self._trouble_line = unread.kept(text), self._line
+        if read or ends:
+            self._failures.known()
+        elif _TRACEBACK not in text:
+            self._failures.feed(said, text, self._line, self._at, self.course.attempt)
         if not known:
             self._questions.go_on(said.text, self._line)
             if self._line <= _BEGIN:
@@ -428,6 +443,7 @@ class FileScan:
             way, fact = found
             if self.course.reach(way, fact, said.rank):
                 self._trouble = ""  # the job went on
+                self._failures.went_on()
             self._keep(fact, said, text)
         elif (part := marks.part(said.text)) is not None:
             self._keep(part, said, text)

@@ -101,10 +101,13 @@ def test_efa_names_the_instance_at_the_other_end(tmp_path: Path) -> None:
     assert "i-0bb: EFA could not send: Invalid address" in verdict.summary
 
 
-def test_warnings_of_nccl_that_no_rule_knows_accuse_nobody(tmp_path: Path) -> None:
+def test_warnings_of_nccl_that_no_rule_knows(tmp_path: Path) -> None:
     line = "[1,23]<stdout>:n4:72:73 [7] component:459 NCCL WARN NET/Odd Couldn't warm up. RC: -22\n"
     verdict = diagnosed(tmp_path, line)
-    assert named(verdict) == [] and "rank 23 on n4 printed that NCCL warned" in verdict.summary
+    assert (
+        named(verdict) == [("error", [23])]
+        and "Rank 23 (n4), process 72 (device 7), was the first" in verdict.summary
+    )
 
 
 HCCL = (

@@ -48,7 +48,8 @@ def test_the_network_below_mpi_reported_it(tmp_path: Path) -> None:
 def test_with_whom_the_call_was(tmp_path: Path) -> None:
     world = "MPI_COMM_WORLD"
     found = diagnosed(tmp_path, HEAD.format("Send") + CALL.format("Send", "dest", world))
-    assert found.causes == [] and "MPI_Send to rank 2 failed on k3" in found.summary
+    assert named(found) == [("in_communication", [])], "it accuses neither"
+    assert "Between rank 9 on k3 and rank 2: its MPI_Send to rank 2 failed" in found.summary
     found = diagnosed(
         tmp_path, HEAD.format("Recv") + CALL.format("Recv", "src", world + ", status=0x1")
     )

@@ -39,7 +39,7 @@ def test_what_a_rank_calls_fatal(tmp_path: Path) -> None:
     line = "[rank2]: FATAL: the deck has no section 'mesh'\n[rank0]: step 4\n"
     assert named(diagnosed(tmp_path, line)) == [("error", [2])]
     of_others = "[rank2]: FATAL: lost the connection to a peer\n[rank0]: step 4\n"
-    assert named(diagnosed(tmp_path / "others", of_others)) == []
+    assert named(diagnosed(tmp_path / "others", of_others)) == [("in_communication", [])]
     nameless = "FATAL: the deck has no section 'mesh'\nstep 4\n"
     assert named(diagnosed(tmp_path / "nameless", nameless)) == []
 

@@ -254,9 +254,9 @@ def test_a_line_that_says_error_is_shown_where_no_line_is_known(tmp_path: Path, 
     """Neither a warning, nor a setting, nor a number of errors."""
     before = "WARNING error: retried\nlog_level=ERROR\n0 errors\nINFO timed out, again\n"
     found = diagnosed(tmp_path, before + line + "\nERROR another\n")
-    assert (found.status, found.causes) == ("unknown", [])
-    assert "no line shows a failure of a kind that is known" in found.summary
-    assert f"{line[-60:]}' (job.log:5)" in found.summary
+    assert (found.status, [c.ranks for c in found.causes]) == ("failed", [[]])
+    assert "in words that are not known here" in found.summary
+    assert line[-24:-4] in found.summary and "job.log:5" in str(found.causes[0].evidence)
 
 
 @pytest.mark.parametrize(

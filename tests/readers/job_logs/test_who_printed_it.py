@@ -35,8 +35,8 @@ def test_which_of_several_processes_was_first_does_not_show(tmp_path: Path) -> N
 
 def test_a_warning_that_no_other_line_explains(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, job="n4:812:900 [2] a/b.cc:7 NCCL WARN Frob() failed: Odd\n")
-    assert "process 812 (device 2) on n4 printed that NCCL warned: Frob()" in found.summary
-    assert "show no failure before it" in found.summary and "what came first" not in found.summary
+    assert "Process 812 (device 2) on n4 was the first to print a failure" in found.summary
+    assert "NCCL WARN Frob() failed: Odd' (job.log:1)" in found.summary
 
 
 def test_the_way_out_of_a_call_says_that_something_failed_before(tmp_path: Path) -> None:

@@ -1,0 +1,287 @@
+"""Failures in words that no rule knows, where nothing else is known of why the job ended.
+
+The first one of a process of its own counts; one that speaks of another process, or of a wait for
+one, accuses nobody; a launcher's word is worth the least.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ...model.log_facts import (
+    AnyFact,
+    Cancelled,
+    Ended,
+    Finished,
+    KilledByLauncher,
+    KnownError,
+    PeerClosed,
+    Progress,
+    PythonError,
+    UnreadFailure,
+)
+from ..confidence import Ground, sure
+from ..findings import Finding
+from ..findings.log_stories import (
+    FailedInWords,
+    LinkBroken,
+    LoggedDeath,
+    LogRemaining,
+    Quote,
+    Someone,
+    Undecided,
+)
+from .candidate import First, someone
+from .first_error import filled
+from .scene import Scene, nodes_named, ranks_named
+
+_NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
+_LAST_WORDS = 6  # ordinary lines of its speaker after it
+_SAME_BLOCK = 12  # lines after a failure in which another one tells whose it was
+_OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
+_FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
+_WARNED = "nccl_warned"  # a rule: it knows the form of the line, and not its words
+_MEANING = "a call, a wait or a connection failed, in words that are not known here"
+_ADVICE = "Read the log of both ends around that line: did one of them fail before? If not, look at the network between them."
+
+
+def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
+    """What failed first, as such a line has it, where the reason `why` leaves that open."""
+    if why.reason in _OPEN:
+        found = [f for f in scene.unread if _counts(scene, f, why.reason)]
+    elif why.reason in _FOLLOWING:
+        found = [f for f in scene.unread if _came_before(scene, f)]
+    else:
+        return None
+    first = _first(scene, found)
+    if first is not None or why.reason is not Undecided.FOLLOWED:
+        return first
+    return _of_stack(scene) or between_two(scene)
+
+
+def _of_stack(scene: Scene) -> First | None:
+    """The reason at the end of the error stack of a call, where no other process can be behind it."""
+    calls = [f for f in scene.of(KnownError) if f.values.get("inner") and not f.survived]
+    if not calls:
+        return None
+    first = calls[0]
+    alike = [f for f in calls if f.values["inner"] == first.values["inner"]]
+    ranks = ranks_named(alike)
+    story = FailedInWords(
+        says=first.values["inner"],
+        at=f"{_place(scene, first)}, the end of its stack",
+        someone=Someone() if ranks else someone(first, alike),
+    )
+    finding = Finding(
+        kind="error",
+        ranks=ranks,
+        story=story,
+        confidence=sure(Ground.LOG_UNREAD if ranks else Ground.LOG_UNREAD_SOMEONE),
+        nodes=scene.places(ranks, alike),
+    )
+    return First(finding, [*alike], bool(ranks))
+
+
+def between_two(scene: Scene) -> First | None:
+    """The first call that failed between a rank and another one that its line names, where the logs
+    show nothing before it: it accuses neither.
+    """
+    words = [f for f in scene.of(KnownError) if f.role == "consequence" and not f.survived]
+    calls = [f for f in words if f.values.get("peer") and f.rule in scene.logs.rules]
+    if not calls or calls[0].rank < 0:
+        return None
+    first = calls[0]
+    alike = [f for f in calls if f.values["peer"] == first.values["peer"] and f.rule == first.rule]
+    peer = first.values["peer"]
+    here = structs.replace(first, values={k: v for k, v in first.values.items() if k != "at"})
+    story = LinkBroken(
+        tuple(ranks_named(alike)),
+        (f"rank {peer}" if peer.isdigit() else peer,),
+        f"{filled(scene.logs.rules[first.rule].meaning, here)} ({_place(scene, first)})",
+        _ADVICE,
+        hosts=tuple(sorted(nodes_named(alike))),
+        first_sign=True,
+    )
+    finding = Finding("in_communication", [], story, sure(Ground.LOG_LINK))
+    return First(finding, [*alike], False)
+
+
+def add_last_words(scene: Scene, death: First) -> None:
+    """What the process whose end is known printed before it, in words that no rule knows: its own line,
+    or the only one that names nobody.
+    """
+    story = death.finding.story
+    if not isinstance(story, LoggedDeath) or story.memory or story.left or story.end.code == 0:
+        return
+    end = death.facts[0]
+    before = [f for f in scene.unread if f.file == end.file and f.began < end.line]
+    clear = [f for f in before if not (f.general or f.between or f.launcher)]
+    own = [f for f in clear if f.rank >= 0 and f.rank in death.finding.ranks]
+    unnamed = [f for f in clear if not _is_named(f) and end.line - f.line <= _NEAR_END]
+    silent = story.end.code == -signal.SIGKILL  # it could not print anything over that
+    said = own or (unnamed if len(clear) == 1 and not silent else [])
+    if said:
+        name = scene.logs.files[said[0].file].name
+        quote = Quote(name, said[0].line, said[0].text)
+        death.finding.story = structs.replace(story, said=quote)
+        death.facts = [*death.facts, *said]
+
+
+def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
+    """Whether the job's end is seen to follow from it, as far as a log shows that."""
+    if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher):
+        return False  # what the codes of the processes say, too
+    if fact.strength < 3 and scene.of(Finished):
+        return False  # the program had ended: what fails then is its tidying up
+    near = scene.logs.files[fact.file].lines - fact.line <= _NEAR_END
+    last = near and fact.after <= _LAST_WORDS
+    if _ends_after(scene, fact):
+        return True
+    if reason is Undecided.GOES_ON and any(f.file == fact.file for f in scene.of(Progress)):
+        return last and fact.strength > 2
+    return last or fact.strength > 2
+
+
+def _ends_after(scene: Scene, fact: UnreadFailure) -> bool:
+    later = [f for f in scene.facts if f.file == fact.file and f.line > fact.line]
+    return any(_is_end(f) for f in later)
+
+
+def _is_end(fact: AnyFact) -> bool:
+    if isinstance(fact, Ended):
+        return fact.code != 0
+    if isinstance(fact, KnownError | PythonError):
+        return fact.role in ("launcher", "consequence") and not fact.survived
+    return isinstance(fact, PeerClosed | Cancelled | KilledByLauncher)
+
+
+def _came_before(scene: Scene, fact: UnreadFailure) -> bool:
+    """Whether a process of its own failed before the line that only follows from a failure."""
+    if fact.between or fact.launcher or fact.general:
+        return False
+    following = [f for f in scene.facts if _follows(f)]
+    same = [f for f in following if f.file == fact.file]
+    if not following:
+        return True
+    if same:
+        return fact.line <= min(f.line for f in same)
+    dated = [f.at for f in following if f.at > 0]
+    return 0 < fact.at < min(dated, default=0.0)
+
+
+def _follows(fact: AnyFact) -> bool:
+    if isinstance(fact, KnownError | PythonError):
+        return fact.role == "consequence" and fact.rule != _WARNED
+    return isinstance(fact, PeerClosed)
+
+
+def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
+    """The likeliest, with those that say alike; None where they only say that something failed."""
+    chosen = _chosen(found)
+    if not chosen:
+        return None
+    first = next((f for f in chosen if f.strength > 2), chosen[0])
+    alike = [f for f in chosen if set(f.likeness) & set(first.likeness)]
+    if first.between:
+        return _of_link(scene, first, alike)
+    told = _told_by_next(first, found) or _told_by_end(scene, first)
+    ranks = ranks_named([told] if told is not None else alike)
+    alike = [told] if isinstance(told, UnreadFailure) else alike
+    finding = Finding(
+        kind="error",
+        ranks=ranks,
+        story=FailedInWords(
+            says=first.text,
+            at=_place(scene, first),
+            someone=_someone(alike),
+            launcher=first.launcher and told is None,
+            named_later=told is not None,
+        ),
+        confidence=sure(Ground.LOG_UNREAD if ranks else Ground.LOG_UNREAD_SOMEONE),
+        nodes=scene.places(ranks, alike),
+    )
+    return First(finding, [first, *(f for f in alike if f is not first)], bool(ranks))
+
+
+def _chosen(found: Sequence[UnreadFailure]) -> list[UnreadFailure]:
+    """Those of the best kind that there is."""
+    own = [f for f in found if not f.launcher]
+    clear = [f for f in own if not f.general]
+    kinds = (
+        [f for f in clear if not f.between],
+        clear,
+        [f for f in found if f.launcher and _is_named(f)],
+        [f for f in found if f.launcher and not f.general],
+    )
+    return next((kind for kind in kinds if kind), [])
+
+
+def _is_named(fact: UnreadFailure) -> bool:
+    numbers = max(fact.rank, fact.local, fact.task, fact.pid - 1)
+    return numbers >= 0 or bool(fact.worker)
+
+
+def _told_by_next(first: UnreadFailure, found: Sequence[UnreadFailure]) -> UnreadFailure | None:
+    """The one line below that tells whose failure it was, as a launcher's word on who ended."""
+    if _is_named(first):
+        return None
+    below = [
+        f
+        for f in found
+        if f.file == first.file and 0 < f.line - first.line <= _SAME_BLOCK and _is_named(f)
+    ]
+    return below[0] if len(below) == 1 and (below[0].launcher or below[0].general) else None
+
+
+def _told_by_end(scene: Scene, first: UnreadFailure) -> Ended | None:
+    """The only end with an error code that the logs have, where the line names nobody."""
+    ends = [f for f in scene.of(Ended) if f.code]
+    if _is_named(first) or not ends or len(ranks_named(ends)) != 1 or min(f.rank for f in ends) < 0:
+        return None
+    return ends[0]
+
+
+def _someone(alike: Sequence[UnreadFailure]) -> Someone:
+    first = alike[0]
+    processes = {(f.node, f.pid) for f in alike if f.pid}
+    devices = sorted({f.device for f in alike if f.device >= 0})
+    if len(processes) > 1:
+        return Someone(pid=first.pid, processes=len(processes))
+    tasks = tuple(sorted({f.task for f in alike if f.task >= 0}))
+    if len(tasks) > 1:
+        return Someone(tasks=tasks)
+    local = first.local if not first.pid else -1  # else it is the device of a process
+    return Someone(local, first.task, first.pid, first.worker, devices=tuple(devices))
+
+
+def _of_link(scene: Scene, first: UnreadFailure, alike: Sequence[UnreadFailure]) -> First:
+    """Who says that a call or a connection failed is one end of it."""
+    peers = tuple(sorted({f.peer for f in alike if f.peer}))
+    end = _told_by_end(scene, first)
+    by = ranks_named([end] if end is not None else alike)
+    speaker = _someone(alike)
+    story = LinkBroken(
+        tuple(by),
+        peers,
+        f"{_MEANING}: '{first.text}' ({_place(scene, first)})",
+        _ADVICE,
+        hosts=tuple(sorted(nodes_named(alike))),
+        process=speaker.pid,
+        devices=speaker.devices,
+        first_sign=True,
+    )
+    finding = Finding(
+        kind="in_communication",
+        ranks=[],
+        story=story,
+        confidence=sure(Ground.LOG_LINK),
+        nodes=[peer for peer in peers if not peer[-1:].isdigit() or " " not in peer],
+    )
+    return First(finding, [*alike], False)
+
+
+def _place(scene: Scene, fact: AnyFact) -> str:
+    return f"{scene.logs.files[fact.file].name}:{fact.line}"

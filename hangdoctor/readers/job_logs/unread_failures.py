@@ -1,0 +1,288 @@
+"""The failures that a log tells in words which no rule knows: of each speaker the one line that says
+most of why, as a person finds it who does not know the program.
+
+Lines of one speaker that follow one another are one block: its cause is the innermost line of an error
+stack, or the first line that says what failed. A speaker that goes on with other lines has survived.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from msgspec import Struct, structs
+
+from ...model.log_facts import UnreadFailure
+from . import unread
+from .failure_words import Words, is_clean_end, is_frame, judged
+from .named_in_line import Named, named
+from .prefix import Said, Speaker
+
+_MOST = 64  # speakers of one file
+_BLOCK = 24  # lines of a block that are kept
+_APART = 8  # ordinary lines between two blocks
+_WENT_ON = 40  # ordinary lines of a speaker after which it is said to have gone on
+_CAUSED = re.compile(r"(?:[^:]{1,40}: ?)?\W{0,20}(?:caused by|reason|cause)\b", re.I)
+_OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]{1,80}\s{0,8}")  # MPICH's
+_NUMBERS = re.compile(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
+_SIGNS = re.compile(r"#[#:]{0,80}")
+_BOX = re.compile(r"\s{0,8}(?:-{20,}|={20,}|\*{20,})\s{0,8}$")
+_BAR = re.compile(
+    r"^.{0,250}?\d{1,12}/\d{1,12} \[[^\]]{0,80}\]"
+)  # of progress, without an end of its line
+_CLUSTER = 3  # lines between two that belong together
+_IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
+_LIKENESSES = 4
+Who = tuple[int, int, int, int, str, str]
+_NOBODY: Who = (-1, -1, 0, -1, "", "")
+_ON = 2  # steps of the job after a failure, before it is said to have gone on
+
+
+class _Line(Struct):
+    number: int
+    says: str
+    text: str  # without its prefixes
+    words: Words
+    who: Named
+    at: float
+    inherited: bool
+    attempt: int
+
+
+class _Speaker(Struct):
+    said: Said
+    lines: list[_Line]
+    after: int = 0  # ordinary lines since the last of them
+    clean: bool = False  # it came to its end after it
+    stack: bool = False  # the block has an error stack
+    steps: int = 0  # further steps of the job since it
+
+
+class UnreadFailures:
+    """Of one file."""
+
+    def __init__(self) -> None:
+        self._of: dict[Who, _Speaker] = {}
+        self._said_by: dict[Speaker, list[_Speaker]] = {}  # the same, by what their prefixes tell
+        self._last: _Speaker | None = None
+        self._boxed = -1  # lines of a framed message that were read; -1 outside of one
+
+    def feed(self, said: Said, text: str, line: int, at: float, attempt: int) -> bool:
+        """Take a line that no rule knows; whether it speaks of a failure."""
+        if self._in_advice(said.text):
+            return False
+        words = judged(said.text, said.level or text)
+        inner = self._inner(said.text)
+        of_known = inner is None and _OF_STACK.match(said.text) is not None
+        if of_known or (words is None and inner is None):
+            self._ordinary(said)
+            return False
+        who = _completed(named(said.text), said)
+        heard = _Line(
+            number=line,
+            says=unread.kept(text),
+            text=unread.kept(said.text),
+            words=words or Words(2, False, False),
+            who=who,
+            at=said.at or at,
+            inherited=said.at <= 0,
+            attempt=attempt,
+        )
+        if inner is not None:
+            if len(inner.lines) < _BLOCK:
+                inner.lines.append(heard)
+            return True
+        speaker = self._of.get(_key(who, said))
+        if speaker is None:
+            if len(self._of) >= _MOST:
+                return True
+            speaker = self._of[_key(who, said)] = _Speaker(said, [])
+            self._said_by.setdefault(said.speaker(), []).append(speaker)
+        _add(speaker, heard, said.text)
+        self._last = speaker
+        return True
+
+    def _inner(self, text: str) -> _Speaker | None:
+        """Whose error stack this line goes on in, where it says something."""
+        if self._last is None or not self._last.stack:
+            return None
+        match = _OF_STACK.match(text)
+        if match is None:
+            self._last = self._last if "error stack" in text else None
+            return None
+        return self._last if text[match.end() :].strip() else None
+
+    def _in_advice(self, text: str) -> bool:
+        """Whether it belongs to the advice of a message that is framed by lines."""
+        if _BOX.match(text) is not None:
+            self._boxed = -1 if self._boxed >= 0 else 0
+            return True
+        if self._boxed < 0:
+            return False
+        self._boxed += 1
+        if not text.strip() and self._boxed > 1:
+            self._boxed = _IN_BOX
+        if self._boxed > _MOST:
+            self._boxed = -1
+        return self._boxed > _IN_BOX
+
+    def known(self) -> None:
+        """A line that a rule knows: no other block goes on behind it."""
+        self._last = None
+
+    def went_on(self) -> None:
+        """The job made progress: plain words before it have not ended it, nor has what names nobody, and
+        the others count for its other ranks may go on for a while.
+        """
+        if not self._of:
+            return
+        for speaker in self._of.values():
+            speaker.steps += 1
+        self._keep({key: s for key, s in self._of.items() if _outlasts(key, s)})
+
+    def traceback(self, line: int) -> None:
+        """A traceback begins in this line: the line before is its head, and no failure of its own."""
+        speaker = self._last
+        if speaker is None or speaker.lines[-1].number < line - 1:
+            return
+        speaker.lines.pop()
+        self._last = None
+        self._keep({key: s for key, s in self._of.items() if s.lines})
+
+    def _keep(self, speakers: dict[Who, _Speaker]) -> None:
+        """Go on with these."""
+        if len(speakers) == len(self._of):
+            return
+        self._of, self._said_by = speakers, {}
+        for speaker in speakers.values():
+            self._said_by.setdefault(speaker.said.speaker(), []).append(speaker)
+
+    def _ordinary(self, said: Said) -> None:
+        text = said.text
+        if not self._of or not text.strip():
+            return
+        if _OF_STACK.match(text) is not None or is_frame(text):
+            return
+        if text[:1].isspace() or not any(c.isalpha() for c in text[:80]):
+            return
+        for speaker in self._said_by.get(said.speaker(), ()):
+            speaker.after += 1
+        if is_clean_end(text):
+            for speaker in self._of.values():
+                speaker.clean = True
+
+    def found(self) -> list[UnreadFailure]:
+        """One failure a speaker, in the order of their lines."""
+        facts = [_fact(s) for s in self._of.values() if _stands(s)]
+        return sorted(facts, key=lambda fact: fact.line)
+
+
+def _outlasts(key: Who, speaker: _Speaker) -> bool:
+    """Whether its failure may have ended the job, with so many steps of others after it."""
+    return _strength(speaker) > 2 and key != _NOBODY and speaker.steps < _ON
+
+
+def _key(who: Named, said: Said) -> Who:
+    return (who.rank, who.task, who.pid, said.local, who.node, who.worker or said.worker)
+
+
+def _completed(who: Named, said: Said) -> Named:
+    """With what the prefix tells, which is worth more."""
+    rank = said.own_rank()
+    return structs.replace(
+        who,
+        rank=rank if rank >= 0 else who.rank,
+        task=said.task if said.task >= 0 else who.task,
+        pid=said.pid or who.pid,
+        node=said.node or who.node,
+    )
+
+
+def _add(speaker: _Speaker, heard: _Line, text: str) -> None:
+    if speaker.lines and speaker.after > _APART:
+        if _strength(speaker) > heard.words.strength:
+            return
+        speaker.lines, speaker.stack, speaker.clean, speaker.steps = [], False, False, 0
+    if len(speaker.lines) < _BLOCK:
+        speaker.lines.append(heard)
+        speaker.stack |= "error stack" in text
+    speaker.after = 0
+
+
+def _strength(speaker: _Speaker) -> int:
+    return max(line.words.strength for line in speaker.lines)
+
+
+def _stands(speaker: _Speaker) -> bool:
+    """Whether nothing shows that it went on, or ended well."""
+    strength = _strength(speaker)
+    if speaker.clean or strength < 2:
+        return False
+    return strength > 2 or speaker.after <= _WENT_ON
+
+
+def _fact(speaker: _Speaker) -> UnreadFailure:
+    best = _cause(speaker)
+    first, said = speaker.lines[0], speaker.said
+    who = first.who
+    fact = UnreadFailure(
+        line=best.number,
+        at=first.at,
+        inherited=first.inherited,
+        rank=who.rank,
+        local=said.local,
+        task=who.task,
+        node=who.node,
+        pid=who.pid,
+        worker=said.worker or who.worker,
+        attempt=best.attempt,
+        says=best.says,
+        strength=_strength(speaker),
+        general=_is_vague(best),
+        between=best.words.between,
+        launcher=who.launcher,
+        device=said.local if said.pid and who.device < 0 else who.device,
+        peer=next((line.who.peer for line in speaker.lines if line.who.peer), ""),
+        text=_BAR.sub("", best.text).strip(),
+        likeness=list(dict.fromkeys(_likeness(line) for line in speaker.lines))[:_LIKENESSES],
+        after=speaker.after,
+        began=first.number,
+        times=len(speaker.lines),
+    )
+    return fact
+
+
+def _cause(speaker: _Speaker) -> _Line:
+    """The line that says most of why."""
+    lines = speaker.lines
+    caused = [line for line in lines if _CAUSED.match(line.text)]
+    if caused:
+        return caused[-1]
+    inner = [line for line in lines[1:] if _OF_STACK.match(line.text)]
+    if inner and speaker.stack:
+        return inner[-1]
+    specific = [line for line in lines if not _is_vague(line)]
+    chosen = specific or lines
+    own = [line for line in chosen if not line.words.between] or chosen
+    if _strength(speaker) > 2 and any(line.words.strength > 2 for line in own):
+        return own[0]
+    return _of_last_cluster(own)
+
+
+def _of_last_cluster(lines: list[_Line]) -> _Line:
+    """The first of those that were said together last: plain words of a failure may be survived."""
+    begin = lines[0]
+    for before, line in pairwise(lines):
+        if line.number - before.number > _CLUSTER:
+            begin = line
+    return begin
+
+
+def _is_vague(line: _Line) -> bool:
+    """Whether it does not say what failed, or only by the way."""
+    return line.words.general or line.words.strength < 2
+
+
+def _likeness(line: _Line) -> str:
+    """Its words without numbers and names that have some, which are the same of all that fail alike."""
+    return _SIGNS.sub("#", _NUMBERS.sub("#", line.text))[:120]
