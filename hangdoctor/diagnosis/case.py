@@ -14,6 +14,7 @@ from . import (
     driven,
     endless_loops,
     gil,
+    polled_handles,
     shared_barriers,
     side_threads,
     training_threads,
@@ -61,6 +62,7 @@ def open_case(capture: JobCapture) -> Case:
     training_threads.settle(views)
     side_threads.settle(views)
     driven.settle(views)
+    polled_handles.settle(views)
     compiled_calls.settle(views)
     shared_barriers.settle(views)
     gil.settle(views)

@@ -23,7 +23,7 @@ from . import other_tag, stackgraph, unmatched
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
-from .position import compare, counters, have_other_parts, operation_key, steps
+from .position import compare, counters, have_other_parts, is_rounds_behind, operation_key, steps
 from .stackgraph import End, Instance, StackGraph, Transfer
 from .transfer_lines import sides_of_ring
 from .view import RankView
@@ -210,6 +210,7 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
         _other_group,
         _awaited,
         _at_the_end_of_a_chain,
+        _rounds_ahead,
         _other_way,
         _alone_in_users,
         _passed,
@@ -293,6 +294,21 @@ def _at_the_end_of_a_chain(case: Case, end: End, views: Views) -> Odd | None:
         return None
     others = sorted(view.rank for view in waiting)
     return Odd("order", [rank], others, Apart.PAST, ground=Ground.END_OF_CHAIN)
+
+
+def _rounds_ahead(case: Case, end: End, views: Views) -> Odd | None:
+    """The one rank that has gone on to a later round of the loop than those who wait for a send or
+    receive of it: who waits for a rank in an earlier round waits rightly.
+    """
+    waiting = [views[r] for r in end.ranks]
+    if any(view.place.kind != "p2p" or view.place.peer not in views for view in waiting):
+        return None
+    held = [v for v in waiting if is_rounds_behind(v.path, views[v.place.peer].path)]
+    gone_on = {view.place.peer for view in held}
+    if len(gone_on) != 1:
+        return None
+    others = sorted(view.rank for view in held)
+    return Odd("order", sorted(gone_on), others, Apart.ROUND_AHEAD, ground=Ground.ROUNDS_AHEAD)
 
 
 def _other_way(case: Case, end: End, views: Views) -> Odd | None:

@@ -20,7 +20,9 @@ from ..stacks.call_peers import peers, root, tags
 from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
+from .handle_origins import polled
 from .source_lines import call_as_of
+from .source_lines import lines as source_lines
 
 _FRESH_S = 2.5  # between the last heartbeat and the last sight of the place
 _SHORTEST_S = 4.0  # without progress
@@ -205,6 +207,7 @@ def _with_source(place: LastPlace, began_s: float) -> LastPlace:
     """
     first, *outer = place.frames
     code = call_as_of(first.file, first.line, began_s)
+    code = (code and polled(source_lines(first.file), first.line)) or code
     if not code:
         return place
     values = peers(code, place.numbers) | root(code, place.numbers) | tags(code, place.numbers)

@@ -1,4 +1,5 @@
-"""Of which transfers the handles are that a line waits for: ``for work in batch_isend_irecv(ops): work.wait()``.
+"""Of which transfers the handles are that a line waits for: ``for work in batch_isend_irecv(ops): work.wait()``,
+and that a loop asks about: ``while not request.Test(): time.sleep(0.1)``.
 
 The wait itself is native code and says nothing. Where the handles come from, the function around the line
 says: what its variable was given there. A handle that came from elsewhere, or from a collective, is left
@@ -17,6 +18,10 @@ from .retry_loops import blocks_around, indent_of
 EITHER = "send or recv"
 _WAITS = re.compile(r"\.wait\(\)")
 _TRANSFERS = {"isend": "isend", "irecv": "irecv", "batch_isend_irecv": EITHER}
+_SINGLE = frozenset({"isend", "irecv", "issend", "ibsend", "irsend"})
+_POLLS = re.compile(
+    r"while not (?P<handle>[A-Za-z_]\w*)\.(?:[Tt]est|Get_status|is_completed)\((?:\w+)?\)(?:\[0\])?:"
+)
 _SAME_ITEMS = frozenset({"reversed", "list", "tuple", "iter", "enumerate"})
 _FAR = 200  # lines of a function that are read
 _DEEP = 6  # variables that are given by one another
@@ -42,6 +47,36 @@ def origin(lines: Sequence[str], number: int) -> str:
     if not found or _UNKNOWN in found:
         return ""
     return found.pop() if len(found) == 1 else EITHER
+
+
+def polled(lines: Sequence[str], number: int) -> str:
+    """The one send or receive, as its line makes it, whose handle the loop around line `number` (from 1)
+    asks about until it is done; "" of any other line.
+    """
+    if not 0 < number <= len(lines):
+        return ""
+    head = number - 1 if _POLLS.match(lines[number - 1].lstrip()) else _loop_around(lines, number)
+    asks = _POLLS.match(lines[head].lstrip()) if head >= 0 else None
+    _, function = _function_around(lines, head) if asks is not None else (0, None)
+    if asks is None or function is None:
+        return ""
+    made = list(_given_to(asks["handle"], function))
+    calls = [node for node in made if isinstance(node, ast.Call) and _is_transfer(node)]
+    return ast.unparse(calls[0]) if len(calls) == len(made) == 1 else ""
+
+
+def _loop_around(lines: Sequence[str], number: int) -> int:
+    """The header (from 0) of the innermost ``while`` or ``for``; -1 without one in the function."""
+    for at, keyword in blocks_around(lines, number - 1):
+        if keyword in ("while", "for"):
+            return at
+        if keyword in ("def", "class"):
+            break
+    return -1
+
+
+def _is_transfer(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr.lower() in _SINGLE
 
 
 def _function_around(lines: Sequence[str], at: int) -> tuple[int, ast.AST | None]:

@@ -25,7 +25,7 @@ import msgspec
 
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
-from ..stacks.call_peers import peer_names, peers, root
+from ..stacks.call_peers import begun_by, peer_names, peers, root
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
@@ -47,7 +47,7 @@ _COUNTERS = frozenset(
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 # The rules for places know the same calls.
-_OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
+_OF_MPI = re.compile(r"\.(?:i?[sbr]?send|i?recv|m?probe|sendrecv\w*)\(", re.I)
 _ROOTED = re.compile(r"\broot\s*=")
 _WITH_HANDLE = re.compile(r"\bi(?:send|recv)\(")
 _ATTEMPTS = 3
@@ -325,6 +325,8 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
     frames = [_frame(f) for f in thread["frames"]]
     for place, frame in enumerate(frames[:_CODE_FRAMES]):
         frame.code = source_line(frame.file, frame.line)
+        polled = polled_call(frame.file, frame.line) if place == 0 and is_users(frame) else ""
+        frame.code = polled or frame.code
         if place == 0 and _OF_MPI.search(frame.code):
             frame.values |= peers(frame.code, _numbers(thread["frames"][0]))
         elif place == 0 and _WITH_HANDLE.search(frame.code):
@@ -338,7 +340,7 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
             frame.counts = retry_loops.counted(lines, frame.line)
             frame.past = retry_loops.ended(lines, frame.line) if frame.values else ""
             frame.only = redaction.code(rank_conditions.condition(lines, frame.line))
-            frame.handle = handle_origins.origin(lines, frame.line)
+            frame.handle = handle_origins.origin(lines, frame.line) or begun_by(polled)
     _mark_texts(frames, thread["frames"])
     if any(frame.lists for frame in frames):
         _mark_loops(frames)
@@ -429,6 +431,13 @@ def _group_of(local_values: list[dict[str, Any]]) -> str:
     if "ProcessGroup" in both:
         return "sub"
     return "" if "..." in both else "world"
+
+
+def polled_call(file: str, line: int) -> str:
+    """The send or receive whose handle the loop around a line asks about, as it is made; "" of others."""
+    if not file.endswith(".py") or not file.startswith("/"):
+        return ""
+    return redaction.code(handle_origins.polled(sources.lines(file), line)[:_CODE])
 
 
 def source_line(file: str, line: int) -> str:

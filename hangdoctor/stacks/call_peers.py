@@ -12,7 +12,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-_SENDS = frozenset({"send", "ssend", "bsend", "rsend", "isend"})
+_SENDS = frozenset({"send", "ssend", "bsend", "rsend", "isend", "issend", "ibsend", "irsend"})
 _RECEIVES = frozenset({"recv", "probe", "mprobe", "irecv"})
 _WITH_HANDLE = frozenset({"isend", "irecv"})
 _BOTH = frozenset({"sendrecv", "sendrecv_replace"})
@@ -65,6 +65,13 @@ def _awaited(node: ast.AST) -> str:
         return ""
     name = call.func.attr.lower() if isinstance(call.func, ast.Attribute) else ""
     return name if name in _WITH_HANDLE else ""
+
+
+def begun_by(code: str) -> str:
+    """ "isend" or "irecv", or one of MPI's other such names, where a line does no more than begin that."""
+    calls = list(_calls(code))
+    name = calls[0][0] if len(calls) == 1 else ""
+    return name if name.startswith("i") else ""
 
 
 def peer_names(code: str) -> set[str]:

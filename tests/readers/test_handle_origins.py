@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.readers.handle_origins import EITHER, origin
+from hangdoctor.readers.handle_origins import EITHER, origin, polled
 from hangdoctor.readers.pyspy import parse_json
 
 FUNCTIONS = {
@@ -53,3 +53,29 @@ def test_the_frame_of_a_stack_has_it(tmp_path: Path) -> None:
     frame = {"name": "pass_on", "filename": str(source), "line": 4}
     [thread] = parse_json(json.dumps([{"thread_id": 1, "frames": [frame]}]).encode())
     assert thread.frames[0].handle == EITHER
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "call"),
+    [
+        (
+            "r = comm.Irecv(b, given, 3)\nwhile not r.Test():\n    time.sleep(1)",
+            2,
+            "comm.Irecv(b, given, 3)",
+        ),
+        ("r = comm.isend(b, dest=1)\nwhile not r.test()[0]:\n    pass", 1, "comm.isend(b, dest=1)"),
+        ("w = dist.irecv(b, 2)\nwhile not w.is_completed():\n    beat()", 2, "dist.irecv(b, 2)"),
+        # Another loop, another handle, or more than one that it may be
+        ("r = comm.Irecv(b, 0)\nwhile busy:\n    time.sleep(1)", 2, ""),
+        ("w = dist.all_reduce(b, async_op=True)\nwhile not w.is_completed():\n    beat()", 2, ""),
+        (
+            "r = comm.Irecv(b, 0)\nif x:\n    r = comm.Irecv(b, 1)\nwhile not r.Test():\n    beat()",
+            4,
+            "",
+        ),
+        ("while not given.Test():\n    beat()", 1, ""),
+        ("r = comm.Irecv(b, 0)\nwhile not r.Test():\n    for n in y:\n        beat()", 3, ""),
+    ],
+)
+def test_what_a_loop_asks_about_is_the_call_that_began_it(body: str, line: int, call: str) -> None:
+    assert polled(program(body), 3 + line) == call

@@ -242,6 +242,7 @@ class Apart(Enum):
     OTHER_LINES = auto()
     MOST_HAVE_LEFT = auto()
     PAST = auto()
+    ROUND_AHEAD = auto()
     CALLED_ALONE = auto()
     RING = auto()
     EITHER = auto()

@@ -22,6 +22,7 @@ _HOW = {
     Apart.OTHER_LINES: "reached by different lines of the program",
     Apart.MOST_HAVE_LEFT: "the others are already further on",
     Apart.PAST: "the others wait in an earlier call",
+    Apart.ROUND_AHEAD: "it is a round ahead, and the others wait for what it has not sent",
 }
 
 # Where one of the two calls is a wait for a key.

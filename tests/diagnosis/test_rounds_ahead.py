@@ -1,0 +1,63 @@
+"""Sends and receives by stacks: who has gone on to a later round, or past all of them, and who polls."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from tests.support.captures import C10D, captured, causes, judged, sample, stack, still, thread
+
+FILE = "/app/halo.py"
+
+
+def polling(rank: int, peer: int, step: int, later: int = 0, counts: str = "step") -> RankCapture:
+    """A rank that asks again and again for a message of `peer`, and runs in between."""
+
+    def at(number: int) -> list[Frame]:
+        asks = Frame("receive", FILE, 16, "comm.Irecv(buf, source)", {"src": peer})
+        asks.handle = "irecv"
+        around = Frame("main", FILE, 50, "advance(u, step)", {"step": number})
+        around.counts = counts
+        return [asks, around]
+
+    seen = [(0.0, at(step), 10), (1.0, at(step + later), 60)]
+    return captured(rank, [sample(t, thread(f, switches=n)) for t, f, n in seen])
+
+
+def test_who_is_a_round_ahead_of_those_who_wait_for_it_is_named() -> None:
+    found = judged(polling(0, 1, 11), polling(1, 2, 9), polling(2, 1, 10), polling(3, 2, 9))
+    assert causes(found) == [("order", [2])], found.summary
+    assert "it is a round ahead, and the others wait for what it has not sent" in found.summary
+
+
+@pytest.mark.parametrize(("later", "counts"), [(1, "step"), (0, "")])
+def test_loops_that_count_on_or_are_not_counted_are_no_waits(later: int, counts: str) -> None:
+    """The next message of a job that goes on is asked for at the same line."""
+    peers = {0: 1, 1: 2, 2: 1, 3: 2}
+    ranks = [polling(r, peer, 9 + r % 2, later, counts) for r, peer in peers.items()]
+    found = judged(*ranks)
+    assert found.causes == [] and found.status != "hang", found.summary
+
+
+def pipeline(*waits: int, line: int = 66) -> Diagnosis:
+    """Ranks in a receive from the rank after, and all further ones in the reduction behind it."""
+
+    def receives(rank: int) -> list[Frame]:
+        call = Frame("recv", C10D, 27, "", {"src": rank + 1})
+        return [call, *stack(("backward", FILE, 48), ("step", FILE, line), ("main", FILE, 88))]
+
+    call = Frame("all_reduce", C10D, 52, group="world")
+    reduces = [call, *stack(("step", FILE, 69), ("main", FILE, 88))]
+    return judged(*(still(r, receives(r) if r in waits else reduces) for r in range(4)))
+
+
+def test_who_went_past_what_a_chain_of_ranks_waits_for_is_named() -> None:
+    found = pipeline(0, 1)
+    assert causes(found) == [("order", [2])], found.summary
+    assert found.causes[0].confidence == 0.6
+
+
+def test_a_chain_of_one_names_both_and_a_later_line_shows_nothing() -> None:
+    assert causes(pipeline(1)) == [("p2p_unmatched", [1, 2])]
+    assert causes(pipeline(0, 1, line=70)) != [("order", [2])]
