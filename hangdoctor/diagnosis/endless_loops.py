@@ -3,11 +3,13 @@ turn: it is found in other functions each time, and gets nowhere.
 
 A ``for`` comes to an end, and a counter of the loop shows its turns: those are slow. What a ``while`` asks
 for may never come, as a bisection whose sides do not meet, or rows that no text fits into. The loop of the
-training itself, in which the ranks are that wait, and torch's own work get on.
+training itself, in which the ranks are that wait, and torch's own work get on: a module, a backward pass, an
+optimizer. Arithmetic of tensors is the loop's own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..model.capture import Frame
@@ -20,6 +22,8 @@ from .view import RankView
 _WHILE = "while"  # `Frame.counts`
 _AT_WORK = 0.2  # of the time, on the CPU: eight ranks may share two cores
 _LONG_S = 1.0  # from the first sample to the last
+
+_ARITHMETIC = re.compile(r"torch/(?:_tensor|functional|nn/functional|overrides|_ops)\.py$")
 
 _Function = tuple[str, str]  # its name and file
 
@@ -62,7 +66,11 @@ def _is_in_one_loop(paths: list[list[Frame]], others: set[_Function]) -> bool:
     whole = {counters(path[:common]) for path in paths}
     below = [frame for path in paths for frame in path[common:]]
     turns = all(frame.counts == _WHILE for frame in loops) and len(whole) == 1
-    return turns and not any(TORCH.search(frame.file) for frame in below)
+    return turns and not any(map(_is_torchs_work, below))
+
+
+def _is_torchs_work(frame: Frame) -> bool:
+    return TORCH.search(frame.file) is not None and _ARITHMETIC.search(frame.file) is None
 
 
 def _in_common(paths: list[list[Frame]]) -> int:

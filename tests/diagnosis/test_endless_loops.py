@@ -49,6 +49,12 @@ def test_a_function_of_its_own_that_the_loop_calls_is_a_part_of_its_turn() -> No
     assert causes(said) == [("busy", [2])], said.summary
 
 
+def test_arithmetic_of_tensors_is_a_part_of_its_turn() -> None:
+    divide = Frame("Tensor.__rdiv__", "/v/site-packages/torch/_tensor.py", 1112)
+    said = judged(*others(), at_work([divide, scale(13), main()], [scale(), main()]))
+    assert causes(said) == [("busy", [2])], said.summary
+
+
 def test_the_loop_of_the_training_gets_on() -> None:
     """The ranks that wait are in it, too; and a model computes below the other one."""
     fit = Frame("fit", APP, 70, counts="while")
