@@ -276,24 +276,39 @@ def _awaited(case: Case, end: End, views: Views) -> Odd | None:
 
 
 def _at_the_end_of_a_chain(case: Case, end: End, views: Views) -> Odd | None:
-    """The rank that went on to a collective while the one before it waits at its line for a send of it,
-    and at the same line another one for the send that then follows, and so on.
+    """The rank that went on while the one before it waits at its line for a send of it, and at the same
+    line another one for the send that then follows, and so on.
 
     Had the first of these made a call too many, it would have sent all that the next one waits for.
     """
-    waiting = [views[r] for r in end.ranks if views[r].place.kind == "p2p"]
-    lines = {(v.place.op, str(v.place.frame)) for v in waiting}
-    peers = {view.place.peer for view in waiting}
-    last = peers - {view.rank for view in waiting}
-    if len(waiting) < 2 or len(lines) != 1 or len(last) != 1 or len(peers) != len(waiting):
+    found = [(rank, chain) for rank in end.ranks if len(chain := _chain_to(rank, views)) > 1]
+    if len(found) != 1:
         return None
-    [rank] = last
-    if rank not in views or views[rank].place.kind != "collective":
+    [(rank, chain)] = found
+    if any(compare(views[rank].path, view.path) != 1 for view in chain):
         return None
-    if any(compare(views[rank].path, view.path) != 1 for view in waiting):
-        return None
-    others = sorted(view.rank for view in waiting)
-    return Odd("order", [rank], others, Apart.PAST, ground=Ground.END_OF_CHAIN)
+    others = sorted(view.rank for view in chain)
+    kind: Kind = "p2p_unmatched" if views[rank].place.kind == "p2p" else "order"
+    return Odd(kind, [rank], others, Apart.PAST, ground=Ground.END_OF_CHAIN)
+
+
+def _chain_to(rank: int, views: Views) -> list[RankView]:
+    """Who waits for this rank in a send or receive, and at the same line for that one, and so on; as far
+    as it is one rank each time.
+    """
+    chain: list[RankView] = []
+    line = ""
+    while True:
+        waits = [v for v in views.values() if v.place.kind == "p2p" and v.place.peer == rank]
+        waits = [v for v in waits if not chain or _at_line(v) == line]
+        if len(waits) != 1 or waits[0] in chain:
+            return chain
+        chain += waits
+        rank, line = waits[0].rank, _at_line(waits[0])
+
+
+def _at_line(view: RankView) -> str:
+    return f"{view.place.op} {view.place.frame}"
 
 
 def _rounds_ahead(case: Case, end: End, views: Views) -> Odd | None:

@@ -40,16 +40,18 @@ def test_loops_that_count_on_or_are_not_counted_are_no_waits(later: int, counts:
     assert found.causes == [] and found.status != "hang", found.summary
 
 
+def receives(peer: int, function: str, line: int) -> list[Frame]:
+    call = Frame("recv", C10D, 27, "", {"src": peer})
+    return [call, *stack((function, FILE, 48), ("step", FILE, line), ("main", FILE, 88))]
+
+
 def pipeline(*waits: int, line: int = 66) -> Diagnosis:
     """Ranks in a receive from the rank after, and all further ones in the reduction behind it."""
-
-    def receives(rank: int) -> list[Frame]:
-        call = Frame("recv", C10D, 27, "", {"src": rank + 1})
-        return [call, *stack(("backward", FILE, 48), ("step", FILE, line), ("main", FILE, 88))]
-
     call = Frame("all_reduce", C10D, 52, group="world")
     reduces = [call, *stack(("step", FILE, 69), ("main", FILE, 88))]
-    return judged(*(still(r, receives(r) if r in waits else reduces) for r in range(4)))
+    return judged(
+        *(still(r, receives(r + 1, "backward", line) if r in waits else reduces) for r in range(4))
+    )
 
 
 def test_who_went_past_what_a_chain_of_ranks_waits_for_is_named() -> None:
@@ -61,3 +63,14 @@ def test_who_went_past_what_a_chain_of_ranks_waits_for_is_named() -> None:
 def test_a_chain_of_one_names_both_and_a_later_line_shows_nothing() -> None:
     assert causes(pipeline(1)) == [("p2p_unmatched", [1, 2])]
     assert causes(pipeline(0, 1, line=70)) != [("order", [2])]
+
+
+def test_the_end_of_a_chain_may_itself_wait_for_its_next_one() -> None:
+    """The first stage has gone on to its backwards, and all others wait for one forward more."""
+    first = still(0, receives(1, "backward", 70))
+    found = judged(first, *(still(r, receives(r - 1, "forward", 69)) for r in (1, 2, 3)))
+    assert causes(found) == [("p2p_unmatched", [0])], found.summary
+    found = judged(first, *(still(r, receives(r - 1, "forward", 71)) for r in (1, 2, 3)))
+    assert causes(found) == [("p2p_unmatched", [0, 1])], (
+        "who is behind need not have left a call out"
+    )
