@@ -47,7 +47,7 @@ _COUNTERS = frozenset(
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 # The rules for places know the same calls.
-_OF_MPI = re.compile(r"\.(?:i?[sbr]?send|i?recv|m?probe|sendrecv\w*)\(", re.I)
+_OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
 _ROOTED = re.compile(r"\broot\s*=")
 _WITH_HANDLE = re.compile(r"\bi(?:send|recv)\(")
 _ATTEMPTS = 3
@@ -327,7 +327,7 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
         frame.code = source_line(frame.file, frame.line)
         polled = polled_call(frame.file, frame.line) if place == 0 and is_users(frame) else ""
         frame.code = polled or frame.code
-        if place == 0 and _OF_MPI.search(frame.code):
+        if polled or (place == 0 and _OF_MPI.search(frame.code)):
             frame.values |= peers(frame.code, _numbers(thread["frames"][0]))
         elif place == 0 and _WITH_HANDLE.search(frame.code):
             numbers = _numbers(thread["frames"][0])
