@@ -117,6 +117,7 @@ class Desync(Fact):
     by: str = ""  # whose report it is; "" torch's
     op: str = ""  # where the report has it
     names: list[str] = []  # Horovod's, of the operations that they have not submitted
+    cut: bool = False  # more names follow, which are not in the line
 
 
 class Mismatch(Fact):

@@ -247,6 +247,7 @@ class OtherCall(Struct, frozen=True):
     my_size: str
     their_size: str
     pair: bool = False  # two ranks only: which of them is wrong does not show
+    raised: bool = False  # by a check, which ends the job: nothing hangs
 
 
 class AllWaited(Struct, frozen=True):

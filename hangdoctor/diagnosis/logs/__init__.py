@@ -13,7 +13,14 @@ from ...model.diagnosis import Status
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
-from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Quote, Undecided
+from ..findings.log_stories import (
+    FailedFirst,
+    FailedInWords,
+    LinkBroken,
+    OtherCall,
+    Quote,
+    Undecided,
+)
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
@@ -40,6 +47,7 @@ from .first import failure, lost_node
 from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
+from .launchers_word import by_the_launcher
 from .listed import listed
 from .met_apart import met_apart
 from .odd_words import told_apart
@@ -108,7 +116,8 @@ def _in_unread_words(case: Case, draft: Draft, scene: Scene) -> First | None:
     """What a log alone says in words that no rule knows, of a job that nothing else shows."""
     if case.capture.over or case.views or draft.remaining is not None:
         return None
-    found = in_unread_words(scene, why_none(scene))
+    why = why_none(scene)
+    found = in_unread_words(scene, why) or by_the_launcher(scene, why)
     if found is not None:
         draft.chain = chain(scene, [found])
         found.finding.clues += _clues(scene, found)
@@ -117,6 +126,7 @@ def _in_unread_words(case: Case, draft: Draft, scene: Scene) -> First | None:
 
 def _status_of(finding: Finding) -> Status:
     failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst | FailedInWords)
+    failed |= isinstance(finding.story, OtherCall) and finding.story.raised
     failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...model.log_facts import (
+    MPI_ABORT,
     AnyFact,
     Ended,
     GlooTimeout,
@@ -122,12 +123,22 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False
+    if fact.rank < 0 and _was_aborted_before(scene, fact):
+        return False
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
     if _was_cut(fact) and _is_explained(scene, position, fact):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)
+
+
+def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
+    """Whether a process crashed behind the line by which another one called MPI_Abort, which ends all."""
+    text = scene.logs.rules.get(fact.rule)
+    crash = text is not None and text.kind == "dead"
+    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT and f.file == fact.file]
+    return crash and any(f.line < fact.line for f in aborts)
 
 
 def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:
@@ -168,7 +179,16 @@ def _is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
         return True
     if _is_the_launchers(scene, cut) or _had_lost(scene, position, cut):
         return True
-    return any(_speaker(v) != _speaker(cut) for v in _words_of_victims(scene, position))
+    said = _words_of_victims(scene, position)
+    return any(_speaker(v) != _speaker(cut) or _is_whole(v, cut) for v in said)
+
+
+def _is_whole(said: AnyFact, cut: AnyFact) -> bool:
+    """Whether nothing shows whose the cut one is, and a whole error stands before it in the same file: the
+    end of the job was there already.
+    """
+    whole = isinstance(said, PythonError) and bool(said.error)
+    return whole and cut.rank < 0 and said.file == cut.file
 
 
 def _speaker(fact: AnyFact) -> tuple[int, int]:

@@ -203,6 +203,9 @@ def _without_waits(scene: Scene) -> LogRemaining:
     of_others = of_victims(scene, victims) if victims or lost_lines(scene) else None
     if of_others is not None:
         return of_others
+    words = _words_before(scene, ends)
+    if words is not None:
+        return words
     if ends:
         alike = [f for f in ends if f.code == ends[0].code]
         ranks = tuple(ranks_named(alike))
@@ -216,6 +219,18 @@ def _without_waits(scene: Scene) -> LogRemaining:
             quiet=_without_exit(scene, ends),
         )
     return _of_course(scene)
+
+
+def _words_before(scene: Scene, ends: Sequence[Ended]) -> LogRemaining | None:
+    """The words of a library that gave up, where they stand before the first of these ends: then the log
+    does show something before it.
+    """
+    words = followed(scene) if ends else None
+    if words is None or words.last is None:
+        return None
+    first = ends[0]
+    same = words.last.file == scene.logs.files[first.file].name
+    return words if same and words.last.line < first.line else None
 
 
 def _without_exit(scene: Scene, ends: Sequence[Ended]) -> tuple[int, ...]:

@@ -168,8 +168,6 @@ def _of_death(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
-    if story.by and story.end.code is not None and story.end.code > 0:
-        return f"{who} failed first, as {story.by} saw it: exit code {story.end.code}, and its own output, which says why, is missing"
     if story.by:
         return f"{who} failed first, as {story.by} saw it: {terms.end(story.end)}, and {choose(finding.ranks or 1, 'its', 'their')} own output, which says why, is missing{_which_first(finding)}"
     if story.alone and story.end.code != -6:
@@ -384,6 +382,8 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
+        if story.mine.name == story.theirs.name and story.mine.seq != story.theirs.seq:
+            what = "operations with different numbers"  # one has made more calls than the other
         who = who_of(finding) if finding.ranks else "Two ranks of a group"
         return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
     return f"{who_of(finding)} ran {mine} where the others ran {theirs}"
