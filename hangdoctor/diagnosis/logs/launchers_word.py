@@ -15,10 +15,11 @@ from ..findings.log_stories import LoggedDeath, LogRemaining, Undecided
 from ..findings.named import End
 from .candidate import First, someone
 from .scene import Scene, ranks_named
+from .swept import SENT
 
 _ABORT = -6
-_SENT = frozenset({-1, -2, -9, -15, 128 + 1, 128 + 2, 128 + 9, 128 + 15})
 _ONE_MOMENT_S = 1.0
+_CLEARLY_S = 10.0  # between two ends by the clocks of two launchers
 _NAMES = {"torchelastic": "torchrun", "slurm": "srun"}
 
 
@@ -28,7 +29,7 @@ def by_the_launcher(scene: Scene, why: LogRemaining) -> First | None:
         return None
     for launcher, name in _NAMES.items():
         ends = [f for f in scene.of(Ended) if f.by == launcher and f.code]
-        named = [f for f in ends if f.rank >= 0 and f.code not in _SENT]
+        named = [f for f in ends if f.rank >= 0 and f.code not in SENT]
         first = _first_seen(named) if launcher == "torchelastic" else _first_of_steps(named, ends)
         if first and not _may_be_a_watchdogs(first):
             return _failed(scene, first, by=name)
@@ -36,12 +37,16 @@ def by_the_launcher(scene: Scene, why: LogRemaining) -> First | None:
 
 
 def _first_seen(ends: Sequence[Ended]) -> list[Ended]:
-    """torchrun's "first observed failure", and those of its table that failed alike in that second."""
+    """torchrun's "first observed failure", and those that failed alike in that second; of several launchers
+    each one's, where their clocks do not clearly part them.
+    """
     seen = [f for f in ends if f.first] or list(ends)
     if not seen:
         return []
     first = min(seen, key=lambda f: f.at)
-    return [f for f in ends if f.code == first.code and _at_one_moment(first, f)]
+    near = [f for f in seen if f.at - first.at < _CLEARLY_S]
+    alike = [f for f in ends if any(_at_one_moment(one, f) for one in near)]
+    return [f for f in alike if f.code == first.code]
 
 
 def _at_one_moment(one: Ended, other: Ended) -> bool:
@@ -62,8 +67,9 @@ def _first_of_steps(ends: Sequence[Ended], all_ends: Sequence[Ended]) -> list[En
 
 
 def _may_be_a_watchdogs(ends: Sequence[Ended]) -> bool:
-    """Whether several aborted by the word of torchrun: mostly their watchdogs did it, after a wait."""
-    return len(ranks_named(ends)) > 1 and ends[0].code == _ABORT and ends[0].by == "torchelastic"
+    """Whether several of one run aborted: mostly their watchdogs did it, after a wait."""
+    files = {f.file for f in ends}
+    return ends[0].code == _ABORT and len(ranks_named(ends)) > len(files)
 
 
 def _failed(scene: Scene, ends: Sequence[Ended], by: str) -> First:
