@@ -329,6 +329,14 @@ class Listed(Fact):
     kin: bool = True  # of one parent, as the list shows
 
 
+class RankValues(Fact):
+    """A table of one value a rank, of the same thing."""
+
+    ranks: list[int] = []
+    values: list[str] = []  # as printed
+    title: str = ""  # the line above
+
+
 class Restarted(Fact):
     """The launcher or the scheduler started the job again."""
 
@@ -392,6 +400,7 @@ AnyFact = (
     | Asked
     | LineApart
     | Listed
+    | RankValues
     | Restarted
     | ThreadStack
     | UnreadFailure

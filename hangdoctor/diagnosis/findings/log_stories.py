@@ -56,7 +56,17 @@ class FailedFirst(Struct, frozen=True):
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
+    together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
+
+
+class TableTells(Struct, frozen=True):
+    """A check printed one value of each rank: `how` they are, and the exception that it raised."""
+
+    how: str
+    where: Quote
+    ranks: tuple[int, ...]  # of the table
+    error: str = ""
 
 
 class FailedInWords(Struct, frozen=True):

@@ -39,6 +39,7 @@ from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
 from .by_stacks import by_stacks
+from .by_values import by_values
 from .candidate import First, quotes, whose
 from .chain import chain
 from .counting import at_work, counted_on
@@ -233,6 +234,9 @@ def decide(scene: Scene) -> First | None:
     if stuck is not None:
         return stuck
     first = failure(scene)
+    table = by_values(scene, first)
+    if table is not None:
+        return table
     if first is not None and first.named:
         return told_apart(scene, first) or first
     named = _named(scene)

@@ -31,6 +31,8 @@ from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
 _ERROR_LINE = "error_line"  # another one
+_NAN = "nan_guard"  # another one
+_ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _BY_THE_WAY = (
@@ -236,9 +238,19 @@ def _same(one: AnyFact, other: AnyFact) -> bool:
     if isinstance(one, PythonError) and isinstance(other, PythonError):
         if one.rule and one.rule == other.rule and not (_dated(one) or _dated(other)):
             return (one.error, one.file) == (other.error, other.file)  # in no order
+        if _raised_alike(one, other):
+            return True
         return (one.error, one.rule, _line(one)) == (other.error, other.rule, _line(other))
     rules = {getattr(one, "rule", ""), getattr(other, "rule", "")}
     return len(rules) == 1 and "" not in rules
+
+
+def _raised_alike(one: PythonError, other: PythonError) -> bool:
+    """Whether two ranks raised one error in one place, and no clock shows which did first."""
+    if not one.error or one.rank == other.rank or min(one.rank, other.rank) < 0:
+        return False
+    apart = _dated(one) and _dated(other) and abs(one.at - other.at) >= _ONE_MOMENT_S
+    return not apart and one.error == other.error and _line(one) == _line(other) is not None
 
 
 def _line(error: PythonError) -> tuple[str, int] | None:
@@ -278,12 +290,17 @@ def of_errors(
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,
+        together=len(ranks) > 1 and not first.rule and isinstance(first, PythonError),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
     frame = raised.frame if one_place else None
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
+    if story.together:
+        ground = Ground.LOG_ALIKE
+    elif ranks and first.rule == _NAN and not first.values.get("rank"):
+        ground = Ground.LOG_CHECKED
     if story.went_on:
         ground = Ground.LOG_WARNED
     if story.thread:

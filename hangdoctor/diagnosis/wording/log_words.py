@@ -93,6 +93,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
     if len(finding.ranks) > 1:
         first = first.replace("was", "were")
     failed = "failed by itself, too" if story.later else first
+    if story.together:
+        failed = "failed alike, and which of them was first does not show"
     if story.alike:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
     if story.thread:

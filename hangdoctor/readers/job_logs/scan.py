@@ -58,6 +58,7 @@ from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
+from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
@@ -108,6 +109,7 @@ class FileScan:
         self._shapes = ShapeLists()
         self._tables = StackTables()
         self._lists = ProcessLists()
+        self._values = RankTables()
         self._stacks_of_mpi = mpich_stacks.MpichStacks()
         self._tasks = HcclTasks()
         self._rank_ids = RankIds()
@@ -164,6 +166,9 @@ class FileScan:
             self._keep(row, self.of_file, "a table of stacks")
         for seen in self._lists.rest():
             self._keep(seen, self.of_file, "a list of processes")
+        values = self._values.rest()
+        if values is not None:
+            self._keep(values, self.of_file, values.title)
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
@@ -326,6 +331,7 @@ class FileScan:
             self._tasks.feed(text),
             self._ucc.feed(said.text),
             self._stacks_of_mpi.feed(said),
+            self._values.feed(said.text),
         ):
             if told is not None:
                 self._keep(told, said, text)
