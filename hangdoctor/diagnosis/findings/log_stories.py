@@ -219,6 +219,12 @@ class NamedByTorch(Struct, frozen=True):
     op: Op
 
 
+class NamedByProgram(Struct, frozen=True):
+    """The program's own line calls it the one that is stuck or faulty, while ranks waited."""
+
+    where: Quote
+
+
 class SubmittedApart(Struct, frozen=True):
     """Horovod lists operations that some ranks have submitted and others not, and the other way round."""
 
@@ -380,8 +386,9 @@ class LogRemaining(Struct, frozen=True):
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
     sender: int = 0  # the process that sent them the signal
-    awaited: int = -1  # the rank that they waited for, by its number in this group
+    awaited: int = -1  # the rank that they waited for, by its number in this group; "" the whole job
     group: str = ""
+    sizes: tuple[tuple[tuple[int, ...], int], ...] = ()  # elements that these brought, where they differ
     process: int = 0  # who ended, or printed it, where no rank shows, and its node
     node: str = ""
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers

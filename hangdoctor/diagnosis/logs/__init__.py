@@ -54,6 +54,7 @@ from .met_apart import met_apart
 from .odd_words import told_apart
 from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
+from .own_word import by_own_word
 from .scene import Scene, open_scene
 from .store_gone import host_left
 from .submitted_apart import different_calls
@@ -270,6 +271,7 @@ def _named(scene: Scene) -> First | None:
         by_torch.peer,
         host_left,
         by_torch.all_joined,
+        by_own_word,
         counters.everyone_waits,
         mesh,
     ):

@@ -181,8 +181,13 @@ def _is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
         return True
     if _is_the_launchers(scene, cut) or _had_lost(scene, position, cut):
         return True
-    said = _words_of_victims(scene, position)
+    said = [v for v in _words_of_victims(scene, position) if _is_ordered(v, cut)]
     return any(_speaker(v) != _speaker(cut) or _is_whole(v, cut) for v in said)
+
+
+def _is_ordered(said: AnyFact, cut: AnyFact) -> bool:
+    """Whether something shows which of the two came first: one file, or stamps of both."""
+    return said.file == cut.file or min(said.at, cut.at) > 0
 
 
 def _is_whole(said: AnyFact, cut: AnyFact) -> bool:
@@ -231,7 +236,7 @@ def _unordered(scene: Scene, fact: AnyFact) -> bool:
     if scene.first_wait >= len(scene.facts):
         return True
     wait = scene.facts[scene.first_wait]
-    return fact.at <= 0 and fact.file != wait.file
+    return min(fact.at, wait.at) <= 0 and fact.file != wait.file
 
 
 def _same(one: AnyFact, other: AnyFact) -> bool:

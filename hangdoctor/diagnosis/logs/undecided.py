@@ -83,7 +83,8 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
             return LogRemaining(
                 reason, ranks, waited=_in_which(waits, ranks), unheard=_of_its_size(waits, ranks)
             )
-        return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
+        unheard, sizes = _unheard(waits, ranks), _sizes(waits)
+        return LogRemaining(reason, ranks, op_of(waits), unheard=unheard, sizes=sizes)
     if waits:
         at = structs.replace(op_of(waits), frame=waits[0].frame)
         return LogRemaining(Undecided.ONE_WAITER, ranks, at)
@@ -96,6 +97,17 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         op = Op("operation", numbers.pop()) if len(numbers) == 1 else None
         return LogRemaining(reason, ranks, op)
     return of_libraries(scene)
+
+
+def _sizes(waits: Sequence[TimedOut]) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Who waited with how many elements, where they do not agree; of two or three sizes."""
+    found: dict[int, list[TimedOut]] = {}
+    for wait in waits:
+        if wait.numel_in >= 0:
+            found.setdefault(wait.numel_in, []).append(wait)
+    if not 1 < len(found) <= _SHOWN:
+        return ()
+    return tuple((tuple(ranks_named(alike)), size) for size, alike in found.items())
 
 
 def _in_which(

@@ -15,6 +15,7 @@ from ..findings.log_stories import (
     LogAgrees,
     LogContradicts,
     LoggedDeath,
+    NamedByProgram,
     NamedByTorch,
     NodeFailed,
     OtherCall,
@@ -332,6 +333,12 @@ def _(story: NamedByTorch, finding: Finding) -> str:
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
     return f"{who_of(finding)} never joined {what}{source}"
+
+
+@stories.tell.register
+def _(story: NamedByProgram, finding: Finding) -> str:
+    says = f"'{terms.cut(story.where.says, WORDS)}' ({story.where.file}:{story.where.line})"
+    return f"{who_of(finding)} {choose(finding.ranks, 'is', 'are')} the one to look at by the program's own word, {says}, and ranks then waited in vain"
 
 
 @stories.tell.register

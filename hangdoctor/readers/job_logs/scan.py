@@ -53,7 +53,7 @@ from .introduced import rank_named
 from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
-from .logged import ENDS_AT_INFO, Logged, is_warning
+from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
@@ -173,6 +173,7 @@ class FileScan:
         for said, line, error in torn:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
+            error.rank = self._logged.rank_of_head(said) if said.rank < 0 else -1
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
@@ -490,7 +491,7 @@ class FileScan:
         head = self._logged.head_of(said)
         if head is not None:
             error.logged = True
-            error.rank = head.rank if error.rank < 0 else error.rank
+            error.rank = named_by(head) if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
         self._name_beneath(kept)
         if rule_of is None and isinstance(kept, PythonError):
