@@ -4,7 +4,7 @@ they waited for: its word is worth more than that a waiter is mostly no culprit.
 
 from __future__ import annotations
 
-from ...model.log_facts import GlooTimeout, KnownError, TimedOut
+from ...model.log_facts import AnyFact, GlooTimeout, KnownError, TimedOut
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import NamedByProgram, Quote
@@ -16,9 +16,9 @@ _RULE = "own_word"
 
 def by_own_word(scene: Scene) -> First | None:
     """The one rank that the program's own lines call so; None where they call several so."""
-    words = [f for f in scene.of(KnownError) if f.rule == _RULE and not f.survived]
+    words = [f for f in scene.of(KnownError) if f.rule == _RULE]
     told = {int(f.values.get("blamed") or f.rank) for f in words}
-    waited = scene.of(TimedOut) or scene.of(GlooTimeout)
+    waited: list[AnyFact] = [*scene.of(TimedOut), *scene.of(GlooTimeout)]
     if len(told) != 1 or -1 in told or not waited:
         return None
     first = words[0]

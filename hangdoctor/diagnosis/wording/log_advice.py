@@ -12,7 +12,6 @@ from ..findings.log_stories import (
     InterruptedIn,
     LinkBroken,
     LoggedDeath,
-    NamedByProgram,
     NamedByTorch,
     NodeFailed,
     OtherCall,
@@ -160,11 +159,6 @@ def _(story: StillCounted, finding: Finding) -> str:
     return (
         "Share that work among the ranks, do it less often, or give the others a longer time limit."
     )
-
-
-@by_story.register
-def _(story: NamedByProgram, finding: Finding) -> str:
-    return "Read what the program prints of it before and after that line, and why it prints that. hangdoctor dump while the job waits shows the place of each rank."
 
 
 @by_story.register(FewerCalls)

@@ -1,12 +1,12 @@
-"""Failures that a log has in words that no rule knows, and in tables of one value a rank: the head of
-the verdict, and what to do.
+"""What a log has in words that no rule knows, in tables of one value a rank, and in the program's own words
+on a rank: the head of the verdict, and what to do.
 """
 
 from __future__ import annotations
 
 from ...text.ranges import format_ranks
 from ..findings import Finding
-from ..findings.log_stories import FailedInWords, TableTells
+from ..findings.log_stories import FailedInWords, NamedByProgram, TableTells
 from . import stories, terms
 from .advice import by_story
 from .log_words import NO_RANK, WORDS, who_of
@@ -70,3 +70,14 @@ def _(story: TableTells, finding: Finding) -> str:
     if story.how == "one other":
         return "Compare that rank's input, seed and device with those of the others."
     return "Look at the last losses and gradient norms before it: a NaN of one rank is on all after the next all_reduce."
+
+
+@stories.tell.register
+def _(story: NamedByProgram, finding: Finding) -> str:
+    says = f"'{terms.cut(story.where.says, WORDS)}' ({story.where.file}:{story.where.line})"
+    return f"{who_of(finding)} {terms.choose(finding.ranks, 'is', 'are')} the one to look at by the program's own word, {says}, and ranks then waited in vain"
+
+
+@by_story.register
+def _(story: NamedByProgram, finding: Finding) -> str:
+    return "Read what the program prints of it before and after that line, and why it prints that. hangdoctor dump while the job waits shows the place of each rank."

@@ -15,7 +15,6 @@ from ..findings.log_stories import (
     LogAgrees,
     LogContradicts,
     LoggedDeath,
-    NamedByProgram,
     NamedByTorch,
     NodeFailed,
     OtherCall,
@@ -90,12 +89,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
     who = who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
-    first = "was lost first" if finding.kind == "unreachable" else "failed first"
-    if len(finding.ranks) > 1:
-        first = first.replace("was", "were")
-    failed = "failed by itself, too" if story.later else first
-    if story.together:
-        failed = "failed alike, and which of them was first does not show"
+    failed = _failed(story, finding)
     if story.alike:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
     if story.thread:
@@ -120,6 +114,17 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _failed(story: FailedFirst, finding: Finding) -> str:
+    """``failed first``, or what else its error came to beside those of others."""
+    if story.together:
+        return "failed alike, and which of them was first does not show"
+    if story.later:
+        return "failed by itself, too"
+    if finding.kind == "unreachable":
+        return f"{choose(finding.ranks or 1, 'was', 'were')} lost first"
+    return "failed first"
 
 
 def _found_by(story: FailedFirst) -> str:
@@ -333,12 +338,6 @@ def _(story: NamedByTorch, finding: Finding) -> str:
     what = terms.op(story.op) if story.op.name else _unnamed(story.op.seq)
     source = "" if story.op.name == by[story.by] else f" ({by[story.by]})"
     return f"{who_of(finding)} never joined {what}{source}"
-
-
-@stories.tell.register
-def _(story: NamedByProgram, finding: Finding) -> str:
-    says = f"'{terms.cut(story.where.says, WORDS)}' ({story.where.file}:{story.where.line})"
-    return f"{who_of(finding)} {choose(finding.ranks, 'is', 'are')} the one to look at by the program's own word, {says}, and ranks then waited in vain"
 
 
 @stories.tell.register

@@ -21,7 +21,11 @@ from ...model.log_facts import (
 Error = PythonError | KnownError
 _PARENTS = frozenset({"lightning", "mpirun", HYDRA, MPI_ABORT, "alps", "composer"})
 _KILLED = frozenset({-9, -15})
-_ABORT = ("assertion", "cxx_exception", "cxx_pure_virtual")  # rules of errors that abort the program
+_ABORT = (
+    "assertion",
+    "cxx_exception",
+    "cxx_pure_virtual",
+)  # rules of errors that abort the program
 
 
 def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:

@@ -327,7 +327,9 @@ class Tracebacks:
                     if opened.ignored:
                         error.role = "note"
                     elif opened.chained:
-                        error.role = "consequence"  # of the exception above, whose own lines are missing
+                        error.role = (
+                            "consequence"  # of the exception above, whose own lines are missing
+                        )
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found

@@ -39,7 +39,9 @@ def test_the_table_in_the_message_of_a_check(
     tmp_path: Path, error: str, values: tuple[str, ...], ranks: list[int], says: str
 ) -> None:
     head = "-- Process 3 terminated with the following error:\n"
-    found = diagnosed(tmp_path, head + RAISED.format(error=error) + "-" * 60 + "\n" + table(*values))
+    found = diagnosed(
+        tmp_path, head + RAISED.format(error=error) + "-" * 60 + "\n" + table(*values)
+    )
     assert found.status == "failed" and named(found) == [("error", ranks)], found.summary
     assert says in found.summary and error in found.summary
 
@@ -95,7 +97,9 @@ def test_nothing_chained_is_a_failure_in_words(tmp_path: Path) -> None:
     assert "During handling" not in found.summary and found.causes == []
 
 
-WHOLE = 'Traceback (most recent call last):\n  File "/job/fit.py", line 50, in main\n    fit()\n{}\n'
+WHOLE = (
+    'Traceback (most recent call last):\n  File "/job/fit.py", line 50, in main\n    fit()\n{}\n'
+)
 
 
 @pytest.mark.parametrize(
