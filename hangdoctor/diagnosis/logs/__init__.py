@@ -62,7 +62,7 @@ from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
-from .unread_failures import add_last_words, in_unread_words
+from .unread_failures import add_last_words, in_unread_words, in_words_before, is_cut
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
@@ -104,8 +104,8 @@ def _judge(case: Case, draft: Draft) -> None:
         weigh(draft, scene, found)
         add_ended_threads(draft, scene)
         return
-    if found is None:
-        found = _in_unread_words(case, draft, scene)
+    if found is None or is_cut(found):
+        found = _in_unread_words(case, draft, scene, found)
     if found is None:
         _say_why_none(case, draft, scene)
         return
@@ -114,8 +114,16 @@ def _judge(case: Case, draft: Draft) -> None:
     draft.status = _status_of(found.finding)
 
 
-def _in_unread_words(case: Case, draft: Draft, scene: Scene) -> First | None:
-    """What a log alone says in words that no rule knows, of a job that nothing else shows."""
+def _in_unread_words(case: Case, draft: Draft, scene: Scene, cut: First | None) -> First | None:
+    """What a log alone says in words that no rule knows, of a job that nothing else shows, or that has no
+    more than the traceback `cut`, which lacks its last line.
+    """
+    if cut is not None:
+        before = None if case.capture.over or case.views else in_words_before(scene, cut)
+        if before is not None:
+            draft.chain = chain(scene, [before])
+            before.finding.clues += _clues(scene, before)
+        return before or cut
     if case.capture.over or case.views or draft.remaining is not None:
         return None
     why = why_none(scene)

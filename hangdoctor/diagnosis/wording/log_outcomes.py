@@ -52,7 +52,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, and nothing shows who is missing{_unheard(of)}: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
-        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
+        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",

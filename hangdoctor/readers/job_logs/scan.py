@@ -174,6 +174,7 @@ class FileScan:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
             error.rank = self._logged.rank_of_head(said) if said.rank < 0 else -1
+            self._failures.cut(line)
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")

@@ -114,3 +114,16 @@ def test_a_cut_traceback_after_a_whole_one_that_follows(tmp_path: Path, said: st
     assert found.causes == [] and "last line is missing" not in found.summary
     if "DDP" in said:
         assert "rank 3" in found.summary and "rank 0" in found.summary
+
+
+NAMED = "2026-09-05 07:57:34.55: W external/x/util.cc:199] cannot make an executor for device 1: failed call: GPU_ERROR_INVALID_DEVICE: invalid ordinal\n"
+
+
+def test_an_error_named_right_above_a_cut_traceback(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, NAMED + CUT)
+    assert found.status == "failed" and "cannot make an executor" in found.summary
+    whole = diagnosed(tmp_path, NAMED + WHOLE.format("ValueError: no device"))
+    assert "ValueError" in whole.summary
+    assert diagnosed(tmp_path, NAMED).causes == [], "a warning alone is no failure"
+    far = diagnosed(tmp_path, NAMED + "step 3 loss 2.0\n" * 3 + CUT)
+    assert "cannot make an executor" not in far.summary
