@@ -87,8 +87,10 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         return LogRemaining(reason, ranks, op_of(waits), unheard=unheard, sizes=sizes)
     if waits:
         at = structs.replace(op_of(waits), frame=waits[0].frame)
-        others = tuple(rank for rank in scene.everyone if rank not in ranks)
-        few = scene.whole and 0 < len(others) <= _SHOWN
+        heard = {*scene.logs.heard, *ranks_named(scene.facts)}  # an abort, say, is a sign of it
+        others = tuple(rank for rank in scene.everyone if rank not in heard)
+        unnamed = any(error.rank < 0 for error in scene.of(PythonError))  # which may be theirs
+        few = scene.whole and 0 < len(others) <= _SHOWN and not unnamed
         return LogRemaining(Undecided.ONE_WAITER, ranks, at, unheard=others if few else ())
     told = [f for f in scene.of(Told) if f.by == -1]
     counted = [f for f in scene.of(Counted) if f.at_work >= 0]

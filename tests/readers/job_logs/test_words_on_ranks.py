@@ -158,3 +158,11 @@ def test_barriers_of_different_numbers_are_one_operation(tmp_path: Path) -> None
     assert found.status == "failed" and named(found) == [("mismatch", [1, 2])]
     assert "operations with different numbers: barrier #1 and barrier #0" in found.summary
     assert "other tensors" not in found.summary
+
+
+def test_who_else_there_is_beside_a_lone_waiter(tmp_path: Path) -> None:
+    size = "world_size: 2\n"
+    silent = diagnosed(tmp_path, size + wait(1))
+    assert silent.causes == [] and "no such line of rank 0: look there first" in silent.summary
+    spoke = diagnosed(tmp_path, size + wait(1) + "[rank0]: closing the communicator\n")
+    assert spoke.causes == [] and "look there first" not in spoke.summary
