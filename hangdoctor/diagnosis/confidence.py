@@ -175,6 +175,17 @@ class Ground(Enum):
     LOG_ERROR_OF_ONE_LEFT = (0.70, "the same, and one rank alone did not wait to the limit later")
     OTHER_TEXTS = (0.55, "all poll in one loop of the program's own, one rank for another thing")
     LOG_OTHER_WORDS = (0.60, "all gave up in one place, one rank over another thing than the rest")
+    LOG_VALUE_APART = (0.75, "in a table of all ranks its value alone is no number, or another one")
+    LOG_VALUES = (
+        0.70,
+        "a table of all ranks shows no rank apart, and a check raised what it shows",
+    )
+    LOG_OWN_WORD = (0.60, "the program's own output calls it the one that is stuck or faulty")
+    LOG_ALIKE = (
+        0.70,
+        "several ranks raised one error in one place, and which was first does not show",
+    )
+    LOG_CHECKED = (0.60, "a check that all ranks make found what may be another rank's doing")
     LOG_ERROR_CUT = (0.50, "a traceback before any wait, whose last line is missing")
     LOG_THREAD = (0.55, "an exception ended a thread, and no progress is seen after it")
     LOG_WARNED = (0.50, "it logged an error as a warning and went on; others then waited in vain")

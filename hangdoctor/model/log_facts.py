@@ -117,6 +117,7 @@ class Desync(Fact):
     by: str = ""  # whose report it is; "" torch's
     op: str = ""  # where the report has it
     names: list[str] = []  # Horovod's, of the operations that they have not submitted
+    cut: bool = False  # more names follow, which are not in the line
 
 
 class Mismatch(Fact):
@@ -328,6 +329,14 @@ class Listed(Fact):
     kin: bool = True  # of one parent, as the list shows
 
 
+class RankValues(Fact):
+    """A table of one value a rank, of the same thing."""
+
+    ranks: list[int] = []
+    values: list[str] = []  # as printed
+    title: str = ""  # the line above
+
+
 class Restarted(Fact):
     """The launcher or the scheduler started the job again."""
 
@@ -391,6 +400,7 @@ AnyFact = (
     | Asked
     | LineApart
     | Listed
+    | RankValues
     | Restarted
     | ThreadStack
     | UnreadFailure

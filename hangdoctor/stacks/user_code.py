@@ -18,6 +18,7 @@ _STANDARD = re.compile(
     r"|^(?:asyncio|concurrent|importlib|multiprocessing)/"
     r"|^(?:contextlib|functools|queue|runpy|selectors|socket|subprocess|threading)\.py$"
 )
+_SPAWNER = "torch/multiprocessing/spawn.py"
 TORCH = re.compile(r"site-packages/torch/|^torch/")
 # Below a framework, too: their frames say the least.
 _FOUNDATION = re.compile(r"(?:site-packages/|dist-packages/|^)(?:torch|deepspeed|numpy)/")
@@ -108,3 +109,8 @@ def outer_frame(python: Sequence[Frame]) -> Frame | None:
         if is_outer(frame):
             return frame
     return python[0] if python else None
+
+
+def is_parents(frames: Sequence[Frame]) -> bool:
+    """Whether the stack is of a parent that waits in the join of the processes which it spawned."""
+    return any(f.name == "join" and f.file.endswith(_SPAWNER) for f in frames)

@@ -31,7 +31,10 @@ from hangdoctor.diagnosis.findings.log_stories import (
     HeartbeatStopped,
     LogAgrees,
     LogContradicts,
+    NamedByProgram,
+    Quote,
     StoppedRunning,
+    TableTells,
     WentOn,
 )
 from hangdoctor.diagnosis.health import Reason, Remaining
@@ -63,6 +66,8 @@ HOME = [Home(5, "n2", 7791, "3")]
 TORCHRUN = f.Agent("n1", 71)
 DIFFERS = Differs("n", (1, (2,)), (3, (0, 1, 3)))
 OWN_LOOP = OwnLoop((0, 1, 2, 3), LOAD, 6, 10.0, DIFFERS, (("n2", 7791, 2), ("n1", 7780, 0)))
+TABLE = Quote("job.log", 18, "sums of the ranks:")
+WORD = Quote("job.log", 3, "rank 5 is stuck")
 OTHERS = Waiters((0, 1, 2, 3), REDUCE, 41.0)
 
 
@@ -132,6 +137,8 @@ FINDINGS: list[Finding] = [
     one("interpreter_lock", StoppedRunning(20.0, REDUCE, inside=False, how="gil"), waiters=OTHERS),
     one("mismatch", OtherWords("run/7f3a", "run/19c0", (0, 1, 2)), frame=LOAD),
     one("end_stall", WentOn(REDUCE, (0, 1))), two("end_stall", WentOn(REDUCE, (0, 1, 3))), one("error", FailedFirst("ValueError", "bad shard", later=True), frame=LOAD),
+    *(two("error", TableTells(how, TABLE, tuple(range(8)), "ValueError")) for how in ("no number", "all other", "some no number", "one no number", "one other")),
+    one("error", TableTells("one other", TABLE, tuple(range(8)))), one("not_entered", NamedByProgram(WORD)), two("error", FailedFirst("ValueError", "bad shard", together=True), frame=LOAD),
     one("error", FailedFirst("OSError", "no space", thread="writer"), frame=LOAD), Finding("error", [], FailedFirst("OSError", "no space", advice="df.", thread="writer"), 0.5),
     never(op=None), never("busy", op=None), never("data_wait", children=True, frame=LOAD),
     never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 1.0)), never(doing=Doing("running"), waiters=Waiters((0,), REDUCE, 0.9)),

@@ -56,7 +56,17 @@ class FailedFirst(Struct, frozen=True):
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
+    together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
+
+
+class TableTells(Struct, frozen=True):
+    """A check printed one value of each rank: `how` they are, and the exception that it raised."""
+
+    how: str
+    where: Quote
+    ranks: tuple[int, ...]  # of the table
+    error: str = ""
 
 
 class FailedInWords(Struct, frozen=True):
@@ -209,6 +219,12 @@ class NamedByTorch(Struct, frozen=True):
     op: Op
 
 
+class NamedByProgram(Struct, frozen=True):
+    """The program's own line calls it the one that is stuck or faulty, while ranks waited."""
+
+    where: Quote
+
+
 class SubmittedApart(Struct, frozen=True):
     """Horovod lists operations that some ranks have submitted and others not, and the other way round."""
 
@@ -247,6 +263,7 @@ class OtherCall(Struct, frozen=True):
     my_size: str
     their_size: str
     pair: bool = False  # two ranks only: which of them is wrong does not show
+    raised: bool = False  # by a check, which ends the job: nothing hangs
 
 
 class AllWaited(Struct, frozen=True):
@@ -259,6 +276,8 @@ class AllWaited(Struct, frozen=True):
 LogStory = (
     FailedFirst
     | FailedInWords
+    | TableTells
+    | NamedByProgram
     | DeviceStory
     | PlaceStory
     | LoggedDeath
@@ -369,8 +388,13 @@ class LogRemaining(Struct, frozen=True):
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
     sender: int = 0  # the process that sent them the signal
-    awaited: int = -1  # the rank that they waited for, by its number in this group
+    awaited: int = (
+        -1
+    )  # the rank that they waited for, by its number in this group; "" the whole job
     group: str = ""
+    sizes: tuple[
+        tuple[tuple[int, ...], int], ...
+    ] = ()  # elements that these brought, where they differ
     process: int = 0  # who ended, or printed it, where no rank shows, and its node
     node: str = ""
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers

@@ -13,7 +13,14 @@ from ...model.diagnosis import Status
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
-from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Quote, Undecided
+from ..findings.log_stories import (
+    FailedFirst,
+    FailedInWords,
+    LinkBroken,
+    OtherCall,
+    Quote,
+    Undecided,
+)
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
@@ -32,6 +39,7 @@ from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
 from .by_stacks import by_stacks
+from .by_values import by_values
 from .candidate import First, quotes, whose
 from .chain import chain
 from .counting import at_work, counted_on
@@ -40,11 +48,13 @@ from .first import failure, lost_node
 from .first_error import mesh
 from .independent import others_of_their_own
 from .late_end import still_running
+from .launchers_word import by_the_launcher
 from .listed import listed
 from .met_apart import met_apart
 from .odd_words import told_apart
 from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
+from .own_word import by_own_word
 from .scene import Scene, open_scene
 from .store_gone import host_left
 from .submitted_apart import different_calls
@@ -52,7 +62,7 @@ from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
-from .unread_failures import add_last_words, in_unread_words
+from .unread_failures import add_last_words, in_unread_words, in_words_before, is_cut
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
@@ -94,8 +104,8 @@ def _judge(case: Case, draft: Draft) -> None:
         weigh(draft, scene, found)
         add_ended_threads(draft, scene)
         return
-    if found is None:
-        found = _in_unread_words(case, draft, scene)
+    if found is None or is_cut(found):
+        found = _in_unread_words(case, draft, scene, found)
     if found is None:
         _say_why_none(case, draft, scene)
         return
@@ -104,11 +114,20 @@ def _judge(case: Case, draft: Draft) -> None:
     draft.status = _status_of(found.finding)
 
 
-def _in_unread_words(case: Case, draft: Draft, scene: Scene) -> First | None:
-    """What a log alone says in words that no rule knows, of a job that nothing else shows."""
+def _in_unread_words(case: Case, draft: Draft, scene: Scene, cut: First | None) -> First | None:
+    """What a log alone says in words that no rule knows, of a job that nothing else shows, or that has no
+    more than the traceback `cut`, which lacks its last line.
+    """
+    if cut is not None:
+        before = None if case.capture.over or case.views else in_words_before(scene, cut)
+        if before is not None:
+            draft.chain = chain(scene, [before])
+            before.finding.clues += _clues(scene, before)
+        return before or cut
     if case.capture.over or case.views or draft.remaining is not None:
         return None
-    found = in_unread_words(scene, why_none(scene))
+    why = why_none(scene)
+    found = in_unread_words(scene, why) or by_the_launcher(scene, why)
     if found is not None:
         draft.chain = chain(scene, [found])
         found.finding.clues += _clues(scene, found)
@@ -117,6 +136,7 @@ def _in_unread_words(case: Case, draft: Draft, scene: Scene) -> First | None:
 
 def _status_of(finding: Finding) -> Status:
     failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst | FailedInWords)
+    failed |= isinstance(finding.story, OtherCall) and finding.story.raised
     failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"
@@ -223,6 +243,9 @@ def decide(scene: Scene) -> First | None:
     if stuck is not None:
         return stuck
     first = failure(scene)
+    table = by_values(scene, first)
+    if table is not None:
+        return table
     if first is not None and first.named:
         return told_apart(scene, first) or first
     named = _named(scene)
@@ -256,6 +279,7 @@ def _named(scene: Scene) -> First | None:
         by_torch.peer,
         host_left,
         by_torch.all_joined,
+        by_own_word,
         counters.everyone_waits,
         mesh,
     ):

@@ -59,7 +59,9 @@ def mismatch(scene: Scene) -> First | None:
     named = sorted(runs) if pair else odd
     mine = runs[named[0]]
     differs = usual if not pair else next(run for run in runs.values() if run != mine)
-    story = OtherCall(mine.operation, differs.operation, mine.size, differs.size, pair=pair)
+    story = OtherCall(
+        mine.operation, differs.operation, mine.size, differs.size, pair=pair, raised=True
+    )
     ground = Ground.LOG_MISMATCH_PAIR if pair else Ground.LOG_MISMATCH
     known = mine if differs.unknown else differs
     facts = sorted(scene.of(Mismatch), key=lambda fact: fact.other < 0 and fact.one not in named)
@@ -104,12 +106,12 @@ def _own(fact: Mismatch) -> _Run:
 def _others(fact: Mismatch) -> _Run:
     """What the speaker was told of the other rank."""
     only_length = fact.other_seq == 0 and not fact.other_shape
+    if fact.other_op == fact.one_op and not fact.one_shape:
+        only_length = False  # both have no tensors, so that both records have one length
     if not only_length or not (fact.one_shape or fact.seq > 0):
         return _Run(fact.other_op, fact.other_shape, fact.other_dtype, fact.other_seq)
-    without = fact.other_op == _NO_TENSORS
-    what = (
-        "an operation without tensors (such as barrier)"
-        if without
-        else "an operation with other tensors"
-    )
+    printed = f"printed as {fact.other_op} #0"
+    what = f"an operation with other tensors ({printed})"
+    if fact.other_op == _NO_TENSORS:
+        what = f"an operation without tensors (such as barrier, {printed})"
     return _Run("", unknown=what)

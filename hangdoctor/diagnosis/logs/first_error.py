@@ -6,37 +6,31 @@ import re
 from collections.abc import Sequence
 
 from ...model.log_facts import (
+    MPI_ABORT,
     AnyFact,
     Ended,
-    GlooTimeout,
     KnownError,
-    Mismatch,
-    PeerClosed,
     PythonError,
     RuleText,
-    Signalled,
     TimedOut,
 )
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
-from .by_torch import still_waiting
 from .candidate import First, someone
+from .cut_tracebacks import is_explained
 from .no_rank import without_rank
-from .scene import HCCL_WAIT, WAITS, Scene, nodes_named, ranks_named
+from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
 _ERROR_LINE = "error_line"  # another one
+_NAN = "nan_guard"  # another one
+_ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
-_BY_THE_WAY = (
-    "worker_of_rank",
-    "asyncio_cancelled",
-    "ray_killed",
-)  # rules: no failure is behind it
 _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
@@ -122,12 +116,22 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False
+    if fact.rank < 0 and _was_aborted_before(scene, fact):
+        return False
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
-    if _was_cut(fact) and _is_explained(scene, position, fact):
+    if _was_cut(fact) and is_explained(scene, position, fact):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)
+
+
+def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
+    """Whether a process crashed behind the line by which another one called MPI_Abort, which ends all."""
+    text = scene.logs.rules.get(fact.rule)
+    crash = text is not None and text.kind == "dead"
+    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT and f.file == fact.file]
+    return crash and any(f.line < fact.line for f in aborts)
 
 
 def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:
@@ -160,65 +164,31 @@ def _handled_in(wait: PythonError, error: PythonError) -> bool:
     return same and wait.line > error.line
 
 
-def _is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
-    """Whether other lines tell how a traceback without its last line ended, as torch's check of
-    operations does, which raises what it finds on every rank; or the job had not begun.
-    """
-    if scene.of(Mismatch) or (cut.rank < 0 and still_waiting(scene)):
-        return True
-    if _is_the_launchers(scene, cut) or _had_lost(scene, position, cut):
-        return True
-    return any(_speaker(v) != _speaker(cut) for v in _words_of_victims(scene, position))
-
-
-def _speaker(fact: AnyFact) -> tuple[int, int]:
-    return fact.rank, fact.pid
-
-
-def _words_of_victims(scene: Scene, position: int) -> list[PythonError | KnownError]:
-    """What others said before that a failure explains: by then it had come."""
-    said = [f for at, f in scene.positioned(PythonError, KnownError) if at < position]
-    return [
-        f
-        for f in said
-        if isinstance(f, PythonError | KnownError)
-        and f.role == "consequence"
-        and not f.survived
-        and f.rule not in _BY_THE_WAY
-    ]
-
-
-def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
-    """Whether it follows the launcher's word that it was asked to end, and no rank says it."""
-    asked = [f for f in scene.of(Signalled) if f.file == fact.file]
-    return fact.rank < 0 and any(f.line < fact.line for f in asked)
-
-
-def _had_lost(scene: Scene, position: int, fact: AnyFact) -> bool:
-    """Whether its rank had said before that it lost another one, or waited to a limit."""
-    lost = scene.positioned(PeerClosed, GlooTimeout, TimedOut, KnownError)
-    return fact.rank >= 0 and any(
-        f.rank == fact.rank and at < position
-        for at, f in lost
-        if not isinstance(f, KnownError) or f.rule == HCCL_WAIT
-    )
-
-
 def _unordered(scene: Scene, fact: AnyFact) -> bool:
     """Nothing shows that it came after the first wait: another file, and no stamp."""
     if scene.first_wait >= len(scene.facts):
         return True
     wait = scene.facts[scene.first_wait]
-    return fact.at <= 0 and fact.file != wait.file
+    return min(fact.at, wait.at) <= 0 and fact.file != wait.file
 
 
 def _same(one: AnyFact, other: AnyFact) -> bool:
     if isinstance(one, PythonError) and isinstance(other, PythonError):
         if one.rule and one.rule == other.rule and not (_dated(one) or _dated(other)):
             return (one.error, one.file) == (other.error, other.file)  # in no order
+        if _raised_alike(one, other):
+            return True
         return (one.error, one.rule, _line(one)) == (other.error, other.rule, _line(other))
     rules = {getattr(one, "rule", ""), getattr(other, "rule", "")}
     return len(rules) == 1 and "" not in rules
+
+
+def _raised_alike(one: PythonError, other: PythonError) -> bool:
+    """Whether two ranks raised one error in one place, and no clock shows which did first."""
+    if not one.error or one.rank == other.rank or min(one.rank, other.rank) < 0:
+        return False
+    apart = _dated(one) and _dated(other) and abs(one.at - other.at) >= _ONE_MOMENT_S
+    return not apart and one.error == other.error and _line(one) == _line(other) is not None
 
 
 def _line(error: PythonError) -> tuple[str, int] | None:
@@ -258,12 +228,17 @@ def of_errors(
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,
+        together=len(ranks) > 1 and not first.rule and isinstance(first, PythonError),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
     frame = raised.frame if one_place else None
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
+    if story.together:
+        ground = Ground.LOG_ALIKE
+    elif ranks and first.rule == _NAN and not first.values.get("rank"):
+        ground = Ground.LOG_CHECKED
     if story.went_on:
         ground = Ground.LOG_WARNED
     if story.thread:

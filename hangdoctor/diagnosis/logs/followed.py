@@ -23,6 +23,7 @@ from ...model.log_facts import (
     TimedOut,
     Unanswered,
 )
+from ...stacks.user_code import is_parents
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Quote, Someone, Undecided
 from .by_torch import is_local
@@ -40,6 +41,7 @@ _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
 _VAGUE = ("nccl_way_out", "nccl_warned", "tf_aborted")  # rules whose lines stand beside better ones
 _WARNED = "nccl_warned"  # of these the one that may say of a failure of its own
+_PARENT = "the parent of the ranks, in the join of mp.spawn,"
 _SHOWN = 3  # places where a signal met ranks
 
 
@@ -124,6 +126,9 @@ def of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining | N
         return LogRemaining(Undecided.WAITED_TO_LIMIT, ranks, at, library="the rendezvous store")
     if not lost and len(asked) < len(victims):
         return followed(scene)
+    if not lost and asked and all(v.rank < 0 and is_parents(v.frames) for v in asked):
+        codes = tuple(sorted({-int(_asked_by(error)) for error in asked}))
+        return LogRemaining(Undecided.SIGNALLED, codes=codes, library=_PARENT)
     codes = tuple(sorted(-int(number) for number in {_asked_by(error) for error in asked}))
     ends = [f for f in scene.of(Ended) if f.code]
     ranks = tuple(ranks_named([*victims, *lines, *ends]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, GlooTimeout, KnownError, PythonError, StoreWait
+from ...model.log_facts import AnyFact, GlooTimeout, KnownError, PeerClosed, PythonError, StoreWait
 from ...stacks.place_search import HANDLE, find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
@@ -23,6 +23,8 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
     if in_gloo:
         seconds = max(f.limit_ms for f in in_gloo) / 1000
         ranks = tuple(ranks_named(in_gloo))
+        told = {f.peer for f in scene.of(PeerClosed) if f.peer.isdigit()}  # by monitored_barrier
+        awaited = int(told.pop()) if len(told) == 1 else -1
         return LogRemaining(
             Undecided.WAITED_TO_LIMIT,
             ranks,
@@ -30,6 +32,7 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
             source=scene.source,
             waited=_waited(scene, ranks),
             quiet=_without_error(scene),
+            awaited=awaited if awaited not in ranks else -1,
         )
     errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
     for rule, library in _LIBRARIES.items():

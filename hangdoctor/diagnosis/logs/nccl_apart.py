@@ -46,14 +46,19 @@ def _by_rank(scene: Scene) -> dict[int, dict[int, NcclCall]]:
     nodes = {f.node for f in facts}
     found: dict[int, dict[int, NcclCall]] = {}
     comms: dict[int, set[str]] = {}
+    again: set[tuple[int, int]] = set()  # numbers that stand for several calls: they place none
     for fact in facts:
         local = fact.local if len(nodes) == 1 and max(sizes, default=0) <= _ONE_NODE else -1
         rank = fact.rank if fact.rank >= 0 else local
-        found.setdefault(rank, {})[fact.seq] = fact
+        own = found.setdefault(rank, {})
+        again |= {(rank, fact.seq)} if fact.seq in own else set()
+        own[fact.seq] = fact
         comms.setdefault(rank, set()).update({fact.comm} - {""})
     several = any(len(own) > 1 for own in comms.values())
     if several or len(sizes) != 1 or -1 in found or len(found) > max(sizes):
         return {}
+    for rank, seq in again:
+        del found[rank][seq]
     return found
 
 

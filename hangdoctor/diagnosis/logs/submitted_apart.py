@@ -11,7 +11,7 @@ among those that lack the next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from ...model.log_facts import Desync
@@ -26,17 +26,40 @@ _SHOWN = 3  # operations that are said
 
 
 def lacking(facts: Sequence[Desync]) -> dict[str, frozenset[int]]:
-    """The ranks that have not submitted an operation, for each that is named in the first list; {} where a
-    row of it is cut, as Horovod does with long ones.
+    """The ranks that have not submitted an operation, for each that is named in the first list, or in a
+    later one while those still stall; {} where a row of the first is cut, as Horovod does with long ones.
     """
-    found: dict[str, set[int]] = {}
-    rows = _first_list([fact for fact in facts if fact.by == "horovod"])
-    if not all(fact.names for fact in rows):
+    of_horovod = [fact for fact in facts if fact.by == "horovod"]
+    rows = _first_list(of_horovod)
+    if any(fact.cut or not fact.names for fact in rows):
         return {}
+    found = _by_name(rows)
+    later = [fact for fact in of_horovod if fact not in rows]
+    if all(_stalls_on(row, later) for row in rows):
+        last = {rank: fact for fact in of_horovod for rank in fact.ranks}
+        found.update(_by_name(later, besides=found, last=last))
+    return {name: frozenset(ranks) for name, ranks in found.items()}
+
+
+def _by_name(
+    rows: Sequence[Desync],
+    besides: Mapping[str, set[int]] | None = None,
+    last: Mapping[int, Desync] | None = None,
+) -> dict[str, set[int]]:
+    """The ranks that lack each operation, without those operations that a rank's cut row may hold, too."""
+    found: dict[str, set[int]] = {}
     for fact in rows:
         for name in fact.names:
-            found.setdefault(name, set()).update(fact.ranks)
-    return {name: frozenset(ranks) for name, ranks in found.items()}
+            if name not in (besides or {}):
+                found.setdefault(name, set()).update(fact.ranks)
+    cut = {rank for rank, fact in (last or {}).items() if fact.cut}
+    return {name: ranks for name, ranks in found.items() if cut <= ranks}
+
+
+def _stalls_on(row: Desync, later: Sequence[Desync]) -> bool:
+    """Whether a later list has the row again, or another one of its rank with the same operations."""
+    again = [fact for fact in later if fact.ranks == row.ranks]
+    return row.times > 1 or any(set(row.names) <= set(fact.names) for fact in again)
 
 
 def _first_list(facts: Sequence[Desync]) -> list[Desync]:

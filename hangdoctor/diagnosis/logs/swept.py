@@ -21,6 +21,8 @@ from ...model.log_facts import (
 from .scene import Scene, ranks_named
 
 _SWEEP = frozenset({-9, -15})
+# How processes end by signals that people, schedulers and launchers send; beyond 128: as a shell says it
+SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
 _ABORT = -6
 _LATER_S = 2.0  # after an end, by the clock of another launcher
 _CLEARLY_S = 10.0  # between two ends, whatever clocks and launchers do in between
@@ -115,7 +117,7 @@ def said_to_be_first(scene: Scene, quiet: Sequence[Ended]) -> list[Ended]:
     lists, where nothing shows that it follows from another: no rank had waited to a limit by then, lost
     another one, or said anything else.
     """
-    every = [f for f in scene.of(Ended) if f.code not in (0, *_SWEEP)]
+    every = [f for f in scene.of(Ended) if f.code not in (0, *SENT)]
     by_torchrun = [f for f in every if f.by == "torchelastic"]
     ends = by_torchrun or [f for f in every if f.by == "slurm"]
     alone = len({(f.file, f.rank, f.task, f.pid) for f in ends}) == 1

@@ -83,10 +83,15 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
             return LogRemaining(
                 reason, ranks, waited=_in_which(waits, ranks), unheard=_of_its_size(waits, ranks)
             )
-        return LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
+        unheard, sizes = _unheard(waits, ranks), _sizes(waits)
+        return LogRemaining(reason, ranks, op_of(waits), unheard=unheard, sizes=sizes)
     if waits:
         at = structs.replace(op_of(waits), frame=waits[0].frame)
-        return LogRemaining(Undecided.ONE_WAITER, ranks, at)
+        heard = {*scene.logs.heard, *ranks_named(scene.facts)}  # an abort, say, is a sign of it
+        others = tuple(rank for rank in scene.everyone if rank not in heard)
+        unnamed = any(error.rank < 0 for error in scene.of(PythonError))  # which may be theirs
+        few = scene.whole and 0 < len(others) <= _SHOWN and not unnamed
+        return LogRemaining(Undecided.ONE_WAITER, ranks, at, unheard=others if few else ())
     told = [f for f in scene.of(Told) if f.by == -1]
     counted = [f for f in scene.of(Counted) if f.at_work >= 0]
     ranks = tuple(ranks_named([*told, *counted]))
@@ -96,6 +101,17 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         op = Op("operation", numbers.pop()) if len(numbers) == 1 else None
         return LogRemaining(reason, ranks, op)
     return of_libraries(scene)
+
+
+def _sizes(waits: Sequence[TimedOut]) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Who waited with how many elements, where they do not agree; of two or three sizes."""
+    found: dict[int, list[TimedOut]] = {}
+    for wait in waits:
+        if wait.numel_in >= 0:
+            found.setdefault(wait.numel_in, []).append(wait)
+    if not 1 < len(found) <= _SHOWN:
+        return ()
+    return tuple((tuple(ranks_named(alike)), size) for size, alike in found.items())
 
 
 def _in_which(
@@ -203,6 +219,9 @@ def _without_waits(scene: Scene) -> LogRemaining:
     of_others = of_victims(scene, victims) if victims or lost_lines(scene) else None
     if of_others is not None:
         return of_others
+    words = _words_before(scene, ends)
+    if words is not None:
+        return words
     if ends:
         alike = [f for f in ends if f.code == ends[0].code]
         ranks = tuple(ranks_named(alike))
@@ -216,6 +235,18 @@ def _without_waits(scene: Scene) -> LogRemaining:
             quiet=_without_exit(scene, ends),
         )
     return _of_course(scene)
+
+
+def _words_before(scene: Scene, ends: Sequence[Ended]) -> LogRemaining | None:
+    """The words of a library that gave up, where they stand before the first of these ends: then the log
+    does show something before it.
+    """
+    words = followed(scene) if ends else None
+    if words is None or words.last is None:
+        return None
+    first = ends[0]
+    same = words.last.file == scene.logs.files[first.file].name
+    return words if same and words.last.line < first.line else None
 
 
 def _without_exit(scene: Scene, ends: Sequence[Ended]) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from ...model.log_facts import (
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import (
+    FailedFirst,
     FailedInWords,
     LinkBroken,
     LoggedDeath,
@@ -60,6 +61,23 @@ def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
     if first is not None or why.reason is not Undecided.FOLLOWED:
         return first
     return _of_stack(scene) or between_two(scene)
+
+
+def is_cut(found: First) -> bool:
+    """Whether all that is found is a traceback without its last line, of a rank that does not show."""
+    story = found.finding.story
+    cut = isinstance(story, FailedFirst) and not story.error and not story.meaning
+    return cut and not found.named and isinstance(found.facts[0], PythonError)
+
+
+def in_words_before(scene: Scene, cut: First) -> First | None:
+    """The failure in unread words right before a cut traceback: it says what that one lacks."""
+    begin = cut.facts[0]
+    found = [
+        f for f in scene.unread if f.file == begin.file and 0 < begin.line - f.line <= _SAME_BLOCK
+    ]
+    own = [f for f in found if not (f.launcher or f.general or f.between)]
+    return _first(scene, own) if own else None
 
 
 def _of_stack(scene: Scene) -> First | None:

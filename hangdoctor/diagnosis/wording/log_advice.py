@@ -85,12 +85,13 @@ def _(story: LoggedDeath, finding: Finding) -> str:
 
 def _of_an_abort(story: LoggedDeath, finding: Finding) -> str:
     """Where the reason of a SIGABRT, or of a lone exit code, is printed, and what it may be."""
-    if story.end.code != -6:
-        return "See the last lines of its own output: an exception of its own, or that it lost another rank."
     its = choose(finding.ranks or 1, "its", "their")
+    if story.end.code != -6:
+        it = choose(finding.ranks or 1, "it", "they")
+        return f"See the last lines of {its} own output: an exception of {its} own, or that {it} lost another rank."
     may = "a failed assertion, an exception of C++, or a library that gave up"
     if story.alone:
-        may = "an error of its own, or a watchdog, which aborts a rank that waited for another one too long"
+        may = f"an error of {its} own, or a watchdog, which aborts a rank that waited for another one too long"
     gloo = "; gloo aborts where ranks made different calls: 'Received data size doesn't match'"
     return f"See the last lines of {its} own output: {may}{gloo if finding.gloo else ''}."
 

@@ -50,9 +50,9 @@ def _reason(of: LogRemaining) -> str:
         Undecided.RING: f"{who} wait for one another in a ring, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
-        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} alike, and nothing shows who is missing{_unheard(of)}: {decide}",
+        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, and nothing shows who is missing{_unheard(of)}: {decide}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
-        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit: collect the logs of all ranks. {next_time(of.no_recorder)}",
+        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}: collect the logs of all ranks. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",
@@ -337,10 +337,19 @@ def _who_else(of: LogRemaining) -> str:
         first = f"see first what {choose(of.quiet, 'it', 'they')} did"
         return f", and {terms.ranks(of.quiet)} printed no error: {first}. {run}"
     if of.awaited >= 0:
-        return f", for rank {of.awaited} of group {of.group} (its own numbering), and whether that one came late, hangs or had ended these logs do not show: read its log first"
+        within = f" of group {of.group} (its own numbering)" if of.group else ""
+        return f", for rank {of.awaited}{within}, and whether that one came late, hangs or had ended these logs do not show: read its log first"
     if of.source == "boxes":
         return f", and {_missed(of)} its black boxes do not show"
     return f", and nothing shows {_missed(of)}. {run}"
+
+
+def _alike(of: LogRemaining) -> str:
+    """Whether the operation was the same on all of them, as far as its sizes show."""
+    if not of.sizes:
+        return "alike"
+    told = ", ".join(f"{terms.ranks(ranks)} with {size}" for ranks, size in of.sizes)
+    return f"with different sizes ({told} elements), which is a lead where all should bring as many"
 
 
 def _unheard(of: LogRemaining) -> str:

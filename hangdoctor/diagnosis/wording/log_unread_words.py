@@ -1,10 +1,12 @@
-"""Failures that a log has in words that no rule knows: the head of the verdict, and what to do."""
+"""What a log has in words that no rule knows, in tables of one value a rank, and in the program's own words
+on a rank: the head of the verdict, and what to do.
+"""
 
 from __future__ import annotations
 
 from ...text.ranges import format_ranks
 from ..findings import Finding
-from ..findings.log_stories import FailedInWords
+from ..findings.log_stories import FailedInWords, NamedByProgram, TableTells
 from . import stories, terms
 from .advice import by_story
 from .log_words import NO_RANK, WORDS, who_of
@@ -40,3 +42,42 @@ def _process(story: FailedInWords) -> str:
 @by_story.register
 def _(story: FailedInWords, finding: Finding) -> str:
     return "Read that line and those around it in the log; what its program or library means by it, its own documentation says."
+
+
+@stories.tell.register
+def _(story: TableTells, finding: Finding) -> str:
+    title = terms.cut(story.where.says, WORDS).rstrip(": ")
+    table = f"in the table '{title}' ({story.where.file}:{story.where.line})"
+    raised = f", and a check of it raised {story.error}" if story.error else ""
+    every = terms.capital(terms.ranks(story.ranks))
+    if story.how == "no number":
+        return f"{every} all have a value that is no number (nan, inf) {table}{raised}; none of them is apart"
+    if story.how == "all other":
+        return f"{every} do not have one value {table}{raised}; no rank is apart from the rest"
+    if story.how == "some no number":
+        return f"Several of {terms.ranks(story.ranks)} have a value that is no number (nan, inf) {table}{raised}; which was first does not show"
+    have = terms.choose(finding.ranks, "has", "have")
+    what = "a value that is no number (nan, inf)"
+    if story.how == "one other":
+        what = "another value than all others"
+    return f"{who_of(finding)} alone {have} {what} {table}{raised}"
+
+
+@by_story.register
+def _(story: TableTells, finding: Finding) -> str:
+    if story.how == "all other":
+        return "What should be equal on all ranks is not: is it synchronised at all, with the same program, data order and seed on each?"
+    if story.how == "one other":
+        return "Compare that rank's input, seed and device with those of the others."
+    return "Look at the last losses and gradient norms before it: a NaN of one rank is on all after the next all_reduce."
+
+
+@stories.tell.register
+def _(story: NamedByProgram, finding: Finding) -> str:
+    says = f"'{terms.cut(story.where.says, WORDS)}' ({story.where.file}:{story.where.line})"
+    return f"{who_of(finding)} {terms.choose(finding.ranks, 'is', 'are')} the one to look at by the program's own word, {says}, and ranks then waited in vain"
+
+
+@by_story.register
+def _(story: NamedByProgram, finding: Finding) -> str:
+    return "Read what the program prints of it before and after that line, and why it prints that. hangdoctor dump while the job waits shows the place of each rank."

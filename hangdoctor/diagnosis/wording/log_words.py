@@ -89,10 +89,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
     who = who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
-    first = "was lost first" if finding.kind == "unreachable" else "failed first"
-    if len(finding.ranks) > 1:
-        first = first.replace("was", "were")
-    failed = "failed by itself, too" if story.later else first
+    failed = _failed(story, finding)
     if story.alike:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
     if story.thread:
@@ -117,6 +114,17 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _failed(story: FailedFirst, finding: Finding) -> str:
+    """``failed first``, or what else its error came to beside those of others."""
+    if story.together:
+        return "failed alike, and which of them was first does not show"
+    if story.later:
+        return "failed by itself, too"
+    if finding.kind == "unreachable":
+        return f"{choose(finding.ranks or 1, 'was', 'were')} lost first"
+    return "failed first"
 
 
 def _found_by(story: FailedFirst) -> str:
@@ -168,8 +176,6 @@ def _of_death(story: LoggedDeath, finding: Finding) -> str:
         return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
-    if story.by and story.end.code is not None and story.end.code > 0:
-        return f"{who} failed first, as {story.by} saw it: exit code {story.end.code}, and its own output, which says why, is missing"
     if story.by:
         return f"{who} failed first, as {story.by} saw it: {terms.end(story.end)}, and {choose(finding.ranks or 1, 'its', 'their')} own output, which says why, is missing{_which_first(finding)}"
     if story.alone and story.end.code != -6:
@@ -384,6 +390,8 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
+        if story.mine.name == story.theirs.name and story.mine.seq != story.theirs.seq:
+            what = "operations with different numbers"  # one has made more calls than the other
         who = who_of(finding) if finding.ranks else "Two ranks of a group"
         return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
     return f"{who_of(finding)} ran {mine} where the others ran {theirs}"

@@ -21,7 +21,11 @@ from ...model.log_facts import (
 Error = PythonError | KnownError
 _PARENTS = frozenset({"lightning", "mpirun", HYDRA, MPI_ABORT, "alps", "composer"})
 _KILLED = frozenset({-9, -15})
-_ABORT = ("assertion", "cxx_exception")  # rules of errors that abort the program
+_ABORT = (
+    "assertion",
+    "cxx_exception",
+    "cxx_pure_virtual",
+)  # rules of errors that abort the program
 
 
 def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
@@ -32,11 +36,12 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     _all_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_parent(facts, [e for e in errors if e.rank < 0])
-    _of_the_abort(facts, [e for e in errors if e.rank < 0])
+    of_the_abort(facts)
 
 
-def _of_the_abort(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
+def of_the_abort(facts: Sequence[AnyFact]) -> None:
     """What ends a program of C or C++ by an abort is of the only process that was seen to abort."""
+    errors = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f.rank < 0]
     aborted = {f.rank: f for f in facts if isinstance(f, Ended) and f.code == -signal.SIGABRT}
     told = [e for e in errors if e.rule in _ABORT]
     if len(aborted) == 1 and len(told) == 1 and told[0].times == 1:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ...model.frame import Frame
 
-_NAMED = re.compile(r"\b(?:global[_ ])?rank(?:[ _=:#]|= ?|: )?\[?(\d{1,7})\b", re.I)
+_NAMED = re.compile(r"\b(?:global[_ ])?rank(?:[_ ]id)?(?:[ _=:#]|= ?|: )?\[?(\d{1,7})\b", re.I)
 _SEVERAL = re.compile(r"\branks\b", re.I)
 _LONG = 300  # characters that are looked through
 _BETWEEN = 3  # lines between it and the first stack, as "Timeout (0:00:20)!"

@@ -112,7 +112,7 @@ class LauncherTables:
         if self._stalled:
             match = _STALLED.match(text)
             self._stalled = match is not None
-            return _late([int(match[1])], _submitted(match[2])) if match is not None else None
+            return _row(int(match[1]), match[2]) if match is not None else None
         self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
@@ -227,10 +227,15 @@ def _absent(ready: list[set[int]]) -> set[int]:
     return set(smallest[0]) if len(smallest) == 1 else set()
 
 
-def _submitted(listed: str) -> list[str]:
-    """The names of a row that is not cut by Horovod itself, which ends a long one with dots."""
+def _row(rank: int, listed: str) -> Desync:
+    """A row of one rank, which Horovod itself ends with dots where it is long."""
     names = [name.strip() for name in listed.split(",")]
-    return [] if any(name.startswith("...") or not name for name in names) else names
+    whole = [name for name in names if name and not name.startswith("...")]
+    last = whole[-1].partition(" ...")[0] if whole else ""
+    cut = len(whole) < len(names) or last != "".join(whole[-1:])
+    row = _late([rank], [*whole[:-1], last] if whole else [])
+    row.cut = cut
+    return row
 
 
 def _late(ranks: Iterable[int], names: list[str]) -> Desync:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 
+from .introduced import rank_named
 from .prefix import Said, Speaker
 
 _LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION)\b|^[EWF]\d{4} ")
@@ -64,6 +65,16 @@ class Logged:
         if head is not None:
             self._ended[key] = head
         return head
+
+    def rank_of_head(self, said: Said) -> int:
+        """The rank of the logger's line before an open traceback of this speaker; -1 for none."""
+        head = self.head_of(said)
+        return -1 if head is None else named_by(head)
+
+
+def named_by(head: Said) -> int:
+    """The rank of a logger's line: by its prefix, or the only one that it names."""
+    return head.rank if head.rank >= 0 else rank_named(head.text)
 
 
 def _of_level(said: Said) -> Said | None:

@@ -23,7 +23,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from . import workers
-from .by_exit import errors_of_ends
+from .by_exit import errors_of_ends, of_the_abort
 from .marks import Marks
 from .stamps import NO_YEAR
 from .tracebacks import LAUNCHER
@@ -92,6 +92,7 @@ def resolve(
             fact.node = fact.node or homes.get(fact.rank, "")
             if fact.node and not isinstance(fact, UnreadFailure):
                 homes.setdefault(fact.rank, fact.node)
+    of_the_abort(facts)  # again, by ranks that only local numbers told
     return homes
 
 

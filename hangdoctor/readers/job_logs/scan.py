@@ -53,11 +53,12 @@ from .introduced import rank_named
 from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
-from .logged import ENDS_AT_INFO, Logged, is_warning
+from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
+from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
@@ -108,6 +109,7 @@ class FileScan:
         self._shapes = ShapeLists()
         self._tables = StackTables()
         self._lists = ProcessLists()
+        self._values = RankTables()
         self._stacks_of_mpi = mpich_stacks.MpichStacks()
         self._tasks = HcclTasks()
         self._rank_ids = RankIds()
@@ -164,10 +166,15 @@ class FileScan:
             self._keep(row, self.of_file, "a table of stacks")
         for seen in self._lists.rest():
             self._keep(seen, self.of_file, "a list of processes")
+        values = self._values.rest()
+        if values is not None:
+            self._keep(values, self.of_file, values.title)
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
+            error.rank = self._logged.rank_of_head(said) if said.rank < 0 else -1
+            self._failures.cut(line)
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
@@ -326,6 +333,7 @@ class FileScan:
             self._tasks.feed(text),
             self._ucc.feed(said.text),
             self._stacks_of_mpi.feed(said),
+            self._values.feed(said.text),
         ):
             if told is not None:
                 self._keep(told, said, text)
@@ -484,7 +492,7 @@ class FileScan:
         head = self._logged.head_of(said)
         if head is not None:
             error.logged = True
-            error.rank = head.rank if error.rank < 0 else error.rank
+            error.rank = named_by(head) if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
         self._name_beneath(kept)
         if rule_of is None and isinstance(kept, PythonError):

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
-from ...stacks.user_code import is_outer, is_users
+from ...stacks.user_code import is_outer, is_parents, is_users
 from .elastic_table import HEADS
 from .introduced import THREAD_STARTS, Introduced
 from .prefix import Said, Speaker
@@ -55,6 +55,9 @@ _LAUNCHERS_OWN = re.compile(
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
     r"|/deepspeed/launcher/|/composer/cli/|runpy"
 )
+# What `python -m` begins with, and the launchers that start their ranks as processes of their own.
+_RUNS_MODULE = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
+_STARTS_PROCESSES = re.compile(r"/torch/distributed/(?:launch|run)\.py$|/bin/torchrun$")
 _LIMIT = re.compile(
     r"^Timeout \((\d{1,4}):(\d\d):(\d\d)(?:\.\d{1,9})?\)!$"
 )  # by dump_traceback_later
@@ -64,6 +67,7 @@ _OF_ERROR = 48  # innermost ones of a traceback
 _SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
+_CHAINED_ABOVE = 5  # lines; one is empty, and another process may speak between
 
 
 _NOBODY = Said().speaker()
@@ -78,6 +82,7 @@ class _Open(Struct):
     inherited: bool = False
     thread: str = ""
     ignored: bool = False
+    chained: bool = False  # it was raised in handling another one
 
 
 class Folded(Struct):
@@ -105,10 +110,12 @@ class Tracebacks:
         self._head: Said | None = (
             None  # of the recorder's last stack, whose frames may have no prefix
         )
+        self._at_line = 0
         self._last: dict[Speaker, str] = {}
         self._set_in: dict[Speaker, int] = {}  # how far the last frame is
         self._threads: dict[Speaker, str] = {}  # whose tracebacks come next
         self._ignored: set[Speaker] = set()  # whose next traceback nobody can take
+        self._chained: dict[Speaker, int] = {}  # where it said that one follows from another
         self._fatal: dict[Speaker, str] = {}
         self._limit: set[Speaker] = set()
         self._printed: dict[Speaker, ThreadStack] = {}  # by the program, outermost first
@@ -116,6 +123,7 @@ class Tracebacks:
 
     def feed(self, said: Said, line: int) -> Folded:
         """Take one line."""
+        self._at_line = line
         open_stack = self._stacks.get(said.speaker())
         printed = self._end_of_printed(said)
         folded = self._feed(said, line)
@@ -140,7 +148,9 @@ class Tracebacks:
             self._threads[said.speaker()] = match[1]
         elif said.text.lstrip().startswith(_IGNORED):
             self._ignored.add(said.speaker())
-        elif said.text.strip() and not said.text.startswith(_CHAINED):
+        elif said.text.startswith(_CHAINED):
+            self._chained[said.speaker()] = self._at_line
+        elif said.text.strip():
             self._threads.pop(said.speaker(), None)
 
     def _feed(self, said: Said, line: int) -> Folded:
@@ -154,6 +164,7 @@ class Tracebacks:
             opened = _Open(said, line, thread=self._threads.get(key, ""))
             opened.ignored = key in self._ignored
             self._ignored.discard(key)
+            opened.chained = line - self._chained.get(key, line) in range(1, _CHAINED_ABOVE)
             begun.append(opened)
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
@@ -315,6 +326,10 @@ class Tracebacks:
                     )
                     if opened.ignored:
                         error.role = "note"
+                    elif opened.chained:
+                        error.role = (
+                            "consequence"  # of the exception above, whose own lines are missing
+                        )
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found
@@ -328,7 +343,10 @@ def _of_launcher(frames: Sequence[Frame]) -> bool:
     """Whether the launcher itself failed: it does when a rank has."""
     files = [frame.file for frame in frames]
     own = all(_LAUNCHERS_OWN.search(file) for file in files)
-    return own or any(file.endswith(LAUNCHER) or _OF_HOROVOD.search(file) for file in files)
+    if own or any(file.endswith(LAUNCHER) or _OF_HOROVOD.search(file) for file in files):
+        return True
+    begins = next((file for file in files if _RUNS_MODULE.search(file) is None), "")
+    return _STARTS_PROCESSES.search(begins) is not None or is_parents(frames)
 
 
 def own_frame(frames: Sequence[Frame]) -> Frame | None:

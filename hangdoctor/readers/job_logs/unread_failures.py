@@ -33,6 +33,9 @@ _BAR = re.compile(
 _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
 _LIKENESSES = 4
+_ERROR_NAME = re.compile(
+    r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
+)
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
@@ -64,6 +67,8 @@ class UnreadFailures:
     def __init__(self) -> None:
         self._of: dict[Who, _Speaker] = {}
         self._said_by: dict[Speaker, list[_Speaker]] = {}  # the same, by what their prefixes tell
+        self._heads: dict[int, tuple[_Speaker, _Line]] = {}  # of tracebacks, by their first line
+        self._weak: tuple[_Speaker, _Line] | None = None
         self._last: _Speaker | None = None
         self._boxed = -1  # lines of a framed message that were read; -1 outside of one
 
@@ -74,7 +79,8 @@ class UnreadFailures:
         words = judged(said.text, said.level or text)
         inner = self._inner(said.text)
         of_known = inner is None and _OF_STACK.match(said.text) is not None
-        if of_known or (words is None and inner is None):
+        weak = words is None and inner is None
+        if of_known or (weak and not _ERROR_NAME.search(said.text)):
             self._ordinary(said)
             return False
         who = _completed(named(said.text), said)
@@ -88,6 +94,10 @@ class UnreadFailures:
             inherited=said.at <= 0,
             attempt=attempt,
         )
+        if weak:  # a warning, say: no failure, unless a cut traceback stands right below
+            self._weak = (_Speaker(said, []), heard)
+            self._ordinary(said)
+            return False
         if inner is not None:
             if len(inner.lines) < _BLOCK:
                 inner.lines.append(heard)
@@ -143,11 +153,21 @@ class UnreadFailures:
     def traceback(self, line: int) -> None:
         """A traceback begins in this line: the line before is its head, and no failure of its own."""
         speaker = self._last
+        if self._weak is not None and self._weak[1].number == line - 1:
+            self._heads[line] = self._weak
         if speaker is None or speaker.lines[-1].number < line - 1:
             return
-        speaker.lines.pop()
+        self._heads[line] = (speaker, speaker.lines.pop())
         self._last = None
         self._keep({key: s for key, s in self._of.items() if s.lines})
+
+    def cut(self, line: int) -> None:
+        """The traceback that begins in this line lacks its last one: its head then says the most."""
+        speaker, head = self._heads.get(line, (None, None))
+        if speaker is None or head is None or not _says_why(head):
+            return
+        speaker.lines.append(head)
+        self._of.setdefault(_key(head.who, speaker.said), speaker)
 
     def _keep(self, speakers: dict[Who, _Speaker]) -> None:
         """Go on with these."""
@@ -281,6 +301,11 @@ def _of_last_cluster(lines: list[_Line]) -> _Line:
 def _is_vague(line: _Line) -> bool:
     """Whether it does not say what failed, or only by the way."""
     return line.words.general or line.words.strength < 2
+
+
+def _says_why(line: _Line) -> bool:
+    """Whether it has the name of an error, as libraries of C have them: no head of a traceback has."""
+    return _ERROR_NAME.search(line.text) is not None and not line.words.general
 
 
 def _likeness(line: _Line) -> str:

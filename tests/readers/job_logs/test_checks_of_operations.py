@@ -32,7 +32,7 @@ def test_a_rank_in_a_barrier_by_its_own_words(tmp_path: Path) -> None:
     """The names that the others print for its record are none: those are lengths."""
     lines = [says(rank, GATHER, 2, SHORT) for rank in (0, 1)] + [says(2, BARRIER, 0, LONG)]
     found = diagnosed(tmp_path, "".join(lines))
-    assert (found.status, named(found)) == ("hang", [("mismatch", [2])]), found.summary
+    assert (found.status, named(found)) == ("failed", [("mismatch", [2])]), found.summary
     assert "Rank 2 ran barrier #7 where the others ran all_gather #7 [1] Float" in found.summary
     assert "reduce" not in found.summary
     found = diagnosed(tmp_path, "".join(lines[1:]))
@@ -45,7 +45,7 @@ def test_one_line_names_the_first_rank_that_differs(tmp_path: Path) -> None:
     """
     found = diagnosed(tmp_path, says(1, GATHER, 5, SHORT) + BEGUN)
     assert named(found) == [("mismatch", [5])], found.summary
-    what = "an operation without tensors (such as barrier) where the others ran all_gather #7"
+    what = "an operation without tensors (such as barrier, printed as REDUCE #0) where the others ran all_gather #7"
     assert f"Rank 5 ran {what}" in found.summary
 
 

@@ -141,14 +141,25 @@ def test_an_abort_alone_while_other_launchers_had_ranks_to_stop(tmp_path: Path) 
 @pytest.mark.parametrize(
     "text",
     [
-        TABLE,
-        TABLE + STOP.format(45),  # by its own launcher
         LIMIT + TABLE + STOP.format(50),
         TABLE + TABLE.replace("10 (local_rank: 2)", "3 (local_rank: 3)") + STOP.format(50),
     ],
 )
 def test_an_abort_that_may_follow_from_anything(tmp_path: Path, text: str) -> None:
     assert diagnosed(tmp_path, text).causes == []
+
+
+@pytest.mark.parametrize("text", [TABLE, TABLE + STOP.format(45)])
+def test_an_abort_by_the_launchers_word_alone(tmp_path: Path, text: str) -> None:
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("dead", [10])] and found.causes[0].confidence < 0.5
+    assert "as torchrun saw it" in found.summary and "watchdog" in found.causes[0].advice
+
+
+@pytest.mark.parametrize("code", ["-15", "-1", "-2", "143"])
+def test_a_signal_that_others_send_is_no_failure_of_its_rank(tmp_path: Path, code: str) -> None:
+    found = diagnosed(tmp_path, TABLE.replace("-6", code).replace("SIGABRT", "SIGTERM"))
+    assert found.causes == []
 
 
 def test_a_table_without_its_head(tmp_path: Path) -> None:
@@ -158,7 +169,9 @@ def test_a_table_without_its_head(tmp_path: Path) -> None:
         )
 
     cut = entry(2).replace("-6", "1") + "[2]:\n" + entry(3).replace("-6", "1").replace("214", "215")
-    assert "ranks 2-3 ended with exit code 1" in diagnosed(tmp_path, cut).summary
+    verdict = diagnosed(tmp_path, cut)
+    assert named(verdict) == [("dead", [2, 3])] and "exit code 1" in verdict.summary
+    assert "which of them was first does not show" in verdict.summary
     died = entry(0).replace("-6", "-7")
     assert named(diagnosed(tmp_path, died)) == [("dead", [0])]
     own = "  rank      : 2 of 8\n  exitcode  : -9 (pid: 214)\n"

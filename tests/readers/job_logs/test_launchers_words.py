@@ -154,4 +154,4 @@ def test_the_launchers_table_ends_no_traceback(tmp_path: Path) -> None:
         "  rank      : 1 (local_rank: 1)\n  exitcode  : 124 (pid: 95)\n"
     )
     verdict = diagnosed(tmp_path, log)
-    assert verdict.causes == [] and "exit code 124" in verdict.summary
+    assert named(verdict) == [("dead", [0, 1])] and "exit code 124" in verdict.summary

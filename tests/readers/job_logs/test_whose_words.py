@@ -116,7 +116,9 @@ def test_the_earliest_of_two_launchers_tables(tmp_path: Path) -> None:
     log = late.partition("\n")[2] + first.replace("pid: 700", "pid: 690")
     verdict = diagnosed(tmp_path, log)
     assert named(verdict) == [("dead", [4])]
-    assert diagnosed(tmp_path, log.replace("20:34:34", "20:35:23")).causes == []
+    near = diagnosed(tmp_path, log.replace("20:34:34", "20:35:23"))
+    assert named(near) == [("dead", [0, 2, 4])], "clocks of two launchers do not part them"
+    assert "does not show" in near.summary
 
 
 ECC = "CUDA error: uncorrectable ECC error encountered"
@@ -179,7 +181,44 @@ def test_the_launchers_own_traceback_is_no_ranks(tmp_path: Path) -> None:
         'Traceback (most recent call last):\n  File "/opt/venv/bin/accelerate", line 7, in <module>\n    sys.exit(main())\n'
     )
     verdict = diagnosed(tmp_path, log)
-    assert verdict.causes == [] and "SIGABRT" in verdict.summary
+    assert named(verdict) == [("dead", [3])] and "as torchrun saw it" in verdict.summary
+    assert "SIGABRT" in verdict.summary and "missing" in verdict.summary
+
+
+MODULE = """\
+Traceback (most recent call last):
+  File "/opt/py/lib/python3.11/runpy.py", line 196, in _run_module_as_main
+    return _run_code(code, main_globals, None,
+  File "/opt/py/lib/python3.11/site-packages/torch/distributed/launch.py", line 208, in <module>
+    main()
+  File "/opt/py/lib/python3.11/site-packages/decorators_of_ours.py", line 3, in wrapper
+    return arg(*args, **kwargs)
+"""
+
+
+def test_a_launcher_that_python_started_as_a_module(tmp_path: Path) -> None:
+    end = "E0505 21:53:43.59 23 torch/distributed/elastic/multiprocessing/api.py:833] failed (exitcode: 1) local_rank: 2 (pid: 71) of binary: /bin/python\n"
+    verdict = diagnosed(tmp_path, end + MODULE)
+    assert named(verdict) == [("dead", [2])] and "as torchrun saw it" in verdict.summary
+    own = MODULE.replace("site-packages/torch/distributed/launch.py", "site-packages/ours/run.py")
+    assert "last line is missing" in diagnosed(tmp_path, own).summary, "a program's own module"
+
+
+JOIN = """\
+Traceback (most recent call last):
+  File "fit.py", line 64, in <module>
+    start(args)
+  File "/opt/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 171, in spawn
+    while not context.join():
+  File "/opt/venv/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 77, in join
+    timeout=timeout,
+"""
+
+
+def test_a_parent_that_waits_for_its_ranks_is_none(tmp_path: Path) -> None:
+    stopped = diagnosed(tmp_path, JOIN + "KeyboardInterrupt\n")
+    assert stopped.causes == [] and "the parent of the ranks" in stopped.summary
+    assert diagnosed(tmp_path, JOIN).causes == [], "it was cut, and is not a rank's either"
 
 
 def test_ranks_that_told_others_of_their_own_time_out_waited(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""Tracebacks without their last line: whether other lines tell how they ended, so that they are no cause."""
+
+from __future__ import annotations
+
+from ...model.log_facts import (
+    AnyFact,
+    GlooTimeout,
+    KnownError,
+    Mismatch,
+    PeerClosed,
+    PythonError,
+    Signalled,
+    TimedOut,
+)
+from .by_torch import still_waiting
+from .scene import HCCL_WAIT, Scene
+
+_BY_THE_WAY = (
+    "worker_of_rank",
+    "asyncio_cancelled",
+    "ray_killed",
+)  # rules: no failure is behind it
+
+
+def is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
+    """Whether other lines tell how a traceback without its last line ended, as torch's check of
+    operations does, which raises what it finds on every rank; or the job had not begun.
+    """
+    if scene.of(Mismatch) or (cut.rank < 0 and still_waiting(scene)):
+        return True
+    if _is_the_launchers(scene, cut) or _had_lost(scene, position, cut):
+        return True
+    said = [v for v in _words_of_victims(scene, position) if _is_ordered(v, cut)]
+    return any(_speaker(v) != _speaker(cut) or _is_whole(v, cut) for v in said)
+
+
+def _is_ordered(said: AnyFact, cut: AnyFact) -> bool:
+    """Whether something shows which of the two came first: one file, or stamps of both."""
+    return said.file == cut.file or min(said.at, cut.at) > 0
+
+
+def _is_whole(said: AnyFact, cut: AnyFact) -> bool:
+    """Whether nothing shows whose the cut one is, and a whole error stands before it in the same file: the
+    end of the job was there already.
+    """
+    whole = isinstance(said, PythonError) and bool(said.error)
+    return whole and cut.rank < 0 and said.file == cut.file
+
+
+def _speaker(fact: AnyFact) -> tuple[int, int]:
+    return fact.rank, fact.pid
+
+
+def _words_of_victims(scene: Scene, position: int) -> list[PythonError | KnownError]:
+    """What others said before that a failure explains: by then it had come."""
+    said = [f for at, f in scene.positioned(PythonError, KnownError) if at < position]
+    return [
+        f
+        for f in said
+        if isinstance(f, PythonError | KnownError)
+        and f.role == "consequence"
+        and not f.survived
+        and f.rule not in _BY_THE_WAY
+    ]
+
+
+def _is_the_launchers(scene: Scene, fact: AnyFact) -> bool:
+    """Whether it follows the launcher's word that it was asked to end, and no rank says it."""
+    asked = [f for f in scene.of(Signalled) if f.file == fact.file]
+    return fact.rank < 0 and any(f.line < fact.line for f in asked)
+
+
+def _had_lost(scene: Scene, position: int, fact: AnyFact) -> bool:
+    """Whether its rank had said before that it lost another one, or waited to a limit."""
+    lost = scene.positioned(PeerClosed, GlooTimeout, TimedOut, KnownError)
+    return fact.rank >= 0 and any(
+        f.rank == fact.rank and at < position
+        for at, f in lost
+        if not isinstance(f, KnownError) or f.rule == HCCL_WAIT
+    )
