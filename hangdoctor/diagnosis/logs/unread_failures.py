@@ -206,7 +206,7 @@ def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
     if first.between:
         return _of_link(scene, first, alike)
     told = _told_by_next(first, found) or _told_by_end(scene, first)
-    ranks = ranks_named([told] if told is not None else alike)
+    ranks = ranks_named([told] if told is not None else alike) or _by_process(scene, alike)
     alike = [told] if isinstance(told, UnreadFailure) else alike
     finding = Finding(
         kind="error",
@@ -260,6 +260,13 @@ def _told_by_end(scene: Scene, first: UnreadFailure) -> Ended | None:
     if _is_named(first) or not ends or len(ranks_named(ends)) != 1 or min(f.rank for f in ends) < 0:
         return None
     return ends[0]
+
+
+def _by_process(scene: Scene, alike: Sequence[UnreadFailure]) -> list[int]:
+    """The ranks of these processes, where other lines of each tell it."""
+    known = {(f.node, f.pid): f.rank for f in scene.of(KnownError) if f.pid and f.rank >= 0}
+    found = {known.get((f.node, f.pid), -1) for f in alike}
+    return sorted(found) if -1 not in found else []
 
 
 def _someone(alike: Sequence[UnreadFailure]) -> Someone:

@@ -190,3 +190,28 @@ def test_what_the_job_went_on_after_is_no_end(tmp_path: Path, line: str) -> None
     assert "the log ends after iteration 14" in found.summary
     found = diagnosed(tmp_path, STEPS + line)
     assert "the log ends" not in found.summary
+
+
+MPI_ERROR = (
+    "[n18:5140] *** An error occurred in MPI_Reduce\n[n18:5140] *** reported by process [25381,200]\n"
+    "[n18:5140] *** on communicator MPI_COMM_WORLD\n[n18:5140] *** MPI_ERR_OTHER: known error not in list\n"
+)
+
+
+def test_tasks_that_are_killed_after_srun_ended_the_step_are_no_cause(tmp_path: Path) -> None:
+    stopped = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    text = MPI_ERROR + stopped + CANCELLED.format("") + "srun: error: n3: tasks 120-159: Killed\n"
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("error", [200])], found.summary
+    assert found.summary.startswith(
+        "Rank 200 (n18), process 5140, was the first to print a failure"
+    )
+
+
+def test_a_time_out_that_is_broken_over_lines_is_a_wait(tmp_path: Path) -> None:
+    broken = LIMIT.replace("timeout: WorkNCCL", "timeout:\n          WorkNCCL")
+    broken = broken.replace("NumelOut=4, Timeout", "NumelOut=4,\n          Timeout")
+    ended = "torch.multiprocessing.spawn.ProcessExitedException: process 2 terminated with signal SIGABRT\n"
+    found = diagnosed(tmp_path, broken + DOWN.replace("rank6", "rank2") + ended)
+    assert (found.status, found.causes) == ("unknown", [])
+    assert "only rank 2 waits in the log (in all_reduce #81)" in found.summary
