@@ -154,11 +154,11 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
 
 
+_UNSAID = ", and no line that is known here says why"
 _NO_WORDS = (
     "; no error of its own is in the log",
     ", and no error of its own is in the log",
-    ", and its own output, which says why, is missing",
-    ", and their own output, which says why, is missing",
+    _UNSAID,
 )
 
 
@@ -177,15 +177,15 @@ def _of_death(story: LoggedDeath, finding: Finding) -> str:
     if story.end.code == 0:
         return f"{who} ended first, with exit code 0, while the others went on"
     if story.by:
-        return f"{who} failed first, as {story.by} saw it: {terms.end(story.end)}, and {choose(finding.ranks or 1, 'its', 'their')} own output, which says why, is missing{_which_first(finding)}"
+        return f"{who} failed first, as {story.by} saw it: {terms.end(story.end)}{_UNSAID}{_which_first(finding)}"
     if story.alone and story.end.code != -6:
-        return f"{who} failed first, as far as the log shows: it ended with exit code {story.end.code} while others still ran, and its own output, which says why, is missing"
+        return f"{who} failed first, as far as the log shows: it ended with exit code {story.end.code} while others still ran{_UNSAID}"
     if story.end.code is not None and story.end.code > 0:
         return (
             f"{who} ended first, with exit code {story.end.code}; no error of its own is in the log"
         )
     if story.alone:
-        return f"{who} failed first, as far as the log shows: it aborted (SIGABRT) while others still ran, and its own output, which says why, is missing"
+        return f"{who} failed first, as far as the log shows: it aborted (SIGABRT) while others still ran{_UNSAID}"
     together = (
         "; which of them was first does not show" if _aborted_together(story, finding) else ""
     )
