@@ -153,6 +153,7 @@ class Ground(Enum):
         0.75,
         "it is a party of all transfers that only one side makes, and no history of its role shows it",
     )
+    AWAITED_BY_MORE = (0.70, "several wait for transfers of it, and it is in a collective")
     OTHER_ROUND = (0.70, "all others have changed their round, or kept it, and this one has not")
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
     UNSET_KEY = (0.50, "a store key is not set, and no record shows which rank should set it")

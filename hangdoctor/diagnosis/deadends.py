@@ -260,19 +260,31 @@ def _other_group(case: Case, end: End, views: Views) -> Odd | None:
 
 
 def _awaited(case: Case, end: End, views: Views) -> Odd | None:
-    """The rank in a collective for which all others' sends and receives wait, by its number: it posted
-    the other half of none of them.
+    """The rank in a collective for which all others' sends and receives wait, by its number, several of
+    them straight: it posted the other half of none of them.
     """
-    waiting = [views[r] for r in end.ranks if views[r].place.kind == "p2p"]
-    peers = {view.place.peer for view in waiting}
-    if len(waiting) < 2 or len(peers) != 1 or not peers <= views.keys():
+    waiting = [view for view in views.values() if view.place.kind == "p2p"]
+    if not any(view.rank in end.ranks for view in waiting):
         return None
-    [peer] = peers
-    if views[peer].place.kind != "collective":
+    lasts = {_last_of(view, views) for view in waiting}
+    rank = lasts.pop() if len(lasts) == 1 else -1
+    straight = [view for view in waiting if view.place.peer == rank]
+    if len(straight) < 2 or rank not in end.ranks or views[rank].place.kind != "collective":
         return None
-    past = all(compare(views[peer].path, view.path) == 1 for view in waiting)
+    past = all(compare(views[rank].path, view.path) == 1 for view in straight)
     how = Apart.PAST if past else Apart.SMALLER_SIDE
-    return Odd("order", [peer], sorted(v.rank for v in waiting), how, ground=Ground.FEW_ELSEWHERE)
+    return Odd("order", [rank], sorted(v.rank for v in straight), how, ground=Ground.FEW_ELSEWHERE)
+
+
+def _last_of(view: RankView, views: Views) -> int:
+    """The rank that a rank waits for in the end, from one send or receive to the next; -1 without one."""
+    seen: set[int] = set()
+    while view.place.kind == "p2p":
+        if view.rank in seen or view.place.peer not in views:
+            return -1
+        seen.add(view.rank)
+        view = views[view.place.peer]
+    return view.rank
 
 
 def _at_the_end_of_a_chain(case: Case, end: End, views: Views) -> Odd | None:

@@ -74,3 +74,16 @@ def test_the_end_of_a_chain_may_itself_wait_for_its_next_one() -> None:
     assert causes(found) == [("p2p_unmatched", [0, 1])], (
         "who is behind need not have left a call out"
     )
+
+
+def test_who_is_in_a_collective_while_two_wait_for_messages_of_it_is_named() -> None:
+    """Its stage ends after fewer micro-batches: the ranks on both sides of it wait for more."""
+    call = Frame("all_reduce", C10D, 52, group="world")
+    reduces = [call, *stack(("step", FILE, 80), ("main", FILE, 97))]
+    found = judged(
+        still(0, receives(1, "backward", 73)),
+        still(1, receives(2, "backward", 73)),
+        still(2, reduces),
+        still(3, receives(2, "forward", 70)),
+    )
+    assert causes(found) == [("order", [2])], found.summary

@@ -15,7 +15,7 @@ from .order import Link, divergence_finding, kind_of_divergence, link_clue
 from .partners import other_partners
 from .same_line import to_other_peers
 from .scene import Scene
-from .stage_links import one_too_many, stopped_passing_on
+from .stage_links import awaited_by_more, one_too_many, stopped_passing_on
 from .unanswered import transfers_apart
 from .waits import WaitGraph
 
@@ -31,6 +31,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
         cycle = shortest_cycle(graph, ranks)
         by_links = other_partners(scene, graph, ranks) or stopped_passing_on(scene, cycle)
         by_links = by_links or one_too_many(scene, cycle) or other_round(scene, cycle)
+        by_links = by_links or awaited_by_more(scene, graph, cycle)
         return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():

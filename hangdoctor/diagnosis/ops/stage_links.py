@@ -4,7 +4,8 @@ Each stage passes on what it gets. Where as many sends went over all other links
 received in full, and one side of a link has called as many of its half and the other one fewer
 before it turned to something else, the other one made other calls. Where one side of a link has
 called one transfer more than its peer, and all other links have had as many as the peer, that side
-made one too many.
+made one too many. And where several ranks wait for transfers of one that has gone on to a collective, that one
+is named without any counts.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from .facts import nodes_of, op_of, where_of
 from .keys import Counter, Transfers
 from .order import Link, divergence_finding, link_clue
 from .scene import Scene
+from .waits import WaitGraph
 
 _OTHER_LINKS = 2  # at least
+_SHOWN = 4  # waits for one rank
 Numbers = Callable[[int], Mapping[Counter, int]]
 
 
@@ -46,6 +49,35 @@ def stopped_passing_on(scene: Scene, cycle: list[Link]) -> Finding | None:
         nodes=nodes_of(scene, culprit),
         where=where_of(scene, link.instance, sent, culprit),
         clues=[link_clue(scene, one) for one in cycle],
+    )
+
+
+def awaited_by_more(scene: Scene, graph: WaitGraph, cycle: list[Link]) -> Finding | None:
+    """Of two ranks of which one went on to a collective and the other waits for a transfer of it: the
+    first, where other ranks wait for one of it, too. None of these need have made other calls.
+    """
+    if len(cycle) != 2:
+        return None
+    transfers = [link for link in cycle if link.instance.key.transfer is not None]
+    if len(transfers) != 1 or not _is_in_collectives(scene, transfers[0].whom):
+        return None
+    [link] = transfers
+    asked = [i for i in graph.instances if i.key.transfer is not None and i.targets == [link.whom]]
+    waiters = sorted({rank for instance in asked for rank in instance.waiters})
+    if len(waiters) < _OTHER_LINKS:
+        return None
+    sent = scene.find(link.rank, link.instance.key) or link.instance.sample
+    culprit = [link.whom]
+    return Finding(
+        kind="p2p_unmatched",
+        ranks=culprit,
+        story=NeverPosted(op_of(scene, sent, link.rank), link.rank),
+        confidence=sure(Ground.AWAITED_BY_MORE),
+        nodes=nodes_of(scene, culprit),
+        where=where_of(scene, link.instance, sent, culprit),
+        clues=[
+            link_clue(scene, Link(i.waiters[0], i, link.whom)) for i in asked[:_SHOWN] if i.waiters
+        ],
     )
 
 

@@ -47,6 +47,19 @@ def test_who_goes_on_as_before_where_all_others_change_is_named(odd: int, ends: 
     assert f"See what rank {odd} takes its number of micro-batches" in cause.advice
 
 
+def test_who_is_in_a_collective_while_two_wait_for_transfers_of_it_is_named() -> None:
+    """As of a stage with fewer micro-batches, in its first round."""
+    job = Job(3)
+    for rank in (0, 2):
+        job.rank(rank).recv(1, site="backward (pipe.py:59)")
+    for rank in range(3):
+        job.rank(rank).all_reduce("world", site="clip (pipe.py:80)")
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks, cause.confidence) == ("p2p_unmatched", [1], 0.7)
+    assert "never posted the send" in cause.summary
+    assert sorted(e.ranks for e in cause.evidence) == [[0], [2]]
+
+
 def test_rounds_that_always_differ_show_nothing() -> None:
     job = pipeline([2, 3, 2, 4], 2, [2, 3, 2, 3])
     cause = only_cause(diagnose_ops(job.run()))
