@@ -61,6 +61,8 @@ def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
 def run(case: Case, draft: Draft) -> None:
     """Who is outside, where neither set-up nor teardown explains the wait."""
     draft.excused |= _fed_by_others(outside(case, draft.blamed))
+    if any(finding.kind == "dead" for finding in draft.by_stacks):
+        draft.excused |= {v.rank for v in outside(case, draft.blamed) if _looks_again(v)}
     add_first(find, case, draft)
 
 
@@ -70,6 +72,15 @@ def _fed_by_others(free: list[RankView]) -> set[int]:
     """
     fed = {view.rank for view in free if _awaits_anothers(view)}
     return fed if len(fed) < len(free) else set()
+
+
+def _looks_again(view: RankView) -> bool:
+    """Whether it sleeps in a ``while``, and looks in between whether something has come, as a file of
+    another rank: where one has died, that is what it waits for.
+    """
+    inner = view.path[-1] if view.path else None
+    sleeps = inner is not None and "sleep(" in inner.code and inner.counts == "while"
+    return sleeps and view.motion in ("still", "stirred")
 
 
 def _awaits_anothers(view: RankView) -> bool:
