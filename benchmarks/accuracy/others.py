@@ -46,6 +46,9 @@ SETS = (
     Asked(_ENDED, "2026-11-26", 12, 10, 1),
     Asked(_ENDED, "2026-11-26", 12, 9, 0),
     Asked(_ENDED, "2026-11-26", 12, 11, 0),
+    Asked(_ENDED, "2026-11-26", 12, 10, 1),
+    Asked(_ENDED, "2026-11-26", 12, 12, 0),
+    Asked(_ENDED, "2026-11-26", 12, 10, 1),
     Asked(_LOG, "2026-11-23", 6, 1, 0),
     Asked(_LOG, "2026-11-23", 16, 7, 2),
     Asked(_LOG, "2026-11-23", 20, 10, 0),
@@ -87,6 +90,9 @@ SETS = (
     Asked(_PLAIN, "2026-11-26", 12, 9, 1),
     Asked(_PLAIN, "2026-11-26", 12, 12, 0),
     Asked(_PLAIN, "2026-11-26", 12, 9, 0),
+    Asked(_PLAIN, "2026-11-26", 12, 11, 1),
+    Asked(_PLAIN, "2026-11-26", 12, 11, 1),
+    Asked(_PLAIN, "2026-11-26", 12, 10, 2),
     Asked(_RUN, "2026-11-22", 19, 15, 2),
     Asked(_RUN, "2026-11-23", 16, 12, 0),
     Asked(_RUN, "2026-11-23", 12, 10, 0),
@@ -108,6 +114,9 @@ SETS = (
     Asked(_RUN, "2026-11-26", 12, 10, 1),
     Asked(_RUN, "2026-11-26", 12, 11, 0),
     Asked(_RUN, "2026-11-26", 12, 11, 0),
+    Asked(_RUN, "2026-11-26", 12, 10, 1),
+    Asked(_RUN, "2026-11-26", 12, 11, 0),
+    Asked(_RUN, "2026-11-26", 12, 9, 2),
     Asked(_PUBLIC, "2026-11-22", 33, 22, 1),
     Asked(_PUBLIC, "2026-11-22", 27, 22, 1),
     Asked(_PUBLIC, "2026-11-23", 24, 14, 1),
@@ -120,6 +129,10 @@ SETS = (
     Asked(_PUBLIC, "2026-11-26", 40, 24, 2),
     Asked(_PUBLIC, "2026-11-26", 40, 26, 4),
     Asked(_PUBLIC, "2026-11-26", 40, 23, 3),
+    Asked(_PUBLIC, "2026-11-26", 40, 29, 3),
+    Asked(_PUBLIC, "2026-11-26", 40, 22, 7),
+    Asked(_PUBLIC, "2026-11-26", 40, 23, 5),
+    Asked(_PUBLIC, "2026-11-26", 40, 23, 2),
 )
 _HEAD = (
     "evidence",
@@ -148,6 +161,7 @@ def section() -> Iterator[str]:
         yield "| " + " | ".join(map(str, (one.evidence, one.made, *found, *rest))) + " |"
     yield ""
     yield "Public logs are posts on issue trackers and forums, often cut, with the cause that their thread found or that the"
-    yield "text shows. The last six were gathered from 30 to 38 sources each, other posts every time, without the tool."
+    yield "text shows. The last ten were gathered from about 30 to 38 sources each, other posts every time, without the tool;"
+    yield "the last two are job logs, stacks and mails that public repositories keep, mostly without a thread."
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""
