@@ -96,6 +96,7 @@ class Ground(Enum):
         0.60,
         "a transfer's peer is in a collective that waits for the other side: one of both is wrong",
     )
+    STEPS_APART = (0.55, "all exchange at one line, and its count is far from that of all others")
     OTHER_TAG = (
         0.60,
         "the tag of one rank's transfer differs from that of all others, which agree",

@@ -32,7 +32,7 @@ _COUNTERS = (
     "mb",
     "i",
 )
-_ITERATIONS = ("iteration", "global_step", "step", "it", "iter", "steps_done")
+ITERATIONS = ("iteration", "global_step", "step", "it", "iter", "steps_done")
 _WRAPPERS = re.compile(
     r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/"
 )
@@ -57,7 +57,7 @@ def counters(path: Sequence[Frame]) -> tuple[tuple[str, int], ...]:
 def iteration(path: Sequence[Frame]) -> int | None:
     """The training iteration that a stack is in, where a local variable shows."""
     for frame in path:
-        for name in _ITERATIONS:
+        for name in ITERATIONS:
             if name in frame.values:
                 return frame.values[name]
     return None

@@ -16,6 +16,7 @@ from . import (
     later_groups,
     other_root,
     other_tag,
+    steps_apart,
     two_threads,
 )
 from . import findings as f
@@ -47,7 +48,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return []  # not all were captured: the summary says so
     decided = later_groups.left_alone(case, waiting) or called_alone.find(case, waiting)
     decided = decided or two_threads.find(case, waiting) or other_tag.find(case, waiting)
-    decided = decided or other_root.find(case, waiting)
+    decided = decided or other_root.find(case, waiting) or steps_apart.find(case, waiting)
     if decided is not None:
         return [decided]
     found = mark(case, _few_at_store(case, waiting)) or _of_all(case, waiting)

@@ -21,6 +21,7 @@ from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
 from .handle_origins import polled
+from .pyspy import COUNTERS
 from .source_lines import call_as_of
 from .source_lines import lines as source_lines
 
@@ -211,6 +212,7 @@ def _with_source(place: LastPlace, began_s: float) -> LastPlace:
     if not code:
         return place
     values = peers(code, place.numbers) | root(code, place.numbers) | tags(code, place.numbers)
+    values |= {name: place.numbers[name] for name in COUNTERS if name in place.numbers}
     inner = structs.replace(first, code=code, values=values)
     return structs.replace(place, frames=[inner, *outer])
 

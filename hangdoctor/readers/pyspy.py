@@ -42,7 +42,7 @@ from . import source_lines as sources
 
 # Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
 # they may be secrets.
-_COUNTERS = frozenset(
+COUNTERS = frozenset(
     "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
@@ -383,7 +383,7 @@ def _numbers(frame: dict[str, Any]) -> dict[str, int]:
 
 
 def _frame(frame: dict[str, Any]) -> Frame:
-    values = {name: number for name, number in _numbers(frame).items() if name in _COUNTERS}
+    values = {name: number for name, number in _numbers(frame).items() if name in COUNTERS}
     group = ""
     name = _text(frame["name"])
     file = _text(frame["filename"])

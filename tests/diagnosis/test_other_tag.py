@@ -10,8 +10,10 @@ DOWN = "self.comm.Recv(x, source=self.left, tag=step)"
 UP = "self.comm.Recv(g, source=self.right, tag=step)"
 
 
-def at(rank: int, step: int, *, line: int = 20, code: str = DOWN) -> RankCapture:
-    own = Frame("Stage.take", "/app/ring.py", line, code, {"step": step})
+def at(
+    rank: int, step: int, *, line: int = 20, code: str = DOWN, name: str = "step"
+) -> RankCapture:
+    own = Frame("Stage.take", "/app/ring.py", line, code, {name: step})
     return still(rank, [own, *stack(("main", "/app/ring.py", 60))])
 
 
@@ -28,7 +30,7 @@ def test_the_rank_with_another_tag_than_all_others_is_named() -> None:
 
 
 def test_none_is_named_where_the_others_do_not_agree() -> None:
-    said = judged(at(0, 9), at(1, 8), at(2, 4), at(3, 9))
+    said = judged(at(0, 9), at(1, 8), at(2, 7), at(3, 9))
     assert (said.status, causes(said)) == ("unknown", [])
 
 
@@ -38,7 +40,8 @@ def test_two_others_are_too_few() -> None:
 
 def test_a_number_that_is_no_tag_says_nothing() -> None:
     code = "self.comm.Recv(x, source=self.left, tag=STEP)"
-    assert causes(judged(*(at(rank, 4 if rank == 2 else 9, code=code) for rank in range(4)))) == []
+    ranks = [at(rank, 4 if rank == 2 else 9, code=code, name="i") for rank in range(4)]
+    assert causes(judged(*ranks)) == []
 
 
 def test_no_box_is_advised_for_mpi_whose_calls_none_counts() -> None:

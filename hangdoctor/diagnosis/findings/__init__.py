@@ -74,7 +74,14 @@ from .holdings import (
     TypedInput,
 )
 from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, StillAlone, Usual, Waiters
-from .stack_stories import AsksForOther, Compiling, OtherTag, TwoThreads, UnmatchedPair
+from .stack_stories import (
+    AsksForOther,
+    Compiling,
+    OtherTag,
+    StepsApart,
+    TwoThreads,
+    UnmatchedPair,
+)
 from .start_stories import (
     Agent,
     AgentWaits,
@@ -246,6 +253,7 @@ __all__ = [
     "SlowBySamples",
     "SlowByWaiting",
     "Standing",
+    "StepsApart",
     "StillAlone",
     "StillImporting",
     "StillIn",

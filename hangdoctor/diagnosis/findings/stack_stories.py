@@ -64,4 +64,17 @@ class OtherTag(Struct, frozen=True):
     is_root: bool = False
 
 
-StackStory = OtherTag | TwoThreads | UnmatchedPair | Compiling | AsksForOther
+class StepsApart(Struct, frozen=True):
+    """At one line all ranks exchange with one another, and its count `name` is `number` where those of all
+    `others` are from `least` to `most`.
+    """
+
+    name: str
+    number: int
+    least: int
+    most: int
+    op: Op
+    others: tuple[int, ...]
+
+
+StackStory = StepsApart | OtherTag | TwoThreads | UnmatchedPair | Compiling | AsksForOther

@@ -82,6 +82,20 @@ def _(story: f.OtherTag, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.StepsApart, finding: Finding) -> str:
+    span = f"{story.least}" if story.least == story.most else f"{story.least} to {story.most}"
+    own = f"{subject(finding)} waits at {terms.place_of(story.op)} with {story.name}={story.number}"
+    there = terms.choose(story.others, "waits", "wait")
+    return f"{own}, {terms.ranks(story.others)} {there} there with {span}"
+
+
+@by_story.register
+def _(story: f.StepsApart, finding: Finding) -> str:
+    here = f"See where rank {finding.ranks[0]} takes {story.name} from"
+    return f"{here}, such as a checkpoint older or newer than the others', or what it skipped."
+
+
+@tell.register
 def _(story: f.Compiling, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     is_are, was = (
