@@ -2219,7 +2219,8 @@ static void *beat_on(void *Py_UNUSED(argument))
     while (!pulse.ends) {
         uint32_t now = tenths(monotonic(&until));
         int locked = is_held(&switches);
-        if (locked < 1 || switches != before || now > last + LATE)
+        /* The last holder takes it again without a switch: `since` begins anew from a free lock, too. */
+        if (locked < 1 || since == 0 || switches != before || now > last + LATE)
             since = locked == 1 ? now : 0;
         before = switches;
         last = now;
