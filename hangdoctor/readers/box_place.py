@@ -17,11 +17,11 @@ from ..model.operations import RankOps
 from ..model.pauses import is_long
 from ..probe import format as fmt
 from ..stacks.call_peers import peers, root, tags
+from ..stacks.loop_counts import COUNTERS
 from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
 from .handle_origins import polled
-from .pyspy import COUNTERS
 from .source_lines import call_as_of
 from .source_lines import lines as source_lines
 
@@ -211,8 +211,8 @@ def _with_source(place: LastPlace, began_s: float) -> LastPlace:
     code = (code and polled(source_lines(first.file), first.line)) or code
     if not code:
         return place
-    values = peers(code, place.numbers) | root(code, place.numbers) | tags(code, place.numbers)
-    values |= {name: place.numbers[name] for name in COUNTERS if name in place.numbers}
+    values = {name: number for name, number in place.numbers.items() if name in COUNTERS}
+    values |= peers(code, place.numbers) | root(code, place.numbers) | tags(code, place.numbers)
     inner = structs.replace(first, code=code, values=values)
     return structs.replace(place, frames=[inner, *outer])
 

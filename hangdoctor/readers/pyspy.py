@@ -26,6 +26,7 @@ import msgspec
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
 from ..stacks.call_peers import begun_by, peer_names, peers, root
+from ..stacks.loop_counts import COUNTERS
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
@@ -40,12 +41,6 @@ from . import (
 )
 from . import source_lines as sources
 
-# Locals worth reading are whole numbers that place a frame; strings and objects are never kept:
-# they may be secrets.
-COUNTERS = frozenset(
-    "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
-    "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
-)
 # The rules for places know the same calls.
 _OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
 _ROOTED = re.compile(r"\broot\s*=")
@@ -435,13 +430,17 @@ def _group_of(local_values: list[dict[str, Any]]) -> str:
 
 def polled_call(file: str, line: int) -> str:
     """The send or receive whose handle the loop around a line asks about, as it is made; "" of others."""
-    if not file.endswith(".py") or not file.startswith("/"):
+    if not _is_program(file):
         return ""
     return redaction.code(handle_origins.polled(sources.lines(file), line)[:_CODE])
 
 
 def source_line(file: str, line: int) -> str:
     """The call that a frame makes, as one line, cut; empty where the file is not readable here."""
-    if not file.endswith(".py") or not file.startswith("/"):
+    if not _is_program(file):
         return ""
     return redaction.code(sources.call(file, line)[:_CODE])
+
+
+def _is_program(file: str) -> bool:
+    return file.endswith(".py") and file.startswith("/")

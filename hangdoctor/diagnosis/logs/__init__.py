@@ -17,6 +17,7 @@ from ..findings.log_stories import (
     FailedFirst,
     FailedInWords,
     LinkBroken,
+    LogRemaining,
     OtherCall,
     Quote,
     Undecided,
@@ -104,33 +105,47 @@ def _judge(case: Case, draft: Draft) -> None:
         weigh(draft, scene, found)
         add_ended_threads(draft, scene)
         return
-    if found is None or is_cut(found):
-        found = _in_unread_words(case, draft, scene, found)
+    found = _or_in_words(case, draft, scene, found)
     if found is None:
-        _say_why_none(case, draft, scene)
         return
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
     draft.status = _status_of(found.finding)
 
 
-def _in_unread_words(case: Case, draft: Draft, scene: Scene, cut: First | None) -> First | None:
-    """What a log alone says in words that no rule knows, of a job that nothing else shows, or that has no
-    more than the traceback `cut`, which lacks its last line.
+def _or_in_words(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
+    """What the rules found, else what stands in words that none of them knows, else nothing but why."""
+    if found is not None:
+        return _before_the_cut(case, draft, scene, found) if is_cut(found) else found
+    why = why_none(scene)
+    found = _in_unread_words(case, draft, scene, why)
+    if found is None:
+        _say_why_none(case, draft, scene, why)
+    return found
+
+
+def _before_the_cut(case: Case, draft: Draft, scene: Scene, cut: First) -> First:
+    """The words right before a traceback that lacks its last line, of a job that nothing else shows; else
+    that traceback.
     """
-    if cut is not None:
-        before = None if case.capture.over or case.views else in_words_before(scene, cut)
-        if before is not None:
-            draft.chain = chain(scene, [before])
-            before.finding.clues += _clues(scene, before)
-        return before or cut
+    before = None if case.capture.over or case.views else in_words_before(scene, cut)
+    return _alone(draft, scene, before) if before is not None else cut
+
+
+def _in_unread_words(case: Case, draft: Draft, scene: Scene, why: LogRemaining) -> First | None:
+    """What a log alone says in words that no rule knows, or as a launcher saw it, of a job that nothing
+    else shows.
+    """
     if case.capture.over or case.views or draft.remaining is not None:
         return None
-    why = why_none(scene)
     found = in_unread_words(scene, why) or by_the_launcher(scene, why)
-    if found is not None:
-        draft.chain = chain(scene, [found])
-        found.finding.clues += _clues(scene, found)
+    return _alone(draft, scene, found) if found is not None else None
+
+
+def _alone(draft: Draft, scene: Scene, found: First) -> First:
+    """The candidate with its chain and lines, where it is the only one."""
+    draft.chain = chain(scene, [found])
+    found.finding.clues += _clues(scene, found)
     return found
 
 
@@ -207,11 +222,11 @@ def _tell_earlier(draft: Draft, last: Scene) -> None:
         draft.notes.append(Note(Remark.EARLIER_FAILURE, ranks, number=before + 1))
 
 
-def _say_why_none(case: Case, draft: Draft, scene: Scene) -> None:
+def _say_why_none(case: Case, draft: Draft, scene: Scene, why: LogRemaining) -> None:
     outside = from_outside(case, scene) if case.capture.over else None
     if draft.remaining is None and case.capture.over and draft.status == "healthy":
         draft.status = None  # of ranks that have ended; what ended them decides
-    why = structs.replace(why_none(scene), ras=all_equal(case), no_recorder=has_no_recorder(case))
+    why = structs.replace(why, ras=all_equal(case), no_recorder=has_no_recorder(case))
     if case.capture.over and outside is None and why.reason in _NO_FAILURE:
         outside = cut_off(case)
     draft.remaining = draft.remaining or outside or why

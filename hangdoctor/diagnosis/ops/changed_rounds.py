@@ -12,11 +12,11 @@ from typing import Literal
 
 from ...model.operations import STORE
 from ..confidence import Ground, sure
-from ..findings import Finding, Op, OtherRound
-from .facts import nodes_of, op_of, where_of
+from ..findings import Finding, OtherRound
+from .facts import nodes_of, where_of
 from .history import History, Token
 from .keys import P2P_NAMES
-from .order import Link, link_clue
+from .order import Link, both_sides, link_clue
 from .rhythm import break_of, keeps_rhythm
 from .scene import Scene
 
@@ -25,14 +25,6 @@ How = Literal["kept", "changed", "early", "none"]
 _OTHERS = 2  # ranks that agree, at least
 _MOST = 64  # ranks that are compared
 _LATEST = 4  # rounds before the last one
-
-
-def both_sides(scene: Scene, cycle: list[Link]) -> tuple[tuple[int, Op], ...]:
-    """What each of two ranks is in, one of them in a transfer with the other; () of other rings."""
-    if len(cycle) != 2 or all(link.instance.key.transfer is None for link in cycle):
-        return ()
-    own = [(link.rank, scene.find(link.rank, link.instance.key)) for link in cycle]
-    return tuple(sorted((rank, op_of(scene, op, rank)) for rank, op in own if op is not None))
 
 
 def other_round(scene: Scene, cycle: list[Link]) -> Finding | None:

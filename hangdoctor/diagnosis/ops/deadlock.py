@@ -8,10 +8,10 @@ from ..confidence import Ground, sure
 from ..findings import Finding, Ring
 from .apart_in_group import parted_members
 from .blame import blame
-from .changed_rounds import both_sides, other_round
+from .changed_rounds import other_round
 from .facts import nodes_of, op_of, where_of
 from .groups_made import groups_left_out
-from .order import Link, divergence_finding, kind_of_divergence, link_clue
+from .order import Link, both_sides, divergence_finding, kind_of_divergence, link_clue
 from .partners import other_partners
 from .same_line import to_other_peers
 from .scene import Scene

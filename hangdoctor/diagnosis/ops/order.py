@@ -30,6 +30,14 @@ class Link(Struct):
     whom: int
 
 
+def both_sides(scene: Scene, cycle: list[Link]) -> tuple[tuple[int, f.Op], ...]:
+    """What each of two ranks is in, one of them in a transfer with the other; () of other rings."""
+    if len(cycle) != 2 or all(link.instance.key.transfer is None for link in cycle):
+        return ()
+    own = [(link.rank, scene.find(link.rank, link.instance.key)) for link in cycle]
+    return tuple(sorted((rank, op_of(scene, op, rank)) for rank, op in own if op is not None))
+
+
 def kind_of_divergence(d: Divergence) -> Kind:
     """What kind of cause a divergence of histories is."""
     left_out = d.theirs if d.how == "skipped" else d.mine

@@ -10,7 +10,7 @@ is named without any counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import structs
 
@@ -38,18 +38,7 @@ def stopped_passing_on(scene: Scene, cycle: list[Link]) -> Finding | None:
     short = [link for link in cycle if _peer_called_fewer(scene, link)]
     if len(short) != 1:
         return None
-    [link] = short
-    sent = scene.find(link.rank, link.instance.key) or link.instance.sample
-    culprit = [link.whom]
-    return Finding(
-        kind="p2p_unmatched",
-        ranks=culprit,
-        story=NeverPosted(op_of(scene, sent, link.rank), link.rank),
-        confidence=sure(Ground.OTHER_STAGES),
-        nodes=nodes_of(scene, culprit),
-        where=where_of(scene, link.instance, sent, culprit),
-        clues=[link_clue(scene, one) for one in cycle],
-    )
+    return _never_posted(scene, short[0], Ground.OTHER_STAGES, cycle)
 
 
 def awaited_by_more(scene: Scene, graph: WaitGraph, cycle: list[Link]) -> Finding | None:
@@ -66,18 +55,22 @@ def awaited_by_more(scene: Scene, graph: WaitGraph, cycle: list[Link]) -> Findin
     waiters = sorted({rank for instance in asked for rank in instance.waiters})
     if len(waiters) < _OTHER_LINKS:
         return None
+    shown = [Link(i.waiters[0], i, link.whom) for i in asked[:_SHOWN] if i.waiters]
+    return _never_posted(scene, link, Ground.AWAITED_BY_MORE, shown)
+
+
+def _never_posted(scene: Scene, link: Link, ground: Ground, shown: Sequence[Link]) -> Finding:
+    """That the rank which another one waits for did not call its half of the transfer."""
     sent = scene.find(link.rank, link.instance.key) or link.instance.sample
     culprit = [link.whom]
     return Finding(
         kind="p2p_unmatched",
         ranks=culprit,
         story=NeverPosted(op_of(scene, sent, link.rank), link.rank),
-        confidence=sure(Ground.AWAITED_BY_MORE),
+        confidence=sure(ground),
         nodes=nodes_of(scene, culprit),
         where=where_of(scene, link.instance, sent, culprit),
-        clues=[
-            link_clue(scene, Link(i.waiters[0], i, link.whom)) for i in asked[:_SHOWN] if i.waiters
-        ],
+        clues=[link_clue(scene, one) for one in shown],
     )
 
 

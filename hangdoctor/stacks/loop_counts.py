@@ -1,0 +1,10 @@
+"""The variables whose whole numbers are kept with a frame: they count the rounds of loops, and say peers,
+stages and tags. Strings and objects under such names are never kept: they may be secrets.
+"""
+
+from __future__ import annotations
+
+COUNTERS = frozenset(
+    "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
+    "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
+)
