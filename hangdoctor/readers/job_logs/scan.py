@@ -1,14 +1,10 @@
-"""One file, line by line where it may matter, and past the rest.
-
-A block without any of the rules' texts is searched and not read. Lines are read where a text was
-found, in the stack or table that such a line begins, and at both ends of the file and of each
-block, where the last iteration is found.
+"""What the lines of one file say, as facts: by the rules, and by the readers of stacks, tables and lists that go on
+over several lines. Which lines are read at all is for `lines_read`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import IO
 
 import msgspec
@@ -53,6 +49,7 @@ from .introduced import rank_named
 from .jax_barriers import JaxBarriers
 from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
+from .lines_read import LinesRead
 from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
@@ -68,10 +65,8 @@ from .tracebacks import Tracebacks, own_frame
 from .ucc_checks import UccChecks
 from .unread_failures import UnreadFailures
 
-_TAIL = 1 << 12  # of each block: where the last iteration is looked for
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
-_DENSE = 400  # bytes a find; where finds are closer, the block is read line by line
 _LONGEST = 20_000  # characters of a line
 _BEGIN = 2_000  # lines in which ranks say how they begin
 _TORN = 2  # lines that a broken one is joined with
@@ -122,7 +117,7 @@ class FileScan:
         self.unread: list[UnreadFailure] = []
         self._questions = questions.Questions()
         self._starts = StartLines()
-        self._attention = 0
+        self._read = LinesRead(rules.broad)
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
         self._trouble, self._trouble_line = "", 0
@@ -142,13 +137,12 @@ class FileScan:
                 self._learn(block.data[: 1 << 16])
             size += len(block.data)
             end = block.data.rstrip(b"\n").rpartition(b"\n")[2] or end
-            self._passed = (block.data, 0)
             self.heard.update(int(n) for n in _HEARD.findall(block.data))
             before = self._line
-            if block.edge:
-                self._every(block.data)
-            else:
-                self._some(block.data)
+            for line in self._read.of(block):
+                self._line = before + line.number
+                self._passed = (block.data, line.begin)
+                self._take(line.data)
             self._line = before + block.data.count(b"\n")
         for rest in self._shipper.rest():
             self._take_line(rest)
@@ -211,59 +205,6 @@ class FileScan:
         self._usual = habits(line.text for record in lines for line in sample.lines(record))
         self.marks.world = max(self.marks.world, self._usual.world)
 
-    # ------------------------------------------------------------------ which lines are read
-
-    def _every(self, data: bytes) -> None:
-        for line in data.split(b"\n"):
-            self._line += 1
-            self._take(line)
-
-    def _some(self, data: bytes) -> None:
-        finds = sorted({at for text in self.rules.broad for at in _finds(data, text)})
-        if len(finds) * _DENSE > len(data):
-            self._dense(data)
-            return
-        tail = data.rfind(b"\n", 0, max(0, len(data) - _TAIL)) + 1
-        counted = 0
-        base = self._line
-        for begin, end in self._lines(data, finds, tail):
-            base += data.count(b"\n", counted, begin)
-            counted = begin
-            self._line = base + 1
-            self._passed = (data, begin)
-            self._take(data[begin:end])
-
-    def _lines(self, data: bytes, finds: list[int], tail: int) -> Iterator[tuple[int, int]]:
-        """Beginning and end of each line that is read."""
-        at = 0
-        for find in [*finds, tail]:
-            while self._attention > 0 and at < find:
-                end = _line_end(data, at)
-                self._attention -= 1
-                yield at, end
-                at = end + 1
-            if find < at:
-                continue
-            begin = data.rfind(b"\n", 0, find) + 1
-            end = _line_end(data, begin)
-            yield begin, end
-            at = end + 1
-        while at < len(data):
-            end = _line_end(data, at)
-            yield at, end
-            at = end + 1
-
-    def _dense(self, data: bytes) -> None:
-        """Lines with a find, and those that a stack goes on in."""
-        broad, at = self.rules.broad, 0
-        for line in data.split(b"\n"):
-            self._line += 1
-            self._passed = (data, at)
-            at += len(line) + 1
-            if self._attention > 0 or any(text in line for text in broad):
-                self._attention -= 1
-                self._take(line)
-
     # ------------------------------------------------------------------ what a line says
 
     def _take(self, raw: bytes) -> None:
@@ -288,10 +229,10 @@ class FileScan:
         missed = self._barriers.feed(said.text)
         if missed is not None:
             self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
-            self._attention = max(self._attention, _ATTENTION)
+            self._read.want(_ATTENTION)
             return
         if self._beneath.look(said.text):
-            self._attention = max(self._attention, 1)
+            self._read.want(1)
             return
         if self._beneath.gives_reason(said.text):
             self._unknown.pop(said.speaker(), None)  # it is no part of another error's message
@@ -303,7 +244,7 @@ class FileScan:
         self._ask(said)
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
-            self._attention = _ATTENTION
+            self._read.want(_ATTENTION)
             self._failures.traceback(self._line)
         if folded.recorded is not None:
             self._add_recorded(folded.recorded_of or said, folded.recorded)
@@ -326,7 +267,7 @@ class FileScan:
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
-            self._attention = _ATTENTION
+            self._read.want(_ATTENTION)
         for told in (
             self._launchers.feed(said.text),
             self._shapes.feed(said),
@@ -337,7 +278,7 @@ class FileScan:
         ):
             if told is not None:
                 self._keep(told, said, text)
-                self._attention = max(self._attention, _ATTENTION)
+                self._read.want(_ATTENTION)
         for stack in self._tables.feed(text):
             self._keep(stack, said, text)
         for seen in self._lists.feed(text):
@@ -361,7 +302,7 @@ class FileScan:
         if said.at > 0:
             self._at = said.at
         if any(word in said.text for word in _BEGINS):
-            self._attention = max(self._attention, _ATTENTION)
+            self._read.want(_ATTENTION)
 
     def _go_on(self, said: Said) -> None:
         """A message of several lines: what a later one tells of the error."""
@@ -425,7 +366,7 @@ class FileScan:
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
                     if self._mpich.begin(kept, text):
-                        self._attention = max(self._attention, MOST)
+                        self._read.want(MOST)
                     continue
                 self._keep(fact, said, line)
         return found
@@ -443,7 +384,7 @@ class FileScan:
 
     def _keep_torn(self, said: Said) -> None:
         self._torn = [(said.text, said, _TORN)]
-        self._attention = max(self._attention, _TORN)
+        self._read.want(_TORN)
 
     def _progress(self, said: Said, text: str) -> None:
         found = marks.progress(said.text)
@@ -502,7 +443,7 @@ class FileScan:
         """Which actor an error of Ray's is about, and why that ended, the next lines tell."""
         if isinstance(error, PythonError | KnownError) and error.rule == "actor_died":
             self._beneath.name(error)
-            self._attention = max(self._attention, _ATTENTION)
+            self._read.want(_ATTENTION)
 
     # ------------------------------------------------------------------ keeping
 
@@ -577,15 +518,3 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _finds(data: bytes, text: bytes) -> Iterator[int]:
-    at = data.find(text)
-    while at >= 0:
-        yield at
-        at = data.find(text, at + len(text))
-
-
-def _line_end(data: bytes, begin: int) -> int:
-    end = data.find(b"\n", begin)
-    return end if end >= 0 else len(data)
