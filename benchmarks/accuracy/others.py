@@ -161,7 +161,8 @@ def section() -> Iterator[str]:
         yield "| " + " | ".join(map(str, (one.evidence, one.made, *found, *rest))) + " |"
     yield ""
     yield "Public logs are posts on issue trackers and forums, often cut, with the cause that their thread found or that the"
-    yield "text shows. The last ten were gathered from about 30 to 38 sources each, other posts every time, without the tool;"
-    yield "the last two are job logs, stacks and mails that public repositories keep, mostly without a thread."
+    yield "text shows. All but two of the last ten were gathered from 30 to 38 sources each, other posts every time, without the"
+    yield "tool; the last two are job logs, stacks and mails that public repositories keep, mostly without a thread, and from"
+    yield "how many of these is not sure."
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""

@@ -11,19 +11,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from msgspec import Struct
-
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..model.layout import Layout
 from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE
 from ..stacks.user_code import is_users
 from . import findings as f
-from . import other_tag, stackgraph, unmatched
+from . import other_tag, stackgraph, transfer_chains, unmatched
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
-from .position import compare, counters, have_other_parts, is_rounds_behind, operation_key, steps
+from .odd_ranks import Odd, Views
+from .position import compare, counters, have_other_parts, operation_key, steps
 from .stackgraph import End, Instance, StackGraph, Transfer
 from .transfer_lines import sides_of_ring
 from .view import RankView
@@ -40,18 +39,6 @@ _NAMES_OF_ROOT = {
 }
 _NAMES_GROUP = re.compile(r"\bgroup\s*=\s*(?!None\b|[\w.]*\bWORLD\b)")
 _OF_MEGATRON = re.compile(r"(?:^|/)megatron/")
-Views = dict[int, RankView]
-
-
-class Odd(Struct):
-    """Ranks that made different calls, by one reading of a ring."""
-
-    kind: Kind
-    ranks: list[int]
-    instead: list[int]  # the ranks that they differ from
-    how: Apart
-    ground: Ground
-    or_else: list[int] = []  # who it may be as well: stacks do not show which of the two sides
 
 
 def find(case: Case, waiting: list[RankView]) -> list[Finding] | None:
@@ -208,9 +195,9 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
         return None
     for read in (
         _other_group,
-        _awaited,
-        _at_the_end_of_a_chain,
-        _rounds_ahead,
+        transfer_chains.awaited,
+        transfer_chains.at_the_end,
+        transfer_chains.rounds_ahead,
         _other_way,
         _alone_in_users,
         _passed,
@@ -257,85 +244,6 @@ def _other_group(case: Case, end: End, views: Views) -> Odd | None:
                 "mismatch", strange, instance.present, Apart.OTHER_GROUP, ground=Ground.OTHER_GROUP
             )
     return None
-
-
-def _awaited(case: Case, end: End, views: Views) -> Odd | None:
-    """The rank in a collective for which all others' sends and receives wait, by its number, several of
-    them straight: it posted the other half of none of them.
-    """
-    waiting = [view for view in views.values() if view.place.kind == "p2p"]
-    if not any(view.rank in end.ranks for view in waiting):
-        return None
-    lasts = {_last_of(view, views) for view in waiting}
-    rank = lasts.pop() if len(lasts) == 1 else -1
-    straight = [view for view in waiting if view.place.peer == rank]
-    if len(straight) < 2 or rank not in end.ranks or views[rank].place.kind != "collective":
-        return None
-    past = all(compare(views[rank].path, view.path) == 1 for view in straight)
-    how = Apart.PAST if past else Apart.SMALLER_SIDE
-    return Odd("order", [rank], sorted(v.rank for v in straight), how, ground=Ground.FEW_ELSEWHERE)
-
-
-def _last_of(view: RankView, views: Views) -> int:
-    """The rank that a rank waits for in the end, from one send or receive to the next; -1 without one."""
-    seen: set[int] = set()
-    while view.place.kind == "p2p":
-        if view.rank in seen or view.place.peer not in views:
-            return -1
-        seen.add(view.rank)
-        view = views[view.place.peer]
-    return view.rank
-
-
-def _at_the_end_of_a_chain(case: Case, end: End, views: Views) -> Odd | None:
-    """The rank that went on while the one before it waits at its line for a send of it, and at the same
-    line another one for the send that then follows, and so on.
-
-    Had the first of these made a call too many, it would have sent all that the next one waits for.
-    """
-    found = [(rank, chain) for rank in end.ranks if len(chain := _chain_to(rank, views)) > 1]
-    if len(found) != 1:
-        return None
-    [(rank, chain)] = found
-    if any(compare(views[rank].path, view.path) != 1 for view in chain):
-        return None
-    others = sorted(view.rank for view in chain)
-    kind: Kind = "p2p_unmatched" if views[rank].place.kind == "p2p" else "order"
-    return Odd(kind, [rank], others, Apart.PAST, ground=Ground.END_OF_CHAIN)
-
-
-def _chain_to(rank: int, views: Views) -> list[RankView]:
-    """Who waits for this rank in a send or receive, and at the same line for that one, and so on; as far
-    as it is one rank each time.
-    """
-    chain: list[RankView] = []
-    line = ""
-    while True:
-        waits = [v for v in views.values() if v.place.kind == "p2p" and v.place.peer == rank]
-        waits = [v for v in waits if not chain or _at_line(v) == line]
-        if len(waits) != 1 or waits[0] in chain:
-            return chain
-        chain += waits
-        rank, line = waits[0].rank, _at_line(waits[0])
-
-
-def _at_line(view: RankView) -> str:
-    return f"{view.place.op} {view.place.frame}"
-
-
-def _rounds_ahead(case: Case, end: End, views: Views) -> Odd | None:
-    """The one rank that has gone on to a later round of the loop than those who wait for a send or
-    receive of it: who waits for a rank in an earlier round waits rightly.
-    """
-    waiting = [views[r] for r in end.ranks]
-    if any(view.place.kind != "p2p" or view.place.peer not in views for view in waiting):
-        return None
-    held = [v for v in waiting if is_rounds_behind(v.path, views[v.place.peer].path)]
-    gone_on = {view.place.peer for view in held}
-    if len(gone_on) != 1:
-        return None
-    others = sorted(view.rank for view in held)
-    return Odd("order", sorted(gone_on), others, Apart.ROUND_AHEAD, ground=Ground.ROUNDS_AHEAD)
 
 
 def _other_way(case: Case, end: End, views: Views) -> Odd | None:

@@ -1,4 +1,4 @@
-"""Whom a launcher says that it saw fail, where nothing else in the logs decides.
+"""The rank that a launcher says it saw fail, where nothing else in the logs decides.
 
 What it sees first is often a victim, so that this is asked last and its confidence is low. A signal
 that launchers, schedulers and people send is no word on the rank that got it.

@@ -1,5 +1,5 @@
-"""Whom the program itself calls the one that is stuck or faulty, where ranks waited and nothing else shows whom
-they waited for: its word is worth more than that a waiter is mostly no culprit.
+"""The rank that the program itself calls stuck or faulty, where ranks waited and nothing else shows for which
+one: its word is worth more than that a waiter is mostly no culprit.
 """
 
 from __future__ import annotations

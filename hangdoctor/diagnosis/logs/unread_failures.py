@@ -1,7 +1,7 @@
 """Failures in words that no rule knows, where nothing else is known of why the job ended.
 
 The first one of a process of its own counts; one that speaks of another process, or of a wait for
-one, accuses nobody; a launcher's word is worth the least.
+one, names no culprit; a launcher's word is worth the least.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def between_two(scene: Scene) -> First | None:
 
 def add_last_words(scene: Scene, death: First) -> None:
     """What the process whose end is known printed before it, in words that no rule knows: its own line,
-    or the only one that names nobody.
+    or the only one that names no process.
     """
     story = death.finding.story
     if not isinstance(story, LoggedDeath) or story.memory or story.left or story.end.code == 0:
@@ -255,7 +255,7 @@ def _told_by_next(first: UnreadFailure, found: Sequence[UnreadFailure]) -> Unrea
 
 
 def _told_by_end(scene: Scene, first: UnreadFailure) -> Ended | None:
-    """The only end with an error code that the logs have, where the line names nobody."""
+    """The only end with an error code that the logs have, where the line names no process."""
     ends = [f for f in scene.of(Ended) if f.code]
     if _is_named(first) or not ends or len(ranks_named(ends)) != 1 or min(f.rank for f in ends) < 0:
         return None

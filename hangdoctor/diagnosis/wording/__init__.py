@@ -16,6 +16,7 @@ from ..findings.log_stories import StoppedRunning
 from . import advice_on_operations as advice_on_operations
 from . import lock_words as lock_words
 from . import log_advice as log_advice
+from . import log_death_words as log_death_words
 from . import log_device_words as log_device_words
 from . import log_place_words as log_place_words
 from . import log_unread_words as log_unread_words

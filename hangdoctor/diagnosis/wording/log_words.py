@@ -14,7 +14,6 @@ from ..findings.log_stories import (
     LinkBroken,
     LogAgrees,
     LogContradicts,
-    LoggedDeath,
     NamedByTorch,
     NodeFailed,
     OtherCall,
@@ -141,84 +140,6 @@ def _found_by(story: FailedFirst) -> str:
 def _thread_of(name: str, who: str) -> str:
     """``Thread 'writer' of a rank (the log does not show which)``."""
     return f"Thread '{terms.cut(name, _NAME)}' of {who[:1].lower()}{who[1:]}"
-
-
-@stories.tell.register
-def _(story: LoggedDeath, finding: Finding) -> str:
-    head = _of_death(story, finding)
-    if story.said is None:
-        return head
-    for missing in _NO_WORDS:
-        head = head.replace(missing, "")
-    says = terms.cut(story.said.says, WORDS)
-    return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
-
-
-_UNSAID = ", and no line that is known here says why"
-_NO_WORDS = (
-    "; no error of its own is in the log",
-    ", and no error of its own is in the log",
-    _UNSAID,
-)
-
-
-def _of_death(story: LoggedDeath, finding: Finding) -> str:
-    who = who_of(finding, story.someone)
-    verb = choose(finding.ranks or 1, "died", "died")
-    if story.cut:
-        return f"{who} {_cut_end(story, finding)}"
-    if story.memory:
-        return f"{who} {verb} first: killed for lack of memory"
-    if story.left:
-        return f"{who} ended first, {_left(story.end.code, finding)}"
-    if story.aborted:
-        it = choose(finding.ranks or 1, "it", "they")
-        return f"{who} ended the job: {it} called MPI_Abort (exit code {story.end.code}), and no error of its own is in the log"
-    if story.end.code == 0:
-        return f"{who} ended first, with exit code 0, while the others went on"
-    if story.by:
-        return f"{who} failed first, as {story.by} saw it: {terms.end(story.end)}{_UNSAID}{_which_first(finding)}"
-    if story.alone and story.end.code != -6:
-        return f"{who} failed first, as far as the log shows: it ended with exit code {story.end.code} while others still ran{_UNSAID}"
-    if story.end.code is not None and story.end.code > 0:
-        return (
-            f"{who} ended first, with exit code {story.end.code}; no error of its own is in the log"
-        )
-    if story.alone:
-        return f"{who} failed first, as far as the log shows: it aborted (SIGABRT) while others still ran{_UNSAID}"
-    together = (
-        "; which of them was first does not show" if _aborted_together(story, finding) else ""
-    )
-    return f"{who} {verb} first: {terms.end(story.end)}{together}"
-
-
-def _which_first(finding: Finding) -> str:
-    return "; which of them was first does not show" if len(finding.ranks) > 1 else ""
-
-
-def _cut_end(story: LoggedDeath, finding: Finding) -> str:
-    """Of several that ended at one moment, where the log lacks how some of them did."""
-    known = [rank for rank in finding.ranks if rank not in story.cut]
-    cut = terms.ranks(story.cut)
-    return (
-        f"failed at one moment: {terms.ranks(known)} {terms.end(story.end)}; "
-        f"the row of {cut} in torchelastic's table is cut before its exit code"
-    )
-
-
-def _aborted_together(story: LoggedDeath, finding: Finding) -> bool:
-    return story.end.code == -6 and len(finding.ranks) > 1
-
-
-def _left(code: int | None, finding: Finding) -> str:
-    """How a program ended by itself."""
-    if code is not None and code > 0:
-        return f"with exit code {code}: sys.exit({code}), and no exception"
-    who = choose(finding.ranks or 1, "it", "they")
-    aborted = f", then aborted at exit ({terms.signal_name(-code)})" if code else ""
-    by = "sys.exit" if code else "sys.exit(0)"  # an abort hides the code
-    left = f"left with {by}, or at the end of its program"
-    return f"while the others went on: {who} {left}{aborted}"
 
 
 @stories.tell.register

@@ -1,4 +1,4 @@
-"""Whom a line names as the one that it is about: rank, task, process, node and device, in the forms
+"""Which rank or process a line is about: rank, task, process, node and device, in the forms
 that programs and launchers use. A number that is another process's, as in "from rank 3", is none.
 """
 
@@ -64,7 +64,7 @@ class Named(Struct):
 
 
 def named(text: str) -> Named:
-    """Whom the line names. Of two ranks none: which of them it is about does not show."""
+    """What the line names. Of two ranks none: which of them it is about does not show."""
     head = text[:_LONG]
     found = Named(launcher=bool(_LAUNCHER.match(head) or _ABOUT.search(head)))
     ranks = {int(m["rank"]) for m in _RANK.finditer(head) if not m["other"]}

@@ -141,7 +141,7 @@ class UnreadFailures:
         self._last = None
 
     def went_on(self) -> None:
-        """The job made progress: plain words before it have not ended it, nor has what names nobody, and
+        """The job made progress: plain words before it have not ended it, nor has what names no process, and
         the others count for its other ranks may go on for a while.
         """
         if not self._of:

@@ -1,0 +1,74 @@
+"""How a process ended, as job logs and boxes tell it: the head of the verdict."""
+
+from __future__ import annotations
+
+from ..findings import Finding
+from ..findings.log_stories import LoggedDeath
+from . import stories, terms
+from .log_words import WORDS, who_of
+from .terms import choose
+
+_UNSAID = ", and no line that is known here says why"
+_NO_ERROR = "no error of its own is in the log"
+
+
+@stories.tell.register
+def _(story: LoggedDeath, finding: Finding) -> str:
+    head = f"{who_of(finding, story.someone)} {_ended(story, finding)}"
+    if story.said is None:
+        return head
+    says = terms.cut(story.said.says, WORDS)
+    return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
+
+
+def _ended(story: LoggedDeath, finding: Finding) -> str:
+    """What its process did; that nothing says why only where it printed nothing."""
+    code, silent = story.end.code, story.said is None
+    unsaid = _UNSAID if silent else ""
+    if story.cut:
+        return _cut_end(story, finding)
+    if story.memory:
+        return "died first: killed for lack of memory"
+    if story.left:
+        return f"ended first, {_left(code, finding)}"
+    if story.aborted:
+        it = choose(finding.ranks or 1, "it", "they")
+        error = f", and {_NO_ERROR}" if silent else ""
+        return f"ended the job: {it} called MPI_Abort (exit code {code}){error}"
+    if code == 0:
+        return "ended first, with exit code 0, while the others went on"
+    if story.by:
+        saw = f"failed first, as {story.by} saw it: {terms.end(story.end)}"
+        return f"{saw}{unsaid}{_which_first(finding)}"
+    if story.alone:
+        how = "aborted (SIGABRT)" if code == -6 else f"ended with exit code {code}"
+        return f"failed first, as far as the log shows: it {how} while others still ran{unsaid}"
+    if code is not None and code > 0:
+        return f"ended first, with exit code {code}{f'; {_NO_ERROR}' if silent else ''}"
+    together = _which_first(finding) if code == -6 else ""
+    return f"died first: {terms.end(story.end)}{together}"
+
+
+def _which_first(finding: Finding) -> str:
+    return "; which of them was first does not show" if len(finding.ranks) > 1 else ""
+
+
+def _cut_end(story: LoggedDeath, finding: Finding) -> str:
+    """Of several that ended at one moment, where the log lacks how some of them did."""
+    known = [rank for rank in finding.ranks if rank not in story.cut]
+    cut = terms.ranks(story.cut)
+    return (
+        f"failed at one moment: {terms.ranks(known)} {terms.end(story.end)}; "
+        f"the row of {cut} in torchelastic's table is cut before its exit code"
+    )
+
+
+def _left(code: int | None, finding: Finding) -> str:
+    """How a program ended by itself."""
+    if code is not None and code > 0:
+        return f"with exit code {code}: sys.exit({code}), and no exception"
+    who = choose(finding.ranks or 1, "it", "they")
+    aborted = f", then aborted at exit ({terms.signal_name(-code)})" if code else ""
+    by = "sys.exit" if code else "sys.exit(0)"  # an abort hides the code
+    left = f"left with {by}, or at the end of its program"
+    return f"while the others went on: {who} {left}{aborted}"
