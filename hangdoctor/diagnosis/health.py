@@ -22,7 +22,7 @@ from . import (
 )
 from .called_within import Within, few_within
 from .case import Case, op_of, ranks_of, sides_of
-from .compiled_calls import all_in_jax, all_in_mpi
+from .compiled_calls import all_in_jax
 from .deadends import in_smaller_group
 from .draft import Draft
 from .faults import unstarted
@@ -97,7 +97,7 @@ class Remaining(Struct, frozen=True):
     loop: own_loops.OwnLoop | None = None  # of OWN_LOOP
     lost: Finding | None = None  # of RAS_NO_DATA
     places: tuple[Standing, ...] = ()  # of UNNAMED
-    uncounted: bool = False  # black boxes do not count the calls that they wait in
+    uncounted: bool = False  # black boxes do not count the calls that they wait in, or are there
     nameless: bool = False  # of ONE_RANK: which rank it is does not show
 
 
@@ -232,6 +232,12 @@ def _one_sample(case: Case) -> Remaining:
     return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first), fed=fed)
 
 
+def is_boxed(case: Case) -> bool:
+    """Whether a rank's black box was read."""
+    ops = [view.capture.ops for view in case.views]
+    return any(o is not None and o.source == "blackbox" for o in ops)
+
+
 def _receives_from_any(view: RankView) -> bool:
     """Whether it waits in a receive, from any rank or one that its stack does not show."""
     return view.place.kind == "p2p" and view.place.op == "recv" and view.place.peer < 0
@@ -270,9 +276,7 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
             within=few_within(groups),
             smaller=_in_smaller_groups(waiting + others),
             halves=tuple(sorted(v.rank for v in waiting + others if is_half(v))),
-            uncounted=case.capture.native
-            or all_in_jax(waiting + others)
-            or all_in_mpi(waiting + others),
+            uncounted=case.capture.native or all_in_jax(waiting + others) or is_boxed(case),
         )
     if not others and case.capture.part:
         return Remaining(Reason.PART, ranks, op=op)

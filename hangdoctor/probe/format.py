@@ -104,6 +104,7 @@ BESIDE = ((NCCL_SUFFIX, NCCL_MAGIC), (RECORDS_SUFFIX, RECORDS_MAGIC))  # go with
 
 RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
 UNCOUNTED = ("jax", "mpi")  # in H_BACKEND: libraries whose calls are not recorded
+MPI4PY = "mpi4py"  # in H_BACKEND: MPI, whose calls are recorded as far as they are made by mpi4py
 RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns
 
 THREADS = 64

@@ -15,6 +15,7 @@ from .record_core import Directory, Entry
 _WIDE = 256
 _HASHES_MAX = 64
 _ASKED = 64  # groups; each takes some µs
+_OF_MPI = 1 << 24  # where the instances of MPI's communicators begin, apart from torch's groups
 
 
 class GroupEntry(Entry):
@@ -56,6 +57,7 @@ class Groups(Directory):
         self.default: GroupEntry | None = None
         self._expected: GroupEntry | None = None
         self._instances: dict[range | bytes, int] = {}
+        self._of_mpi: dict[tuple[int, ...], int] = {}  # communicators, by their members
         self._hashes: dict[range, blake2b] = {}
         self._timeout_ms = 0
         self._in_torchs_table = 0  # entries when it was last looked at
@@ -137,6 +139,21 @@ class Groups(Directory):
             self._box.end_group(self._expected.index)
         self._expected = self._entry(members, members, self._instances.get(members, 0), "")
         return self._expected
+
+    def of_mpi(self, members: list[int], name: str) -> GroupEntry:
+        """The entry of a new communicator of MPI; `members`: ranks of MPI_COMM_WORLD, in its order.
+
+        A library beside torch.distributed, whose groups stay apart from torch's of the same members.
+        """
+        in_order = as_range(members)
+        ascending = in_order if isinstance(in_order, range) else as_range(sorted(members))
+        key = tuple(ascending)
+        instance = self._of_mpi[key] = self._of_mpi.get(key, _OF_MPI) + 1
+        return self._entry(in_order, ascending, instance, name)
+
+    def end_of_mpi(self, entry: GroupEntry) -> None:
+        """Its communicator was freed."""
+        self._box.end_group(entry.index)
 
     def _add(self, pg: Any, ranks: dict[int, int]) -> GroupEntry:
         members = in_order(ranks)

@@ -1,7 +1,7 @@
 """Ranks of jobs that communicate by something else than torch: JAX, or MPI by mpi4py.
 
-Of their calls nothing is recorded. Their boxes hold who they are, signs of life, where the main
-thread is while nothing gets on, and how they end.
+Of JAX's calls nothing is recorded. Their boxes hold who they are, signs of life, where the main
+thread is while nothing gets on, and how they end; of mpi4py the calls, too (`wrap_mpi`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,23 @@ def _of_mpi(module: ModuleType) -> None:
         rank, size = world.Get_rank(), world.Get_size()
     except getattr(module, "Exception", RuntimeError):  # MPI's answer to us is nothing of the job's
         return
-    _join(rank, size, "mpi")
+    if _join(rank, size, "mpi"):
+        _record_calls(module)
+
+
+def _record_calls(module: ModuleType) -> None:
+    from .format import MPI4PY
+    from .process_probe import probe
+    from .wrap_mpi import can_record, record
+
+    recorder = probe.recorder
+    if recorder is None or not can_record(module):
+        return
+    try:
+        record(module, recorder)
+        probe.count_calls(recorder, MPI4PY)
+    except Exception as error:
+        probe.fail(error)
 
 
 def _join_by(state: Any) -> None:
@@ -68,9 +84,11 @@ def _join_by(state: Any) -> None:
         probe.fail(error)
 
 
-def _join(rank: Any, size: Any, library: str, meets_at: Any = None) -> None:
+def _join(rank: Any, size: Any, library: str, meets_at: Any = None) -> bool:
+    """Whether it has a box now, as a rank of more than one."""
     from .process_probe import probe
 
-    if type(rank) is int and type(size) is int and 0 <= rank < size and size > 1:
-        job = f"{library}-{meets_at}" if isinstance(meets_at, str) else ""
-        probe.begin_uncounted(rank, size, library, job=job)
+    if not (type(rank) is int and type(size) is int and 0 <= rank < size and size > 1):
+        return False
+    job = f"{library}-{meets_at}" if isinstance(meets_at, str) else ""
+    return probe.begin_uncounted(rank, size, library, job=job)

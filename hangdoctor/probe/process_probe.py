@@ -137,15 +137,16 @@ class Probe(Holder):
         if why_not:
             recorder.box.put_text(fmt.H_NOTE, why_not)
 
-    def begin_uncounted(self, rank: int, world: int, library: str, *, job: str = "") -> None:
+    def begin_uncounted(self, rank: int, world: int, library: str, *, job: str = "") -> bool:
         """This process is a rank by a library whose calls are not recorded: its box shows the rest.
+        Whether it has one.
 
         `job`: a name that its ranks agree on, for those that no launcher has named and that were
         started by hand, each in a session of its own.
         """
         recorder = self.begin() if torchnames.default_group() is None else None
         if recorder is None:
-            return
+            return False
         recorder.uncounted = True
         recorder.polls = library == "mpi"
         recorder.box.put(fmt.H_RANK, rank)
@@ -156,6 +157,12 @@ class Probe(Holder):
         folder.prune(recorder.box.path.parent, rank, host())
         self._trace_as_told(recorder)
         self._show_life(recorder)
+        return True
+
+    def count_calls(self, recorder: Recorder, library: str) -> None:
+        """From now on the calls of this rank are recorded."""
+        recorder.uncounted = False
+        recorder.box.put_text(fmt.H_BACKEND, library)
 
     def _show_life(self, recorder: Recorder) -> None:
         if self._beats is None:

@@ -93,6 +93,10 @@ class Core:
     write_mark: Callable[
         [int, int, int, int], int
     ]  # of the extension: index of the thread, kind, number, id of a text
+    enter_here: Callable[
+        [Thread, Any, int, int, int, int], tuple[int, int] | None
+    ]  # of the extension: its group, number, signature, peer, flags
+    leave: Callable[[tuple[tuple[int, int], ...]], None]  # of the extension
 
     def attach(self, box: mmap, first: int, records: int) -> None:
         """Where records go: the ring's first word, and how many records it has."""

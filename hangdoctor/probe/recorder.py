@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import threading
 import weakref
 from operator import index
@@ -43,6 +44,9 @@ def teach_extension() -> None:
     if getters is not None:
         with contextlib.suppress(TypeError):  # a torch whose tensors are made otherwise
             hot.native.set_tensor(*getters)
+
+
+_frame = sys._getframe
 
 
 class _Local(threading.local):
@@ -208,19 +212,44 @@ class Recorder(Core):
                 return None
         peer = -1 if root is None and group_root is None else global_rank(entry, root, group_root)
         seq = entry.next_directed(peer, flags & (fmt.SEND | fmt.RECV)) if peer >= 0 else 0
+        flags |= fmt.ASYNC if async_op else 0
+        return self.enter_known(entry, seq, key, frame, peer=peer, flags=flags), entry
+
+    def enter_known(
+        self,
+        entry: GroupEntry,
+        seq: int,
+        key: tuple[Any, ...],
+        frame: FrameType,
+        *,
+        peer: int = -1,
+        flags: int = 0,
+    ) -> Token:
+        """Enter an operation whose number is known; `key` as `signatures` has it, `peer` or root a
+        global rank.
+        """
         signature = self._signatures.get(key)
         if signature is None:
             signature = self._new_signature(key)
         site = self._sites.get((id(frame.f_code), frame.f_lasti))
         if site is None:
             site = self.sites.find(frame)
-        flags |= fmt.ASYNC if async_op else 0
         if signature < 0:
             flags |= fmt.INLINE_SIGNATURE
-            token = self.write(entry, seq, 0, site, peer=peer, flags=flags, inline=render(key))
-        else:
-            token = self.write(entry, seq, signature, site, peer=peer, flags=flags)
-        return token, entry
+            return self.write(entry, seq, 0, site, peer=peer, flags=flags, inline=render(key))
+        return self.write(entry, seq, signature, site, peer=peer, flags=flags)
+
+    def enter_call(
+        self, entry: GroupEntry, seq: int, key: tuple[Any, ...], peer: int, flags: int
+    ) -> Token:
+        """The same of a call whose site is the innermost frame that is not the probe's."""
+        signature = self._signatures.get(key, 0)
+        if signature > 0 and hot.native is not None:
+            found = self.enter_here(local.thread, entry, seq, signature, peer, flags)
+            if found is not None:
+                return found
+        frame = _frame().f_back or _frame()
+        return self.enter_known(entry, seq, key, frame, peer=peer, flags=flags)
 
     def enter_named(
         self, op: str, entry: GroupEntry | None, frame: FrameType, detail: str = ""
@@ -271,6 +300,13 @@ class Recorder(Core):
 
     # ----------------------------------------------------------------- the end of an operation
 
+    def over(self, tokens: tuple[Token, ...]) -> None:
+        """Mark operations that went well as left."""
+        if hot.native is not None:
+            self.leave(tokens)
+        else:
+            self.finish(tokens)
+
     def finish(self, tokens: tuple[Token, ...], outcome: int = 0) -> None:
         """Mark operations as left or completed, unless the ring has gone over them."""
         for at, serial in tokens:
@@ -294,10 +330,7 @@ class Recorder(Core):
         """Remember a handle, so that its completion is known; only weakly, its tensors are the
         job's.
         """
-        self.careful = True
-        for at, serial in tokens:
-            if self.words[at] == serial:
-                self.box.halves[at * 2 + fmt.OUTCOME_HALF] = fmt.STARTED
+        self.mark_started(tokens)
         if work is None or len(self.outstanding) >= _HANDLES_MAX or not _can_be_followed(work):
             self.finish(tokens, fmt.DROPPED)
             return
@@ -310,6 +343,13 @@ class Recorder(Core):
                 self.finish(item[1], fmt.DROPPED)
 
         outstanding[key] = (weakref.ref(work, dropped), tokens)
+
+    def mark_started(self, tokens: tuple[Token, ...]) -> None:
+        """Their call has returned, or they are parts of one call that is not over before all are done."""
+        self.careful = True
+        for at, serial in tokens:
+            if self.words[at] == serial:
+                self.box.halves[at * 2 + fmt.OUTCOME_HALF] = fmt.STARTED
 
     def waiting(self, tokens: tuple[Token, ...]) -> None:
         """This thread waits for the handle of an earlier operation."""

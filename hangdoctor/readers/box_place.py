@@ -161,10 +161,10 @@ def samples_of(
     idle = min(until or place.seen_s, place.seen_s) - last
     if box.uncounted:
         stuck = idle > max(company.value, _LONGER * place.longest)
-        if stuck:
-            place = _with_source(place, box.created_s)
     else:
         stuck = is_stuck(ops, signs, idle)
+    if stuck and (box.uncounted or box.backend == fmt.MPI4PY):
+        place = _with_source(place, box.created_s)
     return _samples(box.pid, _with_call(place, ops)) if stuck else []
 
 

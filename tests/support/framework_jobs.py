@@ -87,7 +87,7 @@ def beside(name: str) -> list[Path]:
     return [Path(folder).parent / name / "site-packages" for folder in folders if folder]
 
 
-def _mpi_libraries(folder: Path) -> str:
+def mpi_libraries(folder: Path) -> str:
     """A folder in which Debian's MPICH has the name that mpi4py looks for."""
     libraries = folder / "lib"
     libraries.mkdir(exist_ok=True)
@@ -227,7 +227,7 @@ def _inside(job: HangJob, folder: Path, with_run: bool, saved: str) -> None:
         paths = [os.environ.get("PYTHONPATH", ""), *map(str, beside(_FOLDERS[job.framework]))]
         environ["PYTHONPATH"] = os.pathsep.join(paths)
     if job.start == "mpirun":
-        environ["LD_LIBRARY_PATH"] = _mpi_libraries(folder)
+        environ["LD_LIBRARY_PATH"] = mpi_libraries(folder)
     run = [sys.executable, "-m", "hangdoctor", "run", "--"] if with_run else []
     ranks = range(_WORLD) if job.start == "shell" else range(1)
     port = str(free_port())

@@ -178,7 +178,8 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     else:
         causes = one_of_them(scene, find_alone(scene, alone))
     both_sides = [instance for instance in ends.full if not _is_from_any(instance)]
-    causes += in_all_transfers(scene, [_full_finding(scene, i) for i in both_sides])
+    found = [(instance, _full_finding(scene, instance)) for instance in both_sides]
+    causes += in_all_transfers(scene, _without_those_done(graph, found))
     for ranks in ends.rings:
         causes.extend(deadlock_findings(scene, graph, ranks))
     for ranks in ends.by_stacks if not causes else ():
@@ -192,6 +193,25 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
     elif ends.idle and len(causes) == 1 and causes[0].kind not in _OF_THE_PROGRAM:
         causes.extend(_idle_ranks(scene, ends))  # beside two faults that are seen, it only waits
     return sorted(_each_once(causes), key=lambda c: -c.confidence)
+
+
+def _without_those_done(graph: WaitGraph, found: list[tuple[Instance, Finding]]) -> list[Finding]:
+    """Without transfers by a handle of which one side is over, where each rank that waits also waits for
+    another operation that something holds up: a wait for several handles ends when all are done.
+    """
+    held_up = {rank for i in graph.instances if i.targets for rank in i.waiters}
+    held_up |= {rank for i, f in found if f.kind != "in_communication" for rank in i.waiters}
+    return [
+        finding
+        for instance, finding in found
+        if finding.kind != "in_communication"
+        or not _may_be_done(instance)
+        or not held_up.issuperset(instance.waiters)
+    ]
+
+
+def _may_be_done(instance: Instance) -> bool:
+    return instance.key.transfer is not None and instance.sample.asynchronous
 
 
 def _each_once(causes: list[Finding]) -> list[Finding]:

@@ -501,7 +501,12 @@ static PyMethodDef holder_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *core_enter_here(Core *self, PyObject *const *args, Py_ssize_t n);
+static PyObject *core_leave(Core *self, PyObject *tokens);
+
 static PyMethodDef core_methods[] = {
+    {"enter_here", (PyCFunction)(void (*)(void))core_enter_here, METH_FASTCALL, "A record of this thread's call."},
+    {"leave", (PyCFunction)core_leave, METH_O, "Mark operations as over."},
     {"write_mark", (PyCFunction)(void (*)(void))core_write_mark, METH_FASTCALL, "What the job says of itself."},
     {"attach", (PyCFunction)core_attach, METH_VARARGS, "Where records go."},
     {"next_serial", (PyCFunction)core_next_serial, METH_NOARGS, "The number of the next record."},
@@ -1375,6 +1380,55 @@ static inline void finish(Core *core, Py_ssize_t word, uint64_t serial, uint32_t
     if (outcome)
         record->outcome = outcome;
     __atomic_store_n(&record->left, wall(), __ATOMIC_RELEASE);
+}
+
+/* enter_here(thread, group, number, signature, peer, flags): the record of a call whose site is the innermost frame that is
+   not skipped, as (its word, its serial); None where this thread has no slot yet, and Python must see to it. */
+static PyObject *core_enter_here(Core *self, PyObject *const *args, Py_ssize_t n)
+{
+    if (n != 6 || self->words == NULL || !PyObject_TypeCheck(args[0], &ThreadType) || !PyObject_TypeCheck(args[1], &EntryType)) {
+        PyErr_SetString(PyExc_TypeError, "enter_here(thread, group, number, signature, peer, flags)");
+        return NULL;
+    }
+    Thread *thread = (Thread *)args[0];
+    Entry *entry = (Entry *)args[1];
+    unsigned long long seq = PyLong_AsUnsignedLongLong(args[2]);
+    long signature = PyLong_AsLong(args[3]), peer = PyLong_AsLong(args[4]), flags = PyLong_AsLong(args[5]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (thread->recorder != (PyObject *)self || !has_slot(self, thread))
+        Py_RETURN_NONE;
+    int64_t site = find_site(self);
+    if (site < 0)
+        return NULL;
+    record_t *record = slot(self);
+    record_t with = {.serial = self->serial, .seq = seq, .group = entry->index, .signature = (uint32_t)signature,
+                     .site = (uint32_t)site, .thread = (uint32_t)thread->index, .peer = (int32_t)peer,
+                     .iteration = self->iteration, .flags = (uint32_t)flags, .uid = entry->uid_word};
+    with.entered = wall();
+    with.tag = (uint32_t)with.uid;
+    with.check = (uint32_t)with.serial;
+    write_record(record, &with);
+    self->words[thread->word + 1] = with.serial;
+    return Py_BuildValue("(nK)", (Py_ssize_t)((uint64_t *)record - self->words), (unsigned long long)with.serial);
+}
+
+/* leave(operations): mark them as over, unless the ring has gone over them. */
+static PyObject *core_leave(Core *self, PyObject *tokens)
+{
+    if (!PyTuple_CheckExact(tokens) || self->words == NULL) {
+        PyErr_SetString(PyExc_TypeError, "leave((word, serial), ...)");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tokens); i++) {
+        Py_ssize_t word;
+        unsigned long long serial;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(tokens, i), "nK", &word, &serial))
+            return NULL;
+        if (word >= 0 && word + RECORD_WORDS <= self->length)
+            finish(self, word, serial, 0);
+    }
+    Py_RETURN_NONE;
 }
 
 /* ------------------------------------------------------------------ handles of asynchronous operations */

@@ -1,0 +1,297 @@
+"""Records the calls of mpi4py's communicators as those of torch.distributed are: operations with their
+number, peer, tag and call site.
+
+mpi4py's classes are compiled and cannot be changed. `MPI.COMM_WORLD` becomes an object of a subclass
+by the same name, for the same communicator of MPI, and so do the communicators that are made from it
+and the handles of its non-blocking calls. Not seen: what is called through MPI's C interface (h5py,
+petsc4py), windows, files, persistent requests, intercommunicators.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from . import format as fmt
+from . import mpi_calls
+from .call_outcomes import refused, without_us
+from .group_table import GroupEntry
+from .mpi_calls import Names, argument, whole
+from .mpi_groups import entry_of, sender
+from .mpi_requests import recording_requests
+from .process_probe import probe
+from .recorder import Recorder, Token, local
+
+Function = Callable[..., Any]
+Given = tuple[Any, ...]
+Tokens = tuple[Token, ...]
+Named = dict[str, Any]
+Enter = Callable[[Recorder, GroupEntry, Given, Named], Tokens]
+_COMMUNICATORS = ("Intracomm", "Cartcomm", "Graphcomm", "Distgraphcomm")
+_NEEDED = (
+    "Request",
+    "ANY_SOURCE",
+    "Op",
+    "Status",
+    "Group",
+    "COMM_NULL",
+    "PROC_NULL",
+    *_COMMUNICATORS,
+)
+_ENDS = ("Free", "Disconnect", "free")
+
+
+def can_record(module: Any) -> bool:
+    """Whether it is mpi4py as it is known here."""
+    return all(hasattr(module, name) for name in _NEEDED)
+
+
+def record(module: Any, recorder: Recorder) -> None:
+    """From now on, what is called on `COMM_WORLD` and on what is made from it."""
+    library = _Library(module)
+    world = library.taken(recorder, module.COMM_WORLD)
+    module.COMM_WORLD, module.Request = world, library.request
+
+
+class _Library:
+    """mpi4py with subclasses of some of its classes that record."""
+
+    def __init__(self, module: Any) -> None:
+        self.mpi = module
+        named = [(name, op) for name, op in vars(module).items() if type(op) is module.Op]
+        self.reductions = {id(op): name.lower() for name, op in named}
+        self.request = recording_requests(module.Request)
+        bases = [getattr(module, name) for name in _COMMUNICATORS]
+        self._kinds = {base: self._communicators(base) for base in bases}
+
+    def taken(self, recorder: Recorder, comm: Any) -> Any:
+        """The same communicator as an object that records; itself where its members are not known."""
+        kind = self._kinds.get(type(comm))
+        if kind is not None:
+            original, comm = comm, kind(comm)
+            comm._hangdoctor_for = original
+        elif type(comm) not in self._kinds.values():
+            return comm
+        comm._hangdoctor = entry_of(recorder.groups, self.mpi, comm)
+        return comm
+
+    def _communicators(self, base: type) -> type:
+        calls: dict[str, tuple[Names, Enter]] = {}
+        for name, (op, names) in mpi_calls.COLLECTIVES.items():
+            calls[name] = names, self._collective(name, op, names)
+        for name, op in mpi_calls.MAKERS.items():
+            calls[name] = (), self._collective(name, op, ())
+        for name, names in mpi_calls.SENDS.items():
+            calls[name] = names, self._send(name, names)
+        for name, names in mpi_calls.RECEIVES.items():
+            calls[name] = names, self._receive(name, names)
+        for name, names in mpi_calls.EXCHANGES.items():
+            calls[name] = names, self._exchange(names)
+        members: dict[str, Any] = {"__module__": base.__module__}
+        members |= {"_hangdoctor": None, "_hangdoctor_for": None, "__reduce__": _reduce(base)}
+        for name, (names, enter) in calls.items():
+            function = getattr(base, name, None)
+            if function is not None:
+                members[name] = self._recording(function, name, names, enter)
+        members |= {name: _ending(getattr(base, name)) for name in _ENDS if hasattr(base, name)}
+        members["Create_group"] = self._made_apart(base.Create_group)  # type: ignore[attr-defined]
+        return type(base.__name__, (base,), members)
+
+    # ----------------------------------------------------------------- one call
+
+    def _recording(self, function: Function, name: str, names: Names, enter: Enter) -> Function:
+        then = self._then(name)
+        from_anyone = self._from_anyone(names) if "status" in names else None
+        exchanges = name in mpi_calls.EXCHANGES
+
+        @functools.wraps(function)
+        def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder, thread, entry = probe.recorder, local.thread, comm._hangdoctor
+            if recorder is None or entry is None or thread.depth:
+                return function(comm, *args, **kwargs)
+            tokens: Tokens = ()
+            status = None
+            try:
+                tokens = enter(recorder, entry, args, kwargs)
+                if from_anyone is not None:
+                    status, kwargs = from_anyone(args, kwargs)
+            except Exception as error:
+                probe.fail(error)
+            try:
+                thread.depth = 1
+                result = function(comm, *args, **kwargs)
+            except BaseException as error:
+                _raised(recorder, tokens, error)
+                without_us(error)
+                raise
+            finally:
+                thread.depth = 0
+            try:
+                if then is not None:
+                    return then(recorder, tokens, result)
+                if status is not None and tokens:
+                    recorder.resolve_source(tokens[0], entry, sender(entry, status))
+                if exchanges:
+                    recorder.waited()
+                recorder.over(tokens)
+            except Exception as error:
+                probe.fail(error)
+            return result
+
+        return method
+
+    def _from_anyone(self, names: Names) -> Callable[[Given, dict[str, Any]], Any]:
+        """Where MPI is going to say from whom a message came, None where that is known; and the call's
+        arguments with it.
+        """
+        source = argument(names, "source", self.mpi.ANY_SOURCE)
+        place = names.index("status")
+
+        def status(args: Given, kwargs: Named) -> tuple[Any, dict[str, Any]]:
+            if source(args, kwargs) != self.mpi.ANY_SOURCE:
+                return None, kwargs
+            if len(args) > place or "status" in kwargs:
+                told = args[place] if len(args) > place else kwargs["status"]
+                return (told if type(told) is self.mpi.Status else None), kwargs
+            ours = self.mpi.Status()
+            return ours, {**kwargs, "status": ours}
+
+        return status
+
+    def _then(self, name: str) -> Callable[[Recorder, Tokens, Any], Any] | None:
+        if name in mpi_calls.MAKERS:
+            return self._made
+        return self._begun if name in mpi_calls.ASYNC else None
+
+    def _made(self, recorder: Recorder, tokens: Tokens, result: Any) -> Any:
+        recorder.over(tokens)
+        return self.taken(recorder, result)
+
+    def _begun(self, recorder: Recorder, tokens: Tokens, result: Any) -> Any:
+        """The handle of a non-blocking call as one that is followed."""
+        request = self.request(result) if type(result) is self.request.__base__ else None
+        recorder.follow(request, tokens)
+        return result if request is None else request
+
+    # ----------------------------------------------------------------- what a call enters
+
+    def _collective(self, name: str, op: str, names: Names) -> Enter:
+        flags = fmt.ASYNC if name in mpi_calls.ASYNC else 0
+        sized = mpi_calls.buffers(name, names)
+        reduction = argument(names, "op") if "op" in names else None
+        root = argument(names, "root", 0) if "root" in names else None
+        bare = op, "", "", ""
+
+        def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
+            key: tuple[Any, ...] = bare
+            if sized or reduction is not None:
+                by = "" if reduction is None else self._reduction(reduction(args, kwargs))
+                key = (op, *mpi_calls.size_of(sized, args, kwargs), by)
+            peer = -1 if root is None else _member(entry, whole(root(args, kwargs)))
+            seq = entry.seq = entry.seq + 1
+            return (recorder.enter_call(entry, seq, key, peer, flags),)
+
+        return enter
+
+    def _reduction(self, op: Any) -> str:
+        return "sum" if op is None else self.reductions.get(id(op), "other")
+
+    def _send(self, name: str, names: Names) -> Enter:
+        flags = fmt.SEND | (fmt.ASYNC if name in mpi_calls.ASYNC else 0)
+        return self._directed(flags, argument(names, "dest", -1), argument(names, "tag", 0))
+
+    def _receive(self, name: str, names: Names) -> Enter:
+        flags = fmt.RECV | (fmt.ASYNC if name in mpi_calls.ASYNC else 0)
+        source = argument(names, "source", self.mpi.ANY_SOURCE)
+        return self._directed(flags, source, argument(names, "tag", -1))
+
+    def _exchange(self, names: Names) -> Enter:
+        """A send and a receive of which either may be done while the call waits for the other."""
+        to, out = argument(names, "dest", -1), argument(names, "sendtag", 0)
+        source = argument(names, "source", self.mpi.ANY_SOURCE)
+        send = self._directed(fmt.SEND | fmt.ASYNC, to, out)
+        receive = self._directed(fmt.RECV | fmt.ASYNC, source, argument(names, "recvtag", -1))
+
+        def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
+            given = recorder, entry, args, kwargs
+            tokens = receive(*given) + send(*given)
+            if tokens:
+                recorder.mark_started(tokens)
+                recorder.waiting(tokens)
+            return tokens
+
+        return enter
+
+    def _directed(self, flags: int, other: mpi_calls.Argument, tag: mpi_calls.Argument) -> Enter:
+        """A send to a rank of the communicator, or a receive from one; nothing for MPI_PROC_NULL."""
+        direction = flags & (fmt.SEND | fmt.RECV)
+        key = ("send" if direction == fmt.SEND else "recv", "", "", "")
+        nobody = self.mpi.PROC_NULL
+
+        def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
+            rank, number = whole(other(args, kwargs)), whole(tag(args, kwargs))
+            if rank == nobody:
+                return ()
+            peer = _member(entry, rank)
+            seq = entry.next_directed(peer, direction) if peer >= 0 else 0
+            tagged = number + 1 << fmt.TAG_SHIFT if 0 <= number < fmt.TAG_LIMIT else 0
+            return (recorder.enter_call(entry, seq, key, peer, flags | tagged),)
+
+        return enter
+
+    # ----------------------------------------------------------------- communicators come and go
+
+    def _made_apart(self, function: Function) -> Function:
+        """Create_group asks only those who shall be in it: no collective of the communicator."""
+
+        @functools.wraps(function)
+        def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
+            result = function(comm, *args, **kwargs)
+            recorder = probe.recorder
+            if recorder is None or comm._hangdoctor is None:
+                return result
+            try:
+                return self.taken(recorder, result)
+            except Exception as error:
+                probe.fail(error)
+                return result
+
+        return method
+
+
+def _raised(recorder: Recorder, tokens: Tokens, error: BaseException) -> None:
+    recorder.waited()
+    for token in tokens:
+        refused(token, None, error)
+
+
+def _member(entry: GroupEntry, rank: int) -> int:
+    """The rank of the world that a rank of the communicator is; -1 for none."""
+    return entry.members[rank] if 0 <= rank < len(entry.members) else -1
+
+
+def _reduce(base: Any) -> Function:
+    """Pickled as mpi4py pickles the communicator: `COMM_WORLD` by its name, others not at all."""
+
+    def __reduce__(comm: Any) -> Any:
+        original = comm._hangdoctor_for
+        return base.__reduce__(comm if original is None else original)
+
+    return __reduce__
+
+
+def _ending(function: Function) -> Function:
+    @functools.wraps(function)
+    def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
+        result = function(comm, *args, **kwargs)
+        recorder, entry = probe.recorder, comm._hangdoctor
+        if recorder is not None and entry is not None:
+            try:
+                recorder.groups.end_of_mpi(entry)
+                comm._hangdoctor = None
+            except Exception as error:
+                probe.fail(error)
+        return result
+
+    return method
