@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...model.diagnosis import Status
-from ..findings import Finding
+from ..findings import Disagrees, Finding
 from .behind_silence import behind_silence
 from .components import components, sinks
 from .deadlock import deadlock_findings
@@ -215,15 +215,28 @@ def _may_be_done(instance: Instance) -> bool:
 
 
 def _each_once(causes: list[Finding]) -> list[Finding]:
-    """Without what two operations show alike, such as calls of two threads in another order."""
+    """Without what two operations show alike, such as calls of two threads in another order, or one
+    rank's tag in its transfers with several others.
+    """
     found: list[Finding] = []
     for cause in causes:
-        same = (
-            c for c in found if (c.kind, c.ranks, c.story) == (cause.kind, cause.ranks, cause.story)
-        )
-        if next(same, None) is None:
+        same = next((c for c in found if _is_same(c, cause)), None)
+        if same is None:
             found.append(cause)
+        elif same.story != cause.story:
+            same.clues += cause.clues
     return found
+
+
+def _is_same(one: Finding, other: Finding) -> bool:
+    if (one.kind, one.ranks) != (other.kind, other.ranks):
+        return False
+    return one.story == other.story or (_has_other_tag(one) and _has_other_tag(other))
+
+
+def _has_other_tag(finding: Finding) -> bool:
+    story = finding.story
+    return len(finding.ranks) == 1 and isinstance(story, Disagrees) and story.fields == ("tag",)
 
 
 def _idle_ranks(scene: Scene, ends: Ends) -> list[Finding]:
