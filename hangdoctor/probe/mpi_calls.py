@@ -81,12 +81,27 @@ RECEIVES: dict[str, Names] = {
     **{n: ("buf", *_RECV) for n in ("Irecv", "irecv")},
     **{n: (*_RECV, "status") for n in ("Mprobe", "mprobe")},  # a message of theirs is received
 }
+POLLS = {name: (*_RECV, "status") for name in ("Improbe", "improbe")}  # of which None is no message
 _TWO = ("source", "recvtag", "status")
 EXCHANGES: dict[str, Names] = {
     "Sendrecv": ("sendbuf", "dest", "sendtag", "recvbuf", *_TWO),
     "sendrecv": ("sendobj", "dest", "sendtag", "recvbuf", *_TWO),
     "Sendrecv_replace": ("buf", "dest", "sendtag", *_TWO),
 }
+# What sends and receives by objects that are not followed: counts would be wrong from here on.
+UNCOUNTABLE = (
+    *(
+        "Send_init",
+        "Bsend_init",
+        "Ssend_init",
+        "Rsend_init",
+        "Recv_init",
+        "Psend_init",
+        "Precv_init",
+    ),
+    *(f"{name}_init" for name in _BUFFERS),
+    *("Isendrecv", "Isendrecv_replace"),
+)
 ASYNC = frozenset(name for name in (*COLLECTIVES, *SENDS, *RECEIVES) if name[0] in "Ii")
 _SIZED = {
     "Bcast": ("buf",),

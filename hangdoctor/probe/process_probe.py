@@ -164,6 +164,11 @@ class Probe(Holder):
         recorder.uncounted = False
         recorder.box.put_text(fmt.H_BACKEND, library)
 
+    def stop_counting(self, recorder: Recorder, library: str) -> None:
+        """From now on they are not: `library` as `format.UNCOUNTED` has it."""
+        recorder.uncounted = True
+        recorder.box.put_text(fmt.H_BACKEND, library)
+
     def _show_life(self, recorder: Recorder) -> None:
         if self._beats is None:
             self._beats = Beats()

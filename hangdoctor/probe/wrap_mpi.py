@@ -13,32 +13,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from . import format as fmt
 from . import mpi_calls
 from .call_outcomes import refused, without_us
-from .group_table import GroupEntry
-from .mpi_calls import Names, argument, whole
+from .mpi_calls import Names, argument
+from .mpi_entries import Enter, Entries, Given, Named, Tokens
 from .mpi_groups import entry_of, sender
 from .mpi_requests import recording_requests
 from .process_probe import probe
-from .recorder import Recorder, Token, local
+from .recorder import Recorder, local
 
 Function = Callable[..., Any]
-Given = tuple[Any, ...]
-Tokens = tuple[Token, ...]
-Named = dict[str, Any]
-Enter = Callable[[Recorder, GroupEntry, Given, Named], Tokens]
 _COMMUNICATORS = ("Intracomm", "Cartcomm", "Graphcomm", "Distgraphcomm")
-_NEEDED = (
-    "Request",
-    "ANY_SOURCE",
-    "Op",
-    "Status",
-    "Group",
-    "COMM_NULL",
-    "PROC_NULL",
-    *_COMMUNICATORS,
-)
+_CLASSES = ("Request", "Op", "Status", "Group", *_COMMUNICATORS)
+_NEEDED = (*_CLASSES, "ANY_SOURCE", "PROC_NULL", "COMM_NULL")
 _ENDS = ("Free", "Disconnect", "free")
 
 
@@ -59,8 +46,7 @@ class _Library:
 
     def __init__(self, module: Any) -> None:
         self.mpi = module
-        named = [(name, op) for name, op in vars(module).items() if type(op) is module.Op]
-        self.reductions = {id(op): name.lower() for name, op in named}
+        self.enters = Entries(module)
         self.request = recording_requests(module.Request)
         bases = [getattr(module, name) for name in _COMMUNICATORS]
         self._kinds = {base: self._communicators(base) for base in bases}
@@ -79,22 +65,25 @@ class _Library:
     def _communicators(self, base: type) -> type:
         calls: dict[str, tuple[Names, Enter]] = {}
         for name, (op, names) in mpi_calls.COLLECTIVES.items():
-            calls[name] = names, self._collective(name, op, names)
+            calls[name] = names, self.enters.collective(name, op, names)
         for name, op in mpi_calls.MAKERS.items():
-            calls[name] = (), self._collective(name, op, ())
+            calls[name] = (), self.enters.collective(name, op, ())
         for name, names in mpi_calls.SENDS.items():
-            calls[name] = names, self._send(name, names)
+            calls[name] = names, self.enters.send(name, names)
         for name, names in mpi_calls.RECEIVES.items():
-            calls[name] = names, self._receive(name, names)
+            calls[name] = names, self.enters.receive(name, names)
         for name, names in mpi_calls.EXCHANGES.items():
-            calls[name] = names, self._exchange(names)
+            calls[name] = names, self.enters.exchange(names)
         members: dict[str, Any] = {"__module__": base.__module__}
         members |= {"_hangdoctor": None, "_hangdoctor_for": None, "__reduce__": _reduce(base)}
         for name, (names, enter) in calls.items():
             function = getattr(base, name, None)
             if function is not None:
                 members[name] = self._recording(function, name, names, enter)
-        members |= {name: _ending(getattr(base, name)) for name in _ENDS if hasattr(base, name)}
+        for name, names in mpi_calls.POLLS.items():
+            members[name] = self._polling(getattr(base, name), name, names)
+        for change, of in ((_ending, _ENDS), (_uncounted, mpi_calls.UNCOUNTABLE)):
+            members |= {name: change(getattr(base, name)) for name in of if hasattr(base, name)}
         members["Create_group"] = self._made_apart(base.Create_group)  # type: ignore[attr-defined]
         return type(base.__name__, (base,), members)
 
@@ -108,7 +97,7 @@ class _Library:
         @functools.wraps(function)
         def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
             recorder, thread, entry = probe.recorder, local.thread, comm._hangdoctor
-            if recorder is None or entry is None or thread.depth:
+            if recorder is None or entry is None or thread.depth or recorder.uncounted:
                 return function(comm, *args, **kwargs)
             tokens: Tokens = ()
             status = None
@@ -159,6 +148,36 @@ class _Library:
 
         return status
 
+    def _polling(self, function: Function, name: str, names: Names) -> Function:
+        """A receive where there is a message: what polls is not in it before."""
+        enter = self.enters.receive(name, names)
+        place = names.index("status")
+
+        @functools.wraps(function)
+        def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder, entry = probe.recorder, comm._hangdoctor
+            if recorder is None or entry is None or recorder.uncounted:
+                return function(comm, *args, **kwargs)
+            told = args[place] if len(args) > place else kwargs.get("status")
+            status = told if told is not None else self.mpi.Status()
+            if told is None:
+                args, kwargs = args[:place], {**kwargs, "status": status}
+            try:
+                message = function(comm, *args, **kwargs)
+            except BaseException as error:
+                without_us(error)
+                raise
+            try:
+                if message is not None:
+                    recorder.over(
+                        enter(recorder, entry, (status.Get_source(), status.Get_tag()), {})
+                    )
+            except Exception as error:
+                probe.fail(error)
+            return message
+
+        return method
+
     def _then(self, name: str) -> Callable[[Recorder, Tokens, Any], Any] | None:
         if name in mpi_calls.MAKERS:
             return self._made
@@ -173,72 +192,6 @@ class _Library:
         request = self.request(result) if type(result) is self.request.__base__ else None
         recorder.follow(request, tokens)
         return result if request is None else request
-
-    # ----------------------------------------------------------------- what a call enters
-
-    def _collective(self, name: str, op: str, names: Names) -> Enter:
-        flags = fmt.ASYNC if name in mpi_calls.ASYNC else 0
-        sized = mpi_calls.buffers(name, names)
-        reduction = argument(names, "op") if "op" in names else None
-        root = argument(names, "root", 0) if "root" in names else None
-        bare = op, "", "", ""
-
-        def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
-            key: tuple[Any, ...] = bare
-            if sized or reduction is not None:
-                by = "" if reduction is None else self._reduction(reduction(args, kwargs))
-                key = (op, *mpi_calls.size_of(sized, args, kwargs), by)
-            peer = -1 if root is None else _member(entry, whole(root(args, kwargs)))
-            seq = entry.seq = entry.seq + 1
-            return (recorder.enter_call(entry, seq, key, peer, flags),)
-
-        return enter
-
-    def _reduction(self, op: Any) -> str:
-        return "sum" if op is None else self.reductions.get(id(op), "other")
-
-    def _send(self, name: str, names: Names) -> Enter:
-        flags = fmt.SEND | (fmt.ASYNC if name in mpi_calls.ASYNC else 0)
-        return self._directed(flags, argument(names, "dest", -1), argument(names, "tag", 0))
-
-    def _receive(self, name: str, names: Names) -> Enter:
-        flags = fmt.RECV | (fmt.ASYNC if name in mpi_calls.ASYNC else 0)
-        source = argument(names, "source", self.mpi.ANY_SOURCE)
-        return self._directed(flags, source, argument(names, "tag", -1))
-
-    def _exchange(self, names: Names) -> Enter:
-        """A send and a receive of which either may be done while the call waits for the other."""
-        to, out = argument(names, "dest", -1), argument(names, "sendtag", 0)
-        source = argument(names, "source", self.mpi.ANY_SOURCE)
-        send = self._directed(fmt.SEND | fmt.ASYNC, to, out)
-        receive = self._directed(fmt.RECV | fmt.ASYNC, source, argument(names, "recvtag", -1))
-
-        def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
-            given = recorder, entry, args, kwargs
-            tokens = receive(*given) + send(*given)
-            if tokens:
-                recorder.mark_started(tokens)
-                recorder.waiting(tokens)
-            return tokens
-
-        return enter
-
-    def _directed(self, flags: int, other: mpi_calls.Argument, tag: mpi_calls.Argument) -> Enter:
-        """A send to a rank of the communicator, or a receive from one; nothing for MPI_PROC_NULL."""
-        direction = flags & (fmt.SEND | fmt.RECV)
-        key = ("send" if direction == fmt.SEND else "recv", "", "", "")
-        nobody = self.mpi.PROC_NULL
-
-        def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
-            rank, number = whole(other(args, kwargs)), whole(tag(args, kwargs))
-            if rank == nobody:
-                return ()
-            peer = _member(entry, rank)
-            seq = entry.next_directed(peer, direction) if peer >= 0 else 0
-            tagged = number + 1 << fmt.TAG_SHIFT if 0 <= number < fmt.TAG_LIMIT else 0
-            return (recorder.enter_call(entry, seq, key, peer, flags | tagged),)
-
-        return enter
 
     # ----------------------------------------------------------------- communicators come and go
 
@@ -260,15 +213,26 @@ class _Library:
         return method
 
 
+def _uncounted(function: Function) -> Function:
+    """From the first such call on nothing of this rank is recorded, as where mpi4py is not known."""
+
+    @functools.wraps(function)
+    def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = probe.recorder
+        if recorder is not None and not recorder.uncounted and comm._hangdoctor is not None:
+            try:
+                probe.stop_counting(recorder, "mpi")
+            except Exception as error:
+                probe.fail(error)
+        return function(comm, *args, **kwargs)
+
+    return method
+
+
 def _raised(recorder: Recorder, tokens: Tokens, error: BaseException) -> None:
     recorder.waited()
     for token in tokens:
         refused(token, None, error)
-
-
-def _member(entry: GroupEntry, rank: int) -> int:
-    """The rank of the world that a rank of the communicator is; -1 for none."""
-    return entry.members[rank] if 0 <= rank < len(entry.members) else -1
 
 
 def _reduce(base: Any) -> Function:

@@ -21,8 +21,10 @@ Told = dict[str, Any]
 FIELDS = "op seq root peer detail asynchronous state shapes reduce_op site group".split()
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[Any], list[Told]]]:
+@pytest.fixture(scope="module", params=["", "1"], ids=["in C", "in Python"])
+def told(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[list[Any], list[Told]]]:
     """What each of three ranks found in its own box."""
     if "hydra" not in mpi.kinds():
         pytest.skip("no MPICH (scripts/setup-slurm installs it)")
@@ -31,7 +33,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[Any], list
     folder = tmp_path_factory.mktemp("mpi")
     (folder / "boxes").mkdir(mode=0o700)
     env = environment(folder / "boxes", LD_LIBRARY_PATH=mpi_libraries(folder))
-    env["PYTHONPATH"] += f"{os.pathsep}{MPI4PY}"
+    env |= {"PYTHONPATH": f"{env['PYTHONPATH']}{os.pathsep}{MPI4PY}"}
+    env |= {"HANGDOCTOR_RECORD_PURE": request.param}
     words = [*mpi.kinds()["hydra"], "-n", "3", sys.executable, str(SCRIPTS / "mpi_calls.py")]
     ended = subprocess.run(words, env=env, text=True, capture_output=True, timeout=100)
     assert ended.returncode == 0, ended.stderr
@@ -72,6 +75,7 @@ def test_transfers(told: list[tuple[list[Any], list[Told]]]) -> None:
     ]
     received = of(told[0][1], "transfers", "op", "peer", "asynchronous")[-2:]
     assert sorted(received) == [("recv", 1, False), ("recv", 2, False)]  # from anyone
+    assert of(told[1][1], "polls", *fields) == [("recv", 2, 1, "tag 9", False)]
 
 
 def test_communicators_are_groups_of_ranks_of_the_world(

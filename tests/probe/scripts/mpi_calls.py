@@ -45,6 +45,17 @@ def transfers() -> None:
     else:
         WORLD.send(RANK, dest=0)
     WORLD.send(None, dest=MPI.PROC_NULL)
+    polls()
+
+
+def polls() -> None:
+    if RANK == 2:
+        WORLD.send("found", dest=1, tag=9)
+    elif RANK == 1:
+        message = None
+        while message is None:
+            message = WORLD.improbe(tag=9)
+        assert message.recv() == "found"
 
 
 def communicators() -> None:
@@ -88,5 +99,20 @@ def show() -> None:
     sys.stdout.write(json.dumps([header, told]) + "\n")
 
 
-for part in (collectives, transfers, communicators, unchanged, show):
+def persistent() -> None:
+    """Counts of a rank that has such handles would be wrong."""
+    from hangdoctor.readers.blackbox import read_box
+
+    [box] = Path(os.environ["HANGDOCTOR_DIR"]).glob(f"*{os.getpid()}*.blackbox")
+    before = read_box(box)
+    handles = [WORLD.Send_init(numpy.ones(1), NEXT), WORLD.Recv_init(numpy.empty(1), BEFORE)]
+    MPI.Prequest.Startall(handles)
+    MPI.Request.Waitall(handles)
+    WORLD.Barrier()
+    after = read_box(box)
+    assert (before.box.uncounted, after.box.uncounted) == (False, True)
+    assert after.last_serial == before.last_serial
+
+
+for part in (collectives, transfers, communicators, unchanged, show, persistent):
     part()
