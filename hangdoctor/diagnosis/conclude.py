@@ -13,11 +13,10 @@ from ..text.plain import readable
 from ..text.scripts import script_in
 from . import wording
 from .case import Case
-from .compiled_calls import all_in_jax
 from .draft import Draft
 from .findings import Doing, Finding
 from .gloo_alone import has_no_recorder, is_gloo_alone
-from .health import is_boxed, why_healthy, why_unknown
+from .health import is_boxed, is_uncounted, why_healthy, why_unknown
 from .position import group_by_operation
 from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
@@ -34,7 +33,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     """What the passes found, in words."""
     boxed = is_boxed(case)
     gloo, no_recorder = is_gloo_alone(case), has_no_recorder(case)
-    uncounted = bool(case.waiting) and all_in_jax(case.waiting)
+    uncounted = is_uncounted(case, case.waiting)
     unread = any(node.boxes_unread for node in case.capture.nodes)
     places = {view.rank: view.place.frame for view in case.views}
     for finding in draft.findings:

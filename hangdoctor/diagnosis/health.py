@@ -22,7 +22,7 @@ from . import (
 )
 from .called_within import Within, few_within
 from .case import Case, op_of, ranks_of, sides_of
-from .compiled_calls import all_in_jax
+from .compiled_calls import all_in_jax, all_in_mpi
 from .deadends import in_smaller_group
 from .draft import Draft
 from .faults import unstarted
@@ -230,6 +230,14 @@ def _one_sample(case: Case) -> Remaining:
         return Remaining(Reason.ONE_SAMPLE, sides=sides)
     fed = all(v.place.kind == "queue" for v in case.alive) and first.name in _ITERATES
     return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first), fed=fed)
+
+
+def is_uncounted(case: Case, waiting: list[RankView]) -> bool:
+    """Whether these wait in calls that black boxes do not count: JAX's, or those of an MPI whose ranks
+    have boxes without operations.
+    """
+    without = case.capture.by_heartbeat and all_in_mpi(waiting)
+    return bool(waiting) and (without or all_in_jax(waiting))
 
 
 def is_boxed(case: Case) -> bool:
