@@ -7,6 +7,7 @@ from .. import findings as f
 from ..confidence import Ground, sure
 from ..findings import Against, Clue, Finding, Why
 from .facts import nodes_of, op_of, sample_of, waiters_of, where_of
+from .key_setters import STORE_WAIT, setter
 from .scene import Scene
 from .waits import Instance
 
@@ -56,14 +57,28 @@ def _unset_key(scene: Scene, instance: Instance) -> Finding:
     """Waits for a key of the store: which rank should have set it is not recorded."""
     ranks = sorted(instance.waiters)
     keys = instance.sample.detail or "a key"
+    past = any(r in scene.ops and scene.ops[r].has_communicated() for r in ranks)
     return Finding(
-        kind="start_stall",
+        kind="not_entered" if past else "start_stall",
         ranks=ranks,
         story=f.UnsetKey(keys),
         confidence=sure(Ground.UNSET_KEY),
         nodes=nodes_of(scene, ranks),
         where=where_of(scene, instance, None, ranks),
         waiters=waiters_of(scene, instance),
-        clues=[Clue("ops", tuple(ranks), f.WaitsInKey(keys))],
+        clues=[
+            Clue("ops", tuple(ranks), f.WaitsInKey(keys)),
+            *_who_waits_for_their_keys(scene, ranks),
+        ],
         against=[Against("in_communication", tuple(ranks), Why.KEY_IS_NO_COLLECTIVE)],
     )
+
+
+def _who_waits_for_their_keys(scene: Scene, ranks: list[int]) -> list[Clue]:
+    """Of keys that these ranks are to set, as far as the keys say so."""
+    found = []
+    for rank, frontier in sorted(scene.frontiers.items()):
+        for op in frontier.active:
+            if op.op == STORE_WAIT and setter(scene.ops[rank], op) in ranks:
+                found.append(Clue("ops", (rank,), f.WaitsInKey(op.detail)))
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...model.diagnosis import Wait, WaitOn
 from ...model.operations import Operation
 from .frontier import Frontier
+from .key_setters import STORE_WAIT, setter
 from .keys import Key, key_of
 from .scene import Scene
 
@@ -71,6 +72,10 @@ def _blocks(frontier: Frontier, op: Operation) -> bool:
 
 def _find_missing(scene: Scene, instance: Instance) -> None:
     key, present, held = instance.key, instance.present, scene.held
+    if key.store_op == STORE_WAIT:
+        instance.absent = _setter_of_all(scene, instance)
+        if instance.absent:
+            return
     leaving = key.store_op == "destroy_process_group"
     for rank in scene.members(key, instance.waiters[0]):
         if rank in present:
@@ -82,6 +87,16 @@ def _find_missing(scene: Scene, instance: Instance) -> None:
             (instance.absent if rank in held else instance.unknown).append(rank)
         elif not scene.passed(rank, key):
             instance.absent.append(rank)
+
+
+def _setter_of_all(scene: Scene, instance: Instance) -> list[int]:
+    """The rank that is to set the key for which all waiters wait; [] where that does not show."""
+    found = {
+        setter(scene.ops[rank], op)
+        for rank in instance.waiters
+        if (op := scene.find(rank, instance.key))
+    }
+    return [rank for rank in found if rank is not None] if len(found) == 1 else []
 
 
 def _has_left(scene: Scene, rank: int) -> bool:
