@@ -197,6 +197,7 @@ class Ended(Fact):
     given: int = -1  # the number that the program gave to MPI_Abort
     stayed_s: float = 0.0  # it did not end at a SIGTERM, and was killed so long after it
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
+    more: int = 0  # so many others did the same, which the launcher counts and does not name
 
 
 class CutEnd(Fact):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ...model.log_facts import (
     MPI_ABORT,
     AnyFact,
@@ -21,6 +23,7 @@ from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .cut_tracebacks import is_explained
 from .no_rank import without_rank
+from .one_of_them import can_have_said, said_by_more
 from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -214,6 +217,7 @@ def of_errors(
     by = ranks_named(alike) if text.kind == "mismatch" else []
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
+    repeated = max(repeated, said_by_more(scene, alike))
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
         repeated = len(cards) - 1  # of as many processes, and the lines of all are mixed
@@ -222,7 +226,7 @@ def of_errors(
         message=_REPEATED.sub("", raised.message),
         meaning=filled(text.meaning, first),
         advice=filled(text.advice, first),
-        someone=without_rank(scene, first) or someone(first, alike),
+        someone=without_rank(scene, first, alike) or someone(first, alike),
         nodes=tuple(scene.places(by, alike) if text.kind == "mismatch" else nodes),
         by=tuple(by),
         went_on=only_warned([first]),
@@ -245,6 +249,11 @@ def of_errors(
         ground = Ground.LOG_THREAD
     if raised is first and not raised.error:
         ground = Ground.LOG_ERROR_CUT
+    named = bool(ranks or nodes)
+    if not named and story.someone == Someone() and text.kind != "mismatch" and not story.device:
+        ranks = can_have_said(scene, alike)
+        nodes = scene.nodes(ranks)
+        story = structs.replace(story, one_of=bool(ranks))
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=ranks,
@@ -254,7 +263,7 @@ def of_errors(
         frame=frame,
     )
     finding.where.frame = str(frame) if frame is not None else None
-    return First(finding, [*alike], bool(ranks or nodes))
+    return First(finding, [*alike], named)
 
 
 def filled(text: str, fact: AnyFact) -> str:

@@ -85,7 +85,7 @@ def _on_devices(someone: Someone) -> str:
 @stories.tell.register
 def _(story: FailedFirst, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    who = who_of(finding, story.someone)
+    who = _one_of(finding) if story.one_of else who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
     failed = _failed(story, finding)
@@ -113,6 +113,14 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _one_of(finding: Finding) -> str:
+    """``Rank 2 or 3 (n1; the log does not show which)``."""
+    ranks = finding.ranks
+    who = f"Rank {ranks[0]} or {ranks[1]}" if len(ranks) == 2 else f"One of {terms.ranks(ranks)}"
+    at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+    return f"{who}{at} {NO_RANK}"
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:

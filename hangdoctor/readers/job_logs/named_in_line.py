@@ -14,7 +14,7 @@ _RANK = re.compile(
     r"(?:(?<![A-Za-z])|(?<=mpi_))(?:global[ _-]?)?(?:mpi[ _-]?)?(?:rank|pe|image)(?:[ _=:#]{1,3}|\[|=\[)0{0,6}(?P<rank>\d{1,7})(?![\d.]*\d?/|\w)",
     re.I,
 )
-_BEGINS = re.compile(r"\[(\d{1,6})\](?=[A-Za-z:])")  # PETSc's, GASNet's
+_BEGINS = re.compile(r"\[(?:cli_)?(\d{1,6})\](?=[A-Za-z:])")  # PETSc's, GASNet's, MPICH's
 _HOST_RANK = re.compile(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
 _PLACE = re.compile(
     r"\[?(?=[A-Za-z][\w.-]{0,100}[\d.-])([A-Za-z][\w.-]{0,100}):(\d{2,9})\s{0,2}(?::\d{1,9}){0,2}[\]:\s]"

@@ -43,6 +43,7 @@ from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
+from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import HcclTasks, RankIds
 from .introduced import rank_named
@@ -55,6 +56,7 @@ from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
+from .raised_again import RaisedAgain
 from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .shape_lists import ShapeLists
@@ -91,7 +93,7 @@ class FileScan:
 
     def __init__(self, rules: Rules, facts: Facts, index: int, of_file: Said, attempt: int) -> None:
         self.rules, self.facts, self.index = rules, facts, index
-        self.of_file = of_file
+        self.of_file = self._own = of_file
         self.course = Course(attempt)
         self.clock = Clock()
         self.heard: set[int] = set()
@@ -112,6 +114,7 @@ class FileScan:
         self._mpich = MpichErrors()
         self._nccl = NcclCalls()
         self._logged = Logged()
+        self._again = RaisedAgain()
         self._beneath = Beneath()
         self._begun = Begun()
         self.unread: list[UnreadFailure] = []
@@ -139,6 +142,8 @@ class FileScan:
             end = block.data.rstrip(b"\n").rpartition(b"\n")[2] or end
             self.heard.update(int(n) for n in _HEARD.findall(block.data))
             before = self._line
+            if not block.edge:
+                self.of_file = self._own  # which file was shown last is not read
             for line in self._read.of(block):
                 self._line = before + line.number
                 self._passed = (block.data, line.begin)
@@ -212,12 +217,22 @@ class FileScan:
             self._take_line(line)
 
     def _take_line(self, line: Line) -> None:
+        if line.text.startswith("==> ") and (named := under_header(line.text)) is not None:
+            self._show(named)
+            return
         known = line.known(self.of_file)
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
             for record in records(piece[:_LONGEST]):
                 if _OWN.match(record) is None:
                     self._record(record, known)
+
+    def _show(self, named: NamedFile) -> None:
+        """The lines of another file come next."""
+        told = {"rank": named.rank, "local": named.local, "node": named.node}
+        self.of_file = msgspec.structs.replace(self._own, **told)
+        if named.rank >= 0:
+            self.heard.add(named.rank)
 
     def _record(self, text: str, known: Said) -> None:
         said = strip(text, known, self._usual, self.clock)
@@ -251,7 +266,7 @@ class FileScan:
         if folded.stack is not None:
             self._keep(folded.stack, said, text)
         if folded.error is not None:
-            self._error(folded.error, said, text)
+            self._error(folded.error, said, text, folded.original)
             return
         head, begins, _ = said.text.partition(_TRACEBACK)
         if begins and head.strip():
@@ -412,8 +427,8 @@ class FileScan:
             best = own_frame([frame, *([wait.frame] if wait.frame is not None else [])])
             wait.frame = wait.frame if wait.frame is not None and best is wait.frame else frame
 
-    def _error(self, error: PythonError, said: Said, text: str) -> None:
-        """A Python error, with what a rule knows of it."""
+    def _error(self, error: PythonError, said: Said, text: str, original: bool) -> None:
+        """A Python error, with what a rule knows of it; `original`: that another one was raised from."""
         error.local = self._spawned.pop(said.speaker(), -1)
         line = f"{error.error}: {error.message}"
         wrapping: list[bool] = []
@@ -431,10 +446,13 @@ class FileScan:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
         head = self._logged.head_of(said)
+        if original and self._again.take(error, said.speaker()):
+            return
         if head is not None:
             error.logged = True
             error.rank = named_by(head) if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
+        self._again.keep(kept, said.speaker())
         self._name_beneath(kept)
         if rule_of is None and isinstance(kept, PythonError):
             self._unknown[said.speaker()] = (kept, _MORE)

@@ -22,7 +22,7 @@ _SIGNALS = {
     "Floating point exception": -8,
     "Illegal instruction": -4,
 }
-_LAST_SIGNAL = 64
+_LAST_SIGNAL = 31  # those beyond end nothing; 174 is the number of an error of Intel's Fortran
 _MOST = 4096
 
 
