@@ -55,7 +55,6 @@ _PROCESSES = re.compile(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}
 _ONE_OF = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
 _HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
 _SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
-_PLACE = re.compile(r"\[([A-Za-z][\w.-]{0,127}):\d{1,9}(?: ?:\d{1,9}){0,3}\] ")
 _INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
 _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
@@ -181,14 +180,10 @@ def name_other(fact: KnownError, said: Said) -> Said:
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
     fact.pid = int(told.get("pid") or told.get("child") or 0)
     fact.rank = int(told.get("rank") or told.get("task") or -1)
-    node = said.node if fact.rule.startswith("xid") else ""  # a kernel speaks of its own node
+    itself = said.rank == fact.rank >= 0
+    # a kernel speaks of its own node
+    node = said.node if itself or fact.rule.startswith("xid") else ""
     return Said(text=said.text, at=said.at, node=node)
-
-
-def placed(said: Said) -> Said:
-    """With the node that a line of UCX or Open MPI begins with: ``[n4:811:0:811] ...``."""
-    match = _PLACE.match(said.text) if not said.node else None
-    return msgspec.structs.replace(said, node=match[1]) if match is not None else said
 
 
 def watched(text: str) -> int:

@@ -19,6 +19,7 @@ _HOST_RANK = re.compile(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
 _PLACE = re.compile(
     r"\[?(?=[A-Za-z][\w.-]{0,100}[\d.-])([A-Za-z][\w.-]{0,100}):(\d{2,9})\s{0,2}(?::\d{1,9}){0,2}[\]:\s]"
 )
+_SECONDS = re.compile(r"^\[\d{1,12}\.\d{1,9}\] (?=\[)")  # UCX's stamp
 _PID = re.compile(r"\b(?:pid|process(?: id)?)[ =:#]{1,3}(\d{2,9})\b", re.I)
 _NODE = re.compile(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
 # A host by its number: "on n12"; not what else programs number
@@ -86,6 +87,7 @@ def named(text: str) -> Named:
 
 
 def _place(found: Named, head: str) -> None:
+    head = _SECONDS.sub("", head)
     host_rank, place = _HOST_RANK.match(head), _PLACE.match(head)
     if host_rank is not None:
         found.node, found.rank = host_rank[1], int(host_rank[2])

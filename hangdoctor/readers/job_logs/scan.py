@@ -31,6 +31,7 @@ from . import (
     launcher_tables,
     marks,
     mpich_stacks,
+    on_one_node,
     questions,
     shape_lists,
     source,
@@ -367,7 +368,9 @@ class FileScan:
         """Keep what a rule finds; whether it found anything."""
         found = False
         if rule.text is not None and rule.text.between:
-            said = marks.placed(self._begun.whose(said, self._line))
+            said = self._begun.whose(said, self._line)
+        if rule.fact is KnownError:
+            said = on_one_node.placed(said)
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
             if rule.id in OF_A_RANK and max(said.own_rank(), said.local, said.task) < 0:
