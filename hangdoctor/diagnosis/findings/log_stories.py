@@ -56,6 +56,7 @@ class FailedFirst(Struct, frozen=True):
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
+    others_on: tuple[str, ...] = ()  # their nodes, which are not those of the ranks
     together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
     one_of: bool = False  # one of the ranks, and which does not show

@@ -23,7 +23,7 @@ from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .cut_tracebacks import is_explained
 from .no_rank import without_rank
-from .one_of_them import can_have_said, said_by_more
+from .one_of_them import CRASHES, can_have_said, crashed_elsewhere, said_by_more
 from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -211,13 +211,18 @@ def of_errors(
     named = by_device(scene, text, alike) if by_device is not None else None
     if named is not None:
         return named
+    elsewhere = crashed_elsewhere(scene, alike)
     # Who receives what does not fit is one side of it, and mostly the one that made the right call.
-    ranks = [] if text.kind == "mismatch" else ranks_named(alike)
-    nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
+    every: list[AnyFact] = [*alike, *elsewhere]
+    ranks = [] if text.kind == "mismatch" else ranks_named(every)
+    nodes = [] if text.kind == "mismatch" else scene.places(ranks, every)
     by = ranks_named(alike) if text.kind == "mismatch" else []
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
-    repeated = max(repeated, said_by_more(scene, alike))
+    more = said_by_more(scene, alike)
+    if elsewhere:
+        more = len({(f.node, f.pid) for f in alike})
+    repeated = max(repeated, more)
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
         repeated = len(cards) - 1  # of as many processes, and the lines of all are mixed
@@ -232,14 +237,15 @@ def of_errors(
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,
-        together=len(ranks) > 1 and not first.rule and isinstance(first, PythonError),
+        others_on=tuple(sorted(nodes_named(alike))) if elsewhere else (),
+        together=len(ranks) > 1 and (first.rule in CRASHES or not first.rule),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
     frame = raised.frame if one_place else None
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
-    if story.together:
+    if story.together or more:
         ground = Ground.LOG_ALIKE
     elif ranks and first.rule == _NAN and not first.values.get("rank"):
         ground = Ground.LOG_CHECKED
@@ -263,7 +269,7 @@ def of_errors(
         frame=frame,
     )
     finding.where.frame = str(frame) if frame is not None else None
-    return First(finding, [*alike], named)
+    return First(finding, every, named)
 
 
 def filled(text: str, fact: AnyFact) -> str:
@@ -303,7 +309,7 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
             by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
         ),
         confidence=sure(Ground.LOG_LINK),
-        nodes=peers,
+        nodes=sorted({*peers, *hosts}),
     )
     return First(finding, [*alike], False)
 

@@ -13,14 +13,14 @@ from .scene import Scene, ranks_named
 _LISTS = ("torchelastic", "slurm")  # launchers that name each process which failed
 _SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
 _MAIN = ("<module>", "_run_module_as_main", "_run_code")
-_CRASHES = {"segfault": -11, "bus_error": -7, "float_error": -8}  # rules
+CRASHES = {"segfault": -11, "bus_error": -7, "float_error": -8}  # rules
 Error = PythonError | KnownError
 
 
 def can_have_said(scene: Scene, alike: Sequence[Error]) -> list[int]:
     """The few ranks that failed by themselves, one of which has this error; [] where that is no news."""
     nameless = all(max(f.rank, f.task, f.local) < 0 and not (f.worker or f.pid) for f in alike)
-    codes = {_CRASHES.get(f.rule, 0) for f in alike}
+    codes = {CRASHES.get(f.rule, 0) for f in alike}
     if not nameless or len(codes) != 1:
         return []
     code = codes.pop()
@@ -37,6 +37,9 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     launcher's count.
     """
     ranks = ranks_named(alike)
+    processes = {(f.node, f.pid) for f in alike if f.rank < 0 and f.pid}
+    if ranks and alike[0].rule in CRASHES:
+        return len(processes)
     if len(ranks) != 1:
         return 0
     counted = [f.more for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank in ranks]
@@ -45,6 +48,16 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     started = scene.of(KilledByLauncher) or [f for f in scene.of(Ended) if f.by in _LISTS]
     further = sum(f.times for f in printed) - 1 if started else 0
     return max(*counted, further, 0)
+
+
+def crashed_elsewhere(scene: Scene, alike: Sequence[Error]) -> list[Ended]:
+    """Ends by the signal of these crashes, whose ranks do not show, of ranks on other nodes."""
+    code = CRASHES.get(alike[0].rule, 0)
+    nodes = {f.node.partition(".")[0] for f in alike}
+    if not code or "" in nodes or ranks_named(alike):
+        return []
+    ends = [f for f in scene.of(Ended) if f.code == code and f.rank >= 0 and f.node]
+    return [f for f in ends if f.node.partition(".")[0] not in nodes]
 
 
 def _is_last_of_process(error: Error) -> bool:

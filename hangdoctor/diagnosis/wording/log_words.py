@@ -94,7 +94,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
     if story.thread:
         who, failed = _thread_of(story.thread, who), "ended by an exception"
     if story.others:
-        who = f"{who} and {story.others} more"
+        who = f"{_of_ranks(story, finding) if story.others_on else who} and {story.others} more"
+        who += f" on {terms.host_names(story.others_on)}" if story.others_on else ""
         failed = "failed alike, and which of them was first does not show"
     if story.went_on:
         return (
@@ -121,6 +122,12 @@ def _one_of(finding: Finding) -> str:
     who = f"Rank {ranks[0]} or {ranks[1]}" if len(ranks) == 2 else f"One of {terms.ranks(ranks)}"
     at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
     return f"{who}{at} {NO_RANK}"
+
+
+def _of_ranks(story: FailedFirst, finding: Finding) -> str:
+    """The ranks with their own nodes, where others had it elsewhere."""
+    own = [node for node in finding.nodes if node not in story.others_on]
+    return terms.who(finding.ranks, finding.homes, own)
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:

@@ -53,6 +53,9 @@ _WORLD = re.compile(
 _MEMBER = re.compile(r"\bGLOBAL_RANK: (\d{1,7}), MEMBER: \d{1,7}/(\d{1,7})\b")
 _PROCESSES = re.compile(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}) processes\b)")
 _ONE_OF = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
+# Open MPI's mpirun, of whose end all others were ended
+_LEFT = re.compile(r"\bprocess rank (\d{1,7}) with PID (\d{1,9}) on node ([\w.-]{1,120})")
+_GROMACS = re.compile(r"^\s*MPI rank: {1,12}\d{1,7} \(out of (\d{1,7})\)")
 _HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
 _SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
 _INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
@@ -103,6 +106,10 @@ class Marks:
             self.world = max(self.world, int(match[1] or match[2]))
         if " of " in text and (match := _ONE_OF.match(text)) is not None:
             self.world = max(self.world, int(match[1]))
+        if "(out of " in text and (match := _GROMACS.match(text)) is not None:
+            self.world = max(self.world, int(match[1]))
+        if "process rank " in text and (match := _LEFT.search(text)) is not None:
+            self.homes.setdefault(int(match[1]), (match[3], int(match[2])))
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
         if "nnodes=" in text and (match := _NODES.search(text)) is not None:

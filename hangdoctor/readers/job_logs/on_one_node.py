@@ -24,6 +24,7 @@ _OF_MPICH = re.compile(
     r"^(?:MPICH ERROR )?\[?Rank (?P<rank>\d{1,7})\]? (?:\[job id [^\]]{1,80}\] )?"
     r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d:]{10,20}\d{4}\] (?:\[unknown\] )?\[(?P<node>[\w.-]{1,120})\] "
 )
+_BARE = re.compile(r"^\s*(\d{1,5}): (?=MPI_ERR_)")  # a program's own tag, or mpirun's
 _LIBRARIES = ("UCX", "libfabric", "OFI", "ib_", "mlx", "cxi", "ibv_")
 _BURST = 60  # lines
 
@@ -34,6 +35,9 @@ def placed(said: Said) -> Said:
     if match is not None:
         rank = said.rank if said.rank >= 0 else int(match["rank"])
         return msgspec.structs.replace(said, rank=rank, node=said.node or match["node"])
+    bare = _BARE.match(said.text) if max(said.rank, said.task) < 0 else None
+    if bare is not None:
+        return msgspec.structs.replace(said, rank=int(bare[1]))
     match = _PLACE.match(said.text) if not said.node else None
     if match is None:
         return said

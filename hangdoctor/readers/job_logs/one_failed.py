@@ -27,14 +27,15 @@ _CRASHES = {
     "bus_error": signal.SIGBUS,
     "float_error": signal.SIGFPE,
 }
-_OF_FORTRAN = "forrtl"  # its number is the exit code, and says more
+_WORKER = "worker_died"  # a rule
+_OF_FORTRAN = "fortran"  # its number is the exit code, and says more
 _ONE_RUN_S = 3600.0  # between an error and an end that may belong together, of two files
 
 
 def name_only_failed(facts: Sequence[AnyFact]) -> None:
     """Give the error the rank, task or local rank of the only process that failed."""
     errors = texts_without_a_rank(facts)
-    ends = failed_by_themselves(facts)
+    ends = failed_by_themselves(facts) or _lost_workers(facts)
     speakers = {(error.node, error.pid) for error in errors if error.pid}
     if len({kind_of(error) for error in errors}) != 1 or len(ends) != 1 or len(speakers) > 1:
         return
@@ -45,8 +46,22 @@ def name_only_failed(facts: Sequence[AnyFact]) -> None:
     for error in errors:
         error.rank, error.task = end.rank, end.task
         error.local = end.local if error.local < 0 else error.local
+        error.worker = error.worker or end.worker
         error.node = error.node or end.node
         error.pid = error.pid or end.pid
+
+
+def name_crashed(facts: Sequence[AnyFact]) -> None:
+    """Give the one process that crashed on a node the rank of the only one there that ended by its signal."""
+    crashed = [f for f in facts if isinstance(f, KnownError) and f.rule in _CRASHES]
+    here = [f for f in crashed if f.rank < 0 and f.pid and f.node and f.role == "cause"]
+    for node in {_host(f.node) for f in here}:
+        own = [f for f in here if _host(f.node) == node]
+        ends = [f for f in facts if isinstance(f, Ended) and f.rank >= 0 and _host(f.node) == node]
+        ends = [f for f in ends if fits(own[0], f)]
+        if len({f.pid for f in own}) == 1 and len({f.rank for f in ends}) == 1:
+            for fact in own:
+                fact.rank = ends[0].rank
 
 
 def texts_without_a_rank(facts: Iterable[AnyFact]) -> list[Error]:
@@ -55,6 +70,7 @@ def texts_without_a_rank(facts: Iterable[AnyFact]) -> list[Error]:
     """
     errors = [f for f in facts if isinstance(f, Error) and f.role == "cause" and not f.survived]
     errors = [e for e in errors if not (isinstance(e, KnownError) and e.logged)]
+    errors = [e for e in errors if e.rule != _WORKER]  # the engine's word on one of them
     told = any(e.rank >= 0 or e.task >= 0 or e.local >= 0 or e.worker for e in errors)
     told |= any(isinstance(e, PythonError) and starters.speaker(e.frames) for e in errors)
     cut = any(isinstance(e, PythonError) and not e.error for e in errors)
@@ -81,6 +97,16 @@ def failed_by_themselves(facts: Iterable[AnyFact]) -> list[Ended]:
     return apart
 
 
+def _lost_workers(facts: Iterable[AnyFact]) -> list[Ended]:
+    """The workers that an engine says have died; how does not show."""
+    died = [f for f in facts if isinstance(f, KnownError) and f.rule == _WORKER and f.worker]
+    workers = {f.worker: f for f in died}
+    return [
+        Ended(code=1, rank=f.rank, worker=name, file=f.file, line=f.line, at=f.at)
+        for name, f in workers.items()
+    ]
+
+
 def _same(one: Ended, other: Ended) -> bool:
     """Whether two launchers, or two lines of one, speak of one process."""
     if one.file != other.file and one.by == other.by == "slurm":
@@ -99,6 +125,8 @@ def _same(one: Ended, other: Ended) -> bool:
 def fits(error: Error, end: Ended) -> bool:
     """Whether a process with this error may end so."""
     crash = _CRASHES.get(error.rule)
+    if end.worker:
+        return True
     if crash is not None:
         return end.code in (-crash, 128 + crash)
     if error.rule == _OF_FORTRAN:

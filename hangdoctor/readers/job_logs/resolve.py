@@ -26,7 +26,7 @@ from . import workers
 from .by_exit import errors_of_ends, of_the_abort
 from .marks import Marks
 from .on_one_node import name_by_node
-from .one_failed import name_only_failed
+from .one_failed import name_crashed, name_only_failed
 from .stamps import NO_YEAR
 from .tracebacks import LAUNCHER
 
@@ -96,6 +96,7 @@ def resolve(
                 homes.setdefault(fact.rank, fact.node)
     of_the_abort(facts)  # again, by ranks that only local numbers told
     name_by_node(facts, beside)
+    name_crashed(facts)
     name_only_failed(facts)
     return homes
 

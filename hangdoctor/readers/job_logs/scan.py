@@ -75,6 +75,7 @@ _BEGIN = 2_000  # lines in which ranks say how they begin
 _TORN = 2  # lines that a broken one is joined with
 _RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _MORE = 4  # lines that the message of an error may go on in
+_OF_ACTOR = re.compile(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
 _CUT = re.compile(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is there of a last line
 # The verdict of `hangdoctor run` itself, in the job's output.
@@ -533,6 +534,9 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
     error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
+    died = _OF_ACTOR.search(text) if rule.id == "actor_died" else None
+    if died is not None and not error.pid:
+        error.pid, error.node = int(died[1]), died[2]
     if rule.id == "spark_task":
         error.worker = told["worker"]
 
