@@ -438,6 +438,7 @@ class JobLogs(Struct, omit_defaults=True):
     heard: list[int] = []  # ranks that wrote a line with their number
     rules: dict[str, RuleText] = {}  # of the errors in `facts`
     attempts: int = 1
+    runs: int = 1  # of these, which were started apart: as jobs of their own, not again
     # Ranks without a black box and without an end, where others of the job have them.
     unseen: list[int] = []
     of_boxes: list[int] = []  # files whose facts are from black boxes and exit codes

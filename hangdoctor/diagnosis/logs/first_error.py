@@ -23,7 +23,7 @@ from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .cut_tracebacks import is_explained
 from .no_rank import without_rank
-from .one_of_them import CRASHES, can_have_said, crashed_elsewhere, said_by_more
+from .one_of_them import CRASHES, can_have_said, crashed_too, said_by_more
 from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -211,17 +211,15 @@ def of_errors(
     named = by_device(scene, text, alike) if by_device is not None else None
     if named is not None:
         return named
-    elsewhere = crashed_elsewhere(scene, alike)
+    crashed = crashed_too(scene, alike)
     # Who receives what does not fit is one side of it, and mostly the one that made the right call.
-    every: list[AnyFact] = [*alike, *elsewhere]
+    every: list[AnyFact] = [*alike, *crashed.ends]
     ranks = [] if text.kind == "mismatch" else ranks_named(every)
     nodes = [] if text.kind == "mismatch" else scene.places(ranks, every)
     by = ranks_named(alike) if text.kind == "mismatch" else []
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
-    more = said_by_more(scene, alike)
-    if elsewhere:
-        more = len({(f.node, f.pid) for f in alike})
+    more = said_by_more(scene, alike) or len(crashed.nameless)
     repeated = max(repeated, more)
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
@@ -237,7 +235,7 @@ def of_errors(
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,
-        others_on=tuple(sorted(nodes_named(alike))) if elsewhere else (),
+        others_on=tuple(sorted(set(crashed.nameless))),
         together=len(ranks) > 1 and (first.rule in CRASHES or not first.rule),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
@@ -309,7 +307,7 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
             by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
         ),
         confidence=sure(Ground.LOG_LINK),
-        nodes=sorted({*peers, *hosts}),
+        nodes=peers,
     )
     return First(finding, [*alike], False)
 

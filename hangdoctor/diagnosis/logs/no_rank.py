@@ -12,14 +12,16 @@ from ..findings.log_stories import Someone
 from .scene import Scene
 
 _END = 1 << 62
+# Rules of errors that speak of another process than who raised them
+_OF_OTHERS = ("actor_died", "worker_died", "spark_task")
 
 
 def without_rank(
     scene: Scene, fact: KnownError | PythonError, alike: Sequence[KnownError | PythonError]
 ) -> Someone | None:
     """None of a rank, and of who may be one; `alike`: what says the same."""
-    if fact.rank >= 0:
-        return None
+    if fact.rank >= 0 or fact.rule in _OF_OTHERS or any(f.task >= 0 for f in alike):
+        return None  # a task is called one, and no rank
     raised = {starters.speaker(f.frames) for f in alike if isinstance(f, PythonError)}
     part = raised.pop() if len(raised) == 1 else ""
     if part:

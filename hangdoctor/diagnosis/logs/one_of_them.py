@@ -7,8 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from ...model.log_facts import MPI_ABORT, Ended, KilledByLauncher, KnownError, PythonError
 from .scene import Scene, ranks_named
+from .swept import after_the_stop
 
 _LISTS = ("torchelastic", "slurm")  # launchers that name each process which failed
 _SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
@@ -26,8 +29,12 @@ def can_have_said(scene: Scene, alike: Sequence[Error]) -> list[int]:
     code = codes.pop()
     ends = [f for f in scene.of(Ended) if f.by.split(" ")[0] in _LISTS and f.rank >= 0]
     failed = [f for f in ends if (f.code == code if code else f.code > 0 and f.code not in _SENT)]
+    failed = [f for f in failed if not after_the_stop(scene, f)]
     spoke = set(ranks_named(scene.of(PythonError)))
     ranks = [rank for rank in ranks_named(failed) if rank not in spoke]
+    nobodys = [f for f in scene.of(PythonError) if f.rank < 0 and f.role != "launcher"]
+    if sum(f.times for f in nobodys) > len(ranks):
+        return []  # others spoke too, which the launcher does not name
     is_news = len(ranks) > 1 and not (scene.whole and set(ranks) >= set(scene.everyone))
     return ranks if is_news else []
 
@@ -37,10 +44,7 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     launcher's count.
     """
     ranks = ranks_named(alike)
-    processes = {(f.node, f.pid) for f in alike if f.rank < 0 and f.pid}
-    if ranks and alike[0].rule in CRASHES:
-        return len(processes)
-    if len(ranks) != 1:
+    if len(ranks) != 1 or alike[0].rule in CRASHES:
         return 0
     counted = [f.more for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank in ranks]
     counted += [int(f.values.get("more", 0)) for f in alike]
@@ -50,14 +54,31 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     return max(*counted, further, 0)
 
 
-def crashed_elsewhere(scene: Scene, alike: Sequence[Error]) -> list[Ended]:
-    """Ends by the signal of these crashes, whose ranks do not show, of ranks on other nodes."""
+class Crashed(Struct):
+    """Ends by the signal of crashes whose processes have no rank, and the nodes of those that stay without."""
+
+    ends: list[Ended]
+    nameless: list[str]  # a node for each process
+
+
+def crashed_too(scene: Scene, alike: Sequence[Error]) -> Crashed:
+    """By node: launchers name some of those that crashed there, and ranks of further nodes."""
     code = CRASHES.get(alike[0].rule, 0)
-    nodes = {f.node.partition(".")[0] for f in alike}
-    if not code or "" in nodes or ranks_named(alike):
-        return []
+    processes = {(_host(f.node), f.pid) for f in alike if f.rank < 0 and f.pid}
+    if not code or not processes or any(not node for node, _ in processes):
+        return Crashed([], [])
+    told = ranks_named(alike)
     ends = [f for f in scene.of(Ended) if f.code == code and f.rank >= 0 and f.node]
-    return [f for f in ends if f.node.partition(".")[0] not in nodes]
+    ends = [f for f in ends if f.rank not in told]
+    nameless = sorted(node for node, _ in processes)
+    for node in {(_host(f.node), f.rank) for f in ends}:
+        if node[0] in nameless:
+            nameless.remove(node[0])
+    return Crashed(ends, nameless if ends or told else [])
+
+
+def _host(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _is_last_of_process(error: Error) -> bool:

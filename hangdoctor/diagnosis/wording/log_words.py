@@ -127,7 +127,7 @@ def _one_of(finding: Finding) -> str:
 def _of_ranks(story: FailedFirst, finding: Finding) -> str:
     """The ranks with their own nodes, where others had it elsewhere."""
     own = [node for node in finding.nodes if node not in story.others_on]
-    return terms.who(finding.ranks, finding.homes, own)
+    return terms.who(finding.ranks, finding.homes, own or finding.nodes)
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:

@@ -24,7 +24,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from ...text.plain import readable
-from . import cut_lines, file_names, gathered, hccl_tasks, openmpi_errors, resolve, source
+from . import cut_lines, file_names, gathered, hccl_tasks, openmpi_errors, resolve, runs, source
 from .collect import Facts
 from .marks import Marks
 from .prefix import Said
@@ -140,6 +140,7 @@ def _joined(
     prose = {index for index, file in enumerate(files) if _PROSE.search(file.name)}
     unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
     resolve.attempts([*facts.all, *unread], marks)
+    started = runs.number([*facts.all, *unread], [scan.runs for scan in scans])
     homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
     ordered = openmpi_errors.settled(cut_lines.completed(resolve.in_order(facts.all)))
@@ -155,6 +156,7 @@ def _joined(
         heard=heard,
         rules=_texts(ordered),
         attempts=last - first + 1,
+        runs=min(started, last - first + 1),
         unread=_unread_in_order(unread),
     )
 

@@ -96,8 +96,10 @@ def resolve(
                 homes.setdefault(fact.rank, fact.node)
     of_the_abort(facts)  # again, by ranks that only local numbers told
     name_by_node(facts, beside)
-    name_crashed(facts)
-    name_only_failed(facts)
+    for attempt in {fact.attempt for fact in facts}:
+        own = [fact for fact in facts if fact.attempt == attempt]
+        name_crashed(own)
+        name_only_failed(own)
     return homes
 
 

@@ -60,6 +60,7 @@ from .process_lists import ProcessLists
 from .raised_again import RaisedAgain
 from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
+from .runs import RunNumbers
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
 from .stack_tables import StackTables
@@ -100,6 +101,7 @@ class FileScan:
         self.clock = Clock()
         self.heard: set[int] = set()
         self.marks = marks.Marks()
+        self.runs = RunNumbers()
         self._usual = Habits()
         self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
@@ -240,6 +242,7 @@ class FileScan:
         said = strip(text, known, self._usual, self.clock)
         said = self._beneath.inherit(said, self.of_file)
         self._listen(said)
+        self.runs.look(said.text, self._line)
         self._of_tables(said, text)
         self._mpich.feed(said.text)
         self._rank_ids.feed(text)
