@@ -242,19 +242,9 @@ def of_errors(
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
     frame = raised.frame if one_place else None
-    ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
-    if story.together or more:
-        ground = Ground.LOG_ALIKE
-    elif ranks and first.rule == _NAN and not first.values.get("rank"):
-        ground = Ground.LOG_CHECKED
-    if story.went_on:
-        ground = Ground.LOG_WARNED
-    if story.thread:
-        ground = Ground.LOG_THREAD
-    if raised is first and not raised.error:
-        ground = Ground.LOG_ERROR_CUT
-    named = bool(ranks or nodes)
-    if not named and story.someone == Someone() and text.kind != "mismatch" and not story.device:
+    ground = _ground(first, story, ranks, alike_elsewhere=more > 0)
+    is_named = bool(ranks or nodes)
+    if not is_named and story.someone == Someone() and text.kind != "mismatch" and not story.device:
         ranks = can_have_said(scene, alike)
         nodes = scene.nodes(ranks)
         story = structs.replace(story, one_of=bool(ranks))
@@ -267,7 +257,24 @@ def of_errors(
         frame=frame,
     )
     finding.where.frame = str(frame) if frame is not None else None
-    return First(finding, every, named)
+    return First(finding, every, is_named)
+
+
+def _ground(
+    first: PythonError | KnownError, story: FailedFirst, ranks: Sequence[int], alike_elsewhere: bool
+) -> Ground:
+    """How sure it is."""
+    if isinstance(first, PythonError) and not first.error:
+        return Ground.LOG_ERROR_CUT
+    if story.thread:
+        return Ground.LOG_THREAD
+    if story.went_on:
+        return Ground.LOG_WARNED
+    if story.together or alike_elsewhere:
+        return Ground.LOG_ALIKE
+    if ranks and first.rule == _NAN and not first.values.get("rank"):
+        return Ground.LOG_CHECKED
+    return Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
 
 
 def filled(text: str, fact: AnyFact) -> str:

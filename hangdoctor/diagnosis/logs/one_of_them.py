@@ -49,7 +49,7 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     counted = [f.more for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank in ranks]
     counted += [int(f.values.get("more", 0)) for f in alike]
     printed = [f for f in alike if _is_last_of_process(f)]
-    started = scene.of(KilledByLauncher) or [f for f in scene.of(Ended) if f.by in _LISTS]
+    started = bool(scene.of(KilledByLauncher)) or any(f.by in _LISTS for f in scene.of(Ended))
     further = sum(f.times for f in printed) - 1 if started else 0
     return max(*counted, further, 0)
 

@@ -121,8 +121,8 @@ class LauncherTables:
         self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
-        if "sent help message" in text and (match := _MORE.search(text)) is not None:
-            self._add(int(match[1]), match[2])
+        if "sent help message" in text:
+            self._add_more(text)
             return None
         if "**" in text and (error := self._errors.feed(text)) is not None:
             self._told["mpi_errors_are_fatal"] = error
@@ -137,14 +137,14 @@ class LauncherTables:
             code = -int(match[2]) if match[2] else int(match[3])
             return Ended(rank=int(match[1]), code=code, by=HYDRA, first=True)
         self._begin(text)
-        ended = self._end(text) if self._ended is not None else None
-        if ended is not None and ended.by == MPI_ABORT:
-            self._told["mpi-abort"] = ended
-        return ended
+        return self._end(text) if self._ended is not None else None
 
-    def _add(self, more: int, topic: str) -> None:
+    def _add_more(self, text: str) -> None:
         """So many more processes had what the last words on this topic said of one."""
-        fact = self._told.get(topic)
+        match = _MORE.search(text)
+        if match is None:
+            return
+        more, fact = int(match[1]), self._told.get(match[2])
         if isinstance(fact, Ended):
             fact.more += more
         elif fact is not None:
@@ -203,6 +203,7 @@ class LauncherTables:
         if ended is not None and ended.by == MPI_ABORT:
             ended.given = max(int(code[1]), -1) if code is not None else -1
             ended.code = _status(int(code[1]) if code is not None else 0)
+            self._told["mpi-abort"] = ended
         elif ended is not None:
             told = int(code[1]) if code is not None else 0
             number = _signal_of(told, hydra=ended.by == HYDRA)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from ...model.log_facts import KnownError, Progress
 from .course import Way
 from .prefix import Said

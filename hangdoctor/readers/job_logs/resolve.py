@@ -94,13 +94,18 @@ def resolve(
             fact.node = fact.node or homes.get(fact.rank, "")
             if fact.node and not isinstance(fact, UnreadFailure):
                 homes.setdefault(fact.rank, fact.node)
-    of_the_abort(facts)  # again, by ranks that only local numbers told
+    _by_ends(facts, beside)
+    return homes
+
+
+def _by_ends(facts: Sequence[AnyFact], beside: Sequence[AnyFact]) -> None:
+    """The ranks of errors by those of the ends, now that local numbers have told these."""
+    of_the_abort(facts)
     name_by_node(facts, beside)
     for attempt in {fact.attempt for fact in facts}:
         own = [fact for fact in facts if fact.attempt == attempt]
         name_crashed(own)
         name_only_failed(own)
-    return homes
 
 
 def _of_torchrun(fact: AnyFact) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ _OPEN_MPI = re.compile(
 )
 _LOCAL_BITS = 16  # of Open MPI's number of a job, below that of its mpirun
 _ALIKE = 16  # numbers that Slurm may give to the parts of one job
-_BLANK = re.compile(r"\s*$|\s*(?:\[?[\w.@~/: -]{0,80}\]?)?[$#%>] \S|\s*(?:-{3,}|={3,}|\.{3,})\s*$")
+_PROMPT = re.compile(r"\s{0,8}(?:\(\w{1,40}\) ?)?(?:\[?[\w.-]{1,40}@[\w.~/: -]{1,80}\]?)?[$#%] ?\S")
 _MOST = 64  # runs of one file
 _GAPS = 4096
 
@@ -37,12 +38,18 @@ class RunNumbers:
     def __init__(self) -> None:
         self.slurm: dict[int, Run] = {}
         self.open_mpi: dict[int, Run] = {}
-        self.gaps: list[int] = []  # lines that may stand between two runs
+        # Lines that may stand between two runs
+        self.prompts: list[int] = []
+        self.blanks: list[int] = []
 
     def look(self, text: str, line: int) -> None:
         """Take a line."""
-        if _BLANK.match(text) is not None and len(self.gaps) < _GAPS:
-            self.gaps.append(line)
+        if not text.strip():
+            self.blanks.append(line)
+            del self.blanks[_GAPS:]
+        elif text.lstrip()[:1] in "([$#%" and _PROMPT.match(text) is not None:
+            self.prompts.append(line)
+            del self.prompts[_GAPS:]
         elif "rocess" in text or "Proc: [" in text:
             match = _OPEN_MPI.search(text)
             if match is not None:
@@ -58,11 +65,13 @@ class RunNumbers:
         """
         runs = sorted(self.slurm.values() or self.open_mpi.values(), key=lambda run: run.first)
         found = []
-        for i, (one, other) in enumerate(zip(runs, runs[1:], strict=False)):
-            between = [line for line in self.gaps if one.last < line < other.first]
+        for i, (one, other) in enumerate(pairwise(runs)):
+            prompts = [line for line in self.prompts if one.last < line < other.first]
+            blanks = [line for line in self.blanks if one.last < line < other.first]
+            between = prompts or blanks
             if not between or any(other.first < earlier.last for earlier in runs[: i + 1]):
                 return []
-            found.append(between[-1])
+            found.append(between[0])
         return found
 
 
@@ -95,7 +104,7 @@ def _of_files(facts: Sequence[AnyFact], of_files: Sequence[RunNumbers]) -> list[
     telling = sorted({fact.file for fact in facts})
     numbers = {file: _only(of_files[file]) for file in telling}
     distinct = sorted(set(numbers.values()))
-    near = any(b - a < _ALIKE for a, b in zip(distinct, distinct[1:], strict=False))
+    near = any(b - a < _ALIKE for a, b in pairwise(distinct))
     if len(distinct) < 2 or -1 in distinct or near or any(fact.attempt for fact in facts):
         return []
     dated = {n: [f.at for f in facts if numbers[f.file] == n and f.at > 0] for n in distinct}

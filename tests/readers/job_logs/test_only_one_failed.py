@@ -30,6 +30,7 @@ FORTRAN = "forrtl: severe (174): SIGSEGV, segmentation fault occurred\n"
     [
         (TORCHRUN.format(code=1, local=2, pid=71), "Rank 2"),
         (SRUN.format("n4", 6, 1), "Rank 6 (n4)"),
+        (SRUN.format("n4", 6, 1).replace("srun", "yhrun"), "Rank 6 (n4)"),
         (ABORT.format(5), "Rank 5"),
     ],
 )
@@ -75,10 +76,14 @@ def test_a_crash_is_not_of_who_exited_otherwise(tmp_path: Path) -> None:
 
 
 def test_what_a_launcher_raises_is_no_ranks(tmp_path: Path) -> None:
-    agent = RAISED.replace("/job/fit.py", "/v/site-packages/torch/distributed/elastic/agent/server/api.py")
+    agent = RAISED.replace(
+        "/job/fit.py", "/v/site-packages/torch/distributed/elastic/agent/server/api.py"
+    )
     found = diagnosed(tmp_path, agent + SRUN.format("n4", 6, 1))
     assert found.causes[0].ranks == [] and "which runs no rank" in found.summary
-    server = RAISED.replace("/job/fit.py", "/v/site-packages/sglang/srt/managers/detokenizer_manager.py")
+    server = RAISED.replace(
+        "/job/fit.py", "/v/site-packages/sglang/srt/managers/detokenizer_manager.py"
+    )
     assert diagnosed(tmp_path, server).summary.startswith("SGLang's detokenizer, which runs no")
     found = diagnosed(tmp_path, RAISED.replace("main()", "sglang.detokenizer()"))
     assert found.summary.startswith("A rank (the log does not show which)")
@@ -178,7 +183,9 @@ def test_the_file_that_grep_found_it_in(tmp_path: Path) -> None:
 
 
 def test_the_place_where_a_workers_exception_was_raised(tmp_path: Path) -> None:
-    text = RAISED.replace("3 heads do not divide 64", "Caught ValueError in DataLoader worker process 3.")
+    text = RAISED.replace(
+        "3 heads do not divide 64", "Caught ValueError in DataLoader worker process 3."
+    )
     text += "Original Traceback (most recent call last):\n"
     text += '  File "/job/rows.py", line 12, in __getitem__\n    return int(row[1])\n'
     found = diagnosed(tmp_path, text + "ValueError: bad row\n")
