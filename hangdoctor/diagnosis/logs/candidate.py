@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...model.log_facts import AnyFact, BarrierMissed, Desync, GpuShared, Mismatch, StoreCount
 from ..findings import Finding
-from ..findings.log_stories import Someone
+from ..findings.log_stories import FailedFirst, Someone
 
 _NCCL = re.compile(r" NCCL (?:INFO|WARN|TRACE|ABORT)\b")
 _OF_OTHERS = (Desync, BarrierMissed, Mismatch, StoreCount)
@@ -77,6 +77,9 @@ def whose(fact: AnyFact, finding: Finding) -> tuple[int, ...]:
         return tuple(sorted((fact.one, fact.other)))
     if says_of_others(fact):
         return tuple(finding.ranks)
+    story = finding.story
+    if fact.rank < 0 and isinstance(story, FailedFirst) and (story.one_of or story.others_on):
+        return ()
     return (fact.rank,) if fact.rank >= 0 else tuple(finding.ranks)
 
 

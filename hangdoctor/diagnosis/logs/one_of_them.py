@@ -64,7 +64,10 @@ class Crashed(Struct):
 def crashed_too(scene: Scene, alike: Sequence[Error]) -> Crashed:
     """By node: launchers name some of those that crashed there, and ranks of further nodes."""
     code = CRASHES.get(alike[0].rule, 0)
-    processes = {(_host(f.node), f.pid) for f in alike if f.rank < 0 and f.pid}
+    lines = {(f.file, f.line) for f in alike if f.rank >= 0}  # which another rule knows too
+    named = {f.pid for f in alike if f.rank >= 0}
+    nobodys = [f for f in alike if f.rank < 0 and f.pid and f.pid not in named]
+    processes = {(_host(f.node), f.pid) for f in nobodys if (f.file, f.line) not in lines}
     if not code or not processes or any(not node for node, _ in processes):
         return Crashed([], [])
     told = ranks_named(alike)

@@ -110,7 +110,7 @@ def test_uncaught_alike_of_several_processes(tmp_path: Path) -> None:
 def test_others_that_open_mpi_counts(tmp_path: Path, more: str, words: str) -> None:
     found = diagnosed(tmp_path, f"{ABORT.format(2)}[n3:41] {more}\n")
     assert named(found) == [("dead", [2])] and words in found.summary
-    assert ("which of them was first does not show" in found.summary) == ("and " in words)
+    assert ("which was first does not show" in found.summary) == ("and " in words)
 
 
 MPICH = "MPICH ERROR [Rank {}] [job id 4711.0] [Mon Feb 15 14:58:48 2021] [unknown] [{}] - Abort(672797967) (rank {} in comm 0): Fatal error in PMPI_Isend: Other MPI error, error stack:\n"
@@ -141,6 +141,12 @@ def test_crashes_are_of_those_that_ended_by_the_signal_there(tmp_path: Path) -> 
     assert diagnosed(tmp_path, both).summary.startswith("Rank 0 (n1) and 1 more on n1 failed")
     none = CRASH.format("n1", 51) + CRASH.format("n1", 53)
     assert diagnosed(tmp_path, none).summary.startswith("2 processes on n1 failed alike")
+
+
+def test_a_crash_with_a_rank_and_a_process_is_one(tmp_path: Path) -> None:
+    line = "[n1:16633:0:16633] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x140)\n"
+    found = diagnosed(tmp_path, "step 1\n[1,279]<stderr>:" + line)
+    assert named(found) == [("dead", [279])] and "more" not in found.summary
 
 
 def test_crashes_and_an_end_on_another_node(tmp_path: Path) -> None:
