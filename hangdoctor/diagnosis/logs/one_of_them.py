@@ -15,7 +15,7 @@ from .swept import after_the_stop
 
 _LISTS = ("torchelastic", "slurm")  # launchers that name each process which failed
 _SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
-_MAIN = ("<module>", "_run_module_as_main", "_run_code")
+_MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
 CRASHES = {"segfault": -11, "bus_error": -7, "float_error": -8}  # rules
 Error = PythonError | KnownError
 
@@ -44,6 +44,8 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     launcher's count.
     """
     ranks = ranks_named(alike)
+    if alike[0].worker and not ranks:
+        return len({(f.node, f.pid) for f in alike if f.pid} - {(alike[0].node, alike[0].pid)})
     if len(ranks) != 1 or alike[0].rule in CRASHES:
         return 0
     counted = [f.more for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank in ranks]

@@ -66,6 +66,15 @@ _LAUNCH = ("srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 
+# Command lines that start one process
+_ONE_OF_TORCH = re.compile(
+    r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\b(?!.*--nnodes[= ](?!1\b|1:1\b)).*--nproc[-_]per[-_]node[= ]1\b"
+)
+_ONE_OF_MPI = re.compile(
+    r"\b(?:mpirun|mpiexec|srun)\s(?:--?\w[\w-]{0,40}(?:[= ][^\s-]\S{0,200})?\s){0,20}?-(?:np?|-ntasks)[= ]1\s(?!.* : )"
+)
+
+
 class Marks:
     """Collected over one file."""
 
@@ -76,6 +85,7 @@ class Marks:
         self.rank_of: dict[tuple[str, int, int], int] = {}  # (node, local, task) -> rank
         self.agents: dict[int, list[int]] = {}  # torchelastic's process -> lines of its failures
         self.one_node = False
+        self.alone = False  # its command line starts one process
         self.members: set[int] = set()  # ranks that said that they begin
         self.pids: dict[tuple[str, int], int] = {}  # (node, process) -> rank; -1: several
         self.workers: set[tuple[str, int]] = set()  # (name, process) of who is not named by rank
@@ -104,6 +114,9 @@ class Marks:
             self.world = max(self.world, int(match[1] or match[2]))
         if " of " in text and (match := _ONE_OF.match(text)) is not None:
             self.world = max(self.world, int(match[1]))
+        if "torch" in text or "mpi" in text or "srun " in text:
+            head = text[:_LONG]
+            self.alone |= bool(_ONE_OF_TORCH.search(head) or _ONE_OF_MPI.search(head))
         if "(out of " in text and (match := _GROMACS.match(text)) is not None:
             self.world = max(self.world, int(match[1]))
         if "process rank " in text and (match := _LEFT.search(text)) is not None:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 
-from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Ended, KnownError, PythonError
+from ...model.log_facts import (
+    HYDRA,
+    MPI_ABORT,
+    AnyFact,
+    Ended,
+    KilledByLauncher,
+    KnownError,
+    PythonError,
+)
 from ...stacks import starters
 
 Error = PythonError | KnownError
@@ -40,6 +48,8 @@ def name_only_failed(facts: Sequence[AnyFact]) -> None:
     if len({kind_of(error) for error in errors}) != 1 or len(ends) != 1 or len(speakers) > 1:
         return
     [end] = ends
+    if any(_has_its_own_launcher(facts, error, end) for error in errors):
+        return
     for error in errors:
         if not fits(error, end) or not _in_order(error, end) or not _may_be_one(error, end):
             return
@@ -49,6 +59,18 @@ def name_only_failed(facts: Sequence[AnyFact]) -> None:
         error.worker = error.worker or end.worker
         error.node = error.node or end.node
         error.pid = error.pid or end.pid
+
+
+def name_the_only_rank(facts: Iterable[AnyFact], alone: Sequence[bool]) -> None:
+    """Give the errors of a file rank 0, where its command line starts one process and no more; `alone`: of
+    which files that is so.
+    """
+    every = list(facts)
+    if any(f.rank > 0 or f.task > 0 or f.local > 0 for f in every):
+        return
+    for error in texts_without_a_rank(every):
+        if alone[error.file]:
+            error.rank = 0
 
 
 def name_crashed(facts: Sequence[AnyFact]) -> None:
@@ -140,6 +162,15 @@ def _in_order(error: Error, end: Ended) -> bool:
         return error.line < end.line
     apart = error.at > 0 and end.at > 0 and not error.inherited
     return not apart or -_ONE_RUN_S < end.at - error.at < _ONE_RUN_S
+
+
+def _has_its_own_launcher(facts: Iterable[AnyFact], error: Error, end: Ended) -> bool:
+    """Whether the file of the error is the output of another launcher than that of the end: of another node."""
+    if error.file == end.file:
+        return False
+    here = [f for f in facts if f.file == error.file]
+    stopped = any(isinstance(f, KilledByLauncher) for f in here)
+    return stopped or any(isinstance(f, Ended) and f.by == _OF_RANKS for f in here)
 
 
 def _may_be_one(error: Error, end: Ended) -> bool:

@@ -26,7 +26,7 @@ from . import workers
 from .by_exit import errors_of_ends, of_the_abort
 from .marks import Marks
 from .on_one_node import name_by_node
-from .one_failed import name_crashed, name_only_failed
+from .one_failed import name_crashed, name_only_failed, name_the_only_rank
 from .stamps import NO_YEAR
 from .tracebacks import LAUNCHER
 
@@ -95,6 +95,7 @@ def resolve(
             if fact.node and not isinstance(fact, UnreadFailure):
                 homes.setdefault(fact.rank, fact.node)
     _by_ends(facts, beside)
+    name_the_only_rank(facts, [marks.alone for marks in of_files])
     return homes
 
 

@@ -46,6 +46,34 @@ def test_also_where_another_file_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "alone"),
+    [
+        ("$ torchrun --nproc_per_node 1 fit.py", True),
+        ("$ torchrun --nnodes 1 --nproc-per-node=1 fit.py", True),
+        ("$ torchrun --nnodes 2 --nproc-per-node=1 fit.py", False),
+        ("$ torchrun --nproc-per-node=16 fit.py", False),
+        ("$ mpirun -np 1 ./fit --size 1", True),
+        ("$ mpirun -np 1 ./fit : -np 3 ./feed", False),
+        ("$ mpirun -np 12 ./fit -n 1 --fast", False),
+        ("$ mpirun --bind-to core -x PATH -np 1 ./fit", True),
+        ("$ srun -n 1 python fit.py", True),
+        ("$ python fit.py -n 1 --use mpirun", False),
+    ],
+)
+def test_a_job_of_one_process(tmp_path: Path, command: str, alone: bool) -> None:
+    found = diagnosed(tmp_path, f"{command}\n{RAISED}")
+    assert found.causes[0].ranks == ([0] if alone else []), found.summary
+
+
+def test_the_output_of_another_nodes_launcher_is_none_of_its_ranks(tmp_path: Path) -> None:
+    end = TORCHRUN.format(code=1, local=2, pid=71)
+    found = diagnosed(tmp_path, {"a.log": RAISED + SIGTERM.format(55), "b.log": end})
+    assert not any(c.ranks and "ValueError" in c.summary for c in found.causes), found.summary
+    found = diagnosed(tmp_path / "pasted", {"a.log": RAISED, "b.log": end})
+    assert found.summary.startswith("Rank 2 failed first: ValueError"), found.summary
+
+
+@pytest.mark.parametrize(
     "text",
     [
         SRUN.format("n4", 6, 1) + RAISED,  # it was said later
