@@ -197,6 +197,7 @@ class Ended(Fact):
     given: int = -1  # the number that the program gave to MPI_Abort
     stayed_s: float = 0.0  # it did not end at a SIGTERM, and was killed so long after it
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
+    more: int = 0  # so many others did the same, which the launcher counts and does not name
 
 
 class CutEnd(Fact):
@@ -437,6 +438,7 @@ class JobLogs(Struct, omit_defaults=True):
     heard: list[int] = []  # ranks that wrote a line with their number
     rules: dict[str, RuleText] = {}  # of the errors in `facts`
     attempts: int = 1
+    runs: int = 1  # of these, which were started apart: as jobs of their own, not again
     # Ranks without a black box and without an end, where others of the job have them.
     unseen: list[int] = []
     of_boxes: list[int] = []  # files whose facts are from black boxes and exit codes

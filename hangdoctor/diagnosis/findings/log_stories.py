@@ -56,8 +56,10 @@ class FailedFirst(Struct, frozen=True):
     alike: tuple[int, ...] = ()  # all ranks, where each raised it at one moment
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
+    others_on: tuple[str, ...] = ()  # their nodes, which are not those of the ranks
     together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
+    one_of: bool = False  # one of the ranks, and which does not show
 
 
 class TableTells(Struct, frozen=True):
@@ -90,6 +92,7 @@ class LoggedDeath(Struct, frozen=True):
     ] = ()  # ranks of whose end, at the same moment, the log has no more than that
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
+    others: int = 0  # so many more did the same, which the log counts and does not name
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
     by: str = ""  # the launcher that says that it was first, and nothing else does
     said: Quote | None = (

@@ -214,9 +214,14 @@ def _behind(case: Case, scene: Scene) -> First | None:
 def _tell_earlier(draft: Draft, last: Scene) -> None:
     """The failure that ended the start before, as history: it is no cause of the last one's end."""
     before = last.logs.attempts - 2
-    if before < 0 or any(note.remark is Remark.EARLIER_ATTEMPT for note in draft.notes):
+    told = (Remark.EARLIER_ATTEMPT, Remark.SEVERAL_RUNS)
+    if before < 0 or any(note.remark in told for note in draft.notes):
         return
     found = decide(open_scene(last.logs, before))
+    if last.logs.runs > 1:
+        ranks = tuple(found.finding.ranks) if found is not None else ()
+        draft.notes.append(Note(Remark.SEVERAL_RUNS, ranks, number=last.logs.runs))
+        return
     if found is not None and found.finding.ranks and found.finding.kind in CRASH:
         ranks = tuple(found.finding.ranks)
         draft.notes.append(Note(Remark.EARLIER_FAILURE, ranks, number=before + 1))
@@ -237,14 +242,17 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene, why: LogRemaining) -> 
 
 def _earlier(case: Case, draft: Draft, last: Scene) -> tuple[Scene, First | None]:
     """Where the last attempt shows consequences only: the one before it, and so on."""
-    settled = why_none(last).reason in _SETTLED
+    settled = why_none(last).reason in _SETTLED and last.logs.runs == 1
     if settled or (case.capture.over and from_outside(case, last) is not None):
         return last, None
     for attempt in range(last.logs.attempts - 2, -1, -1):
         scene = open_scene(last.logs, attempt)
         found = decide(scene)
         if found is not None:
-            draft.notes.append(Note(Remark.EARLIER_ATTEMPT, number=attempt + 1))
+            note = Note(Remark.EARLIER_ATTEMPT, number=attempt + 1)
+            if last.logs.runs > 1:
+                note = Note(Remark.SEVERAL_RUNS, number=last.logs.runs)
+            draft.notes.append(note)
             return scene, found
     return last, None
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from ...model.log_facts import AnyFact, BarrierMissed, Desync, GpuShared, Mismatch, StoreCount
 from ..findings import Finding
-from ..findings.log_stories import Someone
+from ..findings.log_stories import FailedFirst, Someone
 
-_NCCL = " NCCL "
+_NCCL = re.compile(r" NCCL (?:INFO|WARN|TRACE|ABORT)\b")
 _OF_OTHERS = (Desync, BarrierMissed, Mismatch, StoreCount)
 
 
@@ -44,9 +45,9 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
 
 def _of_nccl(fact: AnyFact, alike: Iterable[AnyFact]) -> Someone | None:
     """By the process and its device, which stand on a line of NCCL's; the device is no rank."""
-    if not fact.pid or fact.local < 0 or fact.worker or _NCCL not in fact.says:
+    if not fact.pid or fact.local < 0 or fact.worker or _NCCL.search(fact.says) is None:
         return None
-    same = [f for f in alike if f.rank < 0 and f.local >= 0 and _NCCL in f.says]
+    same = [f for f in alike if f.rank < 0 and f.local >= 0 and _NCCL.search(f.says)]
     processes = {(f.node, f.pid) for f in same}
     own = (fact.node, fact.pid)
     devices = sorted({f.local for f in [fact, *same] if (f.node, f.pid) == own})
@@ -76,6 +77,9 @@ def whose(fact: AnyFact, finding: Finding) -> tuple[int, ...]:
         return tuple(sorted((fact.one, fact.other)))
     if says_of_others(fact):
         return tuple(finding.ranks)
+    story = finding.story
+    if fact.rank < 0 and isinstance(story, FailedFirst) and (story.one_of or story.others_on):
+        return ()
     return (fact.rank,) if fact.rank >= 0 else tuple(finding.ranks)
 
 

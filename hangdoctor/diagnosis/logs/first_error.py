@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ...model.log_facts import (
     MPI_ABORT,
     AnyFact,
@@ -21,6 +23,7 @@ from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .cut_tracebacks import is_explained
 from .no_rank import without_rank
+from .one_of_them import CRASHES, can_have_said, crashed_too, said_by_more
 from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -208,12 +211,16 @@ def of_errors(
     named = by_device(scene, text, alike) if by_device is not None else None
     if named is not None:
         return named
+    crashed = crashed_too(scene, alike)
     # Who receives what does not fit is one side of it, and mostly the one that made the right call.
-    ranks = [] if text.kind == "mismatch" else ranks_named(alike)
-    nodes = [] if text.kind == "mismatch" else scene.places(ranks, alike)
+    every: list[AnyFact] = [*alike, *crashed.ends]
+    ranks = [] if text.kind == "mismatch" else ranks_named(every)
+    nodes = [] if text.kind == "mismatch" else scene.places(ranks, every)
     by = ranks_named(alike) if text.kind == "mismatch" else []
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
     repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
+    more = said_by_more(scene, alike) or len(crashed.nameless)
+    repeated = max(repeated, more)
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
         repeated = len(cards) - 1  # of as many processes, and the lines of all are mixed
@@ -222,29 +229,25 @@ def of_errors(
         message=_REPEATED.sub("", raised.message),
         meaning=filled(text.meaning, first),
         advice=filled(text.advice, first),
-        someone=without_rank(scene, first) or someone(first, alike),
+        someone=without_rank(scene, first, alike) or someone(first, alike),
         nodes=tuple(scene.places(by, alike) if text.kind == "mismatch" else nodes),
         by=tuple(by),
         went_on=only_warned([first]),
         thread=raised.thread,
         others=repeated,
-        together=len(ranks) > 1 and not first.rule and isinstance(first, PythonError),
+        others_on=tuple(sorted(set(crashed.nameless))),
+        together=len(ranks) > 1 and (first.rule in CRASHES or not first.rule),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
     frame = raised.frame if one_place else None
-    ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
-    if story.together:
-        ground = Ground.LOG_ALIKE
-    elif ranks and first.rule == _NAN and not first.values.get("rank"):
-        ground = Ground.LOG_CHECKED
-    if story.went_on:
-        ground = Ground.LOG_WARNED
-    if story.thread:
-        ground = Ground.LOG_THREAD
-    if raised is first and not raised.error:
-        ground = Ground.LOG_ERROR_CUT
+    ground = _ground(first, story, ranks, alike_elsewhere=more > 0)
+    is_named = bool(ranks or nodes)
+    if not is_named and story.someone == Someone() and text.kind != "mismatch" and not story.device:
+        ranks = can_have_said(scene, alike)
+        nodes = scene.nodes(ranks)
+        story = structs.replace(story, one_of=bool(ranks))
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=ranks,
@@ -254,7 +257,24 @@ def of_errors(
         frame=frame,
     )
     finding.where.frame = str(frame) if frame is not None else None
-    return First(finding, [*alike], bool(ranks or nodes))
+    return First(finding, every, is_named)
+
+
+def _ground(
+    first: PythonError | KnownError, story: FailedFirst, ranks: Sequence[int], alike_elsewhere: bool
+) -> Ground:
+    """How sure it is."""
+    if isinstance(first, PythonError) and not first.error:
+        return Ground.LOG_ERROR_CUT
+    if story.thread:
+        return Ground.LOG_THREAD
+    if story.went_on:
+        return Ground.LOG_WARNED
+    if story.together or alike_elsewhere:
+        return Ground.LOG_ALIKE
+    if ranks and first.rule == _NAN and not first.values.get("rank"):
+        return Ground.LOG_CHECKED
+    return Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
 
 
 def filled(text: str, fact: AnyFact) -> str:

@@ -98,6 +98,7 @@ def _exited_first(
             someone(first),
             left=first.left,
             aborted=aborted,
+            others=first.more if aborted else 0,
             alone=alone,
             by=by,
         ),

@@ -46,6 +46,7 @@ class Remark(Enum):
     SOME_MOVED = auto()
     EARLIER_ATTEMPT = auto()  # `number`, counted from 1
     EARLIER_FAILURE = auto()
+    SEVERAL_RUNS = auto()  # `number` of them
     NO_WAIT = auto()
     BARE_RANKS = auto()
     INFERRED_GROUPS = auto()

@@ -34,6 +34,10 @@ def _ended(story: LoggedDeath, finding: Finding) -> str:
     if story.aborted:
         it = choose(finding.ranks or 1, "it", "they")
         error = f", and {_NO_ERROR}" if silent else ""
+        if story.others:
+            called = f"and {story.others} more called MPI_Abort (exit code {code})"
+            error = error.replace("its own", "their own")
+            return f"{called}, which ends the job; which was first does not show{error}"
         return f"ended the job: {it} called MPI_Abort (exit code {code}){error}"
     if code == 0:
         return "ended first, with exit code 0, while the others went on"

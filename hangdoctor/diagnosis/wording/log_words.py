@@ -85,7 +85,7 @@ def _on_devices(someone: Someone) -> str:
 @stories.tell.register
 def _(story: FailedFirst, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
-    who = who_of(finding, story.someone)
+    who = _one_of(finding) if story.one_of else who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
     failed = _failed(story, finding)
@@ -94,7 +94,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
     if story.thread:
         who, failed = _thread_of(story.thread, who), "ended by an exception"
     if story.others:
-        who = f"{who} and {story.others} more"
+        who = f"{_of_ranks(story, finding) if story.others_on else who} and {story.others} more"
+        who += f" on {terms.host_names(story.others_on)}" if story.others_on else ""
         failed = "failed alike, and which of them was first does not show"
     if story.went_on:
         return (
@@ -113,6 +114,20 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {failed}{at}: {what}"
     message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _one_of(finding: Finding) -> str:
+    """``Rank 2 or 3 (n1; the log does not show which)``."""
+    ranks = finding.ranks
+    who = f"Rank {ranks[0]} or {ranks[1]}" if len(ranks) == 2 else f"One of {terms.ranks(ranks)}"
+    at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+    return f"{who}{at} {NO_RANK}"
+
+
+def _of_ranks(story: FailedFirst, finding: Finding) -> str:
+    """The ranks with their own nodes, where others had it elsewhere."""
+    own = [node for node in finding.nodes if node not in story.others_on]
+    return terms.who(finding.ranks, finding.homes, own or finding.nodes)
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:

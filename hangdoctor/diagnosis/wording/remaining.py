@@ -329,6 +329,11 @@ def unseen(notes: Iterable[Note]) -> str:
     return next((said[n.remark](n) for n in notes if n.remark in said), "")
 
 
+def _in_the_run_before(who: str) -> str:
+    """``; in the run before it rank 3 failed``."""
+    return f"; in the run before it {who} failed" if who else ""
+
+
 def note(of: Note) -> str:
     """A remark on the evidence, as a sentence."""
     at = f" in {terms.long_frame(of.frame)}" if of.frame is not None else ""
@@ -342,6 +347,7 @@ def note(of: Note) -> str:
         Remark.SOME_MOVED: "Some ranks moved and the others wait for them: a later capture would show whether that is a hang.",
         Remark.EARLIER_ATTEMPT: f"The last start of the job shows consequences only: the verdict is on start {of.number}.",
         Remark.EARLIER_FAILURE: f"Start {of.number} of the job had ended by a failure of {who}; that is not the cause of the last one's end.",
+        Remark.SEVERAL_RUNS: f"These logs are of {of.number} runs, each a job of its own: the verdict is on the last one that shows a failure{_in_the_run_before(who)}.",
         Remark.NO_WAIT: "No rank waits in a recorded operation: see their stacks for what they do instead.",
         Remark.BARE_RANKS: f"There are no operation records of {who}; the reason is unknown.",
         Remark.INFERRED_GROUPS: (

@@ -24,7 +24,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from ...text.plain import readable
-from . import cut_lines, gathered, hccl_tasks, openmpi_errors, resolve, source
+from . import cut_lines, file_names, gathered, hccl_tasks, openmpi_errors, resolve, runs, source
 from .collect import Facts
 from .marks import Marks
 from .prefix import Said
@@ -33,17 +33,11 @@ from .scan import FileScan
 
 in_order = resolve.in_order
 STDIN = Path("-")
-_TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,5})/(?:stdout|stderr|error)[^/]*$")
 _NAMED = re.compile(
     r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$"
     r"|(?:^|[-_.])(?:logs?|out|output|err|errors?|stdout|stderr|console|messages|dmesg)(?:[-_.]\w{1,40})?\.txt$)"
 )
-_RANK_FILE = re.compile(
-    r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$",
-    re.I,
-)  # the latter: WRF's
 _PROSE = re.compile(r"\.(?:md|rst|html?)$|(?:^|/)(?:README|CHANGE|LICENSE|NOTES?)[^/]{0,40}$", re.I)
-_NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
 
 
 def is_log(path: Path) -> bool:
@@ -110,17 +104,12 @@ def _read_one(
 
 def _of_name(path: Path) -> tuple[Said, int]:
     """What a file's name tells of its lines: torchrun --log-dir, one file a rank or node."""
-    tree = _TREE.search(path.as_posix())
-    if tree is not None:
-        return Said(local=int(tree[2])), int(tree[1])
-    rank = _RANK_FILE.search(path.name)
-    node = _NODE_FILE.search(path.name)
-    number = int(rank[1] or rank[2]) if rank else -1
-    return Said(rank=number, node=node[1] if node else ""), 0
+    named = file_names.of_name(path)
+    return Said(rank=named.rank, local=named.local, node=named.node), named.attempt
 
 
 def _origin(path: Path) -> resolve.Origin:
-    tree = _TREE.search(path.as_posix())
+    tree = file_names.TREE.search(path.as_posix())
     if tree is None:
         return resolve.Origin(str(path), 0)
     agent = path.as_posix()[: tree.start()]
@@ -131,7 +120,7 @@ def _common(paths: Sequence[Path]) -> Path | None:
     """The folder that all files lie in, where there are several."""
     if len(paths) < 2 or STDIN in paths:
         return None
-    trees = [(p, _TREE.search(p.as_posix())) for p in paths]
+    trees = [(p, file_names.TREE.search(p.as_posix())) for p in paths]
     folders = [Path(p.as_posix()[: t.start()]) if t is not None else p.parent for p, t in trees]
     top = folders[0]
     while not all(top == f or top in f.parents for f in folders):
@@ -151,6 +140,7 @@ def _joined(
     prose = {index for index, file in enumerate(files) if _PROSE.search(file.name)}
     unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
     resolve.attempts([*facts.all, *unread], marks)
+    started = runs.number([*facts.all, *unread], [scan.runs for scan in scans])
     homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
     ordered = openmpi_errors.settled(cut_lines.completed(resolve.in_order(facts.all)))
@@ -166,6 +156,7 @@ def _joined(
         heard=heard,
         rules=_texts(ordered),
         attempts=last - first + 1,
+        runs=min(started, last - first + 1),
         unread=_unread_in_order(unread),
     )
 

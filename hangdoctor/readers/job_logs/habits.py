@@ -19,7 +19,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
-TASK = re.compile(r"\s{0,8}(\d{1,7}): ")
+TASK = re.compile(r"\s{0,8}(\d{1,5}): ")  # longer numbers are those of jobs
 # A row of Horovod's list, of a rank and the operations that it lacks, which is no task's line
 _LISTED = re.compile(
     r"\s{0,8}\d{1,7}: \[[\w./:-]{1,200}(?:, [\w./:-]{1,200}){0,400}(?:,? ?\.\.\.)?\]\s*$"
@@ -35,7 +35,8 @@ LOGGER = re.compile(
 
 # As grep prints it before a line that it found in one of several files
 GREP = re.compile(
-    r"(?:\.?/)?(?:[\w.@+-]{1,100}/){0,20}[\w.@+-]{1,100}\.(?:txt|log|out|err)(?:\.\d{1,4})?:(?:\d{1,9}:)?(?=\S)"
+    r"(?P<file>(?:\.?/)?(?:[\w.@+-]{1,100}/){0,20}(?:[\w.@+-]{1,100}\.(?:txt|log|out|err)(?:\.\d{1,4})?|rsl\.(?:error|out)\.\d{4,7}))"
+    r":(?:\d{1,9}:)?(?=\S)"
 )
 _WORD = r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
 _IN_BRACKET = re.compile(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")

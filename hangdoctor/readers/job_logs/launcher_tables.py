@@ -72,6 +72,10 @@ _CALLED = re.compile(
 _STATUS = re.compile(
     r"^\s*[Ee]xit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
+# Open MPI prints its words on what several processes did once, and counts the others.
+_MORE = re.compile(
+    r"\b(\d{1,7}) more process(?:es)? ha(?:s|ve) sent help message \S{1,80} ?/ ?(mpi-abort|mpi_errors_are_fatal)"
+)
 _DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _LOST = "communication peer process has unexpectedly"
 _UNREACHED = "unable to complete a TCP connection"
@@ -101,6 +105,7 @@ class LauncherTables:
         self._words = 0  # lines of Open MPI's that may follow
         self._errors = OpenMpiErrors()
         self._daemons = lost_daemons.LostDaemons()
+        self._told: dict[str, Ended | KnownError] = {}  # the last one of each such message
 
     def feed(self, text: str) -> AnyFact | None:
         """A fact, once its last line was read."""
@@ -116,7 +121,11 @@ class LauncherTables:
         self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
+        if "sent help message" in text:
+            self._add_more(text)
+            return None
         if "**" in text and (error := self._errors.feed(text)) is not None:
+            self._told["mpi_errors_are_fatal"] = error
             return error
         if (node := self._daemons.feed(text)) is not None:
             return node
@@ -129,6 +138,17 @@ class LauncherTables:
             return Ended(rank=int(match[1]), code=code, by=HYDRA, first=True)
         self._begin(text)
         return self._end(text) if self._ended is not None else None
+
+    def _add_more(self, text: str) -> None:
+        """So many more processes had what the last words on this topic said of one."""
+        match = _MORE.search(text)
+        if match is None:
+            return
+        more, fact = int(match[1]), self._told.get(match[2])
+        if isinstance(fact, Ended):
+            fact.more += more
+        elif fact is not None:
+            fact.values["more"] = str(int(fact.values.get("more", 0)) + more)
 
     def _of_peer(self, text: str) -> PeerClosed | KnownError | None:
         """Open MPI's word on the host of a process that it lost, or could not reach."""
@@ -183,6 +203,7 @@ class LauncherTables:
         if ended is not None and ended.by == MPI_ABORT:
             ended.given = max(int(code[1]), -1) if code is not None else -1
             ended.code = _status(int(code[1]) if code is not None else 0)
+            self._told["mpi-abort"] = ended
         elif ended is not None:
             told = int(code[1]) if code is not None else 0
             number = _signal_of(told, hydra=ended.by == HYDRA)

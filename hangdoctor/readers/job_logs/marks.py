@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from ...model.log_facts import KnownError, Progress
 from .course import Way
 from .prefix import Said
@@ -53,9 +51,11 @@ _WORLD = re.compile(
 _MEMBER = re.compile(r"\bGLOBAL_RANK: (\d{1,7}), MEMBER: \d{1,7}/(\d{1,7})\b")
 _PROCESSES = re.compile(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}) processes\b)")
 _ONE_OF = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
+# Open MPI's mpirun, of whose end all others were ended
+_LEFT = re.compile(r"\bprocess rank (\d{1,7}) with PID (\d{1,9}) on node ([\w.-]{1,120})")
+_GROMACS = re.compile(r"^\s*MPI rank: {1,12}\d{1,7} \(out of (\d{1,7})\)")
 _HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
 _SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
-_PLACE = re.compile(r"\[([A-Za-z][\w.-]{0,127}):\d{1,9}(?: ?:\d{1,9}){0,3}\] ")
 _INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
 _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
@@ -64,6 +64,15 @@ _WATCHED = re.compile(
 # Rules: a launcher speaks of another node
 _LAUNCH = ("srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
+
+
+# Command lines that start one process
+_ONE_OF_TORCH = re.compile(
+    r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\b(?!.*--nnodes[= ](?!1\b|1:1\b)).*--nproc[-_]per[-_]node[= ]1\b"
+)
+_ONE_OF_MPI = re.compile(
+    r"\b(?:mpirun|mpiexec|srun)\s(?:--?\w[\w-]{0,40}(?:[= ][^\s-]\S{0,200})?\s){0,20}?-(?:np?|-ntasks)[= ]1\s(?!.* : )"
+)
 
 
 class Marks:
@@ -76,6 +85,7 @@ class Marks:
         self.rank_of: dict[tuple[str, int, int], int] = {}  # (node, local, task) -> rank
         self.agents: dict[int, list[int]] = {}  # torchelastic's process -> lines of its failures
         self.one_node = False
+        self.alone = False  # its command line starts one process
         self.members: set[int] = set()  # ranks that said that they begin
         self.pids: dict[tuple[str, int], int] = {}  # (node, process) -> rank; -1: several
         self.workers: set[tuple[str, int]] = set()  # (name, process) of who is not named by rank
@@ -104,6 +114,13 @@ class Marks:
             self.world = max(self.world, int(match[1] or match[2]))
         if " of " in text and (match := _ONE_OF.match(text)) is not None:
             self.world = max(self.world, int(match[1]))
+        if "torch" in text or "mpi" in text or "srun " in text:
+            head = text[:_LONG]
+            self.alone |= bool(_ONE_OF_TORCH.search(head) or _ONE_OF_MPI.search(head))
+        if "(out of " in text and (match := _GROMACS.match(text)) is not None:
+            self.world = max(self.world, int(match[1]))
+        if "process rank " in text and (match := _LEFT.search(text)) is not None:
+            self.homes.setdefault(int(match[1]), (match[3], int(match[2])))
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
         if "nnodes=" in text and (match := _NODES.search(text)) is not None:
@@ -181,14 +198,10 @@ def name_other(fact: KnownError, said: Said) -> Said:
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
     fact.pid = int(told.get("pid") or told.get("child") or 0)
     fact.rank = int(told.get("rank") or told.get("task") or -1)
-    node = said.node if fact.rule.startswith("xid") else ""  # a kernel speaks of its own node
+    itself = said.rank == fact.rank >= 0
+    # a kernel speaks of its own node
+    node = said.node if itself or fact.rule.startswith("xid") else ""
     return Said(text=said.text, at=said.at, node=node)
-
-
-def placed(said: Said) -> Said:
-    """With the node that a line of UCX or Open MPI begins with: ``[n4:811:0:811] ...``."""
-    match = _PLACE.match(said.text) if not said.node else None
-    return msgspec.structs.replace(said, node=match[1]) if match is not None else said
 
 
 def watched(text: str) -> int:

@@ -14,11 +14,12 @@ _RANK = re.compile(
     r"(?:(?<![A-Za-z])|(?<=mpi_))(?:global[ _-]?)?(?:mpi[ _-]?)?(?:rank|pe|image)(?:[ _=:#]{1,3}|\[|=\[)0{0,6}(?P<rank>\d{1,7})(?![\d.]*\d?/|\w)",
     re.I,
 )
-_BEGINS = re.compile(r"\[(\d{1,6})\](?=[A-Za-z:])")  # PETSc's, GASNet's
+_BEGINS = re.compile(r"\[(?:cli_)?(\d{1,6})\](?=[A-Za-z:])")  # PETSc's, GASNet's, MPICH's
 _HOST_RANK = re.compile(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
 _PLACE = re.compile(
     r"\[?(?=[A-Za-z][\w.-]{0,100}[\d.-])([A-Za-z][\w.-]{0,100}):(\d{2,9})\s{0,2}(?::\d{1,9}){0,2}[\]:\s]"
 )
+_SECONDS = re.compile(r"^\[\d{1,12}\.\d{1,9}\] (?=\[)")  # UCX's stamp
 _PID = re.compile(r"\b(?:pid|process(?: id)?)[ =:#]{1,3}(\d{2,9})\b", re.I)
 _NODE = re.compile(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
 # A host by its number: "on n12"; not what else programs number
@@ -40,7 +41,7 @@ _CALL = re.compile(
     r"\bMPI_I?[BRSM]?(?:send|ecv|Send|Recv|recv)\([^()]{0,200}?(?:\bMPI_\w{1,40}|type=\w{1,60}), (?:dest=|src=|source=)?(\d{1,7}),"
 )
 _LAUNCHER = re.compile(
-    r"\W{0,3}(?:proxy[:@]|mpiexec|mpirun|hydra|HYD|prte|orted|orterun|ORTE|PRTE|srun|slurm|torchrun|launch"
+    r"\W{0,3}(?:proxy[:@]|mpiexec|mpirun|hydra|HYD|prte|orted|orterun|ORTE|PRTE|srun|yhrun|slurm|torchrun|launch"
     r"|flux|jsrun|aprun|pals|PMIX|pmi|pbs|supervisor|raylet|horovodrun|charmrun|agent\b|kubelet|job\b|make\b"
     r"|KILLED BY|EXIT CODE|BAD TERMINATION|RANK \d+ PID)"
 )
@@ -86,6 +87,7 @@ def named(text: str) -> Named:
 
 
 def _place(found: Named, head: str) -> None:
+    head = _SECONDS.sub("", head)
     host_rank, place = _HOST_RANK.match(head), _PLACE.match(head)
     if host_rank is not None:
         found.node, found.rank = host_rank[1], int(host_rank[2])

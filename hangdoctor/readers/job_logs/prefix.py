@@ -10,11 +10,13 @@ them (`Habits`).
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 
 import msgspec
 from msgspec import Struct
 
 from . import workers
+from .file_names import NamedFile, of_name
 from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
 from .stamps import Clock
 
@@ -267,8 +269,16 @@ def _take_place(said: Said, rest: str) -> None:
         said.text = rest[match.end() :]
 
 
+def _take_file(said: Said, named: NamedFile) -> None:
+    """The file that grep found the line in."""
+    said.rank = named.rank if said.rank < 0 else said.rank
+    said.local = named.local if said.local < 0 else said.local
+    said.node = said.node or named.node
+
+
 def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     if usual.grep and (match := GREP.match(text)) is not None:
+        _take_file(said, of_name(PurePath(match["file"])))
         said.text = text[match.end() :]
     elif usual.tasks and said.task < 0 and (match := TASK.match(text)) is not None:
         said.task = int(match[1])

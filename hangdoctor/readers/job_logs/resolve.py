@@ -25,6 +25,8 @@ from ...model.log_facts import (
 from . import workers
 from .by_exit import errors_of_ends, of_the_abort
 from .marks import Marks
+from .on_one_node import name_by_node
+from .one_failed import name_crashed, name_only_failed, name_the_only_rank
 from .stamps import NO_YEAR
 from .tracebacks import LAUNCHER
 
@@ -92,8 +94,19 @@ def resolve(
             fact.node = fact.node or homes.get(fact.rank, "")
             if fact.node and not isinstance(fact, UnreadFailure):
                 homes.setdefault(fact.rank, fact.node)
-    of_the_abort(facts)  # again, by ranks that only local numbers told
+    _by_ends(facts, beside)
+    name_the_only_rank(facts, [marks.alone for marks in of_files])
     return homes
+
+
+def _by_ends(facts: Sequence[AnyFact], beside: Sequence[AnyFact]) -> None:
+    """The ranks of errors by those of the ends, now that local numbers have told these."""
+    of_the_abort(facts)
+    name_by_node(facts, beside)
+    for attempt in {fact.attempt for fact in facts}:
+        own = [fact for fact in facts if fact.attempt == attempt]
+        name_crashed(own)
+        name_only_failed(own)
 
 
 def _of_torchrun(fact: AnyFact) -> bool:

@@ -31,6 +31,7 @@ from . import (
     launcher_tables,
     marks,
     mpich_stacks,
+    on_one_node,
     questions,
     shape_lists,
     source,
@@ -43,6 +44,7 @@ from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .elastic_table import HEADS, Table
+from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import HcclTasks, RankIds
 from .introduced import rank_named
@@ -55,8 +57,10 @@ from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
+from .raised_again import RaisedAgain
 from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
+from .runs import RunNumbers
 from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
 from .stack_tables import StackTables
@@ -72,6 +76,7 @@ _BEGIN = 2_000  # lines in which ranks say how they begin
 _TORN = 2  # lines that a broken one is joined with
 _RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _MORE = 4  # lines that the message of an error may go on in
+_OF_ACTOR = re.compile(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
 _CUT = re.compile(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is there of a last line
 # The verdict of `hangdoctor run` itself, in the job's output.
@@ -91,11 +96,12 @@ class FileScan:
 
     def __init__(self, rules: Rules, facts: Facts, index: int, of_file: Said, attempt: int) -> None:
         self.rules, self.facts, self.index = rules, facts, index
-        self.of_file = of_file
+        self.of_file = self._own = of_file
         self.course = Course(attempt)
         self.clock = Clock()
         self.heard: set[int] = set()
         self.marks = marks.Marks()
+        self.runs = RunNumbers()
         self._usual = Habits()
         self._shipper = Shipper(None)
         self._stacks, self._table = Tracebacks(), Table()
@@ -112,6 +118,7 @@ class FileScan:
         self._mpich = MpichErrors()
         self._nccl = NcclCalls()
         self._logged = Logged()
+        self._again = RaisedAgain()
         self._beneath = Beneath()
         self._begun = Begun()
         self.unread: list[UnreadFailure] = []
@@ -139,6 +146,8 @@ class FileScan:
             end = block.data.rstrip(b"\n").rpartition(b"\n")[2] or end
             self.heard.update(int(n) for n in _HEARD.findall(block.data))
             before = self._line
+            if not block.edge:
+                self.of_file = self._own  # which file was shown last is not read
             for line in self._read.of(block):
                 self._line = before + line.number
                 self._passed = (block.data, line.begin)
@@ -212,6 +221,9 @@ class FileScan:
             self._take_line(line)
 
     def _take_line(self, line: Line) -> None:
+        if line.text.startswith("==> ") and (named := under_header(line.text)) is not None:
+            self._show(named)
+            return
         known = line.known(self.of_file)
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
@@ -219,10 +231,18 @@ class FileScan:
                 if _OWN.match(record) is None:
                     self._record(record, known)
 
+    def _show(self, named: NamedFile) -> None:
+        """The lines of another file come next."""
+        told = {"rank": named.rank, "local": named.local, "node": named.node}
+        self.of_file = msgspec.structs.replace(self._own, **told)
+        if named.rank >= 0:
+            self.heard.add(named.rank)
+
     def _record(self, text: str, known: Said) -> None:
         said = strip(text, known, self._usual, self.clock)
         said = self._beneath.inherit(said, self.of_file)
         self._listen(said)
+        self.runs.look(said.text, self._line)
         self._of_tables(said, text)
         self._mpich.feed(said.text)
         self._rank_ids.feed(text)
@@ -251,7 +271,7 @@ class FileScan:
         if folded.stack is not None:
             self._keep(folded.stack, said, text)
         if folded.error is not None:
-            self._error(folded.error, said, text)
+            self._error(folded.error, said, text, folded.original)
             return
         head, begins, _ = said.text.partition(_TRACEBACK)
         if begins and head.strip():
@@ -352,7 +372,9 @@ class FileScan:
         """Keep what a rule finds; whether it found anything."""
         found = False
         if rule.text is not None and rule.text.between:
-            said = marks.placed(self._begun.whose(said, self._line))
+            said = self._begun.whose(said, self._line)
+        if rule.fact is KnownError:
+            said = on_one_node.placed(said)
         for fields in rule.facts(text):
             fact = fact_of(rule, fields)
             if rule.id in OF_A_RANK and max(said.own_rank(), said.local, said.task) < 0:
@@ -412,8 +434,8 @@ class FileScan:
             best = own_frame([frame, *([wait.frame] if wait.frame is not None else [])])
             wait.frame = wait.frame if wait.frame is not None and best is wait.frame else frame
 
-    def _error(self, error: PythonError, said: Said, text: str) -> None:
-        """A Python error, with what a rule knows of it."""
+    def _error(self, error: PythonError, said: Said, text: str, original: bool) -> None:
+        """A Python error, with what a rule knows of it; `original`: that another one was raised from."""
         error.local = self._spawned.pop(said.speaker(), -1)
         line = f"{error.error}: {error.message}"
         wrapping: list[bool] = []
@@ -431,10 +453,13 @@ class FileScan:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
         head = self._logged.head_of(said)
+        if original and self._again.take(error, said.speaker()):
+            return
         if head is not None:
             error.logged = True
             error.rank = named_by(head) if error.rank < 0 else error.rank
         kept = self._keep(error, said, text)
+        self._again.keep(kept, said.speaker())
         self._name_beneath(kept)
         if rule_of is None and isinstance(kept, PythonError):
             self._unknown[said.speaker()] = (kept, _MORE)
@@ -512,6 +537,9 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
     error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
+    died = _OF_ACTOR.search(text) if rule.id == "actor_died" else None
+    if died is not None and not error.pid:
+        error.pid, error.node = int(died[1]), died[2]
     if rule.id == "spark_task":
         error.worker = told["worker"]
 

@@ -1,4 +1,4 @@
-"""How Slurm's srun says that tasks ended: ``srun: error: n[4-5]: tasks 40-47: Killed``."""
+"""How Slurm's srun says that tasks ended: ``srun: error: n[4-5]: tasks 40-47: Killed``; yhrun is Tianhe's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...model.log_facts import Ended
 from ...text.ranges import parse_hosts, parse_ranks
 
 _LINE = re.compile(
-    r"srun: error: (?:(?P<node>[\w.\[\],-]{1,200}): )?tasks? (?P<tasks>[\d,\[\]-]{1,400}): (?P<how>[^\n]{1,80})"
+    r"(?:srun|yhrun): error: (?:(?P<node>[\w.\[\],-]{1,200}): )?tasks? (?P<tasks>[\d,\[\]-]{1,400}): (?P<how>[^\n]{1,80})"
 )
 _CODE = re.compile(r"[Ee]xited with exit code (\d{1,3})")
 _SIGNALS = {
@@ -22,13 +22,13 @@ _SIGNALS = {
     "Floating point exception": -8,
     "Illegal instruction": -4,
 }
-_LAST_SIGNAL = 64
+_LAST_SIGNAL = 31  # those beyond end nothing; 174 is the number of an error of Intel's Fortran
 _MOST = 4096
 
 
 def ends(text: str) -> list[Ended]:
     """The ends of tasks that a line of srun tells."""
-    if "srun: error:" not in text:
+    if "run: error:" not in text:
         return []
     match = _LINE.search(text)
     if match is None:

@@ -18,6 +18,7 @@ from ...stacks.user_code import is_outer, is_parents, is_users
 from .elastic_table import HEADS
 from .introduced import THREAD_STARTS, Introduced
 from .prefix import Said, Speaker
+from .raised_again import HEAD
 
 # Also a checkout of this probe, which a job runs under.
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
@@ -83,6 +84,7 @@ class _Open(Struct):
     thread: str = ""
     ignored: bool = False
     chained: bool = False  # it was raised in handling another one
+    original: bool = False  # it is part of the message of another one
 
 
 class Folded(Struct):
@@ -90,6 +92,7 @@ class Folded(Struct):
 
     belongs: bool = False
     error: PythonError | None = None
+    original: bool = False  # the error is the one that the last one was raised from
     stack: ThreadStack | None = None
     recorded: Frame | None = None  # a frame of the recorder's stack
     recorded_of: Said | None = None  # who printed the head of that stack
@@ -163,6 +166,7 @@ class Tracebacks:
             begun = self._open.setdefault(key, [])
             opened = _Open(said, line, thread=self._threads.get(key, ""))
             opened.ignored = key in self._ignored
+            opened.original = HEAD in text
             self._ignored.discard(key)
             opened.chained = line - self._chained.get(key, line) in range(1, _CHAINED_ABOVE)
             begun.append(opened)
@@ -304,7 +308,7 @@ class Tracebacks:
         if opened.ignored:
             error.role = "note"
         self._last[key] = match[1]
-        return Folded(belongs=True, error=error)
+        return Folded(belongs=True, error=error, original=opened.original)
 
     def last_stacks(self) -> list[tuple[Said, ThreadStack]]:
         """Stacks that the end of the file has ended, with who printed them."""

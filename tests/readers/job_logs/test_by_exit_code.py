@@ -52,20 +52,21 @@ def test_a_folder_that_torchrun_writes_has_local_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "codes"),
+    ("texts", "codes", "ranks"),
     [
-        (RAISED, (FAILED, KILLED, FAILED, KILLED)),
-        (RAISED + OTHER, (KILLED, KILLED, FAILED, KILLED)),
-        (RAISED * 2, (KILLED, KILLED, FAILED, KILLED)),
-        (RAISED, (FAILED,)),
+        (RAISED, (FAILED, KILLED, FAILED, KILLED), [4, 6]),
+        (RAISED + OTHER, (KILLED, KILLED, FAILED, KILLED), []),
+        (RAISED * 2, (KILLED, KILLED, FAILED, KILLED), [6]),
+        (RAISED, (FAILED,), [4]),
     ],
     ids=["two-failed", "two-exceptions", "raised-twice", "none-was-killed"],
 )
-def test_where_it_could_be_another_ones_no_rank_is_named(
-    tmp_path: Path, texts: str, codes: tuple[int, ...]
+def test_who_can_have_raised_it(
+    tmp_path: Path, texts: str, codes: tuple[int, ...], ranks: list[int]
 ) -> None:
     verdict = diagnosed(tmp_path, texts + table(*codes))
-    assert [ranks for _, ranks in named(verdict)] == [[]]
+    assert [found for _, found in named(verdict)] == [ranks]
+    assert verdict.summary.startswith("Rank 4 or 6 on n2 (the log does") == (len(ranks) == 2)
 
 
 LOST = """\

@@ -34,7 +34,8 @@ def test_what_gloo_says_is_the_cause_and_who_made_the_other_call_is_left_open(
     assert "different calls" in cause.summary and "hangdoctor run -- CMD" in cause.advice
     lines = plain(found).splitlines()
     [evidence] = [line for line in lines if line.startswith("  log ")]
-    assert evidence.startswith("  log     job.log:3: what():"), "no rank, no word of ranks"
+    assert evidence.startswith("  log     rank 0: job.log:3: what():"), "by who aborted"
+    assert "as rank 0 found" in cause.summary
 
 
 def test_the_rank_that_received_it_is_not_named(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""An error that has no rank, or one rank of several that had it: those that can have said it, and how many
+more said the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ...model.log_facts import MPI_ABORT, Ended, KilledByLauncher, KnownError, PythonError
+from .scene import Scene, ranks_named
+from .swept import after_the_stop
+
+_LISTS = ("torchelastic", "slurm")  # launchers that name each process which failed
+_SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
+_MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
+CRASHES = {"segfault": -11, "bus_error": -7, "float_error": -8}  # rules
+Error = PythonError | KnownError
+
+
+def can_have_said(scene: Scene, alike: Sequence[Error]) -> list[int]:
+    """The few ranks that failed by themselves, one of which has this error; [] where that is no news."""
+    nameless = all(max(f.rank, f.task, f.local) < 0 and not (f.worker or f.pid) for f in alike)
+    codes = {CRASHES.get(f.rule, 0) for f in alike}
+    if not nameless or len(codes) != 1:
+        return []
+    code = codes.pop()
+    ends = [f for f in scene.of(Ended) if f.by.split(" ")[0] in _LISTS and f.rank >= 0]
+    failed = [f for f in ends if (f.code == code if code else f.code > 0 and f.code not in _SENT)]
+    failed = [f for f in failed if not after_the_stop(scene, f)]
+    spoke = set(ranks_named(scene.of(PythonError)))
+    ranks = [rank for rank in ranks_named(failed) if rank not in spoke]
+    nobodys = [f for f in scene.of(PythonError) if f.rank < 0 and f.role != "launcher"]
+    if sum(f.times for f in nobodys) > len(ranks):
+        return []  # others spoke too, which the launcher does not name
+    is_news = len(ranks) > 1 and not (scene.whole and set(ranks) >= set(scene.everyone))
+    return ranks if is_news else []
+
+
+def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
+    """So many other processes had the same: by further tracebacks like it that have no rank, or by the
+    launcher's count.
+    """
+    ranks = ranks_named(alike)
+    if alike[0].worker and not ranks:
+        return len({(f.node, f.pid) for f in alike if f.pid} - {(alike[0].node, alike[0].pid)})
+    if len(ranks) != 1 or alike[0].rule in CRASHES:
+        return 0
+    counted = [f.more for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank in ranks]
+    counted += [int(f.values.get("more", 0)) for f in alike]
+    printed = [f for f in alike if _is_last_of_process(f)]
+    started = bool(scene.of(KilledByLauncher)) or any(f.by in _LISTS for f in scene.of(Ended))
+    further = sum(f.times for f in printed) - 1 if started else 0
+    return max(*counted, further, 0)
+
+
+class Crashed(Struct):
+    """Ends by the signal of crashes whose processes have no rank, and the nodes of those that stay without."""
+
+    ends: list[Ended]
+    nameless: list[str]  # a node for each process
+
+
+def crashed_too(scene: Scene, alike: Sequence[Error]) -> Crashed:
+    """By node: launchers name some of those that crashed there, and ranks of further nodes."""
+    code = CRASHES.get(alike[0].rule, 0)
+    lines = {(f.file, f.line) for f in alike if f.rank >= 0}  # which another rule knows too
+    named = {f.pid for f in alike if f.rank >= 0}
+    nobodys = [f for f in alike if f.rank < 0 and f.pid and f.pid not in named]
+    processes = {(_host(f.node), f.pid) for f in nobodys if (f.file, f.line) not in lines}
+    if not code or not processes or any(not node for node, _ in processes):
+        return Crashed([], [])
+    told = ranks_named(alike)
+    ends = [f for f in scene.of(Ended) if f.code == code and f.rank >= 0 and f.node]
+    ends = [f for f in ends if f.rank not in told]
+    nameless = sorted(node for node, _ in processes)
+    for node in {(_host(f.node), f.rank) for f in ends}:
+        if node[0] in nameless:
+            nameless.remove(node[0])
+    return Crashed(ends, nameless if ends or told else [])
+
+
+def _host(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _is_last_of_process(error: Error) -> bool:
+    """Whether it is a traceback that Python itself printed, in which its process ended, without a prefix
+    that names the speaker.
+    """
+    if not isinstance(error, PythonError) or error.logged or not error.frames:
+        return False
+    plain = re.match(rf"[\w.]*{re.escape(error.error)}\b", error.says.lstrip()) is not None
+    return plain and error.frames[-1].name in _MAIN
