@@ -29,8 +29,9 @@ from .box import BoxWriter
 from .identity import host, is_of_session, job_key, megabytes
 from .last_place import LastPlace
 from .own_threads import share_of, start_thread
-from .record_core import Holder, Thread
+from .record_core import Thread
 from .recorder import Recorder, local
+from .told import Told
 from .whose_error import is_ours, place, said, suppress
 
 TYPE_CHECKING = False
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .calls.request import Request
-    from .calls.tracer import Tracer
 
 _BEAT_S = 1.0
 _NO_REQUEST = (0, 0)
@@ -63,13 +63,14 @@ class Beats:
             self.stopped.acquire(timeout=0.5)
 
 
-class Probe(Holder):
+class Probe(Told):
     """`recorder` is None while nothing is recorded: before the first operation, after an error,
     when paused.
     """
 
     def __init__(self) -> None:
-        self.recorder: Recorder | None = None
+        super().__init__()
+        self.recorder = None
         self.broken = False
         self._kept: Recorder | None = None  # of this process, also while paused or broken
         self._making = threading.Lock()
@@ -77,8 +78,7 @@ class Probe(Holder):
         self._beats: Beats | None = None
         self._watched = 0  # the process whose end is waited for, also without a box
         self._over = False
-        self._phase = ""
-        self.tracer: Tracer | None = None  # from the first request on
+        self.tracer = None  # from the first request on
         self._heard: tuple[int, int] | None = (
             None  # which request was heard last, None before the first sample
         )
@@ -259,82 +259,6 @@ class Probe(Holder):
         except Exception as error:
             self.fail(error)
 
-    # ----------------------------------------------------------------- what the job says of itself
-
-    def set_phase(self, name: str) -> str:
-        """Begin a phase, "" for none; returns the one before."""
-        before = self._phase
-        self._phase = name = _plain(name)
-        recorder = self.recorder or self.begin()
-        if recorder is not None:
-            try:
-                text = recorder.box.intern(name)
-                recorder.box.put(fmt.H_PHASE, text)
-                recorder.box.put(fmt.H_PHASE_SINCE, time.time_ns())
-                recorder.mark(fmt.PHASE, -1, text)
-            except Exception as error:
-                self.fail(error)
-        return before
-
-    def learn_iteration(self, n: Any) -> None:
-        """What the extension leaves to Python.
-
-        The first one of a thread, a count that is not an int, and all while calls are traced.
-        """
-        n = _whole(n)
-        recorder = self.recorder or self.begin()
-        if recorder is not None:
-            try:
-                recorder.box.put(fmt.H_ITERATION, n)
-                recorder.box.put(fmt.H_ITERATION_SINCE, time.time_ns())
-                recorder.iteration = n if -(1 << 31) <= n < 1 << 31 else -1
-                recorder.mark(fmt.ITERATION, n)
-                if self.tracer is not None:
-                    self.tracer.reached(n)
-            except Exception as error:
-                self.fail(error)
-
-    def learn_micro_batch(self, n: Any) -> None:
-        """The same of micro-batches."""
-        n = _whole(n)
-        recorder = self.recorder or self.begin()
-        if recorder is not None:
-            try:
-                recorder.box.put(fmt.H_MICRO_BATCH, n)
-                recorder.mark(fmt.MICRO_BATCH, n)
-            except Exception as error:
-                self.fail(error)
-
-    def learn_step(self) -> None:
-        """The same of an optimizer's steps."""
-        recorder = self.recorder
-        if recorder is not None:
-            try:
-                recorder.step()
-                if recorder.iteration < 0 and self.tracer is not None:
-                    self.tracer.reached(recorder.steps)
-            except Exception as error:
-                self.fail(error)
-
-    def add_event(self, kind: str, text: str, n: Any) -> None:
-        """Keep an event of the training; without a number it is of the iteration of now."""
-        recorder = self.recorder or self.begin()
-        if recorder is not None:
-            try:
-                iteration = recorder.iteration if n is None else _whole(n)
-                recorder.events.add(_plain(kind), _plain(text), iteration)
-            except Exception as error:
-                self.fail(error)
-
-    def set_layout(self, text: str) -> None:
-        """Keep the layout of the job in the header."""
-        recorder = self.recorder or self.begin()
-        if recorder is not None:
-            try:
-                recorder.box.put_text(fmt.H_LAYOUT, text)
-            except Exception as error:
-                self.fail(error)
-
     # ----------------------------------------------------------------- trouble
 
     def fail(self, error: BaseException) -> None:
@@ -438,25 +362,6 @@ def _ended_well(error: BaseException | None) -> bool:
     return issubclass(type(error), SystemExit) and (
         code is None or (type(code) in (int, bool) and not code)
     )
-
-
-def _plain(text: Any) -> str:
-    """A text of the job without any code of the job's; "" for what is none."""
-    return str.__str__(text) if issubclass(type(text), str) else ""
-
-
-def _whole(n: Any) -> int:
-    """A count as the box keeps it, from whatever the job counts with (a float, a tensor); -1 for
-    what is not a number.
-    """
-    if type(n) is int:
-        return n if -(1 << 63) <= n < 1 << 63 else -1
-    try:
-        with torchnames.outside_of_modes(), torchnames.without_dispatch():
-            number = int(n)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return -1
-    return number if -(1 << 63) <= number < 1 << 63 else -1
 
 
 def multiprocessing_parent() -> Any:
