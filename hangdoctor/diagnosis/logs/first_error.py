@@ -27,13 +27,14 @@ from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
 _ERROR_LINE = "error_line"  # another one
+_LEFT = "mpi_left"  # another one
 _NAN = "nan_guard"  # another one
 _ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
-_VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
+_VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
@@ -118,6 +119,8 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return False
+    if fact.rule == _LEFT and _called_abort(scene, fact):
+        return False  # that is how it left
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
     if _was_cut(fact) and is_explained(scene, position, fact):
@@ -134,9 +137,13 @@ def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
     return crash and any(f.line < fact.line for f in aborts)
 
 
+def _called_abort(scene: Scene, fact: AnyFact) -> bool:
+    return any(f.by == MPI_ABORT and f.rank == fact.rank for f in scene.of(Ended))
+
+
 def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:
     """Whether a launcher, or MPI, names the same rank as one that ended with an error."""
-    left = [f for f in scene.of(KnownError) if f.rule == "mpi_left"]
+    left = [f for f in scene.of(KnownError) if f.rule == _LEFT]
     ends = [f for f in scene.of(Ended) if f.code not in (0, *_ASKED)]
     return fact.rank >= 0 and any(f.rank == fact.rank for f in [*left, *ends])
 
@@ -258,8 +265,8 @@ def of_errors(
 
 
 def filled(text: str, fact: AnyFact) -> str:
-    """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}`,
-    which is left out where it took nothing.
+    """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}` and
+    `{: name}`, which are left out where it took nothing.
     """
     values = fact.values if isinstance(fact, KnownError | PythonError) else {}
 

@@ -132,7 +132,9 @@ def add_last_words(scene: Scene, death: First) -> None:
     or the only one that names no process.
     """
     story = death.finding.story
-    if not isinstance(story, LoggedDeath) or story.memory or story.left or story.end.code == 0:
+    if not isinstance(story, LoggedDeath) or story.memory or story.left:
+        return
+    if story.end.code == 0 and not story.aborted:
         return
     end = death.facts[0]
     before = [f for f in scene.unread if f.file == end.file and f.began < end.line]
@@ -146,6 +148,9 @@ def add_last_words(scene: Scene, death: First) -> None:
         quote = Quote(name, said[0].line, said[0].text)
         death.finding.story = structs.replace(story, said=quote)
         death.facts = [*death.facts, *said]
+        if story.aborted or (story.end.code or 0) > 0:
+            death.finding.kind = "error"  # its end only follows from that
+            death.facts = [*said, *(f for f in death.facts if f not in said)]
 
 
 def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:

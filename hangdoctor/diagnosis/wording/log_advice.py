@@ -53,6 +53,8 @@ def _look_at_frame(finding: Finding) -> str:
 @by_story.register
 def _(story: LoggedDeath, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
+    if story.said is not None and finding.kind == "error":
+        return "Read that line and those around it: they are the program's own reason, and what it means by them, its documentation says."
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.aborted:

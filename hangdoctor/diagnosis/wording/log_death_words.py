@@ -17,8 +17,19 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     head = f"{who_of(finding, story.someone)} {_ended(story, finding)}"
     if story.said is None:
         return head
-    says = terms.cut(story.said.says, WORDS)
-    return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
+    says = f"'{terms.cut(story.said.says, WORDS)}' ({story.said.file}:{story.said.line})"
+    if finding.kind == "error":
+        who = who_of(finding, story.someone)
+        return f"{who} failed first: it printed, in words that are not known here, {says}, and then it {_then(story)}"
+    return f"{head}; before that it printed, in words that are not known here, {says}"
+
+
+def _then(story: LoggedDeath) -> str:
+    """How it ended itself after its own words."""
+    if story.aborted:
+        return f"called MPI_Abort (exit code {story.end.code})"
+    saw = f", as {story.by} saw it" if story.by else ""
+    return f"ended with exit code {story.end.code}{saw}"
 
 
 def _ended(story: LoggedDeath, finding: Finding) -> str:

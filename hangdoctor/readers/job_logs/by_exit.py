@@ -101,9 +101,9 @@ def _kind(error: Error) -> str:
 
 
 def _all_of_srun(facts: list[AnyFact], errors: Sequence[Error]) -> None:
-    """As many exceptions of one kind as tasks that exited with an error of their own."""
+    """As many errors of one kind as tasks that exited with an error of their own."""
     ends = {f.task: f for f in facts if isinstance(f, Ended) and f.by == "slurm" and f.code > 0}
-    raised = [e for e in errors if isinstance(e, PythonError) and _is_whole(e)]
+    raised = [e for e in errors if _is_whole(e)]
     told = any(isinstance(f, Error) and f.role != "launcher" and f not in errors for f in facts)
     files = {f.file for f in [*errors, *ends.values()]}
     alone = not told and len(files) == 1 and len({_kind(e) for e in errors}) == 1

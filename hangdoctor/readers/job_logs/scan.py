@@ -55,6 +55,7 @@ from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
+from .program_boxes import ProgramBoxes
 from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .shape_lists import ShapeLists
@@ -64,6 +65,7 @@ from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
 from .ucc_checks import UccChecks
 from .unread_failures import UnreadFailures
+from .words_above import WordsAbove
 
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
@@ -110,6 +112,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
+        self._boxes = ProgramBoxes()
         self._nccl = NcclCalls()
         self._logged = Logged()
         self._beneath = Beneath()
@@ -122,6 +125,7 @@ class FileScan:
         self._at = 0.0  # the last stamp
         self._trouble, self._trouble_line = "", 0
         self._failures = UnreadFailures()
+        self._above = WordsAbove()
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -181,8 +185,9 @@ class FileScan:
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
+        self._boxes.rest()
         self.course.settle()
-        self.unread = self._failures.found()
+        self.unread = self._above.added_to(self._failures.found())
         for failure in self.unread:
             failure.file = self.index
 
@@ -225,6 +230,7 @@ class FileScan:
         self._listen(said)
         self._of_tables(said, text)
         self._mpich.feed(said.text)
+        boxed = self._boxes.feed(said)
         self._rank_ids.feed(text)
         missed = self._barriers.feed(said.text)
         if missed is not None:
@@ -257,8 +263,10 @@ class FileScan:
         if begins and head.strip():
             self._by_rules(msgspec.structs.replace(said, text=head), text)
         if not folded.belongs:
+            self._above.feed(said, self._line, self._at, self.course.attempt)
             # A progress bar without an end of its line stands before what follows it.
-            self._progress(said, text)
+            if not boxed:
+                self._progress(said, text)
             self._by_rules(said, text)
 
     def _of_tables(self, said: Said, text: str) -> None:
@@ -365,7 +373,7 @@ class FileScan:
                     fact.logged = not ends and is_warning(said, text)
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
-                    if self._mpich.begin(kept, text):
+                    if self._mpich.begin(kept, text) or self._boxes.begin(kept, said):
                         self._read.want(MOST)
                     continue
                 self._keep(fact, said, line)
@@ -491,6 +499,7 @@ class FileScan:
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         self._stacks_of_mpi.hold(kept)
+        self._above.end(kept)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
         elif isinstance(fact, Ended | Cancelled | Finished):

@@ -205,8 +205,8 @@ def test_the_words_before_a_death_without_any(tmp_path: Path) -> None:
         "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\nwith errorcode 9.\n"
     )
     found = diagnosed(tmp_path, PLAIN + text)
-    assert named(found) == [("dead", [3])], found.summary
-    assert "before that it printed" in found.summary
+    assert named(found) == [("error", [3])], found.summary
+    assert "column 8 overflowed" in found.summary and "then it called MPI_Abort" in found.summary
     assert "no error of its own" not in found.summary
 
 
