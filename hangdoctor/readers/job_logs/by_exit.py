@@ -138,12 +138,16 @@ def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
     """The only error, before the word of a parent that ends all others at the first end it sees."""
     ends = [f for f in facts if isinstance(f, Ended) and f.first and f.by in _PARENTS]
     failed = {(f.rank, f.local) for f in ends}
+    if ends and ends[0].by == MPI_ABORT:  # which came first: the crash of another one follows from it
+        errors = [e for e in errors if e.file != ends[0].file or e.line < ends[0].line]
     if len(errors) != 1 or errors[0].times != 1 or len(failed) != 1:
         return
     if ends[0].code <= 0 and (ends[0].by, ends[0].code) != ("alps", -6):
         return
     [error], end = errors, ends[0]
     others = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f is not error]
+    if end.by == MPI_ABORT:
+        others = [f for f in others if f.file != end.file or f.line < end.line]
     if not others and error.file == end.file and error.line < end.line and error.local < 0:
         error.rank, error.local, error.node = end.rank, end.local, error.node or end.node
 

@@ -62,6 +62,8 @@ _FORMS = {
     "siesta": _Form(lines=1, above=True),
     "specfem": _Form(lines=1, above=True),
     "flash": _Form(takes=re.compile(r"Error message is ?:? ?(\S.{0,200})"), lines=1, above=True),
+    "pyxis": _Form(takes=re.compile(r"pyxis:\s{2,12}(\S.{0,160})"), lines=1, above=True),
+    "glex": _Form(takes=re.compile(r"CQE:(status=\w.{0,120})"), lines=1),
     "nvhpc": _Form(takes=re.compile(r"^\s*((?:function|line):\s{1,8}\S.{0,80})"), lines=2),
 }
 
