@@ -95,6 +95,7 @@ class LoggedDeath(Struct, frozen=True):
     said: Quote | None = (
         None  # its line before that speaks of a failure, in words that no rule knows
     )
+    after: Quote | None = None  # what had failed before, mostly for another's end or the network
 
 
 class NodeFailed(Struct, frozen=True):

@@ -48,6 +48,7 @@ from .ended_short import who_parted
 from .first import failure, lost_node
 from .first_error import mesh
 from .independent import others_of_their_own
+from .last_words import add_last_words
 from .late_end import still_running
 from .launchers_word import by_the_launcher
 from .listed import listed
@@ -63,7 +64,7 @@ from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
-from .unread_failures import add_last_words, in_unread_words, in_words_before, is_cut
+from .unread_failures import in_unread_words, in_words_before, is_cut
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}

@@ -30,7 +30,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from ..findings import Op
-from ..findings.log_stories import Event
+from ..findings.log_stories import Event, LoggedDeath
 from ..findings.named import End
 from . import threads
 from .candidate import First, says_of_others
@@ -90,8 +90,7 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
 
 def _causes(found: First) -> list[AnyFact]:
     """Its facts; an exit, or a call of MPI_Abort, only follows from the words before it."""
-    words = any(isinstance(fact, UnreadFailure) for fact in found.facts)
-    ended_itself = words and found.finding.kind == "error"
+    ended_itself = isinstance(found.finding.story, LoggedDeath) and found.finding.kind == "error"
     return [f for f in found.facts if not (ended_itself and isinstance(f, Ended))]
 
 

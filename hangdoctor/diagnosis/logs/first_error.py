@@ -32,6 +32,7 @@ _NAN = "nan_guard"  # another one
 _ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
+_OF_ACTORS = ("actor_died", "actor_creation")  # other ones
 _REPORTS = ("spark_task", "actor_creation")  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
@@ -239,7 +240,7 @@ def of_errors(
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
-    one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
+    one_place = len(places) <= 1 and first.rule not in _OF_ACTORS  # that is of who asked for it
     frame = raised.frame if one_place else None
     ground = Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
     if story.together:

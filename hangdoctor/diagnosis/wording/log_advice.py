@@ -55,6 +55,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
     if story.said is not None and finding.kind == "error":
         return "Read that line and those around it: they are the program's own reason, and what it means by them, its documentation says."
+    if story.after is not None:
+        return f"The lines below that one have the arguments of the call and where it failed; dmesg -T on {where}, and the tools of its network (ibstat, fi_info), show whether that was well."
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.aborted:
@@ -103,7 +105,7 @@ def _(story: NodeFailed, finding: Finding) -> str:
     if not story.nodes:
         return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
     if story.by == "Open MPI":
-        return f"Is {story.nodes[0]} up, and its pod, if it is one? Read its dmesg for lack of memory, and what its ranks printed last."
+        return f"Is {story.nodes[0]} up, and its pod, if it is one? Then the network between it and the node of mpirun: firewalls, and which interfaces Open MPI takes (--mca oob_tcp_if_include); else its dmesg for lack of memory."
     if story.by != "Slurm":
         return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."

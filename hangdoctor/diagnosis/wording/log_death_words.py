@@ -15,6 +15,11 @@ _NO_ERROR = "no error of its own is in the log"
 @stories.tell.register
 def _(story: LoggedDeath, finding: Finding) -> str:
     head = f"{who_of(finding, story.someone)} {_ended(story, finding)}"
+    if story.after is not None:
+        at = f"{story.after.says} ({story.after.file}:{story.after.line})"
+        if finding.kind == "error":
+            return f"{who_of(finding, story.someone)} failed first: {at}, and then it {_then(story)}"
+        return f"{head}, after it had printed that {at}"
     if story.said is None:
         return head
     says = f"'{terms.cut(story.said.says, WORDS)}' ({story.said.file}:{story.said.line})"
@@ -34,7 +39,7 @@ def _then(story: LoggedDeath) -> str:
 
 def _ended(story: LoggedDeath, finding: Finding) -> str:
     """What its process did; that nothing says why only where it printed nothing."""
-    code, silent = story.end.code, story.said is None
+    code, silent = story.end.code, story.said is None and story.after is None
     unsaid = _UNSAID if silent else ""
     if story.cut:
         return _cut_end(story, finding)

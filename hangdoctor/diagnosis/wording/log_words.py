@@ -153,6 +153,9 @@ def _(story: NodeFailed, finding: Finding) -> str:
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
     lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    if story.by == "Open MPI":
+        it = choose(story.nodes, "it", "them")
+        return f"{what}{ranks} failed, or the network to {it}: Open MPI lost it"
     return f"{what}{ranks} failed: {lost}"
 
 

@@ -521,6 +521,8 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
     error.values = told = rule.values(text)
     error.rank = int(told["rank"]) if told.get("rank") else error.rank
     error.node = told.get("node") or error.node
+    if rule.id == "actor_creation":
+        error.pid = int(told.get("pid") or error.pid)
     if rule.id == "spark_task":
         error.worker = told["worker"]
 

@@ -114,7 +114,7 @@ STACK = (
 def test_the_innermost_line_of_an_error_stack(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, f"{STACK}MPIDI_LAKE_map(355)....: lake_handle_map failed\n")
     assert named(found) == [("error", [4])], found.summary
-    assert "'lake_handle_map failed' (job.log:1, the end of its stack)" in found.summary
+    assert "'lake_handle_map failed' (job.log:1, the end of the stack of " in found.summary
 
 
 def test_without_it_the_call_lies_between_two(tmp_path: Path) -> None:

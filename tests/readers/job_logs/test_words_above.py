@@ -75,3 +75,44 @@ def test_an_error_that_is_known_stays_the_cause(tmp_path: Path) -> None:
     text = "ERROR on proc 3: Lost atoms: original 8 current 7 (thermo.cpp:12)\nthe second shore is not closed\n"
     found = diagnosed(tmp_path, above(3, text))
     assert named(found) == [("error", [3])] and "LAMMPS" in found.summary
+
+
+SENT = (
+    "MPICH ERROR [Rank 3] [job id 7.0] [Tue Dec 12 17:52:24 2023] [n1] - Abort(404) (rank 3 in comm 0): "
+    "Fatal error in PMPI_Send: Other MPI error, error stack:\n"
+    "PMPI_Send(163)........: MPI_Send(buf=0x28, count=1, MPI_INTEGER, dest=0, tag=1, comm=0x84000001) failed\n"
+    "MPID_Send(499)........:\n"
+)
+SRUN = (
+    "srun: error: n1: task 3: Exited with exit code 255\nsrun: Terminating StepId=7.0\n"
+    "slurmstepd: error: *** STEP 7.0 ON n0 CANCELLED AT 2023-12-12T17:52:24 ***\nsrun: error: n0: tasks 0-2: Terminated\n"
+)
+
+
+def test_a_call_that_failed_before_the_exit(tmp_path: Path) -> None:
+    """A reason that no other process can be behind is the cause; another one is not its own."""
+    own = "MPIDI_OFI_send(34): OFI tagged inject failed (ofi_send.h:34:send:Invalid argument)\n"
+    found = diagnosed(tmp_path, SENT + own + SRUN)
+    assert named(found) == [("error", [3])], found.summary
+    assert "its call of PMPI_Send failed: OFI tagged inject failed" in found.summary
+    assert "no error of its own" not in found.summary
+    other = "MPIDI_OFI_send(34): OFI poll failed (ofi_events.h:34:send:Input/output error - CANCELED)\n"
+    found = diagnosed(tmp_path, SENT + other + SRUN)
+    assert ("error", [3]) not in named(found) and "no error of its own" not in found.summary
+
+
+def test_an_exit_without_a_word(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, SRUN)
+    assert named(found) == [("dead", [3])] and "no error of its own is in the log" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("last", "says"),
+    [("lake_fill_start(302): fail failed\n", "lake_fill_start: fail failed"), ("lake_fill_start(302): could not open the shore\n", "could not open the shore")],
+)
+def test_the_function_where_the_reason_says_nothing(tmp_path: Path, last: str, says: str) -> None:
+    head = "Fatal error in PMPI_Bcast: Other MPI error, error stack:\nMPIR_Bcast(18)..: fail failed\n"
+    found = diagnosed(tmp_path, head + last)
+    assert says in found.summary and "the end of the stack of PMPI_Bcast" in found.summary
+    other = diagnosed(tmp_path, head + "MPIDI_CH3I_Progress(176): progress engine failure\n")
+    assert other.causes == [], "which another process' end brings about, too"
