@@ -263,7 +263,6 @@ class FileScan:
         if begins and head.strip():
             self._by_rules(msgspec.structs.replace(said, text=head), text)
         if not folded.belongs:
-            self._above.feed(said, self._line, self._at, self.course.attempt)
             # A progress bar without an end of its line stands before what follows it.
             if not boxed:
                 self._progress(said, text)
@@ -348,6 +347,7 @@ class FileScan:
             self._failures.known()
         elif _TRACEBACK not in text:
             self._failures.feed(said, text, self._line, self._at, self.course.attempt)
+            self._above.feed(said, self._line, self._at, self.course.attempt)
         if not known:
             self._questions.go_on(said.text, self._line)
             if self._line <= _BEGIN:

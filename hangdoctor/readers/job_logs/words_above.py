@@ -17,14 +17,16 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ...model.log_facts import MPI_ABORT, AnyFact, Ended, KnownError, UnreadFailure
+from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Ended, KnownError, UnreadFailure
 from . import unread
-from .failure_words import is_general, judged
+from .failure_words import is_frame, is_general, judged
 from .named_in_line import named
 from .prefix import Said
 
 _LINES = 24  # lines that are kept
 _UNNAMED = 10  # lines above the end in which one without a number may be its speaker's
+_CLOSE = 3  # the same above srun's line, which comes at once
+_LAUNCHERS = {"slurm": _CLOSE, "mpirun": _UNNAMED, HYDRA: _UNNAMED}
 _TOGETHER = 4  # lines between two that were said together
 _LONG = 400  # characters that are looked through
 _TAG = re.compile(r"^\s{0,8}(?:\[(\d{1,7})\]|[Rr]ank (\d{1,7})\b ?:?|(\d{1,7}): )\s{0,8}")
@@ -44,6 +46,7 @@ _OTHER = re.compile(
     r"|\bwarning:|\bdeprecat",
     re.I,
 )
+_OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]")  # MPICH's
 _GLUED = re.compile(r"[-=*_]{8,400}$")  # a ruler without an end of the line before it
 _SPEAK = re.compile(r"[A-Za-z][a-z]{1,30}")
 
@@ -63,11 +66,12 @@ class WordsAbove:
     def __init__(self) -> None:
         self._lines: deque[_Line] = deque(maxlen=_LINES)
         self._found: list[UnreadFailure] = []
+        self._seen = 0  # the line of the last end
 
     def feed(self, said: Said, line: int, at: float, attempt: int) -> None:
-        """A line that belongs to no stack."""
+        """A line that no rule knows."""
         text = said.text[:_LONG]
-        if _RULER.fullmatch(text) is not None:
+        if _RULER.fullmatch(text) is not None or is_frame(text) or _OF_STACK.match(text):
             return
         tag = _TAG.match(text)
         rank = said.own_rank()
@@ -78,19 +82,21 @@ class WordsAbove:
 
     def end(self, fact: AnyFact) -> None:
         """A rank's own end: the sentence above it is its word, where it has one."""
-        own = isinstance(fact, Ended) and fact.by == MPI_ABORT and fact.rank >= 0
-        left = isinstance(fact, KnownError) and fact.rule == "mpi_left" and fact.rank >= 0
-        if not own and not left:
-            return
-        tagged = [one for one in self._lines if one.rank == fact.rank and one.number < fact.line]
+        reach = _reach(fact)
+        if not reach or (self._seen and fact.line - self._seen <= _LINES):
+            return  # or it belongs to the end of another one
+        self._seen = fact.line
+        number = max(fact.rank, fact.task)
+        before = [one for one in self._lines if one.number < fact.line]
+        tagged = [one for one in before if one.rank == number >= 0]
         near = [
             one
-            for one in self._lines
-            if one.rank < 0 and 0 < fact.line - one.number <= _UNNAMED and not _of_others(one.text)
+            for one in before
+            if one.rank < 0 and fact.line - one.number <= reach and not _of_others(one.text)
         ]
         best = _first_why(tagged) or _first_why(near)
-        if best is not None and not any(f.line == best.number for f in self._found):
-            self._found.append(_fact(best, fact.rank))
+        if best is not None:
+            self._found.append(_fact(best, number if _is_own(fact) else best.rank))
 
     def added_to(self, found: list[UnreadFailure]) -> list[UnreadFailure]:
         """These, with the sentences of ranks that have no line among them before their end."""
@@ -98,6 +104,21 @@ class WordsAbove:
         lines = {fact.line for fact in found}
         own = [f for f in self._found if f.rank not in told and f.line not in lines]
         return sorted([*found, *own], key=lambda fact: fact.line)
+
+
+def _is_own(fact: AnyFact) -> bool:
+    """Whether a rank ended itself, and with it the job."""
+    left = isinstance(fact, KnownError) and fact.rule == "mpi_left"
+    return left or (isinstance(fact, Ended) and fact.by == MPI_ABORT)
+
+
+def _reach(fact: AnyFact) -> int:
+    """How many lines above an end its words may stand; 0 of what is no process' own end."""
+    if _is_own(fact):
+        return _UNNAMED if fact.rank >= 0 else 0
+    if not isinstance(fact, Ended) or fact.code <= 0:
+        return 0
+    return _LAUNCHERS.get(fact.by, 0)
 
 
 def _of_others(text: str) -> bool:

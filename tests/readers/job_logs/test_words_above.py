@@ -116,3 +116,28 @@ def test_the_function_where_the_reason_says_nothing(tmp_path: Path, last: str, s
     assert says in found.summary and "the end of the stack of PMPI_Bcast" in found.summary
     other = diagnosed(tmp_path, head + "MPIDI_CH3I_Progress(176): progress engine failure\n")
     assert other.causes == [], "which another process' end brings about, too"
+
+
+def test_above_the_line_of_a_launcher(tmp_path: Path) -> None:
+    words = "The number of shores must be that of the lakes.\n"
+    srun = "srun: error: n1: task 3: Exited with exit code 2\n"
+    hydra = (
+        "=" * 60 + "\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+        "=   RANK 3 PID 811 RUNNING AT n1\n=   EXIT CODE: 2\n" + "=" * 60 + "\n"
+    )
+    mpirun = (
+        RULER + "Primary job  terminated normally, but 1 process returned\n"
+        "a non-zero exit code. Per user-direction, the job has been aborted.\n" + RULER
+        + "mpirun detected that one or more processes exited with non-zero status, thus causing\n"
+        "the job to be terminated. The first process to do so was:\n\n"
+        "  Process name: [[4711,1],3]\n  Exit code:    2\n" + RULER
+    )
+    for end in (srun, hydra, mpirun):
+        found = diagnosed(tmp_path, "filling lake 8\n" + words + end)
+        assert named(found) == [("error", [3])], found.summary
+        assert "'The number of shores must be" in found.summary, found.summary
+        far = diagnosed(tmp_path, words + "filling lake 8\n" * 12 + end)
+        assert ("error", [3]) not in named(far), far.summary
+        killed = end.replace("Exited with exit code 2", "Killed").replace("CODE: 2", "CODE: 9")
+        killed = killed.replace("Exit code:    2", "Exit code:    137")
+        assert "it printed" not in diagnosed(tmp_path, words + killed).summary
