@@ -33,7 +33,10 @@ _ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _OF_ACTORS = ("actor_died", "actor_creation")  # other ones
-_REPORTS = ("spark_task", "actor_creation")  # rules of a launcher's word on a process, worth less than its own error
+_REPORTS = (
+    "spark_task",
+    "actor_creation",
+)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node

@@ -18,7 +18,9 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.after is not None:
         at = f"{story.after.says} ({story.after.file}:{story.after.line})"
         if finding.kind == "error":
-            return f"{who_of(finding, story.someone)} failed first: {at}, and then it {_then(story)}"
+            return (
+                f"{who_of(finding, story.someone)} failed first: {at}, and then it {_then(story)}"
+            )
         return f"{head}, after it had printed that {at}"
     if story.said is None:
         return head

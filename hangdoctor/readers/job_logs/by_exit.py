@@ -138,7 +138,9 @@ def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
     """The only error, before the word of a parent that ends all others at the first end it sees."""
     ends = [f for f in facts if isinstance(f, Ended) and f.first and f.by in _PARENTS]
     failed = {(f.rank, f.local) for f in ends}
-    if ends and ends[0].by == MPI_ABORT:  # which came first: the crash of another one follows from it
+    if (
+        ends and ends[0].by == MPI_ABORT
+    ):  # which came first: the crash of another one follows from it
         errors = [e for e in errors if e.file != ends[0].file or e.line < ends[0].line]
     if len(errors) != 1 or errors[0].times != 1 or len(failed) != 1:
         return

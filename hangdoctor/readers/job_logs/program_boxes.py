@@ -27,7 +27,9 @@ _WHY = 160  # characters of a sentence
 _TAG = re.compile(r"^\s{0,8}(?:\[(\d{1,7})\](?:PETSC ERROR:)? ?|\|(?= ))")
 _FRAME = re.compile(r"[\s*|]{1,40}$")
 _RULER = re.compile(r"^[\s*|]{0,20}(?:[-=*%_#+.~]{4,}[\s*|]{0,20})?$")
-_WORDS = re.compile(r"(?:\b[A-Za-z][a-z']{1,20}\b[ ,.:;]{0,3}){2,}|\b[a-z]{4,20}\b.{1,80}\b[a-z]{4,20}\b|^[a-z]{4,20}\b")
+_WORDS = re.compile(
+    r"(?:\b[A-Za-z][a-z']{1,20}\b[ ,.:;]{0,3}){2,}|\b[a-z]{4,20}\b.{1,80}\b[a-z]{4,20}\b|^[a-z]{4,20}\b"
+)
 
 
 class _Form(Struct, frozen=True):

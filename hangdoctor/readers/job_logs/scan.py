@@ -112,7 +112,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
-        self._boxes = ProgramBoxes()
+        self._boxes, self._boxed = ProgramBoxes(), False
         self._nccl = NcclCalls()
         self._logged = Logged()
         self._beneath = Beneath()
@@ -230,7 +230,6 @@ class FileScan:
         self._listen(said)
         self._of_tables(said, text)
         self._mpich.feed(said.text)
-        boxed = self._boxes.feed(said)
         self._rank_ids.feed(text)
         missed = self._barriers.feed(said.text)
         if missed is not None:
@@ -264,13 +263,13 @@ class FileScan:
             self._by_rules(msgspec.structs.replace(said, text=head), text)
         if not folded.belongs:
             # A progress bar without an end of its line stands before what follows it.
-            if not boxed:
-                self._progress(said, text)
+            self._progress(said, text)
             self._by_rules(said, text)
 
     def _of_tables(self, said: Said, text: str) -> None:
         """What tables and lists of several lines tell."""
         self._nccl.feed(said, self._line)
+        self._boxed = self._boxes.feed(said)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
@@ -395,6 +394,8 @@ class FileScan:
         self._read.want(_TORN)
 
     def _progress(self, said: Said, text: str) -> None:
+        if self._boxed:
+            return  # the words of an error
         found = marks.progress(said.text)
         if found is not None:
             way, fact = found

@@ -71,7 +71,10 @@ def test_what_it_was_and_what_to_do(tmp_path: Path, text: str, says: str, never:
     ("text", "says"),
     [
         (f"{RAISED}MemoryError\n", "memory that it asked the node for"),
-        (f"{RAISED}OSError: [Errno 12] Cannot allocate memory\n", "memory that it asked the node for"),
+        (
+            f"{RAISED}OSError: [Errno 12] Cannot allocate memory\n",
+            "memory that it asked the node for",
+        ),
         (f"{RAISED}RuntimeError: CUDA error: an unknown one\n", "a call to CUDA failed"),
         (
             f"{RAISED}RuntimeError: The server socket has failed to listen on any local network address. port: 29571, name: EADDRINUSE\n",
@@ -91,7 +94,9 @@ CREATION = (
 
 def test_an_error_in_the_creation_of_an_actor(tmp_path: Path) -> None:
     """The error itself is the cause, of the actor's process; no memory was lacking."""
-    inner = '  File "/job/lake.py", line 8, in __init__\n    open_shore()\nValueError: no such shore\n'
+    inner = (
+        '  File "/job/lake.py", line 8, in __init__\n    open_shore()\nValueError: no such shore\n'
+    )
     found = diagnosed(tmp_path, RAISED + CREATION + inner)
     assert named(found) == [("error", [])]
     assert "ValueError" in found.summary and "2757" in found.summary and "10.4.0.2" in found.summary

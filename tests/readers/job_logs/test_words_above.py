@@ -96,7 +96,9 @@ def test_a_call_that_failed_before_the_exit(tmp_path: Path) -> None:
     assert named(found) == [("error", [3])], found.summary
     assert "its call of PMPI_Send failed: OFI tagged inject failed" in found.summary
     assert "no error of its own" not in found.summary
-    other = "MPIDI_OFI_send(34): OFI poll failed (ofi_events.h:34:send:Input/output error - CANCELED)\n"
+    other = (
+        "MPIDI_OFI_send(34): OFI poll failed (ofi_events.h:34:send:Input/output error - CANCELED)\n"
+    )
     found = diagnosed(tmp_path, SENT + other + SRUN)
     assert ("error", [3]) not in named(found) and "no error of its own" not in found.summary
 
@@ -108,10 +110,15 @@ def test_an_exit_without_a_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("last", "says"),
-    [("lake_fill_start(302): fail failed\n", "lake_fill_start: fail failed"), ("lake_fill_start(302): could not open the shore\n", "could not open the shore")],
+    [
+        ("lake_fill_start(302): fail failed\n", "lake_fill_start: fail failed"),
+        ("lake_fill_start(302): could not open the shore\n", "could not open the shore"),
+    ],
 )
 def test_the_function_where_the_reason_says_nothing(tmp_path: Path, last: str, says: str) -> None:
-    head = "Fatal error in PMPI_Bcast: Other MPI error, error stack:\nMPIR_Bcast(18)..: fail failed\n"
+    head = (
+        "Fatal error in PMPI_Bcast: Other MPI error, error stack:\nMPIR_Bcast(18)..: fail failed\n"
+    )
     found = diagnosed(tmp_path, head + last)
     assert says in found.summary and "the end of the stack of PMPI_Bcast" in found.summary
     other = diagnosed(tmp_path, head + "MPIDI_CH3I_Progress(176): progress engine failure\n")
@@ -127,7 +134,8 @@ def test_above_the_line_of_a_launcher(tmp_path: Path) -> None:
     )
     mpirun = (
         RULER + "Primary job  terminated normally, but 1 process returned\n"
-        "a non-zero exit code. Per user-direction, the job has been aborted.\n" + RULER
+        "a non-zero exit code. Per user-direction, the job has been aborted.\n"
+        + RULER
         + "mpirun detected that one or more processes exited with non-zero status, thus causing\n"
         "the job to be terminated. The first process to do so was:\n\n"
         "  Process name: [[4711,1],3]\n  Exit code:    2\n" + RULER
