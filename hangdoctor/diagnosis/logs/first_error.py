@@ -10,6 +10,7 @@ from ...model.log_facts import (
     AnyFact,
     Ended,
     KnownError,
+    PeerClosed,
     PythonError,
     RuleText,
     TimedOut,
@@ -27,6 +28,7 @@ from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
 _ERROR_LINE = "error_line"  # another one
+_AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
 _LEFT = "mpi_left"  # another one
 _NAN = "nan_guard"  # another one
 _ONE_MOMENT_S = 2.0
@@ -123,6 +125,8 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return False
+    if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
+        return False
     if fact.rule == _LEFT and _called_abort(scene, fact):
         return False  # that is how it left
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
@@ -139,6 +143,13 @@ def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
     crash = text is not None and text.kind == "dead"
     aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT and f.file == fact.file]
     return crash and any(f.line < fact.line for f in aborts)
+
+
+def _had_lost_before(scene: Scene, position: int) -> bool:
+    """Whether a process had lost another one, or waited in vain, before: its way out shows such errors, too."""
+    lost = [f for f in scene.facts[:position] if isinstance(f, PeerClosed | TimedOut)]
+    said = [f for f in scene.victims() if f in scene.facts[:position]]
+    return bool(lost or said)
 
 
 def _called_abort(scene: Scene, fact: AnyFact) -> bool:

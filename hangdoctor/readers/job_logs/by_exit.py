@@ -25,6 +25,7 @@ _ABORT = (
     "assertion",
     "cxx_exception",
     "cxx_pure_virtual",
+    "heap_broken",
 )  # rules of errors that abort the program
 
 

@@ -139,3 +139,29 @@ def test_an_abort_is_before_the_crash_of_another(tmp_path: Path) -> None:
     assert named(diagnosed(tmp_path, memory + abort + crash)) == [("error", [1])]
     before = diagnosed(tmp_path, crash + abort)
     assert "segmentation fault" in before.summary, before.summary
+
+
+ABORTED = (
+    "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 38 closing signal SIGTERM\n"
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 1 (pid: 37) of binary: /v/python\n"
+)
+HEAP = (
+    "free(): invalid pointer",
+    "malloc(): corrupted top size",
+    "double free or corruption (!prev)",
+    "corrupted size vs. prev_size",
+    "*** stack smashing detected ***: terminated",
+)
+
+
+@pytest.mark.parametrize("words", HEAP)
+def test_the_words_of_the_c_library_above_an_abort(tmp_path: Path, words: str) -> None:
+    found = diagnosed(tmp_path, f"filling lake 8\n{words}\n{ABORTED}")
+    assert named(found) == [("error", [1])], found.summary
+    assert "heap corrupted" in found.summary
+
+
+def test_the_same_words_on_the_way_out_of_a_victim(tmp_path: Path) -> None:
+    lost = f"{RAISED}RuntimeError: [lake.cc:12] Connection closed by peer [10.0.0.4]:29571\n"
+    found = diagnosed(tmp_path, f"{lost}{HEAP[0]}\n{ABORTED}")
+    assert "heap" not in found.summary, found.summary
