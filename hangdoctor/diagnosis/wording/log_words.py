@@ -32,7 +32,7 @@ from . import clues, stories, terms
 from .differences import subject
 from .terms import choose
 
-_MESSAGE = 90
+_MESSAGE = 110
 WORDS = 120  # characters of a line that is not known
 _NAME = 40  # characters of a thread's name
 _SIZE = 60  # characters of the shapes of several tensors
@@ -111,7 +111,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}"
-    message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
+    message = f": {terms.both_ends(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 

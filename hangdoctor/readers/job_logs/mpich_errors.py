@@ -19,6 +19,8 @@ _OF_MPICH = ("mpi_start", "mpi_other", "mpi_peer", "mpi_misuse")
 _CALL = re.compile(r"^\s*(?P<name>\w{3,80})\(\d{1,6}\)\.{0,80}:(?:\s+(?P<why>\S.{0,200}))?\s*$")
 # A call with its arguments, which only says that it failed.
 _NO_REASON = re.compile(r"^\w{3,60}\(.{0,400}\) failed$")
+# Of the place in libfabric's part only the last word is for people: (ofi_send.h:34:MPIDI_OFI_send:Invalid argument)
+_SOURCE = re.compile(r" \([\w./-]{1,80}:\d{1,6}:\w{1,80}:([A-Z][\w ,/-]{2,60})\)$")
 # That something failed, and not what: the name of the function then says more
 _VAGUE = re.compile(r"^(?:fail(?:ed|ure)?\b\s?){1,2}(?:during collective)?\W{0,4}$", re.IGNORECASE)
 # Of the progress of all connections, which another process' end stops, too
@@ -56,7 +58,7 @@ class MpichErrors:
         if match is None or self._left <= 0:
             self._error = None
             return
-        why = (match["why"] or "").strip()
+        why = _SOURCE.sub(r": \1", (match["why"] or "").strip())
         if not why or _NO_REASON.match(why):
             return
         if _VAGUE.match(why):
