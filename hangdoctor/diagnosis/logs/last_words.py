@@ -4,23 +4,28 @@ a call or a connection of its own had failed, which mostly follows from another'
 
 from __future__ import annotations
 
+import re
 import signal
 
 from msgspec import structs
 
 from ...model.log_facts import AnyFact, KnownError, PythonError, UnreadFailure
-from ..findings.log_stories import LoggedDeath, Quote
+from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
 from .candidate import First
 from .first_error import filled
 from .scene import Scene
 from .unread_failures import NEAR_END, is_named
 
+_RIGHT = 4  # lines above that of a crash
+_TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _SAYS_NOTHING = ("terminated", "asyncio_cancelled", "worker_of_rank", "ray_killed")  # rules
 
 
 def add_last_words(scene: Scene, death: First) -> None:
     """Its own line before its end, or the only one that names no process."""
     story = death.finding.story
+    if isinstance(story, FailedFirst) and death.finding.kind == "dead":
+        _add_right_before(scene, death, story)
     if not isinstance(story, LoggedDeath) or story.memory or story.left:
         return
     if story.end.code == 0 and not story.aborted:
@@ -42,6 +47,22 @@ def add_last_words(scene: Scene, death: First) -> None:
         death.facts = [failed, *death.facts]
         if failed.values.get("inner"):
             death.finding.kind = "error"  # no other process can be behind it
+
+
+def _add_right_before(scene: Scene, crash: First, story: FailedFirst) -> None:
+    """What a process printed in the lines above that of its crash: it may be the reason, or not."""
+    lines = {(f.file, f.line) for f in crash.facts}
+    speakers = {(f.file, f.rank, f.pid) for f in crash.facts if isinstance(f, KnownError)}
+    for fact in scene.unread:
+        near = any(file == fact.file and 0 < line - fact.line <= _RIGHT for file, line in lines)
+        own = any(
+            file == fact.file and (fact.rank == rank >= 0 or fact.pid == pid > 0)
+            for file, rank, pid in speakers
+        )
+        if near and own and not fact.general:
+            says = _TAGS.sub("", fact.text)
+            crash.finding.story = structs.replace(story, said=_quote(scene, fact, says))
+            return
 
 
 def _own_words(scene: Scene, death: First, end: AnyFact, silent: bool) -> list[UnreadFailure]:

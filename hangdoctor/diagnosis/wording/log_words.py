@@ -110,9 +110,17 @@ def _(story: FailedFirst, finding: Finding) -> str:
         node = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
-        return f"{who} {failed}{at}: {what}"
+        return f"{who} {failed}{at}: {what}{_right_before(story)}"
     message = f": {terms.both_ends(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _right_before(story: FailedFirst) -> str:
+    """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
+    if story.said is None:
+        return ""
+    says = f"'{terms.cut(story.said.says, _MESSAGE)}'"
+    return f", right after it had printed {says} ({story.said.file}:{story.said.line})"
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
