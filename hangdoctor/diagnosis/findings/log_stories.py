@@ -58,7 +58,9 @@ class FailedFirst(Struct, frozen=True):
     others: int = 0  # so many more had the same, which the log counts and does not name
     together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
-    said: Quote | None = None  # of a crash: what it printed right before, in words that no rule knows
+    said: Quote | None = (
+        None  # of a crash: what it printed right before, in words that no rule knows
+    )
 
 
 class TableTells(Struct, frozen=True):
