@@ -27,7 +27,7 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
-_ERROR_LINE = "error_line"  # another one
+_ONLY_AT_ENDS = ("error_line", "hdf5")  # others
 _AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
 _LEFT = "mpi_left"  # another one
 _NAN = "nan_guard"  # another one
@@ -119,7 +119,7 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
-    if fact.rule == _ERROR_LINE and not _ended_badly(scene, fact):
+    if fact.rule in _ONLY_AT_ENDS and not _ended_badly(scene, fact):
         return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False

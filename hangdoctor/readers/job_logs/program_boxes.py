@@ -40,6 +40,10 @@ class _Form(Struct, frozen=True):
     ends: re.Pattern[str] | None = None  # the line after it, beside an empty one
     lines: int = 3  # of the sentence
     above: bool = False  # it stands above the rule's line
+    last: bool = False  # the last of all such lines says most
+    most: int = MOST  # lines below the rule's
+    joint: str = " "  # between its lines
+    follows: re.Pattern[str] | None = None  # a sentence of who was asked to end
     within: bool = False  # rulers and empty lines stand before and between its lines
 
 
@@ -50,6 +54,15 @@ _FORMS = {
     "espresso_task": _Form(lines=2),
     "openfoam": _Form(ends=_PLACE),
     "wrf": _Form(lines=1),
+    "petsc_box": _Form(
+        lines=2,
+        joint=": ",
+        ends=re.compile(r"^\s*(?:See |Petsc |WARNING! |#\d|\w+\(\) line)"),
+        follows=re.compile(r"Signal received"),
+    ),
+    "hdf5": _Form(
+        takes=re.compile(r"^\s*#\d{3}: .{1,200}? in (\w{1,80}\(\): \S.{0,160})"), last=True, most=40
+    ),
     "petsc": _Form(lines=1, ends=re.compile(r"^\s*(?:See |Petsc |WARNING! |#\d)")),
     "vasp": _Form(lines=2, within=True),
     "vasp_refused": _Form(lines=3, above=True),
@@ -95,7 +108,10 @@ class ProgramBoxes:
             before = list(self._before)[:-1]
             self._keep(fact, _last_taken(before, form) or _last_words(before, form.lines))
             return False
-        self._error, self._form, self._left = fact, form, MOST
+        if self._error is not None and self._tag == _tag_of(said):
+            return False  # its line belongs to the sentence of the one above
+        self._end()
+        self._error, self._form, self._left = fact, form, form.most
         self._told, self._open = [], form.begins is None
         self._tag = _tag_of(said)
         return True
@@ -130,13 +146,19 @@ class ProgramBoxes:
             return False
         if not words or _RULER.match(words) is not None:
             return not self._told or form.within or form.takes is not None
+        if form.last:
+            self._told.clear()
         self._told.append(words)
         return len(self._told) < form.lines
 
     def _end(self) -> None:
         error, self._error = self._error, None
-        if error is not None:
-            self._keep(error, self._told)
+        if error is None:
+            return
+        self._keep(error, [self._form.joint.join(self._told)])
+        follows = self._form.follows
+        if follows is not None and follows.match(error.values.get("why", "")):
+            error.role = "consequence"
 
     def rest(self) -> None:
         """At the end of the file."""

@@ -285,6 +285,9 @@ def _cause(speaker: _Speaker) -> _Line:
     specific = [line for line in lines if not _is_vague(line)]
     chosen = specific or lines
     own = [line for line in chosen if not line.words.between] or chosen
+    named = [line for line in own if _says_why(line)]
+    if named:
+        return named[0]  # an error by its name, whatever list follows
     if _strength(speaker) > 2 and any(line.words.strength > 2 for line in own):
         return own[0]
     return _of_last_cluster(own)

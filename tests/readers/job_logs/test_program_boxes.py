@@ -61,6 +61,19 @@ VASP = """|                                                                     
             "Argument out of range: Row 9 is beyond 8",
         ),
         (
+            "[4]PETSC ERROR: --------------------- Error Message ---------------------\n[4]PETSC ERROR: Lake is not assembled\n"
+            "[4]PETSC ERROR: Call LakeFill() before it\n[4]PETSC ERROR: See the manual\n",
+            [4],
+            "PETSc stopped in an error: Lake is not assembled: Call LakeFill() before it",
+        ),
+        (
+            "HDF5-DIAG: Error detected in HDF5 (1.12.0) MPI-process 3:\n  #000: H5F.c line 412 in H5Fopen(): unable to open file\n"
+            "    major: File\n  #001: H5FD.c line 9 in H5FD_open(): the lake has no such file\n    major: Internal\n"
+            "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n",
+            [3],
+            "a call of HDF5 failed: H5FD_open(): the lake has no such file",
+        ),
+        (
             "FATAL CALLED FROM FILE:  <stdin>  LINE:     418\nNO LAKE IS GIVEN\n-------------\n",
             [],
             "NO LAKE IS GIVEN",
@@ -127,3 +140,27 @@ def test_as_many_boxes_as_tasks_that_exited(tmp_path: Path) -> None:
     ends = "srun: error: n1: task 1: Exited with exit code 1\nsrun: error: n1: task 0: Exited with exit code 1\n"
     assert named(diagnosed(tmp_path, 2 * box + ends)) == [("error", [0, 1])]
     assert named(diagnosed(tmp_path, 3 * box + ends)) == [("error", [])], "whose they are is open"
+
+
+def test_a_box_of_who_was_asked_to_end(tmp_path: Path) -> None:
+    text = (
+        "[4]PETSC ERROR: Caught signal number 15 Terminate: Some process has told this process to end\n"
+        "[4]PETSC ERROR: --------------------- Error Message ---------------------\n[4]PETSC ERROR: Signal received\n"
+        "[4]PETSC ERROR: See the manual\n"
+    )
+    assert diagnosed(tmp_path, text).causes == []
+
+
+def test_a_file_that_was_looked_for(tmp_path: Path) -> None:
+    """HDF5 prints its stack for whoever only asks whether a file is there."""
+    text = "HDF5-DIAG: Error detected in HDF5 (1.12.0) MPI-process 3:\n  #000: H5F.c line 412 in H5Fopen(): unable to open file\n"
+    assert diagnosed(tmp_path, text + "step 4 of the lake\n").causes == []
+
+
+def test_the_error_by_its_name_above_a_list(tmp_path: Path) -> None:
+    text = (
+        "lake.cpp: hipErrorLakeIsDry: Unable to find water in any lake\n  lake-a - [Not Found]\n  lake-b - [Unsupported]\n"
+        "srun: error: n1: task 0: Aborted\n"
+    )
+    found = diagnosed(tmp_path, text)
+    assert "hipErrorLakeIsDry" in found.summary and "Unsupported" not in found.summary
