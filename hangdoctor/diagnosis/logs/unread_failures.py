@@ -214,6 +214,7 @@ def _chosen(found: Sequence[UnreadFailure]) -> list[UnreadFailure]:
 
 
 def is_named(fact: UnreadFailure) -> bool:
+    """Whether its line tells which process it is of."""
     numbers = max(fact.rank, fact.local, fact.task, fact.pid - 1)
     return numbers >= 0 or bool(fact.worker)
 

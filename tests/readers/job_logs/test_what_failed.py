@@ -22,7 +22,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/fit.py", line 12, in 
         ),
         (
             'hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"\n    host-x86_64 - [Unsupported]\n',
-            "no code for this kind of GPU",
+            "not built for this kind of GPU",
             "Unsupported",
         ),
         (
