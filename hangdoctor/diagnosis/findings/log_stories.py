@@ -98,6 +98,7 @@ class LoggedDeath(Struct, frozen=True):
     said: Quote | None = (
         None  # its line before that speaks of a failure, in words that no rule knows
     )
+    above: bool = False  # who printed that line does not show
     after: Quote | None = None  # what had failed before, mostly for another's end or the network
 
 

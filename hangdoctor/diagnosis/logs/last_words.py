@@ -16,6 +16,7 @@ from .first_error import filled
 from .scene import Scene
 from .unread_failures import NEAR_END, is_named
 
+_PLAIN = 2  # strength of a plain word of failure
 _RIGHT = 4  # lines above that of a crash
 _TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _SAYS_NOTHING = ("terminated", "asyncio_cancelled", "worker_of_rank", "ray_killed")  # rules
@@ -34,9 +35,11 @@ def add_last_words(scene: Scene, death: First) -> None:
     said = _own_words(scene, death, end, silent=story.end.code == -signal.SIGKILL)
     itself = story.aborted or (story.end.code or 0) > 0
     if said:
-        death.finding.story = structs.replace(story, said=_quote(scene, said[0], said[0].text))
+        above = said[0].rank < 0 and said[0].strength < _PLAIN
+        quote = _quote(scene, said[0], said[0].text)
+        death.finding.story = structs.replace(story, said=quote, above=above)
         death.facts = [*death.facts, *said]
-        if itself:
+        if itself and not above:
             death.finding.kind = "error"  # its end only follows from that
             death.facts = [*said, *(f for f in death.facts if f not in said)]
         return

@@ -49,7 +49,8 @@ _ADVICE = "Read the log of both ends around that line: did one of them fail befo
 def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
     """What failed first, as such a line has it, where the reason `why` leaves that open."""
     if why.reason in _OPEN:
-        found = [f for f in scene.unread if _counts(scene, f, why.reason)]
+        plain = [f for f in scene.unread if f.strength > 1]
+        found = [f for f in plain if _counts(scene, f, why.reason)]
     elif why.reason in _FOLLOWING:
         found = [f for f in scene.unread if _came_before(scene, f)]
     else:

@@ -28,6 +28,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if finding.kind == "error":
         who = who_of(finding, story.someone)
         return f"{who} failed first: it printed, in words that are not known here, {says}, and then it {_then(story)}"
+    if story.above:
+        return f"{head}; right above that the log has {says}, which may be its reason"
     return f"{head}; before that it printed, in words that are not known here, {says}"
 
 

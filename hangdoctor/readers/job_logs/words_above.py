@@ -152,6 +152,7 @@ def _fact(line: _Line, rank: int) -> UnreadFailure:
         line=line.number,
         at=line.at,
         inherited=said.at <= 0,
+        strength=2 if judged(line.text) is not None else 1,
         rank=rank,
         node=said.node,
         pid=said.pid,

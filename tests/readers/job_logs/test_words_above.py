@@ -142,10 +142,13 @@ def test_above_the_line_of_a_launcher(tmp_path: Path) -> None:
     )
     for end in (srun, hydra, mpirun):
         found = diagnosed(tmp_path, "filling lake 8\n" + words + end)
-        assert named(found) == [("error", [3])], found.summary
+        assert named(found) == [("dead", [3])], "who printed it does not show"
         assert "'The number of shores must be" in found.summary, found.summary
+        assert "may be its reason" in found.summary
+        own = diagnosed(tmp_path, f"rank 3: {words}{end}")
+        assert named(own) == [("error", [3])] and "it printed" in own.summary, own.summary
         far = diagnosed(tmp_path, words + "filling lake 8\n" * 12 + end)
-        assert ("error", [3]) not in named(far), far.summary
+        assert "shores" not in far.summary, far.summary
         killed = end.replace("Exited with exit code 2", "Killed").replace("CODE: 2", "CODE: 9")
         killed = killed.replace("Exit code:    2", "Exit code:    137")
         assert "it printed" not in diagnosed(tmp_path, words + killed).summary
