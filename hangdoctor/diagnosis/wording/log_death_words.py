@@ -9,6 +9,7 @@ from .log_words import WORDS, who_of
 from .terms import choose
 
 _UNSAID = ", and no line that is known here says why"
+_OWN_WORDS = 90  # characters of a line beside how its process ended
 _NO_ERROR = "no error of its own is in the log"
 
 
@@ -27,7 +28,9 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     says = f"'{terms.cut(story.said.says, WORDS)}' ({story.said.file}:{story.said.line})"
     if finding.kind == "error":
         who = who_of(finding, story.someone)
-        return f"{who} failed first: it printed, in words that are not known here, {says}, and then it {_then(story)}"
+        text = terms.both_ends(story.said.says, _OWN_WORDS)
+        printed = f"it printed '{text}' ({story.said.file}:{story.said.line})"
+        return f"{who} failed first: {printed}, in words that are not known here, and then it {_then(story)}"
     if story.above:
         return f"{head}; right above that the log has {says}, which may be its reason"
     return f"{head}; before that it printed, in words that are not known here, {says}"
