@@ -19,6 +19,8 @@ from .unread_failures import NEAR_END, is_named
 _PLAIN = 2  # strength of a plain word of failure
 _RIGHT = 4  # lines above that of a crash
 _TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
+# Open MPI's block on the signal itself
+_OF_SIGNAL = re.compile(r"Signal(?: code)?: |Failing at address|\*\*\* ")
 _SAYS_NOTHING = ("terminated", "asyncio_cancelled", "worker_of_rank", "ray_killed")  # rules
 
 
@@ -56,14 +58,16 @@ def _add_right_before(scene: Scene, crash: First, story: FailedFirst) -> None:
     """What a process printed in the lines above that of its crash: it may be the reason, or not."""
     lines = {(f.file, f.line) for f in crash.facts}
     speakers = {(f.file, f.rank, f.pid) for f in crash.facts if isinstance(f, KnownError)}
+    if len({pid for _, _, pid in speakers if pid}) > 1:
+        return  # several, and whose words these are does not show
     for fact in scene.unread:
         near = any(file == fact.file and 0 < line - fact.line <= _RIGHT for file, line in lines)
         own = any(
             file == fact.file and (fact.rank == rank >= 0 or fact.pid == pid > 0)
             for file, rank, pid in speakers
         )
-        if near and own and not fact.general:
-            says = _TAGS.sub("", fact.text)
+        says = _TAGS.sub("", fact.text)
+        if near and own and not fact.general and _OF_SIGNAL.match(says) is None:
             crash.finding.story = structs.replace(story, said=_quote(scene, fact, says))
             return
 

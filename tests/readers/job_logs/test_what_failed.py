@@ -173,7 +173,8 @@ def test_what_a_crashed_process_printed_right_before(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, "filling\n" + words.format(987) + crash)
     assert named(found) == [("dead", [])], "the words are told, and are not said to be the cause"
     assert "right after it had printed 'lake_md.c:62" in found.summary
-    for before in (words.format(988), words.format(987) + "filling lake 8\n" * 6):
+    code = "[n7:987] Signal code: Invalid permissions (2)\n"
+    for before in (words.format(988), code, words.format(987) + "filling lake 8\n" * 6):
         other = diagnosed(tmp_path, "filling\n" + before + crash)
         assert "right after" not in other.summary, other.summary
 
