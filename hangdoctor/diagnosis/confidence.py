@@ -171,6 +171,7 @@ class Ground(Enum):
     SLOW_BY_HISTORY = (0.85, "the collector saw over minutes that the others wait for it")
     # Job logs, after the end.
     LOG_NODE = (0.95, "Slurm names the node that it lost")
+    LOG_DAEMON = (0.75, "mpirun lost its process on that node; the network may have failed as well")
     LOG_SOME_NODE = (0.80, "Slurm ended the job for a lost node and does not name it")
     LOG_ERROR = (0.92, "a rank's own error is printed before any wait reached its limit")
     LOG_ERROR_SOMEONE = (0.85, "the same, and the log does not show whose it is")

@@ -354,7 +354,8 @@ class ThreadStack(Fact):
 
 class UnreadFailure(Fact):
     """A line that speaks of a failure in words that no rule knows; `strength` from 2, a plain word of
-    it, to 3, one that only an end has. It is kept apart from the facts that are known.
+    it, to 3, one that only an end has; 1: a sentence that is one only right above an end. It is kept
+    apart from the facts that are known.
     """
 
     strength: int = 2

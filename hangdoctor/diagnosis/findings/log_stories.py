@@ -60,6 +60,9 @@ class FailedFirst(Struct, frozen=True):
     together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
     one_of: bool = False  # one of the ranks, and which does not show
+    said: Quote | None = (
+        None  # of a crash: what it printed right before, in words that no rule knows
+    )
 
 
 class TableTells(Struct, frozen=True):
@@ -98,6 +101,8 @@ class LoggedDeath(Struct, frozen=True):
     said: Quote | None = (
         None  # its line before that speaks of a failure, in words that no rule knows
     )
+    above: bool = False  # who printed that line does not show
+    after: Quote | None = None  # what had failed before, mostly for another's end or the network
 
 
 class NodeFailed(Struct, frozen=True):

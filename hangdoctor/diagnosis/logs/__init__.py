@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from ...model.diagnosis import Status
+from ...model.log_facts import PythonError
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
@@ -48,6 +49,7 @@ from .ended_short import who_parted
 from .first import failure, lost_node
 from .first_error import mesh
 from .independent import others_of_their_own
+from .last_words import add_last_words
 from .late_end import still_running
 from .launchers_word import by_the_launcher
 from .listed import listed
@@ -56,14 +58,14 @@ from .odd_words import told_apart
 from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
 from .own_word import by_own_word
-from .scene import Scene, open_scene
+from .scene import LIMITS, Scene, open_scene
 from .store_gone import host_left
 from .submitted_apart import different_calls
 from .threads import add_ended_threads, of_thread
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
-from .unread_failures import add_last_words, in_unread_words, in_words_before, is_cut
+from .unread_failures import in_unread_words, in_words_before, is_cut
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
@@ -110,7 +112,8 @@ def _judge(case: Case, draft: Draft) -> None:
         return
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
-    draft.status = _status_of(found.finding)
+    raised = isinstance(found.finding.story, LinkBroken) and _raised(scene)
+    draft.status = "failed" if raised else _status_of(found.finding)
 
 
 def _or_in_words(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
@@ -156,6 +159,13 @@ def _status_of(finding: Finding) -> Status:
     if failed and not isinstance(finding.story, StillIn):
         return "failed"
     return "slow" if finding.kind == "slow" else "hang"
+
+
+def _raised(scene: Scene) -> bool:
+    """Whether an exception ended a process, and no time-out: then nothing waits."""
+    errors = [f for f in scene.of(PythonError) if f.error and not f.survived]
+    waited = scene.first_wait < len(scene.facts)
+    return bool(errors) and not waited and not any(f.rule in LIMITS for f in errors)
 
 
 def _unless_cut_off(case: Case, draft: Draft) -> None:

@@ -30,7 +30,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from ..findings import Op
-from ..findings.log_stories import Event
+from ..findings.log_stories import Event, LoggedDeath
 from ..findings.named import End
 from . import threads
 from .candidate import First, says_of_others
@@ -67,7 +67,7 @@ _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
 def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     """The events of a scene; facts of one kind that say the same are one event of several ranks."""
-    causes = {id(fact): first for first in found for fact in first.facts}
+    causes = {id(fact): first for first in found for fact in _causes(first)}
     events: dict[tuple[object, ...], list[AnyFact]] = {}
     told = {(f.file, f.line) for f in scene.of(PythonError)}
     every = _with_unread(scene, found)
@@ -86,6 +86,12 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     return [
         _event(scene, str(key[0]), facts, causes.get(id(facts[0]))) for _, key, facts in ordered
     ]
+
+
+def _causes(found: First) -> list[AnyFact]:
+    """Its facts; an exit, or a call of MPI_Abort, only follows from the words before it."""
+    ended_itself = isinstance(found.finding.story, LoggedDeath) and found.finding.kind == "error"
+    return [f for f in found.facts if not (ended_itself and isinstance(f, Ended))]
 
 
 def _with_unread(scene: Scene, found: Sequence[First]) -> list[AnyFact]:

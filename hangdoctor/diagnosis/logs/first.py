@@ -20,6 +20,7 @@ from .scene import Scene
 from .swept import is_sweep
 
 _ABORTS = frozenset({-6, 134})
+_MPIRUN = "Open MPI"  # it lost its own process there, and knows no more
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
 
 
@@ -35,11 +36,12 @@ def lost_node(scene: Scene) -> First | None:
     nodes = sorted({node for text in lists for node in parse_hosts(text)})
     ranks = sorted(r for r, n in scene.homes.items() if n in nodes)
     by = lost[0].by if lost else "Slurm"
+    named = Ground.LOG_DAEMON if by == _MPIRUN else Ground.LOG_NODE
     finding = Finding(
         kind="unreachable",
         ranks=ranks,
         story=NodeFailed(tuple(nodes), by=by),
-        confidence=sure(Ground.LOG_NODE if nodes else Ground.LOG_SOME_NODE),
+        confidence=sure(named if nodes else Ground.LOG_SOME_NODE),
         nodes=nodes,
     )
     return First(finding, facts, bool(nodes))

@@ -12,6 +12,7 @@ from ...model.log_facts import (
     AnyFact,
     Ended,
     KnownError,
+    PeerClosed,
     PythonError,
     RuleText,
     TimedOut,
@@ -29,14 +30,20 @@ from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
 _MESH = "gloo_mesh"  # a rule
-_ERROR_LINE = "error_line"  # another one
+_ONLY_AT_ENDS = ("error_line", "hdf5")  # others
+_AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
+_LEFT = "mpi_left"  # another one
 _NAN = "nan_guard"  # another one
 _ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _PAGE_FAULT = "gpu_page_fault"  # another one
-_REPORTS = ("spark_task",)  # rules of a launcher's word on a process, worth less than its own error
+_OF_ACTORS = ("actor_died", "actor_creation")  # other ones
+_REPORTS = (
+    "spark_task",
+    "actor_creation",
+)  # rules of a launcher's word on a process, worth less than its own error
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
-_VALUE = re.compile(r"\{( ?)([a-z_]{1,20})\}")
+_VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
@@ -115,12 +122,16 @@ def _dated(fact: AnyFact) -> bool:
 def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
-    if fact.rule == _ERROR_LINE and not _ended_badly(scene, fact):
+    if fact.rule in _ONLY_AT_ENDS and not _ended_badly(scene, fact):
         return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return False
+    if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
+        return False
+    if fact.rule == _LEFT and _called_abort(scene, fact):
+        return False  # that is how it left
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
     if _was_cut(fact) and is_explained(scene, position, fact):
@@ -137,9 +148,20 @@ def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
     return crash and any(f.line < fact.line for f in aborts)
 
 
+def _had_lost_before(scene: Scene, position: int) -> bool:
+    """Whether a process had lost another one, or waited in vain, before: its way out shows such errors, too."""
+    lost = [f for f in scene.facts[:position] if isinstance(f, PeerClosed | TimedOut)]
+    said = [f for f in scene.victims() if f in scene.facts[:position]]
+    return bool(lost or said)
+
+
+def _called_abort(scene: Scene, fact: AnyFact) -> bool:
+    return any(f.by == MPI_ABORT and f.rank == fact.rank for f in scene.of(Ended))
+
+
 def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:
     """Whether a launcher, or MPI, names the same rank as one that ended with an error."""
-    left = [f for f in scene.of(KnownError) if f.rule == "mpi_left"]
+    left = [f for f in scene.of(KnownError) if f.rule == _LEFT]
     ends = [f for f in scene.of(Ended) if f.code not in (0, *_ASKED)]
     return fact.rank >= 0 and any(f.rank == fact.rank for f in [*left, *ends])
 
@@ -240,7 +262,7 @@ def of_errors(
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
-    one_place = len(places) <= 1 and first.rule != "actor_died"  # that is of who asked for it
+    one_place = len(places) <= 1 and first.rule not in _OF_ACTORS  # that is of who asked for it
     frame = raised.frame if one_place else None
     ground = _ground(first, story, ranks, alike_elsewhere=more > 0)
     is_named = bool(ranks or nodes)
@@ -278,8 +300,8 @@ def _ground(
 
 
 def filled(text: str, fact: AnyFact) -> str:
-    """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}`,
-    which is left out where it took nothing.
+    """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}` and
+    `{: name}`, which are left out where it took nothing.
     """
     values = fact.values if isinstance(fact, KnownError | PythonError) else {}
 

@@ -6,7 +6,6 @@ one, names no culprit; a launcher's word is worth the least.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -29,9 +28,7 @@ from ..findings.log_stories import (
     FailedFirst,
     FailedInWords,
     LinkBroken,
-    LoggedDeath,
     LogRemaining,
-    Quote,
     Someone,
     Undecided,
 )
@@ -39,7 +36,7 @@ from .candidate import First, someone
 from .first_error import filled
 from .scene import Scene, nodes_named, ranks_named
 
-_NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
+NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
 _LAST_WORDS = 6  # ordinary lines of its speaker after it
 _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it was
 _OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
@@ -52,7 +49,8 @@ _ADVICE = "Read the log of both ends around that line: did one of them fail befo
 def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
     """What failed first, as such a line has it, where the reason `why` leaves that open."""
     if why.reason in _OPEN:
-        found = [f for f in scene.unread if _counts(scene, f, why.reason)]
+        plain = [f for f in scene.unread if f.strength > 1]
+        found = [f for f in plain if _counts(scene, f, why.reason)]
     elif why.reason in _FOLLOWING:
         found = [f for f in scene.unread if _came_before(scene, f)]
     else:
@@ -90,7 +88,7 @@ def _of_stack(scene: Scene) -> First | None:
     ranks = ranks_named(alike)
     story = FailedInWords(
         says=first.values["inner"],
-        at=f"{_place(scene, first)}, the end of its stack",
+        at=f"{_place(scene, first)}, the end of the stack of {first.values.get('call', 'its call')}",
         someone=Someone() if ranks else someone(first, alike),
     )
     finding = Finding(
@@ -127,34 +125,13 @@ def between_two(scene: Scene) -> First | None:
     return First(finding, [*alike], False)
 
 
-def add_last_words(scene: Scene, death: First) -> None:
-    """What the process whose end is known printed before it, in words that no rule knows: its own line,
-    or the only one that names no process.
-    """
-    story = death.finding.story
-    if not isinstance(story, LoggedDeath) or story.memory or story.left or story.end.code == 0:
-        return
-    end = death.facts[0]
-    before = [f for f in scene.unread if f.file == end.file and f.began < end.line]
-    clear = [f for f in before if not (f.general or f.between or f.launcher)]
-    own = [f for f in clear if f.rank >= 0 and f.rank in death.finding.ranks]
-    unnamed = [f for f in clear if not _is_named(f) and end.line - f.line <= _NEAR_END]
-    silent = story.end.code == -signal.SIGKILL  # it could not print anything over that
-    said = own or (unnamed if len(clear) == 1 and not silent else [])
-    if said:
-        name = scene.logs.files[said[0].file].name
-        quote = Quote(name, said[0].line, said[0].text)
-        death.finding.story = structs.replace(story, said=quote)
-        death.facts = [*death.facts, *said]
-
-
 def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     """Whether the job's end is seen to follow from it, as far as a log shows that."""
     if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher):
         return False  # what the codes of the processes say, too
     if fact.strength < 3 and scene.of(Finished):
         return False  # the program had ended: what fails then is its tidying up
-    near = scene.logs.files[fact.file].lines - fact.line <= _NEAR_END
+    near = scene.logs.files[fact.file].lines - fact.line <= NEAR_END
     last = near and fact.after <= _LAST_WORDS
     if _ends_after(scene, fact):
         return True
@@ -231,25 +208,26 @@ def _chosen(found: Sequence[UnreadFailure]) -> list[UnreadFailure]:
     kinds = (
         [f for f in clear if not f.between],
         clear,
-        [f for f in found if f.launcher and _is_named(f)],
+        [f for f in found if f.launcher and is_named(f)],
         [f for f in found if f.launcher and not f.general],
     )
     return next((kind for kind in kinds if kind), [])
 
 
-def _is_named(fact: UnreadFailure) -> bool:
+def is_named(fact: UnreadFailure) -> bool:
+    """Whether its line tells which process it is of."""
     numbers = max(fact.rank, fact.local, fact.task, fact.pid - 1)
     return numbers >= 0 or bool(fact.worker)
 
 
 def _told_by_next(first: UnreadFailure, found: Sequence[UnreadFailure]) -> UnreadFailure | None:
     """The one line below that tells whose failure it was, as a launcher's word on who ended."""
-    if _is_named(first):
+    if is_named(first):
         return None
     below = [
         f
         for f in found
-        if f.file == first.file and 0 < f.line - first.line <= _SAME_BLOCK and _is_named(f)
+        if f.file == first.file and 0 < f.line - first.line <= _SAME_BLOCK and is_named(f)
     ]
     return below[0] if len(below) == 1 and (below[0].launcher or below[0].general) else None
 
@@ -257,7 +235,7 @@ def _told_by_next(first: UnreadFailure, found: Sequence[UnreadFailure]) -> Unrea
 def _told_by_end(scene: Scene, first: UnreadFailure) -> Ended | None:
     """The only end with an error code that the logs have, where the line names no process."""
     ends = [f for f in scene.of(Ended) if f.code]
-    if _is_named(first) or not ends or len(ranks_named(ends)) != 1 or min(f.rank for f in ends) < 0:
+    if is_named(first) or not ends or len(ranks_named(ends)) != 1 or min(f.rank for f in ends) < 0:
         return None
     return ends[0]
 

@@ -53,6 +53,8 @@ def _look_at_frame(finding: Finding) -> str:
 @by_story.register
 def _(story: LoggedDeath, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
+    if story.after is not None or (story.said is not None and finding.kind == "error"):
+        return _of_its_words(story, where)
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.aborted:
@@ -64,14 +66,9 @@ def _(story: LoggedDeath, finding: Finding) -> str:
             " Rank 0 holds the store of the others, and has to end last: a barrier before its end."
         )
         return f"Find the return, sys.exit or end of a loop that it took and the others did not.{holds if finding.ranks == [0] else ''}"
-    if story.end.code == -7:
-        return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
-    if story.end.code == -11:
-        return f"On {where}: coredumpctl, or run again with python -X faulthandler, for the stack of the crash."
-    if story.end.code == -9:
-        return (
-            f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
-        )
+    by_signal = _of_a_signal(story.end.code, where)
+    if by_signal:
+        return by_signal
     tee = "mpirun: --tag-output; srun: -l"
     if finding.gloo:
         tee = "torchrun: --log-dir DIR --tee 3"
@@ -81,6 +78,26 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.alone or story.end.code == -6:
         return f"{_of_an_abort(story, finding)} {keep}"
     return keep
+
+
+def _of_a_signal(code: int | None, where: str) -> str:
+    """Where to look after a death by one of these; "" for another one."""
+    if code == -7:
+        return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
+    if code == -11:
+        return f"On {where}: coredumpctl, or run again with python -X faulthandler, for the stack of the crash."
+    if code == -9:
+        return (
+            f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
+        )
+    return ""
+
+
+def _of_its_words(story: LoggedDeath, where: str) -> str:
+    """Where it printed before its end what had failed."""
+    if story.after is None:
+        return "Read that line and those around it: they are the program's own reason, and what it means by them, its documentation says."
+    return f"The lines below that one have the arguments of the call and where it failed; dmesg -T on {where}, and the tools of its network (ibstat, fi_info), show whether that was well."
 
 
 def _of_an_abort(story: LoggedDeath, finding: Finding) -> str:
@@ -101,7 +118,7 @@ def _(story: NodeFailed, finding: Finding) -> str:
     if not story.nodes:
         return "sacct -j JOB -X -o NodeList,State; sinfo -R names the node."
     if story.by == "Open MPI":
-        return f"Is {story.nodes[0]} up, and its pod, if it is one? Read its dmesg for lack of memory, and what its ranks printed last."
+        return f"Is {story.nodes[0]} up, and its pod, if it is one? Then the network between it and the node of mpirun: firewalls, and which interfaces Open MPI takes (--mca oob_tcp_if_include); else its dmesg for lack of memory."
     if story.by != "Slurm":
         return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."

@@ -9,21 +9,44 @@ from .log_words import WORDS, who_of
 from .terms import choose
 
 _UNSAID = ", and no line that is known here says why"
+_OWN_WORDS = 90  # characters of a line beside how its process ended
 _NO_ERROR = "no error of its own is in the log"
 
 
 @stories.tell.register
 def _(story: LoggedDeath, finding: Finding) -> str:
     head = f"{who_of(finding, story.someone)} {_ended(story, finding)}"
+    if story.after is not None:
+        at = f"{story.after.says} ({story.after.file}:{story.after.line})"
+        if finding.kind == "error":
+            return (
+                f"{who_of(finding, story.someone)} failed first: {at}, and then it {_then(story)}"
+            )
+        return f"{head}, after it had printed that {at}"
     if story.said is None:
         return head
-    says = terms.cut(story.said.says, WORDS)
-    return f"{head}; before that it printed, in words that are not known here, '{says}' ({story.said.file}:{story.said.line})"
+    says = f"'{terms.cut(story.said.says, WORDS)}' ({story.said.file}:{story.said.line})"
+    if finding.kind == "error":
+        who = who_of(finding, story.someone)
+        text = terms.both_ends(story.said.says, _OWN_WORDS)
+        printed = f"it printed '{text}' ({story.said.file}:{story.said.line})"
+        return f"{who} failed first: {printed}, in words that are not known here, and then it {_then(story)}"
+    if story.above:
+        return f"{head}; right above that the log has {says}, which may be its reason"
+    return f"{head}; before that it printed, in words that are not known here, {says}"
+
+
+def _then(story: LoggedDeath) -> str:
+    """How it ended itself after its own words."""
+    if story.aborted:
+        return f"called MPI_Abort (exit code {story.end.code})"
+    saw = f", as {story.by} saw it" if story.by else ""
+    return f"ended with exit code {story.end.code}{saw}"
 
 
 def _ended(story: LoggedDeath, finding: Finding) -> str:
     """What its process did; that nothing says why only where it printed nothing."""
-    code, silent = story.end.code, story.said is None
+    code, silent = story.end.code, story.said is None and story.after is None
     unsaid = _UNSAID if silent else ""
     if story.cut:
         return _cut_end(story, finding)

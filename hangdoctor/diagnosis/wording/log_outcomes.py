@@ -62,7 +62,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.PREEMPTED: f"Slurm preempted the job, and {_failed_before(of)}{_printed(of)}",
         Undecided.STORE_GONE: f"{who} lost the rendezvous store: the process that holds it, rank 0's or the first node's launcher, had ended before, and {_evidence(of)} do not show why. Give its log",
         Undecided.ALL_SEND: f"{who} all wait in send at {terms.place_of(of.op) if of.op else ''} and none receives: each waits until the next one receives. Let some receive first, or use dist.batch_isend_irecv",
-        Undecided.FOLLOWED: f"{_speaker(of)} printed that {of.meaning}{_line(of)}{_earlier(of)}. Give the logs of all ranks and nodes",
+        Undecided.FOLLOWED: f"{_speaker(of)} printed that {_meaning(of)}{_line(of)}{_earlier(of)}. Give the logs of all ranks and nodes",
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without {_lacks(of)}: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.CUT_OFF: f"no exit is recorded. {_at_work(of)}{_round(of)}, and {_last(of, whose='the')} the last heartbeat{_silent(of)}. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.OTHER_CALLS: f"torch's check found that ranks made different calls, and its line is cut before it names both{_cut(of)}: give the output of all ranks",
@@ -172,6 +172,12 @@ def _earlier(of: LogRemaining) -> str:
     if of.earliest:
         return f", and {_evidence(of)} show no failure before it"
     return f", and what came first {_evidence(of)} do not show"
+
+
+def _meaning(of: LogRemaining) -> str:
+    """What the line means; of several ranks."""
+    own = of.meaning.startswith("its call ") and len(of.ranks) > 1
+    return of.meaning.replace("its call ", "their call ", 1) if own else of.meaning
 
 
 def _process(of: LogRemaining) -> str:

@@ -32,7 +32,7 @@ from . import clues, stories, terms
 from .differences import subject
 from .terms import choose
 
-_MESSAGE = 90
+_MESSAGE = 110
 WORDS = 120  # characters of a line that is not known
 _NAME = 40  # characters of a thread's name
 _SIZE = 60  # characters of the shapes of several tensors
@@ -111,8 +111,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
         node = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
-        return f"{who} {failed}{at}: {what}"
-    message = f": {terms.cut(story.message, _MESSAGE)}" if story.message and not what else ""
+        return f"{who} {failed}{at}: {what}{_right_before(story)}"
+    message = f": {terms.both_ends(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 
@@ -128,6 +128,14 @@ def _of_ranks(story: FailedFirst, finding: Finding) -> str:
     """The ranks with their own nodes, where others had it elsewhere."""
     own = [node for node in finding.nodes if node not in story.others_on]
     return terms.who(finding.ranks, finding.homes, own or finding.nodes)
+
+
+def _right_before(story: FailedFirst) -> str:
+    """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
+    if story.said is None:
+        return ""
+    says = f"'{terms.cut(story.said.says, _MESSAGE)}'"
+    return f", right after it had printed {says} ({story.said.file}:{story.said.line})"
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
@@ -168,6 +176,9 @@ def _(story: NodeFailed, finding: Finding) -> str:
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
     lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    if story.by == "Open MPI":
+        it = choose(story.nodes, "it", "them")
+        return f"{what}{ranks} failed, or the network to {it}: Open MPI lost it"
     return f"{what}{ranks} failed: {lost}"
 
 

@@ -299,6 +299,16 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
+def both_ends(text: str, width: int) -> str:
+    """Begin and end of `text`, at most `width` characters: what was wrong often stands last."""
+    text = text.replace("\t", " ")
+    if len(text) <= width:
+        return text
+    begin = text[: width * 3 // 5].rpartition(" ")[0]
+    end = text[len(text) - (width - len(begin) - 3) :].partition(" ")[2]
+    return f"{begin} … {end}" if begin and end else cut(text, width)
+
+
 def tail(text: str, width: int) -> str:
     """The end of `text`, at most `width` characters: where a progress bar has its count."""
     text = text.replace("\t", " ")

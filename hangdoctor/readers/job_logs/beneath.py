@@ -17,6 +17,9 @@ from .prefix import Said
 _HOST = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}")
 _BEGIN = "Traceback (most recent call last):"
 _OF_TASK = re.compile(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
+_OF_CREATION = re.compile(
+    r"error raised in its creation task, ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})"
+)
 _OWNER = re.compile(r"Owner Ip address: ([\w.:-]{1,80})")
 _MOST = 400  # lines of one message
 _NAMES = 12  # lines beneath an error of Ray's
@@ -59,6 +62,7 @@ class Beneath:
     def is_report(self, error: PythonError, said: Said) -> bool:
         """Whether Ray reports a worker's error, whose frames and name come in the next lines."""
         match = _OF_TASK.search(error.message) if error.error == "RayTaskError" else None
+        match = match or _OF_CREATION.search(error.message)
         if match is None:
             return False
         self._head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])

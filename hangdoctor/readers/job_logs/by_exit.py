@@ -25,6 +25,7 @@ _ABORT = (
     "assertion",
     "cxx_exception",
     "cxx_pure_virtual",
+    "heap_broken",
 )  # rules of errors that abort the program
 
 
@@ -101,9 +102,9 @@ def _kind(error: Error) -> str:
 
 
 def _all_of_srun(facts: list[AnyFact], errors: Sequence[Error]) -> None:
-    """As many exceptions of one kind as tasks that exited with an error of their own."""
+    """As many errors of one kind as tasks that exited with an error of their own."""
     ends = {f.task: f for f in facts if isinstance(f, Ended) and f.by == "slurm" and f.code > 0}
-    raised = [e for e in errors if isinstance(e, PythonError) and _is_whole(e)]
+    raised = [e for e in errors if _is_whole(e)]
     told = any(isinstance(f, Error) and f.role != "launcher" and f not in errors for f in facts)
     files = {f.file for f in [*errors, *ends.values()]}
     alone = not told and len(files) == 1 and len({_kind(e) for e in errors}) == 1
@@ -138,12 +139,18 @@ def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
     """The only error, before the word of a parent that ends all others at the first end it sees."""
     ends = [f for f in facts if isinstance(f, Ended) and f.first and f.by in _PARENTS]
     failed = {(f.rank, f.local) for f in ends}
+    if (
+        ends and ends[0].by == MPI_ABORT
+    ):  # which came first: the crash of another one follows from it
+        errors = [e for e in errors if e.file != ends[0].file or e.line < ends[0].line]
     if len(errors) != 1 or errors[0].times != 1 or len(failed) != 1:
         return
     if ends[0].code <= 0 and (ends[0].by, ends[0].code) != ("alps", -6):
         return
     [error], end = errors, ends[0]
     others = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f is not error]
+    if end.by == MPI_ABORT:
+        others = [f for f in others if f.file != end.file or f.line < end.line]
     if not others and error.file == end.file and error.line < end.line and error.local < 0:
         error.rank, error.local, error.node = end.rank, end.local, error.node or end.node
 

@@ -27,6 +27,7 @@ _STRONG = re.compile(
     r"|sig(?:segv|abrt|bus|fpe|ill)|core dumped|bus error|floating[- ]point exception|severe"
     r"|unrecoverable|irrecoverable|crash(?:ed|ing)|died|killed|terminate called|unhandled|uncaught"
     r"|cannot continue|bailing out|giving up|corrupt(?:ed|ion)|gpu hang|caught (?:error|signal|a signal)"
+    r"|call(?:s|ed|ing) (?:mpi_)?abort\b(?! on| if| when)"
     r"|terminated (?:badly|abnormally|unexpectedly))\b"
     r"|\bexit(?:ed|ing)\b.{0,60}?\b(?:due to|improperly|abnormally|unexpectedly|non-?zero)\b"
     r"|(?<!to )(?<!or )(?<![\w-])abort(?!\w| on | if | when | after |\s?=)"

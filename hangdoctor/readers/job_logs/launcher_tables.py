@@ -47,6 +47,7 @@ from ...model.log_facts import (
 )
 from . import lost_daemons
 from .openmpi_errors import OpenMpiErrors
+from .rules import LAST_SIGNAL
 
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
@@ -226,7 +227,7 @@ def _status(code: int) -> int:
 
 
 def _signal_of(code: int, hydra: bool) -> int:
-    if 128 < code <= 128 + 64:
+    if 128 < code <= 128 + LAST_SIGNAL:
         return code - 128
     return code if hydra and code in (4, 6, 7, 8, 9, 11, 15) else 0
 

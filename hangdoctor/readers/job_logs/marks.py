@@ -62,7 +62,7 @@ _WATCHED = re.compile(
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
 # Rules: a launcher speaks of another node
-_LAUNCH = ("srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
+_LAUNCH = ("glex", "srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 

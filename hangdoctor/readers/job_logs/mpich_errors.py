@@ -16,9 +16,15 @@ from ...model.log_facts import AnyFact, KnownError
 from .failure_words import is_own
 
 _OF_MPICH = ("mpi_start", "mpi_other", "mpi_peer", "mpi_misuse")
-_CALL = re.compile(r"^\s*\w{3,80}\(\d{1,6}\)\.{0,80}:(?:\s+(\S.{0,200}))?\s*$")
+_CALL = re.compile(r"^\s*(?P<name>\w{3,80})\(\d{1,6}\)\.{0,80}:(?:\s+(?P<why>\S.{0,200}))?\s*$")
 # A call with its arguments, which only says that it failed.
 _NO_REASON = re.compile(r"^\w{3,60}\(.{0,400}\) failed$")
+# Of the place in libfabric's part only the last word is for people: (ofi_send.h:34:MPIDI_OFI_send:Invalid argument)
+_SOURCE = re.compile(r" \([\w./-]{1,80}:\d{1,6}:\w{1,80}:([A-Z][\w ,/-]{2,60})\)$")
+# That something failed, and not what: the name of the function then says more
+_VAGUE = re.compile(r"^(?:fail(?:ed|ure)?\b\s?){1,2}(?:during collective)?\W{0,4}$", re.IGNORECASE)
+# Of the progress of all connections, which another process' end stops, too
+_OF_OTHERS = re.compile(r"progress engine failure|failure during collective", re.IGNORECASE)
 # What no other process can be the reason of.
 _OWN = re.compile(
     r"Permission denied|No space left|Cannot allocate|unable to allocate|out of memory|No such file"
@@ -52,12 +58,14 @@ class MpichErrors:
         if match is None or self._left <= 0:
             self._error = None
             return
-        why = (match[1] or "").strip()
+        why = _SOURCE.sub(r": \1", (match["why"] or "").strip())
         if not why or _NO_REASON.match(why):
             return
+        if _VAGUE.match(why):
+            why = f"{match['name']}: {why}"
         self._error.values["why"] = f"({why[:118]})"
         self._error.values.pop("inner", None)
-        if self._error.role == "consequence" and is_own(why):
+        if self._error.role == "consequence" and is_own(why) and not _OF_OTHERS.search(why):
             self._error.values["inner"] = why[:_INNER]
         if self._error.rule == "mpi_start" and _OWN.search(why):
             self._error.role = "cause"

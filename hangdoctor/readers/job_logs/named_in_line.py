@@ -41,7 +41,7 @@ _CALL = re.compile(
     r"\bMPI_I?[BRSM]?(?:send|ecv|Send|Recv|recv)\([^()]{0,200}?(?:\bMPI_\w{1,40}|type=\w{1,60}), (?:dest=|src=|source=)?(\d{1,7}),"
 )
 _LAUNCHER = re.compile(
-    r"\W{0,3}(?:proxy[:@]|mpiexec|mpirun|hydra|HYD|prte|orted|orterun|ORTE|PRTE|srun|yhrun|slurm|torchrun|launch"
+    r"\W{0,3}(?:proxy[:@]|mpiexec|mpirun|hydra|HYD|prte|orted|orterun|ORTE|PRTE|srun|yhrun|slurm|torchrun|launch|LAUNCH"
     r"|flux|jsrun|aprun|pals|PMIX|pmi|pbs|supervisor|raylet|horovodrun|charmrun|agent\b|kubelet|job\b|make\b"
     r"|KILLED BY|EXIT CODE|BAD TERMINATION|RANK \d+ PID)"
 )

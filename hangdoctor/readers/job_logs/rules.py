@@ -39,6 +39,7 @@ COMMON = (
 _BROAD = (*COMMON, "Kill", "collective #")
 # Rules of lines in words of the program's own: only where a prefix names the rank
 OF_A_RANK = ("fatal_line", "error_line")
+LAST_SIGNAL = 31  # of those that end processes; a code above it is a program's own, as of Fortran
 _SIGNALS = {s.name: s.value for s in signal.Signals}
 _FACTS: dict[str, type[AnyFact]] = {kind.__name__: kind for kind in get_args(AnyFact)}
 
@@ -152,7 +153,7 @@ def _value(name: str, text: str) -> Any:
 
 def _of_shell(code: int) -> int:
     """The exit code of a process, below zero for a signal."""
-    return 128 - code if 128 < code <= 128 + max(_SIGNALS.values()) else code
+    return 128 - code if 128 < code <= 128 + LAST_SIGNAL else code
 
 
 def fact_of(rule: Rule, fields: dict[str, Any]) -> AnyFact | None:

@@ -57,6 +57,7 @@ from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
+from .program_boxes import ProgramBoxes
 from .raised_again import RaisedAgain
 from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
@@ -68,6 +69,7 @@ from .stamps import ANYWHERE, Clock
 from .tracebacks import Tracebacks, own_frame
 from .ucc_checks import UccChecks
 from .unread_failures import UnreadFailures
+from .words_above import WordsAbove
 
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
@@ -116,6 +118,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
+        self._boxes, self._boxed = ProgramBoxes(), False
         self._nccl = NcclCalls()
         self._logged = Logged()
         self._again = RaisedAgain()
@@ -129,6 +132,7 @@ class FileScan:
         self._at = 0.0  # the last stamp
         self._trouble, self._trouble_line = "", 0
         self._failures = UnreadFailures()
+        self._above = WordsAbove()
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -190,8 +194,9 @@ class FileScan:
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
+        self._boxes.rest()
         self.course.settle()
-        self.unread = self._failures.found()
+        self.unread = self._above.added_to(self._failures.found())
         for failure in self.unread:
             failure.file = self.index
 
@@ -284,6 +289,7 @@ class FileScan:
     def _of_tables(self, said: Said, text: str) -> None:
         """What tables and lists of several lines tell."""
         self._nccl.feed(said, self._line)
+        self._boxed = self._boxes.feed(said)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
@@ -360,6 +366,7 @@ class FileScan:
             self._failures.known()
         elif _TRACEBACK not in text:
             self._failures.feed(said, text, self._line, self._at, self.course.attempt)
+            self._above.feed(said, self._line, self._at, self.course.attempt)
         if not known:
             self._questions.go_on(said.text, self._line)
             if self._line <= _BEGIN:
@@ -387,7 +394,7 @@ class FileScan:
                     fact.logged = not ends and is_warning(said, text)
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
-                    if self._mpich.begin(kept, text):
+                    if self._mpich.begin(kept, text) or self._boxes.begin(kept, said):
                         self._read.want(MOST)
                     continue
                 self._keep(fact, said, line)
@@ -409,6 +416,8 @@ class FileScan:
         self._read.want(_TORN)
 
     def _progress(self, said: Said, text: str) -> None:
+        if self._boxed:
+            return  # the words of an error
         found = marks.progress(said.text)
         if found is not None:
             way, fact = found
@@ -516,6 +525,7 @@ class FileScan:
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         self._stacks_of_mpi.hold(kept)
+        self._above.end(kept)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
         elif isinstance(fact, Ended | Cancelled | Finished):
@@ -540,6 +550,8 @@ def _name(error: PythonError, rule: Rule, text: str) -> None:
     died = _OF_ACTOR.search(text) if rule.id == "actor_died" else None
     if died is not None and not error.pid:
         error.pid, error.node = int(died[1]), died[2]
+    if rule.id == "actor_creation":
+        error.pid = int(told.get("pid") or error.pid)
     if rule.id == "spark_task":
         error.worker = told["worker"]
 

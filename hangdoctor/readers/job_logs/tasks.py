@@ -7,6 +7,7 @@ import re
 from ...errors import UsageError
 from ...model.log_facts import Ended
 from ...text.ranges import parse_hosts, parse_ranks
+from .rules import LAST_SIGNAL
 
 _LINE = re.compile(
     r"(?:srun|yhrun): error: (?:(?P<node>[\w.\[\],-]{1,200}): )?tasks? (?P<tasks>[\d,\[\]-]{1,400}): (?P<how>[^\n]{1,80})"
@@ -22,7 +23,6 @@ _SIGNALS = {
     "Floating point exception": -8,
     "Illegal instruction": -4,
 }
-_LAST_SIGNAL = 31  # those beyond end nothing; 174 is the number of an error of Intel's Fortran
 _MOST = 4096
 
 
@@ -49,7 +49,7 @@ def _code(how: str) -> int | None:
     match = _CODE.search(how)
     if match is not None:
         number = int(match[1])
-        return 128 - number if 128 < number <= 128 + _LAST_SIGNAL else number
+        return 128 - number if 128 < number <= 128 + LAST_SIGNAL else number
     return next((code for name, code in _SIGNALS.items() if how.startswith(name)), None)
 
 

@@ -30,6 +30,7 @@ _BOX = re.compile(r"\s{0,8}(?:-{20,}|={20,}|\*{20,})\s{0,8}$")
 _BAR = re.compile(
     r"^.{0,250}?\d{1,12}/\d{1,12} \[[^\]]{0,80}\]"
 )  # of progress, without an end of its line
+_GLUED = re.compile(r"[-=*]{10,400}$")  # a frame, behind a line without an end of its own
 _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
 _LIKENESSES = 4
@@ -263,7 +264,7 @@ def _fact(speaker: _Speaker) -> UnreadFailure:
         launcher=who.launcher,
         device=said.local if said.pid and who.device < 0 else who.device,
         peer=next((line.who.peer for line in speaker.lines if line.who.peer), ""),
-        text=_BAR.sub("", best.text).strip(),
+        text=_GLUED.sub("", _BAR.sub("", best.text)).strip(),
         likeness=list(dict.fromkeys(_likeness(line) for line in speaker.lines))[:_LIKENESSES],
         after=speaker.after,
         began=first.number,
@@ -284,6 +285,9 @@ def _cause(speaker: _Speaker) -> _Line:
     specific = [line for line in lines if not _is_vague(line)]
     chosen = specific or lines
     own = [line for line in chosen if not line.words.between] or chosen
+    named = [line for line in own if _says_why(line)]
+    if named:
+        return named[0]  # an error by its name, whatever list follows
     if _strength(speaker) > 2 and any(line.words.strength > 2 for line in own):
         return own[0]
     return _of_last_cluster(own)

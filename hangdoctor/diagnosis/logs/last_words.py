@@ -1,0 +1,103 @@
+"""What the process whose end is known printed before it: its own reason, in words that no rule knows, or that
+a call or a connection of its own had failed, which mostly follows from another's end or from the network.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from msgspec import structs
+
+from ...model.log_facts import AnyFact, KnownError, PythonError, UnreadFailure
+from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
+from .candidate import First
+from .first_error import filled
+from .scene import Scene
+from .unread_failures import NEAR_END, is_named
+
+_PLAIN = 2  # strength of a plain word of failure
+_RIGHT = 4  # lines above that of a crash
+_TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
+# Open MPI's block on the signal itself
+_OF_SIGNAL = re.compile(r"Signal(?: code)?: |Failing at address|\*\*\* ")
+_SAYS_NOTHING = ("terminated", "asyncio_cancelled", "worker_of_rank", "ray_killed")  # rules
+
+
+def add_last_words(scene: Scene, death: First) -> None:
+    """Its own line before its end, or the only one that names no process."""
+    story = death.finding.story
+    if isinstance(story, FailedFirst) and death.finding.kind == "dead":
+        _add_right_before(scene, death, story)
+    if not isinstance(story, LoggedDeath) or story.memory or story.left:
+        return
+    if story.end.code == 0 and not story.aborted:
+        return
+    end = death.facts[0]
+    said = _own_words(scene, death, end, silent=story.end.code == -signal.SIGKILL)
+    itself = story.aborted or (story.end.code or 0) > 0
+    if said:
+        above = said[0].rank < 0 and said[0].strength < _PLAIN
+        quote = _quote(scene, said[0], said[0].text)
+        death.finding.story = structs.replace(story, said=quote, above=above)
+        death.facts = [*death.facts, *said]
+        if itself and not above:
+            death.finding.kind = "error"  # its end only follows from that
+            death.facts = [*said, *(f for f in death.facts if f not in said)]
+        return
+    failed = _failed_before(scene, death, end)
+    if failed is not None and itself:
+        clause = _clause(scene, failed)
+        death.finding.story = structs.replace(story, after=_quote(scene, failed, clause))
+        death.facts = [failed, *death.facts]
+        if failed.values.get("inner"):
+            death.finding.kind = "error"  # no other process can be behind it
+
+
+def _add_right_before(scene: Scene, crash: First, story: FailedFirst) -> None:
+    """What a process printed in the lines above that of its crash: it may be the reason, or not."""
+    lines = {(f.file, f.line) for f in crash.facts}
+    speakers = {(f.file, f.rank, f.pid) for f in crash.facts if isinstance(f, KnownError)}
+    if len({pid for _, _, pid in speakers if pid}) > 1:
+        return  # several, and whose words these are does not show
+    for fact in scene.unread:
+        near = any(file == fact.file and 0 < line - fact.line <= _RIGHT for file, line in lines)
+        own = any(
+            file == fact.file and (fact.rank == rank >= 0 or fact.pid == pid > 0)
+            for file, rank, pid in speakers
+        )
+        says = _TAGS.sub("", fact.text)
+        if near and own and not fact.general and _OF_SIGNAL.match(says) is None:
+            crash.finding.story = structs.replace(story, said=_quote(scene, fact, says))
+            return
+
+
+def _own_words(scene: Scene, death: First, end: AnyFact, silent: bool) -> list[UnreadFailure]:
+    """Whose they are shows by the rank; a process that was killed could not print anything over that."""
+    before = [f for f in scene.unread if f.file == end.file and f.began < end.line]
+    clear = [f for f in before if not (f.general or f.between or f.launcher)]
+    own = [f for f in clear if f.rank >= 0 and f.rank in death.finding.ranks]
+    unnamed = [f for f in clear if not is_named(f) and end.line - f.line <= NEAR_END]
+    return own or (unnamed if len(clear) == 1 and not silent else [])
+
+
+def _failed_before(scene: Scene, death: First, end: AnyFact) -> KnownError | PythonError | None:
+    """The first line of its own by which a call or a connection of its own had failed."""
+    ranks = set(death.finding.ranks)
+    known = [f for f in scene.facts if isinstance(f, KnownError | PythonError)]
+    own = [f for f in known if f.rank in ranks and f.file == end.file and f.line < end.line]
+    said = [f for f in own if f.rule in scene.logs.rules and f.rule not in _SAYS_NOTHING]
+    said = [f for f in said if f.role in ("cause", "consequence") and not f.survived]
+    return said[0] if said else None
+
+
+def _clause(scene: Scene, failed: KnownError | PythonError) -> str:
+    """What had failed; a reason that no other process can be behind, without what else calls fail for."""
+    inner, call = failed.values.get("inner"), failed.values.get("call")
+    if inner and call:
+        return f"its call of {call} failed: {inner}"
+    return filled(scene.logs.rules[failed.rule].meaning, failed)
+
+
+def _quote(scene: Scene, fact: AnyFact, says: str) -> Quote:
+    return Quote(scene.logs.files[fact.file].name, fact.line, says)

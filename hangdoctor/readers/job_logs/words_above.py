@@ -1,0 +1,164 @@
+"""The sentence that a program prints right above its own end, such as MPI_Abort, in words that by themselves
+would be no failure.
+
+[23] keyword PISO is undefined in dictionary "fvSolution"       <- the sentence, by the rank before it
+[23]     From function dictionary::subDict(const word& keyword) const
+FOAM parallel run exiting
+MPI_ABORT was invoked on rank 23 in communicator MPI_COMM_WORLD
+
+"must", "undefined", "missing" are in many lines of jobs that run well: they count only right above such an end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from itertools import pairwise
+
+from msgspec import Struct
+
+from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Ended, KnownError, UnreadFailure
+from . import unread
+from .failure_words import is_frame, is_general, judged
+from .named_in_line import named
+from .prefix import Said
+
+_LINES = 24  # lines that are kept
+_UNNAMED = 10  # lines above the end in which one without a number may be its speaker's
+_CLOSE = 3  # the same above srun's line, which comes at once
+_LAUNCHERS = {"slurm": _CLOSE, "mpirun": _UNNAMED, HYDRA: _UNNAMED}
+_TOGETHER = 4  # lines between two that were said together
+_LONG = 400  # characters that are looked through
+_TAG = re.compile(r"^\s{0,8}(?:\[(\d{1,7})\]|[Rr]ank (\d{1,7})\b ?:?|(\d{1,7}): )\s{0,8}")
+_RULER = re.compile(r"[\s*|#=_+-]{0,400}")
+_WHY = re.compile(
+    r"\bmust\b|\bun(?:defined|declared|known|readable|sorted|set)\b|\bmissing\b|\bwrong\b|\bbad\b|\bexpected\b"
+    r"|\bnot (?:been )?(?:\w{1,20} )?(?:defined|declared|set|given|initiali[sz]ed|found|present|available|installed|converged?"
+    r"|implemented|valid|match|read|open(?:ed)?|known|possible|divisible|equal|agree|specified|licensed|finite)\b"
+    r"|\bno(?:ne)? (?:\w{1,30} ){1,4}(?:is|was|were|are)? ?(?:found|given|detected|specified|set|left|available)\b"
+    r"|\b(?:is|are|was|were|has|have|does|do|did|can|could) ?not\b|\btoo (?:many|few|small|large|big|long|short|high|low|close)\b"
+    r"|\b(?:requires?|needs?) \w|\bdiffers?\b|\bdiverg(?:es?|ed|ing)\b|\binconsistent\b|\bnan\b|\bempty\b|\bnegative\b",
+    re.I,
+)
+# Who speaks of an end, of the advice of a launcher, or of a pause
+_OTHER = re.compile(
+    r"^\s*NOTE:|\bYou may\b|\bmay or may not\b|\bplease\b|\bif you\b|\bMPI_ABORT\b|\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b"
+    r"|\bwarning:|\bdeprecat",
+    re.I,
+)
+_OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]")  # MPICH's
+_GLUED = re.compile(r"[-=*_]{8,400}$")  # a ruler without an end of the line before it
+_SPEAK = re.compile(r"[A-Za-z][a-z]{1,30}")
+
+
+class _Line(Struct):
+    number: int
+    rank: int  # -1: it has none
+    text: str
+    said: Said
+    at: float
+    attempt: int
+
+
+class WordsAbove:
+    """Of one file."""
+
+    def __init__(self) -> None:
+        self._lines: deque[_Line] = deque(maxlen=_LINES)
+        self._found: list[UnreadFailure] = []
+        self._seen = 0  # the line of the last end
+
+    def feed(self, said: Said, line: int, at: float, attempt: int) -> None:
+        """A line that no rule knows."""
+        text = said.text[:_LONG]
+        if _RULER.fullmatch(text) is not None or is_frame(text) or _OF_STACK.match(text):
+            return
+        tag = _TAG.match(text)
+        rank = said.own_rank()
+        if tag is not None and rank < 0:
+            rank = int(next(number for number in tag.groups() if number))
+        words = _GLUED.sub("", text[tag.end() :] if tag is not None else text)
+        self._lines.append(_Line(line, rank, words.strip(), said, said.at or at, attempt))
+
+    def end(self, fact: AnyFact) -> None:
+        """A rank's own end: the sentence above it is its word, where it has one."""
+        reach = _reach(fact)
+        if not reach or (self._seen and fact.line - self._seen <= _LINES):
+            return  # or it belongs to the end of another one
+        self._seen = fact.line
+        number = max(fact.rank, fact.task)
+        before = [one for one in self._lines if one.number < fact.line]
+        tagged = [one for one in before if one.rank == number >= 0]
+        near = [
+            one
+            for one in before
+            if one.rank < 0 and fact.line - one.number <= reach and not _of_others(one.text)
+        ]
+        best = _first_why(tagged) or _first_why(near)
+        if best is not None:
+            self._found.append(_fact(best, number if _is_own(fact) else best.rank))
+
+    def added_to(self, found: list[UnreadFailure]) -> list[UnreadFailure]:
+        """These, with the sentences of ranks that have no line among them before their end."""
+        told = {fact.rank for fact in found} - {-1}
+        lines = {fact.line for fact in found}
+        own = [f for f in self._found if f.rank not in told and f.line not in lines]
+        return sorted([*found, *own], key=lambda fact: fact.line)
+
+
+def _is_own(fact: AnyFact) -> bool:
+    """Whether a rank ended itself, and with it the job."""
+    left = isinstance(fact, KnownError) and fact.rule == "mpi_left"
+    return left or (isinstance(fact, Ended) and fact.by == MPI_ABORT)
+
+
+def _reach(fact: AnyFact) -> int:
+    """How many lines above an end its words may stand; 0 of what is no process' own end."""
+    if _is_own(fact):
+        return _UNNAMED if fact.rank >= 0 else 0
+    if not isinstance(fact, Ended) or fact.code <= 0:
+        return 0
+    return _LAUNCHERS.get(fact.by, 0)
+
+
+def _of_others(text: str) -> bool:
+    """Whether a line names a process, or is a launcher's."""
+    who = named(text)
+    return who.launcher or who.rank >= 0 or who.pid > 0
+
+
+def _first_why(lines: list[_Line]) -> _Line | None:
+    """The first line of the last that were said together that says what was wrong."""
+    why = [one for one in lines if _says_why(one.text)]
+    begin = why[0] if why else None
+    for before, one in pairwise(why):
+        if one.number - before.number > _TOGETHER:
+            begin = one
+    return begin
+
+
+def _says_why(text: str) -> bool:
+    words = judged(text)
+    if words is not None:
+        return not words.general and not words.between
+    sentence = len(_SPEAK.findall(text)) >= 3 and not is_general(text)
+    return sentence and _WHY.search(text) is not None and _OTHER.search(text) is None
+
+
+def _fact(line: _Line, rank: int) -> UnreadFailure:
+    said = line.said
+    text = unread.kept(line.text)
+    return UnreadFailure(
+        line=line.number,
+        at=line.at,
+        inherited=said.at <= 0,
+        strength=2 if judged(line.text) is not None else 1,
+        rank=rank,
+        node=said.node,
+        pid=said.pid,
+        attempt=line.attempt,
+        says=text,
+        text=text,
+        likeness=[text],
+        began=line.number,
+    )
