@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
 from ...model.log_facts import Silent
+from .log_counts import Ahead
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -318,6 +319,7 @@ class Undecided(Enum):
     EQUAL_COUNTERS = auto()
     ONE_WAITER = auto()
     WAITERS_ONLY = auto()
+    AHEAD = auto()  # of ranks that never called the operation
     VICTIMS_ONLY = auto()
     ABORTS_ONLY = auto()
     CANCELLED = auto()
@@ -400,6 +402,7 @@ class LogRemaining(Struct, frozen=True):
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
     earliest: bool = False  # the line `last` is the first sign of a failure
     unread: bool = False  # other lines speak of failures, in words that no rule knows
+    ahead: Ahead | None = None
 
 
 class LogAgrees(Struct, frozen=True):

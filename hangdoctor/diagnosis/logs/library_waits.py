@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, GlooTimeout, KnownError, PeerClosed, PythonError, StoreWait
+from ...model.log_facts import AnyFact, GlooTimeout, KnownError, PythonError, StoreWait
 from ...stacks.place_search import HANDLE, find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
+from .counter_leads import awaited
 from .scene import HCCL_WAIT, Scene, ranks_named
 
 _TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
@@ -23,8 +24,7 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
     if in_gloo:
         seconds = max(f.limit_ms for f in in_gloo) / 1000
         ranks = tuple(ranks_named(in_gloo))
-        told = {f.peer for f in scene.of(PeerClosed) if f.peer.isdigit()}  # by monitored_barrier
-        awaited = int(told.pop()) if len(told) == 1 else -1
+        named = awaited(scene)
         return LogRemaining(
             Undecided.WAITED_TO_LIMIT,
             ranks,
@@ -32,16 +32,16 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
             source=scene.source,
             waited=_waited(scene, ranks),
             quiet=_without_error(scene),
-            awaited=awaited if awaited not in ranks else -1,
+            awaited=named if named not in ranks else -1,
         )
     errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
     for rule, library in _LIBRARIES.items():
         waiting = [f for f in errors if getattr(f, "rule", "") == rule]
         if waiting:
             ranks = tuple(ranks_named(waiting))
-            awaited, group = _awaited(waiting)
+            remote, group = _awaited(waiting)
             return LogRemaining(
-                Undecided.WAITED_TO_LIMIT, ranks, library=library, awaited=awaited, group=group
+                Undecided.WAITED_TO_LIMIT, ranks, library=library, awaited=remote, group=group
             )
     keys = [f for f in scene.of(StoreWait) if f.key and f.awaited < 0]
     if keys:

@@ -50,9 +50,10 @@ def _reason(of: LogRemaining) -> str:
         Undecided.RING: f"{who} wait for one another in a ring, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
-        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, and nothing shows who is missing{_unheard(of)}: {decide}",
+        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, {_missing(of, decide)}",
+        Undecided.AHEAD: f"{who} timed out in {op}{_ahead(of)}. {next_time(of.no_recorder)}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
-        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}: collect the logs of all ranks. {next_time(of.no_recorder)}",
+        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}{_first_of_all(of)}: {_whose_log(of)}. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",
@@ -350,6 +351,41 @@ def _alike(of: LogRemaining) -> str:
         return "alike"
     told = ", ".join(f"{terms.ranks(ranks)} with {size}" for ranks, size in of.sizes)
     return f"with different sizes ({told} elements), which is a lead where all should bring as many"
+
+
+def _missing(of: LogRemaining, decide: str) -> str:
+    """Whether one of these did not come; all of them did, as far as the log shows."""
+    if of.unheard or of.sizes:
+        return f"and nothing shows who is missing{_unheard(of)}: {decide}"
+    others = "a rank that the log does not show did not come"
+    link = "all came and the network, a link or a GPU between them is at fault"
+    return f"and none of these is missing: {others}, or {link}{_first_of_all(of)}. The counters of the others would show which. {next_time(of.no_recorder)}"
+
+
+def _first_of_all(of: LogRemaining) -> str:
+    """That nothing went through before."""
+    if of.op is None or of.op.seq != 1:
+        return ""
+    return "; it is the first operation of its group, in which GPUs or nodes that cannot reach one another show up"
+
+
+def _whose_log(of: LogRemaining) -> str:
+    if of.awaited < 0:
+        return "collect the logs of all ranks"
+    return f"a line names rank {of.awaited} as waited for, so read the log of that rank first"
+
+
+def _ahead(of: LogRemaining) -> str:
+    """Whom a waiter left behind, and what that does not show."""
+    if of.ahead is None:
+        return ""
+    ahead, others = of.ahead, terms.ranks(of.ahead.others)
+    waited = ""
+    if ahead.elsewhere:
+        waited = f", and {terms.ranks(ahead.elsewhere)} waited in gloo instead"
+    mine = f"had called operations up to #{ahead.called}"
+    theirs = f"{others} had called none after #{ahead.last}, and completed all of them"
+    return f" and {mine}; {theirs}{waited}. So their ways through the program part, and which of them is wrong does not show: compare what they call after #{ahead.last}"
 
 
 def _unheard(of: LogRemaining) -> str:

@@ -19,7 +19,7 @@ from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_hos
 from .stamps import Clock
 
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
-_SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )(\d{1,7})\]:?\s?")
+_SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )?(\d{1,7})\]:?\s?")
 _TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s\t\d{1,12}\t")  # a notebook's: seconds and number
 _MPI = re.compile(
     r"\s*\[(?:\d+,)?(?:mpirank:)?(\d{1,7})(?:,[\w.-]{1,80})?\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?"

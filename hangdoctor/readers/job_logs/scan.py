@@ -326,12 +326,15 @@ class FileScan:
         if self._unknown:
             self._go_on(said)
         self.marks.look(said)
-        torn = known = read = False
+        known = read = False
+        whole: set[type[AnyFact]] = set()
+        torn: set[type[AnyFact]] = set()
         for rule in self.rules.of(said.text):
             applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
             known |= applied
             read |= applied and rule.id not in _IN_OTHER_WORDS
-            torn |= not applied and rule.wraps
+            if rule.wraps:
+                (whole if applied else torn).add(rule.fact)
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
         told = known or bool(ends)
         if not told and not self._trouble and unread.speaks_of_trouble(text):
@@ -346,7 +349,7 @@ class FileScan:
                 self._starts.feed(said, self._line)
         for fact in ends:
             self._keep(fact, said, text)
-        self._join_torn(said, torn)
+        self._join_torn(said, bool(torn - whole))
 
     def _apply(self, rule: Rule, said: Said, text: str, line: str) -> bool:
         """Keep what a rule finds; whether it found anything."""
