@@ -333,8 +333,10 @@ class FileScan:
             applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
             known |= applied
             read |= applied and rule.id not in _IN_OTHER_WORDS
-            if rule.wraps:
-                (whole if applied else torn).add(rule.fact)
+            if applied and not rule.fixed.get("cut"):
+                whole.add(rule.fact)
+            elif rule.wraps:
+                torn.add(rule.fact)
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
         told = known or bool(ends)
         if not told and not self._trouble and unread.speaks_of_trouble(text):
@@ -378,6 +380,9 @@ class FileScan:
         """A long line that was broken in two: its halves, tried together."""
         waiting, self._torn = self._torn, []
         for head, first, left in waiting:
+            if said.rank not in (-1, first.rank):
+                self._torn += [(head, first, left - 1)] if left > 1 else []
+                continue  # another one's line
             whole = head + said.text
             joined = [r for r in self.rules.of(whole) if r.wraps]
             if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:

@@ -33,7 +33,9 @@ def test_one_rank_has_called_what_most_never_called(tmp_path: Path) -> None:
     verdict = diagnosed(tmp_path, by_itself(4, 90, 71) + told(0, 4, 71, 71) + told(2, 4, 71, 71))
     assert verdict.causes == [] and verdict.status == "unknown"
     assert "rank 4 timed out in operation #72" in verdict.summary
-    assert "up to #90" in verdict.summary and "ranks 0,2 had called none after #71" in verdict.summary
+    assert (
+        "up to #90" in verdict.summary and "ranks 0,2 had called none after #71" in verdict.summary
+    )
 
 
 def test_those_behind_are_no_lead_where_they_have_not_completed(tmp_path: Path) -> None:
@@ -73,7 +75,10 @@ def test_a_report_that_is_broken_after_its_colon(tmp_path: Path) -> None:
         "WorkNCCL(SeqNum=644, OpType=ALLGATHER, NumelIn=1, NumelOut=32, Timeout(ms)=600000)\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert verdict.causes == [] and "only rank 3 waits in the log (in all_gather #644)" in verdict.summary
+    assert (
+        verdict.causes == []
+        and "only rank 3 waits in the log (in all_gather #644)" in verdict.summary
+    )
 
 
 def test_numbers_of_jobs_are_no_tasks(tmp_path: Path) -> None:
