@@ -289,6 +289,12 @@ class Progress(Fact):
     moved: int = 0  # the last line in which the count was higher than before
 
 
+class Took(Fact):
+    """How long a part of its work took a rank, as it printed: the longest of its lines."""
+
+    seconds: float = 0.0
+
+
 class LastWords(Fact):
     """The last line that begins with the number of a rank, in words: ``rank 0: finished``."""
 
@@ -394,6 +400,7 @@ AnyFact = (
     | PythonError
     | KnownError
     | Progress
+    | Took
     | LastWords
     | Finished
     | Guarded

@@ -1,8 +1,10 @@
-"""What counters of NCCL's watchdog add where they name nobody."""
+"""What counters of NCCL's watchdog add where they name nobody, and how long a part of the work took."""
 
 from __future__ import annotations
 
 from msgspec import Struct
+
+from .named import Op
 
 
 class Ahead(Struct, frozen=True):
@@ -12,3 +14,13 @@ class Ahead(Struct, frozen=True):
     others: tuple[int, ...]
     last: int  # the last one that any of these had called; they had completed it
     elsewhere: tuple[int, ...] = ()  # who waited in gloo meanwhile
+
+
+class TookLonger(Struct, frozen=True):
+    """A part of its work took longer than the others' time limit in `op`."""
+
+    seconds: float
+    limit_s: float
+    op: Op
+    says: str
+    at: str  # file and line of the log

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
 from ...model.log_facts import Silent
-from .log_counts import Ahead
+from .log_counts import Ahead, TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -300,6 +300,7 @@ LogStory = (
     | FewerCalls
     | DidNotTimeOut
     | StillCounted
+    | TookLonger
     | OtherCall
     | AllWaited
 )

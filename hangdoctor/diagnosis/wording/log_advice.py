@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..findings import Finding
+from ..findings.log_counts import TookLonger
 from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
@@ -154,8 +155,9 @@ def _(story: StoreHostGone, finding: Finding) -> str:
     return f"Read the log of {terms.ranks(finding.ranks)} from its beginning."
 
 
-@by_story.register
-def _(story: StillCounted, finding: Finding) -> str:
+@by_story.register(StillCounted)
+@by_story.register(TookLonger)
+def _(story: StillCounted | TookLonger, finding: Finding) -> str:
     return (
         "Share that work among the ranks, do it less often, or give the others a longer time limit."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...text.ranges import format_ranks
 from ..findings import Finding
+from ..findings.log_counts import TookLonger
 from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
@@ -301,6 +302,14 @@ def _(story: DidNotTimeOut, finding: Finding) -> str:
 def _(story: StillCounted, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     return f"{who_of(finding)} was still at work{at} when the job was ended: the log had come to '{terms.tail(story.last.says, 60)}' ({story.last.file}:{story.last.line})"
+
+
+@stories.tell.register
+def _(story: TookLonger, finding: Finding) -> str:
+    took = choose(finding.ranks, "of its work took", "of their work took up to")
+    limit = f"{terms.op(story.op)}, where the others' time limit is {terms.duration(story.limit_s)}"
+    part = f"'{terms.tail(story.says, 50)}', {story.at}"
+    return f"{who_of(finding)} came too late to {limit}: one part {took} {terms.duration(story.seconds)} ({part})"
 
 
 @stories.tell.register

@@ -22,6 +22,7 @@ from ...model.log_facts import (
     PythonError,
     ThreadStack,
     TimedOut,
+    Took,
     UnreadFailure,
 )
 from . import (
@@ -471,6 +472,8 @@ class FileScan:
         if isinstance(fact, Finished) and fact.rank < 0:
             fact.rank = rank_named(said.text)
             self.heard.update({fact.rank} - {-1})
+        if isinstance(fact, Took) and fact.rank < 0:
+            fact.rank = rank_named(said.text)
         if hasattr(fact, "group") and not fact.group:
             fact.group = said.group
         self._stamp(fact, said)

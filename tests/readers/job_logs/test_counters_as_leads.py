@@ -85,3 +85,22 @@ def test_numbers_of_jobs_are_no_tasks(tmp_path: Path) -> None:
     text = "".join(f"{job}: came to step 3 and stood\n" for job in (2640017, 2640212, 2640418))
     verdict = diagnosed(tmp_path, text)
     assert verdict.causes == [] and all(not event.ranks for event in verdict.chain)
+
+
+TOOK = "Trainer[rank={}]: save/upload_done after {} s\n"
+
+
+def test_work_that_took_longer_than_the_others_wait(tmp_path: Path) -> None:
+    verdict = diagnosed(tmp_path, TOOK.format(2, "2211.4") + caught(0) + caught(1))
+    assert named(verdict) == [("slow", [2])] and verdict.status == "slow"
+    assert "came too late to all_reduce #81" in verdict.summary and "37 min" in verdict.summary
+
+
+def test_work_that_was_over_before_the_others_waited_is_no_reason(tmp_path: Path) -> None:
+    short = TOOK.format(2, "311.4") + caught(0) + caught(1)
+    assert diagnosed(tmp_path, short).status == "unknown"
+    own = TOOK.format(1, "2211.4") + caught(0) + caught(1)
+    assert diagnosed(tmp_path, own).status == "unknown"
+    early = f"[rank2]: 2026-07-09 15:00:01,104 INFO {TOOK.format(2, '2211.4')}"
+    late = caught(0).replace("E709", "E710") + caught(1).replace("E709", "E710")
+    assert diagnosed(tmp_path, early + late).causes == []
