@@ -13,6 +13,7 @@ from .counter_leads import awaited
 from .scene import HCCL_WAIT, Scene, ranks_named
 
 _TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
+_QUEUE = "shm_queue"  # a rule
 _LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule
 
 
@@ -48,6 +49,20 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
         unset = Op(_in_all(keys) or keys[0].key)
         return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), unset)
     return None
+
+
+def at_a_queue(scene: Scene) -> LogRemaining | None:
+    """An engine or its worker that says again and again that the other side does not come."""
+    waits = [f for f in scene.of(KnownError) if f.rule == _QUEUE]
+    if not waits:
+        return None
+    processes = {f.pid for f in waits}
+    return LogRemaining(
+        Undecided.SHARED_QUEUE,
+        tuple(ranks_named(waits)),
+        seconds=max(f.times * float(f.values.get("seconds", 0)) for f in waits),
+        process=processes.pop() if len(processes) == 1 else 0,
+    )
 
 
 def _awaited(waits: Sequence[AnyFact]) -> tuple[int, str]:
