@@ -295,6 +295,13 @@ class Took(Fact):
     seconds: float = 0.0
 
 
+class PrintedStep(Fact):
+    """The last line in which a rank printed a step by its own number, and how many of them it printed."""
+
+    step: int = -1
+    lines: int = 0
+
+
 class LastWords(Fact):
     """The last line that begins with the number of a rank, in words: ``rank 0: finished``."""
 
@@ -401,6 +408,7 @@ AnyFact = (
     | KnownError
     | Progress
     | Took
+    | PrintedStep
     | LastWords
     | Finished
     | Guarded

@@ -16,6 +16,16 @@ class Ahead(Struct, frozen=True):
     elsewhere: tuple[int, ...] = ()  # who waited in gloo meanwhile
 
 
+class LeftBehind(Struct, frozen=True):
+    """These printed nothing after a step that all others left behind: a lead, since prints lie in buffers."""
+
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+    step: int  # that the others had come to
+    says: str
+    at: str  # file and line of the log
+
+
 class TookLonger(Struct, frozen=True):
     """A part of its work took longer than the others' time limit in `op`."""
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
 from ...model.log_facts import Silent
-from .log_counts import Ahead, TookLonger
+from .log_counts import Ahead, LeftBehind, TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -405,6 +405,7 @@ class LogRemaining(Struct, frozen=True):
     earliest: bool = False  # the line `last` is the first sign of a failure
     unread: bool = False  # other lines speak of failures, in words that no rule knows
     ahead: Ahead | None = None
+    behind: LeftBehind | None = None
 
 
 class LogAgrees(Struct, frozen=True):

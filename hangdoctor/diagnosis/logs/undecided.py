@@ -32,6 +32,7 @@ from .counting import last_printed
 from .first_exit import STUCK
 from .followed import failed_before, followed, lost_lines, of_victims
 from .library_waits import at_a_queue, of_libraries
+from .printed_steps import left_behind_in_prints
 from .scene import Scene, op_of, ranks_named
 from .swept import not_swept
 from .threads import gone_on
@@ -47,7 +48,8 @@ _SHOWN = 3  # ranks that do not say what the others do
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
     cut = any(wait.cut for wait in scene.of(TimedOut))
-    return structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
+    why = structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
+    return structs.replace(why, behind=left_behind_in_prints(scene))
 
 
 def _apart(scene: Scene) -> PrintedApart | None:

@@ -26,7 +26,7 @@ def remaining(of: LogRemaining) -> str:
     beside = ""
     if of.ras and of.reason in _WAITS:
         beside = f". NCCL RAS reaches all {of.ras} ranks with equal counts: {_BEYOND}"
-    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}."
+    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}{_left_behind(of)}."
 
 
 _BAR = re.compile(r"\|[\u2588-\u258f# -]{2,200}\|")  # drawn by tqdm
@@ -84,6 +84,10 @@ _MAY_DEPEND = (  # reasons that leave open who made other calls
 )
 
 
+# Reasons that leave open whether the job stood
+_MAY_HANG = (Undecided.GOES_ON, Undecided.NO_END, Undecided.ONE_WAITER)
+
+
 def _cancelled_by(of: LogRemaining) -> str:
     """Slurm's own reason, where it gives one; else a person's."""
     if of.meaning:
@@ -108,6 +112,15 @@ def _apart(of: LogRemaining) -> str:
     mine, usual = terms.cut(quote.says, 60), terms.cut(of.apart.usual, 60)
     who = f"rank {of.apart.rank}"
     return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
+
+
+def _left_behind(of: LogRemaining) -> str:
+    """Whose prints stopped while those of all others went on: a lead, and no verdict."""
+    if of.behind is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
+        return ""
+    ranks, others = terms.ranks(of.behind.ranks), terms.ranks(of.behind.others)
+    last = f"'{terms.tail(of.behind.says, 60)}' ({of.behind.at})"
+    return f". {terms.capital(ranks)} printed nothing after {last}, while {others} went on to step {of.behind.step}: look there first, though what it printed may lie in a buffer"
 
 
 def _missed(of: LogRemaining) -> str:

@@ -56,6 +56,7 @@ from .mpich_errors import MOST, MpichErrors
 from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
+from .rank_steps import RankSteps
 from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .shape_lists import ShapeLists
@@ -106,6 +107,7 @@ class FileScan:
         self._tables = StackTables()
         self._lists = ProcessLists()
         self._values = RankTables()
+        self._steps = RankSteps()
         self._stacks_of_mpi = mpich_stacks.MpichStacks()
         self._tasks = HcclTasks()
         self._rank_ids = RankIds()
@@ -157,13 +159,7 @@ class FileScan:
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
-        for row in self._tables.rest():
-            self._keep(row, self.of_file, "a table of stacks")
-        for seen in self._lists.rest():
-            self._keep(seen, self.of_file, "a list of processes")
-        values = self._values.rest()
-        if values is not None:
-            self._keep(values, self.of_file, values.title)
+        self._rest_of_tables()
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
@@ -186,6 +182,19 @@ class FileScan:
         self.unread = self._failures.found()
         for failure in self.unread:
             failure.file = self.index
+
+    def _rest_of_tables(self) -> None:
+        """What tables and lists hold that go on to the end of the file."""
+        for row in self._tables.rest():
+            self._keep(row, self.of_file, "a table of stacks")
+        for seen in self._lists.rest():
+            self._keep(seen, self.of_file, "a list of processes")
+        for step in self._steps.rest():
+            self._line = step.line
+            self._keep(step, self.of_file, step.says)
+        values = self._values.rest()
+        if values is not None:
+            self._keep(values, self.of_file, values.title)
 
     def _complete(self, error: PythonError, said: Said) -> None:
         """A traceback that another rank's lines tore: its message may go on behind them. The only error
@@ -265,6 +274,7 @@ class FileScan:
     def _of_tables(self, said: Said, text: str) -> None:
         """What tables and lists of several lines tell."""
         self._nccl.feed(said, self._line)
+        self._steps.feed(said, self._line)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
