@@ -192,6 +192,8 @@ def _(story: PrintedLess, finding: Finding) -> str:
 @by_story.register
 def _(story: OtherCall, finding: Finding) -> str:
     where = choose(finding.ranks or 2, "on that rank", "between these ranks")
+    if story.pair and story.mine.name == story.theirs.name and story.mine.seq != story.theirs.seq:
+        return "Look for a call that one of them made and the other did not before this operation: a branch, an exception that was caught, or a group that is used elsewhere too."
     return f"Look for a branch, a batch or a sequence length that differs {where} before this operation."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...text.plural import count
 from ...text.ranges import format_ranks
 from ..findings import Finding
 from ..findings.log_counts import TookLonger
@@ -320,10 +321,12 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
+        ahead = ""
         if story.mine.name == story.theirs.name and story.mine.seq != story.theirs.seq:
-            what = "operations with different numbers"  # one has made more calls than the other
+            what = "operations with different numbers"
+            ahead = f", so that one is {count(abs(story.mine.seq - story.theirs.seq), 'call')} ahead"
         who = who_of(finding) if finding.ranks else "Two ranks of a group"
-        return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
+        return f"{who} run {what}: {mine} and {theirs}{ahead}; which of them is wrong does not show"
     return f"{who_of(finding)} ran {mine} where the others ran {theirs}"
 
 
