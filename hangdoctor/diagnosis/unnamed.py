@@ -21,6 +21,8 @@ from .position import group_by_operation, is_ahead
 from .view import RankView
 
 _FRAMES = 4  # of a stack, in evidence
+_TOGETHER = ("collective", "start", "end")  # kinds of calls that wait for all members of a group
+_OF_TWO = "_two_procs"  # in the names of Open MPI's functions for groups of two
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -35,7 +37,7 @@ def _find(case: Case) -> Finding | None:
     waiting = [v for v in case.waiting if v.place.kind != "end"]
     outside = [v for v in case.alive if _is_elsewhere(v)]
     # A send or receive may wait for a third process: it says nothing of this one.
-    together = [v for v in case.waiting if v.place.kind in ("collective", "start", "end")]
+    together = [v for v in case.waiting if v.place.kind in _TOGETHER]
     if outside:
         return _outside(outside, together, case)
     alike = len(group_by_operation(waiting)) == 1
@@ -98,12 +100,19 @@ def standing(case: Case) -> tuple[Standing, ...]:
         place, view = group[0].place, group[0]
         names = _names(case, group)
         if place.communicates:
-            found.append(Standing(names, op_of(group)))
+            collective = place.kind in _TOGETHER
+            pair = collective and all(map(_is_of_two, group))
+            found.append(Standing(names, op_of(group), collective=collective, pair=pair))
         else:
             at, locked = frame_of(view), _is_locked(view)
             found.append(Standing(names, frame=at, locked=locked, within=_within(view)))
     found += [_ended(case, view) for view in case.gone]
     return tuple(found)
+
+
+def _is_of_two(view: RankView) -> bool:
+    threads = view.capture.samples[-1].threads
+    return any(frame.name.endswith(_OF_TWO) for thread in threads for frame in thread.frames)
 
 
 def _is_locked(view: RankView) -> bool:

@@ -42,6 +42,10 @@ _LEFT = (
     re.compile(r"^Detaching from program: .{0,400}, process ([0-9]{1,18})$"),
     re.compile(r"^Process ([0-9]{1,18}) detached$"),
 )
+# Of a shell, with the host: `[ada@n3 ~]$ `; lists of mail write "_at_"
+_PROMPT = re.compile(
+    r"^\[?[\w.-]{1,64}(?:@|_at_)([A-Za-z][\w.-]{0,100}?)(?:[ :][^#$%>]{0,200})?\]?[#$%>] "
+)
 _CRASH = re.compile(
     r"^(?:Program terminated with|Program received|Thread .{1,80} received) signal (SIG(?:SEGV|ABRT|BUS|FPE|ILL))\b"
 )
@@ -105,7 +109,9 @@ def _process(text: str) -> Heading | None:
     for left, patterns in ((False, _ATTACHED), (True, _LEFT)):
         found = next((m for p in patterns if (m := p.search(text)) is not None), None)
         if found is not None:
-            return Heading(pid=int(found[1]), left=left)
+            prompt = _PROMPT.match(text)
+            node = prompt[1] if prompt is not None else ""
+            return Heading(pid=int(found[1]), left=left, node=node)
     crash = _CRASH.search(text)
     if crash is not None:
         return Heading(signal=int(getattr(signal, crash[1])))

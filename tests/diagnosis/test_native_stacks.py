@@ -151,3 +151,41 @@ def test_a_frame_that_the_debugger_shows_again_is_no_second_stack(tmp_path: Path
     again = "(gdb) frame 3\n#3  0x1f in main (argc=1) at /u/app.c:30\n30\t  settle(n);\n"
     said = judged(tmp_path, stuck=f"(gdb) bt\n{WAITS}{again}")
     assert "waits in MPI_Barrier" in said.summary and "stack 2" not in said.summary
+
+
+TWO = stack(
+    "epoll_wait ()", "ompi_coll_base_barrier_intra_two_procs () from /m/coll.so", BARRIER, MAIN
+)
+SYNC = stack(
+    "opal_progress ()", "PMPI_File_sync () from /m/libmpi.so.12", "save () at /u/io.c:8", MAIN
+)
+SHUT = stack(
+    "opal_progress ()", "PMPI_File_close () from /m/libmpi.so.12", "save () at /u/io.c:9", MAIN
+)
+
+
+def test_different_calls_that_wait_for_all_have_parted(tmp_path: Path) -> None:
+    said = judged(tmp_path, one=SYNC, two=SHUT)
+    assert said.causes == [] and "took different ways" in said.summary
+    assert "MPI_File_sync" in said.summary and "MPI_File_close" in said.summary
+
+
+def test_a_receive_beside_a_barrier_has_not_parted_from_it(tmp_path: Path) -> None:
+    recv = stack("poll ()", "PMPI_Recv () from /m/libmpi.so.12", "pull () at /u/app.c:19", MAIN)
+    assert "took different ways" not in judged(tmp_path, one=WAITS, two=recv).summary
+
+
+def test_none_is_missing_where_all_that_are_shown_wait_in_one_call(tmp_path: Path) -> None:
+    said = judged(tmp_path, one=WAITS, some_ranks=WAITS)
+    assert said.causes == [] and "None of these is missing" in said.summary
+    assert "the group of some_ranks.txt" in said.summary
+    assert "is missing" not in judged(tmp_path, one=WAITS).summary
+
+
+def test_a_call_of_two_processes_has_both(tmp_path: Path) -> None:
+    said = judged(
+        tmp_path, a=f"[ada@east ~]$ pstack 811\n{TWO}", b=f"[ada@west ~]$ pstack 92\n{TWO}"
+    )
+    assert "process 811 on east and process 92 on west" in said.summary
+    assert said.causes == [] and "both are in it" in said.summary
+    assert "all ranks" not in said.summary

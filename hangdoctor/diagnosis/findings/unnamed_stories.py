@@ -39,4 +39,6 @@ class Standing(Struct, frozen=True):
     locked: bool = False  # at a lock inside of the allocator or of a signal's handler
     within: Frame | None = None  # somewhere inside of this one: the frames within it are not known
     rankless: bool = False  # they run no rank
+    collective: bool = False  # `op` waits for all members of a group
+    pair: bool = False  # and the library's own function is one for a group of two
     awaits: str = ""  # and wait for this, by its name in `stacks.no_ranks`

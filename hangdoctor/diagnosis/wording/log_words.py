@@ -324,7 +324,9 @@ def _(story: OtherCall, finding: Finding) -> str:
         ahead = ""
         if story.mine.name == story.theirs.name and story.mine.seq != story.theirs.seq:
             what = "operations with different numbers"
-            ahead = f", so that one is {count(abs(story.mine.seq - story.theirs.seq), 'call')} ahead"
+            ahead = (
+                f", so that one is {count(abs(story.mine.seq - story.theirs.seq), 'call')} ahead"
+            )
         who = who_of(finding) if finding.ranks else "Two ranks of a group"
         return f"{who} run {what}: {mine} and {theirs}{ahead}; which of them is wrong does not show"
     return f"{who_of(finding)} ran {mine} where the others ran {theirs}"
