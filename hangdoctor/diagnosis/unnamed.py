@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ..model.diagnosis import Kind
 from ..model.frame import Frame
 from ..stacks import native_program, no_ranks
@@ -49,10 +51,16 @@ def _outside(
 ) -> Finding | None:
     """None where several places, or more processes than wait, leave open which of them matters."""
     one_place = len({view.place.at for view in outside}) == 1
-    few = len(outside) <= len(waiting)
+    few = _number(case, outside) <= _number(case, waiting)
     if not (one_place and few) or is_ahead(outside[0], waiting):
         return None
     return _finding(case, outside, waiting)
+
+
+def _number(case: Case, views: Sequence[RankView]) -> int:
+    """Of how many processes these stacks are."""
+    sizes = case.capture.sizes
+    return sum(sizes[view.rank] if view.rank < len(sizes) else 1 for view in views)
 
 
 def _is_elsewhere(view: RankView) -> bool:
@@ -105,7 +113,9 @@ def standing(case: Case) -> tuple[Standing, ...]:
             found.append(Standing(names, op_of(group), collective=collective, pair=pair))
         else:
             at, locked = frame_of(view), _is_locked(view)
-            found.append(Standing(names, frame=at, locked=locked, within=_within(view)))
+            passed = is_ahead(view, case.waiting)
+            standing = Standing(names, frame=at, locked=locked, within=_within(view))
+            found.append(structs.replace(standing, passed=passed))
     found += [_ended(case, view) for view in case.gone]
     return tuple(found)
 

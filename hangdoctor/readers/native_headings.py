@@ -58,6 +58,11 @@ _RANKS = re.compile(
     r"([0-9]{1,7}(?:\s*[-,]\s*[0-9]{1,7}){0,64})(?![0-9.]*[0-9])(.{0,80})$",
     re.I,
 )
+_MANY = re.compile(
+    r"^[\W_]*([0-9]{1,5})(?: (?:of|out of) [0-9]{1,5})?(?: more| other)? "
+    r"(?:process(?:es)?|procs?|ranks?|tasks?|workers?)(?:(?: \w{1,12}){0,4} ?:|(?: (?:is|are|wait|stand)(?: in| at| here)?)?)[\W_]*$",
+    re.I,
+)
 # What may follow the number of a rank in a heading; prose that begins with a rank does not end so.
 _ENDS = re.compile(r"^[\W_]*$|^\s*[(\[,:]|.*:\s*$|^[\w-]*\.\w{2,6}\b")
 _PROCESS = re.compile(r"^[\W_]*proc(?:ess)?[\s_#]*([0-9]{1,18})[\W_]*$", re.I)
@@ -128,6 +133,12 @@ def _process(text: str) -> Heading | None:
 def ranks_of(text: str) -> tuple[int, ...]:
     """The ranks that a heading names: of several, all have the stack below it."""
     return _ranks(text)
+
+
+def many_of(text: str) -> int:
+    """How many processes a heading says have the stack below it, without their ranks; 0 of others."""
+    match = _MANY.match(text)
+    return int(match[1]) if match is not None else 0
 
 
 def _ranks(text: str) -> tuple[int, ...]:

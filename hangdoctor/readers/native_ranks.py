@@ -42,6 +42,7 @@ def read(
         origin="files",
         native=True,
         names=[name for name, _ in named],
+        sizes=[process.many for process in processes],
         notes=[*notes, _UNNAMED] if len(named) > 1 else notes,
     )
 

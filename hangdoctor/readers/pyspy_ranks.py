@@ -97,6 +97,8 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     parts = [_part(process) for process in processes]
     if all(parts):
         return _without_ranks(processes, parts, notes)
+    if any(process.label for process in processes):
+        return _of_groups(processes, notes)
     ranks, left_out = _select(processes)
     if left_out:
         counts = Counter(what for _, what in left_out)
@@ -151,6 +153,25 @@ def _without_ranks(processes: list[TextProcess], parts: list[str], notes: list[s
         rankless=True,
         notes=notes,
     )
+
+
+def _of_groups(processes: list[TextProcess], notes: list[str]) -> JobCapture:
+    """Stacks of which a person wrote how many processes have each: none of them is called a rank."""
+    return JobCapture(
+        job="text",
+        nodes=[NodeCapture("", "text", [_capture(at, one, 0) for at, one in enumerate(processes)])],
+        origin="files",
+        names=[_group(process, at) for at, process in enumerate(processes)],
+        sizes=[process.many for process in processes],
+        notes=notes,
+    )
+
+
+def _group(process: TextProcess, place: int) -> str:
+    if process.rank >= 0:
+        return f"rank {process.rank}"
+    pid = f"process {process.pid}" if process.pid else f"stack {place + 1}"
+    return process.label or pid
 
 
 def _called(process: TextProcess, part: str) -> str:

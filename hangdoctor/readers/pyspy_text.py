@@ -22,7 +22,8 @@ from ..files import open_regular, read_regular
 from ..model.capture import Frame, ThreadSample
 from ..text.plain import readable
 from ..text.ranges import number_in
-from . import native_headings
+from . import bare_stacks
+from .bare_stacks import Heading, group_label, heading_of
 from .host_groups import parts
 from .pyspy import MAX_NAME, parse_json
 
@@ -65,7 +66,8 @@ class TextProcess(Struct):
     rank: int = -1  # where a heading or the file's name shows it
     signal: int = 0  # that ended it, where the stack is of a crash
     number: int = -1  # in a heading that does not say what it counts: "Process 1"
-    label: str = ""  # of several that a tool has merged: "a group of 14 processes"
+    label: str = ""  # of several that a tool or a person has merged: "a group of 14 processes"
+    many: int = 1  # of how many processes it is
 
 
 class TextFile(Struct):
@@ -87,7 +89,7 @@ def is_dump(path: Path) -> bool:
     except (OSError, BadInput):
         return False
     text = re.search(r"^(?:[\w.-]+: )?(?:Process \d+: |Thread \S+ \()", head, re.M)
-    return text is not None or _is_json(head)
+    return text is not None or _is_json(head) or bool(bare_stacks.read(head))
 
 
 def _is_json(head: str) -> bool:
@@ -130,7 +132,8 @@ class _Parser:
         self.current: dict[str, TextProcess] = {}
         self.threads: dict[str, ThreadSample] = {}
         self.headless: list[TextProcess] = []  # of files without lines "Process N:"
-        self.heading = -1  # the rank that a person's own heading names
+        self.heading = Heading()  # a person's own, above a stack
+        self.several: dict[int, tuple[int, ...]] = {}  # ranks with one stack, by its place in `out`
 
     def line(self, line: str) -> None:
         host = self.node
@@ -149,9 +152,10 @@ class _Parser:
             self.threads[host].frames.append(frame)
         elif (said := line.strip()) == "failed" or said.startswith(_ERRORS):
             self._error(host, said[:200])
-        elif (ranks := native_headings.ranks_of(said[:200])) and len(ranks) == 1:
-            self.heading = ranks[0]
+        elif (heading := heading_of(said[:200])) is not None:
+            self.heading = heading
             self.current.pop(host, None)
+            self.threads.pop(host, None)
 
     def _process(self, host: str, process: TextProcess) -> None:
         before = self.current.get(host)
@@ -168,7 +172,7 @@ class _Parser:
         if own is None or own in self.headless or (again and thread.name == "MainThread"):
             if thread.name == "MainThread":  # its number is the process's
                 own = TextProcess(thread.tid if thread.tid < _HIGHEST_PID else 0, "", host)
-                own.rank, self.heading = self.heading, -1
+                self._head(own)
                 self.current[host] = own
                 self.headless.append(own)
                 self.out.processes.append(own)
@@ -176,6 +180,15 @@ class _Parser:
                 return
         self.threads[host] = thread
         own.threads.append(thread)
+
+    def _head(self, own: TextProcess) -> None:
+        """What the heading above a stack says of it; of several ranks all have it."""
+        heading, self.heading = self.heading, Heading()
+        own.rank = heading.ranks[0] if heading.ranks else -1
+        own.many = max(1, heading.many)
+        own.label = group_label(heading.many) if heading.many else ""
+        if len(heading.ranks) > 1:
+            self.several[len(self.out.processes)] = heading.ranks[1:]
 
     def _error(self, host: str, said: str) -> None:
         self.out.errors.append(said)
@@ -196,6 +209,11 @@ class _Parser:
             if not frames:
                 process.threads[0].frames = list(below)
             below = frames or below
+        for place, ranks in self.several.items():
+            one = self.out.processes[place]
+            self.out.processes += [
+                TextProcess(0, "", one.node, one.threads, rank=rank) for rank in ranks
+            ]
         return self.out
 
 
@@ -249,6 +267,19 @@ def parse_json_stream(text: str, node: str) -> TextFile:
         at = end
 
 
+def _without_head(text: str, node: str) -> list[TextProcess]:
+    """The stacks of a text that has no line of a thread."""
+    found: list[TextProcess] = []
+    for bare in bare_stacks.read(text):
+        thread = ThreadSample(tid=0, name="MainThread", frames=bare.frames)
+        many = bare.heading.many
+        label = group_label(many) if many else ""
+        for rank in bare.heading.ranks or (-1,):
+            one = TextProcess(0, "", node, [thread], rank=rank, label=label, many=max(1, many))
+            found.append(one)
+    return found
+
+
 _NO_THREADS = (
     KeyError,
     IndexError,
@@ -291,6 +322,8 @@ def read_file(path: Path) -> TextFile:
         raise BadInput(f"{path} is empty")
     node = node_of(path)
     found = parse_json_stream(text, node) if _is_json(text[:20_000]) else parse_text(text, node)
+    if not any(thread.frames for process in found.processes for thread in process.threads):
+        found.processes += _without_head(text, node)
     if not found.processes and not found.errors:
         raise BadInput(f"{path} is not the output of py-spy dump")
     for process in found.processes:

@@ -37,6 +37,7 @@ class Standing(Struct, frozen=True):
     frame: Frame | None = None
     end: int = 0  # the signal that ended them
     locked: bool = False  # at a lock inside of the allocator or of a signal's handler
+    passed: bool = False  # it is past the line at which the others wait
     within: Frame | None = None  # somewhere inside of this one: the frames within it are not known
     rankless: bool = False  # they run no rank
     collective: bool = False  # `op` waits for all members of a group

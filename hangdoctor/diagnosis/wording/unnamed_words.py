@@ -83,7 +83,8 @@ def _stands(of: f.Standing) -> str:
     if of.frame is None:
         return f"the stack of {who} does not show where {terms.choose(one, 'it is', 'they are')}"
     verb = terms.choose(one, "is", "are")
-    return f"{who} {verb} in {terms.frame(of.frame)}, in no collective, send or recv"
+    place = "past the call of the others" if of.passed else "in no collective, send or recv"
+    return f"{who} {verb} in {terms.frame(of.frame)}, {place}"
 
 
 def _does(of: f.Standing) -> str:
@@ -116,6 +117,8 @@ def _decides(places: Sequence[f.Standing]) -> str:
         return f"These stacks do not show {which}: print those of all ranks, each with its rank"
     if any(place.end for place in places):
         return "Which process failed first, the job's log shows"
+    if any(place.passed for place in places):
+        return "Who is past that call made it before the others, or went on without it: their ways through the program may part at that line. Which ranks these are, and whether they move, stacks with ranks, taken twice, would show"
     if not waiting:
         return "Whether it moves from there, a second stack would show; what the other ranks wait in, theirs"
     return "Print the stacks of all ranks, each with its rank, and twice: who is elsewhere both times makes the others wait"
