@@ -107,10 +107,13 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     by_title = served_titles.ranks([_title(process) for process in ranks])
     numbered = _number(ranks) if by_title is None else _by_title(ranks, by_title)
     children = _children(ranks, [process for process, what in left_out if what == _WORKERS])
+    least = numbered[-1][0] + 1
+    size = max(least, served_titles.world_size(process.command for process in processes))
+    part = by_title is not None and size == least > len(numbered)
     nodes: dict[str, NodeCapture] = {}
     for rank, process in numbered:
         node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
-        capture = _capture(rank, process, numbered[-1][0] + 1)
+        capture = _capture(rank, process, size)
         capture.children = children.get((process.node, process.pid), [])
         node.ranks.append(capture)
     headed = all(process.rank == rank for rank, process in numbered)
@@ -126,7 +129,8 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     return JobCapture(
         job="text",
         nodes=list(nodes.values()),
-        world_size=0 if lone else numbered[-1][0] + 1,
+        world_size=0 if lone else size,
+        part=part,
         layout=guess_layout(argv, {}, len(numbered)),
         origin="files",
         numbered=by_title is None and not headed,

@@ -41,7 +41,8 @@ _NODE_FILE = re.compile(
     r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$"
 )
 _NO_NAME = re.compile(
-    r"(?:traces?|stacks?|py-?spy|dumps?|out(?:put)?|log|report|backtraces?|threads?|ranks?[-_.]?\d{0,7}|txt|json|err)",
+    r"(?:traces?|stacks?|py-?spy|dumps?|out(?:put)?|log|report|backtraces?|threads?|ranks?[-_.]?\d{0,7}|txt|json|err"
+    r"|(?:schedulers|engines|workers|processes|procs|servers|nodes)[-_.]?\d{0,7})",
     re.I,
 )
 _BESIDE_PID = re.compile(
