@@ -20,6 +20,7 @@ _FRAME = re.compile(
 )
 _FEWEST = 3  # frames of the first stack
 _MOSTLY = 0.8  # of the lines of such a text are frames
+_ENOUGH = 200  # lines, of which half are frames
 _MOST = 4096  # stacks
 
 
@@ -58,6 +59,8 @@ def read(text: str) -> list[Bare]:
             own = own if not own.frames else Bare()
             continue
         lines += 1
+        if lines > _ENOUGH and 2 * frames < lines:
+            return []
         match = _FRAME.match(line)
         if match is not None:
             frames += 1
