@@ -138,7 +138,7 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
     why = remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
-    return why + lead
+    return why + lead + remaining.unstopped(case.capture.unstopped)
 
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:

@@ -212,6 +212,7 @@ class JobCapture(Struct, omit_defaults=True):
     names: list[str] = []
     sizes: list[int] = []  # and of how many processes its stack is, where one stands for several
     rankless: bool = False  # of these: none of them runs a rank, as their titles or stacks show
+    unstopped: list[str] = []  # nodes on which py-spy could not stop a process that has no name
     native: bool = False  # of stacks without Python, as gdb prints them
     part: bool = False  # the size of the job is not known: it may have more ranks than these
     notes: list[str] = []

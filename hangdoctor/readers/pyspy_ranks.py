@@ -18,7 +18,7 @@ from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
-from . import native_ranks, no_ranks, process_states, served_titles
+from . import idle_gpus, native_ranks, no_ranks, process_states, served_titles
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
@@ -48,6 +48,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
     texts: list[TextFile] = []
     notes: list[str] = []
     nameless: dict[str, list[str]] = {}
+    hosts: set[str] = set()
     errors = 0
     for path in paths:
         try:
@@ -59,7 +60,8 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         texts.append(found)
         by_file[path] = found.processes if found.native else _once(found.processes)
         if found.nameless:
-            nameless.setdefault(node_of(path), []).extend(found.nameless)
+            nameless.setdefault(found.host or node_of(path), []).extend(found.nameless)
+            hosts |= {found.host} - {""}
         notes += _notes_of(path, found)
     if texts and all(text.native for text in texts):
         return native_ranks.read(by_file, max(text.world_size for text in texts), notes)
@@ -73,7 +75,10 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             "no stack of any process found in " + ", ".join(str(p) for p in paths[:5]),
             "\n  ".join(notes[:10]),
         )
+    notes += idle_gpus.notes(path for path in paths if path not in by_file)
     capture = _join(processes, notes, errors)
+    unread = {process.node for process in processes if not has_stack(process)}
+    capture.unstopped = sorted(hosts - unread)
     for rank in capture.ranks():
         for sample in rank.samples:
             sample.state = states.get(rank.pid, "")

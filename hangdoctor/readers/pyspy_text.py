@@ -37,6 +37,10 @@ UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EP
 NO_OUTPUT = "Error: Timed out, or py-spy was ended: its file is empty"
 _PID_LINE = re.compile(r"^=+ PID ([0-9]{1,18}) =+$")
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
+# A person's own way to the node whose output follows
+_SSH = re.compile(
+    r"^(?:[^#$>]{0,80}[#$>] )?ssh (?:-[A-Za-z]\S{0,40} ){0,8}(?:[\w.-]{1,64}@)?([A-Za-z][\w.-]{0,100})\s*$"
+)
 _NODE_FILE = re.compile(
     r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$"
 )
@@ -77,6 +81,7 @@ class TextFile(Struct):
     processes: list[TextProcess] = []
     errors: list[str] = []
     nameless: list[str] = []  # errors about a process that nothing else is printed of
+    host: str = ""  # on which a shell was, by the lines that a person typed
     native: bool = False  # of a debugger, without any frame of Python
     world_size: int = 0  # of the job, where the text has the launcher's command line
 
@@ -141,7 +146,9 @@ class _Parser:
         prefix = _PDSH.match(line)
         if prefix is not None:
             host, line = prefix[1], line[prefix.end() :]
-        if (match := _PROCESS.match(line)) is not None:
+        if (match := _SSH.match(line)) is not None:
+            self.node = self.out.host = match[1]
+        elif (match := _PROCESS.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), match[2], host))
         elif (match := _PID_LINE.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), "", host))
