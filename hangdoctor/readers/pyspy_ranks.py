@@ -19,6 +19,7 @@ from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, Ran
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
 from . import idle_gpus, native_ranks, no_ranks, process_states, served_titles
+from .native_text import rank_of
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
@@ -59,6 +60,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         errors += len(found.errors)
         texts.append(found)
         by_file[path] = found.processes if found.native else _once(found.processes)
+        _by_its_name(path, by_file[path])
         if found.nameless:
             nameless.setdefault(found.host or node_of(path), []).extend(found.nameless)
             hosts |= {found.host} - {""}
@@ -83,6 +85,12 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         for sample in rank.samples:
             sample.state = states.get(rank.pid, "")
     return capture
+
+
+def _by_its_name(path: Path, processes: Sequence[TextProcess]) -> None:
+    """The rank of the one process of a file that is named by a rank: ``rank3.txt``."""
+    if len(processes) == 1 and processes[0].rank < 0:
+        processes[0].rank = rank_of(path.stem)
 
 
 def _notes_of(path: Path, found: TextFile) -> list[str]:
@@ -135,7 +143,7 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         job="text",
         nodes=list(nodes.values()),
         world_size=0 if lone else size,
-        part=part,
+        part=part or (headed and len(numbered) == 1),  # of one rank, others are not shown
         layout=guess_layout(argv, {}, len(numbered)),
         origin="files",
         numbered=by_title is None and not headed,

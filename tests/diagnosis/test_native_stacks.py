@@ -189,3 +189,26 @@ def test_a_call_of_two_processes_has_both(tmp_path: Path) -> None:
     assert "process 811 on east and process 92 on west" in said.summary
     assert said.causes == [] and "both are in it" in said.summary
     assert "all ranks" not in said.summary
+
+
+def test_stacks_beside_a_log_are_read_too(tmp_path: Path) -> None:
+    log = "step 10 loss 1.0\nstep 11 loss 0.9\n"
+    (tmp_path / "job.out").write_text(log)
+    (tmp_path / "notes.txt").write_text("nothing that is known\n")
+    texts = {"rank0": WAITS, "rank1": WAITS, "rank2": AT_WORK}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    said = diagnose(read(sorted(tmp_path.iterdir())))
+    assert [cause.ranks for cause in said.causes] == [[2]]
+    assert any("notes.txt: no line of it is known" in note for note in said.notes)
+
+
+def test_what_a_log_names_counts_more_than_stacks_without_ranks(tmp_path: Path) -> None:
+    raised = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/u/t.py", line 3, in f\n[rank1]: ValueError: odd\n'
+    (tmp_path / "job.out").write_text("step 1 loss 1.0\n" + raised)
+    (tmp_path / "one.txt").write_text(WAITS)
+    (tmp_path / "two.txt").write_text(WAITS)
+    said = diagnose(read(sorted(tmp_path.iterdir())))
+    assert (said.status, [cause.ranks for cause in said.causes]) == ("failed", [[1]])
+    (tmp_path / "job.out").write_text("step 1 loss 1.0\nstep 2 loss 0.9\n")
+    assert "wait in MPI_Barrier" in diagnose(read(sorted(tmp_path.iterdir()))).summary

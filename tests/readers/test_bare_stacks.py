@@ -80,3 +80,17 @@ def test_other_texts_are_no_bare_stacks() -> None:
     assert bare_stacks.read(prose) == []
     assert bare_stacks.read(WAITS + prose * 3) == []
     assert bare_stacks.read("a (x.c:1)\nb (x.c:2)\nc (x.c:3)\n") == []
+
+
+def test_files_are_named_by_their_ranks(tmp_path: Path) -> None:
+    for rank, (stack, pid) in enumerate([(WAITS, 9000), (WAITS, 400), (SAVES, 80)]):
+        (tmp_path / f"rank{rank}.txt").write_text(threaded(stack, pid))
+    said = diagnose(read(sorted(tmp_path.iterdir())))
+    [cause] = said.causes
+    assert (cause.ranks, said.job.world_size) == ([2], 3), "not by their process ids"
+
+
+def test_one_file_of_one_rank_shows_no_size(tmp_path: Path) -> None:
+    (tmp_path / "rank2.txt").write_text(threaded(WAITS, 9000))
+    said = diagnose(read([tmp_path / "rank2.txt"]))
+    assert (said.causes, said.job.world_size) == ([], 0)
