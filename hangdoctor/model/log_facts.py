@@ -99,6 +99,14 @@ class Unanswered(Fact):
     library: str = ""
 
 
+class PostedReceive(Fact):
+    """A receive of `rank` from `peer` (-1: from any) that nothing has come for, in a communicator of `size`."""
+
+    peer: int = -1
+    tag: int = -1
+    size: int = 0
+
+
 class BarrierMissed(Fact):
     """monitored_barrier names who did not come; so does JAX's coordinator, of a barrier by `name`."""
 
@@ -388,6 +396,7 @@ AnyFact = (
     | GlooTimeout
     | PeerClosed
     | Unanswered
+    | PostedReceive
     | BarrierMissed
     | Desync
     | Mismatch

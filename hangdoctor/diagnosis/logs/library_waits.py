@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, GlooTimeout, KnownError, PythonError, StoreWait
+from ...model.log_facts import (
+    AnyFact,
+    GlooTimeout,
+    KnownError,
+    PostedReceive,
+    PythonError,
+    StoreWait,
+)
 from ...stacks.place_search import HANDLE, find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
@@ -13,6 +20,7 @@ from .counter_leads import awaited
 from .scene import HCCL_WAIT, Scene, ranks_named
 
 _TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
+_SHOWN = 3  # receives
 _QUEUE = "shm_queue"  # a rule
 _LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule
 
@@ -48,7 +56,26 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
     if keys:
         unset = Op(_in_all(keys) or keys[0].key)
         return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), unset)
-    return None
+    return _posted(scene)
+
+
+def _posted(scene: Scene) -> LogRemaining | None:
+    """Receives in MPI's own queues that nothing has come for."""
+    receives = [f for f in scene.of(PostedReceive) if f.rank >= 0]
+    if not receives:
+        return None
+    peers = sorted({f.peer for f in receives if f.peer >= 0} - set(ranks_named(receives)))
+    return LogRemaining(
+        Undecided.POSTED,
+        tuple(ranks_named(receives)),
+        sides=tuple(f"rank {f.rank} from {_from(f)}" for f in receives[:_SHOWN]),
+        quiet=tuple(peers),
+    )
+
+
+def _from(receive: PostedReceive) -> str:
+    peer = f"rank {receive.peer}" if receive.peer >= 0 else "any rank"
+    return f"{peer} with tag {receive.tag}"
 
 
 def at_a_queue(scene: Scene) -> LogRemaining | None:

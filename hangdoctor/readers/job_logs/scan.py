@@ -31,6 +31,7 @@ from . import (
     jax_barriers,
     launcher_tables,
     marks,
+    message_queues,
     mpich_stacks,
     questions,
     shape_lists,
@@ -84,7 +85,7 @@ _IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
-    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm"),
+    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm", message_queues.BEGIN),
 )
 
 
@@ -107,6 +108,7 @@ class FileScan:
         self._tables = StackTables()
         self._lists = ProcessLists()
         self._values = RankTables()
+        self._queues = message_queues.MessageQueues()
         self._steps = RankSteps()
         self._stacks_of_mpi = mpich_stacks.MpichStacks()
         self._tasks = HcclTasks()
@@ -286,6 +288,7 @@ class FileScan:
             self._ucc.feed(said.text),
             self._stacks_of_mpi.feed(said),
             self._values.feed(said.text),
+            self._queues.feed(text),
         ):
             if told is not None:
                 self._keep(told, said, text)
