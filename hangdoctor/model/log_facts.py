@@ -362,6 +362,13 @@ class Restarted(Fact):
     """The launcher or the scheduler started the job again."""
 
 
+class RankStates(Fact):
+    """A table has the states of ranks: which run, and the others, which mostly sleep."""
+
+    running: list[int] = []
+    others: list[int] = []
+
+
 class ThreadStack(Fact):
     """A stack that faulthandler, gdb, pystack or the program itself printed, innermost first."""
 
@@ -425,6 +432,7 @@ AnyFact = (
     | LineApart
     | Listed
     | RankValues
+    | RankStates
     | Restarted
     | ThreadStack
     | UnreadFailure

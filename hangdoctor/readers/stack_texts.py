@@ -17,7 +17,14 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.capture import Frame, ThreadSample
-from . import grepped_stacks, merged_stacks, native_frames, native_headings, native_text
+from . import (
+    called_stacks,
+    grepped_stacks,
+    merged_stacks,
+    native_frames,
+    native_headings,
+    native_text,
+)
 from .host_groups import parts
 from .pyspy import MAX_NAME
 from .pyspy_text import MAX_FILE, TextFile, TextProcess, node_of
@@ -86,7 +93,7 @@ def read_file(path: Path) -> TextFile:
         text = read_regular(path, MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    if merged := merged_stacks.read(text) or grepped_stacks.read(text):
+    if merged := merged_stacks.read(text) or grepped_stacks.read(text) or called_stacks.read(text):
         return TextFile(merged, native=True)
     if _OF_PYTHON.search(text) is None and (native := _native(text, path)):
         return TextFile(native, native=True, world_size=native_headings.world_size(text))

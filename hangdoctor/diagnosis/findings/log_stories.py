@@ -335,6 +335,7 @@ class Undecided(Enum):
     GAVE_UP = auto()
     GUARDED = auto()  # by the program's own guard
     WATCHDOG_STUCK = auto()  # NCCL's own, in a call
+    STATES = auto()  # of processes, in a table
     POSTED = auto()  # receives, in MPI's own queues
     SHARED_QUEUE = auto()  # between an engine and its workers
     FROM_OUTSIDE = auto()  # healthy

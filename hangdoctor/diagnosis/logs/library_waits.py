@@ -11,6 +11,7 @@ from ...model.log_facts import (
     KnownError,
     PostedReceive,
     PythonError,
+    RankStates,
     StoreWait,
 )
 from ...stacks.place_search import HANDLE, find_place
@@ -71,6 +72,15 @@ def _posted(scene: Scene) -> LogRemaining | None:
         sides=tuple(f"rank {f.rank} from {_from(f)}" for f in receives[:_SHOWN]),
         quiet=tuple(peers),
     )
+
+
+def in_states(scene: Scene) -> LogRemaining | None:
+    """The states of the ranks' processes, where nothing else is known of them."""
+    tables = scene.of(RankStates)
+    if not tables:
+        return None
+    last = tables[-1]
+    return LogRemaining(Undecided.STATES, tuple(last.running), quiet=tuple(last.others))
 
 
 def _from(receive: PostedReceive) -> str:

@@ -31,7 +31,7 @@ from .counters import told_by_themselves
 from .counting import last_printed
 from .first_exit import STUCK
 from .followed import failed_before, followed, lost_lines, of_victims
-from .library_waits import at_a_queue, of_libraries
+from .library_waits import at_a_queue, in_states, of_libraries
 from .printed_steps import left_behind_in_prints
 from .scene import Scene, op_of, ranks_named
 from .swept import not_swept
@@ -316,7 +316,7 @@ def _of_failure(scene: Scene) -> LogRemaining | None:
     """What shows that something failed, and not what: a watchdog that did not move, words that follow
     from a failure, the launcher's own.
     """
-    words = _stuck(scene) or followed(scene) or at_a_queue(scene)
+    words = _stuck(scene) or followed(scene) or at_a_queue(scene) or in_states(scene)
     if words is not None:
         return words
     errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]

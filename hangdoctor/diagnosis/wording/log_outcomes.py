@@ -44,6 +44,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.WATCHDOG_STUCK: f"the thread of NCCL's watchdog did not move in {who}{_during(of.seconds)}, as a CUDA call or the GIL can hold it, and who held it the log does not show: the last lines of {choose(of.ranks or 1, 'that rank', 'those ranks')} show where it was. Next time, hangdoctor dump while it stands",
+        Undecided.STATES: f"a table shows {_states(of)}, and who waits in MPI may do either: the stacks of all of them, or hangdoctor dump while it stands, show where each is",
         Undecided.POSTED: f"by MPI's queues {who} {choose(of.ranks, 'has', 'have')} receives posted that nothing has come for ({', '.join(of.sides)}), and whether that was never sent or was lost on its way they do not show{_senders(of)}",
         Undecided.SHARED_QUEUE: f"{terms.ranks(of.ranks) or _process(of) or 'a process'} waits at the queue in shared memory between an engine and its workers{_during(of.seconds)} or more: a process on the other side hangs or is busy for long, as while it compiles or loads, and which one these lines do not show. Next, hangdoctor dump --local while it stands: it shows where each worker is",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
@@ -382,6 +383,13 @@ def _first_of_all(of: LogRemaining) -> str:
     if of.op is None or of.op.seq != 1:
         return ""
     return "; it is the first operation of its group, in which GPUs or nodes that cannot reach one another show up"
+
+
+def _states(of: LogRemaining) -> str:
+    """``ranks 0,2 at work (R) and rank 1 asleep``."""
+    run = f"{terms.ranks(of.ranks)} at work (R)" if of.ranks else ""
+    rest = f"{terms.ranks(of.quiet)} asleep or stopped" if of.quiet else ""
+    return " and ".join(filter(None, (run, rest)))
 
 
 def _senders(of: LogRemaining) -> str:

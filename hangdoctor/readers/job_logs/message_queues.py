@@ -28,15 +28,19 @@ class MessageQueues:
     def __init__(self) -> None:
         self._rank = self._size = -1
         self._posted = False
+        self.belongs = False  # the last line was one of a dump
 
     def feed(self, text: str) -> PostedReceive | None:
         """The receive that a line shows, where it is one."""
+        self.belongs = False
         begins = _COMMUNICATOR.search(text) if BEGIN in text else None
         if begins is not None:
             self._rank, self._size, self._posted = int(begins[2]), int(begins[3]), False
+            self.belongs = True
             return None
         if self._rank < 0:
             return None
+        self.belongs = True
         if _POSTED.search(text) is not None:
             self._posted = True
         elif (request := _REQUEST.search(text)) is not None and self._posted:
@@ -44,4 +48,6 @@ class MessageQueues:
             return PostedReceive(rank=self._rank, peer=peer, tag=tag, size=self._size)
         elif _OTHER.search(text) is not None:
             self._posted = False
+        else:
+            self.belongs = request is not None
         return None

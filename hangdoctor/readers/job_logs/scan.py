@@ -36,6 +36,7 @@ from . import (
     questions,
     shape_lists,
     source,
+    state_tables,
     tasks,
     ucc_checks,
     unread,
@@ -108,6 +109,7 @@ class FileScan:
         self._tables = StackTables()
         self._lists = ProcessLists()
         self._values = RankTables()
+        self._states = state_tables.StateTables()
         self._queues = message_queues.MessageQueues()
         self._steps = RankSteps()
         self._stacks_of_mpi = mpich_stacks.MpichStacks()
@@ -194,6 +196,9 @@ class FileScan:
         for step in self._steps.rest():
             self._line = step.line
             self._keep(step, self.of_file, step.says)
+        states = self._states.rest()
+        if states is not None:
+            self._keep(states, self.of_file, states.says)
         values = self._values.rest()
         if values is not None:
             self._keep(values, self.of_file, values.title)
@@ -277,6 +282,7 @@ class FileScan:
         """What tables and lists of several lines tell."""
         self._nccl.feed(said, self._line)
         self._steps.feed(said, self._line)
+        self._states.feed(text)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
@@ -357,7 +363,7 @@ class FileScan:
             self._trouble, self._trouble_line = unread.kept(text), self._line
         if read or ends:
             self._failures.known()
-        elif _TRACEBACK not in text:
+        elif _TRACEBACK not in text and not self._queues.belongs:
             self._failures.feed(said, text, self._line, self._at, self.course.attempt)
         if not known:
             self._questions.go_on(said.text, self._line)
