@@ -99,6 +99,12 @@ class Unanswered(Fact):
     library: str = ""
 
 
+class WaitsFor(Fact):
+    """A line of the program's names a rank as the one that is waited for."""
+
+    awaited: int = -1
+
+
 class PostedReceive(Fact):
     """A receive of `rank` from `peer` (-1: from any) that nothing has come for, in a communicator of `size`."""
 
@@ -404,6 +410,7 @@ AnyFact = (
     | PeerClosed
     | Unanswered
     | PostedReceive
+    | WaitsFor
     | BarrierMissed
     | Desync
     | Mismatch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.log_facts import Counted, GlooTimeout, PeerClosed
+from ...model.log_facts import Counted, GlooTimeout, PeerClosed, Progress, WaitsFor
 from ..findings import Op
 from ..findings.log_counts import Ahead
 from ..findings.log_stories import LogRemaining, Undecided
@@ -53,5 +53,11 @@ def in_gloo(scene: Scene, waiters: LogRemaining) -> LogRemaining:
 
 def awaited(scene: Scene) -> int:
     """The one rank that a line says its speaker waited for; -1 of none or several."""
-    told = {f.peer for f in scene.of(PeerClosed) if f.peer.isdigit()}  # by monitored_barrier
-    return int(told.pop()) if len(told) == 1 else -1
+    told = {int(f.peer) for f in scene.of(PeerClosed) if f.peer.isdigit()}  # by monitored_barrier
+    told |= {f.awaited for f in scene.of(WaitsFor) if f.awaited != f.rank and not _passed(scene, f)}
+    return told.pop() if len(told) == 1 else -1
+
+
+def _passed(scene: Scene, word: WaitsFor) -> bool:
+    """Whether the job made progress after it."""
+    return any(f.file == word.file and f.moved > word.line for f in scene.of(Progress))

@@ -94,8 +94,8 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
             return LogRemaining(
                 reason, ranks, waited=_in_which(waits, ranks), unheard=_of_its_size(waits, ranks)
             )
-        unheard, sizes = _unheard(waits, ranks), _sizes(waits)
-        return LogRemaining(reason, ranks, op_of(waits), unheard=unheard, sizes=sizes)
+        found = LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
+        return structs.replace(found, sizes=_sizes(waits), awaited=_asked_for(scene, ranks))
     if waits:
         at = structs.replace(op_of(waits), frame=waits[0].frame)
         heard = {*scene.logs.heard, *ranks_named(scene.facts)}  # an abort, say, is a sign of it

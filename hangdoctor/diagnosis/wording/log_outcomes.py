@@ -56,7 +56,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, {_missing(of, decide)}",
         Undecided.AHEAD: f"{who} timed out in {op}{_ahead(of)}. {next_time(of.no_recorder)}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
-        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}{_first_of_all(of)}: {_whose_log(of)}. {next_time(of.no_recorder)}",
+        Undecided.ONE_WAITER: f"{_alone(of, who, op)}. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",
@@ -371,6 +371,8 @@ def _alike(of: LogRemaining) -> str:
 
 def _missing(of: LogRemaining, decide: str) -> str:
     """Whether one of these did not come; all of them did, as far as the log shows."""
+    if of.awaited >= 0:
+        return f"and {_awaited(of)}. {next_time(of.no_recorder)}"
     if of.unheard or of.sizes:
         return f"and nothing shows who is missing{_unheard(of)}: {decide}"
     others = "a rank that the log does not show did not come"
@@ -399,10 +401,17 @@ def _senders(of: LogRemaining) -> str:
     return f": look at the queues and the stack of {terms.ranks(of.quiet)} first, of which these logs have none"
 
 
-def _whose_log(of: LogRemaining) -> str:
-    if of.awaited < 0:
-        return "collect the logs of all ranks"
-    return f"a line names rank {of.awaited} as waited for, so read the log of that rank first"
+def _alone(of: LogRemaining, who: str, op: str) -> str:
+    """The only waiter; a line may say for whom."""
+    if of.awaited >= 0:
+        return f"{who} {choose(of.ranks or 1, 'waits', 'wait')} in {op}, and {_awaited(of)}"
+    only = choose(of.ranks or 1, "waits", "wait")
+    return f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}{_first_of_all(of)}: collect the logs of all ranks"
+
+
+def _awaited(of: LogRemaining) -> str:
+    """Whom the log itself says to be waited for, which is no proof."""
+    return f"a line of the log names rank {of.awaited} as the one that is waited for; whether it came late, hangs or had ended does not show: read its log first"
 
 
 def _ahead(of: LogRemaining) -> str:

@@ -24,6 +24,7 @@ from ...model.log_facts import (
     TimedOut,
     Took,
     UnreadFailure,
+    WaitsFor,
 )
 from . import (
     exit_lists,
@@ -346,17 +347,7 @@ class FileScan:
         if self._unknown:
             self._go_on(said)
         self.marks.look(said)
-        known = read = False
-        whole: set[type[AnyFact]] = set()
-        torn: set[type[AnyFact]] = set()
-        for rule in self.rules.of(said.text):
-            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
-            known |= applied
-            read |= applied and rule.id not in _IN_OTHER_WORDS
-            if applied and not rule.fixed.get("cut"):
-                whole.add(rule.fact)
-            elif rule.wraps:
-                torn.add(rule.fact)
+        known, read, torn = self._try_rules(said, text)
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
         told = known or bool(ends)
         if not told and not self._trouble and unread.speaks_of_trouble(text):
@@ -371,7 +362,24 @@ class FileScan:
                 self._starts.feed(said, self._line)
         for fact in ends:
             self._keep(fact, said, text)
-        self._join_torn(said, bool(torn - whole))
+        self._join_torn(said, torn)
+
+    def _try_rules(self, said: Said, text: str) -> tuple[bool, bool, bool]:
+        """(whether a rule knows the line, whether by its words, whether it may have been broken in two)."""
+        known = read = False
+        whole: set[type[AnyFact]] = set()
+        torn: set[type[AnyFact]] = set()
+        for rule in self.rules.of(said.text):
+            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
+            if rule.fact is WaitsFor:
+                continue  # the line may be of a failure all the same
+            known |= applied
+            read |= applied and rule.id not in _IN_OTHER_WORDS
+            if applied and not rule.fixed.get("cut"):
+                whole.add(rule.fact)
+            elif rule.wraps:
+                torn.add(rule.fact)
+        return known, read, bool(torn - whole)
 
     def _apply(self, rule: Rule, said: Said, text: str, line: str) -> bool:
         """Keep what a rule finds; whether it found anything."""

@@ -104,3 +104,22 @@ def test_work_that_was_over_before_the_others_waited_is_no_reason(tmp_path: Path
     early = f"[rank2]: 2026-07-09 15:00:01,104 INFO {TOOK.format(2, '2211.4')}"
     late = caught(0).replace("E709", "E710") + caught(1).replace("E709", "E710")
     assert diagnosed(tmp_path, early + late).causes == []
+
+
+def test_a_line_names_whom_a_waiter_waits_for(tmp_path: Path) -> None:
+    for line in (
+        "[rank3]: still waiting for rank 0 to come to the barrier\n",
+        "[rank3]: rank 0 did not respond within 600 s\n",
+        "[rank3]: no answer from rank 0\n",
+    ):
+        verdict = diagnosed(tmp_path, line + caught(3))
+        assert verdict.causes == [] and "names rank 0 as the one" in verdict.summary
+        assert "only rank 3" not in verdict.summary
+
+
+def test_a_wait_that_was_over_or_names_several_is_no_lead(tmp_path: Path) -> None:
+    over = "[rank3]: waiting for rank 0 to load\nstep 4 loss 1.0\nstep 5 loss 1.0\n"
+    several = "[rank3]: waiting for ranks 0, 1\n"
+    itself = "[rank0]: waiting for rank 3\n"
+    for text in (over, several, itself):
+        assert "only rank 3 waits" in diagnosed(tmp_path, text + caught(3)).summary
