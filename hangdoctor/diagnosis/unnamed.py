@@ -51,7 +51,7 @@ def _outside(
 ) -> Finding | None:
     """None where several places, or more processes than wait, leave open which of them matters."""
     one_place = len({view.place.at for view in outside}) == 1
-    few = _number(case, outside) <= _number(case, waiting)
+    few = bool(waiting) and _number(case, outside) <= _number(case, waiting)
     if not (one_place and few) or is_ahead(outside[0], waiting):
         return None
     return _finding(case, outside, waiting)
