@@ -74,7 +74,8 @@ _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
 _LONGEST = 20_000  # characters of a line
 _BEGIN = 2_000  # lines in which ranks say how they begin
-_TORN = 2  # lines that a broken one is joined with
+_INDENT = "  "  # of a line that a person broke, and no terminal
+_TORN = 3  # lines that a broken one is joined with
 _RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _MORE = 4  # lines that the message of an error may go on in
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
@@ -411,7 +412,7 @@ class FileScan:
             if said.rank not in (-1, first.rank):
                 self._torn += [(head, first, left - 1)] if left > 1 else []
                 continue  # another one's line
-            whole = head + said.text
+            whole = head + (said.text.lstrip() if said.text.startswith(_INDENT) else said.text)
             joined = [r for r in self.rules.of(whole) if r.wraps]
             if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:
                 self._torn.append((whole, first, left - 1))

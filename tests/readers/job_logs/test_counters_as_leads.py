@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.read_logs import diagnosed, named
 from tests.support.written_logs import caught, counters, told
 
@@ -123,3 +125,33 @@ def test_a_wait_that_was_over_or_names_several_is_no_lead(tmp_path: Path) -> Non
     itself = "[rank0]: waiting for rank 3\n"
     for text in (over, several, itself):
         assert "only rank 3 waits" in diagnosed(tmp_path, text + caught(3)).summary
+
+
+CAUGHT = "Watchdog caught collective operation timeout:"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[rank1]: {CAUGHT} WorkNCCL(SeqNum=306,\nOpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=600000) ran\nfor 600032 milliseconds before timing out.\n",
+        f"[rank1]: {CAUGHT}\n    WorkNCCL(SeqNum=306, OpType=ALLREDUCE, NumelIn=1,\n    NumelOut=1, "
+        "Timeout(ms)=600000)\n    ran for 600032 milliseconds before timing out.\n",
+        f"12.5s [rank1]: {CAUGHT} WorkNCCL(SeqNum=306, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=600000) ran for 600032 milliseconds before timing out.\n",
+        f"2026-04-30 22:06:35 | ERROR | w-1 | [Rank 1] {CAUGHT} WorkNCCL(SeqNum=306, OpType=ALLREDUCE, "
+        "Timeout(ms)=600000) ran for 600032 milliseconds before timing out.\n",
+        f"Rank 1 {CAUGHT} WorkNCCL SeqNum=306 OpType=ALLREDUCE NumelIn=1 NumelOut=1 Timeout(ms)=600000 "
+        "ran for 600032 milliseconds before timing out.\n",
+    ],
+)
+def test_reports_as_people_paste_them(tmp_path: Path, text: str) -> None:
+    verdict = diagnosed(tmp_path, text)
+    assert verdict.causes == []
+    assert "only rank 1 waits in the log (in all_reduce #306)" in verdict.summary
+
+
+def test_a_broken_report_is_not_completed_by_another_rank(tmp_path: Path) -> None:
+    begun = f"[rank1]: {CAUGHT} WorkNCCL(SeqNum=306,\n"
+    verdict = diagnosed(tmp_path, begun + caught(2, seq=81))
+    assert verdict.causes == [] and "rank 1 in all_reduce" not in verdict.summary
