@@ -310,10 +310,14 @@ class Took(Fact):
 
 
 class PrintedStep(Fact):
-    """The last line in which a rank printed a step by its own number, and how many of them it printed."""
+    """The last step that a rank printed by its own number, in so many `lines`; of the step before that,
+    how far back it was and how many lines it had, 0 where it is not known.
+    """
 
     step: int = -1
     lines: int = 0
+    back: int = 0
+    before: int = 0
 
 
 class LastWords(Fact):

@@ -6,7 +6,7 @@ from ...model.log_facts import Finished, GlooTimeout, PrintedStep, TimedOut
 from ..findings.log_counts import LeftBehind
 from .scene import Scene, ranks_named
 
-_CLEARLY = 2  # steps, or lines, more than ranks that run side by side print in between
+_CLEARLY = 2  # of its own distances between steps: more than ranks that run side by side are apart
 _FEW = 3  # ranks
 
 
@@ -16,11 +16,7 @@ def left_behind_in_prints(scene: Scene) -> LeftBehind | None:
     least = min((f.step for f in last.values()), default=-1)
     behind = [f for f in last.values() if f.step == least]
     others = [f for f in last.values() if f.step > least]
-    if (
-        not others
-        or len(behind) > min(_FEW, len(others))
-        or len({f.file for f in last.values()}) > 1
-    ):
+    if not others or len(behind) > min(_FEW, len(others)):
         return None
     told = ranks_named([*scene.of(TimedOut), *scene.of(GlooTimeout), *scene.of(Finished)])
     if set(told) & set(ranks_named(behind)):
@@ -39,6 +35,14 @@ def left_behind_in_prints(scene: Scene) -> LeftBehind | None:
 
 def _left(one: PrintedStep, other: PrintedStep) -> bool:
     """Whether the other's lines go on well after the last of this one."""
-    if other.line < one.line:
-        return False
-    return other.step >= one.step + _CLEARLY or other.lines >= one.lines + _CLEARLY
+    if one.file == other.file:
+        later = other.line > one.line
+    else:
+        later = other.at > one.at or min(one.at, other.at) <= 0
+    usual = max(1, one.back)
+    if other.step >= one.step + _CLEARLY * usual:
+        return later
+    # It printed less of its last step than the other, and than it printed itself of the one before.
+    next_one = one.file == other.file and other.step == one.step + usual
+    cut = other.before > one.lines and (not one.before or one.before > one.lines)
+    return later and next_one and cut

@@ -36,12 +36,14 @@ class RankSteps:
         rank = said.rank if said.rank >= 0 else named.pop() if len(named) == 1 else -1
         if rank < 0 or (rank not in self._last and len(self._last) >= _MOST):
             return
-        known = self._last.get(rank)
-        lines = known.lines if known is not None else 0
-        fact = PrintedStep(step=int(step[1]), lines=lines + 1, rank=rank, says=text)
-        fact.line, fact.at = line, said.at
-        self._last[rank] = fact
+        number = int(step[1])
+        known = self._last.setdefault(rank, PrintedStep(step=number, rank=rank))
+        if number != known.step:
+            known.back, known.before = number - known.step, known.lines
+            known.step, known.lines = number, 0
+        known.lines += 1
+        known.line, known.at, known.says = line, said.at, text
 
-    def rest(self) -> list[PrintedStep]:
-        """The last of each rank, where several printed any."""
-        return list(self._last.values()) if len(self._last) > 1 else []
+    def rest(self, of_file: int) -> list[PrintedStep]:
+        """The last of each rank, where several printed any, or the file is that of one rank."""
+        return list(self._last.values()) if len(self._last) > 1 or of_file >= 0 else []

@@ -195,7 +195,7 @@ class FileScan:
             self._keep(row, self.of_file, "a table of stacks")
         for seen in self._lists.rest():
             self._keep(seen, self.of_file, "a list of processes")
-        for step in self._steps.rest():
+        for step in self._steps.rest(self.of_file.rank):
             self._line = step.line
             self._keep(step, self.of_file, step.says)
         states = self._states.rest()

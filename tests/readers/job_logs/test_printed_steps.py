@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.readers.offline import read
 from tests.support.read_logs import diagnosed
 from tests.support.written_logs import caught
 
@@ -46,3 +48,20 @@ def test_who_waited_itself_or_ended_is_no_lead(tmp_path: Path) -> None:
 def test_a_step_of_another_rank_is_not_the_speakers(tmp_path: Path) -> None:
     text = "waiting for rank 1 at step 7\n" + round_of(range(2), 9) + round_of(range(2), 10)
     assert "printed nothing after" not in diagnosed(tmp_path, text).summary
+
+
+def test_one_that_prints_more_rarely_is_not_behind(tmp_path: Path) -> None:
+    rarely = "".join(
+        said(0, step) + (said(1, step) if step in (5, 10) else "") for step in range(1, 20)
+    )
+    assert "printed nothing after" not in diagnosed(tmp_path, rarely).summary
+    more = "".join(said(0, s) + said(0, s) + said(1, s) for s in (1, 2, 3)) + said(0, 4)
+    assert "printed nothing after" not in diagnosed(tmp_path, more).summary
+
+
+def test_a_file_of_each_rank(tmp_path: Path) -> None:
+    for rank, last in ((0, 12), (1, 9), (2, 12)):
+        lines = [f"2026-03-01 10:00:{at:02d},120 INFO step {at} done\n" for at in range(last + 1)]
+        (tmp_path / f"rank{rank}.log").write_text("".join(lines))
+    summary = diagnose(read(sorted(tmp_path.iterdir()))).summary
+    assert "Rank 1 printed nothing after" in summary and "step 12" in summary
