@@ -108,7 +108,8 @@ def node_of(path: Path) -> str:
     """
     match = _NODE_FILE.match(path.name)
     name = match[1] if match else path.stem
-    return "" if _NO_NAME.fullmatch(name) else readable(name)
+    bare_number = match is None and name.isdigit()
+    return "" if bare_number or _NO_NAME.fullmatch(name) else readable(name)
 
 
 def without_pid(node: str, pid: int) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.readers.offline import read
+from hangdoctor.readers.pyspy_text import node_of
 
 SERVER = "python3 -m sglang.launch_server --model-path /m/big --tp-size {} --nnodes 2 --node-rank 0"
 WAITS = [
@@ -46,3 +49,13 @@ def test_one_title_alone_does_not_show_how_many_there_are(tmp_path: Path) -> Non
     (tmp_path / "stacks.txt").write_text(process(103, "sglang::scheduler_DP1_TP3", WAITS))
     said = diagnose(read([tmp_path / "stacks.txt"]))
     assert (said.causes, said.job.world_size) == ([], 0)
+
+
+@pytest.mark.parametrize("name", ["017", "stacks", "schedulers0007", "workers-2"])
+def test_names_of_files_that_are_no_nodes(name: str) -> None:
+    assert node_of(Path(f"/tmp/{name}.txt")) == ""
+
+
+@pytest.mark.parametrize("name", ["trace-n17", "n17", "worker-2", "gpu-node-003"])
+def test_names_of_files_that_are_nodes(name: str) -> None:
+    assert node_of(Path(f"/tmp/{name}.txt")) == name.removeprefix("trace-")
