@@ -16,6 +16,15 @@ class Ahead(Struct, frozen=True):
     elsewhere: tuple[int, ...] = ()  # who waited in gloo meanwhile
 
 
+class CalledLess(Struct, frozen=True):
+    """By NCCL's own lines these had not called what `others` called next."""
+
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+    op: Op
+    elements: int
+
+
 class LeftBehind(Struct, frozen=True):
     """These printed nothing after a step that all others left behind: a lead, since prints lie in buffers."""
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
 from ...model.log_facts import Silent
-from .log_counts import Ahead, LeftBehind, TookLonger
+from .log_counts import Ahead, CalledLess, LeftBehind, TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -408,6 +408,7 @@ class LogRemaining(Struct, frozen=True):
     unread: bool = False  # other lines speak of failures, in words that no rule knows
     ahead: Ahead | None = None
     behind: LeftBehind | None = None
+    less: CalledLess | None = None
 
 
 class LogAgrees(Struct, frozen=True):

@@ -32,6 +32,7 @@ from .counting import last_printed
 from .first_exit import STUCK
 from .followed import failed_before, followed, lost_lines, of_victims
 from .library_waits import at_a_queue, in_states, of_libraries
+from .nccl_behind import with_calls
 from .printed_steps import left_behind_in_prints
 from .scene import Scene, op_of, ranks_named
 from .swept import not_swept
@@ -49,7 +50,7 @@ def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
     cut = any(wait.cut for wait in scene.of(TimedOut))
     why = structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
-    return structs.replace(why, behind=left_behind_in_prints(scene))
+    return with_calls(scene, structs.replace(why, behind=left_behind_in_prints(scene)))
 
 
 def _apart(scene: Scene) -> PrintedApart | None:

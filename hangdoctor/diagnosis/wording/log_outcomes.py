@@ -26,7 +26,7 @@ def remaining(of: LogRemaining) -> str:
     beside = ""
     if of.ras and of.reason in _WAITS:
         beside = f". NCCL RAS reaches all {of.ras} ranks with equal counts: {_BEYOND}"
-    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}{_left_behind(of)}."
+    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}{_left_behind(of)}{_called_less(of)}."
 
 
 _BAR = re.compile(r"\|[\u2588-\u258f# -]{2,200}\|")  # drawn by tqdm
@@ -114,6 +114,15 @@ def _apart(of: LogRemaining) -> str:
     mine, usual = terms.cut(quote.says, 60), terms.cut(of.apart.usual, 60)
     who = f"rank {of.apart.rank}"
     return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
+
+
+def _called_less(of: LogRemaining) -> str:
+    """Who had not made a call that NCCL printed of the others: a lead, since the log may end there."""
+    if of.less is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
+        return ""
+    ranks, others = terms.ranks(of.less.ranks), terms.ranks(of.less.others)
+    call = f"{terms.op(of.less.op)} with {of.less.elements} elements"
+    return f". By NCCL's own lines {others} went on to {call}, and {ranks} had not: look there first, unless the log ends too early"
 
 
 def _left_behind(of: LogRemaining) -> str:
