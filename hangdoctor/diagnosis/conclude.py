@@ -35,9 +35,11 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     gloo, no_recorder = is_gloo_alone(case), has_no_recorder(case)
     uncounted = is_uncounted(case, case.waiting)
     unread = any(node.boxes_unread for node in case.capture.nodes)
-    places = {view.rank: view.place.frame for view in case.views}
+    # Processes without ranks are numbered all the same: a rank that the logs name is none of them.
+    ranked = [] if case.capture.names else case.views
+    places = {view.rank: view.place.frame for view in ranked}
     for finding in draft.findings:
-        finding.homes = case.homes(finding.ranks)
+        finding.homes = case.homes(finding.ranks) if ranked else []
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
         finding.no_recorder = no_recorder or case.capture.native
         finding.native = case.capture.native
@@ -135,7 +137,7 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
     why = remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
-    return why + lead
+    return why + lead + remaining.unstopped(case.capture.unstopped)
 
 
 def _waits(case: Case, blamed: set[int]) -> list[Wait]:

@@ -200,6 +200,7 @@ class Ground(Enum):
         0.70,
         "the log goes on counting while all others wait, and these print nothing",
     )
+    LOG_OUTLASTED = (0.60, "it printed that its work took longer than the others' time limit")
     LOG_STORE_LEFT = (0.70, "all others lost the store that rank 0 holds, and it raised nothing")
     LOG_ASKED = (0.65, "a question on standard input is the last that the program printed")
     LOG_STACKS = (0.70, "a guard's stacks have it elsewhere, and all others in a collective")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ..model.diagnosis import Kind
 from ..model.frame import Frame
 from ..stacks import native_program, no_ranks
@@ -21,6 +23,8 @@ from .position import group_by_operation, is_ahead
 from .view import RankView
 
 _FRAMES = 4  # of a stack, in evidence
+_TOGETHER = ("collective", "start", "end")  # kinds of calls that wait for all members of a group
+_OF_TWO = "_two_procs"  # in the names of Open MPI's functions for groups of two
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -35,7 +39,7 @@ def _find(case: Case) -> Finding | None:
     waiting = [v for v in case.waiting if v.place.kind != "end"]
     outside = [v for v in case.alive if _is_elsewhere(v)]
     # A send or receive may wait for a third process: it says nothing of this one.
-    together = [v for v in case.waiting if v.place.kind in ("collective", "start", "end")]
+    together = [v for v in case.waiting if v.place.kind in _TOGETHER]
     if outside:
         return _outside(outside, together, case)
     alike = len(group_by_operation(waiting)) == 1
@@ -47,10 +51,16 @@ def _outside(
 ) -> Finding | None:
     """None where several places, or more processes than wait, leave open which of them matters."""
     one_place = len({view.place.at for view in outside}) == 1
-    few = len(outside) <= len(waiting)
+    few = bool(waiting) and _number(case, outside) <= _number(case, waiting)
     if not (one_place and few) or is_ahead(outside[0], waiting):
         return None
     return _finding(case, outside, waiting)
+
+
+def _number(case: Case, views: Sequence[RankView]) -> int:
+    """Of how many processes these stacks are."""
+    sizes = case.capture.sizes
+    return sum(sizes[view.rank] if view.rank < len(sizes) else 1 for view in views)
 
 
 def _is_elsewhere(view: RankView) -> bool:
@@ -98,12 +108,21 @@ def standing(case: Case) -> tuple[Standing, ...]:
         place, view = group[0].place, group[0]
         names = _names(case, group)
         if place.communicates:
-            found.append(Standing(names, op_of(group)))
+            collective = place.kind in _TOGETHER
+            pair = collective and all(map(_is_of_two, group))
+            found.append(Standing(names, op_of(group), collective=collective, pair=pair))
         else:
             at, locked = frame_of(view), _is_locked(view)
-            found.append(Standing(names, frame=at, locked=locked, within=_within(view)))
+            passed = is_ahead(view, case.waiting)
+            standing = Standing(names, frame=at, locked=locked, within=_within(view))
+            found.append(structs.replace(standing, passed=passed))
     found += [_ended(case, view) for view in case.gone]
     return tuple(found)
+
+
+def _is_of_two(view: RankView) -> bool:
+    threads = view.capture.samples[-1].threads
+    return any(frame.name.endswith(_OF_TWO) for thread in threads for frame in thread.frames)
 
 
 def _is_locked(view: RankView) -> bool:

@@ -13,6 +13,7 @@ from ..model.diagnosis import Diagnosis
 from . import (
     arrivals,
     at_work_alone,
+    beside_unnamed,
     by_scheduler,
     called_from,
     calls,
@@ -98,7 +99,7 @@ def diagnose(capture: JobCapture, *, lenient: bool = False) -> Diagnosis:
     night needs what the others found. Such a job is never healthy.
     """
     case, draft = open_case(capture), Draft()
-    for run in (unnamed.run,) if capture.names else PASSES:
+    for run in _of_unnamed(capture) if capture.names else PASSES:
         try:
             run(case, draft)
         except Exception as error:
@@ -112,6 +113,11 @@ def diagnose(capture: JobCapture, *, lenient: bool = False) -> Diagnosis:
     ):
         draft.status, draft.findings = "unknown", []
     return conclude(case, draft)
+
+
+def _of_unnamed(capture: JobCapture) -> tuple[Pass, ...]:
+    """Of stacks without ranks, with what the job's own output says beside them."""
+    return (unnamed.run, beside_unnamed.run) if capture.logs is not None else (unnamed.run,)
 
 
 def _left_out(error: Exception) -> Note:

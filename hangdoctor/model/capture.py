@@ -210,7 +210,9 @@ class JobCapture(Struct, omit_defaults=True):
     numbered: bool = False  # ranks were not known and are numbered by node and pid
     # Where no rank is known: what each process is called, by the number that it has here instead.
     names: list[str] = []
+    sizes: list[int] = []  # and of how many processes its stack is, where one stands for several
     rankless: bool = False  # of these: none of them runs a rank, as their titles or stacks show
+    unstopped: list[str] = []  # nodes on which py-spy could not stop a process that has no name
     native: bool = False  # of stacks without Python, as gdb prints them
     part: bool = False  # the size of the job is not known: it may have more ranks than these
     notes: list[str] = []

@@ -99,6 +99,20 @@ class Unanswered(Fact):
     library: str = ""
 
 
+class WaitsFor(Fact):
+    """A line of the program's names a rank as the one that is waited for."""
+
+    awaited: int = -1
+
+
+class PostedReceive(Fact):
+    """A receive of `rank` from `peer` (-1: from any) that nothing has come for, in a communicator of `size`."""
+
+    peer: int = -1
+    tag: int = -1
+    size: int = 0
+
+
 class BarrierMissed(Fact):
     """monitored_barrier names who did not come; so does JAX's coordinator, of a barrier by `name`."""
 
@@ -290,6 +304,23 @@ class Progress(Fact):
     moved: int = 0  # the last line in which the count was higher than before
 
 
+class Took(Fact):
+    """How long a part of its work took a rank, as it printed: the longest of its lines."""
+
+    seconds: float = 0.0
+
+
+class PrintedStep(Fact):
+    """The last step that a rank printed by its own number, in so many `lines`; of the step before that,
+    how far back it was and how many lines it had, 0 where it is not known.
+    """
+
+    step: int = -1
+    lines: int = 0
+    back: int = 0
+    before: int = 0
+
+
 class LastWords(Fact):
     """The last line that begins with the number of a rank, in words: ``rank 0: finished``."""
 
@@ -342,6 +373,13 @@ class Restarted(Fact):
     """The launcher or the scheduler started the job again."""
 
 
+class RankStates(Fact):
+    """A table has the states of ranks: which run, and the others, which mostly sleep."""
+
+    running: list[int] = []
+    others: list[int] = []
+
+
 class ThreadStack(Fact):
     """A stack that faulthandler, gdb, pystack or the program itself printed, innermost first."""
 
@@ -377,6 +415,8 @@ AnyFact = (
     | GlooTimeout
     | PeerClosed
     | Unanswered
+    | PostedReceive
+    | WaitsFor
     | BarrierMissed
     | Desync
     | Mismatch
@@ -396,6 +436,8 @@ AnyFact = (
     | PythonError
     | KnownError
     | Progress
+    | Took
+    | PrintedStep
     | LastWords
     | Finished
     | Guarded
@@ -403,6 +445,7 @@ AnyFact = (
     | LineApart
     | Listed
     | RankValues
+    | RankStates
     | Restarted
     | ThreadStack
     | UnreadFailure

@@ -31,6 +31,7 @@ from ..model.capture import Frame, ThreadSample
 from ..stacks.native_program import call_of
 from ..text.ranges import parse_ranks
 from . import native_frames
+from .bare_stacks import group_label
 from .pyspy import MAX_NAME
 from .pyspy_text import TextProcess
 
@@ -200,16 +201,16 @@ def _processes(parts: Iterator[_Part]) -> Iterator[TextProcess]:
             for rank in part.ranks[:left]:
                 yield _process(frames, rank=rank)
         else:
-            label = f"a group of {part.number} processes" if part.number > 1 else "one process"
-            yield _process(frames, label=label)
+            yield _process(frames, many=part.number)
         left -= max(1, len(part.ranks))
         if left <= 0:
             return
 
 
-def _process(frames: Sequence[Frame], rank: int = -1, label: str = "") -> TextProcess:
+def _process(frames: Sequence[Frame], rank: int = -1, many: int = 0) -> TextProcess:
     thread = ThreadSample(tid=0, name="MainThread", frames=list(frames))
-    return TextProcess(0, "", "", [thread], rank=rank, label=label)
+    label = group_label(many) if many else ""
+    return TextProcess(0, "", "", [thread], rank=rank, label=label, many=max(1, many))
 
 
 def _frame(text: str) -> Frame:

@@ -42,6 +42,10 @@ _LEFT = (
     re.compile(r"^Detaching from program: .{0,400}, process ([0-9]{1,18})$"),
     re.compile(r"^Process ([0-9]{1,18}) detached$"),
 )
+# Of a shell, with the host: `[ada@n3 ~]$ `; lists of mail write "_at_"
+_PROMPT = re.compile(
+    r"^\[?[\w.-]{1,64}(?:@|_at_)([A-Za-z][\w.-]{0,100}?)(?:[ :][^#$%>]{0,200})?\]?[#$%>] "
+)
 _CRASH = re.compile(
     r"^(?:Program terminated with|Program received|Thread .{1,80} received) signal (SIG(?:SEGV|ABRT|BUS|FPE|ILL))\b"
 )
@@ -52,6 +56,11 @@ _ABOUT = r"(?:mpi|global|world|stacks?|stack-?trace|back-?trace|trace|bt|gdb|pst
 _RANKS = re.compile(
     rf"^[\W_]*(?:{_ABOUT}[\W_]+)*(?:ranks?|tasks?)[\s_#:=-]*"
     r"([0-9]{1,7}(?:\s*[-,]\s*[0-9]{1,7}){0,64})(?![0-9.]*[0-9])(.{0,80})$",
+    re.I,
+)
+_MANY = re.compile(
+    r"^[\W_]*([0-9]{1,5})(?: (?:of|out of) [0-9]{1,5})?(?: more| other)? "
+    r"(?:process(?:es)?|procs?|ranks?|tasks?|workers?)(?:(?: \w{1,12}){0,4} ?:|(?: (?:is|are|wait|stand)(?: in| at| here)?)?)[\W_]*$",
     re.I,
 )
 # What may follow the number of a rank in a heading; prose that begins with a rank does not end so.
@@ -105,7 +114,9 @@ def _process(text: str) -> Heading | None:
     for left, patterns in ((False, _ATTACHED), (True, _LEFT)):
         found = next((m for p in patterns if (m := p.search(text)) is not None), None)
         if found is not None:
-            return Heading(pid=int(found[1]), left=left)
+            prompt = _PROMPT.match(text)
+            node = prompt[1] if prompt is not None else ""
+            return Heading(pid=int(found[1]), left=left, node=node)
     crash = _CRASH.search(text)
     if crash is not None:
         return Heading(signal=int(getattr(signal, crash[1])))
@@ -122,6 +133,12 @@ def _process(text: str) -> Heading | None:
 def ranks_of(text: str) -> tuple[int, ...]:
     """The ranks that a heading names: of several, all have the stack below it."""
     return _ranks(text)
+
+
+def many_of(text: str) -> int:
+    """How many processes a heading says have the stack below it, without their ranks; 0 of others."""
+    match = _MANY.match(text)
+    return int(match[1]) if match is not None else 0
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ rank each is, else each by what does tell it from the others. No rank is made up
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from ..model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
 from .pyspy_text import TextProcess
 
 _APART_S = 1.0  # between two stacks of a process in one text: no clock tells
+# In the name of a file: its stack stands for several
+_SEVERAL = re.compile(r"(?:^|[-_.])(?:ranks|processes|procs|tasks)(?=[-_.]|$)", re.I)
 _PART = "the files do not show how many ranks the job has: there may be more than those whose stacks they hold"
 _UNNAMED = (
     "neither the text nor the files' names show ranks: processes are named by process id or by file"
@@ -39,6 +42,7 @@ def read(
         origin="files",
         native=True,
         names=[name for name, _ in named],
+        sizes=[process.many for process in processes],
         notes=[*notes, _UNNAMED] if len(named) > 1 else notes,
     )
 
@@ -104,9 +108,11 @@ def _name(process: TextProcess, place: int, number: int, path: Path) -> str:
     if process.label:
         return process.label
     if process.pid:
-        return f"process {process.pid}"
+        at = f" on {process.node}" if process.node else ""
+        return f"process {process.pid}{at}"
     if number == 1:
-        return f"the process of {path.name}"
+        what = "group" if _SEVERAL.search(path.stem) else "process"
+        return f"the {what} of {path.name}"
     if process.number >= 0:
         return f"process {process.number}"
     return f"stack {place + 1} of {path.name}"

@@ -167,7 +167,9 @@ def _logs(
         return None, files, logs  # a list of processes beside stacks is read with them
     if _last_words_alone(logs) and any(_reports_waits(f) for f in wanted):
         return None, files, logs
-    rest = [f for f in files if f not in wanted]
+    of_stacks = [f for f in silent if f.exists() and stack_texts.is_native(_head(f, 1 << 16))]
+    silent = [f for f in silent if f not in of_stacks]
+    rest = [f for f in files if f not in wanted or f in of_stacks]
     notes += [f"{readable(f.name)}: no line of it is known" for f in silent if f.exists()]
     return (logs, notes), rest, JobLogs()
 

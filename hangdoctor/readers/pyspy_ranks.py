@@ -18,7 +18,8 @@ from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
-from . import native_ranks, no_ranks, process_states, served_titles
+from . import idle_gpus, native_ranks, no_ranks, process_states, served_titles
+from .native_text import rank_of
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
@@ -48,6 +49,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
     texts: list[TextFile] = []
     notes: list[str] = []
     nameless: dict[str, list[str]] = {}
+    hosts: set[str] = set()
     errors = 0
     for path in paths:
         try:
@@ -58,8 +60,10 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
         errors += len(found.errors)
         texts.append(found)
         by_file[path] = found.processes if found.native else _once(found.processes)
+        _by_its_name(path, by_file[path])
         if found.nameless:
-            nameless.setdefault(node_of(path), []).extend(found.nameless)
+            nameless.setdefault(found.host or node_of(path), []).extend(found.nameless)
+            hosts |= {found.host} - {""}
         notes += _notes_of(path, found)
     if texts and all(text.native for text in texts):
         return native_ranks.read(by_file, max(text.world_size for text in texts), notes)
@@ -73,11 +77,20 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             "no stack of any process found in " + ", ".join(str(p) for p in paths[:5]),
             "\n  ".join(notes[:10]),
         )
+    notes += idle_gpus.notes(path for path in paths if path not in by_file)
     capture = _join(processes, notes, errors)
+    unread = {process.node for process in processes if not has_stack(process)}
+    capture.unstopped = sorted(hosts - unread)
     for rank in capture.ranks():
         for sample in rank.samples:
             sample.state = states.get(rank.pid, "")
     return capture
+
+
+def _by_its_name(path: Path, processes: Sequence[TextProcess]) -> None:
+    """The rank of the one process of a file that is named by a rank: ``rank3.txt``."""
+    if len(processes) == 1 and processes[0].rank < 0:
+        processes[0].rank = rank_of(path.stem)
 
 
 def _notes_of(path: Path, found: TextFile) -> list[str]:
@@ -97,6 +110,8 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     parts = [_part(process) for process in processes]
     if all(parts):
         return _without_ranks(processes, parts, notes)
+    if any(process.label for process in processes):
+        return _of_groups(processes, notes)
     ranks, left_out = _select(processes)
     if left_out:
         counts = Counter(what for _, what in left_out)
@@ -105,10 +120,13 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     by_title = served_titles.ranks([_title(process) for process in ranks])
     numbered = _number(ranks) if by_title is None else _by_title(ranks, by_title)
     children = _children(ranks, [process for process, what in left_out if what == _WORKERS])
+    least = numbered[-1][0] + 1
+    size = max(least, served_titles.world_size(process.command for process in processes))
+    part = by_title is not None and size == least > len(numbered)
     nodes: dict[str, NodeCapture] = {}
     for rank, process in numbered:
         node = nodes.setdefault(process.node, NodeCapture(process.node, "text"))
-        capture = _capture(rank, process, numbered[-1][0] + 1)
+        capture = _capture(rank, process, size)
         capture.children = children.get((process.node, process.pid), [])
         node.ranks.append(capture)
     headed = all(process.rank == rank for rank, process in numbered)
@@ -124,7 +142,8 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
     return JobCapture(
         job="text",
         nodes=list(nodes.values()),
-        world_size=0 if lone else numbered[-1][0] + 1,
+        world_size=0 if lone else size,
+        part=part or (headed and len(numbered) == 1),  # of one rank, others are not shown
         layout=guess_layout(argv, {}, len(numbered)),
         origin="files",
         numbered=by_title is None and not headed,
@@ -151,6 +170,25 @@ def _without_ranks(processes: list[TextProcess], parts: list[str], notes: list[s
         rankless=True,
         notes=notes,
     )
+
+
+def _of_groups(processes: list[TextProcess], notes: list[str]) -> JobCapture:
+    """Stacks of which a person wrote how many processes have each: none of them is called a rank."""
+    return JobCapture(
+        job="text",
+        nodes=[NodeCapture("", "text", [_capture(at, one, 0) for at, one in enumerate(processes)])],
+        origin="files",
+        names=[_group(process, at) for at, process in enumerate(processes)],
+        sizes=[process.many for process in processes],
+        notes=notes,
+    )
+
+
+def _group(process: TextProcess, place: int) -> str:
+    if process.rank >= 0:
+        return f"rank {process.rank}"
+    pid = f"process {process.pid}" if process.pid else f"stack {place + 1}"
+    return process.label or pid
 
 
 def _called(process: TextProcess, part: str) -> str:

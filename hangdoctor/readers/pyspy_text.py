@@ -22,7 +22,8 @@ from ..files import open_regular, read_regular
 from ..model.capture import Frame, ThreadSample
 from ..text.plain import readable
 from ..text.ranges import number_in
-from . import native_headings
+from . import bare_stacks
+from .bare_stacks import Heading, group_label, heading_of
 from .host_groups import parts
 from .pyspy import MAX_NAME, parse_json
 
@@ -36,11 +37,16 @@ UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EP
 NO_OUTPUT = "Error: Timed out, or py-spy was ended: its file is empty"
 _PID_LINE = re.compile(r"^=+ PID ([0-9]{1,18}) =+$")
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
+# A person's own way to the node whose output follows
+_SSH = re.compile(
+    r"^(?:[^#$>]{0,80}[#$>] )?ssh (?:-[A-Za-z]\S{0,40} ){0,8}(?:[\w.-]{1,64}@)?([A-Za-z][\w.-]{0,100})\s*$"
+)
 _NODE_FILE = re.compile(
     r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$"
 )
 _NO_NAME = re.compile(
-    r"(?:traces?|stacks?|py-?spy|dumps?|out(?:put)?|log|report|backtraces?|threads?|ranks?[-_.]?\d{0,7}|txt|json|err)",
+    r"(?:traces?|stacks?|py-?spy|dumps?|out(?:put)?|log|report|backtraces?|threads?|ranks?[-_.]?\d{0,7}|txt|json|err"
+    r"|(?:schedulers|engines|workers|processes|procs|servers|nodes)[-_.]?\d{0,7})",
     re.I,
 )
 _BESIDE_PID = re.compile(
@@ -65,7 +71,8 @@ class TextProcess(Struct):
     rank: int = -1  # where a heading or the file's name shows it
     signal: int = 0  # that ended it, where the stack is of a crash
     number: int = -1  # in a heading that does not say what it counts: "Process 1"
-    label: str = ""  # of several that a tool has merged: "a group of 14 processes"
+    label: str = ""  # of several that a tool or a person has merged: "a group of 14 processes"
+    many: int = 1  # of how many processes it is
 
 
 class TextFile(Struct):
@@ -74,6 +81,7 @@ class TextFile(Struct):
     processes: list[TextProcess] = []
     errors: list[str] = []
     nameless: list[str] = []  # errors about a process that nothing else is printed of
+    host: str = ""  # on which a shell was, by the lines that a person typed
     native: bool = False  # of a debugger, without any frame of Python
     world_size: int = 0  # of the job, where the text has the launcher's command line
 
@@ -87,7 +95,7 @@ def is_dump(path: Path) -> bool:
     except (OSError, BadInput):
         return False
     text = re.search(r"^(?:[\w.-]+: )?(?:Process \d+: |Thread \S+ \()", head, re.M)
-    return text is not None or _is_json(head)
+    return text is not None or _is_json(head) or bool(bare_stacks.read(head))
 
 
 def _is_json(head: str) -> bool:
@@ -100,7 +108,8 @@ def node_of(path: Path) -> str:
     """
     match = _NODE_FILE.match(path.name)
     name = match[1] if match else path.stem
-    return "" if _NO_NAME.fullmatch(name) else readable(name)
+    bare_number = match is None and name.isdigit()
+    return "" if bare_number or _NO_NAME.fullmatch(name) else readable(name)
 
 
 def without_pid(node: str, pid: int) -> str:
@@ -130,14 +139,17 @@ class _Parser:
         self.current: dict[str, TextProcess] = {}
         self.threads: dict[str, ThreadSample] = {}
         self.headless: list[TextProcess] = []  # of files without lines "Process N:"
-        self.heading = -1  # the rank that a person's own heading names
+        self.heading = Heading()  # a person's own, above a stack
+        self.several: dict[int, tuple[int, ...]] = {}  # ranks with one stack, by its place in `out`
 
     def line(self, line: str) -> None:
         host = self.node
         prefix = _PDSH.match(line)
         if prefix is not None:
             host, line = prefix[1], line[prefix.end() :]
-        if (match := _PROCESS.match(line)) is not None:
+        if (match := _SSH.match(line)) is not None:
+            self.node = self.out.host = match[1]
+        elif (match := _PROCESS.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), match[2], host))
         elif (match := _PID_LINE.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), "", host))
@@ -149,9 +161,10 @@ class _Parser:
             self.threads[host].frames.append(frame)
         elif (said := line.strip()) == "failed" or said.startswith(_ERRORS):
             self._error(host, said[:200])
-        elif (ranks := native_headings.ranks_of(said[:200])) and len(ranks) == 1:
-            self.heading = ranks[0]
+        elif (heading := heading_of(said[:200])) is not None:
+            self.heading = heading
             self.current.pop(host, None)
+            self.threads.pop(host, None)
 
     def _process(self, host: str, process: TextProcess) -> None:
         before = self.current.get(host)
@@ -168,7 +181,7 @@ class _Parser:
         if own is None or own in self.headless or (again and thread.name == "MainThread"):
             if thread.name == "MainThread":  # its number is the process's
                 own = TextProcess(thread.tid if thread.tid < _HIGHEST_PID else 0, "", host)
-                own.rank, self.heading = self.heading, -1
+                self._head(own)
                 self.current[host] = own
                 self.headless.append(own)
                 self.out.processes.append(own)
@@ -176,6 +189,15 @@ class _Parser:
                 return
         self.threads[host] = thread
         own.threads.append(thread)
+
+    def _head(self, own: TextProcess) -> None:
+        """What the heading above a stack says of it; of several ranks all have it."""
+        heading, self.heading = self.heading, Heading()
+        own.rank = heading.ranks[0] if heading.ranks else -1
+        own.many = max(1, heading.many)
+        own.label = group_label(heading.many) if heading.many else ""
+        if len(heading.ranks) > 1:
+            self.several[len(self.out.processes)] = heading.ranks[1:]
 
     def _error(self, host: str, said: str) -> None:
         self.out.errors.append(said)
@@ -196,6 +218,11 @@ class _Parser:
             if not frames:
                 process.threads[0].frames = list(below)
             below = frames or below
+        for place, ranks in self.several.items():
+            one = self.out.processes[place]
+            self.out.processes += [
+                TextProcess(0, "", one.node, one.threads, rank=rank) for rank in ranks
+            ]
         return self.out
 
 
@@ -249,6 +276,19 @@ def parse_json_stream(text: str, node: str) -> TextFile:
         at = end
 
 
+def _without_head(text: str, node: str) -> list[TextProcess]:
+    """The stacks of a text that has no line of a thread."""
+    found: list[TextProcess] = []
+    for bare in bare_stacks.read(text):
+        thread = ThreadSample(tid=0, name="MainThread", frames=bare.frames)
+        many = bare.heading.many
+        label = group_label(many) if many else ""
+        for rank in bare.heading.ranks or (-1,):
+            one = TextProcess(0, "", node, [thread], rank=rank, label=label, many=max(1, many))
+            found.append(one)
+    return found
+
+
 _NO_THREADS = (
     KeyError,
     IndexError,
@@ -291,6 +331,8 @@ def read_file(path: Path) -> TextFile:
         raise BadInput(f"{path} is empty")
     node = node_of(path)
     found = parse_json_stream(text, node) if _is_json(text[:20_000]) else parse_text(text, node)
+    if not any(thread.frames for process in found.processes for thread in process.threads):
+        found.processes += _without_head(text, node)
     if not found.processes and not found.errors:
         raise BadInput(f"{path} is not the output of py-spy dump")
     for process in found.processes:

@@ -8,7 +8,7 @@ them gives work or passes it on, and is no rank.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -17,6 +17,16 @@ _TITLE = re.compile(
     r"|(?P<engine>VLLM::EngineCore)(?:_(?:DP)?(?P<replica>[0-9]{1,4}))?"
     r"|(?P<other>VLLM::\w{1,40}|sglang::\w{1,40}(?::[0-9]{1,9})?)"
 )
+_SERVER = re.compile(r"\b(?:sglang\.launch_server|vllm(?:\.entrypoints| serve)\b)")
+_SIZE = re.compile(
+    r"(?:^|\s)--?(tp-size|tp|tensor-parallel-size|pp-size|pp|pipeline-parallel-size|dp|data-parallel-size)"
+    r"[= ](\d{1,5})(?=\s|$)"
+)
+_AXIS_OF = {
+    **dict.fromkeys(("tp-size", "tp", "tensor-parallel-size"), "tp"),
+    **dict.fromkeys(("pp-size", "pp", "pipeline-parallel-size"), "pp"),
+    **dict.fromkeys(("dp", "data-parallel-size"), "dp"),
+}
 _PLACE = re.compile(r"_([A-Z_]{2,7})([0-9]{1,4})")
 # Outermost first. Expert-parallel and other numbers only repeat these in another way.
 _AXES = ("PP", "PCP", "TP")
@@ -70,6 +80,25 @@ def ranks(titles: Sequence[Title | None]) -> list[int] | None:
         return inner
     found = _numbered(places, (_REPLICA, *_AXES))
     return found if len(set(found)) == len(found) and max(found) < _MOST else None
+
+
+def world_size(commands: Iterable[str]) -> int:
+    """How many ranks a server was to start, by its own command line; 0 where none shows it."""
+    sizes = {size for command in commands if (size := _started(command)) > 0}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def _started(command: str) -> int:
+    """The product of the sizes that it is given; SGLang's --dp-size divides the ranks, and is none."""
+    if _SERVER.search(command) is None:
+        return 0
+    sizes = {name: int(size) for name, size in _SIZE.findall(command)}
+    axes = {_AXIS_OF[name]: size for name, size in sizes.items()}
+    if "tp" not in axes:
+        return 0
+    replicas = axes.get("dp", 1) if "vllm" in command else 1
+    size = axes["tp"] * axes.get("pp", 1) * replicas
+    return size if size <= _MOST else 0
 
 
 def _numbered(places: Sequence[dict[str, int]], axes: Sequence[str]) -> list[int]:

@@ -17,7 +17,14 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.capture import Frame, ThreadSample
-from . import grepped_stacks, merged_stacks, native_headings, native_text
+from . import (
+    called_stacks,
+    grepped_stacks,
+    merged_stacks,
+    native_frames,
+    native_headings,
+    native_text,
+)
 from .host_groups import parts
 from .pyspy import MAX_NAME
 from .pyspy_text import MAX_FILE, TextFile, TextProcess, node_of
@@ -62,6 +69,20 @@ def is_alone(head: bytes) -> bool:
     return py_bt or is_faulthandler(head)
 
 
+def is_native(head: bytes) -> bool:
+    """Whether a text has a stack that begins at its frame 0, and no frame of Python."""
+    text = head.decode("utf-8", "replace")
+    if _NATIVE.search(text) is None or _OF_PYTHON.search(text) is not None:
+        return False
+    last = -1
+    for line in native_frames.joined(text.splitlines()):
+        frame = native_frames.read(line)
+        if frame is not None and (last, frame.number) == (0, 1):
+            return True
+        last = frame.number if frame is not None else last
+    return False
+
+
 def read_file(path: Path) -> TextFile:
     """The processes and errors of one file, of whichever of the tools.
 
@@ -72,7 +93,7 @@ def read_file(path: Path) -> TextFile:
         text = read_regular(path, MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-    if merged := merged_stacks.read(text) or grepped_stacks.read(text):
+    if merged := merged_stacks.read(text) or grepped_stacks.read(text) or called_stacks.read(text):
         return TextFile(merged, native=True)
     if _OF_PYTHON.search(text) is None and (native := _native(text, path)):
         return TextFile(native, native=True, world_size=native_headings.world_size(text))

@@ -151,3 +151,64 @@ def test_a_frame_that_the_debugger_shows_again_is_no_second_stack(tmp_path: Path
     again = "(gdb) frame 3\n#3  0x1f in main (argc=1) at /u/app.c:30\n30\t  settle(n);\n"
     said = judged(tmp_path, stuck=f"(gdb) bt\n{WAITS}{again}")
     assert "waits in MPI_Barrier" in said.summary and "stack 2" not in said.summary
+
+
+TWO = stack(
+    "epoll_wait ()", "ompi_coll_base_barrier_intra_two_procs () from /m/coll.so", BARRIER, MAIN
+)
+SYNC = stack(
+    "opal_progress ()", "PMPI_File_sync () from /m/libmpi.so.12", "save () at /u/io.c:8", MAIN
+)
+SHUT = stack(
+    "opal_progress ()", "PMPI_File_close () from /m/libmpi.so.12", "save () at /u/io.c:9", MAIN
+)
+
+
+def test_different_calls_that_wait_for_all_have_parted(tmp_path: Path) -> None:
+    said = judged(tmp_path, one=SYNC, two=SHUT)
+    assert said.causes == [] and "took different ways" in said.summary
+    assert "MPI_File_sync" in said.summary and "MPI_File_close" in said.summary
+
+
+def test_a_receive_beside_a_barrier_has_not_parted_from_it(tmp_path: Path) -> None:
+    recv = stack("poll ()", "PMPI_Recv () from /m/libmpi.so.12", "pull () at /u/app.c:19", MAIN)
+    assert "took different ways" not in judged(tmp_path, one=WAITS, two=recv).summary
+
+
+def test_none_is_missing_where_all_that_are_shown_wait_in_one_call(tmp_path: Path) -> None:
+    said = judged(tmp_path, one=WAITS, some_ranks=WAITS)
+    assert said.causes == [] and "None of these is missing" in said.summary
+    assert "the group of some_ranks.txt" in said.summary
+    assert "is missing" not in judged(tmp_path, one=WAITS).summary
+
+
+def test_a_call_of_two_processes_has_both(tmp_path: Path) -> None:
+    said = judged(
+        tmp_path, a=f"[ada@east ~]$ pstack 811\n{TWO}", b=f"[ada@west ~]$ pstack 92\n{TWO}"
+    )
+    assert "process 811 on east and process 92 on west" in said.summary
+    assert said.causes == [] and "both are in it" in said.summary
+    assert "all ranks" not in said.summary
+
+
+def test_stacks_beside_a_log_are_read_too(tmp_path: Path) -> None:
+    log = "step 10 loss 1.0\nstep 11 loss 0.9\n"
+    (tmp_path / "job.out").write_text(log)
+    (tmp_path / "notes.txt").write_text("nothing that is known\n")
+    texts = {"rank0": WAITS, "rank1": WAITS, "rank2": AT_WORK}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    said = diagnose(read(sorted(tmp_path.iterdir())))
+    assert [cause.ranks for cause in said.causes] == [[2]]
+    assert any("notes.txt: no line of it is known" in note for note in said.notes)
+
+
+def test_what_a_log_names_counts_more_than_stacks_without_ranks(tmp_path: Path) -> None:
+    raised = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/u/t.py", line 3, in f\n[rank1]: ValueError: odd\n'
+    (tmp_path / "job.out").write_text("step 1 loss 1.0\n" + raised)
+    (tmp_path / "one.txt").write_text(WAITS)
+    (tmp_path / "two.txt").write_text(WAITS)
+    said = diagnose(read(sorted(tmp_path.iterdir())))
+    assert (said.status, [cause.ranks for cause in said.causes]) == ("failed", [[1]])
+    (tmp_path / "job.out").write_text("step 1 loss 1.0\nstep 2 loss 0.9\n")
+    assert "wait in MPI_Barrier" in diagnose(read(sorted(tmp_path.iterdir()))).summary

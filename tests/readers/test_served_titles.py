@@ -81,3 +81,23 @@ def test_an_engine_is_a_worker_only_where_it_has_none() -> None:
     assert served_titles.workers([titles[0], None]) == [True, False]
     assert served_titles.workers([None, Title("VLLM::APIServer", "other")]) == [True, False]
     assert served_titles.workers([None, None]) == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("command", "size"),
+    [
+        ("python3 -m sglang.launch_server --model m --tp-size 16 --nnodes 2 --node-rank 0", 16),
+        ("python3 -m sglang.launch_server --tp 8 --dp-size 8 --pp-size 2", 16),
+        ("/v/bin/vllm serve m --tensor-parallel-size=4 --data-parallel-size 2", 8),
+        ("vllm serve m --port 8000", 0),
+        ("python train.py --tp 4", 0),
+    ],
+)
+def test_the_size_that_a_server_was_started_with(command: str, size: int) -> None:
+    assert served_titles.world_size([command, "sglang::scheduler_TP0"]) == size
+
+
+def test_two_servers_of_other_sizes_show_none() -> None:
+    start = "python3 -m sglang.launch_server --tp {}"
+    assert served_titles.world_size([start.format(4), start.format(8)]) == 0
+    assert served_titles.world_size([start.format(4), start.format(4)]) == 4

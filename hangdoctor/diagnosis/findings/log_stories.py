@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
 from ...model.log_facts import Silent
+from .log_counts import Ahead, CalledLess, LeftBehind, TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -307,6 +308,7 @@ LogStory = (
     | FewerCalls
     | DidNotTimeOut
     | StillCounted
+    | TookLonger
     | OtherCall
     | AllWaited
 )
@@ -326,6 +328,7 @@ class Undecided(Enum):
     EQUAL_COUNTERS = auto()
     ONE_WAITER = auto()
     WAITERS_ONLY = auto()
+    AHEAD = auto()  # of ranks that never called the operation
     VICTIMS_ONLY = auto()
     ABORTS_ONLY = auto()
     CANCELLED = auto()
@@ -340,6 +343,9 @@ class Undecided(Enum):
     GAVE_UP = auto()
     GUARDED = auto()  # by the program's own guard
     WATCHDOG_STUCK = auto()  # NCCL's own, in a call
+    STATES = auto()  # of processes, in a table
+    POSTED = auto()  # receives, in MPI's own queues
+    SHARED_QUEUE = auto()  # between an engine and its workers
     FROM_OUTSIDE = auto()  # healthy
     FROM_OUTSIDE_IDLE = auto()
     CUT_OFF = auto()  # all at work, and no exit is known
@@ -408,6 +414,9 @@ class LogRemaining(Struct, frozen=True):
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
     earliest: bool = False  # the line `last` is the first sign of a failure
     unread: bool = False  # other lines speak of failures, in words that no rule knows
+    ahead: Ahead | None = None
+    behind: LeftBehind | None = None
+    less: CalledLess | None = None
 
 
 class LogAgrees(Struct, frozen=True):

@@ -62,6 +62,7 @@ from .scene import LIMITS, Scene, open_scene
 from .store_gone import host_left
 from .submitted_apart import different_calls
 from .threads import add_ended_threads, of_thread
+from .took_longer import outlasted
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
@@ -311,6 +312,7 @@ def _named(scene: Scene) -> First | None:
         by_stacks,
         by_torch.peer,
         host_left,
+        outlasted,
         by_torch.all_joined,
         by_own_word,
         counters.everyone_waits,

@@ -26,6 +26,7 @@ from ...model.log_facts import (
     StoreWait,
     TimedOut,
     Told,
+    Took,
     Unanswered,
     UnreadFailure,
 )
@@ -58,6 +59,7 @@ _ROLES: dict[type[AnyFact], str] = {
     NodeLost: "end",
     Cancelled: "end",
     UnreadFailure: "cause",
+    Took: "",  # where it is no cause
 }
 _ACCOUNT = "slurm job"  # Slurm's own account of the whole job, in its words
 _IN_WORDS = (_ACCOUNT, MPI_ABORT)  # ends that are told as the log has them

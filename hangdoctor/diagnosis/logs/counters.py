@@ -55,7 +55,7 @@ def groups(scene: Scene) -> list[Group]:
     """Groups in which somebody timed out, the earliest wait first."""
     names = _names(scene)
     found: dict[str, Group] = {}
-    for wait in scene.of(TimedOut) or _told_by_themselves(scene):
+    for wait in scene.of(TimedOut) or told_by_themselves(scene):
         if wait.rank < 0:
             continue
         key = names.get(id(wait), wait.group)
@@ -70,7 +70,7 @@ def groups(scene: Scene) -> list[Group]:
     return sorted(found.values(), key=lambda g: (g.began, g.name))
 
 
-def _told_by_themselves(scene: Scene) -> list[TimedOut]:
+def told_by_themselves(scene: Scene) -> list[TimedOut]:
     """The waits of ranks that only said to the others that they had timed out, with their counters."""
     told = {(f.file, f.line) for f in scene.of(Told) if f.by == -1}
     counts = [

@@ -23,6 +23,7 @@ from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .cut_tracebacks import is_explained
+from .listened import with_its_host
 from .no_rank import without_rank
 from .one_of_them import CRASHES, can_have_said, crashed_too, said_by_more
 from .scene import WAITS, Scene, nodes_named, ranks_named
@@ -70,7 +71,7 @@ def first_error(scene: Scene) -> First | None:
     if _between(scene, first) and not _dated(first):
         first = next((f for f in chosen if not _between(scene, f)), first)
     found = of_errors(scene, first, [f for f in chosen if _same(first, f)])
-    return _and_others(scene, found)
+    return _and_others(scene, with_its_host(scene, found))
 
 
 def _and_others(scene: Scene, found: First) -> First:

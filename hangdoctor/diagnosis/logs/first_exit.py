@@ -19,6 +19,8 @@ from .swept import (
     said_to_be_first,
 )
 
+STUCK = "heartbeat"  # a rule: NCCL's watchdog did not move
+_BY_WATCHDOGS = (STUCK, "watchdog_abort")  # rules: what they print before they end their process
 _ABORT = -6
 # They end all others at once when they see the first end.
 _PARENTS = (
@@ -147,7 +149,7 @@ def _aborted_without_a_word(scene: Scene, fact: Ended) -> bool:
     if fact.code != -6 or scene.first_wait < len(scene.facts):
         return False
     errors: list[PythonError | KnownError] = [*scene.of(PythonError), *scene.of(KnownError)]
-    return not any(f.role == "cause" for f in errors)
+    return not any(f.role == "cause" or f.rule in _BY_WATCHDOGS for f in errors)
 
 
 def _was_first(scene: Scene, fact: Ended) -> bool:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, GlooTimeout, KnownError, PeerClosed, PythonError, StoreWait
+from ...model.log_facts import (
+    AnyFact,
+    GlooTimeout,
+    KnownError,
+    PostedReceive,
+    PythonError,
+    RankStates,
+    StoreWait,
+)
 from ...stacks.place_search import HANDLE, find_place
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
+from .counter_leads import awaited
 from .scene import HCCL_WAIT, Scene, ranks_named
 
 _TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
+_SHOWN = 3  # receives
+_QUEUE = "shm_queue"  # a rule
 _LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule
 
 
@@ -23,8 +34,7 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
     if in_gloo:
         seconds = max(f.limit_ms for f in in_gloo) / 1000
         ranks = tuple(ranks_named(in_gloo))
-        told = {f.peer for f in scene.of(PeerClosed) if f.peer.isdigit()}  # by monitored_barrier
-        awaited = int(told.pop()) if len(told) == 1 else -1
+        named = awaited(scene)
         return LogRemaining(
             Undecided.WAITED_TO_LIMIT,
             ranks,
@@ -32,22 +42,64 @@ def of_libraries(scene: Scene) -> LogRemaining | None:
             source=scene.source,
             waited=_waited(scene, ranks),
             quiet=_without_error(scene),
-            awaited=awaited if awaited not in ranks else -1,
+            awaited=named if named not in ranks else -1,
         )
     errors: list[AnyFact] = [*scene.of(PythonError), *scene.of(KnownError)]
     for rule, library in _LIBRARIES.items():
         waiting = [f for f in errors if getattr(f, "rule", "") == rule]
         if waiting:
             ranks = tuple(ranks_named(waiting))
-            awaited, group = _awaited(waiting)
+            remote, group = _awaited(waiting)
             return LogRemaining(
-                Undecided.WAITED_TO_LIMIT, ranks, library=library, awaited=awaited, group=group
+                Undecided.WAITED_TO_LIMIT, ranks, library=library, awaited=remote, group=group
             )
     keys = [f for f in scene.of(StoreWait) if f.key and f.awaited < 0]
     if keys:
         unset = Op(_in_all(keys) or keys[0].key)
         return LogRemaining(Undecided.UNSET_KEY, tuple(ranks_named(keys)), unset)
-    return None
+    return _posted(scene)
+
+
+def _posted(scene: Scene) -> LogRemaining | None:
+    """Receives in MPI's own queues that nothing has come for."""
+    receives = [f for f in scene.of(PostedReceive) if f.rank >= 0]
+    if not receives:
+        return None
+    peers = sorted({f.peer for f in receives if f.peer >= 0} - set(ranks_named(receives)))
+    return LogRemaining(
+        Undecided.POSTED,
+        tuple(ranks_named(receives)),
+        sides=tuple(f"rank {f.rank} from {_from(f)}" for f in receives[:_SHOWN]),
+        quiet=tuple(peers),
+    )
+
+
+def in_states(scene: Scene) -> LogRemaining | None:
+    """The states of the ranks' processes, where nothing else is known of them."""
+    tables = scene.of(RankStates)
+    if not tables:
+        return None
+    last = tables[-1]
+    return LogRemaining(Undecided.STATES, tuple(last.running), quiet=tuple(last.others))
+
+
+def _from(receive: PostedReceive) -> str:
+    peer = f"rank {receive.peer}" if receive.peer >= 0 else "any rank"
+    return f"{peer} with tag {receive.tag}"
+
+
+def at_a_queue(scene: Scene) -> LogRemaining | None:
+    """An engine or its worker that says again and again that the other side does not come."""
+    waits = [f for f in scene.of(KnownError) if f.rule == _QUEUE]
+    if not waits:
+        return None
+    processes = {f.pid for f in waits}
+    return LogRemaining(
+        Undecided.SHARED_QUEUE,
+        tuple(ranks_named(waits)),
+        seconds=max(f.times * float(f.values.get("seconds", 0)) for f in waits),
+        process=processes.pop() if len(processes) == 1 else 0,
+    )
 
 
 def _awaited(waits: Sequence[AnyFact]) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ...model.log_facts import NcclCall
 from ..confidence import Ground, sure
@@ -11,7 +12,7 @@ from ..findings.log_stories import OtherCall
 from .candidate import First
 from .scene import Scene
 
-_NAMES = {
+NAMES = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
     "Broadcast": "broadcast",
@@ -43,13 +44,11 @@ def _by_rank(scene: Scene) -> dict[int, dict[int, NcclCall]]:
     """
     facts = scene.of(NcclCall)
     sizes = {f.size for f in facts if f.size}
-    nodes = {f.node for f in facts}
     found: dict[int, dict[int, NcclCall]] = {}
     comms: dict[int, set[str]] = {}
     again: set[tuple[int, int]] = set()  # numbers that stand for several calls: they place none
     for fact in facts:
-        local = fact.local if len(nodes) == 1 and max(sizes, default=0) <= _ONE_NODE else -1
-        rank = fact.rank if fact.rank >= 0 else local
+        rank = rank_of(fact, facts)
         own = found.setdefault(rank, {})
         again |= {(rank, fact.seq)} if fact.seq in own else set()
         own[fact.seq] = fact
@@ -60,6 +59,13 @@ def _by_rank(scene: Scene) -> dict[int, dict[int, NcclCall]]:
     for rank, seq in again:
         del found[rank][seq]
     return found
+
+
+def rank_of(call: NcclCall, calls: Sequence[NcclCall]) -> int:
+    """Its rank; on a single node the number of its GPU is it."""
+    one_node = len({f.node for f in calls}) == 1
+    few = max((f.size for f in calls), default=0) <= _ONE_NODE
+    return call.rank if call.rank >= 0 or not (one_node and few) else call.local
 
 
 def _signature(call: NcclCall) -> tuple[str, int, int]:
@@ -82,7 +88,7 @@ def _differ(scene: Scene, here: dict[int, NcclCall]) -> First:
 
 
 def _op(call: NcclCall) -> Op:
-    return Op(_NAMES.get(call.op, call.op), call.seq)
+    return Op(NAMES.get(call.op, call.op), call.seq)
 
 
 def _size(call: NcclCall) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -25,9 +26,14 @@ from ...model.log_facts import (
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, PrintedApart, Quote, Undecided
 from .apart import met_outside
+from .counter_leads import awaited, in_gloo, left_behind
+from .counters import told_by_themselves
 from .counting import last_printed
+from .first_exit import STUCK
 from .followed import failed_before, followed, lost_lines, of_victims
-from .library_waits import of_libraries
+from .library_waits import at_a_queue, in_states, of_libraries
+from .nccl_behind import with_calls
+from .printed_steps import left_behind_in_prints
 from .scene import Scene, op_of, ranks_named
 from .swept import not_swept
 from .threads import gone_on
@@ -35,13 +41,16 @@ from .threads import gone_on
 _WATCHDOG = "watchdog_abort"  # a rule
 _LAUNCHER = "the launcher"
 _PARTED = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+# By SIGABRT, and those that a launcher ends for it
+_WATCHDOGS_ENDS = (-signal.SIGABRT, -signal.SIGTERM, -signal.SIGKILL)
 _SHOWN = 3  # ranks that do not say what the others do
 
 
 def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
     cut = any(wait.cut for wait in scene.of(TimedOut))
-    return structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
+    why = structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
+    return with_calls(scene, structs.replace(why, behind=left_behind_in_prints(scene)))
 
 
 def _apart(scene: Scene) -> PrintedApart | None:
@@ -73,6 +82,9 @@ def _interrupted(scene: Scene) -> LogRemaining | None:
 
 def _of_waits(scene: Scene) -> LogRemaining | None:
     """Ranks that waited until a limit."""
+    ahead = left_behind(scene)
+    if ahead is not None:
+        return ahead
     waits = scene.of(TimedOut)
     ranks = tuple(ranks_named([*waits, *_in_the_same(scene, waits)]))
     if len(ranks) > 1:
@@ -83,24 +95,43 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
             return LogRemaining(
                 reason, ranks, waited=_in_which(waits, ranks), unheard=_of_its_size(waits, ranks)
             )
-        unheard, sizes = _unheard(waits, ranks), _sizes(waits)
-        return LogRemaining(reason, ranks, op_of(waits), unheard=unheard, sizes=sizes)
+        found = LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
+        return structs.replace(found, sizes=_sizes(waits), awaited=_asked_for(scene, ranks))
     if waits:
         at = structs.replace(op_of(waits), frame=waits[0].frame)
         heard = {*scene.logs.heard, *ranks_named(scene.facts)}  # an abort, say, is a sign of it
         others = tuple(rank for rank in scene.everyone if rank not in heard)
         unnamed = any(error.rank < 0 for error in scene.of(PythonError))  # which may be theirs
         few = scene.whole and 0 < len(others) <= _SHOWN and not unnamed
-        return LogRemaining(Undecided.ONE_WAITER, ranks, at, unheard=others if few else ())
+        alone = LogRemaining(Undecided.ONE_WAITER, ranks, at, unheard=others if few else ())
+        return in_gloo(scene, structs.replace(alone, awaited=_asked_for(scene, ranks)))
     told = [f for f in scene.of(Told) if f.by == -1]
     counted = [f for f in scene.of(Counted) if f.at_work >= 0]
     ranks = tuple(ranks_named([*told, *counted]))
     if ranks:
-        reason = Undecided.EQUAL_COUNTERS if len(ranks) > 1 else Undecided.ONE_WAITER
-        numbers = {f.at_work for f in counted}
-        op = Op("operation", numbers.pop()) if len(numbers) == 1 else None
-        return LogRemaining(reason, ranks, op)
+        return _by_number(scene, ranks, counted)
     return of_libraries(scene)
+
+
+def _by_number(scene: Scene, ranks: tuple[int, ...], counted: Sequence[Counted]) -> LogRemaining:
+    """Of waits whose operation is known by its number alone, if at all."""
+    numbers = {f.rank: f.at_work for f in counted}
+    numbers |= {f.rank: f.seq for f in told_by_themselves(scene) if f.rank not in numbers}
+    distinct = set(numbers.values())
+    op = Op("operation", distinct.pop()) if len(distinct) == 1 else Op("an operation")
+    if len(ranks) == 1:
+        return in_gloo(scene, LogRemaining(Undecided.ONE_WAITER, ranks, op))
+    if not distinct:
+        return LogRemaining(Undecided.EQUAL_COUNTERS, ranks, op)
+    waited = tuple(((rank,), Op("operation", number)) for rank, number in numbers.items())
+    few = len(waited) == len(ranks) <= _SHOWN
+    return LogRemaining(Undecided.WAITERS_ONLY, ranks, waited=waited if few else ())
+
+
+def _asked_for(scene: Scene, waiters: Sequence[int]) -> int:
+    """The rank that a line names as waited for, where it is none of these."""
+    named = awaited(scene)
+    return named if named not in waiters else -1
 
 
 def _sizes(waits: Sequence[TimedOut]) -> tuple[tuple[tuple[int, ...], int], ...]:
@@ -219,7 +250,7 @@ def _without_waits(scene: Scene) -> LogRemaining:
     of_others = of_victims(scene, victims) if victims or lost_lines(scene) else None
     if of_others is not None:
         return of_others
-    words = _words_before(scene, ends)
+    words = _words_before(scene, ends) or _stuck(scene)
     if words is not None:
         return words
     if ends:
@@ -286,18 +317,24 @@ def _of_failure(scene: Scene) -> LogRemaining | None:
     """What shows that something failed, and not what: a watchdog that did not move, words that follow
     from a failure, the launcher's own.
     """
-    stuck = [f for f in scene.of(KnownError) if f.rule == "heartbeat" and not f.survived]
-    if stuck:
-        seconds = max(float(f.values.get("seconds", 0)) for f in stuck)
-        ranks = tuple(ranks_named(stuck))
-        return LogRemaining(Undecided.WATCHDOG_STUCK, ranks, seconds=seconds)
-    words = followed(scene)
+    words = _stuck(scene) or followed(scene) or at_a_queue(scene) or in_states(scene)
     if words is not None:
         return words
     errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
     if any(f.role == "launcher" and not f.survived for f in errors):
         return LogRemaining(Undecided.LAUNCHER_ONLY)
     return None
+
+
+def _stuck(scene: Scene) -> LogRemaining | None:
+    """Whose watchdog said that it did not move; it then ends its process."""
+    stuck = [f for f in scene.of(KnownError) if f.rule == STUCK and not f.survived]
+    others = {f.code for f in scene.of(Ended)} - {0, *_WATCHDOGS_ENDS}
+    if not stuck or others:
+        return None
+    seconds = max(float(f.values.get("seconds", 0)) for f in stuck)
+    ranks = tuple(ranks_named(stuck))
+    return LogRemaining(Undecided.WATCHDOG_STUCK, ranks, seconds=seconds)
 
 
 def _trouble_before(scene: Scene, end: AnyFact) -> Quote | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..findings import Finding
+from ..findings.log_counts import TookLonger
 from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
@@ -171,8 +172,9 @@ def _(story: StoreHostGone, finding: Finding) -> str:
     return f"Read the log of {terms.ranks(finding.ranks)} from its beginning."
 
 
-@by_story.register
-def _(story: StillCounted, finding: Finding) -> str:
+@by_story.register(StillCounted)
+@by_story.register(TookLonger)
+def _(story: StillCounted | TookLonger, finding: Finding) -> str:
     return (
         "Share that work among the ranks, do it less often, or give the others a longer time limit."
     )
@@ -207,6 +209,8 @@ def _(story: PrintedLess, finding: Finding) -> str:
 @by_story.register
 def _(story: OtherCall, finding: Finding) -> str:
     where = choose(finding.ranks or 2, "on that rank", "between these ranks")
+    if story.pair and story.mine.name == story.theirs.name and story.mine.seq != story.theirs.seq:
+        return "Look for a call that one of them made and the other did not before this operation: a branch, an exception that was caught, or a group that is used elsewhere too."
     return f"Look for a branch, a batch or a sequence length that differs {where} before this operation."
 
 

@@ -26,7 +26,7 @@ def remaining(of: LogRemaining) -> str:
     beside = ""
     if of.ras and of.reason in _WAITS:
         beside = f". NCCL RAS reaches all {of.ras} ranks with equal counts: {_BEYOND}"
-    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}."
+    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}{_left_behind(of)}{_called_less(of)}."
 
 
 _BAR = re.compile(r"\|[\u2588-\u258f# -]{2,200}\|")  # drawn by tqdm
@@ -44,15 +44,19 @@ def _reason(of: LogRemaining) -> str:
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
         Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
         Undecided.WATCHDOG_STUCK: f"the thread of NCCL's watchdog did not move in {who}{_during(of.seconds)}, as a CUDA call or the GIL can hold it, and who held it the log does not show: the last lines of {choose(of.ranks or 1, 'that rank', 'those ranks')} show where it was. Next time, hangdoctor dump while it stands",
+        Undecided.STATES: f"a table shows {_states(of)}, and who waits in MPI may do either: the stacks of all of them, or hangdoctor dump while it stands, show where each is",
+        Undecided.POSTED: f"by MPI's queues {who} {choose(of.ranks, 'has', 'have')} receives posted that nothing has come for ({', '.join(of.sides)}), and whether that was never sent or was lost on its way they do not show{_senders(of)}",
+        Undecided.SHARED_QUEUE: f"{terms.ranks(of.ranks) or _process(of) or 'a process'} waits at the queue in shared memory between an engine and its workers{_during(of.seconds)} or more: a process on the other side hangs or is busy for long, as while it compiles or loads, and which one these lines do not show. Next, hangdoctor dump --local while it stands: it shows where each worker is",
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
         Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}{_idle(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
         Undecided.TWO_SIDES: f"{who} disagree in {op}, {_sides(of)}, and nothing shows which of the two is right: another replica, or the calls of a run that went well, would",
         Undecided.RING: f"{who} wait for one another in a ring, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
-        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, and nothing shows who is missing{_unheard(of)}: {decide}",
+        Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, {_missing(of, decide)}",
+        Undecided.AHEAD: f"{who} timed out in {op}{_ahead(of)}. {next_time(of.no_recorder)}",
         Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
-        Undecided.ONE_WAITER: f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}: collect the logs of all ranks. {next_time(of.no_recorder)}",
+        Undecided.ONE_WAITER: f"{_alone(of, who, op)}. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
         Undecided.CANCELLED: f"{_cancelled_by(of)}, and {_failed_before(of)}{_printed(of)}{_not_swept(of)}",
@@ -82,6 +86,10 @@ _MAY_DEPEND = (  # reasons that leave open who made other calls
 )
 
 
+# Reasons that leave open whether the job stood
+_MAY_HANG = (Undecided.GOES_ON, Undecided.NO_END, Undecided.ONE_WAITER)
+
+
 def _cancelled_by(of: LogRemaining) -> str:
     """Slurm's own reason, where it gives one; else a person's."""
     if of.meaning:
@@ -106,6 +114,24 @@ def _apart(of: LogRemaining) -> str:
     mine, usual = terms.cut(quote.says, 60), terms.cut(of.apart.usual, 60)
     who = f"rank {of.apart.rank}"
     return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
+
+
+def _called_less(of: LogRemaining) -> str:
+    """Who had not made a call that NCCL printed of the others: a lead, since the log may end there."""
+    if of.less is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
+        return ""
+    ranks, others = terms.ranks(of.less.ranks), terms.ranks(of.less.others)
+    call = f"{terms.op(of.less.op)} with {of.less.elements} elements"
+    return f". By NCCL's own lines {others} went on to {call}, and {ranks} had not: look there first, unless the log ends too early"
+
+
+def _left_behind(of: LogRemaining) -> str:
+    """Whose prints stopped while those of all others went on: a lead, and no verdict."""
+    if of.behind is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
+        return ""
+    ranks, others = terms.ranks(of.behind.ranks), terms.ranks(of.behind.others)
+    last = f"'{terms.tail(of.behind.says, 60)}' ({of.behind.at})"
+    return f". {terms.capital(ranks)} printed nothing after {last}, while {others} went on to step {of.behind.step}: look there first, though what it printed may lie in a buffer"
 
 
 def _missed(of: LogRemaining) -> str:
@@ -356,6 +382,64 @@ def _alike(of: LogRemaining) -> str:
         return "alike"
     told = ", ".join(f"{terms.ranks(ranks)} with {size}" for ranks, size in of.sizes)
     return f"with different sizes ({told} elements), which is a lead where all should bring as many"
+
+
+def _missing(of: LogRemaining, decide: str) -> str:
+    """Whether one of these did not come; all of them did, as far as the log shows."""
+    if of.awaited >= 0:
+        return f"and {_awaited(of)}. {next_time(of.no_recorder)}"
+    if of.unheard or of.sizes:
+        return f"and nothing shows who is missing{_unheard(of)}: {decide}"
+    others = "a rank that the log does not show did not come"
+    link = "all came and the network, a link or a GPU between them is at fault"
+    return f"and none of these is missing: {others}, or {link}{_first_of_all(of)}. The counters of the others would show which. {next_time(of.no_recorder)}"
+
+
+def _first_of_all(of: LogRemaining) -> str:
+    """That nothing went through before."""
+    if of.op is None or of.op.seq != 1:
+        return ""
+    return "; it is the first operation of its group, in which GPUs or nodes that cannot reach one another show up"
+
+
+def _states(of: LogRemaining) -> str:
+    """``ranks 0,2 at work (R) and rank 1 asleep``."""
+    run = f"{terms.ranks(of.ranks)} at work (R)" if of.ranks else ""
+    rest = f"{terms.ranks(of.quiet)} asleep or stopped" if of.quiet else ""
+    return " and ".join(filter(None, (run, rest)))
+
+
+def _senders(of: LogRemaining) -> str:
+    """Whose queues and stacks would tell more of these receives."""
+    if not of.quiet:
+        return ""
+    return f": look at the queues and the stack of {terms.ranks(of.quiet)} first, of which these logs have none"
+
+
+def _alone(of: LogRemaining, who: str, op: str) -> str:
+    """The only waiter; a line may say for whom."""
+    if of.awaited >= 0:
+        return f"{who} {choose(of.ranks or 1, 'waits', 'wait')} in {op}, and {_awaited(of)}"
+    only = choose(of.ranks or 1, "waits", "wait")
+    return f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}{_first_of_all(of)}: collect the logs of all ranks"
+
+
+def _awaited(of: LogRemaining) -> str:
+    """Whom the log itself says to be waited for, which is no proof."""
+    return f"a line of the log names rank {of.awaited} as the one that is waited for; whether it came late, hangs or had ended does not show: read its log first"
+
+
+def _ahead(of: LogRemaining) -> str:
+    """Whom a waiter left behind, and what that does not show."""
+    if of.ahead is None:
+        return ""
+    ahead, others = of.ahead, terms.ranks(of.ahead.others)
+    waited = ""
+    if ahead.elsewhere:
+        waited = f", and {terms.ranks(ahead.elsewhere)} waited in gloo instead"
+    mine = f"had called operations up to #{ahead.called}"
+    theirs = f"{others} had called none after #{ahead.last}, and completed all of them"
+    return f" and {mine}; {theirs}{waited}. So their ways through the program part, and which of them is wrong does not show: compare what they call after #{ahead.last}"
 
 
 def _unheard(of: LogRemaining) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ...text.plural import count
 from ...text.ranges import format_ranks
 from ..findings import Finding
+from ..findings.log_counts import TookLonger
 from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
@@ -330,6 +332,14 @@ def _(story: StillCounted, finding: Finding) -> str:
 
 
 @stories.tell.register
+def _(story: TookLonger, finding: Finding) -> str:
+    took = choose(finding.ranks, "of its work took", "of their work took up to")
+    limit = f"{terms.op(story.op)}, where the others' time limit is {terms.duration(story.limit_s)}"
+    part = f"'{terms.tail(story.says, 50)}', {story.at}"
+    return f"{who_of(finding)} came too late to {limit}: one part {took} {terms.duration(story.seconds)} ({part})"
+
+
+@stories.tell.register
 def _(story: OtherCall, finding: Finding) -> str:
     my_size, their_size = terms.cut(story.my_size, _SIZE), terms.cut(story.their_size, _SIZE)
     mine = " ".join(p for p in (terms.op(story.mine), my_size) if p)
@@ -337,10 +347,14 @@ def _(story: OtherCall, finding: Finding) -> str:
     if story.pair:
         same = story.mine == story.theirs and my_size and their_size
         what = "an operation with different sizes" if same else "different operations"
+        ahead = ""
         if story.mine.name == story.theirs.name and story.mine.seq != story.theirs.seq:
-            what = "operations with different numbers"  # one has made more calls than the other
+            what = "operations with different numbers"
+            ahead = (
+                f", so that one is {count(abs(story.mine.seq - story.theirs.seq), 'call')} ahead"
+            )
         who = who_of(finding) if finding.ranks else "Two ranks of a group"
-        return f"{who} run {what}: {mine} and {theirs}; which of them is wrong does not show"
+        return f"{who} run {what}: {mine} and {theirs}{ahead}; which of them is wrong does not show"
     return f"{who_of(finding)} ran {mine} where the others ran {theirs}"
 
 

@@ -276,6 +276,14 @@ def lead(of: StillAlone | None) -> str:
     return f" Rank {of.rank} alone had not moved for {seconds}: it was in {terms.frame(of.frame)}."
 
 
+def unstopped(nodes: Sequence[str]) -> str:
+    """`` py-spy could not stop a process on n3, ...``; "" for none."""
+    if not nodes:
+        return ""
+    where = terms.host_names(list(nodes))
+    return f" py-spy could not stop a process on {where}: where it may stop the others, that one is inside of the kernel or of a driver, so look there first."
+
+
 def advice(of: Remaining, by_hand: str, nodes: Sequence[str]) -> str:
     """What shows why nodes did not answer, or what ranks wait for in a loop of their own; "" where that
     is not the reason, or not known.

@@ -83,7 +83,8 @@ def _stands(of: f.Standing) -> str:
     if of.frame is None:
         return f"the stack of {who} does not show where {terms.choose(one, 'it is', 'they are')}"
     verb = terms.choose(one, "is", "are")
-    return f"{who} {verb} in {terms.frame(of.frame)}, in no collective, send or recv"
+    place = "past the call of the others" if of.passed else "in no collective, send or recv"
+    return f"{who} {verb} in {terms.frame(of.frame)}, {place}"
 
 
 def _does(of: f.Standing) -> str:
@@ -103,6 +104,10 @@ def _decides(places: Sequence[f.Standing]) -> str:
             "Print all its threads: gdb -p PID -batch -ex 'thread apply all bt'"
         )
     waiting = [place for place in places if place.op is not None]
+    if len(waiting) == len(places) and all(place.collective for place in places):
+        said = _of_collectives(places)
+        if said:
+            return said
     if len(waiting) == len(places):
         which = (
             "which process they wait for"
@@ -112,9 +117,26 @@ def _decides(places: Sequence[f.Standing]) -> str:
         return f"These stacks do not show {which}: print those of all ranks, each with its rank"
     if any(place.end for place in places):
         return "Which process failed first, the job's log shows"
+    if any(place.passed for place in places):
+        return "Who is past that call made it before the others, or went on without it: their ways through the program may part at that line. Which ranks these are, and whether they move, stacks with ranks, taken twice, would show"
     if not waiting:
         return "Whether it moves from there, a second stack would show; what the other ranks wait in, theirs"
     return "Print the stacks of all ranks, each with its rank, and twice: who is elsewhere both times makes the others wait"
+
+
+def _of_collectives(places: Sequence[f.Standing]) -> str:
+    """Several in one call, or in calls that do not go together; "" of one alone."""
+    names = [name for place in places for name in place.names]
+    if len(places) > 1:
+        return f"Each of these calls waits for all members of its group: if they are of one group, the program took different ways{_APART}"
+    if len(names) < 2:
+        return ""
+    if places[0].pair and len(names) == 2:
+        return "The library's function in their stacks is one for two processes, and both are in it: none is missing, and their messages do not get through. Check the network between their hosts, and which interfaces the library takes"
+    return "None of these is missing there: another process did not come, or all did and the library's messages do not get through. The stacks of all ranks, each with its rank, show which"
+
+
+_APART = ", and which of them is wrong the stacks do not show. Begin at the last line that they have in common; print the stacks of all ranks, each with its rank"
 
 
 def _of_others(awaited: set[str]) -> str:

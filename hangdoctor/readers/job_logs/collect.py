@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...model.log_facts import AnyFact, LastWords, Progress, PythonError
+from ...model.log_facts import AnyFact, LastWords, Progress, PythonError, Took
 from ...text import redaction
 
 _SAYS = 300  # characters of a line that are kept
@@ -28,6 +28,8 @@ class Facts:
             known.times += 1
             if isinstance(fact, Progress | LastWords):
                 _move(known, fact)
+            elif isinstance(known, Took) and isinstance(fact, Took):
+                _prolong(known, fact)
             return known
         if len(self.all) >= _MOST:
             self.left_out += 1
@@ -47,12 +49,19 @@ def _move(known: AnyFact, fact: Progress | LastWords) -> None:
     known.says = fact.says[:_SAYS]
 
 
+def _prolong(known: Took, fact: Took) -> None:
+    """Of a rank's parts of work the longest is kept."""
+    if fact.seconds > known.seconds:
+        known.seconds, known.says = fact.seconds, fact.says[:_SAYS]
+        known.line, known.at, known.inherited = fact.line, fact.at, fact.inherited
+
+
 def _key(fact: AnyFact) -> tuple[object, ...]:
     kind = type(fact).__name__
     who = (fact.attempt, fact.rank, fact.local, fact.task, fact.node, fact.pid, fact.worker)
     if isinstance(fact, Progress):
         return (kind, fact.file, fact.part, *who)
-    if isinstance(fact, LastWords):
+    if isinstance(fact, LastWords | Took):
         return (kind, fact.file, *who)
     if isinstance(fact, PythonError):
         frame = fact.frame

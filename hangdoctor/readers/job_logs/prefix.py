@@ -21,8 +21,9 @@ from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_hos
 from .stamps import Clock
 
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
-_SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )(\d{1,7})\]:?\s?")
-_TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s\t\d{1,12}\t")  # a notebook's: seconds and number
+_SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )?(\d{1,7})\]:?\s?")
+# A notebook's: seconds, and mostly the number of the line
+_TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s(?:\t\d{1,12}\t|\s{1,4}(?=\[))")
 _MPI = re.compile(
     r"\s*\[(?:\d+,)?(?:mpirank:)?(\d{1,7})(?:,[\w.-]{1,80})?\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?"
 )
@@ -168,7 +169,7 @@ def _strip_one(said: Said, usual: Habits, clock: Clock) -> None:
         said.text = text[match.end() :]
         return
     head = text.lstrip()[:1]
-    if "\t" in text[:24] and (match := _TABBED.match(text)) is not None:
+    if "s" in text[:24] and (match := _TABBED.match(text)) is not None:
         said.text = text[match.end() :]
         return
     if head == "[":

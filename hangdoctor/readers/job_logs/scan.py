@@ -22,7 +22,9 @@ from ...model.log_facts import (
     PythonError,
     ThreadStack,
     TimedOut,
+    Took,
     UnreadFailure,
+    WaitsFor,
 )
 from . import (
     exit_lists,
@@ -30,11 +32,13 @@ from . import (
     jax_barriers,
     launcher_tables,
     marks,
+    message_queues,
     mpich_stacks,
     on_one_node,
     questions,
     shape_lists,
     source,
+    state_tables,
     tasks,
     ucc_checks,
     unread,
@@ -59,6 +63,7 @@ from .prefix import Said, Speaker, records, strip
 from .process_lists import ProcessLists
 from .program_boxes import ProgramBoxes
 from .raised_again import RaisedAgain
+from .rank_steps import RankSteps
 from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .runs import RunNumbers
@@ -75,7 +80,8 @@ _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
 _LONGEST = 20_000  # characters of a line
 _BEGIN = 2_000  # lines in which ranks say how they begin
-_TORN = 2  # lines that a broken one is joined with
+_INDENT = "  "  # of a line that a person broke, and no terminal
+_TORN = 3  # lines that a broken one is joined with
 _RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _MORE = 4  # lines that the message of an error may go on in
 _OF_ACTOR = re.compile(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
@@ -89,7 +95,7 @@ _IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")
 _BEGINS = (
     *("recent call", "Stack trace of the", "Fatal Python"),
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
-    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm"),
+    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm", message_queues.BEGIN),
 )
 
 
@@ -113,6 +119,9 @@ class FileScan:
         self._tables = StackTables()
         self._lists = ProcessLists()
         self._values = RankTables()
+        self._states = state_tables.StateTables()
+        self._queues = message_queues.MessageQueues()
+        self._steps = RankSteps()
         self._stacks_of_mpi = mpich_stacks.MpichStacks()
         self._tasks = HcclTasks()
         self._rank_ids = RankIds()
@@ -169,13 +178,7 @@ class FileScan:
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
-        for row in self._tables.rest():
-            self._keep(row, self.of_file, "a table of stacks")
-        for seen in self._lists.rest():
-            self._keep(seen, self.of_file, "a list of processes")
-        values = self._values.rest()
-        if values is not None:
-            self._keep(values, self.of_file, values.title)
+        self._rest_of_tables()
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
@@ -199,6 +202,22 @@ class FileScan:
         self.unread = self._above.added_to(self._failures.found())
         for failure in self.unread:
             failure.file = self.index
+
+    def _rest_of_tables(self) -> None:
+        """What tables and lists hold that go on to the end of the file."""
+        for row in self._tables.rest():
+            self._keep(row, self.of_file, "a table of stacks")
+        for seen in self._lists.rest():
+            self._keep(seen, self.of_file, "a list of processes")
+        for step in self._steps.rest(self.of_file.rank):
+            self._line = step.line
+            self._keep(step, self.of_file, step.says)
+        states = self._states.rest()
+        if states is not None:
+            self._keep(states, self.of_file, states.says)
+        values = self._values.rest()
+        if values is not None:
+            self._keep(values, self.of_file, values.title)
 
     def _complete(self, error: PythonError, said: Said) -> None:
         """A traceback that another rank's lines tore: its message may go on behind them. The only error
@@ -290,6 +309,8 @@ class FileScan:
         """What tables and lists of several lines tell."""
         self._nccl.feed(said, self._line)
         self._boxed = self._boxes.feed(said)
+        self._steps.feed(said, self._line)
+        self._states.feed(text)
         ended = self._table.feed(said.text, self.clock)
         if ended is not None:
             self._keep(ended, said, text)
@@ -301,6 +322,7 @@ class FileScan:
             self._ucc.feed(said.text),
             self._stacks_of_mpi.feed(said),
             self._values.feed(said.text),
+            self._queues.feed(text),
         ):
             if told is not None:
                 self._keep(told, said, text)
@@ -352,19 +374,14 @@ class FileScan:
         if self._unknown:
             self._go_on(said)
         self.marks.look(said)
-        torn = known = read = False
-        for rule in self.rules.of(said.text):
-            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
-            known |= applied
-            read |= applied and rule.id not in _IN_OTHER_WORDS
-            torn |= not applied and rule.wraps
+        known, read, torn = self._try_rules(said, text)
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
         told = known or bool(ends)
         if not told and not self._trouble and unread.speaks_of_trouble(text):
             self._trouble, self._trouble_line = unread.kept(text), self._line
         if read or ends:
             self._failures.known()
-        elif _TRACEBACK not in text:
+        elif _TRACEBACK not in text and not self._queues.belongs:
             self._failures.feed(said, text, self._line, self._at, self.course.attempt)
             self._above.feed(said, self._line, self._at, self.course.attempt)
         if not known:
@@ -374,6 +391,23 @@ class FileScan:
         for fact in ends:
             self._keep(fact, said, text)
         self._join_torn(said, torn)
+
+    def _try_rules(self, said: Said, text: str) -> tuple[bool, bool, bool]:
+        """(whether a rule knows the line, whether by its words, whether it may have been broken in two)."""
+        known = read = False
+        whole: set[type[AnyFact]] = set()
+        torn: set[type[AnyFact]] = set()
+        for rule in self.rules.of(said.text):
+            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
+            if rule.fact is WaitsFor:
+                continue  # the line may be of a failure all the same
+            known |= applied
+            read |= applied and rule.id not in _IN_OTHER_WORDS
+            if applied and not rule.fixed.get("cut"):
+                whole.add(rule.fact)
+            elif rule.wraps:
+                torn.add(rule.fact)
+        return known, read, bool(torn - whole)
 
     def _apply(self, rule: Rule, said: Said, text: str, line: str) -> bool:
         """Keep what a rule finds; whether it found anything."""
@@ -404,7 +438,10 @@ class FileScan:
         """A long line that was broken in two: its halves, tried together."""
         waiting, self._torn = self._torn, []
         for head, first, left in waiting:
-            whole = head + said.text
+            if said.rank not in (-1, first.rank):
+                self._torn += [(head, first, left - 1)] if left > 1 else []
+                continue  # another one's line
+            whole = head + (said.text.lstrip() if said.text.startswith(_INDENT) else said.text)
             joined = [r for r in self.rules.of(whole) if r.wraps]
             if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:
                 self._torn.append((whole, first, left - 1))
@@ -497,6 +534,8 @@ class FileScan:
         if isinstance(fact, Finished) and fact.rank < 0:
             fact.rank = rank_named(said.text)
             self.heard.update({fact.rank} - {-1})
+        if isinstance(fact, Took) and fact.rank < 0:
+            fact.rank = rank_named(said.text)
         if hasattr(fact, "group") and not fact.group:
             fact.group = said.group
         self._stamp(fact, said)

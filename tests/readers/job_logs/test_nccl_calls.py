@@ -38,3 +38,24 @@ def test_calls_that_are_alike_or_may_be_of_several_communicators(tmp_path: Path)
     later = call(0, 1, 64) + call(1, 2, 32)
     for number, text in enumerate((alike, pairs, second, later)):
         assert named(diagnosed(tmp_path / str(number), text)) == [], text
+
+
+CALLED = (
+    "n1:{1}:{1} [{0}] NCCL INFO {2}: opCount 0 sendbuff 0x7f recvbuff 0x7f count {3} datatype 7 op 0 root 0 "
+    "comm 0x5{0} [nranks=2] stream 0x6\n"
+)
+
+
+def test_numbers_that_are_always_0_place_no_call(tmp_path: Path) -> None:
+    both = [("AllReduce", 1), ("AllGather", 260)]
+    text = "".join(CALLED.format(gpu, 71 + gpu, *call) for call in both for gpu in (1, 0))
+    verdict = diagnosed(tmp_path, text + CALLED.format(0, 71, "AllReduce", 64))
+    assert verdict.causes == []
+    assert "rank 0 went on to all_reduce with 64 elements, and rank 1 had not" in verdict.summary
+    assert "went on to" not in diagnosed(tmp_path, text).summary
+
+
+def test_other_calls_before_are_no_lead(tmp_path: Path) -> None:
+    text = CALLED.format(0, 71, "AllReduce", 8) + CALLED.format(1, 72, "AllGather", 9)
+    verdict = diagnosed(tmp_path, text + CALLED.format(0, 71, "AllReduce", 64))
+    assert "went on to" not in verdict.summary

@@ -157,6 +157,7 @@ def test_barriers_of_different_numbers_are_one_operation(tmp_path: Path) -> None
     found = diagnosed(tmp_path, text)
     assert found.status == "failed" and named(found) == [("mismatch", [1, 2])]
     assert "operations with different numbers: barrier #1 and barrier #0" in found.summary
+    assert "so that one is 1 call ahead" in found.summary
     assert "other tensors" not in found.summary
 
 
