@@ -11,6 +11,8 @@ import pkgutil
 import re
 import signal
 import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -27,6 +29,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+Anchor = tuple[str, int]  # with the number of its rule
 ENVIRONMENT = "HANGDOCTOR_LOG_RULES"
 _BUILT_IN = ("simulation_rules.toml", "log_rules.toml")
 _FORM = "Its form is described at the top of log_rules.toml."
@@ -36,7 +39,33 @@ COMMON = (
     *("raceback", "recent call", "NCCL WARN"),
 )
 # Short texts that most of the other anchors contain; an anchor without any of them becomes one itself.
-_BROAD = (*COMMON, "Kill", "collective #")
+_BROAD = (
+    *(
+        *COMMON,
+        "Kill",
+        "collective #",
+        " stuck",
+        " hung",
+        "hanging",
+        "ERROR",
+        "FATAL",
+        "MPI",
+        "ABORT",
+        "bort",
+    ),
+    *(
+        "SIGTERM",
+        "illing job",
+        "rminat",
+        "oom",
+        "NET/OFI",
+        "ssh: ",
+        "marked",
+        "efa_",
+        "block found",
+    ),
+)
+_GRAM = 4  # characters by which anchors are looked up in a line
 # Rules of lines in words of the program's own: only where a prefix names the rank
 OF_A_RANK = ("fatal_line", "error_line")
 LAST_SIGNAL = 31  # of those that end processes; a code above it is a program's own, as of Fortran
@@ -116,11 +145,18 @@ class Rules(Struct, frozen=True):
 
     rules: tuple[Rule, ...]
     broad: tuple[bytes, ...]
-    anchored: tuple[tuple[str, int], ...]  # each anchor, with the number of its rule
+    anchors: Mapping[str, Sequence[Anchor]]  # by some characters of each, and "" for shorter ones
 
     def of(self, text: str) -> list[Rule]:
         """The rules that one of their anchors calls for, in their order."""
-        called = {number for anchor, number in self.anchored if anchor in text}
+        grams = {text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)}
+        grams.add("")
+        called = {
+            number
+            for gram in grams.intersection(self.anchors)
+            for anchor, number in self.anchors[gram]
+            if anchor in text
+        }
         return [self.rules[number] for number in sorted(called)]
 
     def is_own(self, name: str) -> bool:
@@ -183,8 +219,7 @@ def rules() -> Rules:
                 f"{ENVIRONMENT} names {own}, which cannot be read: {error.strerror}"
             ) from error
     every = tuple(mine + [rule for name in _BUILT_IN for rule in parse(_text_of(name), name)])
-    anchored = tuple((a, number) for number, rule in enumerate(every) for a in rule.anchors)
-    return Rules(every, broad_anchors(every), anchored)
+    return Rules(every, broad_anchors(every), by_grams(every))
 
 
 def _text_of(name: str) -> str:
@@ -197,6 +232,21 @@ def broad_anchors(every: tuple[Rule, ...]) -> tuple[bytes, ...]:
     for anchor in (a for rule in every if not rule.beside for a in rule.anchors):
         used[next((b for b in _BROAD if b in anchor), anchor)] = None
     return tuple(text.encode() for text in used)
+
+
+def by_grams(every: tuple[Rule, ...]) -> dict[str, list[Anchor]]:
+    """Each anchor, with the number of its rule, by those of its characters that fewest anchors have."""
+    anchored = [(a, number) for number, rule in enumerate(every) for a in rule.anchors]
+    often = Counter(gram for anchor, _ in anchored for gram in _grams(anchor))
+    found: dict[str, list[Anchor]] = {"": []}
+    for anchor, number in anchored:
+        gram = min(_grams(anchor), key=lambda g: often[g], default="")
+        found.setdefault(gram, []).append((anchor, number))
+    return found
+
+
+def _grams(text: str) -> list[str]:
+    return [text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)]
 
 
 def parse(text: str, origin: str) -> list[Rule]:
