@@ -78,7 +78,7 @@ def _who_waits_for_their_keys(scene: Scene, ranks: list[int]) -> list[Clue]:
     """Of keys that these ranks are to set, as far as the keys say so."""
     found = []
     for rank, frontier in sorted(scene.frontiers.items()):
-        for op in frontier.active:
+        for op in frontier.active if rank not in ranks else ():
             if op.op == STORE_WAIT and setter(scene.ops[rank], op) in ranks:
                 found.append(Clue("ops", (rank,), f.WaitsInKey(op.detail)))
     return found
