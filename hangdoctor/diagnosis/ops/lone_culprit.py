@@ -7,7 +7,7 @@ from collections.abc import Collection
 from statistics import median
 from typing import cast, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...model.diagnosis import Kind
 from ...model.operations import STORE, RankOps
@@ -15,6 +15,7 @@ from .. import findings as f
 from ..confidence import Ground, Less, Limit, limited, lowered, sure
 from ..findings import Against, Clue, Finding, Usual, Why
 from .facts import in_op, nodes_of, place, sample_of, waited_s, waiters_of, where_of
+from .key_setters import STORE_WAIT, setter
 from .keys import Collectives
 from .scene import Scene
 from .waits import Instance
@@ -211,13 +212,24 @@ def _story(scene: Scene, kind: Kind, ranks: list[int], instance: Instance | None
         return f.NeverStarted(op)
     if instance.key.transfer is not None:
         return f.NeverPosted(op, instance.waiters[0])
+    if _key_of(scene, ranks, instance):
+        op = structs.replace(op, name=f"the line that sets {_key_of(scene, ranks, instance)}")
     return f.NeverReached(op)
+
+
+def _key_of(scene: Scene, ranks: list[int], instance: Instance) -> str:
+    """The key of the store for which the others wait, where it says that these ranks are to set it."""
+    sample, waiter = instance.sample, scene.ops.get(instance.waiters[0])
+    told = sample.op == STORE_WAIT and waiter is not None and setter(waiter, sample) in ranks
+    return sample.detail if told else ""
 
 
 def _clues(scene: Scene, ranks: list[int], instance: Instance | None) -> list[Clue]:
     found: list[Clue] = []
     if instance is not None:
-        found.append(Clue("ops", tuple(instance.waiters), in_op(scene, instance)))
+        key = _key_of(scene, ranks, instance)
+        fact = f.WaitsInKey(key) if key else in_op(scene, instance)
+        found.append(Clue("ops", tuple(instance.waiters), fact))
     for rank in ranks[:_SHOWN]:
         if rank in scene.ops:
             found.append(Clue("ops", (rank,), _last_op(scene, rank)))

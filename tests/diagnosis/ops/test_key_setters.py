@@ -73,3 +73,4 @@ def test_a_rank_that_is_elsewhere_is_named_by_the_key_that_it_lacks() -> None:
     ranks = [waiter, *(rank_ops(r, WORLD, ended) for r in (1, 2, 3))]
     cause = only_cause(diagnose_ops(evidence(ranks)))
     assert (cause.kind, cause.ranks) == ("not_entered", [2])
+    assert "Rank 2 never reached the line that sets rank2/shard" in cause.summary
