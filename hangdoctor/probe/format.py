@@ -103,7 +103,8 @@ NCCL_SUFFIX, NCCL_MAGIC = ".nccl", b"HDNCCLPR"  # beside a box: NCCL's own event
 BESIDE = ((NCCL_SUFFIX, NCCL_MAGIC), (RECORDS_SUFFIX, RECORDS_MAGIC))  # go with the box
 
 RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
-UNCOUNTED = ("jax", "mpi")  # in H_BACKEND: libraries whose calls are not recorded
+JAX, MPI = "jax", "mpi"
+UNCOUNTED = (JAX, MPI)  # in H_BACKEND: libraries whose calls are not recorded
 MPI4PY = "mpi4py"  # in H_BACKEND: MPI, whose calls are recorded as far as they are made by mpi4py
 RUNS_AHEAD = 1  # bit of H_FLAGS: the backend enqueues on a device and returns
 

@@ -43,7 +43,10 @@ def _of_jax(module: ModuleType) -> None:
 
 def _of_mpi(module: ModuleType) -> None:
     """Its import starts MPI, unless the program said that it does so itself."""
-    if not module.Is_initialized() or module.Is_finalized():
+    if not module.Is_initialized():
+        _once_begun(module)
+        return
+    if module.Is_finalized():
         return
     world = module.COMM_WORLD
     try:
@@ -54,8 +57,30 @@ def _of_mpi(module: ModuleType) -> None:
         _record_calls(module)
 
 
+def _once_begun(module: ModuleType) -> None:
+    """The same when the program starts MPI itself."""
+    from functools import wraps  # here, and not in every Python below `hangdoctor run`
+
+    for name in ("Init", "Init_thread"):
+        original = getattr(module, name, None)
+        if original is None:
+            continue
+
+        @wraps(original)
+        def begin(*args: Any, _original: Any = original, **named: Any) -> Any:
+            result = _original(*args, **named)
+            from .process_probe import probe
+
+            try:
+                _of_mpi(module)
+            except Exception as error:
+                probe.fail(error)
+            return result
+
+        setattr(module, name, begin)
+
+
 def _record_calls(module: ModuleType) -> None:
-    from .format import MPI4PY
     from .process_probe import probe
     from .wrap_mpi import can_record, record
 
@@ -64,7 +89,6 @@ def _record_calls(module: ModuleType) -> None:
         return
     try:
         record(module, recorder)
-        probe.count_calls(recorder, MPI4PY)
     except Exception as error:
         probe.fail(error)
 

@@ -148,7 +148,7 @@ class Probe(Told):
         if recorder is None:
             return False
         recorder.uncounted = True
-        recorder.polls = library == "mpi"
+        recorder.polls = library == fmt.MPI
         recorder.box.put(fmt.H_RANK, rank)
         recorder.box.put(fmt.H_WORLD, world)
         recorder.box.put_text(fmt.H_BACKEND, library)
@@ -159,14 +159,9 @@ class Probe(Told):
         self._show_life(recorder)
         return True
 
-    def count_calls(self, recorder: Recorder, library: str) -> None:
-        """From now on the calls of this rank are recorded."""
-        recorder.uncounted = False
-        recorder.box.put_text(fmt.H_BACKEND, library)
-
-    def stop_counting(self, recorder: Recorder, library: str) -> None:
-        """From now on they are not: `library` as `format.UNCOUNTED` has it."""
-        recorder.uncounted = True
+    def count_calls(self, recorder: Recorder, library: str, *, counted: bool) -> None:
+        """From now on the calls of this rank are recorded, or no longer; `library` as the header has it."""
+        recorder.uncounted = not counted
         recorder.box.put_text(fmt.H_BACKEND, library)
 
     def _show_life(self, recorder: Recorder) -> None:

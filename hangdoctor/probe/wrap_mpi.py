@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from . import format as fmt
 from . import mpi_calls
 from .call_outcomes import refused, without_us
 from .mpi_calls import Names, argument
@@ -46,6 +47,7 @@ class _Library:
 
     def __init__(self, module: Any) -> None:
         self.mpi = module
+        self.counted = self.stopped = False
         self.enters = Entries(module)
         self.request = recording_requests(module.Request)
         bases = [getattr(module, name) for name in _COMMUNICATORS]
@@ -82,10 +84,31 @@ class _Library:
                 members[name] = self._recording(function, name, names, enter)
         for name, names in mpi_calls.POLLS.items():
             members[name] = self._polling(getattr(base, name), name, names)
-        for change, of in ((_ending, _ENDS), (_uncounted, mpi_calls.UNCOUNTABLE)):
+        for change, of in ((_ending, _ENDS), (self._stopping, mpi_calls.UNCOUNTABLE)):
             members |= {name: change(getattr(base, name)) for name in of if hasattr(base, name)}
         members["Create_group"] = self._made_apart(base.Create_group)  # type: ignore[attr-defined]
         return type(base.__name__, (base,), members)
+
+    def _begin(self, recorder: Recorder) -> None:
+        """With the first call: until then, a job may use communicators that it had got before."""
+        self.counted = True
+        probe.count_calls(recorder, fmt.MPI4PY, counted=True)
+
+    def _stopping(self, function: Function) -> Function:
+        """From the first such call on nothing of this rank is recorded, as where mpi4py is not known."""
+
+        @functools.wraps(function)
+        def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder = probe.recorder
+            if recorder is not None and not self.stopped and comm._hangdoctor is not None:
+                try:
+                    self.stopped = True
+                    probe.count_calls(recorder, fmt.MPI, counted=False)
+                except Exception as error:
+                    probe.fail(error)
+            return function(comm, *args, **kwargs)
+
+        return method
 
     # ----------------------------------------------------------------- one call
 
@@ -97,11 +120,13 @@ class _Library:
         @functools.wraps(function)
         def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
             recorder, thread, entry = probe.recorder, local.thread, comm._hangdoctor
-            if recorder is None or entry is None or thread.depth or recorder.uncounted:
+            if recorder is None or entry is None or thread.depth or self.stopped:
                 return function(comm, *args, **kwargs)
             tokens: Tokens = ()
             status = None
             try:
+                if not self.counted:
+                    self._begin(recorder)
                 tokens = enter(recorder, entry, args, kwargs)
                 if from_anyone is not None:
                     status, kwargs = from_anyone(args, kwargs)
@@ -156,7 +181,7 @@ class _Library:
         @functools.wraps(function)
         def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
             recorder, entry = probe.recorder, comm._hangdoctor
-            if recorder is None or entry is None or recorder.uncounted:
+            if recorder is None or entry is None or self.stopped:
                 return function(comm, *args, **kwargs)
             told = args[place] if len(args) > place else kwargs.get("status")
             status = told if told is not None else self.mpi.Status()
@@ -211,22 +236,6 @@ class _Library:
                 return result
 
         return method
-
-
-def _uncounted(function: Function) -> Function:
-    """From the first such call on nothing of this rank is recorded, as where mpi4py is not known."""
-
-    @functools.wraps(function)
-    def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = probe.recorder
-        if recorder is not None and not recorder.uncounted and comm._hangdoctor is not None:
-            try:
-                probe.stop_counting(recorder, "mpi")
-            except Exception as error:
-                probe.fail(error)
-        return function(comm, *args, **kwargs)
-
-    return method
 
 
 def _raised(recorder: Recorder, tokens: Tokens, error: BaseException) -> None:

@@ -21,7 +21,7 @@ Told = dict[str, Any]
 FIELDS = "op seq root peer detail asynchronous state shapes reduce_op site group".split()
 
 
-@pytest.fixture(scope="module", params=["", "1"], ids=["in C", "in Python"])
+@pytest.fixture(scope="module", params=["in C", "in Python", "started by itself"])
 def told(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[tuple[list[Any], list[Told]]]:
@@ -34,8 +34,9 @@ def told(
     (folder / "boxes").mkdir(mode=0o700)
     env = environment(folder / "boxes", LD_LIBRARY_PATH=mpi_libraries(folder))
     env |= {"PYTHONPATH": f"{env['PYTHONPATH']}{os.pathsep}{MPI4PY}"}
-    env |= {"HANGDOCTOR_RECORD_PURE": request.param}
+    env |= {"HANGDOCTOR_RECORD_PURE": "1"} if request.param == "in Python" else {}
     words = [*mpi.kinds()["hydra"], "-n", "3", sys.executable, str(SCRIPTS / "mpi_calls.py")]
+    words += ["itself"] if request.param == "started by itself" else []
     ended = subprocess.run(words, env=env, text=True, capture_output=True, timeout=100)
     assert ended.returncode == 0, ended.stderr
     assert not list((folder / "boxes").glob("*.blackbox"))  # all ended well

@@ -8,9 +8,14 @@ import pickle
 import sys
 from pathlib import Path
 
+import mpi4py
 import numpy
-from mpi4py import MPI
 
+mpi4py.rc.initialize = len(sys.argv) < 2  # else as of a program that starts MPI itself
+from mpi4py import MPI  # noqa: E402
+
+if not MPI.Is_initialized():
+    MPI.Init_thread()
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
 NEXT, BEFORE = (RANK + 1) % SIZE, (RANK - 1) % SIZE
