@@ -215,6 +215,10 @@ class Ground(Enum):
         0.45,
         "it alone is seen to fail, by SIGABRT, and its own words are missing",
     )
+    LOG_SEEN_FIRST = (
+        0.45,
+        "its launcher saw it abort before it ended others, and its own words are missing",
+    )
     LOG_TOOK_NOTHING = (0.70, "messages of several others to it reached the time limit")
     LOG_ABORT = (0.85, "it called MPI_Abort, which ends all others")
     LOG_DESYNC = (0.90, "torch's desync report names who did not join")

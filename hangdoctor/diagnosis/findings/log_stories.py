@@ -32,6 +32,7 @@ class Someone(Struct, frozen=True):
     processes: int = 0  # how many, where several say the same and none has a rank
     devices: tuple[int, ...] = ()  # that the process uses, by its own numbers
     part: str = ""  # what it is, where its stack shows that it runs no rank
+    worker_of: str = ""  # whose worker it is, where that one repeats its words
 
 
 class Quote(Struct, frozen=True):
@@ -58,6 +59,9 @@ class FailedFirst(Struct, frozen=True):
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
     others_on: tuple[str, ...] = ()  # their nodes, which are not those of the ranks
+    spoke: tuple[
+        int, ...
+    ] = ()  # the ranks that printed it, where the others ended alike without it
     together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
     one_of: bool = False  # one of the ranks, and which does not show

@@ -35,6 +35,7 @@ from ..findings.log_stories import Event, LoggedDeath
 from ..findings.named import End
 from . import threads
 from .candidate import First, says_of_others
+from .one_of_them import CRASHES
 from .scene import LIMITS, Scene, nodes_named, op_name, ranks_named
 
 MOST = 10
@@ -64,6 +65,7 @@ _ROLES: dict[type[AnyFact], str] = {
 _ACCOUNT = "slurm job"  # Slurm's own account of the whole job, in its words
 _IN_WORDS = (_ACCOUNT, MPI_ABORT)  # ends that are told as the log has them
 _TWICE = ("consequence", "consequence")  # a known line about another rank's end says nothing new
+_ROW = "exitcode"  # the line of torchelastic's table that has how a rank ended
 _KEEP = {"cause": 0, "end": 2, "wait": 1, "consequence": 3, "progress": 4}
 
 
@@ -75,19 +77,44 @@ def chain(scene: Scene, found: Sequence[First]) -> list[Event]:
     every = _with_unread(scene, found)
     said_once = [fact for fact in every if not _says_again(fact, told)]
     shown = {(one.file, one.line) for one in said_once if _role(one, causes) == "cause"}
+    nameless = {id(fact) for fact in _of_other_processes(every)}
     for fact in said_once:
         role = _role(fact, causes)
         if role in ("consequence", "wait") and not isinstance(fact, TimedOut):
             role = "" if (fact.file, fact.line) in shown else role  # it is there as the cause
         if role:
-            events.setdefault((role, *_likeness(fact)), []).append(fact)
-    places = {id(fact): place for place, fact in enumerate(every)}
+            key = (role, *_likeness(fact), id(fact) in nameless)
+            events.setdefault(key, []).append(fact)
+    places = _places(every)
+    for facts in events.values():
+        facts.sort(key=lambda fact: places[id(fact)])
     ordered = [(places[id(facts[0])], key, facts) for key, facts in events.items()]
     best = sorted(ordered, key=lambda e: (_KEEP[str(e[1][0])], e[0]))[:MOST]
     ordered = sorted(best, key=lambda e: e[0])
     return [
         _event(scene, str(key[0]), facts, causes.get(id(facts[0]))) for _, key, facts in ordered
     ]
+
+
+def _places(every: Sequence[AnyFact]) -> dict[int, int]:
+    """Their order; rows of torchelastic's table, which has the first one last, by its own clock."""
+    places = {id(fact): place for place, fact in enumerate(every)}
+    rows = [f for f in every if isinstance(f, Ended) and f.at > 0 and f.says.startswith(_ROW)]
+    for file in {f.file for f in rows}:
+        own = [f for f in rows if f.file == file]
+        slots = [places[id(f)] for f in own]
+        by_clock = sorted(own, key=lambda f: (f.attempt, f.at, f.line))
+        places |= {id(f): slot for f, slot in zip(by_clock, slots, strict=True)}
+    return places
+
+
+def _of_other_processes(every: Sequence[AnyFact]) -> list[KnownError]:
+    """Lines on crashes of processes whose rank is not known, beside those of ranks: they are no rank's."""
+    crashes = [f for f in every if isinstance(f, KnownError) and f.rule in CRASHES]
+    lines = {(f.file, f.line) for f in crashes if f.rank >= 0}
+    pids = {f.pid for f in crashes if f.rank >= 0}
+    own = [f for f in crashes if f.rank < 0 and f.pid and f.pid not in pids]
+    return [f for f in own if lines and (f.file, f.line) not in lines]
 
 
 def _causes(found: First) -> list[AnyFact]:

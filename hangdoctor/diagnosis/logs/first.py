@@ -13,6 +13,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath, NodeFailed
 from .candidate import First
+from .cleaned_up import by_the_launcher
 from .first_death import first_death
 from .first_error import first_error, only_warned
 from .gave_up_waiting import for_the_dead
@@ -57,6 +58,8 @@ def failure(scene: Scene) -> First | None:
     if error.finding.kind == "mismatch" and _aborts_only(death):
         return error  # the library ends whichever rank receives what it does not expect
     if isinstance(error.facts[0], PythonError | KnownError) and is_sweep(scene, error.facts[0]):
+        return error
+    if by_the_launcher(scene, error.facts[0], death.facts):
         return error
     same = bool(set(error.finding.ranks) & set(death.finding.ranks))
     if same and error.finding.kind == "unreachable":

@@ -25,7 +25,15 @@ from .candidate import First, someone
 from .cut_tracebacks import is_explained
 from .listened import with_its_host
 from .no_rank import without_rank
-from .one_of_them import CRASHES, can_have_said, crashed_too, said_by_more
+from .one_of_them import (
+    CRASHES,
+    can_have_said,
+    crashed_too,
+    exited_alike,
+    further_stacks,
+    said_by_more,
+)
+from .relayed import relayed
 from .scene import WAITS, Scene, nodes_named, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -65,6 +73,7 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in chosen if not only_warned([f])] or chosen
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
+    chosen = [f for f in chosen if relayed(f) is None] or chosen
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -236,36 +245,42 @@ def of_errors(
         return named
     crashed = crashed_too(scene, alike)
     # Who receives what does not fit is one side of it, and mostly the one that made the right call.
-    every: list[AnyFact] = [*alike, *crashed.ends]
+    exited = exited_alike(scene, alike)
+    every: list[AnyFact] = [*alike, *crashed.ends, *exited]
     ranks = [] if text.kind == "mismatch" else ranks_named(every)
     nodes = [] if text.kind == "mismatch" else scene.places(ranks, every)
     by = ranks_named(alike) if text.kind == "mismatch" else []
     raised = first if isinstance(first, PythonError) else PythonError(message=first.says)
+    told = relayed(first) if first.rank < 0 else None
+    if told is not None:
+        raised = PythonError(message=told.error)
     repeated = max((int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)), default=0)
     more = said_by_more(scene, alike) or len(crashed.nameless)
     repeated = max(repeated, more)
+    speakers = [*alike, *further_stacks(scene, alike)]
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
         repeated = len(cards) - 1  # of as many processes, and the lines of all are mixed
     story = FailedFirst(
         error=raised.error,
         message=_REPEATED.sub("", raised.message),
-        meaning=filled(text.meaning, first),
+        meaning=filled(text.meaning, first) or (told.error if told is not None else ""),
         advice=filled(text.advice, first),
-        someone=without_rank(scene, first, alike) or someone(first, alike),
+        someone=_who(scene, first, alike, speakers),
         nodes=tuple(scene.places(by, alike) if text.kind == "mismatch" else nodes),
         by=tuple(by),
         went_on=only_warned([first]),
         thread=raised.thread,
-        others=repeated,
-        others_on=tuple(sorted(set(crashed.nameless))),
+        others=len(ranks_named(exited)) or repeated,
+        others_on=tuple(sorted(nodes_named(exited) or set(crashed.nameless))),
+        spoke=tuple(ranks_named(alike)) if exited else (),
         together=len(ranks) > 1 and (first.rule in CRASHES or not first.rule),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
     places = {_line(f) for f in alike if isinstance(f, PythonError)}
     one_place = len(places) <= 1 and first.rule not in _OF_ACTORS  # that is of who asked for it
     frame = raised.frame if one_place else None
-    ground = _ground(first, story, ranks, alike_elsewhere=more > 0)
+    ground = _ground(first, story, ranks, alike_elsewhere=more > 0 or bool(exited))
     is_named = bool(ranks or nodes)
     if not is_named and story.someone == Someone() and text.kind != "mismatch" and not story.device:
         ranks = can_have_said(scene, alike)
@@ -281,6 +296,19 @@ def of_errors(
     )
     finding.where.frame = str(frame) if frame is not None else None
     return First(finding, every, is_named)
+
+
+def _who(
+    scene: Scene,
+    first: PythonError | KnownError,
+    alike: Sequence[PythonError | KnownError],
+    speakers: Sequence[AnyFact],
+) -> Someone:
+    """Who has an error without a rank."""
+    part = without_rank(scene, first, alike)
+    if relayed(first) is not None and not first.worker:
+        return Someone(worker_of=part.part if part is not None and part.part else "an engine")
+    return part or someone(first, speakers)
 
 
 def _ground(

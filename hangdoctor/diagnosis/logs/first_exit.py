@@ -92,6 +92,9 @@ def _exited_first(
 ) -> First:
     aborted = first.by == MPI_ABORT
     ground = Ground.LOG_ABORT if aborted else Ground.LOG_EXIT
+    if alone:
+        seen = by and first.code == _ABORT
+        ground = Ground.LOG_SEEN_FIRST if seen else Ground.LOG_ABORTED_ALONE
     finding = Finding(
         kind="dead",
         ranks=ranks,
@@ -104,7 +107,7 @@ def _exited_first(
             alone=alone,
             by=by,
         ),
-        confidence=sure(Ground.LOG_ABORTED_ALONE if alone else ground),
+        confidence=sure(ground),
         nodes=scene.nodes(ranks) if ranks else scene.places([], [first]),
     )
     together = [f for f in scene.of(Ended) if (f.file, f.line) == (first.file, first.line)]

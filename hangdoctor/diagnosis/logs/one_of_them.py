@@ -17,6 +17,10 @@ _LISTS = ("torchelastic", "slurm")  # launchers that name each process which fai
 _SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
 _MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
 CRASHES = {"segfault": -11, "bus_error": -7, "float_error": -8}  # rules
+_STACK_END = (
+    "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
+)
+_OF_FORTRAN = re.compile(r"forrtl: (?:severe|error) \((\d{1,3})\)")
 Error = PythonError | KnownError
 
 
@@ -56,6 +60,30 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     return max(*counted, further, 0)
 
 
+def further_stacks(scene: Scene, alike: Sequence[Error]) -> list[KnownError]:
+    """Ends of stacks of further processes, one of each, whose own line on the signal is missing: Open MPI
+    prints all of it from a crash's handler.
+    """
+    if alike[0].rule not in CRASHES:
+        return []
+    told = {(f.node, f.pid) for f in scene.of(KnownError) if f.rule in CRASHES}
+    stacks = [f for f in scene.of(KnownError) if f.rule == _STACK_END and f.pid]
+    own = [f for f in stacks if f.file == alike[0].file and (f.node, f.pid) not in told]
+    return list({(f.node, f.pid): f for f in own}.values())
+
+
+def exited_alike(scene: Scene, alike: Sequence[Error]) -> list[Ended]:
+    """Ends of other ranks with the exit code that is the number of this error: Fortran's runtime ends a
+    process with it.
+    """
+    ranks = ranks_named(alike)
+    match = _OF_FORTRAN.search(alike[0].says) if alike[0].rule == "fortran" else None
+    if match is None or not ranks:
+        return []
+    ends = [f for f in scene.of(Ended) if f.code == int(match[1]) and f.rank >= 0]
+    return [f for f in ends if f.rank not in ranks and not after_the_stop(scene, f)]
+
+
 class Crashed(Struct):
     """Ends by the signal of crashes whose processes have no rank, and the nodes of those that stay without."""
 
@@ -68,7 +96,8 @@ def crashed_too(scene: Scene, alike: Sequence[Error]) -> Crashed:
     code = CRASHES.get(alike[0].rule, 0)
     lines = {(f.file, f.line) for f in alike if f.rank >= 0}  # which another rule knows too
     named = {f.pid for f in alike if f.rank >= 0}
-    nobodys = [f for f in alike if f.rank < 0 and f.pid and f.pid not in named]
+    every = [*alike, *further_stacks(scene, alike)]
+    nobodys = [f for f in every if f.rank < 0 and f.pid and f.pid not in named]
     processes = {(_host(f.node), f.pid) for f in nobodys if (f.file, f.line) not in lines}
     if not code or not processes or any(not node for node, _ in processes):
         return Crashed([], [])

@@ -38,11 +38,11 @@ def is_sweep(scene: Scene, error: PythonError | KnownError) -> bool:
     several = len({f.task for f in ends}) > 1
     killed = all(f.code in _SWEEP and "memory" not in f.by for f in ends)
     after = all(f.file == error.file and f.line > error.line for f in ends)
-    of_a_peer = isinstance(error, PythonError) and _communicates(error)
+    of_a_peer = isinstance(error, PythonError) and communicates(error)
     return several and killed and after and not scene.of(OomKill) and not of_a_peer
 
 
-def _communicates(error: PythonError) -> bool:
+def communicates(error: PythonError) -> bool:
     """Whether it was raised in a call to other ranks: such an error may be their doing."""
     return any(part in frame.file for frame in error.frames[:3] for part in _COMMUNICATES)
 
@@ -123,13 +123,30 @@ def said_to_be_first(scene: Scene, quiet: Sequence[Ended]) -> list[Ended]:
     alone = len({(f.file, f.rank, f.task, f.pid) for f in ends}) == 1
     if not ends or not (alone or _seen_first(ends)):
         return []
-    if by_torchrun and ends[0] not in quiet:
+    aborted = _aborted_before_its_stop(scene, ends) if by_torchrun else []
+    first = aborted or [f for f in ends[:1] if f.code > 0]
+    if not first or (by_torchrun and first[0] not in quiet):
         return []
+    return [] if _led(scene, first[0]) else first
+
+
+def _led(scene: Scene, end: Ended) -> bool:
+    """Whether something before it may have led to this end."""
     others: list[AnyFact]
     others = [f for f in scene.facts if isinstance(f, Signalled | OomKill | Guarded | ThreadStack)]
-    others += [f for f in scene.of(TimedOut) if (f.file, f.line) < (ends[0].file, ends[0].line)]
-    led = bool(others) or ends[0].waited_s > 0 or bool(_words_before(scene, ends[0]))
-    return [] if led or ends[0].code <= 0 else ends[:1]
+    others += [f for f in scene.of(TimedOut) if (f.file, f.line) < (end.file, end.line)]
+    return bool(others) or end.waited_s > 0 or bool(_words_before(scene, end))
+
+
+def _aborted_before_its_stop(scene: Scene, ends: Sequence[Ended]) -> list[Ended]:
+    """The one process that torchrun saw abort a second before all others of its table, some of which
+    it then ended by SIGTERM.
+    """
+    first = min(ends, key=lambda f: f.at)
+    stopped = [f for f in scene.of(Ended) if f.by == first.by and f.code in _SWEEP]
+    seen = first.first and first.code == _ABORT and first.at > 0
+    later = [f.at for f in [*stopped, *ends] if f is not first]
+    return [first] if seen and stopped and min(later) - first.at >= 1.0 else []
 
 
 def _words_before(scene: Scene, end: Ended) -> list[AnyFact]:

@@ -254,18 +254,29 @@ def _without_waits(scene: Scene) -> LogRemaining:
     if words is not None:
         return words
     if ends:
-        alike = [f for f in ends if f.code == ends[0].code]
+        alike = _that_say_most(ends)
         ranks = tuple(ranks_named(alike))
         return LogRemaining(
             Undecided.ABORTS_ONLY,
             ranks,
-            code=ends[0].code,
+            code=alike[0].code,
             process=alike[0].pid if len(alike) == 1 else 0,
             node=alike[0].node if len(alike) == 1 else "",
             source=scene.source,
             quiet=_without_exit(scene, ends),
         )
     return _of_course(scene)
+
+
+def _that_say_most(ends: Sequence[Ended]) -> list[Ended]:
+    """The ends like the first one of a launcher's table; those that it ended itself by SIGTERM only where
+    it shows no others.
+    """
+    by_table = ends[0].by == "torchelastic"
+    own = [f for f in ends if f.by == ends[0].by and f.code != -signal.SIGTERM]
+    chosen = own if by_table and own else ends
+    first = next((f for f in chosen if f.first), chosen[0]) if by_table else chosen[0]
+    return [f for f in chosen if f.code == first.code]
 
 
 def _words_before(scene: Scene, ends: Sequence[Ended]) -> LogRemaining | None:

@@ -56,6 +56,8 @@ def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
     if finding.ranks:
         return subject(finding)
     at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
+    if someone.worker_of:
+        return f"A worker{at} of {someone.worker_of} {NO_RANK}"
     if someone.part:
         return f"{terms.capital(someone.part)}{at}, which runs no rank,"
     if someone.worker:
@@ -96,7 +98,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
     if story.thread:
         who, failed = _thread_of(story.thread, who), "ended by an exception"
     if story.others:
-        who = f"{_of_ranks(story, finding) if story.others_on else who} and {story.others} more"
+        who = f"{_of_ranks(story, finding) if story.others_on or story.spoke else who} and {story.others} more"
         who += f" on {terms.host_names(story.others_on)}" if story.others_on else ""
         failed = "failed alike, and which of them was first does not show"
     if story.went_on:
@@ -129,6 +131,8 @@ def _one_of(finding: Finding) -> str:
 def _of_ranks(story: FailedFirst, finding: Finding) -> str:
     """The ranks with their own nodes, where others had it elsewhere."""
     own = [node for node in finding.nodes if node not in story.others_on]
+    if story.spoke:
+        return terms.who(story.spoke, [], own)
     return terms.who(finding.ranks, finding.homes, own or finding.nodes)
 
 

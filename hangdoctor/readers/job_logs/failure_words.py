@@ -86,6 +86,12 @@ _KEY = re.compile(
     r"^\s{0,80}\"[\w .-]{1,60}\"\s?:|^\s{0,80}[\w.-]{0,60}[_.-][\w.-]{0,60}\s{0,30}[:=]\s{1,8}\S{1,60}\s{0,8}$"
     r"|\b[a-z]\w{0,40}_\w{1,40}\s?=\s?\S{1,60}\s{0,8}$"
 )
+_HEADING = re.compile(
+    r"\bfollowing (?:\w{1,20} )?(?:errors?|exceptions?|problems?|failures?) (?:has |have |was |were |had )?(?:been )?"
+    r"(?:occurred|encountered|raised|reported|detected|found|thrown)\b(?:[^:]|::){0,200}[.:]?\s{0,8}$"
+    r"|^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}\W{0,4}$",
+    re.I,
+)
 _WORD = re.compile(r"[A-Za-z][A-Za-z_'-]{2,}")
 _NAMES = re.compile(
     r"[^\s/:.]{1,60}(?:/|::|\.(?=\w))\S{0,200}|/\S{1,200}"
@@ -163,8 +169,15 @@ def is_frame(text: str) -> bool:
     return _FRAME.search(text[:_LONG]) is not None
 
 
+def is_heading(text: str) -> bool:
+    """Whether a line only announces the words of a failure, which stand below it."""
+    return _HEADING.search(text[:_LONG]) is not None
+
+
 def is_general(text: str) -> bool:
     """Whether a line says that something failed and nothing of what."""
+    if is_heading(text):
+        return True
     plain = _NAMES.sub(" ", text[:_LONG])
     words = [word.lower() for word in _WORD.findall(plain)]
     return sum(word not in _GENERAL for word in words) < 2

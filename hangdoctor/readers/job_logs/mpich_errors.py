@@ -25,6 +25,12 @@ _SOURCE = re.compile(r" \([\w./-]{1,80}:\d{1,6}:\w{1,80}:([A-Z][\w ,/-]{2,60})\)
 _VAGUE = re.compile(r"^(?:fail(?:ed|ure)?\b\s?){1,2}(?:during collective)?\W{0,4}$", re.IGNORECASE)
 # Of the progress of all connections, which another process' end stops, too
 _OF_OTHERS = re.compile(r"progress engine failure|failure during collective", re.IGNORECASE)
+# What a network card says of a request of this process
+_LOCAL = re.compile(
+    r"Invalid request descriptor|Local (?:QP operation|protection|length) error", re.I
+)
+_PLACE = re.compile(r"\s{1,12}\([\w./-]{1,80}:\d{1,6}:\w{1,80}:")
+_PLACE_ENDS = re.compile(r"\([\w./-]{1,80}:\d{1,6}:\w{1,80}:$")
 # What no other process can be the reason of.
 _OWN = re.compile(
     r"Permission denied|No space left|Cannot allocate|unable to allocate|out of memory|No such file"
@@ -41,18 +47,20 @@ class MpichErrors:
     def __init__(self) -> None:
         self._error: KnownError | None = None
         self._left = 0
+        self._broken = ""  # a line of it that was broken behind its reason
 
     def begin(self, fact: AnyFact, text: str) -> bool:
         """An error, and its line; whether its stack comes next."""
-        if not isinstance(fact, KnownError) or fact.rule not in _OF_MPICH or "stack:" not in text:
+        if not isinstance(fact, KnownError) or fact.rule not in _OF_MPICH:
             return False
-        self._error, self._left = fact, MOST
+        self._error, self._left, self._broken = fact, MOST, ""
         return True
 
     def feed(self, text: str) -> None:
         """A later line: the reason, the more so the later it comes."""
         if self._error is None:
             return
+        text = self._joined(text)
         match = _CALL.match(text)
         self._left -= 1
         if match is None or self._left <= 0:
@@ -65,7 +73,23 @@ class MpichErrors:
             why = f"{match['name']}: {why}"
         self._error.values["why"] = f"({why[:118]})"
         self._error.values.pop("inner", None)
-        if self._error.role == "consequence" and is_own(why) and not _OF_OTHERS.search(why):
+        own = _LOCAL.search(why) or (is_own(why) and not _OF_OTHERS.search(why))
+        if self._error.role == "consequence" and own:
             self._error.values["inner"] = why[:_INNER]
         if self._error.rule == "mpi_start" and _OWN.search(why):
             self._error.role = "cause"
+
+    def _joined(self, text: str) -> str:
+        """The line; one that only has the place in the source, or goes on from there, behind the line before.
+
+        MPIDI_OFI_handle_cq_error(1310): OFI poll failed
+          (ofi_events.c:1312:MPIDI_OFI_handle_cq_error:
+           Input/output error - Invalid request descriptor)
+        """
+        before, self._broken = self._broken, text.rstrip()
+        goes_on = _PLACE_ENDS.search(before) is not None and text.startswith(" ")
+        if not before or not (goes_on or _PLACE.match(text)):
+            return text
+        joint = "" if goes_on else " "
+        self._broken = f"{before}{joint}{text.strip()}"
+        return self._broken

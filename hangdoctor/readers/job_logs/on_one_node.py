@@ -24,7 +24,9 @@ _OF_MPICH = re.compile(
     r"^(?:MPICH ERROR )?\[?Rank (?P<rank>\d{1,7})\]? (?:\[job id [^\]]{1,80}\] )?"
     r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d:]{10,20}\d{4}\] (?:\[unknown\] )?\[(?P<node>[\w.-]{1,120})\] "
 )
+_HEADING = re.compile(rf"(?:{_OF_MPICH.pattern}).{{0,4}}$")  # of words in the next line
 _BARE = re.compile(r"^\s*(\d{1,5}): (?=MPI_ERR_)")  # a program's own tag, or mpirun's
+_UNDER = ("Fatal error in ", "Abort(")
 _LIBRARIES = ("UCX", "libfabric", "OFI", "ib_", "mlx", "cxi", "ibv_")
 _BURST = 60  # lines
 
@@ -42,6 +44,23 @@ def placed(said: Said) -> Said:
     if match is None:
         return said
     return msgspec.structs.replace(said, node=match["node"], pid=said.pid or int(match["pid"]))
+
+
+class Headings:
+    """Of one file: who MPICH says speaks in the line below."""
+
+    def __init__(self) -> None:
+        self._who: Said | None = None
+
+    def under(self, said: Said) -> Said:
+        """The line with rank and node of the heading right above it, where it has none."""
+        who, self._who = self._who, None
+        if _HEADING.match(f"{said.text.rstrip()} "):
+            self._who = placed(msgspec.structs.replace(said, text=f"{said.text.rstrip()} "))
+        elif who is not None and said.rank < 0 and said.text.startswith(_UNDER):
+            node = said.node or who.node
+            return msgspec.structs.replace(said, rank=who.rank, node=node)
+        return said
 
 
 def name_by_node(facts: Sequence[AnyFact], beside: Sequence[AnyFact]) -> None:

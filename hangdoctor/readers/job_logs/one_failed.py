@@ -80,7 +80,7 @@ def name_crashed(facts: Sequence[AnyFact]) -> None:
     for node in {_host(f.node) for f in here}:
         own = [f for f in here if _host(f.node) == node]
         ends = [f for f in facts if isinstance(f, Ended) and f.rank >= 0 and _host(f.node) == node]
-        ends = [f for f in ends if fits(own[0], f)]
+        ends = [f for f in ends if fits(own[0], f) and _may_be_one(own[0], f)]
         if len({f.pid for f in own}) == 1 and len({f.rank for f in ends}) == 1:
             for fact in own:
                 fact.rank = ends[0].rank

@@ -206,7 +206,10 @@ def _strip_bracket(said: Said, text: str) -> bool:
             take(said, match)
             said.text = text[match.end() :]
             return True
-    return False
+    place, length = workers.tagged(text)
+    if place:
+        said.worker, said.text = place, text[length:]
+    return bool(place)
 
 
 def _take_rank(said: Said, match: re.Match[str]) -> None:

@@ -127,6 +127,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
+        self._headings = on_one_node.Headings()
         self._boxes, self._boxed = ProgramBoxes(), False
         self._nccl = NcclCalls()
         self._logged = Logged()
@@ -265,6 +266,7 @@ class FileScan:
     def _record(self, text: str, known: Said) -> None:
         said = strip(text, known, self._usual, self.clock)
         said = self._beneath.inherit(said, self.of_file)
+        said = self._headings.under(said)
         self._listen(said)
         self.runs.look(said.text, self._line)
         self._of_tables(said, text)

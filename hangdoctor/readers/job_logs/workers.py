@@ -14,6 +14,9 @@ from collections.abc import Iterable
 
 _PLACES = re.compile(r"(?<![A-Za-z])((?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4})(?!\d)")
 _IN_STAMP = re.compile(r"((?: (?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4}){1,6})\]\s?")
+_TAGS = re.compile(
+    r"\s*\[((?:(?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4}(?: (?=[A-Z])|(?=\]))){1,6})\]:?\s"
+)
 _TENSOR = re.compile(r"TP(\d{1,4})$")
 _PROCESS = re.compile(r"VllmWorker-(\d{1,4})$")
 _NAME = re.compile(r"^\s*(pid|name|ip): (\S{1,200})\s*$")
@@ -30,6 +33,12 @@ def places(text: str) -> str:
 def behind_stamp(text: str) -> tuple[str, int]:
     """(the place that SGLang writes behind a stamp, its length in `text`), or ("", 0)."""
     match = _IN_STAMP.match(text)
+    return (places(match[1]), match.end()) if match is not None else ("", 0)
+
+
+def tagged(text: str) -> tuple[str, int]:
+    """The same of SGLang's tag without a stamp, ``[TP5 EP5] text``."""
+    match = _TAGS.match(text)
     return (places(match[1]), match.end()) if match is not None else ("", 0)
 
 
