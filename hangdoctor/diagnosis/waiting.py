@@ -136,7 +136,10 @@ def _behind_all(
         return []  # another member of its group left the call out, or this one made one too many
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
-    return [_order(case, rest or beyond, earliest, Apart.AHEAD)]
+    ahead = rest or beyond
+    if len(ahead) > 1 and all(map(is_half, earliest)):
+        return []  # they may wait for one another, with tags that differ
+    return [_order(case, ahead, earliest, Apart.AHEAD)]
 
 
 def _smaller_side(case: Case, groups: list[list[RankView]]) -> list[Finding]:

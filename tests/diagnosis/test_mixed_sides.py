@@ -133,3 +133,21 @@ def test_the_two_sides_of_a_broadcast_are_not_named_for_one_that_left_it_out() -
         of_world(3, "all_reduce", 18),
     )
     assert reduced.causes
+
+
+def in_exchange(rank: int, line: int) -> RankCapture:
+    """A receive of MPI from a neighbour that its line does not show, below the line of an exchange."""
+    own = Frame("exchange", "/app/heat.py", line, "comm.Recv(row, source=west)")
+    return still(rank, [own, Frame("main", "/app/heat.py", 51)])
+
+
+def in_sum(rank: int) -> RankCapture:
+    return still(rank, [Frame("main", "/app/heat.py", 54, "comm.Allreduce(a, b)")])
+
+
+def test_those_who_are_past_an_exchange_with_neighbours_have_not_left_it_out() -> None:
+    """The others may wait for one another, with tags that differ; one alone that is past it did."""
+    waits = [in_exchange(0, 33), in_exchange(1, 33), in_exchange(4, 35)]
+    said = judged(*waits, in_sum(2), in_sum(3))
+    assert (said.status, said.causes) == ("unknown", []), said.summary
+    assert causes(judged(*waits[:2], in_exchange(2, 35), in_sum(3))) == [("order", [3])]
