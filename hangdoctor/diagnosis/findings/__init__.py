@@ -142,7 +142,7 @@ from .stories import (
     Story,
     UnsetKey,
 )
-from .unnamed_stories import Standing, UnnamedAt, UnnamedElsewhere
+from .unnamed_stories import EndedItself, Standing, UnnamedAt, UnnamedElsewhere
 
 __all__ = [
     "Act",
@@ -174,6 +174,7 @@ __all__ = [
     "End",
     "Ended",
     "EndedCleanly",
+    "EndedItself",
     "EndedMeanwhile",
     "ErrorByRas",
     "Fact",

@@ -420,6 +420,8 @@ def _alone(of: LogRemaining, who: str, op: str) -> str:
     """The only waiter; a line may say for whom."""
     if of.awaited >= 0:
         return f"{who} {choose(of.ranks or 1, 'waits', 'wait')} in {op}, and {_awaited(of)}"
+    if not of.ranks and not of.process:
+        return f"a wait in {op} reached its limit, its line does not name the rank, and a waiter is no culprit{_first_of_all(of)}: collect the logs of all ranks"
     only = choose(of.ranks or 1, "waits", "wait")
     return f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}{_first_of_all(of)}: collect the logs of all ranks"
 

@@ -344,7 +344,7 @@ class FileScan:
     def _listen(self, said: Said) -> None:
         """Who says a line, and when."""
         if said.rank >= 0:
-            self.heard.add(said.rank)
+            self.heard.update({said.rank, *said.also})
         if said.rank >= 0 or said.worker:
             self.marks.listen(said)
         if said.at > 0:
@@ -398,7 +398,8 @@ class FileScan:
         whole: set[type[AnyFact]] = set()
         torn: set[type[AnyFact]] = set()
         for rule in self.rules.of(said.text):
-            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
+            elsewhere = (rule.last and known) or (rule.rest and bool(self._torn))
+            applied = not elsewhere and self._apply(rule, said, said.text, text)
             if rule.fact is WaitsFor:
                 continue  # the line may be of a failure all the same
             known |= applied
@@ -541,6 +542,8 @@ class FileScan:
         self._stamp(fact, said)
         if isinstance(fact, Ended) and fact.by == "torchelastic" and said.agent:
             self.marks.agents.setdefault(said.agent, []).append(self._line)
+        for rank in said.also:
+            self.facts.add(msgspec.structs.replace(fact, rank=rank))
         kept = self.facts.add(fact)
         self._remember(fact, kept, said)
         return kept
