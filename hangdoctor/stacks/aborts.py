@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..model.frame import Frame
 from . import native_program
 
+SIGNAL_HANDLER = "<signal handler called>"
 MPI_ABORT = -1  # where a signal's number stands otherwise
 _OF_MPI = re.compile(r"^P?MPI_Abort$|^p?mpi_abort_{0,2}$|^(?:p?mpi_abort_f\w*|ompi_mpi_abort|MPIR?D?_Abort\w*)$")
 _OF_C = re.compile(r"^(?:__GI_|_{1,3})?abort$|^_gfortran_(?:abort|error_stop\w*|runtime_error\w*)$|^__assert(?:_fail)?(?:_base)?$")
@@ -58,3 +59,13 @@ def _kind(frame: Frame) -> int | None:
     if _OF_C.match(frame.name):
         return signal.SIGABRT
     return 0 if _AROUND.match(frame.name) else None
+
+
+def crashed_in(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost function with a name that a stack of a crash stands in, of the program or of a library;
+    None where none has one.
+    """
+    begin = next((at + 1 for at, f in enumerate(frames) if f.name == SIGNAL_HANDLER), 0)
+    named = [frame for frame in frames[begin:] if frame.name not in ("??", "")]
+    own = [frame for frame in named if not native_program.is_systems(frame)]
+    return (own or named or [None])[0]

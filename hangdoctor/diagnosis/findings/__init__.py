@@ -312,6 +312,7 @@ class Finding(Struct):
     site: Site | None = None  # the commands of its platform
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None
+    crashed_in: Frame | None = None  # by a stack of the crash that was given beside the log
 
     def add_clues(self, others: list[Clue]) -> None:
         """Take over what is not among its clues yet."""

@@ -64,6 +64,8 @@ class FailedFirst(Struct, frozen=True):
     said: Quote | None = (
         None  # of a crash: what it printed right before, in words that no rule knows
     )
+    living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
+    lives_by: Quote | None = None
 
 
 class TableTells(Struct, frozen=True):

@@ -86,7 +86,7 @@ def _of_a_signal(code: int | None, where: str) -> str:
     if code == -7:
         return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
     if code == -11:
-        return f"On {where}: coredumpctl, or run again with python -X faulthandler, for the stack of the crash."
+        return f"On {where}: coredumpctl, or gdb on its core file, for the stack of the crash; of a Python program, run it again with python -X faulthandler."
     if code == -9:
         return (
             f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
