@@ -59,7 +59,10 @@ class Ground(Enum):
         "others wait in set-up and its node does not report: it may wait there too",
     )
     NONE_LEAVES = (0.50, "all are in set-up or teardown: the stacks show no reason")
-    OWN_END = (0.85, "it stands in its own call that ends it, and which process it is, is not known")
+    OWN_END = (
+        0.85,
+        "its stack is of its own call that ends it, and which process it is, is not known",
+    )
     UNNAMED = (0.70, "it is elsewhere than others wait, and who else there is, is not known")
     LEAVING = (0.85, "a few are inside while most have left, or the other way round")
     PEER_ELSEWHERE = (

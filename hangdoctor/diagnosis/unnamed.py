@@ -13,12 +13,13 @@ from msgspec import structs
 
 from ..model.diagnosis import Kind, Status
 from ..model.frame import Frame
-from ..stacks import aborts, native_program, no_ranks
+from ..stacks import native_program, no_ranks
 from ..stacks.rank_thread import rank_thread
+from . import own_ends
 from .case import Case, frame_of, op_of, where_held
 from .confidence import Ground, Limit, sure
 from .draft import Draft
-from .findings import Clue, EndedItself, Finding, Standing, UnnamedAt, UnnamedElsewhere
+from .findings import Clue, Finding, Standing, UnnamedAt, UnnamedElsewhere
 from .position import group_by_operation, is_ahead
 from .view import RankView
 
@@ -29,44 +30,11 @@ _OF_TWO = "_two_procs"  # in the names of Open MPI's functions for groups of two
 
 def run(case: Case, draft: Draft) -> None:
     """The only pass of such a capture."""
-    ended = None if case.capture.rankless else _ended_itself(case)
+    ended = None if case.capture.rankless else own_ends.ended_itself(case)
     found = None if case.capture.rankless else ended or _find(case)
     draft.findings = [found] if found is not None else []
     stands: Status = "failed" if ended is not None else "hang"
     draft.status = stands if found is not None else "unknown"
-
-
-def _ended_itself(case: Case) -> Finding | None:
-    """The processes whose stacks are of their own call of MPI_Abort or abort(); None where they made it
-    in several places, or it is not the program's.
-    """
-    ends = [(view, end) for view in case.gone if (end := aborts.own_end(_main(view))) is not None]
-    frames = {str(end.frame) for _, end in ends}
-    if len(frames) != 1 or len(ends) != len(case.gone):
-        return None
-    view, end = ends[0]
-    if end.frame is None:
-        return None
-    names = _names(case, [view for view, _ in ends])
-    values = tuple(end.frame.values.items()) if len(ends) == 1 else ()
-    by_mpi = end.how == aborts.MPI_ABORT
-    inner = tuple(_main(view)[: end.place + 1 + _FRAMES])
-    finding = Finding(
-        kind="error",
-        ranks=[],
-        story=EndedItself(names, end.frame, by_mpi, values),
-        confidence=sure(Ground.OWN_END),
-        frame=end.frame,
-        clues=[Clue("stack", (), UnnamedAt(names, inner))],
-    )
-    finding.where.frame = str(end.frame)
-    return finding
-
-
-def _main(view: RankView) -> Sequence[Frame]:
-    threads = view.capture.samples[-1].threads
-    main = [thread for thread in threads if thread.name == "MainThread"] or threads[:1]
-    return main[0].frames if main else ()
 
 
 def _find(case: Case) -> Finding | None:

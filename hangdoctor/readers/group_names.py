@@ -19,7 +19,7 @@ _COUNTED = re.compile(
     rf"(?:^|[-_. ])(\d{{1,5}}|{'|'.join(_WORDS)})[-_. ]?(?:other[-_. ]|more[-_. ])?{_MANY}(?=[-_. ]|$)",
     re.I,
 )
-_OTHERS = re.compile(rf"(?:^|[-_. ])(?:(?:other|all|most|remaining)[-_. ]{_MANY}|others)(?=[-_. ]|$)", re.I)
+_OTHERS = re.compile(rf"(?:^|[-_. ])(?:other|all|most|remaining)[-_. ]{_MANY}(?=[-_. ]|$)", re.I)
 
 
 def name_groups(by_file: Mapping[Path, Sequence[TextProcess]]) -> None:

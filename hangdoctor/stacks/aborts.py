@@ -17,8 +17,12 @@ from . import native_program
 
 SIGNAL_HANDLER = "<signal handler called>"
 MPI_ABORT = -1  # where a signal's number stands otherwise
-_OF_MPI = re.compile(r"^P?MPI_Abort$|^p?mpi_abort_{0,2}$|^(?:p?mpi_abort_f\w*|ompi_mpi_abort|MPIR?D?_Abort\w*)$")
-_OF_C = re.compile(r"^(?:__GI_|_{1,3})?abort$|^_gfortran_(?:abort|error_stop\w*|runtime_error\w*)$|^__assert(?:_fail)?(?:_base)?$")
+_OF_MPI = re.compile(
+    r"^P?MPI_Abort$|^p?mpi_abort_{0,2}$|^(?:p?mpi_abort_f\w*|ompi_mpi_abort|MPIR?D?_Abort\w*)$"
+)
+_OF_C = re.compile(
+    r"^(?:__GI_|_{1,3})?abort$|^_gfortran_(?:abort|error_stop\w*|runtime_error\w*)$|^__assert(?:_fail)?(?:_base)?$"
+)
 # What stands between these and the program, or within them
 _AROUND = re.compile(
     r"^(?:(?:__GI_|_{0,3})(?:raise|gsignal|kill|tgkill|pthread_kill\w*)|__libc_(?:message|fatal)\w*|__fortify_fail\w*|__stack_chk_fail"
@@ -68,4 +72,4 @@ def crashed_in(frames: Sequence[Frame]) -> Frame | None:
     begin = next((at + 1 for at, f in enumerate(frames) if f.name == SIGNAL_HANDLER), 0)
     named = [frame for frame in frames[begin:] if frame.name not in ("??", "")]
     own = [frame for frame in named if not native_program.is_systems(frame)]
-    return (own or named or [None])[0]
+    return next(iter(own or named), None)

@@ -419,6 +419,7 @@ class LogRemaining(Struct, frozen=True):
     ahead: Ahead | None = None
     behind: LeftBehind | None = None
     less: CalledLess | None = None
+    tested: Quote | None = None  # a run of tests had ended well before
 
 
 class LogAgrees(Struct, frozen=True):

@@ -175,6 +175,8 @@ def _(story: StoreHostGone, finding: Finding) -> str:
 @by_story.register(StillCounted)
 @by_story.register(TookLonger)
 def _(story: StillCounted | TookLonger, finding: Finding) -> str:
+    if isinstance(story, TookLonger) and story.late:
+        return f"See what keeps it before that call ({story.at}): a sleep of a test, a slow load; or give the others a longer time limit."
     return (
         "Share that work among the ranks, do it less often, or give the others a longer time limit."
     )

@@ -280,6 +280,9 @@ def _printed(of: LogRemaining) -> str:
 
 def _from_what(of: LogRemaining) -> str:
     evidence = _evidence(of)
+    if of.tested is not None:
+        at = f"'{of.tested.says}', {of.tested.file}:{of.tested.line}"
+        return f"a run of tests had ended well before ({at}), and what it tested is then stopped, so that whoever goes last loses the others. {terms.capital(evidence)} show no failure before that"
     if of.peers:
         ended = f"{choose(of.peers, 'it', 'they')} ended or could not be reached"
         return f"{ended}, and {evidence} do not show why. Give the logs of all nodes, that of {of.peers[0]} first"

@@ -351,6 +351,8 @@ def _(story: TookLonger, finding: Finding) -> str:
     took = choose(finding.ranks, "of its work took", "of their work took up to")
     limit = f"{terms.op(story.op)}, where the others' time limit is {terms.duration(story.limit_s)}"
     part = f"'{terms.tail(story.says, 50)}', {story.at}"
+    if story.late:
+        return f"{who_of(finding)} came too late to {limit}: by a line of its own it slept or was late for {terms.duration(story.seconds)} before ({story.at})"
     return f"{who_of(finding)} came too late to {limit}: one part {took} {terms.duration(story.seconds)} ({part})"
 
 

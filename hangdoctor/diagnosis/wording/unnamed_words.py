@@ -61,7 +61,9 @@ def _(story: f.EndedItself, finding: Finding) -> str:
     who = terms.capital(_listed(story.names))
     call = "MPI_Abort" if story.by_mpi else "abort()"
     itself = terms.choose(story.names, "itself", "themselves")
-    return f"{who} ended {itself}: {call} was called out of {terms.frame(story.frame)}{_with(story)}"
+    return (
+        f"{who} ended {itself}: {call} was called out of {terms.frame(story.frame)}{_with(story)}"
+    )
 
 
 def _with(story: f.EndedItself) -> str:

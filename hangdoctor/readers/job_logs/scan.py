@@ -27,6 +27,7 @@ from ...model.log_facts import (
     WaitsFor,
 )
 from . import (
+    ends_of_tests,
     exit_lists,
     hccl_tasks,
     jax_barriers,
@@ -127,6 +128,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
+        self._tests = ends_of_tests.EndsOfTests()
         self._boxes, self._boxed = ProgramBoxes(), False
         self._nccl = NcclCalls()
         self._logged = Logged()
@@ -323,6 +325,7 @@ class FileScan:
             self._stacks_of_mpi.feed(said),
             self._values.feed(said.text),
             self._queues.feed(text),
+            self._tests.feed(said.text),
         ):
             if told is not None:
                 self._keep(told, said, text)
