@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import logs
+from . import logs, own_ends
 from .case import Case
 from .draft import Draft
 
@@ -14,3 +14,4 @@ def run(case: Case, draft: Draft) -> None:
     draft.chain, draft.notes = own.chain, draft.notes + own.notes
     if own.findings:
         draft.findings, draft.status, draft.waits = own.findings, own.status, own.waits
+        own_ends.add_stack(case, own.findings[0])

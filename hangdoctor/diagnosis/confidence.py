@@ -59,6 +59,10 @@ class Ground(Enum):
         "others wait in set-up and its node does not report: it may wait there too",
     )
     NONE_LEAVES = (0.50, "all are in set-up or teardown: the stacks show no reason")
+    OWN_END = (
+        0.85,
+        "its stack is of its own call that ends it, and which process it is, is not known",
+    )
     UNNAMED = (0.70, "it is elsewhere than others wait, and who else there is, is not known")
     LEAVING = (0.85, "a few are inside while most have left, or the other way round")
     PEER_ELSEWHERE = (
@@ -174,6 +178,7 @@ class Ground(Enum):
     LOG_DAEMON = (0.75, "mpirun lost its process on that node; the network may have failed as well")
     LOG_SOME_NODE = (0.80, "Slurm ended the job for a lost node and does not name it")
     LOG_ERROR = (0.92, "a rank's own error is printed before any wait reached its limit")
+    LOG_MISHEARD = (0.45, "the same was said of one that was alive")
     LOG_ERROR_SOMEONE = (0.85, "the same, and the log does not show whose it is")
     LOG_ERROR_OF_ONE_LEFT = (0.70, "the same, and one rank alone did not wait to the limit later")
     OTHER_TEXTS = (0.55, "all poll in one loop of the program's own, one rank for another thing")

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..model.diagnosis import Kind
+from ..model.diagnosis import Kind, Status
 from ..model.frame import Frame
 from ..stacks import native_program, no_ranks
 from ..stacks.rank_thread import rank_thread
+from . import own_ends
 from .case import Case, frame_of, op_of, where_held
 from .confidence import Ground, Limit, sure
 from .draft import Draft
@@ -29,9 +30,11 @@ _OF_TWO = "_two_procs"  # in the names of Open MPI's functions for groups of two
 
 def run(case: Case, draft: Draft) -> None:
     """The only pass of such a capture."""
-    found = None if case.capture.rankless else _find(case)
+    ended = None if case.capture.rankless else own_ends.ended_itself(case)
+    found = None if case.capture.rankless else ended or _find(case)
     draft.findings = [found] if found is not None else []
-    draft.status = "hang" if found is not None else "unknown"
+    stands: Status = "failed" if ended is not None else "hang"
+    draft.status = stands if found is not None else "unknown"
 
 
 def _find(case: Case) -> Finding | None:
@@ -163,4 +166,6 @@ def _ended(case: Case, view: RankView) -> Standing:
     """A process that a signal has ended, with where that came."""
     threads = view.capture.samples[-1].threads
     _, place = rank_thread(threads)
-    return Standing(_names(case, [view]), frame=place.frame, end=-(view.capture.exit_code or 0))
+    signal = -(view.capture.exit_code or 0)
+    aborted = not signal
+    return Standing(_names(case, [view]), frame=place.frame, end=signal, aborted=aborted)

@@ -35,6 +35,7 @@ from . import (
     other_records,
     other_texts,
     outsiders,
+    own_ends,
     parting,
     ras_culprits,
     rendezvous,
@@ -76,6 +77,7 @@ PASSES: tuple[Pass, ...] = (
     gpus.run,
     # The job's own output, which may be all that is left.
     logs.run,
+    own_ends.run,
     called_from.run,
     # And its scheduler, which knows why nodes say nothing.
     by_scheduler.run,

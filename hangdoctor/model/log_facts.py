@@ -305,9 +305,12 @@ class Progress(Fact):
 
 
 class Took(Fact):
-    """How long a part of its work took a rank, as it printed: the longest of its lines."""
+    """How long a part of its work took a rank, as it printed: the longest of its lines; `late`: it slept,
+    or was late, for so long before a collective.
+    """
 
     seconds: float = 0.0
+    late: bool = False
 
 
 class PrintedStep(Fact):
@@ -326,7 +329,9 @@ class LastWords(Fact):
 
 
 class Finished(Fact):
-    """A line that only a clean end prints."""
+    """A line that only a clean end prints; `tests`: of a run of tests, all of which went well."""
+
+    tests: bool = False
 
 
 class Guarded(Fact):

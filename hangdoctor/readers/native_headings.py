@@ -47,8 +47,8 @@ _PROMPT = re.compile(
     r"^\[?[\w.-]{1,64}(?:@|_at_)([A-Za-z][\w.-]{0,100}?)(?:[ :][^#$%>]{0,200})?\]?[#$%>] "
 )
 _CRASH = re.compile(
-    r"^(?:Program terminated with|Program received|Thread .{1,80} received) signal (SIG(?:SEGV|ABRT|BUS|FPE|ILL))\b"
-)
+    r"^(?:Program terminated with|Program received|Thread .{1,80} received) signal (?:(SIG(?:SEGV|ABRT|BUS|FPE|ILL))\b|(4|6|7|8|11), )"
+)  # older gdb prints the number
 _GOES_ON = re.compile(
     r"^(?:\((?:gdb|lldb)\) )?(?:c|cont|continue|process continue)$|^Continuing\.$"
 )
@@ -119,7 +119,8 @@ def _process(text: str) -> Heading | None:
             return Heading(pid=int(found[1]), left=left, node=node)
     crash = _CRASH.search(text)
     if crash is not None:
-        return Heading(signal=int(getattr(signal, crash[1])))
+        number = int(crash[2]) if crash[2] else int(getattr(signal, crash[1]))
+        return Heading(signal=number)
     if _GOES_ON.match(text):
         return Heading(goes_on=True)
     ranks = _ranks(text)

@@ -75,7 +75,7 @@ def _capture(process: TextProcess, rank: int, size: int) -> RankCapture:
     crash = process.signal
     return RankCapture(
         gone=bool(crash),
-        exit_code=-crash if crash else None,
+        exit_code=-crash if crash > 0 else None,  # MPI_Abort has no signal
         pid=process.pid,
         rank=rank,
         node=process.node,

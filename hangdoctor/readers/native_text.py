@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
+from ..stacks import aborts
 from . import native_frames, native_headings
 from .native_headings import Heading
 from .pyspy_text import TextProcess
@@ -26,8 +27,11 @@ _OF_LAUNCHER = re.compile(
 _CHOSEN = re.compile(
     r"^\((?:gdb|lldb)\) (?:f|fr|frame|up|down)(?: [\w .-]{1,40})?$"
 )  # of the last stack
+_ADDRESS = re.compile(r"=0x[0-9a-f]{6,16}\b")  # of an object, which another process has elsewhere
+_VALUE = re.compile(r"\b([A-Za-z_]\w{0,40})=(-?[0-9]{1,20})(?=[,)\s])")
 _CUT = Frame("??", "", 0)  # the innermost frames were left out
 _MOST = 4096  # processes
+_MOST_VALUES = 4  # arguments of one function
 
 
 class Pasted(Struct):
@@ -41,6 +45,7 @@ class Pasted(Struct):
     at: list[int] = []  # the debugger's numbers of these threads; 0: it named none
     earlier: list[ThreadSample] = []
     signal: int = 0
+    lines: list[str] = []  # of the last stack, with the arguments of its functions
 
 
 def rank_of(name: str) -> int:
@@ -57,11 +62,24 @@ def parse(text: str, node: str) -> list[TextProcess]:
     launchers = native_headings.launchers(text)
     read = [one for one in reader.found if one.threads]
     found = [one for one in read if one.pid not in launchers and not _is_launcher(one)]
+    found = _printed_once(found)
     if read and not found:
         raise BadInput("the stacks are of launchers alone, which are no ranks")
     if len(found) == 1 and not found[0].ranks and rank_of(node) >= 0:
         found[0].ranks, node = (rank_of(node),), ""  # tail's heading, of a file for each rank
     return [process for one in found for process in _processes(one, node)][:_MOST]
+
+
+def _printed_once(found: list[Pasted]) -> list[Pasted]:
+    """Without stacks that only repeat the one before them, to the addresses and arguments."""
+    kept: list[Pasted] = []
+    for one in found:
+        nameless = not (one.ranks or one.pid or one.signal) and one.number < 0
+        again = kept and nameless and one.lines == kept[-1].lines and one.node == kept[-1].node
+        alone = len(one.threads) == 1 and any(_ADDRESS.search(line) for line in one.lines)
+        if not (again and alone and len(kept[-1].threads) == 1):
+            kept.append(one)
+    return kept
 
 
 def _is_launcher(one: Pasted) -> bool:
@@ -90,6 +108,7 @@ class _Reader:
             return
         if frame is not None:
             self._frame(frame.number, frame.frame)
+            self._keep_line(line)
             return
         heading = native_headings.read(line)
         if heading is None:
@@ -104,6 +123,13 @@ class _Reader:
             self._left(heading.pid)
         else:
             self._begin(heading)
+
+    def _keep_line(self, line: str) -> None:
+        own = self._process()
+        frames = [f for f in own.threads[-1].frames if f is not _CUT]
+        if len(frames) == 1:
+            own.lines = []
+        own.lines.append(" ".join(line.split()))
 
     def _begin(self, heading: Heading) -> None:
         """Another process, or more about one whose stacks are still to come."""
@@ -188,6 +214,9 @@ def _processes(one: Pasted, node: str) -> list[TextProcess]:
         if thread.tid == main.tid:
             thread.name = "MainThread"
     ranks = one.ranks or (-1,)
+    end = aborts.own_end(main.frames)
+    if end is not None and end.frame is not None and len(one.threads) == 1:
+        _add_values(end.frame, one.lines[end.place : end.place + 1])
     return [
         TextProcess(
             pid if len(ranks) == 1 else 0,
@@ -196,11 +225,17 @@ def _processes(one: Pasted, node: str) -> list[TextProcess]:
             one.threads,
             earlier=one.earlier,
             rank=rank,
-            signal=one.signal,
+            signal=one.signal or (end.how if end is not None else 0),
             number=one.number,
         )
         for rank in ranks
     ]
+
+
+def _add_values(frame: Frame, lines: list[str]) -> None:
+    """The whole numbers among the arguments of the function that ended its process."""
+    for line in lines:
+        frame.values = {name: int(number) for name, number in _VALUE.findall(line)[:_MOST_VALUES]}
 
 
 def _main(threads: list[ThreadSample], at: list[int]) -> ThreadSample:

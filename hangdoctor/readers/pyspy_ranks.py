@@ -18,7 +18,7 @@ from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
 from ..text.ranges import number_in
-from . import idle_gpus, native_ranks, no_ranks, process_states, served_titles
+from . import group_names, idle_gpus, native_ranks, no_ranks, process_states, served_titles
 from .native_text import rank_of
 from .pyspy_text import TextFile, TextProcess, node_of
 from .pyspy_unread import has_stack, of_empty_files, with_unread
@@ -65,6 +65,7 @@ def read_files(paths: Sequence[Path]) -> JobCapture:
             nameless.setdefault(found.host or node_of(path), []).extend(found.nameless)
             hosts |= {found.host} - {""}
         notes += _notes_of(path, found)
+    group_names.name_groups(by_file)
     if texts and all(text.native for text in texts):
         return native_ranks.read(by_file, max(text.world_size for text in texts), notes)
     states = process_states.read_files(paths)

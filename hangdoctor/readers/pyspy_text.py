@@ -69,7 +69,7 @@ class TextProcess(Struct):
     earlier: list[ThreadSample] = []  # of the same process, where it was dumped before
     parent: int = 0  # process id, where py-spy printed it
     rank: int = -1  # where a heading or the file's name shows it
-    signal: int = 0  # that ended it, where the stack is of a crash
+    signal: int = 0  # that ended it, where the stack is of a crash; -1: it called MPI_Abort
     number: int = -1  # in a heading that does not say what it counts: "Process 1"
     label: str = ""  # of several that a tool or a person has merged: "a group of 14 processes"
     many: int = 1  # of how many processes it is

@@ -142,7 +142,7 @@ def program(frames: Sequence[Frame]) -> list[Frame]:
     if inside:
         whole = any(frame.name in _MAIN for frame in frames)  # else they may be the library's
         return [_cut_off(frames), *(_own(frames[inside[-1] + 1 :]) if whole else [])]
-    first = next((at for at, frame in enumerate(frames) if not _is_systems(frame)), len(frames))
+    first = next((at for at, frame in enumerate(frames) if not is_systems(frame)), len(frames))
     inner = frames[: first + 1]
     if any(_DRIVER.search(frame.file) for frame in inner):
         return [Frame("GPU driver", DEVICE, 0), *_own(frames[first:])]
@@ -184,7 +184,7 @@ def _cut_off(frames: Sequence[Frame]) -> Frame:
 def _own(frames: Sequence[Frame]) -> list[Frame]:
     if any(_INTERPRETER.match(frame.name) for frame in frames):
         return []  # its program is not the interpreter's
-    return [frame for frame in frames if not _is_systems(frame) and frame.name != "??"]
+    return [frame for frame in frames if not is_systems(frame) and frame.name != "??"]
 
 
 def _is_mpis(frame: Frame) -> bool:
@@ -195,11 +195,12 @@ def _is_mpis(frame: Frame) -> bool:
     )
 
 
-def _is_systems(frame: Frame) -> bool:
+def is_systems(frame: Frame) -> bool:
+    """Whether a frame is of the system, below or around the program."""
     return _SYSTEM_NAME.match(frame.name) is not None or _SYSTEM_FILE.search(frame.file) is not None
 
 
 def joins(frames: Sequence[Frame]) -> bool:
     """Whether a native stack waits for another thread of its process."""
-    first = next((at for at, frame in enumerate(frames) if not _is_systems(frame)), len(frames))
+    first = next((at for at, frame in enumerate(frames) if not is_systems(frame)), len(frames))
     return any(_JOINS.search(frame.name) for frame in frames[:first])

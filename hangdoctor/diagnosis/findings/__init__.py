@@ -142,7 +142,7 @@ from .stories import (
     Story,
     UnsetKey,
 )
-from .unnamed_stories import Standing, UnnamedAt, UnnamedElsewhere
+from .unnamed_stories import EndedItself, Standing, UnnamedAt, UnnamedElsewhere
 
 __all__ = [
     "Act",
@@ -174,6 +174,7 @@ __all__ = [
     "End",
     "Ended",
     "EndedCleanly",
+    "EndedItself",
     "EndedMeanwhile",
     "ErrorByRas",
     "Fact",
@@ -311,6 +312,7 @@ class Finding(Struct):
     site: Site | None = None  # the commands of its platform
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None
+    crashed_in: Frame | None = None  # by a stack of the crash that was given beside the log
 
     def add_clues(self, others: list[Clue]) -> None:
         """Take over what is not among its clues yet."""

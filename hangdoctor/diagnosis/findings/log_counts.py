@@ -43,3 +43,4 @@ class TookLonger(Struct, frozen=True):
     op: Op
     says: str
     at: str  # file and line of the log
+    late: bool = False  # by a line of its own it slept, or was late, before a collective

@@ -68,6 +68,8 @@ class FailedFirst(Struct, frozen=True):
     said: Quote | None = (
         None  # of a crash: what it printed right before, in words that no rule knows
     )
+    living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
+    lives_by: Quote | None = None
 
 
 class TableTells(Struct, frozen=True):
@@ -421,6 +423,7 @@ class LogRemaining(Struct, frozen=True):
     ahead: Ahead | None = None
     behind: LeftBehind | None = None
     less: CalledLess | None = None
+    tested: Quote | None = None  # a run of tests had ended well before
 
 
 class LogAgrees(Struct, frozen=True):

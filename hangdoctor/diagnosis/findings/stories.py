@@ -12,7 +12,7 @@ from .log_stories import LogStory
 from .named import End, Op
 from .stack_stories import StackStory
 from .start_stories import StartStory
-from .unnamed_stories import UnnamedElsewhere
+from .unnamed_stories import EndedItself, UnnamedElsewhere
 
 
 class NeverReached(Struct, frozen=True):
@@ -506,4 +506,5 @@ Story = (
     | StackStory
     | StartStory
     | UnnamedElsewhere
+    | EndedItself
 )

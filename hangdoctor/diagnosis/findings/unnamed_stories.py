@@ -20,6 +20,15 @@ class UnnamedElsewhere(Struct, frozen=True):
     frame: Frame | None = None  # where they are, in their own code
 
 
+class EndedItself(Struct, frozen=True):
+    """These called MPI_Abort, or abort(), in this function of the program; `values`: its arguments."""
+
+    names: tuple[str, ...]
+    frame: Frame
+    by_mpi: bool = False
+    values: tuple[tuple[str, int], ...] = ()
+
+
 class UnnamedAt(Struct, frozen=True):
     """Where some of them are: innermost frames first."""
 
@@ -36,6 +45,7 @@ class Standing(Struct, frozen=True):
     op: Op | None = None
     frame: Frame | None = None
     end: int = 0  # the signal that ended them
+    aborted: bool = False  # they called MPI_Abort
     locked: bool = False  # at a lock inside of the allocator or of a signal's handler
     passed: bool = False  # it is past the line at which the others wait
     within: Frame | None = None  # somewhere inside of this one: the frames within it are not known

@@ -21,6 +21,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
+from .alive_after_all import without_the_living
 from .candidate import First, someone
 from .cut_tracebacks import is_explained
 from .listened import with_its_host
@@ -80,7 +81,7 @@ def first_error(scene: Scene) -> First | None:
     if _between(scene, first) and not _dated(first):
         first = next((f for f in chosen if not _between(scene, f)), first)
     found = of_errors(scene, first, [f for f in chosen if _same(first, f)])
-    return _and_others(scene, with_its_host(scene, found))
+    return _and_others(scene, without_the_living(scene, with_its_host(scene, found)))
 
 
 def _and_others(scene: Scene, found: First) -> First:

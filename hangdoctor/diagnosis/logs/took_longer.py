@@ -27,9 +27,9 @@ def outlasted(scene: Scene) -> First | None:
     op = op_of(waits)
     seconds = max(w.ran_ms for w in waits) / 1000 or limit
     finding = Finding(
-        kind="slow",
+        kind="not_entered" if longest.late else "slow",
         ranks=ranks,
-        story=TookLonger(longest.seconds, limit, op, longest.says, at),
+        story=TookLonger(longest.seconds, limit, op, longest.says, at, longest.late),
         confidence=sure(Ground.LOG_OUTLASTED),
         nodes=scene.nodes(ranks),
         waiters=Waiters(tuple(waiting), op, seconds),

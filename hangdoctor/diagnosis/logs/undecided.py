@@ -37,6 +37,7 @@ from .printed_steps import left_behind_in_prints
 from .scene import Scene, op_of, ranks_named
 from .swept import not_swept
 from .threads import gone_on
+from .unread_failures import tests_ended_before
 
 _WATCHDOG = "watchdog_abort"  # a rule
 _LAUNCHER = "the launcher"
@@ -50,7 +51,15 @@ def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
     cut = any(wait.cut for wait in scene.of(TimedOut))
     why = structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
+    why = structs.replace(why, tested=_tested(scene))
     return with_calls(scene, structs.replace(why, behind=left_behind_in_prints(scene)))
+
+
+def _tested(scene: Scene) -> Quote | None:
+    """The end of a run of tests that went well, before the first connection was lost."""
+    lost = lost_lines(scene)
+    end = tests_ended_before(scene, lost[0]) if lost else None
+    return Quote(scene.logs.files[end.file].name, end.line, end.says) if end is not None else None
 
 
 def _apart(scene: Scene) -> PrintedApart | None:

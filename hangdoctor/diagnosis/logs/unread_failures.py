@@ -53,6 +53,7 @@ def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
         found = [f for f in plain if _counts(scene, f, why.reason)]
     elif why.reason in _FOLLOWING:
         found = [f for f in scene.unread if _came_before(scene, f)]
+        found = [f for f in found if tests_ended_before(scene, f) is None]
     else:
         return None
     first = _first(scene, found)
@@ -165,6 +166,18 @@ def _came_before(scene: Scene, fact: UnreadFailure) -> bool:
         return fact.line <= min(f.line for f in same)
     dated = [f.at for f in following if f.at > 0]
     return 0 < fact.at < min(dated, default=0.0)
+
+
+def tests_ended_before(scene: Scene, fact: AnyFact) -> Finished | None:
+    """The end of a run of tests that went well, before this line as far as it shows: what was tested is then
+    stopped, and whoever goes last loses the others.
+    """
+    for end in (f for f in scene.of(Finished) if f.tests):
+        same = end.file == fact.file
+        dated = end.at > 0 and fact.at > 0
+        if (same and end.line < fact.line) or (not same and (not dated or end.at <= fact.at)):
+            return end
+    return None
 
 
 def _follows(fact: AnyFact) -> bool:

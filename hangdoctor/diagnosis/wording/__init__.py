@@ -109,6 +109,8 @@ def _place(finding: Finding) -> str:
     """``it is sleeping in load_batch (data.py:40)``; "" where the head says it, or nothing is
     known.
     """
+    if finding.crashed_in is not None:
+        return f"the stack given beside the log is in {terms.frame(finding.crashed_in)}"
     if stories.says_where(finding) or (finding.frame is None and finding.doing is None):
         return ""
     if finding.doing is None and _says_line(finding.story, finding.frame):

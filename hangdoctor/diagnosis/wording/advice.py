@@ -40,6 +40,8 @@ def advice(finding: Finding) -> str:
 
 
 def _specific(finding: Finding) -> str:
+    if finding.crashed_in is not None:
+        return f"Read that stack from {terms.frame(finding.crashed_in)} outwards: in gdb, info args and info locals in each of its frames, up to the program's own call."
     if finding.gradients and isinstance(finding.story, f.InOther):
         theirs = finding.story.their_op
         counted = theirs is not None and theirs.seq >= 0

@@ -86,7 +86,7 @@ def _of_a_signal(code: int | None, where: str) -> str:
     if code == -7:
         return f"Mostly /dev/shm is full: df /dev/shm on {where} (in a container --shm-size=16g)."
     if code == -11:
-        return f"On {where}: coredumpctl, or run again with python -X faulthandler, for the stack of the crash."
+        return f"On {where}: coredumpctl, or gdb on its core file, for the stack of the crash; of a Python program, run it again with python -X faulthandler."
     if code == -9:
         return (
             f"Mostly the node ran out of memory: on {where}, dmesg -T | grep -i -e oom -e killed."
@@ -175,6 +175,8 @@ def _(story: StoreHostGone, finding: Finding) -> str:
 @by_story.register(StillCounted)
 @by_story.register(TookLonger)
 def _(story: StillCounted | TookLonger, finding: Finding) -> str:
+    if isinstance(story, TookLonger) and story.late:
+        return f"See what keeps it before that call ({story.at}): a sleep of a test, a slow load; or give the others a longer time limit."
     return (
         "Share that work among the ranks, do it less often, or give the others a longer time limit."
     )

@@ -280,6 +280,9 @@ def _printed(of: LogRemaining) -> str:
 
 def _from_what(of: LogRemaining) -> str:
     evidence = _evidence(of)
+    if of.tested is not None:
+        at = f"'{of.tested.says}', {of.tested.file}:{of.tested.line}"
+        return f"a run of tests had ended well before ({at}), and what it tested is then stopped, so that whoever goes last loses the others. {terms.capital(evidence)} show no failure before that"
     if of.peers:
         ended = f"{choose(of.peers, 'it', 'they')} ended or could not be reached"
         return f"{ended}, and {evidence} do not show why. Give the logs of all nodes, that of {of.peers[0]} first"
@@ -420,6 +423,8 @@ def _alone(of: LogRemaining, who: str, op: str) -> str:
     """The only waiter; a line may say for whom."""
     if of.awaited >= 0:
         return f"{who} {choose(of.ranks or 1, 'waits', 'wait')} in {op}, and {_awaited(of)}"
+    if not of.ranks and not of.process:
+        return f"a wait in {op} reached its limit, its line does not name the rank, and a waiter is no culprit{_first_of_all(of)}: collect the logs of all ranks"
     only = choose(of.ranks or 1, "waits", "wait")
     return f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}{_first_of_all(of)}: collect the logs of all ranks"
 

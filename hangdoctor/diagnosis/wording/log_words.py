@@ -95,6 +95,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
     failed = _failed(story, finding)
     if story.alike:
         who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
+    if story.living:
+        return f"{who} {_unheard(story, finding)}"
     if story.thread:
         who, failed = _thread_of(story.thread, who), "ended by an exception"
     if story.others:
@@ -118,6 +120,19 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {failed}{at}: {what}{_right_before(story)}"
     message = f": {terms.both_ends(story.message, _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _unheard(story: FailedFirst, finding: Finding) -> str:
+    """That they were said to be lost, and of whom that was not true."""
+    said = f"{choose(finding.ranks, 'was', 'were')} said to be lost"
+    why = story.meaning.partition(": ")[0]
+    at = f" ({story.lives_by.file}:{story.lives_by.line})" if story.lives_by is not None else ""
+    logs = choose(story.living, "own log goes", "own logs go")
+    if set(story.living) == set(finding.ranks):
+        its = choose(story.living, "its", "their")
+        return f"{said} ({why}), but {its} {logs} on after that{at}: mostly a false alarm"
+    so = choose(story.living, "so was", "so were")
+    return f"{said} ({why}); {so} {terms.ranks(story.living)}, whose {logs} on after that{at}: it may be a false alarm"
 
 
 def _one_of(finding: Finding) -> str:
@@ -340,6 +355,8 @@ def _(story: TookLonger, finding: Finding) -> str:
     took = choose(finding.ranks, "of its work took", "of their work took up to")
     limit = f"{terms.op(story.op)}, where the others' time limit is {terms.duration(story.limit_s)}"
     part = f"'{terms.tail(story.says, 50)}', {story.at}"
+    if story.late:
+        return f"{who_of(finding)} came too late to {limit}: by a line of its own it slept or was late for {terms.duration(story.seconds)} before ({story.at})"
     return f"{who_of(finding)} came too late to {limit}: one part {took} {terms.duration(story.seconds)} ({part})"
 
 

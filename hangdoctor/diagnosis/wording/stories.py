@@ -59,7 +59,8 @@ def says_where(finding: Finding) -> bool:
         | f.StepsApart
         | f.UnmatchedPair
         | f.Compiling
-        | f.UnnamedElsewhere,
+        | f.UnnamedElsewhere
+        | f.EndedItself,
     )
 
 

@@ -19,6 +19,8 @@ _AWAITS = {
     no_ranks.AT_EXIT: "waits at its exit for the agents of the other nodes",
     no_ranks.RANKS: "waits for its ranks to end",
 }
+_UNSIGNED = (1 << 32, 1 << 64)  # beyond the largest numbers without a sign
+_FEW = 1024  # below them: a small negative number
 _SHOWN = 3  # processes, or places, that a sentence names
 
 
@@ -54,6 +56,31 @@ def _(story: f.UnnamedElsewhere, finding: Finding) -> str:
     return f"{again}. gdb -p PID -batch -ex 'thread apply all bt' on each process, with its rank above it, shows all."
 
 
+@tell.register
+def _(story: f.EndedItself, finding: Finding) -> str:
+    who = terms.capital(_listed(story.names))
+    call = "MPI_Abort" if story.by_mpi else "abort()"
+    itself = terms.choose(story.names, "itself", "themselves")
+    return (
+        f"{who} ended {itself}: {call} was called out of {terms.frame(story.frame)}{_with(story)}"
+    )
+
+
+def _with(story: f.EndedItself) -> str:
+    """The arguments, and what a huge one is."""
+    shown = []
+    for name, value in story.values:
+        minus = next((value - size for size in _UNSIGNED if 0 < size - value <= _FEW), 0)
+        shown.append(f"{name}={value}" + (f", which is {minus} without its sign" if minus else ""))
+    return f" with {'; '.join(shown)}" if shown else ""
+
+
+@by_story.register
+def _(story: f.EndedItself, finding: Finding) -> str:
+    place = f"frame function {story.frame.name.rpartition('::')[2]}"
+    return f"It does not hang: a check of that function's failed. In gdb: {place}, info args, info locals, then up to who called it; what it printed before says why."
+
+
 @say.register
 def _(fact: f.UnnamedAt) -> str:
     shown = " < ".join(terms.long_frame(frame) for frame in fact.frames) or "no known frame"
@@ -75,6 +102,9 @@ def _stands(of: f.Standing) -> str:
     if of.end:
         at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
         return f"{who} was ended by {terms.signal_name(of.end)}{at}"
+    if of.aborted:
+        at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
+        return f"{who} called MPI_Abort{at}"
     if of.op is not None:
         return f"{who} {terms.choose(one, 'waits', 'wait')} in {terms.op(of.op)}"
     if of.frame is None and of.within is not None:
@@ -115,7 +145,7 @@ def _decides(places: Sequence[f.Standing]) -> str:
             else "which process it waits for"
         )
         return f"These stacks do not show {which}: print those of all ranks, each with its rank"
-    if any(place.end for place in places):
+    if any(place.end or place.aborted for place in places):
         return "Which process failed first, the job's log shows"
     if any(place.passed for place in places):
         return "Who is past that call made it before the others, or went on without it: their ways through the program may part at that line. Which ranks these are, and whether they move, stacks with ranks, taken twice, would show"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...model.log_facts import AnyFact, LastWords, Progress, PythonError, Took
+from ...model.log_facts import AnyFact, Finished, LastWords, Progress, PythonError, Took
 from ...text import redaction
 
 _SAYS = 300  # characters of a line that are kept
@@ -61,7 +61,7 @@ def _key(fact: AnyFact) -> tuple[object, ...]:
     who = (fact.attempt, fact.rank, fact.local, fact.task, fact.node, fact.pid, fact.worker)
     if isinstance(fact, Progress):
         return (kind, fact.file, fact.part, *who)
-    if isinstance(fact, LastWords | Took):
+    if isinstance(fact, LastWords | Took) or (isinstance(fact, Finished) and fact.tests):
         return (kind, fact.file, *who)
     if isinstance(fact, PythonError):
         frame = fact.frame

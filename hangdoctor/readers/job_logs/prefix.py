@@ -21,6 +21,8 @@ from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_hos
 from .stamps import Clock
 
 _RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
+# Several ranks that say the same, as a person sums them up
+_RANKS = re.compile(r"\s*\[[Rr](?:ank|ANK)s?[ _=]?(\d{1,7}(?: ?[/,] ?\d{1,7}){1,64})\]:?\s?")
 _SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )?(\d{1,7})\]:?\s?")
 # A notebook's: seconds, and mostly the number of the line
 _TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s(?:\t\d{1,12}\t|\s{1,4}(?=\[))")
@@ -72,6 +74,7 @@ class Said(Struct):
     text: str = ""
     at: float = 0.0
     rank: int = -1
+    also: tuple[int, ...] = ()  # further ranks that say the same
     local: int = -1
     task: int = -1
     node: str = ""
@@ -216,6 +219,12 @@ def _take_rank(said: Said, match: re.Match[str]) -> None:
     said.rank = said.rank if said.rank >= 0 else int(match[1])
 
 
+def _take_ranks(said: Said, match: re.Match[str]) -> None:
+    if said.rank < 0:
+        said.rank, *others = map(int, re.findall(r"\d+", match[1]))
+        said.also = tuple(others)
+
+
 def _take_local(said: Said, match: re.Match[str]) -> None:
     said.local = int(match[2])
 
@@ -240,6 +249,7 @@ def _take_nothing(said: Said, match: re.Match[str]) -> None:
 _BRACKETS = (
     (_TAG, _take_nothing),
     (_RANK, _take_rank),
+    (_RANKS, _take_ranks),
     (_SPOKEN, _take_rank),
     (_MPI, _take_rank),
     (_LOCAL, _take_local),

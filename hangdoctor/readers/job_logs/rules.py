@@ -107,6 +107,7 @@ class Rule(Struct, frozen=True):
     pattern: Pattern | None
     fixed: dict[str, Any]  # fields of the fact that the rule itself sets
     wraps: bool  # the line may have been broken in the middle
+    rest: bool = False  # it may be the rest of a broken one, and then counts with that alone
     beside: bool = False  # its lines hold one of `COMMON` as well
     last: bool = False  # only where no rule before it knows the line
     negative: tuple[str, ...] = ()
@@ -282,6 +283,7 @@ _FIELDS = {
     "pattern",
     "set",
     "wraps",
+    "rest",
     "beside",
     "last",
     "negative",
@@ -312,6 +314,7 @@ def _rule(entry: dict[str, Any]) -> Rule:
             pattern,
             fixed,
             wraps=bool(entry.get("wraps", False)),
+            rest=bool(entry.get("rest", False)),
             beside=bool(entry.get("beside", False)),
             negative=tuple(entry.get("negative", ())),
             shell=tuple(entry.get("shell", ())),

@@ -27,6 +27,7 @@ from ...model.log_facts import (
     WaitsFor,
 )
 from . import (
+    ends_of_tests,
     exit_lists,
     hccl_tasks,
     jax_barriers,
@@ -128,6 +129,7 @@ class FileScan:
         self._ucc = UccChecks()
         self._mpich = MpichErrors()
         self._headings = on_one_node.Headings()
+        self._tests = ends_of_tests.EndsOfTests()
         self._boxes, self._boxed = ProgramBoxes(), False
         self._nccl = NcclCalls()
         self._logged = Logged()
@@ -325,6 +327,7 @@ class FileScan:
             self._stacks_of_mpi.feed(said),
             self._values.feed(said.text),
             self._queues.feed(text),
+            self._tests.feed(said.text),
         ):
             if told is not None:
                 self._keep(told, said, text)
@@ -346,7 +349,7 @@ class FileScan:
     def _listen(self, said: Said) -> None:
         """Who says a line, and when."""
         if said.rank >= 0:
-            self.heard.add(said.rank)
+            self.heard.update({said.rank, *said.also})
         if said.rank >= 0 or said.worker:
             self.marks.listen(said)
         if said.at > 0:
@@ -400,7 +403,8 @@ class FileScan:
         whole: set[type[AnyFact]] = set()
         torn: set[type[AnyFact]] = set()
         for rule in self.rules.of(said.text):
-            applied = not (rule.last and known) and self._apply(rule, said, said.text, text)
+            elsewhere = (rule.last and known) or (rule.rest and bool(self._torn))
+            applied = not elsewhere and self._apply(rule, said, said.text, text)
             if rule.fact is WaitsFor:
                 continue  # the line may be of a failure all the same
             known |= applied
@@ -543,6 +547,8 @@ class FileScan:
         self._stamp(fact, said)
         if isinstance(fact, Ended) and fact.by == "torchelastic" and said.agent:
             self.marks.agents.setdefault(said.agent, []).append(self._line)
+        for rank in said.also:
+            self.facts.add(msgspec.structs.replace(fact, rank=rank))
         kept = self.facts.add(fact)
         self._remember(fact, kept, said)
         return kept
