@@ -5,6 +5,7 @@ over several lines. Which lines are read at all is for `lines_read`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import IO
 
 import msgspec
@@ -27,53 +28,36 @@ from ...model.log_facts import (
     WaitsFor,
 )
 from . import (
-    ends_of_tests,
     exit_lists,
-    hccl_tasks,
-    jax_barriers,
-    launcher_tables,
     marks,
-    message_queues,
-    mpich_stacks,
     on_one_node,
     questions,
-    shape_lists,
     source,
-    state_tables,
+    tables_read,
     tasks,
-    ucc_checks,
     unread,
 )
 from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
-from .elastic_table import HEADS, Table
 from .file_names import NamedFile, under_header
 from .habits import Habits, habits
-from .hccl_tasks import HcclTasks, RankIds
+from .hccl_tasks import RankIds
 from .introduced import rank_named
 from .jax_barriers import JaxBarriers
-from .launcher_tables import LauncherTables
 from .lines_apart import StartLines
 from .lines_read import LinesRead
 from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
-from .nccl_calls import NcclCalls
 from .prefix import Said, Speaker, records, strip
-from .process_lists import ProcessLists
-from .program_boxes import ProgramBoxes
 from .raised_again import RaisedAgain
-from .rank_steps import RankSteps
-from .rank_values import RankTables
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .runs import RunNumbers
-from .shape_lists import ShapeLists
 from .shipped import Line, Shipper, form_of
-from .stack_tables import StackTables
 from .stamps import ANYWHERE, Clock
+from .tables_read import TablesRead, Told
 from .tracebacks import Tracebacks, own_frame
-from .ucc_checks import UccChecks
 from .unread_failures import UnreadFailures
 from .words_above import WordsAbove
 
@@ -93,11 +77,7 @@ _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
 # Rules that know the form of a line, and not its words
 _IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")
-_BEGINS = (
-    *("recent call", "Stack trace of the", "Fatal Python"),
-    *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
-    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm", message_queues.BEGIN),
-)
+_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *tables_read.BEGINS)
 
 
 class FileScan:
@@ -113,25 +93,12 @@ class FileScan:
         self.runs = RunNumbers()
         self._usual = Habits()
         self._shipper = Shipper(None)
-        self._stacks, self._table = Tracebacks(), Table()
-        self._launchers = LauncherTables()
+        self._stacks = Tracebacks()
+        self._tables = TablesRead()
         self._barriers = JaxBarriers()
-        self._shapes = ShapeLists()
-        self._tables = StackTables()
-        self._lists = ProcessLists()
-        self._values = RankTables()
-        self._states = state_tables.StateTables()
-        self._queues = message_queues.MessageQueues()
-        self._steps = RankSteps()
-        self._stacks_of_mpi = mpich_stacks.MpichStacks()
-        self._tasks = HcclTasks()
         self._rank_ids = RankIds()
-        self._ucc = UccChecks()
         self._mpich = MpichErrors()
         self._headings = on_one_node.Headings()
-        self._tests = ends_of_tests.EndsOfTests()
-        self._boxes, self._boxed = ProgramBoxes(), False
-        self._nccl = NcclCalls()
         self._logged = Logged()
         self._again = RaisedAgain()
         self._beneath = Beneath()
@@ -181,7 +148,7 @@ class FileScan:
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
-        self._rest_of_tables()
+        self._keep_told(self._tables.rest(self.of_file), self.of_file)
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
@@ -191,36 +158,15 @@ class FileScan:
             if len(torn) == 1:
                 self._complete(error, said)
             self._keep(error, said, "traceback without its last line")
-        end = self._table.rest(self.clock)
-        if end is not None:
-            self._keep(end, self.of_file, "a row of the table of failures, which is cut")
-        for call, said, line in self._nccl.rest():
-            self._line = line
-            self._keep(call, said, said.text)
+        self._keep_told(self._tables.cut(self.of_file, self.clock), self.of_file)
         for apart in self._starts.found():
             self._line = apart.line
             self._keep(apart, self.of_file, apart.says)
-        self._boxes.rest()
+        self._tables.boxes.rest()
         self.course.settle()
         self.unread = self._above.added_to(self._failures.found())
         for failure in self.unread:
             failure.file = self.index
-
-    def _rest_of_tables(self) -> None:
-        """What tables and lists hold that go on to the end of the file."""
-        for row in self._tables.rest():
-            self._keep(row, self.of_file, "a table of stacks")
-        for seen in self._lists.rest():
-            self._keep(seen, self.of_file, "a list of processes")
-        for step in self._steps.rest(self.of_file.rank):
-            self._line = step.line
-            self._keep(step, self.of_file, step.says)
-        states = self._states.rest()
-        if states is not None:
-            self._keep(states, self.of_file, states.says)
-        values = self._values.rest()
-        if values is not None:
-            self._keep(values, self.of_file, values.title)
 
     def _complete(self, error: PythonError, said: Said) -> None:
         """A traceback that another rank's lines tore: its message may go on behind them. The only error
@@ -271,7 +217,7 @@ class FileScan:
         said = self._headings.under(said)
         self._listen(said)
         self.runs.look(said.text, self._line)
-        self._of_tables(said, text)
+        self._keep_told(self._tables.feed(said, text, self._line, self.clock), said)
         self._mpich.feed(said.text)
         self._rank_ids.feed(text)
         missed = self._barriers.feed(said.text)
@@ -309,33 +255,13 @@ class FileScan:
             self._progress(said, text)
             self._by_rules(said, text)
 
-    def _of_tables(self, said: Said, text: str) -> None:
-        """What tables and lists of several lines tell."""
-        self._nccl.feed(said, self._line)
-        self._boxed = self._boxes.feed(said)
-        self._steps.feed(said, self._line)
-        self._states.feed(text)
-        ended = self._table.feed(said.text, self.clock)
-        if ended is not None:
-            self._keep(ended, said, text)
-            self._read.want(_ATTENTION)
-        for told in (
-            self._launchers.feed(said.text),
-            self._shapes.feed(said),
-            self._tasks.feed(text),
-            self._ucc.feed(said.text),
-            self._stacks_of_mpi.feed(said),
-            self._values.feed(said.text),
-            self._queues.feed(text),
-            self._tests.feed(said.text),
-        ):
-            if told is not None:
-                self._keep(told, said, text)
+    def _keep_told(self, told: Iterable[Told], said: Said) -> None:
+        """The facts of tables."""
+        for one in told:
+            self._line = one.line or self._line
+            self._keep(one.fact, one.said or said, one.says)
+            if one.goes_on:
                 self._read.want(_ATTENTION)
-        for stack in self._tables.feed(text):
-            self._keep(stack, said, text)
-        for seen in self._lists.feed(text):
-            self._keep(seen, said, "a list of processes")
 
     def _ask(self, said: Said) -> None:
         """A question that nothing of the program's stands behind."""
@@ -386,7 +312,7 @@ class FileScan:
             self._trouble, self._trouble_line = unread.kept(text), self._line
         if read or ends:
             self._failures.known()
-        elif _TRACEBACK not in text and not self._queues.belongs:
+        elif _TRACEBACK not in text and not self._tables.queues.belongs:
             self._failures.feed(said, text, self._line, self._at, self.course.attempt)
             self._above.feed(said, self._line, self._at, self.course.attempt)
         if not known:
@@ -434,7 +360,7 @@ class FileScan:
                     fact.logged = not ends and is_warning(said, text)
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
-                    if self._mpich.begin(kept, text) or self._boxes.begin(kept, said):
+                    if self._mpich.begin(kept, text) or self._tables.boxes.begin(kept, said):
                         self._read.want(MOST)
                     continue
                 self._keep(fact, said, line)
@@ -459,7 +385,7 @@ class FileScan:
         self._read.want(_TORN)
 
     def _progress(self, said: Said, text: str) -> None:
-        if self._boxed:
+        if self._tables.in_box:
             return  # the words of an error
         found = marks.progress(said.text)
         if found is not None:
@@ -571,7 +497,7 @@ class FileScan:
         return self.clock.find(_text(back[seen[-1].start() :][:40])) if seen else 0.0
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
-        self._stacks_of_mpi.hold(kept)
+        self._tables.mpi_stacks.hold(kept)
         self._above.end(kept)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
