@@ -89,7 +89,10 @@ def test_a_rank_that_the_library_aborts_over_anothers_tensor_is_no_culprit(tmp_p
     ("kind", "hung", "says"),
     [
         ("reduce_op", None, "reduce op max, the others with reduce op sum"),
-        ("members", signal.SIGTERM, "members 1, the others with members 0-2"),
+        pytest.param(
+            *("members", signal.SIGTERM, "members 1, the others with members 0-2"),
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_rank_that_called_it_otherwise_is_named_for_what_all_or_others_raise(

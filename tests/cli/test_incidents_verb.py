@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hangdoctor.cli.sidecar import local_folder
 from hangdoctor.collector.instructions import Counters, farewell
 from hangdoctor.model.capture import JobCapture
@@ -60,6 +62,7 @@ def test_without_a_folder_it_is_the_newest_job_and_that_is_said(tmp_path: Path) 
     )
 
 
+@pytest.mark.full
 def test_the_folder_may_stand_before_and_behind_the_verb(tmp_path: Path) -> None:
     jobs = tmp_path / ".hangdoctor" / "jobs"
     for number in (1, 2):

@@ -191,6 +191,7 @@ class Followed:
 
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "-")
+@pytest.mark.full
 def test_a_pod_that_starts_later_is_watched_and_one_that_is_killed_is_named(tmp_path: Path) -> None:
     job = Followed(tmp_path)
     try:

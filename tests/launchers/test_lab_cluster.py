@@ -342,6 +342,7 @@ END
 """
 
 
+@pytest.mark.full
 def test_a_job_of_pbs_from_outside(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     """No PBS runs here: a program answers as its qstat does; the nodes are reached by ssh."""
     if not cluster.ssh:
@@ -355,6 +356,7 @@ def test_a_job_of_pbs_from_outside(cluster: Cluster, job: LabJob, tmp_path: Path
     assert ranks_seen(diagnosis) == list(range(8))
 
 
+@pytest.mark.full
 def test_a_dead_node_over_other_launchers(cluster: Cluster, job: LabJob, tmp_path: Path) -> None:
     """mpiexec with a dead node hangs for good: what the others said counts there, too."""
     if not cluster.ssh or not all(shutil.which(c) for c in ("pdsh", "mpiexec")):

@@ -235,6 +235,7 @@ def test_lightnings_launcher_is_the_first_rank(
     assert any("started the other ranks" in note for note in named.notes), named.notes
 
 
+@pytest.mark.full
 def test_hangdoctor_run_above_lightnings_launcher_stands_for_all(
     begin: Begin, tmp_path: Path
 ) -> None:

@@ -225,6 +225,7 @@ print("trained", flush=True); sys.stdin.readline()
 
 
 @pytest.mark.torch
+@pytest.mark.full
 def test_steps_of_an_optimizer_are_a_past_where_no_operation_is_seen(tmp_path: Path) -> None:
     environ = os.environ | {
         "RANK": "0",
@@ -252,6 +253,7 @@ def test_steps_of_an_optimizer_are_a_past_where_no_operation_is_seen(tmp_path: P
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
+@pytest.mark.full
 def test_a_sidecar_that_comes_after_the_hang_names_it_and_so_does_its_successor(
     job: Job, start: Start
 ) -> None:

@@ -65,6 +65,7 @@ def folder(tmp_path_factory: Any) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_adams_variance_is_that_of_all_weights_in_any_layout(folder) -> None:
     """Tied weights, norms and replicas count once; the digests of both ranks say the same."""
     names = ("variance_l1", "variance_l2", "variance_max")

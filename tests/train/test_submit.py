@@ -215,6 +215,7 @@ def test_hosts_of_a_job_come_once_each() -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(400)
+@pytest.mark.full
 def test_the_chronicles_tail_follows_the_newest_run(tmp_path: Path) -> None:
     """`tail -f $(tail -1 logfiles)`, here of a run of two ranks that torchrun starts."""
     (tmp_path / "gpt.yaml").write_text(SMALL)
