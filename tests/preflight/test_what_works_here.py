@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from pathlib import Path
@@ -37,11 +36,13 @@ def slurm(folder: Path, ping: str, code: int = 0, jobs: str = "") -> None:
         (folder / name).chmod(0o755)
 
 
-def test_the_probe_is_tried_and_leaves_nothing() -> None:
-    before = set(os.listdir("/dev/shm"))
+def test_the_probe_is_tried_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "root", lambda: tmp_path / "hangdoctor-0")
     found = tools.check_probe()
     assert found.verdict == "ok" and "can be read" in found.reading, found
-    assert not {n for n in set(os.listdir("/dev/shm")) - before if "preflight" in n}
+    assert not [path.name for path in tmp_path.iterdir() if "preflight" in path.name]
 
 
 def test_a_place_without_room_for_boxes_is_named(
