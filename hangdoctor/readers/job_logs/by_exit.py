@@ -51,6 +51,22 @@ def of_the_abort(facts: Sequence[AnyFact]) -> None:
         told[0].node = told[0].node or end.node
 
 
+def place_by_srun(facts: Sequence[AnyFact]) -> None:
+    """The only process that torchelastic saw fail ran on the node of the only task that srun names: that task
+    is its launcher, which ends for it.
+    """
+    ends = [f for f in facts if isinstance(f, Ended) and f.code]
+    elastic = [f for f in ends if f.by == "torchelastic"]
+    tasks = [f for f in ends if f.by.startswith("slurm")]
+    if len({(f.pid, f.local) for f in elastic}) != 1 or len(tasks) != 1 or tasks[0].code <= 0:
+        return
+    first, task = elastic[0], tasks[0]
+    if any(f.node for f in elastic) or first.file != task.file or first.line > task.line:
+        return
+    for end in elastic:
+        end.node = task.node
+
+
 def _only_one_failed(facts: Sequence[AnyFact], origins: Sequence[str]) -> None:
     """The only rank that ended by itself: torchelastic's table has all ranks of its node, and it
     says that it killed the others.

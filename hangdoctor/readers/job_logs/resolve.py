@@ -23,7 +23,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from . import workers
-from .by_exit import errors_of_ends, of_the_abort
+from .by_exit import errors_of_ends, of_the_abort, place_by_srun
 from .marks import Marks
 from .on_one_node import name_by_node
 from .one_failed import name_crashed, name_only_failed, name_the_only_rank
@@ -102,6 +102,7 @@ def resolve(
 def _by_ends(facts: Sequence[AnyFact], beside: Sequence[AnyFact]) -> None:
     """The ranks of errors by those of the ends, now that local numbers have told these."""
     of_the_abort(facts)
+    place_by_srun(facts)
     name_by_node(facts, beside)
     for attempt in {fact.attempt for fact in facts}:
         own = [fact for fact in facts if fact.attempt == attempt]
