@@ -379,7 +379,7 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
             by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
         ),
         confidence=sure(Ground.LOG_LINK),
-        nodes=sorted({*hosts, *peers}) if hosts else peers,  # neither end alone
+        nodes=sorted({*hosts, *peers}) if peers else [],  # neither end alone
     )
     return First(finding, [*alike], False)
 

@@ -231,6 +231,9 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
     highest = max((f.local for f in local), default=-1)
     if 0 < world <= _MOST_LOCAL and highest < world:
         return True
+    ends = [f for f in facts if isinstance(f, Ended)]
+    if any(f.by.startswith("slurm") and f.task > 0 for f in ends) and any(map(_of_torchrun, ends)):
+        return False  # srun started several launchers
     launched = [f for f in local if isinstance(f, Ended)]
     tees = len(launched) < len(local)
     # A prefix alone, [default3]:, says nothing of how many nodes there are: the launcher does.
