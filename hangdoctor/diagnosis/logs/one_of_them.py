@@ -22,7 +22,9 @@ _STACK_END = (
 )
 _WHAT = re.compile(r"\s{0,8}what\(\):  ")
 # A check of the program's own, which ends it: "CUDA ERROR (..) at memory.c:298"
-_AT_PLACE = re.compile(r"\b(?:at|in|file) [\w./-]{1,120}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f)(?::| line )\d{1,6}\W{0,3}$")
+_AT_PLACE = re.compile(
+    r"\b(?:at|in|file) [\w./-]{1,120}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f)(?::| line )\d{1,6}\W{0,3}$"
+)
 _SPEAKER = re.compile(r"^\W{0,3}\d|\b(?:rank|task|proc(?:ess)?|pe|pid|node|host)\b|\[", re.I)
 _OF_FORTRAN = re.compile(r"forrtl: (?:severe|error) \((\d{1,3})\)")
 Error = PythonError | KnownError

@@ -71,10 +71,8 @@ def named(text: str) -> Named:
     head = text[:_LONG]
     found = Named(launcher=bool(_LAUNCHER.match(head) or _ABOUT.search(head)))
     ranks = {int(m["rank"]) for m in _RANK.finditer(head) if not m["other"]}
-    begins = _BEGINS.match(head)
+    begins = _BEGINS.match(head) or (_PROC.match(head) if not ranks else None)
     if begins is not None:
-        ranks = {int(begins[1])}
-    elif not ranks and (begins := _PROC.match(head)) is not None:
         ranks = {int(begins[1])}
     found.rank = ranks.pop() if len(ranks) == 1 else -1
     _place(found, head)

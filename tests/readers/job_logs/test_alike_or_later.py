@@ -80,6 +80,8 @@ def test_a_process_that_the_launcher_ended_is_not_alike(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_died_after_others_had_lost_the_first_is_no_equal(tmp_path: Path) -> None:
-    assert diagnosed(tmp_path, RAY.format(61) + LOST + RAY.format(62)).summary.startswith("Process 61 ")
+    assert diagnosed(tmp_path, RAY.format(61) + LOST + RAY.format(62)).summary.startswith(
+        "Process 61 "
+    )
     both = diagnosed(tmp_path / "both", {"job.log": RAY.format(61) + RAY.format(62) + LOST})
     assert both.summary.startswith("2 processes")

@@ -19,7 +19,9 @@ ABORT = (
 )
 
 
-@pytest.mark.parametrize("status", ["error 4,", "status=4", "status=2", "status=IBV_WC_LOC_PROT_ERR(4)"])
+@pytest.mark.parametrize(
+    "status", ["error 4,", "status=4", "status=2", "status=IBV_WC_LOC_PROT_ERR(4)"]
+)
 def test_a_local_status_is_of_its_speaker(tmp_path: Path, status: str) -> None:
     verdict = diagnosed(tmp_path, NCCL + COMPLETION.format(status))
     assert named(verdict) == [("error", [2])] and verdict.causes[0].nodes == ["fen3"]
