@@ -14,6 +14,7 @@ from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
 from ..stacks import aborts
 from . import native_frames, native_headings
+from .debugger_values import DebuggerValues
 from .native_headings import Heading
 from .pyspy_text import TextProcess
 
@@ -97,6 +98,7 @@ class _Reader:
         self.last = -1  # number of the last frame; -1 where a stack is to begin
         self.goes_on = False
         self.chosen = False  # the debugger shows one frame of this stack again
+        self.values = DebuggerValues()
 
     def line(self, line: str) -> None:
         frame = native_frames.read(line)
@@ -110,6 +112,9 @@ class _Reader:
             self._frame(frame.number, frame.frame)
             self._keep_line(line)
             return
+        rank = self.values.feed(line)
+        if rank >= 0 and self.current is not None and not self.current.ranks:
+            self.current.ranks = (rank,)
         heading = native_headings.read(line)
         if heading is None:
             return

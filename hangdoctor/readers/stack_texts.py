@@ -19,6 +19,7 @@ from ..files import read_regular
 from ..model.capture import Frame, ThreadSample
 from . import (
     called_stacks,
+    frames_without_numbers,
     grepped_stacks,
     merged_stacks,
     native_frames,
@@ -105,6 +106,8 @@ def read_file(path: Path) -> TextFile:
 def _native(text: str, path: Path) -> list[TextProcess]:
     """The processes of a text without any frame of Python."""
     if _NATIVE.search(text) is None:
+        text = frames_without_numbers.numbered(text)
+    if not text:
         return []
     try:
         return _by_host(text, path)

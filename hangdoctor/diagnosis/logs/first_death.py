@@ -33,7 +33,8 @@ def first_death(scene: Scene) -> First | None:
     deaths.sort(key=lambda f: (not f.first, max(0.0, f.at)))
     first = deaths[0]
     _name_silent(scene, first)
-    alike = [f for f in deaths if _together(first, f)]
+    alike = [f for f in deaths if _together(scene, first, f)]
+    alike += _crashed_alike(scene, first, alike)
     ranks = ranks_named(alike)
     nodes = scene.places(ranks, alike)
     memory = (bool(kills) and first.code == -9) or "memory" in first.by
@@ -54,13 +55,33 @@ def _name_silent(scene: Scene, death: Ended) -> None:
         death.rank = others[0]
 
 
-def _together(first: Ended, other: Ended) -> bool:
+def _together(scene: Scene, first: Ended, other: Ended) -> bool:
     """Ends of one kind at one moment: which came first does not show."""
     if other is first:
         return True
-    dated = other.at > 0 and abs(other.at - first.at) < 1.0
-    undated = other.at <= 0 and first.at <= 0 and first.code in _CRASHES
+    at, its = _moment(scene, first), _moment(scene, other)
+    dated = its > 0 and abs(its - at) < 1.0
+    undated = its <= 0 and at <= 0 and first.code in _CRASHES
     return other.code == first.code and (dated or undated or other.line == first.line)
+
+
+def _moment(scene: Scene, end: Ended) -> float:
+    """When it ended, by another line on the same process where its own has no time; 0 unknown."""
+    if end.at > 0 or not end.pid:
+        return end.at
+    same = [f for f in scene.of(Ended) if (f.pid, f.code, f.file) == (end.pid, end.code, end.file)]
+    return max((f.at for f in same), default=0.0)
+
+
+def _crashed_alike(scene: Scene, first: Ended, alike: list[Ended]) -> list[Ended]:
+    """Those that torchelastic told to end, and that had crashed as the first one did, at its moment: SIGTERM
+    is not what ended them.
+    """
+    if first.by != "torchelastic" or first.code not in _CRASHES or first.rank < 0:
+        return []
+    ends = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.pid in scene.told_to_end()]
+    known = {f.rank for f in alike}
+    return [f for f in ends if f.rank >= 0 and f.rank not in known and _together(scene, first, f)]
 
 
 def _is_own_death(scene: Scene, fact: Ended) -> bool:

@@ -80,8 +80,21 @@ def first_error(scene: Scene) -> First | None:
     first = chosen[0]
     if _between(scene, first) and not _dated(first):
         first = next((f for f in chosen if not _between(scene, f)), first)
-    found = of_errors(scene, first, [f for f in chosen if _same(first, f)])
+    alike = [f for f in chosen if _same(first, f) and not _reported_later(scene, first, f)]
+    found = of_errors(scene, first, alike)
     return _and_others(scene, without_the_living(scene, with_its_host(scene, found)))
+
+
+def _reported_later(scene: Scene, first: AnyFact, other: AnyFact) -> bool:
+    """Whether others had lost a connection before a launcher reports the end of a further process: that end is
+    no equal of the first one, it may follow from it.
+    """
+    reports = isinstance(other, KnownError) and other.rule in _OF_ACTORS and other.pid > 0
+    if not reports or other.pid == first.pid or first.pid <= 0 or other.file != first.file:
+        return False
+    lost = [*scene.victims(), *scene.of(PeerClosed)]
+    lost += [f for f in scene.of(KnownError) if f.role == "consequence" and not f.survived]
+    return any(f.file == first.file and first.line < f.line < other.line for f in lost)
 
 
 def _and_others(scene: Scene, found: First) -> First:
@@ -366,7 +379,7 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
             by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
         ),
         confidence=sure(Ground.LOG_LINK),
-        nodes=peers,
+        nodes=sorted({*hosts, *peers}) if peers else [],  # neither end alone
     )
     return First(finding, [*alike], False)
 

@@ -20,6 +20,12 @@ CRASHES = {"segfault": -11, "bus_error": -7, "float_error": -8}  # rules
 _STACK_END = (
     "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
 )
+_WHAT = re.compile(r"\s{0,8}what\(\):  ")
+# A check of the program's own, which ends it: "CUDA ERROR (..) at memory.c:298"
+_AT_PLACE = re.compile(
+    r"\b(?:at|in|file) [\w./-]{1,120}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f)(?::| line )\d{1,6}\W{0,3}$"
+)
+_SPEAKER = re.compile(r"^\W{0,3}\d|\b(?:rank|task|proc(?:ess)?|pe|pid|node|host)\b|\[", re.I)
 _OF_FORTRAN = re.compile(r"forrtl: (?:severe|error) \((\d{1,3})\)")
 Error = PythonError | KnownError
 
@@ -48,6 +54,9 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     launcher's count.
     """
     ranks = ranks_named(alike)
+    ended = _last_lines(scene, alike)
+    if ended > 1 and len(ranks) <= 1:
+        return ended - 1
     if alike[0].worker and not ranks:
         return len({(f.node, f.pid) for f in alike if f.pid} - {(alike[0].node, alike[0].pid)})
     if len(ranks) != 1 or alike[0].rule in CRASHES:
@@ -58,6 +67,20 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     started = bool(scene.of(KilledByLauncher)) or any(f.by in _LISTS for f in scene.of(Ended))
     further = sum(f.times for f in printed) - 1 if started else 0
     return max(*counted, further, 0)
+
+
+def _last_lines(scene: Scene, alike: Sequence[Error]) -> int:
+    """How many processes ended with this error, by lines of it that a process prints once, without the number
+    of a speaker; 0 where they do not show.
+    """
+    first = alike[0]
+    if len(alike) != 1 or not isinstance(first, KnownError) or first.rule in CRASHES or first.pid:
+        return 0
+    if _WHAT.match(first.says):
+        return first.times  # of C++'s last words
+    ends = [f for f in scene.of(Ended) if f.by == "mpirun" and f.rank >= 0 and f.code > 0]
+    plain = _AT_PLACE.search(first.says) is not None and _SPEAKER.search(first.says) is None
+    return first.times if plain and len({f.rank for f in ends}) == 1 else 0
 
 
 def further_stacks(scene: Scene, alike: Sequence[Error]) -> list[KnownError]:

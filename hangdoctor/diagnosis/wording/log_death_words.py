@@ -72,8 +72,10 @@ def _ended(story: LoggedDeath, finding: Finding) -> str:
         return f"failed first, as far as the log shows: it {how} while others still ran{unsaid}"
     if code is not None and code > 0:
         return f"ended first, with exit code {code}{f'; {_NO_ERROR}' if silent else ''}"
-    together = _which_first(finding) if code == -6 else ""
-    return f"died first: {terms.end(story.end)}{together}"
+    if len(finding.ranks) > 1 and code != -6:
+        which = _which_first(finding) if silent else ""
+        return f"died alike: {terms.end(story.end)}{which}"
+    return f"died first: {terms.end(story.end)}{_which_first(finding)}"
 
 
 def _which_first(finding: Finding) -> str:

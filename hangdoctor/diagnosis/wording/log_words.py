@@ -164,7 +164,7 @@ def _failed(story: FailedFirst, finding: Finding) -> str:
     if story.together:
         return "failed alike, and which of them was first does not show"
     if story.later:
-        return "failed by itself, too"
+        return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
     if finding.kind == "unreachable":
         return f"{choose(finding.ranks or 1, 'was', 'were')} lost first"
     return "failed first"

@@ -21,6 +21,7 @@ from ...model.log_facts import (
 Error = PythonError | KnownError
 _PARENTS = frozenset({"lightning", "mpirun", HYDRA, MPI_ABORT, "alps", "composer"})
 _KILLED = frozenset({-9, -15})
+_PORT = "port_in_use"  # a rule
 _ABORT = (
     "assertion",
     "cxx_exception",
@@ -35,6 +36,7 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     _only_one_failed(facts, origins)
     _all_failed_alike(facts, [e for e in errors if e.rank < 0])
     _all_of_srun(facts, [e for e in errors if e.rank < 0])
+    _of_launchers(facts, [e for e in errors if e.rank < 0])
     _first_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_parent(facts, [e for e in errors if e.rank < 0])
     of_the_abort(facts)
@@ -49,6 +51,22 @@ def of_the_abort(facts: Sequence[AnyFact]) -> None:
         [end] = aborted.values()
         told[0].rank, told[0].pid = end.rank, told[0].pid or end.pid
         told[0].node = told[0].node or end.node
+
+
+def place_by_srun(facts: Sequence[AnyFact]) -> None:
+    """The only process that torchelastic saw fail ran on the node of the only task that srun names: that task
+    is its launcher, which ends for it.
+    """
+    ends = [f for f in facts if isinstance(f, Ended) and f.code]
+    elastic = [f for f in ends if f.by == "torchelastic"]
+    tasks = [f for f in ends if f.by.startswith("slurm")]
+    if len({(f.pid, f.local) for f in elastic}) != 1 or len(tasks) != 1 or tasks[0].code <= 0:
+        return
+    first, task = elastic[0], tasks[0]
+    if any(f.node for f in elastic) or first.file != task.file or first.line > task.line:
+        return
+    for end in elastic:
+        end.node = task.node
 
 
 def _only_one_failed(facts: Sequence[AnyFact], origins: Sequence[str]) -> None:
@@ -116,6 +134,26 @@ def _all_of_srun(facts: list[AnyFact], errors: Sequence[Error]) -> None:
     whole = [structs.replace(first, task=t, node=e.node, times=1) for t, e in ends.items()]
     first.task, first.node = whole[0].task, whole[0].node
     facts += whole[1:]
+
+
+def _of_launchers(facts: list[AnyFact], errors: Sequence[Error]) -> None:
+    """As many errors of torchrun's own start as tasks that had exited before any torchrun saw a worker fail."""
+    ports = [e for e in errors if e.rule == _PORT and e.task < 0 and not e.node]
+    raised = [e for e in ports if e.says.startswith("RuntimeError: ")]
+    files = {f.file for f in ports}
+    if not raised or len(files) != 1:
+        return
+    ends = [f for f in facts if isinstance(f, Ended) and f.file in files]
+    seen = min((f.line for f in ends if f.by == "torchelastic"), default=0)
+    tasks = {f.task: f for f in ends if f.by == "slurm" and f.code > 0 and f.line < seen}
+    before = all(e.line < f.line for e in ports for f in tasks.values())
+    if not before or len(tasks) != sum(e.times for e in raised):
+        return
+    [first, *others] = tasks.values()
+    for error in ports:
+        error.task, error.node = first.task, first.node
+    for end in others:
+        facts.append(structs.replace(raised[0], task=end.task, node=end.node, times=1))
 
 
 def _first_of_srun(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:

@@ -27,6 +27,8 @@ _NETWORK = re.compile(
     r"(?P<why>(?:OFI|UCX|[Vv]erbs|PSM2?|CXI) [\w ]{1,40} (?:failed|error)|\bPTLTE_\w{1,40}|\bucp_\w{1,40}|ibv_\w{1,40})"
 )
 _DETAIL = re.compile(r":([A-Z][\w /]{3,40}(?: - \w{3,40})?)\)\s*$")
+# What a network card says of a request of its own process' memory
+_LOCAL = re.compile(r"\blocal (?:QP operation|protection|length|access) error", re.I)
 _SENT = re.compile(
     r"Message from rank (\d{1,7}) and tag \d{1,12} truncated; (\d{1,18}) bytes received but buffer size is (\d{1,18})"
 )
@@ -89,6 +91,10 @@ class MpichStacks:
                 return self._error("mpi_cancelled", "consequence", told)
             detail = _DETAIL.search(says)
             why = f"{network['why']}: {detail[1]}" if detail is not None else network["why"]
+            local = _LOCAL.search(says)
+            if local is not None:  # no other process can be behind it
+                told = {"call": self._call, "why": local[0]}
+                return self._error("mpi_local", "cause", told)
             return self._error("mpi_network", "cause", {"why": why})
         return None
 

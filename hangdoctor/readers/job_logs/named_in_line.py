@@ -15,6 +15,8 @@ _RANK = re.compile(
     re.I,
 )
 _BEGINS = re.compile(r"\[(?:cli_)?(\d{1,6})\](?=[A-Za-z:])")  # PETSc's, GASNet's, MPICH's
+# A program's own: "Proc 0: ", "[Process 3] "; a process by a number of the system has more digits
+_PROC = re.compile(r"\W{0,2}proc(?:ess(?:or)?)? ?#?(\d{1,3})(?:\]:?|>|:) ", re.I)
 _HOST_RANK = re.compile(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
 _PLACE = re.compile(
     r"\[?(?=[A-Za-z][\w.-]{0,100}[\d.-])([A-Za-z][\w.-]{0,100}):(\d{2,9})\s{0,2}(?::\d{1,9}){0,2}[\]:\s]"
@@ -69,7 +71,7 @@ def named(text: str) -> Named:
     head = text[:_LONG]
     found = Named(launcher=bool(_LAUNCHER.match(head) or _ABOUT.search(head)))
     ranks = {int(m["rank"]) for m in _RANK.finditer(head) if not m["other"]}
-    begins = _BEGINS.match(head)
+    begins = _BEGINS.match(head) or (_PROC.match(head) if not ranks else None)
     if begins is not None:
         ranks = {int(begins[1])}
     found.rank = ranks.pop() if len(ranks) == 1 else -1

@@ -7,7 +7,7 @@ Where several failed, or several things were said, nothing shows which of them s
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ...model.log_facts import (
     HYDRA,
@@ -71,6 +71,15 @@ def name_the_only_rank(facts: Iterable[AnyFact], alone: Sequence[bool]) -> None:
     for error in texts_without_a_rank(every):
         if alone[error.file]:
             error.rank = 0
+
+
+def name_debugged(facts: Iterable[AnyFact], file: int, ranks: Collection[int]) -> None:
+    """Give the only crash of a debugger's session the rank that a person asked the debugger for."""
+    crashed = [f for f in facts if isinstance(f, KnownError) and f.file == file]
+    crashed = [f for f in crashed if f.rule in _CRASHES and f.role == "cause"]
+    if len(ranks) != 1 or sum(f.times for f in crashed) != 1 or crashed[0].rank >= 0:
+        return
+    [crashed[0].rank] = ranks
 
 
 def name_crashed(facts: Sequence[AnyFact]) -> None:

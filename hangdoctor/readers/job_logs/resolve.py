@@ -23,7 +23,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from . import workers
-from .by_exit import errors_of_ends, of_the_abort
+from .by_exit import errors_of_ends, of_the_abort, place_by_srun
 from .marks import Marks
 from .on_one_node import name_by_node
 from .one_failed import name_crashed, name_only_failed, name_the_only_rank
@@ -102,6 +102,7 @@ def resolve(
 def _by_ends(facts: Sequence[AnyFact], beside: Sequence[AnyFact]) -> None:
     """The ranks of errors by those of the ends, now that local numbers have told these."""
     of_the_abort(facts)
+    place_by_srun(facts)
     name_by_node(facts, beside)
     for attempt in {fact.attempt for fact in facts}:
         own = [fact for fact in facts if fact.attempt == attempt]
@@ -230,6 +231,9 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
     highest = max((f.local for f in local), default=-1)
     if 0 < world <= _MOST_LOCAL and highest < world:
         return True
+    ends = [f for f in facts if isinstance(f, Ended)]
+    if any(f.by.startswith("slurm") and f.task > 0 for f in ends) and any(map(_of_torchrun, ends)):
+        return False  # srun started several launchers
     launched = [f for f in local if isinstance(f, Ended)]
     tees = len(launched) < len(local)
     # A prefix alone, [default3]:, says nothing of how many nodes there are: the launcher does.

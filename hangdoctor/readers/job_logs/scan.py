@@ -27,10 +27,12 @@ from ...model.log_facts import (
     UnreadFailure,
     WaitsFor,
 )
+from ..debugger_values import DebuggerValues
 from . import (
     exit_lists,
     marks,
     on_one_node,
+    one_failed,
     questions,
     source,
     tables_read,
@@ -106,6 +108,7 @@ class FileScan:
         self.unread: list[UnreadFailure] = []
         self._questions = questions.Questions()
         self._starts = StartLines()
+        self._values = DebuggerValues()
         self._read = LinesRead(rules.broad)
         self._line = 0  # of the line that is read
         self._at = 0.0  # the last stamp
@@ -167,6 +170,7 @@ class FileScan:
         self.unread = self._above.added_to(self._failures.found())
         for failure in self.unread:
             failure.file = self.index
+        one_failed.name_debugged(self.facts.all, self.index, self._values.told)
 
     def _complete(self, error: PythonError, said: Said) -> None:
         """A traceback that another rank's lines tore: its message may go on behind them. The only error
@@ -216,6 +220,7 @@ class FileScan:
         said = self._beneath.inherit(said, self.of_file)
         said = self._headings.under(said)
         self._listen(said)
+        self._values.feed(said.text)
         self.runs.look(said.text, self._line)
         self._keep_told(self._tables.feed(said, text, self._line, self.clock), said)
         self._mpich.feed(said.text)

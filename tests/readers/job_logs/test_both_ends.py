@@ -71,7 +71,7 @@ def test_the_address_that_a_connection_was_lost_to(tmp_path: Path) -> None:
 
 
 def test_several_hosts_that_infiniband_lost(tmp_path: Path) -> None:
-    line = "{}:19:20 [1] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer fe80::966d:ae03:8b:{}%ib0<53249> with error 4, opcode 32564, len 32564, vendor err 81 (Send)\n"
+    line = "{}:19:20 [1] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer fe80::966d:ae03:8b:{}%ib0<53249> with error 10, opcode 32564, len 32564, vendor err 81 (Send)\n"
     found = diagnosed(tmp_path, line.format("n1", "df78") + line.format("n2", "df50"))
     assert named(found) == [("in_communication", [])], found.summary
     assert "Between ranks on n[1-2] and fe80::966d:ae03:8b:df50%ib0" in found.summary

@@ -29,7 +29,7 @@ def test_a_refused_connection_accuses_nobody(tmp_path: Path) -> None:
         verdict = diagnosed(tmp_path, said.format(peer) + " (35)\n")
         [cause] = verdict.causes
         assert (cause.kind, cause.ranks) == ("start_stall", [])
-        assert cause.nodes == (["10.0.0.7"] if peer else [])
+        assert cause.nodes == (["10.0.0.7", "n1"] if peer else [])  # both ends, or neither
     verdict = diagnosed(
         tmp_path,
         said.format("") + "\n[rank0]: Traceback (most recent call last):\n"
