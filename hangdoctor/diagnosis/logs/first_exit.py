@@ -143,8 +143,10 @@ def _several_in_a_sweep(listed: list[Ended]) -> bool:
 
 
 def _exited(fact: Ended) -> bool:
-    """With an error code; code 0 counts where a parent saw in which order the ranks ended."""
-    return fact.code > 0 or (fact.code == 0 and was_seen(fact))
+    """With an error code; code 0 counts where a parent saw in which order the ranks ended, and of
+    MPI_Abort, which ends the job with whatever code.
+    """
+    return fact.code > 0 or (fact.code == 0 and (was_seen(fact) or fact.by == MPI_ABORT))
 
 
 def _aborted_without_a_word(scene: Scene, fact: Ended) -> bool:

@@ -92,6 +92,15 @@ _HEADING = re.compile(
     r"|^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}\W{0,4}$",
     re.I,
 )
+# An assertion and its place, which say what failed to who reads the source
+_ASSERTED = re.compile(
+    r"\bassert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)?\b.{1,200}?\bline:? ?\d", re.I
+)
+_MPICH = re.compile(r"^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}")
+# Tags, of one line or of several that were printed into one another, and a ruler: a box begins, or ends
+_RULER = re.compile(
+    r"(?:\s|\[\d{1,7}\]|(?:[A-Z][A-Z\d]{1,15} )?(?:ERROR|FATAL|BUG)\b ?:?|[:|]){0,40}[-=*%#_~]{8,}[\s|*]*$"
+)
 _WORD = re.compile(r"[A-Za-z][A-Za-z_'-]{2,}")
 _NAMES = re.compile(
     r"[^\s/:.]{1,60}(?:/|::|\.(?=\w))\S{0,200}|/\S{1,200}"
@@ -161,7 +170,7 @@ def _warns_with_code(head: str, level: str) -> bool:
 def _is_prose(head: str) -> bool:
     """Whether it is no frame of a stack, no setting, and no count that is zero or a measure."""
     shaped = (_FRAME, _NO_FAILURE, _ASKED, _SETTING, _KEY)
-    return not any(pattern.search(head) for pattern in shaped)
+    return _RULER.match(head) is None and not any(pattern.search(head) for pattern in shaped)
 
 
 def is_frame(text: str) -> bool:
@@ -178,6 +187,9 @@ def is_general(text: str) -> bool:
     """Whether a line says that something failed and nothing of what."""
     if is_heading(text):
         return True
+    if _ASSERTED.search(text[:_LONG]) is not None:
+        return False
+    text = _MPICH.sub("", text[:_LONG])
     plain = _NAMES.sub(" ", text[:_LONG])
     words = [word.lower() for word in _WORD.findall(plain)]
     return sum(word not in _GENERAL for word in words) < 2
