@@ -54,8 +54,11 @@ def _look_at_frame(finding: Finding) -> str:
 @by_story.register
 def _(story: LoggedDeath, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
+    crashed = _of_a_signal(story.end.code, where)
+    if crashed and story.after is not None:
+        return crashed
     if story.after is not None or (story.said is not None and finding.kind == "error"):
-        return _of_its_words(story, where)
+        return story.advice or _of_its_words(story, where)
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.aborted:

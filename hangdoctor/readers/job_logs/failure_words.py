@@ -75,7 +75,7 @@ _LINK = re.compile(
 )
 _FRAME = re.compile(
     r"^\s{0,80}(?:(?:\[\d{1,7}\] ?)?#\d|frame #|at \S{1,200}[:(]\d|File \"|\d{1,4}[: ]\s{0,4}0x|\[ ?\d{1,3}\] \S{0,200}0x|0x[0-9a-f]{6}"
-    r"|\d{1,3} {1,4}/)|\(\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] |^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
+    r"|\d{1,3} {1,4}/)|\(\w{0,200}\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] |^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
 )
 # Who was asked to end, or ended since another one had failed
 _ASKED = re.compile(

@@ -48,6 +48,17 @@ _OTHER = re.compile(
 )
 _OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]")  # MPICH's
 _GLUED = re.compile(r"[-=*_]{8,400}$")  # a ruler without an end of the line before it
+# A document of YAML that states an error: "--- !BUG", "message: |", the sentence, further keys
+_STATES = re.compile(r"^\s{0,4}--- !(?:ERROR|BUG|FATAL)\b")
+_MESSAGE = re.compile(r"^\s{0,4}message:(.{0,300})")
+_KEY = re.compile(r"^\s{0,4}(?:[a-z_]{1,30}:|\.\.\.\s{0,8}$)")
+_IN_DOCUMENT = 10  # lines of it
+_SENTENCE = 120  # characters of its message, after which no line is added
+# How runtimes say that a process ends, and not why
+_STOPS = re.compile(
+    r"^\s{0,8}(?:terminate called without|Fatal Python error: Aborted|Aborted(?: \(core dumped\))?\s{0,8}$"
+    r"|(?:ERROR )?STOP(?: \d{1,4})?\s{0,8}$)"
+)
 _SPEAK = re.compile(r"[A-Za-z][a-z]{1,30}")
 
 
@@ -65,20 +76,54 @@ class WordsAbove:
 
     def __init__(self) -> None:
         self._lines: deque[_Line] = deque(maxlen=_LINES)
-        self._found: list[UnreadFailure] = []
+        self._found: list[tuple[UnreadFailure, int]] = []  # with the lines of the ends
         self._seen = 0  # the line of the last end
+        self._stating = 0  # the line in which a document that states an error begins
+        self._stated: _Line | None = None  # its message
 
     def feed(self, said: Said, line: int, at: float, attempt: int) -> None:
         """A line that no rule knows."""
         text = said.text[:_LONG]
         if _RULER.fullmatch(text) is not None or is_frame(text) or _OF_STACK.match(text):
             return
+        if self._state(said, text, line, at, attempt):
+            return
         tag = _TAG.match(text)
         rank = said.own_rank()
         if tag is not None and rank < 0:
             rank = int(next(number for number in tag.groups() if number))
         words = _GLUED.sub("", text[tag.end() :] if tag is not None else text)
+        self._stop(said, text, line)
         self._lines.append(_Line(line, rank, words.strip(), said, said.at or at, attempt))
+
+    def _state(self, said: Said, text: str, line: int, at: float, attempt: int) -> bool:
+        """Whether it is a line of a document of YAML that states an error: its message is the sentence."""
+        if _STATES.match(text) is not None:
+            self._stating, self._stated = line, None
+            return False
+        if not self._stating:
+            return False
+        body = _MESSAGE.match(text)
+        words = (body[1] if body is not None else text).strip().strip("|>'\"").strip()
+        if line - self._stating > _IN_DOCUMENT or (body is None and _KEY.match(text) is not None):
+            self._stating = 0
+        elif words and self._stated is None:
+            self._stated = _Line(line, said.own_rank(), words, said, said.at or at, attempt)
+        elif words and self._stated is not None and len(self._stated.text) < _SENTENCE:
+            self._stated.text += f" {words}"
+        return self._stating > 0
+
+    def _stop(self, said: Said, text: str, line: int) -> None:
+        """A line by which a runtime says that the process ends: the sentence right above it is its reason."""
+        if _STOPS.match(text) is None:
+            return
+        rank = said.own_rank()
+        near = [one for one in self._lines if 0 < line - one.number <= _CLOSE and one.rank == rank]
+        best = _first_why([one for one in near if not _of_others(one.text)])
+        if best is not None and judged(best.text) is None:
+            fact = _fact(best, best.rank)
+            fact.strength = 3
+            self._found.append((fact, line))
 
     def end(self, fact: AnyFact) -> None:
         """A rank's own end: the sentence above it is its word, where it has one."""
@@ -94,16 +139,24 @@ class WordsAbove:
             for one in before
             if one.rank < 0 and fact.line - one.number <= reach and not _of_others(one.text)
         ]
-        best = _first_why(tagged) or _first_why(near)
+        stated = self._stated if _is_own(fact) else None
+        if stated is not None and (fact.line - stated.number > _LINES or stated.rank not in (-1, number)):
+            stated = None
+        best = _first_why(tagged) or stated or _first_why(near)
         if best is not None:
-            self._found.append(_fact(best, number if _is_own(fact) else best.rank))
+            rank = number if _is_own(fact) else best.rank
+            self._found.append((_fact(best, rank), fact.line))
 
     def added_to(self, found: list[UnreadFailure]) -> list[UnreadFailure]:
         """These, with the sentences of ranks that have no line among them before their end."""
-        told = {fact.rank for fact in found} - {-1}
         lines = {fact.line for fact in found}
-        own = [f for f in self._found if f.rank not in told and f.line not in lines]
+        own = [f for f, end in self._found if f.line not in lines and not _has_told(found, f, end)]
         return sorted([*found, *own], key=lambda fact: fact.line)
+
+
+def _has_told(found: list[UnreadFailure], own: UnreadFailure, end: int) -> bool:
+    """Whether its rank has another line above the line of its end."""
+    return any(fact.rank == own.rank >= 0 and fact.line < end for fact in found)
 
 
 def _is_own(fact: AnyFact) -> bool:
