@@ -83,7 +83,9 @@ def _only_below(error: First, death: First) -> bool:
     end, said = death.facts[0], error.facts[0]
     crash = isinstance(end, Ended) and end.code in _CRASHES and end.by == "torchelastic"
     nobodys = not error.named and max(said.rank, getattr(said, "local", -1)) < 0
-    return crash and nobodys and said.file == end.file and said.line > end.line
+    below = said.file == end.file and said.line > end.line
+    dated = min(said.at, end.at) > 0 and not (said.inherited or end.inherited)
+    return crash and nobodys and below and not (dated and said.at < end.at)
 
 
 def _is_of_its_rank(error: First, death: First) -> bool:

@@ -132,7 +132,9 @@ def _said_by_all(scene: Scene, story: LoggedDeath, death: First) -> list[UnreadF
         return []
     near = [f for f in scene.unread if f.file == end.file and abs(f.line - end.line) <= NEAR_END]
     clear = [f for f in near if not (f.general or f.between or f.launcher or is_named(f))]
-    alike = [f for f in clear if f.times == called]
+    ends = {f.line for f in scene.of(Ended) if f.file == end.file}
+    words = [f for f in clear if f.line not in ends and "mpi_abort" not in f.text.lower()]
+    alike = [f for f in words if f.times == called]
     return alike if len(alike) == 1 else []
 
 

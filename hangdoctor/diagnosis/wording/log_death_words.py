@@ -26,7 +26,7 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         return head
     says = f"'{terms.cut(story.said.says, WORDS)}' ({story.said.file}:{story.said.line})"
     if story.alike:
-        return f"{head}; {story.alike} lines alike, which do not tell whose they are, say {says}"
+        return _failed_alike(story, finding)
     if finding.kind == "error":
         who, it = who_of(finding, story.someone), _it(finding)
         text = terms.both_ends(story.said.says, _OWN_WORDS)
@@ -35,6 +35,17 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.above:
         return f"{head}; right above that the log has {says}, which may be its reason"
     return f"{head}; before that it printed, in words that are not known here, {says}"
+
+
+def _failed_alike(story: LoggedDeath, finding: Finding) -> str:
+    """Of many that printed one line, in which no process is named."""
+    assert story.said is not None
+    who = who_of(finding, story.someone)
+    if story.others:
+        who = f"{who} and {story.others} more"
+    says = terms.both_ends(story.said.says, _OWN_WORDS)
+    lines = f"{story.alike} lines say '{says}' ({story.said.file}:{story.said.line})"
+    return f"{who} failed alike, which was first does not show: {lines}, and they {_then(story)}"
 
 
 def _it(finding: Finding) -> str:

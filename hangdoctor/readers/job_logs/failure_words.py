@@ -93,9 +93,7 @@ _HEADING = re.compile(
     re.I,
 )
 # An assertion and its place, which say what failed to who reads the source
-_ASSERTED = re.compile(
-    r"\bassert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)?\b.{1,200}?\bline:? ?\d", re.I
-)
+_ASSERTED = re.compile(r"\bassert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)?\b.{1,200}?\bline:? ?\d", re.I)
 _MPICH = re.compile(r"^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}")
 # Tags, of one line or of several that were printed into one another, and a ruler: a box begins, or ends
 _RULER = re.compile(

@@ -140,7 +140,9 @@ class WordsAbove:
             if one.rank < 0 and fact.line - one.number <= reach and not _of_others(one.text)
         ]
         stated = self._stated if _is_own(fact) else None
-        if stated is not None and (fact.line - stated.number > _LINES or stated.rank not in (-1, number)):
+        if stated is not None and (
+            fact.line - stated.number > _LINES or stated.rank not in (-1, number)
+        ):
             stated = None
         best = _first_why(tagged) or stated or _first_why(near)
         if best is not None:
