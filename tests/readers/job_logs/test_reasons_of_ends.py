@@ -133,16 +133,17 @@ def test_a_ruler_is_never_quoted(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------- who was first
 
-CRASHED = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 3 (pid: 811) of binary: /lake/bin/python\n"
+CRASHED = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 13 (pid: 811) of binary: /lake/bin/python\n"
 RING = "n1:{pid}:{pid} [3] graph/rings.cc:51 NCCL WARN Error : ring 1 does not contain rank 0\n"
 FAILED = "python3: /lake/src/fill.cc:27: void fill(int): Assertion `0' failed.\n"
 
 
 def test_an_assertion_below_a_crash_is_not_first(tmp_path: Path) -> None:
     task = "srun: error: n7: task 130: Exited with exit code 1\n"
+    task += "slurmstepd: error: *** STEP 84.0 ON n1 CANCELLED AT 2024-04-23T15:45:48 ***\n"
     found = diagnosed(tmp_path, CRASHED + "2024-Apr-23 15:45:39.419290" + FAILED + task)
     assert [cause.kind for cause in found.causes] == ["dead"], found.summary
-    assert "local rank 3 died first" in found.summary and "SIGSEGV" in found.summary
+    assert "local rank 13 died first" in found.summary and "SIGSEGV" in found.summary
     above = diagnosed(tmp_path, FAILED + CRASHED + task)
     assert "fill.cc:27" in above.summary, above.summary
 
