@@ -15,13 +15,14 @@ import re
 from collections import deque
 from itertools import pairwise
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Ended, KnownError, UnreadFailure
 from . import unread
 from .failure_words import is_frame, is_general, judged
 from .named_in_line import named
 from .prefix import Said
+from .stated_errors import StatedErrors
 
 _LINES = 24  # lines that are kept
 _UNNAMED = 10  # lines above the end in which one without a number may be its speaker's
@@ -48,12 +49,6 @@ _OTHER = re.compile(
 )
 _OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]")  # MPICH's
 _GLUED = re.compile(r"[-=*_]{8,400}$")  # a ruler without an end of the line before it
-# A document of YAML that states an error: "--- !BUG", "message: |", the sentence, further keys
-_STATES = re.compile(r"^\s{0,4}--- !(?:ERROR|BUG|FATAL)\b")
-_MESSAGE = re.compile(r"^\s{0,4}message:(.{0,300})")
-_KEY = re.compile(r"^\s{0,4}(?:[a-z_]{1,30}:|\.\.\.\s{0,8}$)")
-_IN_DOCUMENT = 10  # lines of it
-_SENTENCE = 120  # characters of its message, after which no line is added
 # How runtimes say that a process ends, and not why
 _STOPS = re.compile(
     r"^\s{0,8}(?:terminate called without|Fatal Python error: Aborted|Aborted(?: \(core dumped\))?\s{0,8}$"
@@ -78,15 +73,17 @@ class WordsAbove:
         self._lines: deque[_Line] = deque(maxlen=_LINES)
         self._found: list[tuple[UnreadFailure, int]] = []  # with the lines of the ends
         self._seen = 0  # the line of the last end
-        self._stating = 0  # the line in which a document that states an error begins
-        self._stated: _Line | None = None  # its message
+        self._stated = StatedErrors()
+        self._statement: _Line | None = None  # where the last one begins
 
     def feed(self, said: Said, line: int, at: float, attempt: int) -> None:
         """A line that no rule knows."""
         text = said.text[:_LONG]
         if _RULER.fullmatch(text) is not None or is_frame(text) or _OF_STACK.match(text):
             return
-        if self._state(said, text, line, at, attempt):
+        if self._stated.feed(text, line):
+            if self._stated.line == line:
+                self._statement = _Line(line, said.own_rank(), "", said, said.at or at, attempt)
             return
         tag = _TAG.match(text)
         rank = said.own_rank()
@@ -96,30 +93,13 @@ class WordsAbove:
         self._stop(said, text, line)
         self._lines.append(_Line(line, rank, words.strip(), said, said.at or at, attempt))
 
-    def _state(self, said: Said, text: str, line: int, at: float, attempt: int) -> bool:
-        """Whether it is a line of a document of YAML that states an error: its message is the sentence."""
-        if _STATES.match(text) is not None:
-            self._stating, self._stated = line, None
-            return False
-        if not self._stating:
-            return False
-        body = _MESSAGE.match(text)
-        words = (body[1] if body is not None else text).strip().strip("|>'\"").strip()
-        if line - self._stating > _IN_DOCUMENT or (body is None and _KEY.match(text) is not None):
-            self._stating = 0
-        elif words and self._stated is None:
-            self._stated = _Line(line, said.own_rank(), words, said, said.at or at, attempt)
-        elif words and self._stated is not None and len(self._stated.text) < _SENTENCE:
-            self._stated.text += f" {words}"
-        return self._stating > 0
-
     def _stop(self, said: Said, text: str, line: int) -> None:
         """A line by which a runtime says that the process ends: the sentence right above it is its reason."""
         if _STOPS.match(text) is None:
             return
-        rank = said.own_rank()
-        near = [one for one in self._lines if 0 < line - one.number <= _CLOSE and one.rank == rank]
-        best = _first_why([one for one in near if not _of_others(one.text)])
+        near = [one for one in self._lines if 0 < line - one.number <= _CLOSE]
+        own = [one for one in near if one.said.speaker() == said.speaker()]
+        best = _first_why([one for one in own if not _of_others(one.text)])
         if best is not None and judged(best.text) is None:
             fact = _fact(best, best.rank)
             fact.strength = 3
@@ -139,15 +119,19 @@ class WordsAbove:
             for one in before
             if one.rank < 0 and fact.line - one.number <= reach and not _of_others(one.text)
         ]
-        stated = self._stated if _is_own(fact) else None
-        if stated is not None and (
-            fact.line - stated.number > _LINES or stated.rank not in (-1, number)
-        ):
-            stated = None
+        stated = self._statement_of(number, fact.line) if _is_own(fact) else None
         best = _first_why(tagged) or stated or _first_why(near)
         if best is not None:
             rank = number if _is_own(fact) else best.rank
             self._found.append((_fact(best, rank), fact.line))
+
+    def _statement_of(self, rank: int, end: int) -> _Line | None:
+        """The error that a document above this line states, where no other rank did."""
+        stated = self._statement
+        if stated is None or stated.number != self._stated.line:
+            return None
+        near = end - stated.number <= _LINES and stated.rank in (-1, rank)
+        return structs.replace(stated, text=self._stated.text) if near else None
 
     def added_to(self, found: list[UnreadFailure]) -> list[UnreadFailure]:
         """These, with the sentences of ranks that have no line among them before their end."""

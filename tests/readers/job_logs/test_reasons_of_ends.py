@@ -74,6 +74,10 @@ def test_the_message_of_a_document_that_states_an_error(tmp_path: Path) -> None:
     assert named(found) == [("error", [3])], found.summary
     assert "the depth is found to be 0" in found.summary
     assert "no error of its own" not in found.summary
+    keys = text.replace("src_file: lakes.F90\n", "").replace(
+        "!BUG\n", "!ERROR\nsrc_file: lakes.F90\n"
+    )
+    assert "depth is found to be 0" in diagnosed(tmp_path, keys + CALLED.format(rank=3)).summary
     other = text.replace("!BUG", "!COMMENT")
     found = diagnosed(tmp_path, other + CALLED.format(rank=3))
     assert named(found) == [("dead", [3])], found.summary
