@@ -43,6 +43,7 @@ _MESH = "gloo_mesh"  # a rule
 _ONLY_AT_ENDS = ("error_line", "hdf5")  # others
 _AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
 _LEFT = "mpi_left"  # another one
+ATP = "atp"  # another one
 _NAN = "nan_guard"  # another one
 _ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
@@ -139,6 +140,8 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return False
+    if fact.rule == ATP and fact.rank in {f.rank for f in scene.of(Ended) if f.by == MPI_ABORT}:
+        return False  # the stack of its own abort
     if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
         return False
     if fact.rule == _LEFT and _aborted_by_then(scene, fact):

@@ -12,10 +12,11 @@ from msgspec import structs
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
 from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
 from .candidate import First
-from .first_error import filled
+from .first_error import ATP, filled
 from .scene import Scene
 from .unread_failures import NEAR_END, is_named
 
+_ITS_STACK = "Its stack is in the log below {place}, the innermost function last: who called MPI_Abort there, and why, says the source."
 _PLAIN = 2  # strength of a plain word of failure
 _ABOVE = 10  # lines above a call of MPI_Abort
 _WARNED = "nccl_warned"  # a rule
@@ -58,11 +59,7 @@ def add_last_words(scene: Scene, death: First) -> None:
             death.finding.kind = "error"  # its end only follows from that
             death.facts = [*said, *(f for f in death.facts if f not in said)]
         return
-    warned = _warned_before(scene, end) if story.end.code in _CRASHES else None
-    if warned is not None:
-        quote = _quote(scene, warned, _clause(scene, warned))
-        death.finding.story = structs.replace(story, after=quote)
-        death.facts = [*death.facts, warned]
+    if _add_beside(scene, death, story, end):
         return
     failed = _failed_before(scene, death, end)
     if failed is not None and itself:
@@ -93,11 +90,33 @@ def _add_right_before(scene: Scene, crash: First, story: FailedFirst) -> None:
 
 def _own_words(scene: Scene, death: First, end: AnyFact, silent: bool) -> list[UnreadFailure]:
     """Whose they are shows by the rank; a process that was killed could not print anything over that."""
+    ends = {f.line for f in scene.of(Ended) if f.file == end.file}
+    last = max(f.line for f in death.facts)
     before = [f for f in scene.unread if f.file == end.file and f.began < end.line]
+    before = [f for f in before if f.line <= last and f.line not in ends]
     clear = [f for f in before if not (f.general or f.between or f.launcher)]
     own = [f for f in clear if f.rank >= 0 and f.rank in death.finding.ranks]
     unnamed = [f for f in clear if not is_named(f) and end.line - f.line <= NEAR_END]
     return own or (unnamed if len(clear) == 1 and not silent else [])
+
+
+def _add_beside(scene: Scene, death: First, story: LoggedDeath, end: AnyFact) -> bool:
+    """What a library of its process had warned of before a crash, or the stack of its own abort; whether
+    there is one.
+    """
+    warned = _warned_before(scene, end) if story.end.code in _CRASHES else None
+    if warned is not None:
+        quote = _quote(scene, warned, _clause(scene, warned))
+        death.finding.story = structs.replace(story, after=quote)
+        death.facts = [*death.facts, warned]
+        return True
+    stack = _stack_of_abort(scene, death) if story.aborted else None
+    if stack is not None:
+        advice = _ITS_STACK.format(place=f"{scene.logs.files[stack.file].name}:{stack.line}")
+        death.finding.story = structs.replace(story, advice=advice)
+        death.facts = [*death.facts, stack]
+        return True
+    return False
 
 
 def _known_above(scene: Scene, death: First, end: AnyFact) -> KnownError | None:
@@ -144,6 +163,13 @@ def _warned_before(scene: Scene, end: AnyFact) -> KnownError | None:
     pid = end.pid if isinstance(end, Ended) else 0
     own = [f for f in words if f.pid == pid > 0 and f.file == end.file and f.line < end.line]
     return own[-1] if own else None
+
+
+def _stack_of_abort(scene: Scene, death: First) -> KnownError | None:
+    """The stack that Cray's ATP printed of the one rank that called MPI_Abort."""
+    ranks = death.finding.ranks
+    stacks = [f for f in scene.of(KnownError) if f.rule == ATP and [f.rank] == ranks]
+    return stacks[0] if stacks else None
 
 
 def _failed_before(scene: Scene, death: First, end: AnyFact) -> KnownError | PythonError | None:

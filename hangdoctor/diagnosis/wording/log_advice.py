@@ -62,7 +62,10 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.aborted:
-        return f"Read what {terms.ranks(finding.ranks)} printed just before, and the program's own log; next time keep the output of each rank (mpirun: --tag-output; srun: -l)."
+        return (
+            story.advice
+            or f"Read what {terms.ranks(finding.ranks)} printed just before, and the program's own log; next time keep the output of each rank (mpirun: --tag-output; srun: -l)."
+        )
     if story.left:
         return "Find the sys.exit, return or end of the loop that this rank took and the others did not; what it did last is in the evidence."
     if story.end.code == 0:

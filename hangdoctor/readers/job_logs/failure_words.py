@@ -89,7 +89,8 @@ _KEY = re.compile(
 _HEADING = re.compile(
     r"\bfollowing (?:\w{1,20} )?(?:errors?|exceptions?|problems?|failures?) (?:has |have |was |were |had )?(?:been )?"
     r"(?:occurred|encountered|raised|reported|detected|found|thrown)\b(?:[^:]|::){0,200}[.:]?\s{0,8}$"
-    r"|^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}\W{0,4}$",
+    r"|^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}\W{0,4}$"
+    r"|^Application \d{1,12} is crashing\. ATP analysis proceeding",
     re.I,
 )
 # An assertion and its place, which say what failed to who reads the source

@@ -167,3 +167,19 @@ def test_a_warning_of_the_process_that_crashed(tmp_path: Path) -> None:
     assert "ring 1 does not contain rank 0 (job.log:1)" in found.summary
     other = diagnosed(tmp_path, RING.format(pid=812) + CRASHED)
     assert "ring 1" not in other.summary
+
+
+def test_the_stack_of_an_abort_is_no_crash(tmp_path: Path) -> None:
+    stack = "ATP Stack walkback for Rank {rank} starting:\n  main@lake.f90:18\n  stop_lake@lake.f90:99\n"
+    head = "Application 8 is crashing. ATP analysis proceeding...\n" + CALLED.format(rank=3)
+    found = diagnosed(tmp_path, head + stack.format(rank=3))
+    assert named(found) == [("dead", [3])], found.summary
+    assert "called MPI_Abort (exit code 5)" in found.summary and "crashed" not in found.summary
+    assert "job.log:3" in found.causes[0].advice
+    kill = "_pmiu_daemon(SIGCHLD): [NID 00768] [c7] [Mon Jun  5 15:41:51 2023] PE RANK 9 exit signal Killed\n"
+    swept = diagnosed(tmp_path, CALLED.format(rank=3) + stack.format(rank=3) + kill)
+    assert named(swept) == [("dead", [3])], swept.summary
+    above = diagnosed(tmp_path, kill + CALLED.format(rank=3))
+    assert named(above) == [("dead", [9])], above.summary
+    other = diagnosed(tmp_path, stack.format(rank=3))
+    assert "crashed" in other.summary, other.summary
