@@ -110,6 +110,8 @@ class LoggedDeath(Struct, frozen=True):
     )
     above: bool = False  # who printed that line does not show
     after: Quote | None = None  # what had failed before, mostly for another's end or the network
+    advice: str = ""  # what to do about that, where a rule knows it
+    alike: int = 0  # so many processes printed the line, which stands in the log so often
 
 
 class NodeFailed(Struct, frozen=True):

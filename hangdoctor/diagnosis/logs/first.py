@@ -21,6 +21,7 @@ from .scene import Scene
 from .swept import is_sweep
 
 _ABORTS = frozenset({-6, 134})
+_CRASHES = frozenset({-4, -7, -8, -11})  # which a process itself brings about
 _MPIRUN = "Open MPI"  # it lost its own process there, and knows no more
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
 
@@ -61,6 +62,8 @@ def failure(scene: Scene) -> First | None:
         return error
     if by_the_launcher(scene, error.facts[0], death.facts):
         return error
+    if _only_below(error, death):
+        return death
     same = bool(set(error.finding.ranks) & set(death.finding.ranks))
     if same and error.finding.kind == "unreachable":
         return death  # of whom another had not heard, for that
@@ -71,6 +74,18 @@ def failure(scene: Scene) -> First | None:
     if isinstance(death.finding.story, LoggedDeath) and _rather_death(error, death):
         return death
     return error
+
+
+def _only_below(error: First, death: First) -> bool:
+    """Whether an error that names nobody stands below a launcher's line on a process that had crashed by then:
+    nothing shows that it came first.
+    """
+    end, said = death.facts[0], error.facts[0]
+    crash = isinstance(end, Ended) and end.code in _CRASHES and end.by == "torchelastic"
+    nobodys = not error.named and max(said.rank, getattr(said, "local", -1)) < 0
+    below = said.file == end.file and said.line > end.line
+    dated = min(said.at, end.at) > 0 and not (said.inherited or end.inherited)
+    return crash and nobodys and below and not (dated and said.at < end.at)
 
 
 def _is_of_its_rank(error: First, death: First) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.log_facts import EXIT_LIST, HYDRA, Ended, OomKill, PythonError
+from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, Ended, OomKill, PythonError
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
@@ -100,9 +100,17 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
         return False
     if "memory" in fact.by or (scene.of(OomKill) and fact.code == -9):
         return True
+    if fact.code in _KILLED and _after_an_abort(scene, fact):
+        return False
     if fact.code == -9 and _all_killed(scene, fact):
         return False
     return not _by_launcher(scene, fact) and not after_first_wait(scene, fact)
+
+
+def _after_an_abort(scene: Scene, death: Ended) -> bool:
+    """Whether another rank had called MPI_Abort above this line, upon which launchers kill all others."""
+    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank != death.rank]
+    return any(f.file == death.file and f.line < death.line for f in aborts)
 
 
 def _all_others_lost_it(scene: Scene, death: Ended) -> bool:

@@ -43,6 +43,7 @@ _MESH = "gloo_mesh"  # a rule
 _ONLY_AT_ENDS = ("error_line", "hdf5")  # others
 _AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
 _LEFT = "mpi_left"  # another one
+ATP = "atp"  # another one
 _NAN = "nan_guard"  # another one
 _ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
@@ -152,10 +153,12 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return False
+    if fact.rule == ATP and fact.rank in {f.rank for f in scene.of(Ended) if f.by == MPI_ABORT}:
+        return False  # the stack of its own abort
     if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
         return False
-    if fact.rule == _LEFT and _called_abort(scene, fact):
-        return False  # that is how it left
+    if fact.rule == _LEFT and _aborted_by_then(scene, fact):
+        return False  # it, or another one, had ended the job, which is how it left
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
     if _was_cut(fact) and is_explained(scene, position, fact):
@@ -179,8 +182,11 @@ def _had_lost_before(scene: Scene, position: int) -> bool:
     return bool(lost or said)
 
 
-def _called_abort(scene: Scene, fact: AnyFact) -> bool:
-    return any(f.by == MPI_ABORT and f.rank == fact.rank for f in scene.of(Ended))
+def _aborted_by_then(scene: Scene, fact: AnyFact) -> bool:
+    """Whether the rank called MPI_Abort, or another one had done so above this line."""
+    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT]
+    above = [f for f in aborts if f.file == fact.file and f.line < fact.line]
+    return bool(above) or any(f.rank == fact.rank for f in aborts)
 
 
 def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:

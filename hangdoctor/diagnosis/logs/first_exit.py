@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.log_facts import HYDRA, MPI_ABORT, Ended, KnownError, PythonError
+from ...model.log_facts import HYDRA, MPI_ABORT, Ended, Finished, KnownError, PythonError
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
@@ -129,7 +129,7 @@ def _bad_ends(scene: Scene) -> list[Ended]:
     """The first ends that show a failure; what srun says where no node saw one."""
     listed = [f for f in scene.of(Ended) if f.first and (f.rank >= 0 or f.by == HYDRA)]
     firsts = [] if _several_in_a_sweep(listed) else listed
-    bad = [f for f in firsts if _exited(f) or _aborted_without_a_word(scene, f)]
+    bad = [f for f in firsts if _exited(scene, f) or _aborted_without_a_word(scene, f)]
     return bad or _first_of_srun(scene)
 
 
@@ -142,9 +142,12 @@ def _several_in_a_sweep(listed: list[Ended]) -> bool:
     return len(exited) > 1 and any(f.code in _KILLED for f in of_hydra)
 
 
-def _exited(fact: Ended) -> bool:
-    """With an error code; code 0 counts where a parent saw in which order the ranks ended."""
-    return fact.code > 0 or (fact.code == 0 and was_seen(fact))
+def _exited(scene: Scene, fact: Ended) -> bool:
+    """With an error code; code 0 counts where a parent saw in which order the ranks ended, and of
+    MPI_Abort, which ends the job with whatever code, unless that was at its end.
+    """
+    early = fact.by == MPI_ABORT and not scene.of(Finished)
+    return fact.code > 0 or (fact.code == 0 and (was_seen(fact) or early))
 
 
 def _aborted_without_a_word(scene: Scene, fact: Ended) -> bool:

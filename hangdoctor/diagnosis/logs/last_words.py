@@ -9,14 +9,18 @@ import signal
 
 from msgspec import structs
 
-from ...model.log_facts import AnyFact, KnownError, PythonError, UnreadFailure
+from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
 from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
 from .candidate import First
-from .first_error import filled
+from .first_error import ATP, filled
 from .scene import Scene
 from .unread_failures import NEAR_END, is_named
 
+_ITS_STACK = "Its stack is in the log below {place}, the innermost function last: who called MPI_Abort there, and why, says the source."
 _PLAIN = 2  # strength of a plain word of failure
+_ABOVE = 10  # lines above a call of MPI_Abort
+_WARNED = "nccl_warned"  # a rule
+_CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT)
 _RIGHT = 4  # lines above that of a crash
 _TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 # Open MPI's block on the signal itself
@@ -36,6 +40,16 @@ def add_last_words(scene: Scene, death: First) -> None:
     end = death.facts[0]
     said = _own_words(scene, death, end, silent=story.end.code == -signal.SIGKILL)
     itself = story.aborted or (story.end.code or 0) > 0
+    known = _known_above(scene, death, end) if story.aborted else None
+    if known is not None and not any(f.rank >= 0 for f in said):
+        _add_known(scene, death, story, known)
+        return
+    alike = [] if said else _said_by_all(scene, story, death)
+    if alike:
+        quote = _quote(scene, alike[0], alike[0].text)
+        death.finding.story = structs.replace(story, said=quote, alike=alike[0].times)
+        death.finding.kind, death.facts = "error", [*alike, *death.facts]
+        return
     if said:
         above = said[0].rank < 0 and said[0].strength < _PLAIN
         quote = _quote(scene, said[0], said[0].text)
@@ -44,6 +58,8 @@ def add_last_words(scene: Scene, death: First) -> None:
         if itself and not above:
             death.finding.kind = "error"  # its end only follows from that
             death.facts = [*said, *(f for f in death.facts if f not in said)]
+        return
+    if _add_beside(scene, death, story, end):
         return
     failed = _failed_before(scene, death, end)
     if failed is not None and itself:
@@ -74,11 +90,86 @@ def _add_right_before(scene: Scene, crash: First, story: FailedFirst) -> None:
 
 def _own_words(scene: Scene, death: First, end: AnyFact, silent: bool) -> list[UnreadFailure]:
     """Whose they are shows by the rank; a process that was killed could not print anything over that."""
+    ends = {f.line for f in scene.of(Ended) if f.file == end.file}
+    last = max(f.line for f in death.facts)
     before = [f for f in scene.unread if f.file == end.file and f.began < end.line]
+    before = [f for f in before if f.line <= last and f.line not in ends]
     clear = [f for f in before if not (f.general or f.between or f.launcher)]
     own = [f for f in clear if f.rank >= 0 and f.rank in death.finding.ranks]
     unnamed = [f for f in clear if not is_named(f) and end.line - f.line <= NEAR_END]
     return own or (unnamed if len(clear) == 1 and not silent else [])
+
+
+def _add_beside(scene: Scene, death: First, story: LoggedDeath, end: AnyFact) -> bool:
+    """What a library of its process had warned of before a crash, or the stack of its own abort; whether
+    there is one.
+    """
+    warned = _warned_before(scene, end) if story.end.code in _CRASHES else None
+    if warned is not None:
+        quote = _quote(scene, warned, _clause(scene, warned))
+        death.finding.story = structs.replace(story, after=quote)
+        death.facts = [*death.facts, warned]
+        return True
+    stack = _stack_of_abort(scene, death) if story.aborted else None
+    if stack is not None:
+        advice = _ITS_STACK.format(place=f"{scene.logs.files[stack.file].name}:{stack.line}")
+        death.finding.story = structs.replace(story, advice=advice)
+        death.facts = [*death.facts, stack]
+        return True
+    return False
+
+
+def _known_above(scene: Scene, death: First, end: AnyFact) -> KnownError | None:
+    """The error that a program of a known kind printed right above, without a rank: who calls MPI_Abort
+    next has printed it.
+    """
+    above = [f for f in scene.of(KnownError) if f.file == end.file and f.rank < 0]
+    near = [f for f in above if 0 < end.line - f.line <= _ABOVE]
+    own = [f for f in near if f.role == "cause" and not (f.survived or f.logged)]
+    texts = scene.logs.rules
+    plain = [f for f in own if f.rule in texts and texts[f.rule].kind == "error"]
+    plain = [f for f in plain if not texts[f.rule].between and not (f.pid or f.node or f.worker)]
+    return plain[-1] if plain else None
+
+
+def _add_known(scene: Scene, death: First, story: LoggedDeath, known: KnownError) -> None:
+    """That error, and its end, which only follows from it."""
+    quote = _quote(scene, known, filled(scene.logs.rules[known.rule].meaning, known))
+    advice = filled(scene.logs.rules[known.rule].advice, known)
+    death.finding.story = structs.replace(story, after=quote, advice=advice)
+    death.finding.kind = "error"
+    death.facts = [known, *death.facts]
+
+
+def _said_by_all(scene: Scene, story: LoggedDeath, death: First) -> list[UnreadFailure]:
+    """The one line without a name that stands in the log as often as processes called MPI_Abort, below the
+    first call, too: what they print may come late.
+    """
+    called = story.others + len(death.finding.ranks)
+    end = death.facts[0]
+    if not story.aborted or called < 2:
+        return []
+    near = [f for f in scene.unread if f.file == end.file and abs(f.line - end.line) <= NEAR_END]
+    clear = [f for f in near if not (f.general or f.between or f.launcher or is_named(f))]
+    ends = {f.line for f in scene.of(Ended) if f.file == end.file}
+    words = [f for f in clear if f.line not in ends and "mpi_abort" not in f.text.lower()]
+    alike = [f for f in words if f.times == called]
+    return alike if len(alike) == 1 else []
+
+
+def _warned_before(scene: Scene, end: AnyFact) -> KnownError | None:
+    """What a library had warned of in a process that crashed then, by its number."""
+    words = [f for f in scene.of(KnownError) if f.rule == _WARNED and not f.survived]
+    pid = end.pid if isinstance(end, Ended) else 0
+    own = [f for f in words if f.pid == pid > 0 and f.file == end.file and f.line < end.line]
+    return own[-1] if own else None
+
+
+def _stack_of_abort(scene: Scene, death: First) -> KnownError | None:
+    """The stack that Cray's ATP printed of the one rank that called MPI_Abort."""
+    ranks = death.finding.ranks
+    stacks = [f for f in scene.of(KnownError) if f.rule == ATP and [f.rank] == ranks]
+    return stacks[0] if stacks else None
 
 
 def _failed_before(scene: Scene, death: First, end: AnyFact) -> KnownError | PythonError | None:

@@ -39,6 +39,7 @@ from .scene import Scene, nodes_named, ranks_named
 NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
 _LAST_WORDS = 6  # ordinary lines of its speaker after it
 _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it was
+_STACK = 40  # the same with nothing but a stack between them
 _OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
 _WARNED = "nccl_warned"  # a rule: it knows the form of the line, and not its words
@@ -240,9 +241,14 @@ def _told_by_next(first: UnreadFailure, found: Sequence[UnreadFailure]) -> Unrea
     below = [
         f
         for f in found
-        if f.file == first.file and 0 < f.line - first.line <= _SAME_BLOCK and is_named(f)
+        if f.file == first.file and 0 < f.line - first.line <= _reach(first) and is_named(f)
     ]
     return below[0] if len(below) == 1 and (below[0].launcher or below[0].general) else None
+
+
+def _reach(first: UnreadFailure) -> int:
+    """How many lines below it its process may be named; a stack between them belongs to it."""
+    return _SAME_BLOCK if first.after else _STACK
 
 
 def _told_by_end(scene: Scene, first: UnreadFailure) -> Ended | None:

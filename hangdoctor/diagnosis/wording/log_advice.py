@@ -54,12 +54,18 @@ def _look_at_frame(finding: Finding) -> str:
 @by_story.register
 def _(story: LoggedDeath, finding: Finding) -> str:
     where = terms.host_names(finding.nodes) or "its node"
+    crashed = _of_a_signal(story.end.code, where)
+    if crashed and story.after is not None:
+        return crashed
     if story.after is not None or (story.said is not None and finding.kind == "error"):
-        return _of_its_words(story, where)
+        return story.advice or _of_its_words(story, where)
     if story.memory:
         return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
     if story.aborted:
-        return f"Read what {terms.ranks(finding.ranks)} printed just before, and the program's own log; next time keep the output of each rank (mpirun: --tag-output; srun: -l)."
+        return (
+            story.advice
+            or f"Read what {terms.ranks(finding.ranks)} printed just before, and the program's own log; next time keep the output of each rank (mpirun: --tag-output; srun: -l)."
+        )
     if story.left:
         return "Find the sys.exit, return or end of the loop that this rank took and the others did not; what it did last is in the evidence."
     if story.end.code == 0:

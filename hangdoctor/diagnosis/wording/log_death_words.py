@@ -19,21 +19,37 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.after is not None:
         at = f"{story.after.says} ({story.after.file}:{story.after.line})"
         if finding.kind == "error":
-            return (
-                f"{who_of(finding, story.someone)} failed first: {at}, and then it {_then(story)}"
-            )
+            who, it = who_of(finding, story.someone), _it(finding)
+            return f"{who} failed first: {at}, and then {it} {_then(story)}"
         return f"{head}, after it had printed that {at}"
     if story.said is None:
         return head
     says = f"'{terms.cut(story.said.says, WORDS)}' ({story.said.file}:{story.said.line})"
+    if story.alike:
+        return _failed_alike(story, finding)
     if finding.kind == "error":
-        who = who_of(finding, story.someone)
+        who, it = who_of(finding, story.someone), _it(finding)
         text = terms.both_ends(story.said.says, _OWN_WORDS)
-        printed = f"it printed '{text}' ({story.said.file}:{story.said.line})"
-        return f"{who} failed first: {printed}, in words that are not known here, and then it {_then(story)}"
+        printed = f"{it} printed '{text}' ({story.said.file}:{story.said.line})"
+        return f"{who} failed first: {printed}, in words that are not known here, and then {it} {_then(story)}"
     if story.above:
         return f"{head}; right above that the log has {says}, which may be its reason"
     return f"{head}; before that it printed, in words that are not known here, {says}"
+
+
+def _failed_alike(story: LoggedDeath, finding: Finding) -> str:
+    """Of many that printed one line, in which no process is named."""
+    assert story.said is not None
+    who = who_of(finding, story.someone)
+    if story.others:
+        who = f"{who} and {story.others} more"
+    says = terms.both_ends(story.said.says, _OWN_WORDS)
+    lines = f"{story.alike} lines say '{says}' ({story.said.file}:{story.said.line})"
+    return f"{who} failed alike, which was first does not show: {lines}, and they {_then(story)}"
+
+
+def _it(finding: Finding) -> str:
+    return choose(finding.ranks or 1, "it", "they")
 
 
 def _then(story: LoggedDeath) -> str:

@@ -75,7 +75,7 @@ _LINK = re.compile(
 )
 _FRAME = re.compile(
     r"^\s{0,80}(?:(?:\[\d{1,7}\] ?)?#\d|frame #|at \S{1,200}[:(]\d|File \"|\d{1,4}[: ]\s{0,4}0x|\[ ?\d{1,3}\] \S{0,200}0x|0x[0-9a-f]{6}"
-    r"|\d{1,3} {1,4}/)|\(\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] |^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
+    r"|\d{1,3} {1,4}/)|\(\w{0,200}\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] |^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
 )
 # Who was asked to end, or ended since another one had failed
 _ASKED = re.compile(
@@ -89,8 +89,16 @@ _KEY = re.compile(
 _HEADING = re.compile(
     r"\bfollowing (?:\w{1,20} )?(?:errors?|exceptions?|problems?|failures?) (?:has |have |was |were |had )?(?:been )?"
     r"(?:occurred|encountered|raised|reported|detected|found|thrown)\b(?:[^:]|::){0,200}[.:]?\s{0,8}$"
-    r"|^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}\W{0,4}$",
+    r"|^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}\W{0,4}$"
+    r"|^Application \d{1,12} is crashing\. ATP analysis proceeding",
     re.I,
+)
+# An assertion and its place, which say what failed to who reads the source
+_ASSERTED = re.compile(r"\bassert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)?\b.{1,200}?\bline:? ?\d", re.I)
+_MPICH = re.compile(r"^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}")
+# Tags, of one line or of several that were printed into one another, and a ruler: a box begins, or ends
+_RULER = re.compile(
+    r"(?:\s|\[\d{1,7}\]|(?:[A-Z][A-Z\d]{1,15} )?(?:ERROR|FATAL|BUG)\b ?:?|[:|]){0,40}[-=*%#_~]{8,}[\s|*]*$"
 )
 _WORD = re.compile(r"[A-Za-z][A-Za-z_'-]{2,}")
 _NAMES = re.compile(
@@ -161,7 +169,7 @@ def _warns_with_code(head: str, level: str) -> bool:
 def _is_prose(head: str) -> bool:
     """Whether it is no frame of a stack, no setting, and no count that is zero or a measure."""
     shaped = (_FRAME, _NO_FAILURE, _ASKED, _SETTING, _KEY)
-    return not any(pattern.search(head) for pattern in shaped)
+    return _RULER.match(head) is None and not any(pattern.search(head) for pattern in shaped)
 
 
 def is_frame(text: str) -> bool:
@@ -178,6 +186,9 @@ def is_general(text: str) -> bool:
     """Whether a line says that something failed and nothing of what."""
     if is_heading(text):
         return True
+    if _ASSERTED.search(text[:_LONG]) is not None:
+        return False
+    text = _MPICH.sub("", text[:_LONG])
     plain = _NAMES.sub(" ", text[:_LONG])
     words = [word.lower() for word in _WORD.findall(plain)]
     return sum(word not in _GENERAL for word in words) < 2

@@ -19,6 +19,9 @@ _GLOG = re.compile(r"\[?[EWIF](?P<mo>\d{1,2}?)(?P<d>\d\d) " + _CLOCK)
 _SYSLOG = re.compile(
     r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<d>\d{1,2}) " + _CLOCK
 )
+_DASHED = re.compile(  # glued to a program's name, mostly
+    r"(?P<y>20\d\d)-(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)-(?P<d>\d\d) " + _CLOCK
+)
 _TIME = re.compile(_CLOCK + r"\b")
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _DAY = 86_400.0
@@ -61,6 +64,10 @@ class Clock:
     def _named(self, match: re.Match[str]) -> float:
         return _seconds(self.year, 1 + _MONTHS.index(match["name"]), match)
 
+    def _dashed(self, match: re.Match[str]) -> float:
+        self.year = int(match["y"])
+        return self._named(match)
+
     def _timed(self, match: re.Match[str]) -> float:
         return self.day + _of_day(match) if self.day else 0.0
 
@@ -81,5 +88,6 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[Clock, re.Match[str]], float]],
     (_ISO, Clock._iso),
     (_GLOG, Clock._yearless),
     (_SYSLOG, Clock._named),
+    (_DASHED, Clock._dashed),
     (_TIME, Clock._timed),
 )

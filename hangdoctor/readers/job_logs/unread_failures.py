@@ -60,6 +60,7 @@ class _Speaker(Struct):
     clean: bool = False  # it came to its end after it
     stack: bool = False  # the block has an error stack
     steps: int = 0  # further steps of the job since it
+    times: dict[str, int] = {}  # its lines by their likeness, also those that are not kept
 
 
 class UnreadFailures:
@@ -224,6 +225,10 @@ def _add(speaker: _Speaker, heard: _Line, text: str) -> None:
         if _strength(speaker) > heard.words.strength:
             return
         speaker.lines, speaker.stack, speaker.clean, speaker.steps = [], False, False, 0
+        speaker.times = {}
+    like = _likeness(heard)
+    if like in speaker.times or len(speaker.times) < _BLOCK:
+        speaker.times[like] = speaker.times.get(like, 0) + 1
     if len(speaker.lines) < _BLOCK:
         speaker.lines.append(heard)
         speaker.stack |= "error stack" in text
@@ -268,7 +273,7 @@ def _fact(speaker: _Speaker) -> UnreadFailure:
         likeness=list(dict.fromkeys(_likeness(line) for line in speaker.lines))[:_LIKENESSES],
         after=speaker.after,
         began=first.number,
-        times=len(speaker.lines),
+        times=speaker.times.get(_likeness(best), 1),
     )
     return fact
 

@@ -15,13 +15,14 @@ import re
 from collections import deque
 from itertools import pairwise
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Ended, KnownError, UnreadFailure
 from . import unread
 from .failure_words import is_frame, is_general, judged
 from .named_in_line import named
 from .prefix import Said
+from .stated_errors import StatedErrors
 
 _LINES = 24  # lines that are kept
 _UNNAMED = 10  # lines above the end in which one without a number may be its speaker's
@@ -48,6 +49,11 @@ _OTHER = re.compile(
 )
 _OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]")  # MPICH's
 _GLUED = re.compile(r"[-=*_]{8,400}$")  # a ruler without an end of the line before it
+# How runtimes say that a process ends, and not why
+_STOPS = re.compile(
+    r"^\s{0,8}(?:terminate called without|Fatal Python error: Aborted|Aborted(?: \(core dumped\))?\s{0,8}$"
+    r"|(?:ERROR )?STOP(?: \d{1,4})?\s{0,8}$)"
+)
 _SPEAK = re.compile(r"[A-Za-z][a-z]{1,30}")
 
 
@@ -65,20 +71,39 @@ class WordsAbove:
 
     def __init__(self) -> None:
         self._lines: deque[_Line] = deque(maxlen=_LINES)
-        self._found: list[UnreadFailure] = []
+        self._found: list[tuple[UnreadFailure, int]] = []  # with the lines of the ends
         self._seen = 0  # the line of the last end
+        self._stated = StatedErrors()
+        self._statement: _Line | None = None  # where the last one begins
 
     def feed(self, said: Said, line: int, at: float, attempt: int) -> None:
         """A line that no rule knows."""
         text = said.text[:_LONG]
         if _RULER.fullmatch(text) is not None or is_frame(text) or _OF_STACK.match(text):
             return
+        if self._stated.feed(text, line):
+            if self._stated.line == line:
+                self._statement = _Line(line, said.own_rank(), "", said, said.at or at, attempt)
+            return
         tag = _TAG.match(text)
         rank = said.own_rank()
         if tag is not None and rank < 0:
             rank = int(next(number for number in tag.groups() if number))
         words = _GLUED.sub("", text[tag.end() :] if tag is not None else text)
+        self._stop(said, text, line)
         self._lines.append(_Line(line, rank, words.strip(), said, said.at or at, attempt))
+
+    def _stop(self, said: Said, text: str, line: int) -> None:
+        """A line by which a runtime says that the process ends: the sentence right above it is its reason."""
+        if _STOPS.match(text) is None:
+            return
+        near = [one for one in self._lines if 0 < line - one.number <= _CLOSE]
+        own = [one for one in near if one.said.speaker() == said.speaker()]
+        best = _first_why([one for one in own if not _of_others(one.text)])
+        if best is not None and judged(best.text) is None:
+            fact = _fact(best, best.rank)
+            fact.strength = 3
+            self._found.append((fact, line))
 
     def end(self, fact: AnyFact) -> None:
         """A rank's own end: the sentence above it is its word, where it has one."""
@@ -94,16 +119,30 @@ class WordsAbove:
             for one in before
             if one.rank < 0 and fact.line - one.number <= reach and not _of_others(one.text)
         ]
-        best = _first_why(tagged) or _first_why(near)
+        stated = self._statement_of(number, fact.line) if _is_own(fact) else None
+        best = _first_why(tagged) or stated or _first_why(near)
         if best is not None:
-            self._found.append(_fact(best, number if _is_own(fact) else best.rank))
+            rank = number if _is_own(fact) else best.rank
+            self._found.append((_fact(best, rank), fact.line))
+
+    def _statement_of(self, rank: int, end: int) -> _Line | None:
+        """The error that a document above this line states, where no other rank did."""
+        stated = self._statement
+        if stated is None or stated.number != self._stated.line:
+            return None
+        near = end - stated.number <= _LINES and stated.rank in (-1, rank)
+        return structs.replace(stated, text=self._stated.text) if near else None
 
     def added_to(self, found: list[UnreadFailure]) -> list[UnreadFailure]:
         """These, with the sentences of ranks that have no line among them before their end."""
-        told = {fact.rank for fact in found} - {-1}
         lines = {fact.line for fact in found}
-        own = [f for f in self._found if f.rank not in told and f.line not in lines]
+        own = [f for f, end in self._found if f.line not in lines and not _has_told(found, f, end)]
         return sorted([*found, *own], key=lambda fact: fact.line)
+
+
+def _has_told(found: list[UnreadFailure], own: UnreadFailure, end: int) -> bool:
+    """Whether its rank has another line above the line of its end."""
+    return any(fact.rank == own.rank >= 0 and fact.line < end for fact in found)
 
 
 def _is_own(fact: AnyFact) -> bool:
