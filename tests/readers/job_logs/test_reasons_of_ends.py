@@ -147,7 +147,7 @@ def test_an_assertion_below_a_crash_is_not_first(tmp_path: Path) -> None:
     task += "slurmstepd: error: *** STEP 84.0 ON n1 CANCELLED AT 2024-04-23T15:45:48 ***\n"
     found = diagnosed(tmp_path, CRASHED + "2024-Apr-23 15:45:39.419290" + FAILED + task)
     assert [cause.kind for cause in found.causes] == ["dead"], found.summary
-    assert "local rank 13 died first" in found.summary and "SIGSEGV" in found.summary
+    assert "local rank 13 on n7 died first: killed by SIGSEGV" in found.summary
     alone = diagnosed(tmp_path, FAILED + task)
     assert "fill.cc:27" in alone.summary, alone.summary
 
