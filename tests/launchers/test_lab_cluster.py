@@ -392,6 +392,7 @@ def test_torchrun_under_srun(cluster: Cluster, torchrun_job: LabJob) -> None:
     cluster.login("scancel", torchrun_job.id)
 
 
+@pytest.mark.full
 def test_jobs_that_cannot_be_captured(cluster: Cluster, job: LabJob) -> None:
     ended = cluster.submit("-N1", script="true")
     foreign = cluster.submit("-N1", script="sleep 600", user="tester")

@@ -102,7 +102,8 @@ def test_a_loader_that_brings_nothing(watched: Watched) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "target", ["hostfile", "pbs", pytest.param("exec", marks=pytest.mark.full)]
+    "target",
+    ["hostfile", *(pytest.param(way, marks=pytest.mark.full) for way in ("pbs", "exec"))],
 )
 def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
     watched: Watched, target: str

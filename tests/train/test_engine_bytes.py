@@ -21,7 +21,7 @@ from hangdoctor.train.planning.memory import in_flight, rank_memory
 from hangdoctor.train.planning.stages import stages
 from tests.support.trainer_ranks import ROOT, ranks
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.torch, pytest.mark.full, pytest.mark.timeout(240)]
 
 NEAR = {"ulysses": 0.02}  # it keeps the rotary tables and labels of the whole sequence: 1.3 % here
 SHAPE = (

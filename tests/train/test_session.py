@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(200)]
 FLAGS = [*SMALL, "--log.timers", "true", "--evaluate.interval", "2", "--evaluate.iterations", "1"]
 
 
+@pytest.mark.full
 def test_signal_saves_and_the_next_run_resumes(tmp_path) -> None:
     here = [
         "--checkpoint.dir",
