@@ -46,8 +46,8 @@ from .candidate import First, quotes, whose
 from .chain import chain
 from .counting import at_work, counted_on
 from .ended_short import who_parted
+from .error_findings import mesh
 from .first import failure, lost_node
-from .first_error import mesh
 from .independent import others_of_their_own
 from .last_words import add_last_words
 from .late_end import still_running

@@ -14,8 +14,9 @@ from ..findings import Finding
 from ..findings.log_stories import LoggedDeath, NodeFailed
 from .candidate import First
 from .cleaned_up import by_the_launcher
+from .error_findings import only_warned
 from .first_death import first_death
-from .first_error import first_error, only_warned
+from .first_error import first_error
 from .gave_up_waiting import for_the_dead
 from .scene import Scene
 from .swept import is_sweep

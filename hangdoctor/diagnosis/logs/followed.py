@@ -28,7 +28,7 @@ from ..findings import Op
 from ..findings.log_stories import LogRemaining, Quote, Someone, Undecided
 from .by_torch import is_local
 from .candidate import someone
-from .first_error import filled
+from .error_findings import filled
 from .scene import Scene, ranks_named
 from .store_gone import lost_store
 

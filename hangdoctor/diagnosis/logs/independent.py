@@ -10,7 +10,7 @@ from ...model.log_facts import Ended, KnownError, PythonError
 from ..findings.log_stories import FailedFirst
 from .beside import CRASH
 from .candidate import First
-from .first_error import of_errors
+from .error_findings import of_errors
 from .scene import Scene, ranks_named
 
 _NO_PROGRAM = "missing_program"  # a rule

@@ -12,7 +12,8 @@ from msgspec import structs
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
 from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
 from .candidate import First
-from .first_error import ATP, filled
+from .error_findings import filled
+from .first_error import ATP
 from .scene import Scene
 from .unread_failures import NEAR_END, is_named
 

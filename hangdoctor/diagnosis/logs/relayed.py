@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Struct
-
 from ...model.log_facts import AnyFact, PythonError
 
 _REPEATS = re.compile(
@@ -19,15 +17,7 @@ _REPEATS = re.compile(
 _ADVICE = re.compile(r"['\"]?,? (?:please )?(?:check|see) the stack trace\b.*$")
 
 
-class Relayed(Struct, frozen=True):
-    """What the worker had said."""
-
-    error: str
-
-
-def relayed(fact: AnyFact) -> Relayed | None:
-    """None where an error is its speaker's own."""
+def relayed(fact: AnyFact) -> str:
+    """What the worker had said; "" where an error is its speaker's own."""
     match = _REPEATS.match(fact.message) if isinstance(fact, PythonError) else None
-    if match is None:
-        return None
-    return Relayed(_ADVICE.sub("", match["inner"]).strip().strip("'\""))
+    return _ADVICE.sub("", match["inner"]).strip().strip("'\"") if match is not None else ""

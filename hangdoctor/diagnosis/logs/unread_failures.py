@@ -33,7 +33,7 @@ from ..findings.log_stories import (
     Undecided,
 )
 from .candidate import First, someone
-from .first_error import filled
+from .error_findings import filled
 from .scene import Scene, nodes_named, ranks_named
 
 NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
