@@ -57,7 +57,7 @@ class Groups(Directory):
         self.default: GroupEntry | None = None
         self._expected: GroupEntry | None = None
         self._instances: dict[range | bytes, int] = {}
-        self._of_mpi: dict[tuple[int, ...], int] = {}  # communicators, by their members
+        self._of_mpi: dict[range | bytes, int] = {}  # the same of communicators
         self._hashes: dict[range, blake2b] = {}
         self._timeout_ms = 0
         self._in_torchs_table = 0  # entries when it was last looked at
@@ -147,8 +147,7 @@ class Groups(Directory):
         """
         in_order = as_range(members)
         ascending = in_order if isinstance(in_order, range) else as_range(sorted(members))
-        key = tuple(ascending)
-        instance = self._of_mpi[key] = self._of_mpi.get(key, _OF_MPI) + 1
+        instance = _next(self._of_mpi, ascending) + _OF_MPI
         return self._entry(in_order, ascending, instance, name)
 
     def end_of_mpi(self, entry: GroupEntry) -> None:
@@ -158,9 +157,7 @@ class Groups(Directory):
     def _add(self, pg: Any, ranks: dict[int, int]) -> GroupEntry:
         members = in_order(ranks)
         ascending = members if isinstance(members, range) else as_range(sorted(members))
-        key = ascending if isinstance(ascending, range) else hash_members(ascending).digest()
-        instance = self._instances.get(key, 0)
-        self._instances[key] = instance + 1
+        instance = _next(self._instances, ascending)
         self._note_timeout(pg)
         return self._entry(members, ascending, instance, torchnames.group_name(pg), ranks=ranks)
 
@@ -195,6 +192,14 @@ class Groups(Directory):
                 self._hashes.clear()
             known = self._hashes[ascending] = hash_members(ascending)
         return known
+
+
+def _next(instances: dict[range | bytes, int], ascending: Sequence[int]) -> int:
+    """Which group with these members the next one is, from 0."""
+    key = ascending if isinstance(ascending, range) else hash_members(ascending).digest()
+    instance = instances.get(key, 0)
+    instances[key] = instance + 1
+    return instance
 
 
 def in_order(ranks: dict[int, int]) -> Sequence[int]:

@@ -79,11 +79,11 @@ class Entries:
         """A send to a rank of the communicator, or a receive from one; nothing for MPI_PROC_NULL."""
         direction = flags & (fmt.SEND | fmt.RECV)
         key = ("send" if direction == fmt.SEND else "recv", "", "", "")
-        nobody = self.mpi.PROC_NULL
+        no_rank = self.mpi.PROC_NULL
 
         def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
             rank, number = whole(other(args, kwargs)), whole(tag(args, kwargs))
-            if rank == nobody:
+            if rank == no_rank:
                 return ()
             peer = _member(entry, rank)
             seq = entry.next_directed(peer, direction) if peer >= 0 else 0

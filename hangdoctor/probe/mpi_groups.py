@@ -32,6 +32,6 @@ def entry_of(groups: Groups, mpi: Any, comm: Any) -> GroupEntry | None:
 
 
 def sender(entry: GroupEntry, status: Any) -> int | None:
-    """The rank from which a receive from anyone has got its message; None where none is told."""
+    """The rank that sent what a receive from anyone has got; None where the status names none."""
     source = status.Get_source()
     return entry.members[source] if 0 <= source < len(entry.members) else None

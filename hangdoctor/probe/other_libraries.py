@@ -68,9 +68,14 @@ def _once_begun(module: ModuleType) -> None:
 
         @wraps(original)
         def begin(*args: Any, _original: Any = original, **named: Any) -> Any:
-            result = _original(*args, **named)
+            from .call_outcomes import without_us
             from .process_probe import probe
 
+            try:
+                result = _original(*args, **named)
+            except BaseException as error:
+                without_us(error)
+                raise
             try:
                 _of_mpi(module)
             except Exception as error:

@@ -24,6 +24,8 @@ from .process_probe import probe
 from .recorder import Recorder, local
 
 Function = Callable[..., Any]
+Before = Callable[[Recorder, Any], None]  # with the communicator
+Then = Callable[[Recorder, Any, Any], Any]  # and with what MPI gave, for what the job gets
 _COMMUNICATORS = ("Intracomm", "Cartcomm", "Graphcomm", "Distgraphcomm")
 _CLASSES = ("Request", "Op", "Status", "Group", *_COMMUNICATORS)
 _NEEDED = (*_CLASSES, "ANY_SOURCE", "PROC_NULL", "COMM_NULL")
@@ -65,6 +67,20 @@ class _Library:
         return comm
 
     def _communicators(self, base: type) -> type:
+        members: dict[str, Any] = {"__module__": base.__module__}
+        members |= {"_hangdoctor": None, "_hangdoctor_for": None, "__reduce__": _reduce(base)}
+        for name, (names, enter) in self._operations().items():
+            function = getattr(base, name, None)
+            if function is not None:
+                members[name] = self._recording(function, name, names, enter)
+        for name, names in mpi_calls.POLLS.items():
+            members[name] = self._polling(getattr(base, name), name, names)
+        found = {name: how for name, how in self._rest().items() if hasattr(base, name)}
+        members |= {name: _around(getattr(base, name), **how) for name, how in found.items()}
+        return type(base.__name__, (base,), members)
+
+    def _operations(self) -> dict[str, tuple[Names, Enter]]:
+        """The methods that are operations, with their parameters and what they enter."""
         calls: dict[str, tuple[Names, Enter]] = {}
         for name, (op, names) in mpi_calls.COLLECTIVES.items():
             calls[name] = names, self.enters.collective(name, op, names)
@@ -76,39 +92,26 @@ class _Library:
             calls[name] = names, self.enters.receive(name, names)
         for name, names in mpi_calls.EXCHANGES.items():
             calls[name] = names, self.enters.exchange(names)
-        members: dict[str, Any] = {"__module__": base.__module__}
-        members |= {"_hangdoctor": None, "_hangdoctor_for": None, "__reduce__": _reduce(base)}
-        for name, (names, enter) in calls.items():
-            function = getattr(base, name, None)
-            if function is not None:
-                members[name] = self._recording(function, name, names, enter)
-        for name, names in mpi_calls.POLLS.items():
-            members[name] = self._polling(getattr(base, name), name, names)
-        for change, of in ((_ending, _ENDS), (self._stopping, mpi_calls.UNCOUNTABLE)):
-            members |= {name: change(getattr(base, name)) for name in of if hasattr(base, name)}
-        members["Create_group"] = self._made_apart(base.Create_group)  # type: ignore[attr-defined]
-        return type(base.__name__, (base,), members)
+        return calls
+
+    def _rest(self) -> dict[str, dict[str, Any]]:
+        """Methods that are none, with what is done around them."""
+        found: dict[str, dict[str, Any]] = {name: {"then": _freed} for name in _ENDS}
+        found |= {name: {"before": self._stop} for name in mpi_calls.UNCOUNTABLE}
+        # Create_group asks only those who shall be in it: no collective of the communicator.
+        found["Create_group"] = {"then": lambda recorder, _, made: self.taken(recorder, made)}
+        return found
 
     def _begin(self, recorder: Recorder) -> None:
         """With the first call: until then, a job may use communicators that it had got before."""
         self.counted = True
         probe.count_calls(recorder, fmt.MPI4PY, counted=True)
 
-    def _stopping(self, function: Function) -> Function:
+    def _stop(self, recorder: Recorder, comm: Any) -> None:
         """From the first such call on nothing of this rank is recorded, as where mpi4py is not known."""
-
-        @functools.wraps(function)
-        def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
-            recorder = probe.recorder
-            if recorder is not None and not self.stopped and comm._hangdoctor is not None:
-                try:
-                    self.stopped = True
-                    probe.count_calls(recorder, fmt.MPI, counted=False)
-                except Exception as error:
-                    probe.fail(error)
-            return function(comm, *args, **kwargs)
-
-        return method
+        if not self.stopped:
+            self.stopped = True
+            probe.count_calls(recorder, fmt.MPI, counted=False)
 
     # ----------------------------------------------------------------- one call
 
@@ -156,7 +159,7 @@ class _Library:
         return method
 
     def _from_anyone(self, names: Names) -> Callable[[Given, dict[str, Any]], Any]:
-        """Where MPI is going to say from whom a message came, None where that is known; and the call's
+        """Where MPI is going to name the sender of a message, None where that is known; and the call's
         arguments with it.
         """
         source = argument(names, "source", self.mpi.ANY_SOURCE)
@@ -218,25 +221,6 @@ class _Library:
         recorder.follow(request, tokens)
         return result if request is None else request
 
-    # ----------------------------------------------------------------- communicators come and go
-
-    def _made_apart(self, function: Function) -> Function:
-        """Create_group asks only those who shall be in it: no collective of the communicator."""
-
-        @functools.wraps(function)
-        def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
-            result = function(comm, *args, **kwargs)
-            recorder = probe.recorder
-            if recorder is None or comm._hangdoctor is None:
-                return result
-            try:
-                return self.taken(recorder, result)
-            except Exception as error:
-                probe.fail(error)
-                return result
-
-        return method
-
 
 def _raised(recorder: Recorder, tokens: Tokens, error: BaseException) -> None:
     recorder.waited()
@@ -254,17 +238,33 @@ def _reduce(base: Any) -> Function:
     return __reduce__
 
 
-def _ending(function: Function) -> Function:
+def _around(function: Function, before: Before | None = None, then: Then | None = None) -> Function:
+    """A call that is no operation: what the probe does before it, or makes of its result."""
+
     @functools.wraps(function)
     def method(comm: Any, *args: Any, **kwargs: Any) -> Any:
-        result = function(comm, *args, **kwargs)
-        recorder, entry = probe.recorder, comm._hangdoctor
-        if recorder is not None and entry is not None:
-            try:
-                recorder.groups.end_of_mpi(entry)
-                comm._hangdoctor = None
-            except Exception as error:
-                probe.fail(error)
+        recorder = probe.recorder if comm._hangdoctor is not None else None
+        try:
+            if recorder is not None and before is not None:
+                before(recorder, comm)
+        except Exception as error:
+            probe.fail(error)
+        try:
+            result = function(comm, *args, **kwargs)
+        except BaseException as error:
+            without_us(error)
+            raise
+        try:
+            if recorder is not None and then is not None:
+                return then(recorder, comm, result)
+        except Exception as error:
+            probe.fail(error)
         return result
 
     return method
+
+
+def _freed(recorder: Recorder, comm: Any, result: Any) -> Any:
+    recorder.groups.end_of_mpi(comm._hangdoctor)
+    comm._hangdoctor = None
+    return result

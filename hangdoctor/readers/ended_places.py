@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ..model.capture import JobCapture, LockHolder, RankCapture
 from ..model.pauses import first_end
+from ..probe import format as fmt
 from ..stacks.place_search import find_place
 from . import recorder_beside
 from .blackbox import Contents
 from .box_place import Company, samples_before_limit, samples_of
 
-_JAX = "jax"  # in the box, as a backend
 _FRESH_S = 2.5  # between a sign of work and the end
 
 
@@ -27,7 +27,7 @@ def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.
     found = [_add(rank, by_rank[rank.rank], until) for rank in without]
     uncounted = [r for r in without if by_rank[r.rank].box.uncounted]
     for rank in uncounted:
-        rank.has_jax = by_rank[rank.rank].box.backend == _JAX
+        rank.has_jax = by_rank[rank.rank].box.backend == fmt.JAX
     if any(rank.samples for rank in uncounted):
         _add_to_all(uncounted, by_rank, until, Company.ONE_STUCK)
     elif uncounted:

@@ -1,6 +1,6 @@
 """Files whose names say that one stack stands for several processes: ``six_ranks.txt``, ``3-procs.txt``.
 
-Which processes these are no name of a file tells, so that none of them is called by a rank.
+The name of such a file does not say which processes these are, so that none of them is called by a rank.
 """
 
 from __future__ import annotations

@@ -83,11 +83,13 @@ def aborted(rank: int, seq: int = 81, op: str = "ALLREDUCE") -> str:
     )
 
 
-def failed(rank: int, code: int, pid: int = 0, time: str = "2026-07-09_17:06:10") -> str:
-    """One entry of torchelastic's table."""
+def failed(
+    rank: int, code: int, pid: int = 0, time: str = "2026-07-09_17:06:10", host: str = ""
+) -> str:
+    """One entry of torchelastic's table; four ranks a host."""
     name = {-6: "(SIGABRT)", -9: "(SIGKILL)", -15: "(SIGTERM)", -11: "(SIGSEGV)"}.get(code, "")
     return (
-        f"  time      : {time}\n  host      : n{rank // 4}\n  rank      : {rank} (local_rank: {rank % 4})\n"
+        f"  time      : {time}\n  host      : {host or f'n{rank // 4}'}\n  rank      : {rank} (local_rank: {rank % 4})\n"
         f"  exitcode  : {code} (pid: {pid or 700 + rank}) {name}\n  error_file: <N/A>\n  traceback : Signal\n"
     )
 

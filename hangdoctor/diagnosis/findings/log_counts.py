@@ -1,4 +1,4 @@
-"""What counters of NCCL's watchdog add where they name nobody, and how long a part of the work took."""
+"""NCCL watchdog's counters that name no rank but are a lead, and how long a part of the work took."""
 
 from __future__ import annotations
 

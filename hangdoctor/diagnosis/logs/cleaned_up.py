@@ -1,6 +1,6 @@
 """Processes that a launcher killed to clean up, behind an error that one of the program had printed before.
 
-mpiexec names whom it killed as it names who died by itself; the error, even one without a rank, is the
+mpiexec names a rank that it killed as it names one that died by itself; the error, even one without a rank, is the
 cause. A kill for lack of memory, or one after which nothing of the kind stands before, is none of this.
 """
 

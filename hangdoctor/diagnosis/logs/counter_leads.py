@@ -1,4 +1,4 @@
-"""What counters still say of waits where they name nobody: whom the waiters have left behind."""
+"""Counters that name no rank, and still show which ranks the waiters have left behind."""
 
 from __future__ import annotations
 

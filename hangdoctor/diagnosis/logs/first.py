@@ -78,7 +78,7 @@ def failure(scene: Scene) -> First | None:
 
 
 def _only_below(error: First, death: First) -> bool:
-    """Whether an error that names nobody stands below a launcher's line on a process that had crashed by then:
+    """Whether an error without a name is below a launcher's line on a process that had crashed by then:
     nothing shows that it came first.
     """
     end, said = death.facts[0], error.facts[0]

@@ -27,8 +27,8 @@ def setter(ops: RankOps, wait: Operation) -> int | None:
 
 
 def _of_a_round(ops: RankOps, wait: Operation, key: str) -> int | None:
-    """``done/5/3``: on this line the last number was every other rank's in each round before, and rounds
-    are told by another number. Numbers of one round alone may be anything that is counted.
+    """``done/5/3``: on this line the last number was every other rank's in each round before, and another
+    number counts the rounds. Numbers of one round alone may be anything that is counted.
     """
     form = _NUMBER.sub("#", key)
     pending = _numbers(key)

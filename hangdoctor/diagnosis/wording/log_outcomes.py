@@ -420,7 +420,7 @@ def _senders(of: LogRemaining) -> str:
 
 
 def _alone(of: LogRemaining, who: str, op: str) -> str:
-    """The only waiter; a line may say for whom."""
+    """The only waiter; a line may name the rank that it waits for."""
     if of.awaited >= 0:
         return f"{who} {choose(of.ranks or 1, 'waits', 'wait')} in {op}, and {_awaited(of)}"
     if not of.ranks and not of.process:
@@ -430,12 +430,12 @@ def _alone(of: LogRemaining, who: str, op: str) -> str:
 
 
 def _awaited(of: LogRemaining) -> str:
-    """Whom the log itself says to be waited for, which is no proof."""
+    """The rank that the log itself says the others wait for, which is no proof."""
     return f"a line of the log names rank {of.awaited} as the one that is waited for; whether it came late, hangs or had ended does not show: read its log first"
 
 
 def _ahead(of: LogRemaining) -> str:
-    """Whom a waiter left behind, and what that does not show."""
+    """The ranks that a waiter left behind, and what that does not show."""
     if of.ahead is None:
         return ""
     ahead, others = of.ahead, terms.ranks(of.ahead.others)

@@ -123,7 +123,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
 
 
 def _unheard(story: FailedFirst, finding: Finding) -> str:
-    """That they were said to be lost, and of whom that was not true."""
+    """The ranks that were reported lost, and those of them that were not."""
     said = f"{choose(finding.ranks, 'was', 'were')} said to be lost"
     why = story.meaning.partition(": ")[0]
     at = f" ({story.lives_by.file}:{story.lives_by.line})" if story.lives_by is not None else ""

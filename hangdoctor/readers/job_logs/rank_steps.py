@@ -33,7 +33,9 @@ class RankSteps:
         if step is None or _OTHER.search(text) is not None:
             return
         named = {int(number) for number in _BY.findall(text)}
-        rank = said.rank if said.rank >= 0 else named.pop() if len(named) == 1 else -1
+        rank = said.rank
+        if rank < 0 and len(named) == 1:
+            [rank] = named
         if rank < 0 or (rank not in self._last and len(self._last) >= _MOST):
             return
         number = int(step[1])

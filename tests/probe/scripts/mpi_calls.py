@@ -75,7 +75,7 @@ def communicators() -> None:
 
 
 def unchanged() -> None:
-    again = pickle.loads(pickle.dumps(WORLD))
+    again = pickle.loads(pickle.dumps(WORLD))  # its own, of a moment ago
     assert again == WORLD and type(again).__name__ == "Intracomm"
     assert issubclass(MPI.Prequest, MPI.Request) and not isinstance(WORLD, MPI.Request)
     try:
@@ -121,3 +121,5 @@ def persistent() -> None:
 
 for part in (collectives, transfers, communicators, unchanged, show, persistent):
     part()
+if not mpi4py.rc.initialize:
+    MPI.Finalize()  # who starts MPI ends it: MPICH kills the others of a rank that does not

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.read_logs import diagnosed, named
+from tests.support.written_logs import failed, table
 
 CHECK = "GPU CHECK failed: CUDA driver version is insufficient for CUDA runtime version at field.cu:88\n"
 MPIRUN = """\
@@ -16,28 +17,7 @@ the job to be terminated. The first process to do so was:
 """
 CXX = "terminate called after throwing an instance of 'c10::CUDAError'\n  what():  CUDA error: unknown error\n"
 SAW = "{}[0304 10:00:0{}.1 50 torch/distributed/elastic/multiprocessing/api.py:{}] {}\n"
-TABLE = """\
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-============================================================
-fit.py FAILED
-------------------------------------------------------------
-Failures:
-[1]:
-  time      : 2024-03-04_10:00:01
-  host      : fen3
-  rank      : 1 (local_rank: 1)
-  exitcode  : {} (pid: 62)
-  error_file: <N/A>
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2024-03-04_10:00:01
-  host      : fen3
-  rank      : 0 (local_rank: 0)
-  exitcode  : -11 (pid: 61)
-  error_file: <N/A>
-============================================================
-"""
+AT = "2024-03-04_10:00:01"
 FIRST = "{}ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -11) local_rank: 0 (pid: 61) of binary: /bin/python\n"
 TERM = "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 62 closing signal SIGTERM\n"
 RAY = (
@@ -45,6 +25,11 @@ RAY = (
     "Node ID: bb Worker IP address: 10.7.0.3 Worker port: 45 Worker PID: {} Worker exit type: SYSTEM_ERROR Worker exit detail: gone.\n"
 )
 LOST = "(Actor pid=44) [rank7]:[W1120 01:13:20.886560089 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=8, addr=[a]:5, remote=[b]:5): Connection reset by peer\n"
+
+
+def both(code: int) -> str:
+    """torchrun's table: rank 0 crashed first, and rank 1 ended in the same second."""
+    return table(failed(0, -11, 61, AT), failed(1, code, 62, AT))
 
 
 def test_equal_lines_of_a_check_are_of_as_many_processes(tmp_path: Path) -> None:
@@ -69,13 +54,13 @@ def test_each_process_of_cxx_has_its_last_words_once(tmp_path: Path) -> None:
 def test_crashes_of_one_second_are_alike(tmp_path: Path) -> None:
     glued = "Packing 91/91 [00:00<?, ? it/s]"
     for name, text in (("glued", FIRST.format(glued)), ("told", TERM + FIRST.format(""))):
-        verdict = diagnosed(tmp_path / name, {"job.log": text + TABLE.format(-11)})
+        verdict = diagnosed(tmp_path / name, {"job.log": text + both(-11)})
         assert named(verdict) == [("dead", [0, 1])], name
         assert "which of them was first does not show" in verdict.summary
 
 
 def test_a_process_that_the_launcher_ended_is_not_alike(tmp_path: Path) -> None:
-    verdict = diagnosed(tmp_path, TERM + FIRST.format("") + TABLE.format(-15))
+    verdict = diagnosed(tmp_path, TERM + FIRST.format("") + both(-15))
     assert named(verdict) == [("dead", [0])] and "does not show" not in verdict.summary
 
 

@@ -1,4 +1,4 @@
-"""Whom a launcher killed to clean up is no cause, where the program's own error stands before."""
+"""A rank that a launcher killed to clean up is no cause, where the program's own error is above it."""
 
 from __future__ import annotations
 

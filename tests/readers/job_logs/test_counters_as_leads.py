@@ -1,4 +1,4 @@
-"""Counters that name nobody and still say something: who was left behind, whether one of the waiters is
+"""Counters that name no rank and still say something: who was left behind, whether one of the waiters is
 missing, and waits beside others in gloo.
 """
 

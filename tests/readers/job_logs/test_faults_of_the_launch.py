@@ -5,33 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.read_logs import diagnosed, named
+from tests.support.written_logs import failed, table
 
 PORT = "RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed to bind to [::]:6100 (errno: 98 - Address already in use).\n"
 MISSING = "/opt/bin/python: can't open file 'fit_lm.py': [Errno 2] No such file or directory\n"
 SRUN = "srun: error: fen4: task 1: Exited with exit code 1\n"
 WORKER = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 2) local_rank: 0 (pid: 61) of binary: /opt/bin/python\n"
-TABLE = """\
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-============================================================
-fit_lm.py FAILED
-------------------------------------------------------------
-Failures:
-[1]:
-  time      : 2024-03-04_10:00:01
-  host      : fen3
-  rank      : 1 (local_rank: 1)
-  exitcode  : 2 (pid: 62)
-  error_file: <N/A>
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2024-03-04_10:00:01
-  host      : fen3
-  rank      : 0 (local_rank: 0)
-  exitcode  : 2 (pid: 61)
-  error_file: <N/A>
-============================================================
-"""
+AT = "2024-03-04_10:00:01"
+TABLE = table(failed(0, 2, 61, AT, "fen3"), failed(1, 2, 62, AT, "fen3"))
 
 
 def test_both_are_named_each_with_its_node(tmp_path: Path) -> None:
