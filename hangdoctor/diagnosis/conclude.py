@@ -22,7 +22,7 @@ from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
 from .still_alone import still_alone
 from .view import Looks, RankView, view_rank
-from .wording import ended, log_outcomes, remaining
+from .wording import ended, log_chain, log_outcomes, remaining
 from .wording.ended import last_place
 from .wording.terms import long_frame
 
@@ -70,7 +70,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         notes=_notes(capture, draft),
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
-        chain=[log_outcomes.happening(event) for event in draft.chain],
+        chain=[log_chain.happening(event) for event in draft.chain],
         advice=_advice(case, draft, status, causes),
     )
 

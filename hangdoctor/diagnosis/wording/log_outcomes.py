@@ -1,19 +1,15 @@
-"""What the logs come to in words where they name no rank, and what happened in the order of time."""
+"""What the logs come to in words where they name no rank."""
 
 from __future__ import annotations
 
 import re
 import signal
-import time
 
-from ...model.diagnosis import Happening
 from ...text.ranges import format_ranks
-from ..findings.log_stories import Event, LogRemaining, Quote, Undecided, WentOnAfter
-from . import terms
+from ..findings.log_stories import LogRemaining, Quote, Undecided, WentOnAfter
+from . import log_leads, terms
 from .log_words import next_time
 from .terms import choose
-
-_NO_YEAR = 978_307_200.0  # the end of the year that stands for an unknown one
 
 
 def remaining(of: LogRemaining) -> str:
@@ -26,7 +22,7 @@ def remaining(of: LogRemaining) -> str:
     beside = ""
     if of.ras and of.reason in _WAITS:
         beside = f". NCCL RAS reaches all {of.ras} ranks with equal counts: {_BEYOND}"
-    return f"Could not tell: {_reason(of)}{beside}{_apart(of)}{_left_behind(of)}{_called_less(of)}."
+    return f"Could not tell: {_reason(of)}{beside}{log_leads.all_of(of)}."
 
 
 _BAR = re.compile(r"\|[\u2588-\u258f# -]{2,200}\|")  # drawn by tqdm
@@ -76,20 +72,6 @@ def _reason(of: LogRemaining) -> str:
     return texts[of.reason]
 
 
-_MAY_DEPEND = (  # reasons that leave open who made other calls
-    Undecided.SIGNALLED,
-    Undecided.CANCELLED,
-    Undecided.TIME_LIMIT,
-    Undecided.WAITED_TO_LIMIT,
-    Undecided.EQUAL_COUNTERS,
-    Undecided.WAITERS_ONLY,
-)
-
-
-# Reasons that leave open whether the job stood
-_MAY_HANG = (Undecided.GOES_ON, Undecided.NO_END, Undecided.ONE_WAITER)
-
-
 def _cancelled_by(of: LogRemaining) -> str:
     """Slurm's own reason, where it gives one; else a person's."""
     if of.meaning:
@@ -104,34 +86,6 @@ def _not_swept(of: LogRemaining) -> str:
     tasks, it = format_ranks(of.quiet), choose(of.quiet, "it", "they")
     name = choose(of.quiet, f"task {tasks} is", f"tasks {tasks} are")
     return f"; of all tasks up to the last, {name} not among those that srun ended: {it} had ended before, or could not be ended, so look there first"
-
-
-def _apart(of: LogRemaining) -> str:
-    """What one rank alone printed at its start: a lead, and no verdict."""
-    if of.apart is None or of.reason not in _MAY_DEPEND:
-        return ""
-    quote = of.apart.quote
-    mine, usual = terms.cut(quote.says, 60), terms.cut(of.apart.usual, 60)
-    who = f"rank {of.apart.rank}"
-    return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
-
-
-def _called_less(of: LogRemaining) -> str:
-    """Who had not made a call that NCCL printed of the others: a lead, since the log may end there."""
-    if of.less is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
-        return ""
-    ranks, others = terms.ranks(of.less.ranks), terms.ranks(of.less.others)
-    call = f"{terms.op(of.less.op)} with {of.less.elements} elements"
-    return f". By NCCL's own lines {others} went on to {call}, and {ranks} had not: look there first, unless the log ends too early"
-
-
-def _left_behind(of: LogRemaining) -> str:
-    """Whose prints stopped while those of all others went on: a lead, and no verdict."""
-    if of.behind is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
-        return ""
-    ranks, others = terms.ranks(of.behind.ranks), terms.ranks(of.behind.others)
-    last = f"'{terms.tail(of.behind.says, 60)}' ({of.behind.at})"
-    return f". {terms.capital(ranks)} printed nothing after {last}, while {others} went on to step {of.behind.step}: look there first, though what it printed may lie in a buffer"
 
 
 def _missed(of: LogRemaining) -> str:
@@ -465,43 +419,3 @@ def _of(seconds: float) -> str:
 
 def _code(code: int) -> str:
     return f"exit code {code}" if code > 0 else terms.signal_name(-code)
-
-
-# ---------------------------------------------------------------------- the chain
-
-
-def happening(event: Event) -> Happening:
-    """A line of the chain."""
-    return Happening(
-        role=event.role,
-        ranks=list(event.ranks),
-        node=event.node or None,
-        at=_stamp(event.at),
-        file=event.file,
-        line=event.line,
-        says=_says(event),
-    )
-
-
-def _stamp(at: float) -> str:
-    if at <= 0:
-        return ""
-    form = "%Y-%m-%d %H:%M:%S" if at > _NO_YEAR else "%m-%d %H:%M:%S"
-    return time.strftime(form, time.gmtime(at))
-
-
-def _says(event: Event) -> str:
-    if event.fact == "TimedOut" and event.op is not None:
-        after = f" after {terms.duration(event.seconds)}" if event.seconds > 0 else ""
-        return f"timed out in {terms.op(event.op)}{after}"
-    if event.fact == "GlooTimeout":
-        return f"waited {terms.duration(event.seconds)} in gloo, until its limit"
-    if event.fact == "Ended" and event.end is not None:
-        return f"ended: {terms.end(event.end)}"
-    if event.fact == "PeerClosed":
-        return f"lost a connection: {terms.cut(event.says, 120)}"
-    if event.fact == "ToldByItself":
-        return "timed out in an operation"
-    if event.fact == "Told":
-        return "heard from another rank that an operation timed out"
-    return terms.cut(event.says, 160)
