@@ -14,6 +14,8 @@ from .source import Block
 
 _TAIL = 1 << 12  # of each block: where the last iteration is looked for
 _DENSE = 400  # bytes a find; where finds are closer, the block is read line by line
+# What most bytes of a training's lines are: without them a block is searched in half of the time.
+_BARE = b"0123456789 .,:;|/-_=[](){}<>%*#+'\"\t"
 
 
 class LineRead(Struct):
@@ -29,6 +31,7 @@ class LinesRead:
 
     def __init__(self, broad: Sequence[bytes]) -> None:
         self._broad = broad
+        self._bare = [(text, text.translate(None, _BARE)) for text in broad]
         self._wanted = 0
 
     def want(self, lines: int) -> None:
@@ -42,7 +45,9 @@ class LinesRead:
             for number, line in enumerate(data.split(b"\n"), start=1):
                 yield LineRead(number, 0, line)
             return
-        finds = sorted({at for text in self._broad for at in _finds(data, text)})
+        bare = data.translate(None, _BARE)
+        there = [text for text, letters in self._bare if letters in bare]
+        finds = sorted({at for text in there for at in _finds(data, text)})
         if len(finds) * _DENSE > len(data):
             yield from self._dense(data)
             return

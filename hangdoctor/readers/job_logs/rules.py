@@ -154,7 +154,7 @@ class Rules(Struct, frozen=True):
         grams.add("")
         called = {
             number
-            for gram in grams.intersection(self.anchors)
+            for gram in grams & self.anchors.keys()
             for anchor, number in self.anchors[gram]
             if anchor in text
         }
