@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 
 from . import format as fmt
 from .record_core import read_proc
@@ -37,7 +38,26 @@ def is_left(box: BoxWriter) -> bool:
     """
     [state] = struct.unpack_from(fmt.H_STATE[1], box.map, fmt.H_STATE[0])
     tid = 0 if state == fmt.FINISHED else find(box)
-    return tid > 0 and bool(read_proc(f"/proc/self/task/{tid}/stat", 64))
+    return tid > 0 and _runs(box, tid)
+
+
+def _runs(box: BoxWriter, tid: int) -> bool:
+    """Whether the thread is there. The kernel may still have one that Python has joined a moment ago: of
+    those that Python names it is asked itself.
+    """
+    if tid in {thread.native_id for thread in threading.enumerate()}:
+        return True
+    return not _name(box, tid) and bool(read_proc(f"/proc/self/task/{tid}/stat", 64))
+
+
+def _name(box: BoxWriter, tid: int) -> bytes:
+    """As Python called it when its slot was made; empty for a thread of C++."""
+    begin, rows, width = box.regions["threads"]
+    for at in range(begin, begin + rows * width, width):
+        known, _, _, _, name = fmt.THREAD.unpack_from(box.map, at)
+        if known == tid:
+            return bytes(name).rstrip(b"\0")
+    return b""
 
 
 def _is_inside(box: BoxWriter, last: int) -> bool:
