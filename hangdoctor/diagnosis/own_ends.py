@@ -4,10 +4,10 @@ the job's log tells.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 
 from ..model.frame import Frame
+from ..model.log_ends import BY_ITSELF
 from ..stacks import aborts
 from .case import Case
 from .confidence import Ground, sure
@@ -17,11 +17,6 @@ from .findings.log_stories import FailedFirst, LoggedDeath
 from .view import RankView
 
 _FRAMES = 4  # of a stack, in evidence
-# Signals that nothing but the process itself brings about
-_BY_ITSELF = tuple(
-    -number
-    for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
-)
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -82,7 +77,7 @@ def add_stack(case: Case, crash: Finding) -> None:
 
 def _is_crash(found: Finding) -> bool:
     if isinstance(found.story, LoggedDeath):
-        return found.story.aborted or (found.story.end.code or 0) in _BY_ITSELF
+        return found.story.aborted or (found.story.end.code or 0) in BY_ITSELF
     return found.kind == "dead" and isinstance(found.story, FailedFirst) and found.frame is None
 
 

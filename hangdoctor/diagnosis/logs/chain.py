@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeGuard
 
+from ...model.log_ends import CRASHES
 from ...model.log_facts import (
     MPI_ABORT,
     AnyFact,
@@ -35,7 +36,6 @@ from ..findings.log_stories import Event, LoggedDeath
 from ..findings.named import End
 from . import threads
 from .candidate import First, says_of_others
-from .one_of_them import CRASHES
 from .scene import LIMITS, Scene, nodes_named, op_name, ranks_named
 
 MOST = 10

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct, structs
 
 from ...model.frame import Frame
+from ...model.log_ends import CRASHES
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText
 from ..confidence import Ground, sure
 from ..findings import Finding
@@ -18,7 +19,6 @@ from . import lost_devices, shared_gpus
 from .candidate import First, someone
 from .no_rank import without_rank
 from .one_of_them import (
-    CRASHES,
     can_have_said,
     crashed_too,
     exited_alike,

@@ -9,6 +9,7 @@ import signal
 
 from msgspec import structs
 
+from ...model.log_ends import BY_ITSELF
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
 from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
 from .candidate import First
@@ -21,7 +22,6 @@ _ITS_STACK = "Its stack is in the log below {place}, the innermost function last
 _PLAIN = 2  # strength of a plain word of failure
 _ABOVE = 10  # lines above a call of MPI_Abort
 _WARNED = "nccl_warned"  # a rule
-_CRASHES = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGABRT)
 _RIGHT = 4  # lines above that of a crash
 _TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 # Open MPI's block on the signal itself
@@ -105,7 +105,7 @@ def _add_beside(scene: Scene, death: First, story: LoggedDeath, end: AnyFact) ->
     """What a library of its process had warned of before a crash, or the stack of its own abort; whether
     there is one.
     """
-    warned = _warned_before(scene, end) if story.end.code in _CRASHES else None
+    warned = _warned_before(scene, end) if story.end.code in BY_ITSELF else None
     if warned is not None:
         quote = _quote(scene, warned, _clause(scene, warned))
         death.finding.story = structs.replace(story, after=quote)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...model.log_ends import SENT
 from ...model.log_facts import Ended
 from ..confidence import Ground, sure
 from ..findings import Finding
@@ -15,7 +16,6 @@ from ..findings.log_stories import LoggedDeath, LogRemaining, Undecided
 from ..findings.named import End
 from .candidate import First, someone
 from .scene import Scene, ranks_named
-from .swept import SENT
 
 _ABORT = -6
 _ONE_MOMENT_S = 1.0

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ...model.log_ends import CRASHES, SENT, short_host
 from ...model.log_facts import MPI_ABORT, Ended, KilledByLauncher, KnownError, PythonError
 from .scene import Scene, ranks_named
 from .swept import after_the_stop
 
 _LISTS = ("torchelastic", "slurm")  # launchers that name each process which failed
-_SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
 _MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
-CRASHES = {"segfault": -11, "bus_error": -7, "float_error": -8}  # rules
 _STACK_END = (
     "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
 )
@@ -38,7 +37,7 @@ def can_have_said(scene: Scene, alike: Sequence[Error]) -> list[int]:
         return []
     code = codes.pop()
     ends = [f for f in scene.of(Ended) if f.by.split(" ")[0] in _LISTS and f.rank >= 0]
-    failed = [f for f in ends if (f.code == code if code else f.code > 0 and f.code not in _SENT)]
+    failed = [f for f in ends if (f.code == code if code else f.code > 0 and f.code not in SENT)]
     failed = [f for f in failed if not after_the_stop(scene, f)]
     spoke = set(ranks_named(scene.of(PythonError)))
     ranks = [rank for rank in ranks_named(failed) if rank not in spoke]
@@ -121,21 +120,17 @@ def crashed_too(scene: Scene, alike: Sequence[Error]) -> Crashed:
     named = {f.pid for f in alike if f.rank >= 0}
     every = [*alike, *further_stacks(scene, alike)]
     nobodys = [f for f in every if f.rank < 0 and f.pid and f.pid not in named]
-    processes = {(_host(f.node), f.pid) for f in nobodys if (f.file, f.line) not in lines}
+    processes = {(short_host(f.node), f.pid) for f in nobodys if (f.file, f.line) not in lines}
     if not code or not processes or any(not node for node, _ in processes):
         return Crashed([], [])
     told = ranks_named(alike)
     ends = [f for f in scene.of(Ended) if f.code == code and f.rank >= 0 and f.node]
     ends = [f for f in ends if f.rank not in told]
     nameless = sorted(node for node, _ in processes)
-    for node in {(_host(f.node), f.rank) for f in ends}:
+    for node in {(short_host(f.node), f.rank) for f in ends}:
         if node[0] in nameless:
             nameless.remove(node[0])
     return Crashed(ends, nameless if ends or told else [])
-
-
-def _host(name: str) -> str:
-    return name.partition(".")[0]
 
 
 def _is_last_of_process(error: Error) -> bool:

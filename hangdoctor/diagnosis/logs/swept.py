@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...model.log_ends import SENT
 from ...model.log_facts import (
     AnyFact,
     Cancelled,
@@ -21,8 +22,6 @@ from ...model.log_facts import (
 from .scene import Scene, ranks_named
 
 _SWEEP = frozenset({-9, -15})
-# How processes end by signals that people, schedulers and launchers send; beyond 128: as a shell says it
-SENT = frozenset({-1, -2, -9, -15, 129, 130, 137, 143})
 _ABORT = -6
 _LATER_S = 2.0  # after an end, by the clock of another launcher
 _CLEARLY_S = 10.0  # between two ends, whatever clocks and launchers do in between

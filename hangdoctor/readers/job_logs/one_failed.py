@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Collection, Iterable, Sequence
 
+from ...model.log_ends import CRASHES, SENT, short_host
 from ...model.log_facts import (
     HYDRA,
     MPI_ABORT,
@@ -26,15 +27,7 @@ _WITNESSES = frozenset(
     {"torchelastic", "slurm", "mpirun", HYDRA, MPI_ABORT, "alps", "composer", "mpt", "jsrun", "poe"}
 )
 _OF_RANKS = "torchelastic"  # beside it srun speaks of the launchers
-# How processes end that people, schedulers and launchers have ended; beyond 128: as a shell says it
-_SENT = frozenset({0, -1, -2, -9, -15, 129, 130, 137, 143})
 _ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
-# Rules of crashes, and the signals that they are
-_CRASHES = {
-    "segfault": signal.SIGSEGV,
-    "bus_error": signal.SIGBUS,
-    "float_error": signal.SIGFPE,
-}
 _WORKER = "worker_died"  # a rule
 _OF_FORTRAN = "fortran"  # its number is the exit code, and says more
 _ONE_RUN_S = 3600.0  # between an error and an end that may belong together, of two files
@@ -76,7 +69,7 @@ def name_the_only_rank(facts: Iterable[AnyFact], alone: Sequence[bool]) -> None:
 def name_debugged(facts: Iterable[AnyFact], file: int, ranks: Collection[int]) -> None:
     """Give the only crash of a debugger's session the rank that a person asked the debugger for."""
     crashed = [f for f in facts if isinstance(f, KnownError) and f.file == file]
-    crashed = [f for f in crashed if f.rule in _CRASHES and f.role == "cause"]
+    crashed = [f for f in crashed if f.rule in CRASHES and f.role == "cause"]
     if len(ranks) != 1 or sum(f.times for f in crashed) != 1 or crashed[0].rank >= 0:
         return
     [crashed[0].rank] = ranks
@@ -84,11 +77,13 @@ def name_debugged(facts: Iterable[AnyFact], file: int, ranks: Collection[int]) -
 
 def name_crashed(facts: Sequence[AnyFact]) -> None:
     """Give the one process that crashed on a node the rank of the only one there that ended by its signal."""
-    crashed = [f for f in facts if isinstance(f, KnownError) and f.rule in _CRASHES]
+    crashed = [f for f in facts if isinstance(f, KnownError) and f.rule in CRASHES]
     here = [f for f in crashed if f.rank < 0 and f.pid and f.node and f.role == "cause"]
-    for node in {_host(f.node) for f in here}:
-        own = [f for f in here if _host(f.node) == node]
-        ends = [f for f in facts if isinstance(f, Ended) and f.rank >= 0 and _host(f.node) == node]
+    for node in {short_host(f.node) for f in here}:
+        own = [f for f in here if short_host(f.node) == node]
+        ends = [
+            f for f in facts if isinstance(f, Ended) and f.rank >= 0 and short_host(f.node) == node
+        ]
         ends = [f for f in ends if fits(own[0], f) and _may_be_one(own[0], f)]
         if len({f.pid for f in own}) == 1 and len({f.rank for f in ends}) == 1:
             for fact in own:
@@ -118,7 +113,7 @@ def kind_of(error: Error) -> str:
 def failed_by_themselves(facts: Iterable[AnyFact]) -> list[Ended]:
     """The ends with an error of their own, one for each process that launchers name."""
     ends = [f for f in facts if isinstance(f, Ended) and f.by.split(" ")[0] in _WITNESSES]
-    ends = [f for f in ends if f.code not in _SENT and max(f.rank, f.task, f.local) >= 0]
+    ends = [f for f in ends if f.code and f.code not in SENT and max(f.rank, f.task, f.local) >= 0]
     if any(f.by == _OF_RANKS for f in ends):
         ends = [f for f in ends if f.by != "slurm"]
     apart: list[Ended] = []
@@ -155,11 +150,11 @@ def _same(one: Ended, other: Ended) -> bool:
 
 def fits(error: Error, end: Ended) -> bool:
     """Whether a process with this error may end so."""
-    crash = _CRASHES.get(error.rule)
+    crash = CRASHES.get(error.rule)
     if end.worker:
         return True
     if crash is not None:
-        return end.code in (-crash, 128 + crash)
+        return end.code in (crash, 128 - crash)
     if error.rule == _OF_FORTRAN:
         return f"({abs(end.code)})" in error.says or end.code in (1, *_ABORTED, -signal.SIGSEGV)
     return end.code > 0 or end.code in _ABORTED
@@ -186,8 +181,4 @@ def _may_be_one(error: Error, end: Ended) -> bool:
     """Whether nothing shows that they are of two processes."""
     if error.pid and end.pid and error.pid != end.pid:
         return False
-    return not (error.node and end.node) or _host(error.node) == _host(end.node)
-
-
-def _host(name: str) -> str:
-    return name.partition(".")[0]
+    return not (error.node and end.node) or short_host(error.node) == short_host(end.node)

@@ -17,6 +17,7 @@ from typing import TypeGuard
 
 from msgspec import Struct
 
+from ...model.log_ends import CRASHES
 from ...model.log_facts import AnyFact, KnownError, PeerClosed
 
 _STARS = re.compile(
@@ -38,7 +39,6 @@ _RULES = {"TRUNCATE": "mpi_err_truncate", "INTERN": "mpi_err_intern", "NO_MEM": 
 _OWN = frozenset(
     {"mpi_err_wrong", "mpi_err_io", "mpi_err_memory", "mpi_err_intern", "mpi_err_truncate"}
 )
-_CRASHES = frozenset({"segfault", "bus_error", "float_error"})
 _Process = tuple[str, int]
 
 
@@ -123,7 +123,7 @@ def _excuse_crashes(facts: Iterable[AnyFact]) -> None:
         first = ended.get(fact.file)
         if fact.rule in _OWN and fact.role == "cause":
             ended.setdefault(fact.file, fact)
-        elif first is not None and fact.rule in _CRASHES and _is_another(first, fact):
+        elif first is not None and fact.rule in CRASHES and _is_another(first, fact):
             fact.role = "consequence"
 
 
