@@ -198,6 +198,7 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
         transfer_chains.awaited,
         transfer_chains.at_the_end,
         transfer_chains.rounds_ahead,
+        transfer_chains.out_of_the_loop,
         _other_way,
         _alone_in_users,
         _passed,
