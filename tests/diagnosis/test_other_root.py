@@ -51,3 +51,22 @@ def test_no_rank_is_named_for_its_root_where_the_others_do_not_agree(
 )
 def test_the_root_that_a_line_names(code: str, found: dict[str, int]) -> None:
     assert root(code, {"best": 3}) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("comm.Bcast(x, root=best)", []),  # one of the others may have taken itself for the root
+        ("comm.Bcast(x, root=self.best)", []),
+        ("comm.Bcast(x, root=0)", [("order", [1])]),
+        ("comm.Bcast(x, root=ROOT)", [("order", [1])]),
+        ("comm.Barrier()", [("order", [1])]),
+    ],
+)
+def test_who_is_left_alone_in_a_call_with_a_chosen_root_is_not_accused(
+    code: str, named: list[tuple[str, list[int]]]
+) -> None:
+    """The root and its helpers leave it as soon as their data is on its way."""
+    later = "comm.Allreduce(x, y)"
+    said = judged(*(at(r, None, *((code, 42) if r == 1 else (later, 50))) for r in range(4)))
+    assert causes(said) == named, said.summary
