@@ -141,7 +141,11 @@ def _finding(case: Case, name: str, view: RankView, others: list[RankView]) -> F
 
 
 def finding_of(
-    case: Case, story: f.OtherTag, view: RankView, others: list[RankView], ground: Ground
+    case: Case,
+    story: f.OtherTag | f.OtherRoot,
+    view: RankView,
+    others: list[RankView],
+    ground: Ground,
 ) -> Finding:
     """That one call names another tag, or root, than those of the others."""
     finding = finding_on(case, "mismatch", [view], story, confidence=sure(ground))

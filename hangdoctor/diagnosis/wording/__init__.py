@@ -138,7 +138,8 @@ def _waiting(finding: Finding, full: bool) -> str:
     """``Ranks 0-3 have been waiting for 41 s.``; in full also where, if the head does not say it."""
     waiters = finding.waiters
     if waiters is None or isinstance(
-        finding.story, f.InOther | f.OtherTag | f.StepsApart | f.PeerElsewhere | f.UnmatchedPair
+        finding.story,
+        f.InOther | f.OtherTag | f.OtherRoot | f.StepsApart | f.PeerElsewhere | f.UnmatchedPair,
     ):
         return ""
     if isinstance(finding.story, f.AllIn):
