@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model.capture import Frame
 from ..stacks.loop_counts import ROOT_OF
+from ..stacks.root_names import ROOTED
 from . import findings as f
 from . import other_tag
 from .case import Case, op_of, ranks_of
@@ -20,9 +21,6 @@ from .findings import Finding
 from .position import counters, program
 from .view import RankView
 
-_ROOTED = frozenset(
-    "bcast broadcast broadcast_object_list gather gatherv scatter scatterv reduce gather_object scatter_object_list".split()
-)
 _OTHERS = 2  # that agree, at least
 
 
@@ -92,6 +90,6 @@ def _roots_of(frame: Frame) -> Iterator[str]:
 
 def _names_root(view: RankView) -> bool:
     """Whether it waits in a collective below a function that a variable tells the root."""
-    if view.place.kind != "collective" or view.place.op.lower() not in _ROOTED:
+    if view.place.kind != "collective" or view.place.op.lower() not in ROOTED:
         return False
     return any(any(_roots_of(frame)) for frame in view.path)

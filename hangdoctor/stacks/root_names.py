@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 _KEYWORDS = ("root", "src", "dst")
+ROOTED = frozenset(
+    "bcast ibcast broadcast broadcast_object_list gather gatherv scatter scatterv reduce gather_object scatter_object_list".split()
+)
 # Where a call has its root by place; mpi4py's and torch's.
 _PLACES = {
     "bcast": 1,
@@ -67,9 +70,9 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
 def _direct(calls: Sequence[ast.Call]) -> Iterator[str]:
     """Names that stand for the root in a call itself."""
     for call in calls:
-        if isinstance(call.func, ast.Attribute):
+        if _own_name(call.func).lower() in ROOTED:
             told = [key.value for key in call.keywords if key.arg in _KEYWORDS]
-            place = _PLACES.get(call.func.attr, len(call.args))
+            place = _PLACES.get(_own_name(call.func), len(call.args))
             yield from _plain([*told, *call.args[place : place + 1]])
 
 
