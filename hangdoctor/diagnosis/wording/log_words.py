@@ -240,6 +240,9 @@ def _(story: TookNothing, finding: Finding) -> str:
 @stories.tell.register
 def _(story: TooFewJoined, finding: Finding) -> str:
     missing = story.expected - story.joined
+    if story.each > 1:
+        others = sorted(set(range(story.expected)) - set(story.came))
+        return f"The job's {story.expected} processes call themselves {terms.ranks(story.came)}, {story.each} of them by each number, and none {terms.ranks(others)}: its nodes count from the same rank"
     if story.joined < 0:
         others = sorted(set(range(story.expected)) - set(story.came))
         return f"Not all of the job's {story.expected} processes had come where the log ends: it shows {terms.ranks(story.came)}, and not {terms.ranks(others)}"

@@ -156,7 +156,8 @@ class FileScan:
         for said, line, error in torn:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
-            error.rank = self._logged.rank_of_head(said) if said.rank < 0 else -1
+            if error.rank < 0 and said.rank < 0:
+                error.rank = self._logged.rank_of_head(said)
             self._failures.cut(line)
             if len(torn) == 1:
                 self._complete(error, said)
@@ -204,9 +205,10 @@ class FileScan:
         known = line.known(self.of_file)
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
+            before = known
             for record in records(piece[:_LONGEST]):
                 if _OWN.match(record) is None:
-                    self._record(record, known)
+                    before = self._record(record, self._behind(known, before))
 
     def _show(self, named: NamedFile) -> None:
         """The lines of another file come next."""
@@ -215,8 +217,23 @@ class FileScan:
         if named.rank >= 0:
             self.heard.add(named.rank)
 
-    def _record(self, text: str, known: Said) -> None:
+    def _behind(self, known: Said, before: Said) -> Said:
+        """What is known of a record by the one before it in its line, which begins with what a launcher puts
+        before each line.
+        """
+        if not (self._usual.hosts or self._usual.tasks):
+            return known
+        node = known.node or before.node
+        task = known.task if known.task >= 0 else before.task
+        return msgspec.structs.replace(known, node=node, task=task)
+
+    def _record(self, text: str, known: Said) -> Said:
+        """Read one record; returns who says it."""
         said = strip(text, known, self._usual, self.clock)
+        self._read_record(said, text)
+        return said
+
+    def _read_record(self, said: Said, text: str) -> None:
         said = self._beneath.inherit(said, self.of_file)
         said = self._headings.under(said)
         self._listen(said)

@@ -24,6 +24,8 @@ from .raised_again import HEAD
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
+# A checkpoint of torch's: who coordinates it prints what the others raised.
+_WHOSE = re.compile(r"\(most recent call last\): \(RANK (\d{1,7})\)")
 # Python's own words where a thread ends by an exception; the process goes on without it.
 _OF_THREAD = re.compile(r"Exception in thread (\S.{0,79}):\s*$")
 # And where nobody can take one: the process goes on.
@@ -85,6 +87,7 @@ class _Open(Struct):
     ignored: bool = False
     chained: bool = False  # it was raised in handling another one
     original: bool = False  # it is part of the message of another one
+    rank: int = -1  # whose it is, where another rank prints it
 
 
 class Folded(Struct):
@@ -167,6 +170,8 @@ class Tracebacks:
             opened = _Open(said, line, thread=self._threads.get(key, ""))
             opened.ignored = key in self._ignored
             opened.original = HEAD in text
+            whose = _WHOSE.search(text)
+            opened.rank = int(whose[1]) if whose is not None else -1
             self._ignored.discard(key)
             opened.chained = line - self._chained.get(key, line) in range(1, _CHAINED_ABOVE)
             begun.append(opened)
@@ -304,6 +309,7 @@ class Tracebacks:
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),
             thread=opened.thread,
+            rank=opened.rank,
         )
         if opened.ignored:
             error.role = "note"
@@ -326,7 +332,9 @@ class Tracebacks:
             for opened in begun:
                 if opened.frames and not _of_launcher(opened.frames):
                     error = PythonError(
-                        frames=opened.frames[-_OF_ERROR:][::-1], frame=own_frame(opened.frames)
+                        frames=opened.frames[-_OF_ERROR:][::-1],
+                        frame=own_frame(opened.frames),
+                        rank=opened.rank,
                     )
                     if opened.ignored:
                         error.role = "note"
