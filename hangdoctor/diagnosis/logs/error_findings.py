@@ -34,6 +34,7 @@ _NAN = "nan_guard"  # another one
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
+_ONE_MOMENT_S = 2.0
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
@@ -140,9 +141,21 @@ def _story(
         others=len(ranks_named(with_it.exited)) or _repeated(first, alike, with_it.more),
         others_on=with_it.nodes,
         spoke=speakers if with_it.exited else (),
-        together=several and (first.rule in CRASHES or not first.rule),
+        together=several and _is_unordered(text, first, alike),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
+
+
+def _is_unordered(
+    text: RuleText, first: PythonError | KnownError, alike: Sequence[AnyFact]
+) -> bool:
+    """Whether nothing shows which of those that failed alike was first."""
+    if first.rule in CRASHES or not first.rule:
+        return True
+    if text.kind != "error":
+        return False
+    dated = [f.at for f in alike if f.at > 0 and not f.inherited]
+    return len(dated) < 2 or max(dated) - min(dated) < _ONE_MOMENT_S
 
 
 def _raised(first: PythonError | KnownError) -> PythonError:

@@ -161,10 +161,10 @@ def _right_before(story: FailedFirst) -> str:
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
     """``failed first``, or what else its error came to beside those of others."""
-    if story.together:
-        return "failed alike, and which of them was first does not show"
     if story.later:
         return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
+    if story.together:
+        return "failed alike, and which of them was first does not show"
     if finding.kind == "unreachable":
         return f"{choose(finding.ranks or 1, 'was', 'were')} lost first"
     return "failed first"

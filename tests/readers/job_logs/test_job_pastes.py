@@ -1,0 +1,177 @@
+"""Jobs as they are pasted: hosts by their addresses, screens without line ends, launchers that repeat what they
+saw, programs that a rank had called, and the same error of several ranks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.model.diagnosis import Diagnosis
+from tests.support.read_logs import diagnosed
+
+BEGIN = "Traceback (most recent call last):\n"
+OWN = '  File "/job/fit.py", line 12, in begin\n    go()\n'
+TABLE = (
+    "Root Cause (first observed failure):\n[0]:\n  time      : 2026-01-02_10:00:00\n  host      : n7\n"
+    "  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 812)\n  error_file: <N/A>\n"
+)
+
+
+def of(folder: Path, text: str) -> Diagnosis:
+    return diagnosed(folder, {"job.log": text})
+
+
+def _addressed(line: str) -> str:
+    return "".join(f"10.7.0.{n}: {text}\n" for n, text in [(4, "begins"), (5, "begins")]) + line
+
+
+def test_an_address_before_each_line_is_the_host(tmp_path: Path) -> None:
+    torn = "10.7.0.5: tool: not allowed[rank5]: Traceback (most recent call last):\n"
+    stack = '10.7.0.5: [rank5]:   File "/job/fit.py", line 12, in begin\n10.7.0.5: [rank5]: ValueError: bad\n'
+    [cause] = of(tmp_path, _addressed(torn + stack)).causes
+    assert (cause.ranks, cause.nodes) == ([5], ["10.7.0.5"])
+    assert "ValueError in begin (fit.py:12): bad" in cause.summary
+
+
+def test_a_time_or_a_version_is_no_host(tmp_path: Path) -> None:
+    text = "10:07:05: begins\n10:07:06: begins\n2.4.1: begins\n" + BEGIN + OWN + "ValueError: bad\n"
+    [cause] = of(tmp_path, text).causes
+    assert cause.nodes == [] and "ValueError" in cause.summary
+
+
+def test_records_of_a_screen_in_one_line_are_read_apart(tmp_path: Path) -> None:
+    head = "2026-01-02 10:00:00,123 - job - INFO - [rank2]: "
+    rows = [BEGIN.strip(), '  File "/job/fit.py", line 12, in begin', "    go()", "ValueError: bad"]
+    [cause] = of(tmp_path, "".join((head + row).ljust(140) for row in rows) + "\n").causes
+    assert cause.ranks == [2] and "ValueError in begin (fit.py:12): bad" in cause.summary
+
+
+def test_a_gathered_traceback_is_of_the_rank_that_it_names(tmp_path: Path) -> None:
+    text = (
+        "[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([6])\n"
+        "[rank0]: Traceback (most recent call last): (RANK 6)\n"
+        '[rank0]:   File "/job/keep.py", line 9, in keep\n[rank0]: OSError: disk is gone\n'
+    )
+    [cause] = of(tmp_path, text).causes
+    assert cause.ranks == [6] and "OSError in keep (keep.py:9)" in cause.summary
+
+
+def test_a_program_that_a_rank_had_called_is_its_own_failure(tmp_path: Path) -> None:
+    failed = "[rank1]: subprocess.CalledProcessError: Command '['/usr/bin/ninja', '-v']' returned non-zero exit status 1.\n"
+    frames = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/job/fit.py", line 12, in begin\n'
+    then = (
+        "\n[rank1]: The above exception was the direct cause of the following exception:\n\n"
+        + frames
+    )
+    [cause] = of(tmp_path, frames + failed + then).causes
+    assert cause.ranks == [1] and "ninja, failed" in cause.summary
+    (tmp_path / "b").mkdir()
+    why = "[rank1]: RuntimeError: Error building extension 'fast': no such header\n"
+    [cause] = of(tmp_path / "b", frames + failed + then + why).causes
+    assert "Error building extension" in cause.summary
+
+
+def test_a_launcher_that_called_a_rank_is_not(tmp_path: Path) -> None:
+    command = "subprocess.CalledProcessError: Command '['/usr/bin/python3', '-u', 'make.py']' returned non-zero exit status 1.\n"
+    said = of(tmp_path, BEGIN + OWN + command)
+    assert said.status == "unknown" and said.causes == []
+
+
+LAUNCHES = '  File "/opt/lib/python3.11/site-packages/accelerate/commands/launch.py", line 9, in launch\n'
+
+
+def test_what_a_launcher_raises_below_an_end_is_no_cause(tmp_path: Path) -> None:
+    text = TABLE + BEGIN + LAUNCHES + "RuntimeError: 'accelerate-launch fit.py' failed\n"
+    [cause] = of(tmp_path, text).causes
+    assert cause.ranks == [3] and "as torchrun saw it" in cause.summary
+
+
+def test_what_it_raises_alone_is_one(tmp_path: Path) -> None:
+    [cause] = of(tmp_path, BEGIN + LAUNCHES + "RuntimeError: no such option\n").causes
+    assert cause.ranks == [] and "launcher" in cause.summary
+
+
+DEEPSPEED = "[2026-01-02 10:00:00,1] [ERROR] [launch.py:321:sigkill_handler] ['python3', '-u', 'fit.py', '--local_rank=5', '--abort-on-nan'"
+
+
+@pytest.mark.parametrize("rest", ["\n", "] exits with return code = 1\n"])
+def test_the_last_command_of_deepspeeds_launcher_accuses_nobody(tmp_path: Path, rest: str) -> None:
+    said = of(tmp_path, DEEPSPEED + rest)
+    assert said.status == "unknown" and said.causes == []
+
+
+def test_parameters_without_a_gradient_name_their_ranks(tmp_path: Path) -> None:
+    why = "Expected to have finished reduction in the prior iteration before starting a new one.\n"
+    text = f"RuntimeError{why}: \n{why}"
+    for rank in (4, 1):
+        text += f"Parameter indices which did not receive grad for rank {rank}: 7 8 9\n"
+    [cause] = of(tmp_path, text).causes
+    assert cause.ranks == [1, 4] and "failed alike, and which of them was first" in cause.summary
+
+
+ASSERTED = "../aten/src/ATen/native/cuda/Indexing.cu:1308: look: block: [5,0,0], thread: [9,0,0] Assertion `i < size` failed.\n"
+
+
+def test_an_assertion_of_a_kernel_is_known_and_takes_its_rank_from_the_exception(
+    tmp_path: Path,
+) -> None:
+    torn = ASSERTED.replace("block: [5", "block: [5,0: block: [6")
+    [cause] = of(tmp_path, torn).causes
+    assert cause.ranks == [] and "out of range" in cause.summary
+    (tmp_path / "b").mkdir()
+    raised = "[rank2]: RuntimeError: CUDA error: device-side assert triggered\n"
+    [cause] = of(tmp_path / "b", ASSERTED + raised).causes
+    assert cause.ranks == [2] and "out of range" in cause.summary
+
+
+def test_a_missing_program_is_missing_for_all_that_say_so(tmp_path: Path) -> None:
+    line = "/opt/bin/python: can't open file '/job/fit.py': [Errno 2] No such file or directory\n"
+    end = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 2) local_rank: 0 (pid: 362) of binary: /opt/bin/python\n"
+    [cause] = of(tmp_path, 3 * line + end).causes
+    assert "and 2 more failed alike" in cause.summary
+    (tmp_path / "b").mkdir()
+    [cause] = of(tmp_path / "b", line + end).causes
+    assert cause.ranks == [0] and "failed first" in cause.summary
+
+
+STARTS = "initializing ddp: GLOBAL_RANK: {}, MEMBER: {}/4\n"
+
+
+def test_nodes_that_count_from_the_same_rank(tmp_path: Path) -> None:
+    text = "".join(STARTS.format(rank, rank + 1) for rank in (0, 1, 0, 1))
+    [cause] = of(tmp_path, text).causes
+    assert "call themselves ranks 0-1, 2 of them by each number" in cause.summary
+    assert "NODE_RANK" in cause.advice
+    (tmp_path / "b").mkdir()
+    text = "".join(STARTS.format(rank, rank + 1) for rank in (0, 1, 2, 0))
+    [cause] = of(tmp_path / "b", text).causes
+    assert "not rank 3" in cause.summary and "NODE_RANK" not in cause.advice
+
+
+ERRORS = "[2026-01-02 10:0{}:00] [rank{}]: torch.OutOfMemoryError: CUDA out of memory.\n"
+
+
+def test_a_clock_tells_who_ran_out_of_memory_first(tmp_path: Path) -> None:
+    [cause] = of(tmp_path, ERRORS.format(0, 2) + ERRORS.format(0, 3)).causes
+    assert "failed alike" in cause.summary and cause.ranks == [2, 3]
+    (tmp_path / "b").mkdir()
+    [cause] = of(tmp_path / "b", ERRORS.format(0, 2) + ERRORS.format(5, 3)).causes
+    assert "failed first" in cause.summary
+
+
+def test_a_watchdogs_line_that_a_screen_cut_is_a_wait(tmp_path: Path) -> None:
+    torn = "of NCCL 10:00:58 Process.cpp:17] [PG ID 0 PG GUID 0(default_pg) Rank 0] Exception (either an error or timeout) detected by watchdog at work: 1, last enque[30/142]\n"
+    whole = "[PG ID 0 PG GUID 0(default_pg) Rank 1] Timeout at NCCL work: 1, last enqueued NCCL work: 1, last completed NCCL work: -1.\n"
+    said = of(tmp_path, torn + whole)
+    assert said.status == "unknown" and "ranks 0-1 timed out" in said.summary
+
+
+def test_a_card_that_could_not_register_memory_is_why_nccl_failed(tmp_path: Path) -> None:
+    text = (
+        "> [rank9]: RuntimeError: NCCL Error 2: unhandled system error (run with NCCL_DEBUG=INFO for details)\n>\n"
+        "> [2026-01-02 10:00:00] n7:145:148 [0] misc/wrap.cc:18 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Invalid argument\n"
+    )
+    [cause] = of(tmp_path, text).causes
+    assert cause.nodes == ["n7"] and "ibv_reg_mr_iova2: Invalid argument" in cause.summary
