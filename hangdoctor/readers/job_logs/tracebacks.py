@@ -19,6 +19,7 @@ from .elastic_table import HEADS
 from .introduced import THREAD_STARTS, Introduced
 from .prefix import Said, Speaker
 from .raised_again import HEAD
+from .rich_boxes import RichBoxes
 
 # Also a checkout of this probe, which a job runs under.
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
@@ -70,6 +71,7 @@ _OF_ERROR = 48  # innermost ones of a traceback
 _SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
+_RAISES = re.compile(r"raise [A-Z][\w.]{2,80}\b|assert\b.{3}")
 _CHAINED_ABOVE = 5  # lines; one is empty, and another process may speak between
 
 
@@ -126,6 +128,7 @@ class Tracebacks:
         self._limit: set[Speaker] = set()
         self._printed: dict[Speaker, ThreadStack] = {}  # by the program, outermost first
         self._introduced: dict[Speaker, Introduced] = {}
+        self._boxes: dict[Speaker, RichBoxes] = {}
 
     def feed(self, said: Said, line: int) -> Folded:
         """Take one line."""
@@ -165,6 +168,8 @@ class Tracebacks:
             return _NOTHING  # the message of the launcher's own error
         if _LIMIT.match(text.rstrip()):
             self._limit.add(key)
+        if ("│" in text or "─" in text or key in self._boxes) and self._is_boxed(key, said, line):
+            return _BELONGS
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
             opened = _Open(said, line, thread=self._threads.get(key, ""))
@@ -190,6 +195,18 @@ class Tracebacks:
             self._recorded[key] = self._head = said
             return _BELONGS
         return self._ended(key, said, line)
+
+    def _is_boxed(self, key: Speaker, said: Said, line: int) -> bool:
+        """Whether a line is a row of a traceback in a box, whose frame is then the next one."""
+        row = self._boxes.setdefault(key, RichBoxes()).feed(said.text)
+        begun = self._open.setdefault(key, [])
+        if row is not None and row.frame is not None:
+            if not begun:
+                begun.append(_Open(said, line))
+            begun[-1].frames.append(row.frame)
+        elif row is not None and row.code and begun and begun[-1].frames:
+            begun[-1].frames[-1].code = row.code
+        return row is not None
 
     def _of_recorder(self, key: Speaker, text: str) -> Folded:
         match = _RECORDED.match(text)
@@ -334,6 +351,7 @@ class Tracebacks:
                     error = PythonError(
                         frames=opened.frames[-_OF_ERROR:][::-1],
                         frame=own_frame(opened.frames),
+                        message=_raises(opened.frames[-1]),
                         rank=opened.rank,
                     )
                     if opened.ignored:
@@ -345,6 +363,11 @@ class Tracebacks:
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found
+
+
+def _raises(last: Frame) -> str:
+    """The source of a last frame that raises an exception or checks something."""
+    return f"its source there is '{last.code}'" if _RAISES.match(last.code) is not None else ""
 
 
 def _set_in(text: str) -> int:

@@ -175,3 +175,37 @@ def test_a_card_that_could_not_register_memory_is_why_nccl_failed(tmp_path: Path
     )
     [cause] = of(tmp_path, text).causes
     assert cause.nodes == ["n7"] and "ibv_reg_mr_iova2: Invalid argument" in cause.summary
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "subprocess.CalledProcessError: Command 'ssh -o PasswordAuthentication=no n12 hostname' returned non-zero exit status 255.\n",
+        "subprocess.CalledProcessError: Command '['ssh n12 hostname -I']' returned non-zero exit status 255.\n",
+        "RuntimeError: Using hostfile at /job/hosts but host=n12 was not reachable via ssh. Remove it.\n",
+    ],
+)
+def test_the_host_that_deepspeeds_launcher_could_not_reach(tmp_path: Path, last: str) -> None:
+    frame = (
+        '  File "/opt/lib/python3.11/site-packages/deepspeed/launcher/runner.py", line 9, in main\n'
+    )
+    [cause] = of(tmp_path, BEGIN + frame + last).causes
+    assert cause.nodes == ["n12"] and "could not reach it by ssh" in cause.summary
+
+
+def test_a_name_without_an_address_is_no_download(tmp_path: Path) -> None:
+    text = "(Actor pid=36, ip=10.1.3.4) [0]:[W socket.cpp:558] [c10d] The IPv6 network addresses of (head-x, 5017) cannot be retrieved (gai error: -2 - Name or service not known).\n"
+    [cause] = of(tmp_path, text).causes
+    assert "head-x" in cause.summary and "download" not in cause.summary
+
+
+def test_gloos_none_is_no_host(tmp_path: Path) -> None:
+    text = "[E108 17:22:04.118509503 ProcessGroupGloo.cpp:143] Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.h:301] Connect timeout [none]\n"
+    [cause] = of(tmp_path, text).causes
+    assert "none" not in cause.summary
+
+
+def test_a_guard_against_nan_names_its_node(tmp_path: Path) -> None:
+    text = "AssertionError: Rank 3: found NaN in local grad norm. Device: 3, node: gpu-n7\n"
+    [cause] = of(tmp_path, BEGIN + OWN + text).causes
+    assert (cause.ranks, cause.nodes) == ([3], ["gpu-n7"])
