@@ -189,7 +189,9 @@ def _repeated(
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
         return len(cards) - 1  # of as many processes, and the lines of all are mixed
-    return max([more, *(int(m[1]) for f in alike for m in _REPEATED.finditer(f.says))])
+    told = [int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)]
+    told += [int(f.values.get("repeated", 0)) for f in alike]
+    return max(more, *told, 0)
 
 
 def _who(

@@ -61,7 +61,7 @@ _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
-_AT_HOME = ("nan_guard",)  # rules of words that name the speaker's own node
+_AT_HOME = ("nan_guard", "actor_died")  # rules of words that name its own node
 # Rules: a launcher speaks of another node
 _LAUNCH = ("glex", "srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")

@@ -209,3 +209,34 @@ def test_a_guard_against_nan_names_its_node(tmp_path: Path) -> None:
     text = "AssertionError: Rank 3: found NaN in local grad norm. Device: 3, node: gpu-n7\n"
     [cause] = of(tmp_path, BEGIN + OWN + text).causes
     assert (cause.ranks, cause.nodes) == ([3], ["gpu-n7"])
+
+
+NOTICE = "n7:239:245 [3] NCCL INFO TUNER/Plugin: Plugin load returned 2 : libx.so: cannot open shared object file: No such file\n"
+WAITED = "[rank3]:[E1119 13:21:12.5127 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800000 milliseconds before timing out.\n"
+
+
+def test_what_nccl_tells_by_the_way_is_no_error(tmp_path: Path) -> None:
+    said = of(tmp_path, NOTICE + WAITED)
+    assert said.status == "unknown" and "rank 3 waits" in said.summary
+    (tmp_path / "b").mkdir()
+    own = "ImportError: libx.so: cannot open shared object file: No such file\n"
+    [cause] = of(tmp_path / "b", BEGIN + OWN + own).causes
+    assert "cannot be loaded" in cause.summary or "library" in cause.summary
+
+
+def test_who_was_told_of_anothers_wait_says_so(tmp_path: Path) -> None:
+    told = "[rank0]:[E804 23:05:54.8174 ProcessGroupNCCL.cpp:1914] [PG ID 0 PG GUID 0(default_pg) Rank 0] Received a dump signal due to a collective timeout from  rank 13 and we will try our best to dump the debug info.\n"
+    said = of(tmp_path, told)
+    assert said.status == "unknown" and "rank 13 waits" in said.summary
+
+
+def test_a_call_to_cuda_inside_nccl(tmp_path: Path) -> None:
+    text = BEGIN + OWN + "RuntimeError: NCCL error in: /w/c10d/P.cpp:60, unhandled cuda error\n"
+    [cause] = of(tmp_path, text).causes
+    assert "a CUDA call inside NCCL failed" in cause.summary
+
+
+def test_a_dead_actor_in_one_line_with_others(tmp_path: Path) -> None:
+    dead = "4 ip: 10.1.59.27 The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR "
+    [cause] = of(tmp_path, dead + "(Actor pid=74, ip=10.1.59.27) " + WAITED).causes
+    assert cause.nodes == ["10.1.59.27"] and "worker died" in cause.summary
