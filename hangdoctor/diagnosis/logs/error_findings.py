@@ -17,6 +17,7 @@ from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
 from .candidate import First, someone
+from .nccl_reasons import with_its_reason
 from .no_rank import without_rank
 from .one_of_them import (
     can_have_said,
@@ -131,7 +132,7 @@ def _story(
     return FailedFirst(
         error=raised.error,
         message=_REPEATED.sub("", raised.message),
-        meaning=filled(text.meaning, first) or _inner(first),
+        meaning=filled(text.meaning, with_its_reason(scene, first, alike)) or _inner(first),
         advice=filled(text.advice, first),
         someone=_who(scene, first, alike, [*alike, *further_stacks(scene, alike)]),
         nodes=tuple(scene.places(speakers, alike) if mismatch else nodes),

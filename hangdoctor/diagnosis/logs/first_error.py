@@ -20,6 +20,7 @@ from .candidate import First
 from .cut_tracebacks import is_explained
 from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
 from .listened import with_its_host
+from .nccl_reasons import without_the_general
 from .relayed import relayed
 from .scene import WAITS, Scene, ranks_named
 from .swept import with_those_that_failed_too
@@ -49,6 +50,7 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
     chosen = [f for f in chosen if not relayed(f)] or chosen
+    chosen = without_the_general(chosen)
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]

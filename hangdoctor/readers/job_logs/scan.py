@@ -59,7 +59,7 @@ from .runs import RunNumbers
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
 from .tables_read import TablesRead, Told
-from .tracebacks import Tracebacks, own_frame
+from .tracebacks import Tracebacks, cut_in_its_name, own_frame
 from .unread_failures import UnreadFailures
 from .words_above import WordsAbove
 from .wrapped_lines import unwrapped
@@ -153,6 +153,9 @@ class FileScan:
 
     def _at_end(self) -> None:
         """What the end of the file leaves open."""
+        last = self.facts.all[-1] if self.facts.all else None
+        if isinstance(last, PythonError) and last.file == self.index and last.line >= self._line:
+            cut_in_its_name(last)
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")

@@ -240,3 +240,40 @@ def test_a_dead_actor_in_one_line_with_others(tmp_path: Path) -> None:
     dead = "4 ip: 10.1.59.27 The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR "
     [cause] = of(tmp_path, dead + "(Actor pid=74, ip=10.1.59.27) " + WAITED).causes
     assert cause.nodes == ["10.1.59.27"] and "worker died" in cause.summary
+
+
+def test_an_errors_name_that_the_end_cuts_is_no_error(tmp_path: Path) -> None:
+    frame = '  File "/job/fit.py", line 12, in begin\n    assert world > 1\n'
+    [cause] = of(tmp_path, BEGIN + frame + "Asse").causes
+    assert "last line is missing in begin (fit.py:12)" in cause.summary
+    assert "'assert world > 1'" in cause.summary
+    (tmp_path / "b").mkdir()
+    [cause] = of(tmp_path / "b", BEGIN + frame + "AssertionError").causes
+    assert "AssertionError in begin" in cause.summary
+    (tmp_path / "c").mkdir()
+    [cause] = of(tmp_path / "c", BEGIN + frame + "Stop").causes
+    assert "missing" in cause.summary
+
+
+GENERAL = "[rank2]: torch.distributed.DistBackendError: NCCL error in: /w/c10d/P.cpp:60, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
+
+
+@pytest.mark.parametrize(
+    ("beside", "says"),
+    [
+        (
+            "[rank2]: Last error:\n[rank2]: Cuda failure 1 'invalid argument'\n",
+            "failed: invalid argument",
+        ),
+        (
+            "n7:96:91 [0] transport/p2p.cc:238 NCCL WARN failed to open a handle : 217 no peer access\n",
+            "failed: failed to open a handle",
+        ),
+        ("[rank2]: Last error:\n[rank2]: Cuda failure 2 'out of memory'\n", "GPU's memory is full"),
+        ("", "a CUDA call inside NCCL failed."),
+    ],
+)
+def test_nccls_own_lines_say_which_call_failed(tmp_path: Path, beside: str, says: str) -> None:
+    frames = '[rank2]: Traceback (most recent call last):\n[rank2]:   File "/job/fit.py", line 12, in begin\n'
+    [cause] = of(tmp_path, frames + GENERAL + beside).causes
+    assert cause.ranks == [2] and says in f"{cause.summary}."
