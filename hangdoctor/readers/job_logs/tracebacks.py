@@ -72,7 +72,9 @@ _OF_ERROR = 48  # innermost ones of a traceback
 _SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
-_BUILT_IN = frozenset(name for name in dir(builtins) if name.endswith(("Error", "Exception", "Interrupt", "Exit")))
+_BUILT_IN = frozenset(
+    name for name in dir(builtins) if name.endswith(("Error", "Exception", "Interrupt", "Exit"))
+)
 _RAISES = re.compile(r"raise [A-Z][\w.]{2,80}\b|assert\b.{3}")
 _CHAINED_ABOVE = 5  # lines; one is empty, and another process may speak between
 
@@ -370,14 +372,17 @@ class Tracebacks:
 def cut_in_its_name(error: PythonError) -> None:
     """Take the beginning of an error's name, with which a text ends, for the cut that it is."""
     begun = error.error
-    if begun and not error.message and error.frames and begun not in _BUILT_IN:
-        if any(name.startswith(begun) for name in _BUILT_IN):
-            error.error, error.message = "", _raises(error.frames[0])
+    if not begun or error.message or not error.frames or begun in _BUILT_IN:
+        return
+    if any(name.startswith(begun) for name in _BUILT_IN):
+        error.error, error.message = "", _raises(error.frames[0])
 
 
 def _raises(last: Frame) -> str:
     """The source of a last frame that raises an exception or checks something."""
-    return f"the last line of source is '{last.code}'" if _RAISES.match(last.code) is not None else ""
+    return (
+        f"the last line of source is '{last.code}'" if _RAISES.match(last.code) is not None else ""
+    )
 
 
 def _set_in(text: str) -> int:

@@ -18,9 +18,11 @@ _LEAST = 3  # lines of this width
 _GOES_ON = re.compile(r"[a-z,;:.)\]'\"_/=<>*+-]| [a-z(,.]|\d+[a-zA-Z_/.]")
 _BEGINS = re.compile(
     r"\s{0,8}(?:File \"|Traceback \(|\[|\(\w{1,40}(?: \w{1,40})? pid=|frame #|#\d|[A-Z]\w{2,40}(?:Error|Exception)\b"
-    r"|[EWIF]\d{4} |\d{4}-\d\d-\d\d|\d\d:\d\d|(?:INFO|WARN|ERROR|DEBUG)|> |terminate called|Exception raised)"
+    r"|[EWIF]\d{4} |\d{4}-\d\d-\d\d|\d\d:\d\d|(?:INFO|WARN|ERROR|DEBUG)|> |terminate called|Exception raised"
+    r"|[\w.-]{1,60}:\d+:\d+ \[|[\w./-]{1,200}\.(?:txt|log|out|err):)"
 )
 _RULED = re.compile(r"[-=*#_~+|│─━┃╮╯┐┘]$")
+_NUMBER = re.compile(r"\d+")
 _BAR = re.compile(r"\d%\||[█▏▎▍▌▋▊▉]")
 
 
@@ -46,8 +48,12 @@ def _is_text(line: str) -> bool:
 
 
 def _goes_on(line: str, after: str) -> bool:
-    """Whether the next line begins in the middle of something."""
-    return _GOES_ON.match(after) is not None and after[:12] != line[:12]
+    """Whether the next line begins in the middle of something, and not as a record of another process does."""
+    return _GOES_ON.match(after) is not None and _head(after) != _head(line)
+
+
+def _head(line: str) -> str:
+    return _NUMBER.sub("0", line[:24])[:8]
 
 
 def _joined(lines: list[str], broken: set[int]) -> str:

@@ -65,7 +65,10 @@ TABLE = (
 
 
 def test_a_table_is_no_box(tmp_path: Path) -> None:
-    text = TABLE + '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/job/fit.py", line 3, in go\n'
+    text = (
+        TABLE
+        + '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/job/fit.py", line 3, in go\n'
+    )
     [cause] = diagnosed(tmp_path, text + "[rank1]: ValueError: bad\n").causes
     assert cause.ranks == [1] and "ValueError in go (fit.py:3): bad" in cause.summary
     (tmp_path / "b").mkdir()

@@ -79,7 +79,9 @@ def test_a_launcher_that_called_a_rank_is_not(tmp_path: Path) -> None:
     assert said.status == "unknown" and said.causes == []
 
 
-LAUNCHES = '  File "/opt/lib/python3.11/site-packages/accelerate/commands/launch.py", line 9, in launch\n'
+LAUNCHES = (
+    '  File "/opt/lib/python3.11/site-packages/accelerate/commands/launch.py", line 9, in launch\n'
+)
 
 
 def test_what_a_launcher_raises_below_an_end_is_no_cause(tmp_path: Path) -> None:
@@ -251,7 +253,7 @@ def test_an_errors_name_that_the_end_cuts_is_no_error(tmp_path: Path) -> None:
     [cause] = of(tmp_path / "b", BEGIN + frame + "AssertionError").causes
     assert "AssertionError in begin" in cause.summary
     (tmp_path / "c").mkdir()
-    [cause] = of(tmp_path / "c", BEGIN + frame + "Stop").causes
+    [cause] = of(tmp_path / "c", BEGIN + frame + "Runti").causes
     assert "missing" in cause.summary
 
 

@@ -68,3 +68,10 @@ def test_lines_of_ranks_that_are_as_long_stay_apart(tmp_path: Path) -> None:
     text = "\n".join(row.ljust(79, "x") for row in rows) + "\n"
     (tmp_path / "job.log").write_text(text)
     assert len({f.rank for f in logs_of(tmp_path / "job.log").facts}) == 6
+
+
+def test_records_that_begin_with_a_host_or_a_file_stay_apart() -> None:
+    words = "says the same thing as the others do, which is not short at all and has one length"
+    for head in ("n{}-gpu:81{}:9 [1] a: ", "out/of_{}.{}.log:", "node{}{}: "):
+        text = "\n".join([head.format(n, n) + words for n in range(5)] + ["", ""]).encode()
+        assert unwrapped(text) == text, head
