@@ -75,7 +75,9 @@ _MESSAGE = 300
 _BUILT_IN = frozenset(
     name for name in dir(builtins) if name.endswith(("Error", "Exception", "Interrupt", "Exit"))
 )
-_RAISES = re.compile(r"raise [A-Z][\w.]{2,80}\b|assert\b.{3}")
+_RAISES = re.compile(
+    r"raise [A-Z][\w.]{2,80}\b|assert\b.{3}|[bfru]{0,2}[\"'][A-Z][\w'-]*(?: [\w'.,:{}()/-]+){3}"
+)
 _CHAINED_ABOVE = 5  # lines; one is empty, and another process may speak between
 
 
@@ -379,7 +381,7 @@ def cut_in_its_name(error: PythonError) -> None:
 
 
 def _raises(last: Frame) -> str:
-    """The source of a last frame that raises an exception or checks something."""
+    """The source of a last frame that raises an exception, checks something, or is a sentence for who reads it."""
     return (
         f"the last line of source is '{last.code}'" if _RAISES.match(last.code) is not None else ""
     )

@@ -279,3 +279,30 @@ def test_nccls_own_lines_say_which_call_failed(tmp_path: Path, beside: str, says
     frames = '[rank2]: Traceback (most recent call last):\n[rank2]:   File "/job/fit.py", line 12, in begin\n'
     [cause] = of(tmp_path, frames + GENERAL + beside).causes
     assert cause.ranks == [2] and says in f"{cause.summary}."
+
+
+def test_a_sentence_of_the_program_where_a_traceback_is_cut(tmp_path: Path) -> None:
+    cut = (
+        BEGIN + '  File "/job/fit.py", line 12, in begin\n    "Give a number of steps that is a mul'
+    )
+    [cause] = of(tmp_path, cut).causes
+    assert "the last line of source is '\"Give a number of steps that is a mul'" in cause.summary
+    (tmp_path / "b").mkdir()
+    [cause] = of(tmp_path / "b", cut.replace('"Give a number of', '"steps",')).causes
+    assert "last line of source" not in cause.summary
+
+
+def test_an_address_made_of_a_name_of_digits(tmp_path: Path) -> None:
+    line = "[W socket.cpp:697] [c10d] The client socket has failed to connect to [::ffff:{}]:47389 (errno: 110 - Connection timed out).\n"
+    [cause] = of(tmp_path, line.format("0.0.1.9") * 2).causes
+    assert "0.0.1.9 is no host's address" in cause.summary and cause.kind == "start_stall"
+    for number, address in enumerate(("10.0.1.9", "0.0.0.0")):
+        (tmp_path / str(number)).mkdir()
+        [cause] = of(tmp_path / str(number), line.format(address) * 2).causes
+        assert "is no host's address" not in cause.summary
+
+
+def test_a_message_that_ends_with_a_stop_has_one(tmp_path: Path) -> None:
+    frame = '  File "/job/fit.py", line 12, in begin\n    go()\n'
+    found = of(tmp_path, BEGIN + frame + "AssertionError: the sizes have to be alike.\n")
+    assert "alike." in found.summary and "alike.." not in found.summary
