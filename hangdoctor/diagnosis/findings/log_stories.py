@@ -160,6 +160,7 @@ class TooFewJoined(Struct, frozen=True):
     unheard: bool = False  # the ranks are those of which no line is
     still: bool = False  # the others wait on where the log ends
     came: tuple[int, ...] = ()  # as far as the log shows it
+    each: int = 1  # so many processes called themselves by each of these numbers
 
 
 class GuardFound(Struct, frozen=True):

@@ -17,6 +17,7 @@ from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
 from .candidate import First, someone
+from .nccl_reasons import with_its_reason
 from .no_rank import without_rank
 from .one_of_them import (
     can_have_said,
@@ -34,6 +35,7 @@ _NAN = "nan_guard"  # another one
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
+_ONE_MOMENT_S = 2.0
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
@@ -130,7 +132,7 @@ def _story(
     return FailedFirst(
         error=raised.error,
         message=_REPEATED.sub("", raised.message),
-        meaning=filled(text.meaning, first) or _inner(first),
+        meaning=filled(text.meaning, with_its_reason(scene, first, alike)) or _inner(first),
         advice=filled(text.advice, first),
         someone=_who(scene, first, alike, [*alike, *further_stacks(scene, alike)]),
         nodes=tuple(scene.places(speakers, alike) if mismatch else nodes),
@@ -140,9 +142,21 @@ def _story(
         others=len(ranks_named(with_it.exited)) or _repeated(first, alike, with_it.more),
         others_on=with_it.nodes,
         spoke=speakers if with_it.exited else (),
-        together=several and (first.rule in CRASHES or not first.rule),
+        together=several and _is_unordered(text, first, alike),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
+
+
+def _is_unordered(
+    text: RuleText, first: PythonError | KnownError, alike: Sequence[AnyFact]
+) -> bool:
+    """Whether nothing shows which of those that failed alike was first."""
+    if first.rule in CRASHES or not first.rule:
+        return True
+    if text.kind != "error":
+        return False
+    dated = [f.at for f in alike if f.at > 0 and not f.inherited]
+    return len(dated) < 2 or max(dated) - min(dated) < _ONE_MOMENT_S
 
 
 def _raised(first: PythonError | KnownError) -> PythonError:
@@ -176,7 +190,9 @@ def _repeated(
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
         return len(cards) - 1  # of as many processes, and the lines of all are mixed
-    return max([more, *(int(m[1]) for f in alike for m in _REPEATED.finditer(f.says))])
+    told = [int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)]
+    told += [int(f.values.get("repeated", 0)) for f in alike]
+    return max(more, *told, 0)
 
 
 def _who(

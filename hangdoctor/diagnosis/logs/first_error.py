@@ -13,12 +13,14 @@ from ...model.log_facts import (
     PythonError,
     TimedOut,
 )
+from ...stacks import starters
 from ..findings.log_stories import FailedFirst
 from .alive_after_all import without_the_living
 from .candidate import First
 from .cut_tracebacks import is_explained
 from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
 from .listened import with_its_host
+from .nccl_reasons import without_the_general
 from .relayed import relayed
 from .scene import WAITS, Scene, ranks_named
 from .swept import with_those_that_failed_too
@@ -34,7 +36,8 @@ _REPORTS = (
     "spark_task",
     "actor_creation",
 )  # rules of a launcher's word on a process, worth less than its own error
-_CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
+# Rules: a parent's word on how a process ended, which does not say why
+_CHILD = ("child_ended", "called_program")
 
 
 def first_error(scene: Scene) -> First | None:
@@ -47,6 +50,7 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
     chosen = [f for f in chosen if not relayed(f)] or chosen
+    chosen = without_the_general(chosen)
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -86,7 +90,7 @@ def _candidates(scene: Scene) -> list[PythonError | KnownError]:
         assert isinstance(fact, PythonError | KnownError)
         if _can_be_first(scene, position, fact):
             found.append(fact)
-    return [f for f in found if f.rule != _CHILD] or found
+    return [f for f in found if f.rule not in _CHILD] or found
 
 
 def _troubled(scene: Scene) -> bool:
@@ -127,6 +131,8 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False  # it, or another one, had ended the job, which is how it left
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
+    if _tells_of_an_end(scene, fact):
+        return False
     if _was_cut(fact) and is_explained(scene, position, fact):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
@@ -138,6 +144,13 @@ def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
     text = scene.logs.rules.get(fact.rule)
     crash = text is not None and text.kind == "dead"
     return crash and _is_below(fact, _aborts(scene))
+
+
+def _tells_of_an_end(scene: Scene, fact: KnownError | PythonError) -> bool:
+    """Whether a launcher raised it below the line on which one of its processes is said to have ended."""
+    if not isinstance(fact, PythonError) or fact.rank >= 0 or not starters.launches(fact.frames):
+        return False
+    return _is_below(fact, [f for f in scene.of(Ended) if f.code])
 
 
 def _aborts(scene: Scene) -> list[Ended]:

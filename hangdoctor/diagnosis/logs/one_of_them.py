@@ -19,6 +19,7 @@ _MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
 _STACK_END = (
     "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
 )
+_ENDS_AT_ONCE = ("missing_program",)  # rules of a line that each process prints once, and ends
 _WHAT = re.compile(r"\s{0,8}what\(\):  ")
 # A check of the program's own, which ends it: "CUDA ERROR (..) at memory.c:298"
 _AT_PLACE = re.compile(
@@ -73,7 +74,11 @@ def _last_lines(scene: Scene, alike: Sequence[Error]) -> int:
     of a speaker; 0 where they do not show.
     """
     first = alike[0]
-    if len(alike) != 1 or not isinstance(first, KnownError) or first.rule in CRASHES or first.pid:
+    if len(alike) != 1 or not isinstance(first, KnownError) or first.rule in CRASHES:
+        return 0
+    if first.rule in _ENDS_AT_ONCE:
+        return first.times
+    if first.pid:
         return 0
     if _WHAT.match(first.says):
         return first.times  # of C++'s last words

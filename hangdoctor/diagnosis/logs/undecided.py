@@ -119,6 +119,9 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
     ranks = tuple(ranks_named([*told, *counted]))
     if ranks:
         return _by_number(scene, ranks, counted)
+    by = sorted({f.by for f in scene.of(Told) if f.by >= 0})
+    if len(by) == 1:  # in the words of those that it told
+        return LogRemaining(Undecided.ONE_WAITER, tuple(by), Op("an operation"))
     return of_libraries(scene)
 
 

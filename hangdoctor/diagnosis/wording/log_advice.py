@@ -168,6 +168,8 @@ def _(story: TooManyJoined, finding: Finding) -> str:
 
 @by_story.register
 def _(story: TooFewJoined, finding: Finding) -> str:
+    if story.each > 1:
+        return "Give each node its own number (NODE_RANK, torchrun --node-rank, or let srun start one task for each GPU), and print RANK, LOCAL_RANK and WORLD_SIZE of each process."
     return "Count the nodes that have started their launcher (squeue -s, the first lines of each node's log), and MASTER_ADDR on each."
 
 

@@ -118,7 +118,8 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}{_right_before(story)}"
-    message = f": {terms.both_ends(story.message, _MESSAGE)}" if story.message and not what else ""
+    said = story.message if story.message.endswith("..") else story.message.removesuffix(".")
+    message = f": {terms.both_ends(said, _MESSAGE)}" if said and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 
@@ -161,10 +162,10 @@ def _right_before(story: FailedFirst) -> str:
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
     """``failed first``, or what else its error came to beside those of others."""
-    if story.together:
-        return "failed alike, and which of them was first does not show"
     if story.later:
         return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
+    if story.together:
+        return "failed alike, and which of them was first does not show"
     if finding.kind == "unreachable":
         return f"{choose(finding.ranks or 1, 'was', 'were')} lost first"
     return "failed first"
@@ -240,6 +241,9 @@ def _(story: TookNothing, finding: Finding) -> str:
 @stories.tell.register
 def _(story: TooFewJoined, finding: Finding) -> str:
     missing = story.expected - story.joined
+    if story.each > 1:
+        others = sorted(set(range(story.expected)) - set(story.came))
+        return f"The job's {story.expected} processes call themselves {terms.ranks(story.came)}, {story.each} of them by each number, and none {terms.ranks(others)}: its nodes count from the same rank"
     if story.joined < 0:
         others = sorted(set(range(story.expected)) - set(story.came))
         return f"Not all of the job's {story.expected} processes had come where the log ends: it shows {terms.ranks(story.came)}, and not {terms.ranks(others)}"

@@ -53,6 +53,9 @@ _GUID = re.compile(r"^(?:ID \d+ PG GUID )?(\S+?)\s*(?:\(([^)]*)\))?$")
 _RECORD = re.compile(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
+# A screen's, whose line ends are gone: each record is filled up with blanks, and the next one is dated alike
+_DATE = re.compile(r"\s{0,4}\[?(20\d\d-\d\d-\d\d)[ T]\d\d:\d\d:\d\d")
+_FILLED = re.compile(r"\s{4,}(?=\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
 _ONE_PREFIX = re.compile(
     r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
@@ -103,6 +106,13 @@ def records(line: str) -> list[str]:
         line = ANSI.sub("", line)
     if "](http" in line:  # a forum has made a link of an address or a file's name
         line = _LINK.sub(r"\1", line)
+    if "    " in line and _DATE.match(line) is not None:
+        screen = _FILLED.split(line)
+        return [record for row in screen for record in _of_row(row)]
+    return _of_row(line)
+
+
+def _of_row(line: str) -> list[str]:
     if "[" not in line and "ERROR:torch" not in line:
         return [line]
     whole: list[str] = []

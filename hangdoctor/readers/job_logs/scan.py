@@ -59,9 +59,10 @@ from .runs import RunNumbers
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
 from .tables_read import TablesRead, Told
-from .tracebacks import Tracebacks, own_frame
+from .tracebacks import Tracebacks, cut_in_its_name, own_frame
 from .unread_failures import UnreadFailures
 from .words_above import WordsAbove
+from .wrapped_lines import unwrapped
 
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
@@ -72,6 +73,8 @@ _TORN = 3  # lines that a broken one is joined with
 _RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _MORE = 4  # lines that the message of an error may go on in
 _OF_ACTOR = re.compile(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
+_REPEATED = re.compile(r"\[repeated (\d{1,6})x across cluster\]")  # Ray's, at the end of a line
+_KEPT = 300  # characters of a line that the fact has itself
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
 _CUT = re.compile(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is there of a last line
 # The verdict of `hangdoctor run` itself, in the job's output.
@@ -79,6 +82,7 @@ _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
 # Rules that know the form of a line, and not its words
 _IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")
+_NOTICE = " NCCL INFO "  # what NCCL tells by the way, as of a plug-in that is not there
 _BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *tables_read.BEGINS)
 
 
@@ -127,6 +131,7 @@ class FileScan:
         size, end = 0, b""
         for number, block in enumerate(source.blocks(stream)):
             if number == 0:
+                block = source.Block(unwrapped(block.data), block.edge)
                 self._learn(block.data[: 1 << 16])
             size += len(block.data)
             end = block.data.rstrip(b"\n").rpartition(b"\n")[2] or end
@@ -148,6 +153,9 @@ class FileScan:
 
     def _at_end(self) -> None:
         """What the end of the file leaves open."""
+        last = self.facts.all[-1] if self.facts.all else None
+        if isinstance(last, PythonError) and last.file == self.index and last.line >= self._line:
+            cut_in_its_name(last)
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
@@ -156,7 +164,8 @@ class FileScan:
         for said, line, error in torn:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
-            error.rank = self._logged.rank_of_head(said) if said.rank < 0 else -1
+            if error.rank < 0 and said.rank < 0:
+                error.rank = self._logged.rank_of_head(said)
             self._failures.cut(line)
             if len(torn) == 1:
                 self._complete(error, said)
@@ -204,9 +213,10 @@ class FileScan:
         known = line.known(self.of_file)
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
+            before = known
             for record in records(piece[:_LONGEST]):
                 if _OWN.match(record) is None:
-                    self._record(record, known)
+                    before = self._record(record, self._behind(known, before))
 
     def _show(self, named: NamedFile) -> None:
         """The lines of another file come next."""
@@ -215,8 +225,23 @@ class FileScan:
         if named.rank >= 0:
             self.heard.add(named.rank)
 
-    def _record(self, text: str, known: Said) -> None:
+    def _behind(self, known: Said, before: Said) -> Said:
+        """What is known of a record by the one before it in its line, which begins with what a launcher puts
+        before each line.
+        """
+        if not (self._usual.hosts or self._usual.tasks):
+            return known
+        node = known.node or before.node
+        task = known.task if known.task >= 0 else before.task
+        return msgspec.structs.replace(known, node=node, task=task)
+
+    def _record(self, text: str, known: Said) -> Said:
+        """Read one record; returns who says it."""
         said = strip(text, known, self._usual, self.clock)
+        self._read_record(said, text)
+        return said
+
+    def _read_record(self, said: Said, text: str) -> None:
         said = self._beneath.inherit(said, self.of_file)
         said = self._headings.under(said)
         self._listen(said)
@@ -333,8 +358,10 @@ class FileScan:
         known = read = False
         whole: set[type[AnyFact]] = set()
         torn: set[type[AnyFact]] = set()
+        notice = f" {said.text[:40]}".find(_NOTICE) >= 0
         for rule in self.rules.of(said.text):
             elsewhere = (rule.last and known) or (rule.rest and bool(self._torn))
+            elsewhere |= notice and rule.role == "cause" and rule.id not in ENDS_AT_INFO
             applied = not elsewhere and self._apply(rule, said, said.text, text)
             if rule.fact is WaitsFor:
                 continue  # the line may be of a failure all the same
@@ -363,6 +390,9 @@ class FileScan:
                     gone = rule.text is not None and rule.text.kind in ("dead", "unreachable")
                     ends = gone or rule.id in ENDS_AT_INFO
                     fact.logged = not ends and is_warning(said, text)
+                    again = _REPEATED.search(line[_KEPT:])
+                    if again is not None:
+                        fact.values = {**fact.values, "repeated": again[1]}
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
                     if self._mpich.begin(kept, text) or self._tables.boxes.begin(kept, said):
