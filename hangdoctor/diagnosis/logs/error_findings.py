@@ -16,7 +16,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
-from .candidate import First, someone
+from .candidate import First, one_place, someone
 from .no_rank import without_rank
 from .one_of_them import (
     can_have_said,
@@ -164,9 +164,11 @@ def _frame(
     """Where it was raised; None where they raised it in several places, and of an actor's end, of which
     the place is that of who asked for it.
     """
+    if isinstance(first, KnownError):
+        return one_place(alike)
     places = {line_of(f) for f in alike if isinstance(f, PythonError)}
-    one_place = len(places) <= 1 and first.rule not in OF_ACTORS
-    return _raised(first).frame if one_place else None
+    alone = len(places) <= 1 and first.rule not in OF_ACTORS
+    return _raised(first).frame if alone else None
 
 
 def _repeated(
@@ -239,11 +241,17 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
     peers = _told(alike, "peer") or _told(alike, "to")
     by = tuple(ranks_named(alike))
     hosts = tuple(sorted(nodes_named(alike)))
+    processes = {(f.node, f.pid) for f in alike if f.pid and f.rank < 0}
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
         story=LinkBroken(
-            by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
+            by,
+            tuple(peers),
+            filled(text.meaning, alike[0]),
+            text.advice,
+            hosts=hosts,
+            processes=len(processes),
         ),
         confidence=sure(Ground.LOG_LINK),
         nodes=sorted({*hosts, *peers}) if peers else [],  # neither end alone

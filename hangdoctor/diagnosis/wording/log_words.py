@@ -215,6 +215,8 @@ def _(story: LinkBroken, finding: Finding) -> str:
     if not (story.by or story.hosts or story.peers):
         return terms.capital(story.meaning)
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    if story.processes > 1 and len(story.hosts) < 2:
+        someone = f"{story.processes} processes"
     if story.first_sign:
         someone = "processes" if len(story.hosts) > 1 else _process_of(story)
     by = terms.ranks(story.by) if story.by else someone

@@ -16,6 +16,7 @@ from ...model.log_facts import UnreadFailure
 from . import unread
 from .failure_words import Words, is_clean_end, is_frame, judged
 from .named_in_line import Named, named
+from .numbered_lines import numbered
 from .prefix import Said, Speaker
 
 _MOST = 64  # speakers of one file
@@ -39,6 +40,7 @@ _ERROR_NAME = re.compile(
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
+_ASSERTED = re.compile(r"\b[Aa]ssert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)\b")
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
 
 
@@ -195,7 +197,10 @@ class UnreadFailures:
 
     def found(self) -> list[UnreadFailure]:
         """One failure a speaker, in the order of their lines."""
-        facts = [_fact(s) for s in self._of.values() if _stands(s)]
+        facts = []
+        for speaker in self._of.values():
+            if _stands(speaker):
+                facts += numbered(_fact(speaker), [line.text for line in speaker.lines])
         return sorted(facts, key=lambda fact: fact.line)
 
 
@@ -291,6 +296,11 @@ def _cause(speaker: _Speaker) -> _Line:
     chosen = specific or lines
     own = [line for line in chosen if not line.words.between] or chosen
     named = [line for line in own if _says_why(line)]
+    asserted = [line for line in own if _ASSERTED.search(line.text) is not None]
+    if asserted and asserted[0].number - own[0].number > _CLUSTER and not named:
+        return asserted[
+            0
+        ]  # an assertion is the end itself; what was said well before it may have been survived
     if named:
         return named[0]  # an error by its name, whatever list follows
     if _strength(speaker) > 2 and any(line.words.strength > 2 for line in own):

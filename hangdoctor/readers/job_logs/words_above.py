@@ -86,7 +86,7 @@ class WordsAbove:
                 self._statement = _Line(line, said.own_rank(), "", said, said.at or at, attempt)
             return
         tag = _TAG.match(text)
-        rank = said.own_rank()
+        rank = max(said.own_rank(), said.task)
         if tag is not None and rank < 0:
             rank = int(next(number for number in tag.groups() if number))
         words = _GLUED.sub("", text[tag.end() :] if tag is not None else text)
