@@ -36,6 +36,8 @@ _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
+# Rules of errors that say no more than how a process ended
+_OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"})
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -97,6 +99,8 @@ def _of_speakers(
     is_named = bool(ranks or nodes)
     story = _story(scene, text, first, alike, with_it, nodes=nodes, several=len(ranks) > 1)
     frame = _frame(first, alike)
+    if frame is not None and frame.line and first.rule in _OF_PLACES:
+        story = structs.replace(story, advice="")  # the place itself says where to look
     ground = _ground(first, story, ranks, alike_elsewhere=more > 0 or bool(exited))
     if not is_named and story.someone == Someone() and not (mismatch or story.device):
         ranks = can_have_said(scene, alike)

@@ -36,8 +36,11 @@ _PLACE_ENDS = re.compile(r"\([\w./-]{1,80}:\d{1,6}:\w{1,80}:$")
 # What no other process can be the reason of.
 _OWN = re.compile(
     r"Permission denied|No space left|Cannot allocate|unable to allocate|out of memory|No such file"
-    r"|fi_getinfo\(\) failed|No data available|\bPMIx?\d?_[Ii]nit\w{0,20} (?:returned|failed)|\bOFI (?!poll|call|t?send|t?recv)[\w ]{3,60} failed",
+    r"|fi_getinfo\(\) failed|No data available|\bPMIx?\d?[_ ][Ii]nit\w{0,20} (?:returned|failed)|\bOFI (?!poll|call|t?send|t?recv)[\w ]{3,60} failed",
     re.IGNORECASE,
+)
+_SIZES = re.compile(
+    r"sizes do not match across processes.{0,60}?: (Received -?\d{1,18} but expected -?\d{1,18})"
 )
 _INNER = 120  # characters of the reason that are kept
 MOST = 24  # lines of a stack
@@ -75,6 +78,9 @@ class MpichErrors:
             why = f"{match['name']}: {why}"
         self._error.values["why"] = f"({why[:118]})"
         self._error.values.pop("inner", None)
+        sizes = _SIZES.search(why)
+        if sizes is not None and self._error.rule == "mpi_misuse":
+            self._error.rule, self._error.values["what"] = "mpi_sizes", sizes[1]
         own = _LOCAL.search(why) or (is_own(why) and not _OF_OTHERS.search(why))
         if self._error.role == "consequence" and own:
             self._error.values["inner"] = why[:_INNER]

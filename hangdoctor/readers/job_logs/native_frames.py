@@ -41,12 +41,14 @@ _EMPTY = re.compile(
 _HANDLER = re.compile(rf"^{_PLACE}\s{{0,8}}#\d{{1,3}} {{1,4}}<signal handler called>")
 _MANGLED = re.compile(r"_ZNK?(?=\d)")
 _FORTRAN = re.compile(r"__(\w{1,80}?)_MOD_(\w{1,80})$")
+# The names that stand next to those which NVIDIA's driver does not tell
+_NEXT_TO = re.compile(r"^cu(?:EGL|VDPAU|GL|D3D|MemGetAttribute)\w{0,60}$")
 _UNKNOWN = ("Unknown", "??", "???")
 # How a process comes from its error to the stack: signals, exceptions, its own way to stop
 _ENDS = re.compile(
     r"abort|fatal|backtrace|traceback|print_?stack|signal|sig_?handl|handler|terminate|assert|_throw|Throw\b"
     r"|^for__|^for_(?:emit|stop|write_seq|abort)|_die\b|(?:^|_|[a-z])[Ee]rr(?:or)?(?:_\w{0,12})?$|_er$"
-    r"|^(?:raise|gsignal|killpg|__GI_\w{1,30}|__restore_rt|pthread_kill\w{0,20}|kill|_exit|exit|__kernel_\w{1,30}|opal_\w{1,60}|ucs_\w{1,60})$",
+    r"|^(?:raise|gsignal|killpg|__GI_\w{1,30}|__restore_rt|pthread_kill\w{0,20}|kill|_exit|exit|__kernel_\w{1,30}|_{0,2}sigaction|_{0,2}funlockfile|opal_\w{1,60}|ucs_\w{1,60})$",
     re.IGNORECASE,
 )
 _BEGINS = re.compile(
@@ -76,7 +78,7 @@ def frame_of(text: str) -> Frame | None:
 def source_of(text: str) -> tuple[str, int] | None:
     """File and line of the frame above, which GNU's runtime prints below it."""
     match = _AT.match(text)
-    return (_base(match["file"]), int(match["line"])) if match is not None else None
+    return (match["file"], int(match["line"])) if match is not None else None
 
 
 def is_signal(text: str) -> bool:
@@ -95,6 +97,7 @@ def chosen(frames: list[Frame]) -> Frame | None:
     it was called from; None where no frame has a name.
     """
     named = [f for f in frames if f.name and not _BEGINS.match(f.name)]
+    named = [f for f in named if not _NEXT_TO.match(f.name)]
     inner = [f for f in named if not _ENDS.search(f.name) and not _SYSTEM.search(f.file)]
     begins = [f for f in frames if _BEGINS.match(f.name) and not _SYSTEM.search(f.file)]
     if not inner:
@@ -112,7 +115,9 @@ def chosen(frames: list[Frame]) -> Frame | None:
 
 def _frame(name: str, file: str, line: int) -> Frame:
     plain = "" if name in _UNKNOWN else _readable(name)
-    return Frame(plain, "" if file in _UNKNOWN else _base(file), line)
+    if file in _UNKNOWN:
+        return Frame(plain, "", 0)
+    return Frame(plain, file if line else _base(file), line)
 
 
 def _base(file: str) -> str:

@@ -79,6 +79,7 @@ _FORMS = {
     "flash": _Form(takes=re.compile(r"Error message is ?:? ?(\S.{0,200})"), lines=1, above=True),
     "pyxis": _Form(takes=re.compile(r"pyxis:\s{2,12}(\S.{0,160})"), lines=1, above=True),
     "glex": _Form(takes=re.compile(r"CQE:(status=\w.{0,120})"), lines=1),
+    "mpi_no_transport": _Form(takes=re.compile(r"^\s*(BTLs attempted: \S.{0,80})"), lines=1),
     "mpi_internal": _Form(
         takes=re.compile(r"Assertion failed in file (?:\S{1,300}/)?(\S{1,100} at line \d.{1,200})"),
         lines=1,

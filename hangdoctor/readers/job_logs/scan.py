@@ -120,6 +120,7 @@ class FileScan:
         self._above = WordsAbove()
         self._places = CrashPlaces()
         self._below = NamedBelow()
+        self._speaks = of_file  # who speaks in the line that is read, by its prefix
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -279,6 +280,7 @@ class FileScan:
 
     def _feed_places(self, said: Said) -> None:
         """The line to those who read where a process was, and on which node."""
+        self._speaks = said
         self._keep_stack_alone(self._places.feed(said, self._line))
         if self._places.reads:
             self._read.want(1)
@@ -529,7 +531,8 @@ class FileScan:
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         self._tables.mpi_stacks.hold(kept)
         self._above.end(kept)
-        if any([self._places.begin(kept, said), self._below.begin(kept, said)]):
+        spoke = self._speaks
+        if any([self._places.begin(kept, spoke), self._below.begin(kept, spoke)]):
             self._read.want(_STACK)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept

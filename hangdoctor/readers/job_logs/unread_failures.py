@@ -40,6 +40,8 @@ _ERROR_NAME = re.compile(
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
+# Rows of HDF5's stack, whose heading is known
+_OF_HDF5 = re.compile(r"\s{2,8}(?:#\d{3}: \S{1,300} line \d{1,7} in |major: |minor: )")
 _ASSERTED = re.compile(r"\b[Aa]ssert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)\b")
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
 
@@ -78,7 +80,7 @@ class UnreadFailures:
 
     def feed(self, said: Said, text: str, line: int, at: float, attempt: int) -> bool:
         """Take a line that no rule knows; whether it speaks of a failure."""
-        if self._in_advice(said.text):
+        if self._in_advice(said.text) or _OF_HDF5.match(said.text) is not None:
             return False
         words = judged(said.text, said.level or text)
         inner = self._inner(said.text)

@@ -116,3 +116,42 @@ def test_processes_that_report_one_link_are_counted(tmp_path: Path) -> None:
     )
     verdict = diagnosed(tmp_path, text)
     assert verdict.causes[0].ranks == [] and "3 processes on n7" in verdict.summary
+
+
+def test_sizes_that_differ_between_ranks_accuse_none(tmp_path: Path) -> None:
+    text = (
+        "MPICH ERROR [Rank 1] [job id 4711.0] [Fri Sep 23 17:26:26 2022] [n3] - Abort(475555330) (rank 1 in comm 0): "
+        "Fatal error in MPIR_CRAY_Bcast_Tree: Invalid count, error stack:\n"
+        "MPIR_CRAY_Bcast_Tree(183).......: message sizes do not match across processes in the collective routine: "
+        "Received 12 but expected 2099\n"
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert verdict.causes[0].kind == "mismatch" and ranks(verdict) == []
+    assert "Received 12 but expected 2099" in verdict.summary
+
+
+def test_a_wrong_call_is_still_its_callers(tmp_path: Path) -> None:
+    text = (
+        "Fatal error in PMPI_Allgather: Invalid buffer pointer, error stack:\n"
+        "PMPI_Allgather(945).: Buffers must not be aliased\n"
+        "[unset]: write_line error; fd=-1 buf=:cmd=abort exitcode=201926145\n:\n"
+        "system msg for write_line failure : Bad file descriptor\n"
+        "srun: error: n7: task 3: Exited with exit code 1\n"
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert ranks(verdict) == [3] and "Buffers must not be aliased" in verdict.summary
+
+
+def test_processes_without_a_transport_are_not_at_fault(tmp_path: Path) -> None:
+    ruler = "-" * 74
+    text = (
+        f"{ruler}\nAt least one pair of MPI processes are unable to reach each other for\nMPI communications.\n\n"
+        "  Process 1 ([[18551,1],1]) is on host: n34\n  Process 2 ([[18551,1],0]) is on host: n25\n"
+        f"  BTLs attempted: self\n\nYour MPI job is now going to abort; sorry.\n{ruler}\n"
+        "[n34:20880] *** An error occurred in MPI_Barrier\n[n34:20880] *** reported by process [1215758337,1]\n"
+        "[n34:20880] *** on communicator MPI_COMM_WORLD\n[n34:20880] *** MPI_ERR_INTERN: internal error\n"
+        "[n34:20880] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,\n"
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert verdict.causes[0].kind == "start_stall" and ranks(verdict) == []
+    assert "BTLs attempted: self" in verdict.summary

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.diagnosis.wording.terms import line
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.readers.job_logs.native_frames import chosen, frame_of
 from tests.support.read_logs import diagnosed
@@ -45,7 +46,7 @@ def intel(image: str, name: str, line: str = "Unknown", file: str = "Unknown") -
 )
 def test_frames_of_runtimes(text: str, name: str, place: str) -> None:
     frame = frame_of(text)
-    assert frame is not None and (frame.name, frame.place) == (name, place)
+    assert frame is not None and (frame.name, line(frame)) == (name, place)
 
 
 @pytest.mark.parametrize("text", ["step 12 of 40", " 3 0.12 0.9 lake(s)", "# 4 in all", "[4] done"])
@@ -125,3 +126,16 @@ def test_the_stack_above_a_call_of_mpi_abort(tmp_path: Path) -> None:
     abort = "Abort(1) on node 9 (rank 9 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 9"
     verdict = diagnosed(tmp_path, f"{STEPS}{row}\n{abort}\n")
     assert ranks(verdict) == [9] and "shore_mp_read (shore.F90:231)" in verdict.summary
+
+
+def test_a_stack_below_a_crash_is_of_the_process_of_its_line(tmp_path: Path) -> None:
+    text = (
+        "[n7:811:0:811] Caught signal 11 (Segmentation fault: address not mapped to object at address 0xb4)\n"
+        "==== backtrace (tid:    811) ====\n 0 0x000000000003fdf0 __sigaction()  ???:0\n"
+        " 1 0x00000000005569a9 shore_mp_melt_()  /src/lake/shore.F90:366\n 2 0x0000000000404000 MAIN__()  /src/lake/lake.F90:7\n"
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert (
+        "Process 811 on n7" in verdict.summary
+        and "shore_mp_melt_ (shore.F90:366)" in verdict.summary
+    )
