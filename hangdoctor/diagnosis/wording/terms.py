@@ -28,6 +28,7 @@ _SIDES = 3  # operations that a sentence names, each with its ranks
 # Of a path all but its last name; an address of the web has two strokes
 _FOLDERS = re.compile(r"(?<![\w:/.-])(?:\.{0,2}/)?(?:[\w.+@-]{1,80}/){2,30}(?=[\w.+@-])")
 _ALARM = re.compile(r"\b(?:FATAL )?(?:ERROR|Error)\b ?: {0,3}")
+_LONG_WORDS = 70  # characters, above which words of alarm before the rest are left out
 _ENOUGH = 30  # characters of a sentence
 _LONGEST_LIST = 40  # characters of a group's members
 _CALLS = {
@@ -314,6 +315,14 @@ def _without_alarm(text: str, width: int) -> str:
     alarms = list(_ALARM.finditer(text)) if len(text) > width else []
     said = text[alarms[-1].end() :] if alarms else ""
     return said if len(said) >= _ENOUGH else text
+
+
+def words_of(text: str, width: int) -> str:
+    """A line's own words in a sentence: what is too long loses folders, and words of alarm before the rest."""
+    text = text.replace("\t", " ")
+    if len(text) > width:
+        text = without_folders(text)
+    return both_ends(_without_alarm(text, min(width, _LONG_WORDS)), width)
 
 
 def both_ends(text: str, width: int) -> str:

@@ -57,6 +57,7 @@ _BEGINS = re.compile(
 _SYSTEM = re.compile(
     r"\.[Ss]$|(?:^|/)(?:lib(?:c|pthread|m|gcc_s|stdc\+\+|gfortran|ucs|dl)|ld-linux\S{0,20})(?:[-.]|$)"
 )
+_UNNAMED = 2  # frames without a name, below one that has
 _OF_MPI = re.compile(r"^P?MPI_[A-Z][a-z]\w{1,40}$|^p?mpi_[a-z_]{3,40}$")
 
 
@@ -107,10 +108,23 @@ def chosen(frames: list[Frame]) -> Frame | None:
     if own is not None:
         name = first.name if _OF_MPI.match(first.name) else own.name
         return Frame(name, own.file, own.line)
+    if _is_far(first, frames):
+        return None
     caller = next((f for f in inner if f.file != first.file), None)
     if caller is None or not first.file:
         return first
     return Frame(first.name, f"{first.file}, called by {caller.file}", 0)
+
+
+def _is_far(first: Frame, frames: list[Frame]) -> bool:
+    """Whether it called others that have no name: where the process was does not show then; of a call of MPI's
+    what is below it belongs to it.
+    """
+    before = frames[: frames.index(first)]
+    between = 0
+    for frame in before:
+        between = 0 if frame.name else between + 1
+    return between > _UNNAMED and _OF_MPI.match(first.name) is None
 
 
 def _frame(name: str, file: str, line: int) -> Frame:

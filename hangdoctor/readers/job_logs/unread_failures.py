@@ -43,6 +43,14 @@ _NOBODY: Who = (-1, -1, 0, -1, "", "")
 # Rows of HDF5's stack, whose heading is known
 _OF_HDF5 = re.compile(r"\s{2,8}(?:#\d{3}: \S{1,300} line \d{1,7} in |major: |minor: )")
 _ASSERTED = re.compile(r"\b[Aa]ssert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)\b")
+_HOST_KEY = re.compile(
+    r"^\s{1,8}(?:Local host|Host(?:name)?|Node):\s{1,16}([A-Za-z][\w.-]{0,120})\s{0,8}$"
+)
+_REASON_KEY = re.compile(r"^\s{1,8}(?:Error|Reason):\s{1,16}(\S.{1,100})$")
+# UCX's and Open MPI's, with the line of their source
+_PLACE = re.compile(
+    r"^\[[A-Za-z][\w.-]{0,127}:\d{1,9}(?: ?:\d{1,9}){0,3}\]\s{1,12}(?:[\w.-]{1,60}\.\w{1,3}:\d{1,6}\s{1,12})?(?=\S)"
+)
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
 
 
@@ -136,6 +144,9 @@ class UnreadFailures:
         if self._boxed < 0:
             return False
         self._boxed += 1
+        if self._last is not None:
+            for line in self._last.lines[-_IN_BOX:]:
+                _add_key(line, text)
         if not text.strip() and self._boxed > 1:
             self._boxed = _IN_BOX
         if self._boxed > _MOST:
@@ -276,13 +287,28 @@ def _fact(speaker: _Speaker) -> UnreadFailure:
         launcher=who.launcher,
         device=said.local if said.pid and who.device < 0 else who.device,
         peer=next((line.who.peer for line in speaker.lines if line.who.peer), ""),
-        text=_GLUED.sub("", _BAR.sub("", best.text)).strip(),
+        text=_bare(best),
         likeness=list(dict.fromkeys(_likeness(line) for line in speaker.lines))[:_LIKENESSES],
         after=speaker.after,
         began=first.number,
         times=speaker.times.get(_likeness(best), 1),
     )
     return fact
+
+
+def _add_key(line: _Line, text: str) -> None:
+    """What a framed message tells by keys, of the line that says what happened: its host, and the reason."""
+    host, reason = _HOST_KEY.match(text), _REASON_KEY.match(text)
+    if host is not None and not line.who.node:
+        line.who.node = host[1]
+    if reason is not None and reason[1] not in line.text:
+        line.text = f"{line.text.rstrip(' .:')}: {reason[1].strip()}"
+
+
+def _bare(line: _Line) -> str:
+    """Its words, without a bar before it and a frame behind it, and without process and node, which it told."""
+    text = _GLUED.sub("", _BAR.sub("", line.text)).strip()
+    return _PLACE.sub("", text) if line.who.pid and line.who.node else text
 
 
 def _cause(speaker: _Speaker) -> _Line:

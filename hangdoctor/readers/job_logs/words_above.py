@@ -54,6 +54,9 @@ _STOPS = re.compile(
     r"^\s{0,8}(?:terminate called without|Fatal Python error: Aborted|Aborted(?: \(core dumped\))?\s{0,8}$"
     r"|(?:ERROR )?STOP(?: \d{1,4})?\s{0,8}$)"
 )
+_SOURCE = re.compile(
+    r"[\w/.+-]{1,200}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f|F|inc)(?:[:(]| at line | line )\S{0,80}"
+)
 _SPEAK = re.compile(r"[A-Za-z][a-z]{1,30}")
 
 
@@ -121,6 +124,7 @@ class WordsAbove:
         ]
         stated = self._statement_of(number, fact.line) if _is_own(fact) else None
         best = _first_why(tagged) or stated or _first_why(near)
+        best = best or _with_a_place([*tagged, *near], fact.line)
         if best is not None:
             rank = number if _is_own(fact) else best.rank
             self._found.append((_fact(best, rank), fact.line))
@@ -174,6 +178,14 @@ def _first_why(lines: list[_Line]) -> _Line | None:
         if one.number - before.number > _TOGETHER:
             begin = one
     return begin
+
+
+def _with_a_place(lines: list[_Line], end: int) -> _Line | None:
+    """The line right above the end that names a place in the source: programs print it where they give up."""
+    last = [one for one in lines if 0 < end - one.number <= _CLOSE]
+    placed = [one for one in last if _SOURCE.search(one.text) and not _OTHER.search(one.text)]
+    said = [one for one in placed if len(_SPEAK.findall(_SOURCE.sub(" ", one.text))) >= 2]
+    return said[-1] if said else None
 
 
 def _says_why(text: str) -> bool:
