@@ -36,8 +36,8 @@ _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
-# Rules of errors that say no more than how a process ended
-_OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"})
+# Rules of errors that say no more than how a process ended; a bus error is mostly that of a full file system
+_OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"} - {"bus_error"})
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {

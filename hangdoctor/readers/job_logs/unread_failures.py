@@ -48,7 +48,9 @@ _HOST_KEY = re.compile(
 )
 _REASON_KEY = re.compile(r"^\s{1,8}(?:Error|Reason):\s{1,16}(\S.{1,100})$")
 # UCX's and Open MPI's, with the line of their source
-_PLACE = re.compile(r"^\[[A-Za-z][\w.-]{0,127}:\d{1,9}(?: ?:\d{1,9}){0,3}\]\s{1,12}(?=\S)")
+_PLACE = re.compile(
+    r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[[A-Za-z][\w.-]{0,127}:\d{1,9}(?: ?:\d{1,9}){0,3}\]\s{1,12}(?=\S)"
+)
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
 
 

@@ -91,3 +91,16 @@ def test_the_library_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "a shared library is missing or of another version: libreeds.so.13" in _said(
         tmp_path, line * 3
     )
+
+
+def test_a_bus_error_is_looked_for_in_shared_memory(tmp_path: Path) -> None:
+    text = "[n7:811:0:811] Caught signal 7 (Bus error: nonexistent physical address)\n==== backtrace (tid: 811) ====\n"
+    frames = " 0 0x0000000000055a45 lake_wait()  /x/lake.h:41\n 1 0x000000000040193e main()  /x/main.c:9\n"
+    said = _said(tmp_path, text + frames)
+    assert "in lake_wait (lake.h:41)" in said and "df /dev/shm" in said
+
+
+def test_the_stamp_of_a_library_is_none_of_its_words(tmp_path: Path) -> None:
+    text = "[1600000000.1] [n7:811:0]   lake.c:3  UCX  ERROR lake_alloc() failed: Operation not supported\n"
+    said = _said(tmp_path, text)
+    assert "Process 811 on n7" in said and "'lake.c:3  UCX  ERROR lake_alloc() failed" in said
