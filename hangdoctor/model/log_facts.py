@@ -212,6 +212,7 @@ class Ended(Fact):
     stayed_s: float = 0.0  # it did not end at a SIGTERM, and was killed so long after it
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
     more: int = 0  # so many others did the same, which the launcher counts and does not name
+    place: Frame | None = None  # by the stack that its runtime printed
 
 
 class CutEnd(Fact):
@@ -293,6 +294,7 @@ class KnownError(Fact):
     values: dict[str, str] = {}  # what the rule took from the line
     survived: bool = False
     logged: bool = False  # a logger's warning
+    place: Frame | None = None  # by the stack that its runtime printed below
 
 
 class Progress(Fact):

@@ -147,6 +147,7 @@ class LinkBroken(Struct, frozen=True):
     advice: str = ""
     hosts: tuple[str, ...] = ()  # of those who say so
     process: int = 0  # who says so, where no rank shows
+    processes: int = 0  # so many said the same, and no rank shows
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
     first_sign: bool = False  # nothing in the logs came before it
 

@@ -7,7 +7,17 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, BarrierMissed, Desync, GpuShared, Mismatch, StoreCount
+from ...model.frame import Frame
+from ...model.log_facts import (
+    AnyFact,
+    BarrierMissed,
+    Desync,
+    Ended,
+    GpuShared,
+    KnownError,
+    Mismatch,
+    StoreCount,
+)
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, Someone
 
@@ -53,6 +63,13 @@ def _of_nccl(fact: AnyFact, alike: Iterable[AnyFact]) -> Someone | None:
     devices = sorted({f.local for f in [fact, *same] if (f.node, f.pid) == own})
     several = len(processes) if len(processes) > 1 else 0
     return Someone(pid=fact.pid, devices=tuple(devices), processes=several)
+
+
+def one_place(facts: Iterable[AnyFact]) -> Frame | None:
+    """Where they were, by the stacks that their runtimes printed, if that is one place."""
+    ended = [f for f in facts if isinstance(f, Ended | KnownError)]
+    places = [f.place for f in ended if f.place is not None]
+    return places[0] if len({str(place) for place in places}) == 1 else None
 
 
 def quotes(facts: Iterable[AnyFact], most: int = 4) -> list[AnyFact]:

@@ -16,7 +16,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
-from .candidate import First, someone
+from .candidate import First, one_place, someone
 from .nccl_reasons import with_its_reason
 from .no_rank import without_rank
 from .one_of_them import (
@@ -38,6 +38,8 @@ _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _ONE_MOMENT_S = 2.0
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
+# Rules of errors that say no more than how a process ended; a bus error is mostly that of a full file system
+_OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"} - {"bus_error"})
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -99,6 +101,8 @@ def _of_speakers(
     is_named = bool(ranks or nodes)
     story = _story(scene, text, first, alike, with_it, nodes=nodes, several=len(ranks) > 1)
     frame = _frame(first, alike)
+    if frame is not None and frame.line and first.rule in _OF_PLACES:
+        story = structs.replace(story, advice="")  # the place itself says where to look
     ground = _ground(first, story, ranks, alike_elsewhere=more > 0 or bool(exited))
     if not is_named and story.someone == Someone() and not (mismatch or story.device):
         ranks = can_have_said(scene, alike)
@@ -178,9 +182,11 @@ def _frame(
     """Where it was raised; None where they raised it in several places, and of an actor's end, of which
     the place is that of who asked for it.
     """
+    if isinstance(first, KnownError):
+        return one_place(alike)
     places = {line_of(f) for f in alike if isinstance(f, PythonError)}
-    one_place = len(places) <= 1 and first.rule not in OF_ACTORS
-    return _raised(first).frame if one_place else None
+    alone = len(places) <= 1 and first.rule not in OF_ACTORS
+    return _raised(first).frame if alone else None
 
 
 def _repeated(
@@ -255,11 +261,17 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
     peers = _told(alike, "peer") or _told(alike, "to")
     by = tuple(ranks_named(alike))
     hosts = tuple(sorted(nodes_named(alike)))
+    processes = {(f.node, f.pid) for f in alike if f.pid and f.rank < 0}
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
         story=LinkBroken(
-            by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
+            by,
+            tuple(peers),
+            filled(text.meaning, alike[0]),
+            text.advice,
+            hosts=hosts,
+            processes=len(processes),
         ),
         confidence=sure(Ground.LOG_LINK),
         nodes=sorted({*hosts, *peers}) if peers else [],  # neither end alone

@@ -8,7 +8,7 @@ from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
 from .also_cut import with_cut_rows
-from .candidate import First, someone
+from .candidate import First, one_place, someone
 from .ends import after_first_wait, by_step, was_seen
 from .first_exit import failed_pod, silent_exit
 from .scene import Scene, ranks_named
@@ -41,7 +41,7 @@ def first_death(scene: Scene) -> First | None:
     story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
     known = bool(ranks or nodes or (first.pid and first.by in _OF_PROCESSES))
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
-    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
+    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes, frame=one_place(alike))
     return with_cut_rows(scene, first, First(finding, [*alike, *kills], known))
 
 
@@ -108,8 +108,8 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
 
 
 def _after_an_abort(scene: Scene, death: Ended) -> bool:
-    """Whether another rank had called MPI_Abort above this line, upon which launchers kill all others."""
-    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank != death.rank]
+    """Whether a rank had called MPI_Abort above this line, upon which launchers kill all, itself too."""
+    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT]
     return any(f.file == death.file and f.line < death.line for f in aborts)
 
 

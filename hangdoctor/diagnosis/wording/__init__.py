@@ -98,6 +98,9 @@ def _without_caller(op: f.Op | None) -> f.Op | None:
 
 def _cut(head: str, room: int) -> str:
     """The head and its full stop; what it claims, behind the last colon, is kept before all else."""
+    head = terms.without_folders(head)
+    if len(head) < room:
+        return f"{head}."
     facts, colon, claim = head.rpartition(": ")
     if colon and len(claim) < room // 2:
         return f"{terms.cut(facts, room - len(claim) - len(colon))}{colon}{claim}."

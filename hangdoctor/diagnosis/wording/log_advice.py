@@ -60,7 +60,7 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.after is not None or (story.said is not None and finding.kind == "error"):
         return story.advice or _of_its_words(story, where)
     if story.memory:
-        return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
+        return "Fewer processes a node (ranks, data-loader workers), less that each holds, or a larger --mem; then start again from the last checkpoint."
     if story.aborted:
         return (
             story.advice

@@ -17,7 +17,7 @@ _OF_STACK = "the end of the stack of"
 @stories.tell.register
 def _(story: FailedInWords, finding: Finding) -> str:
     known = "not known" if _OF_STACK in story.at else "that are not known"  # room for its call
-    says = f"in words {known} here: '{terms.cut(story.says, WORDS)}' ({story.at})"
+    says = f"in words {known} here: '{terms.words_of(story.says, WORDS)}' ({story.at})"
     if story.launcher and not finding.ranks:
         return f"A launcher saw a process fail, and which one does not show: {says}"
     who = who_of(finding, story.someone)

@@ -88,7 +88,7 @@ def _on_devices(someone: Someone) -> str:
 
 @stories.tell.register
 def _(story: FailedFirst, finding: Finding) -> str:
-    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    at = _in_frame(story, finding)
     who = _one_of(finding) if story.one_of else who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
@@ -117,10 +117,19 @@ def _(story: FailedFirst, finding: Finding) -> str:
         node = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
-        return f"{who} {failed}{at}: {what}{_right_before(story)}"
+        failed, at = (failed, at) if failed.endswith("does not show") else (f"{failed}{at}", "")
+        return f"{who} {failed}: {what}{at}{_right_before(story)}"
     said = story.message if story.message.endswith("..") else story.message.removesuffix(".")
     message = f": {terms.both_ends(said, _MESSAGE)}" if said and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _in_frame(story: FailedFirst, finding: Finding) -> str:
+    """`` in load_batch (data.py:40)``; its own words say more than the name of a library's function."""
+    frame = finding.frame
+    if frame is None or (story.said is not None and not frame.line):
+        return ""
+    return f" in {terms.frame(frame)}"
 
 
 def _unheard(story: FailedFirst, finding: Finding) -> str:
@@ -216,6 +225,8 @@ def _(story: LinkBroken, finding: Finding) -> str:
     if not (story.by or story.hosts or story.peers):
         return terms.capital(story.meaning)
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    if story.processes > 1 and len(story.hosts) < 2:
+        someone = f"{story.processes} processes"
     if story.first_sign:
         someone = "processes" if len(story.hosts) > 1 else _process_of(story)
     by = terms.ranks(story.by) if story.by else someone

@@ -19,7 +19,8 @@ _STEMS = (
     *("timed out", "timeout", "overflow", "insufficient", "not enough", "no such", "no space"),
     *("core dumped", "hang", "impossible", "disconnect", "not found", "not exist", "unhandled"),
     *("bus error", "uncaught", "severe", "no route", "unrecogni", "sigabrt", "sigbus", "sigfpe"),
-    *("sigill", "exited", "exiting"),
+    *("sigill", "exited", "exiting", "bad address", "bad file desc", "not implemented"),
+    *("not permitted", "put/output error"),
 )
 _LEVEL = re.compile(r"(?<![\w=./-])(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)(?![\w/-]|=|\.\w)")
 _STRONG = re.compile(
@@ -39,6 +40,7 @@ _PLAIN = re.compile(
     r"|fail(?:ed|s|ure|ures)?\b|cannot|can't|could ?n(?:o|')t|unable to|no such|invalid|illegal"
     r"|(?:does|do|did) ?n(?:o|')t exist|not (?:allowed|permitted|enough)|out of (?:memory|range|bounds|resources?|space|disk|file)"
     r"|exceed(?:s|ed)|overflow(?:ed)?|mismatch(?:ed)?|unexpected(?:ly)?|unsupported|unrecogni[sz]ed|insufficient"
+    r"|bad (?:address|file descriptor)|not (?:implemented|permitted)|input/output error"
     r"|refused|denied|impossible|no space|unreachable|no route|disconnected"
     r"|timed out|time-?out (?:occurred|reached|expired|exceeded|waiting|while)|(?:heartbeat|connection)[\w ]{0,20} (?:time-?out|lost)|lost (?:the )?connection"
     r"|broken pipe|reset by|closed by)\b|\b[A-Z]\w{0,60}(?:Error|Exception)\b",
@@ -63,6 +65,10 @@ _LOW_LEVEL = re.compile(
     r"|(?:^|\[)[WID]\d{3,4} |(?:^|: |\[)[WID] [\w./-]{1,120}:\d"
 )
 _OF_LIBRARY = re.compile(r"\b[A-Z]{3,10} WARN\b")  # which warns of what it gives up over
+# A limit of the process itself
+_USED_UP = re.compile(
+    r"\b[Tt]oo many \w+|\b0/\d{1,9} free\b|\bfree on this process\b|\bexhausted\b"
+)
 _CODE = re.compile(
     r"\b(?:rc|errno|err(?:or)?(?: code)?|status|ret(?:urned|val)?)\s?[:=(]?\s?-?[1-9]\d{0,9}\b",
     re.I,
@@ -152,7 +158,9 @@ def judged(text: str, level: str = "") -> Words | None:
 def is_own(text: str) -> bool:
     """Whether the reason at the end of an error stack is one that no other process can be behind."""
     words = judged(text)
-    return words is not None and not words.between
+    if words is None:
+        return _USED_UP.search(text) is not None and _LINK.search(text) is None
+    return not words.between
 
 
 def _strength(head: str) -> int:

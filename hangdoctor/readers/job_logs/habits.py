@@ -19,7 +19,9 @@ from itertools import pairwise
 from msgspec import Struct
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
-TASK = re.compile(r"\s{0,8}(\d{1,6}): ")  # longer numbers are those of jobs and processes
+TASK = re.compile(
+    r"\s{0,8}(\d{1,6}):(?: |\s{0,4}$)"
+)  # longer numbers are those of jobs and processes
 # A row of Horovod's list, of a rank and the operations that it lacks, which is no task's line
 _LISTED = re.compile(
     r"\s{0,8}\d{1,7}: \[[\w./:-]{1,200}(?:, [\w./:-]{1,200}){0,400}(?:,? ?\.\.\.)?\]\s*$"

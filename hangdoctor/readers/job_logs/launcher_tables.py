@@ -68,8 +68,10 @@ _ABORTED = re.compile(
     r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator (?:MPI_COMM_WORLD|MPI COMMUNICATOR \d{1,9} DUP FROM 0\b)"
 )
 _CALLED = re.compile(
-    r"application called MPI_Abort\(MPI_COMM_WORLD, (-?\d{1,11})\) - process (\d{1,7})"
+    r"application called MPI_Abort\((?:(?P<all>MPI_COMM_WORLD)|comm=0x[0-9a-fA-F]{1,16}), (?P<code>-?\d{1,11})\) - process (?P<number>\d{1,7})"
 )
+# Of a smaller communicator the number is that in it; these are those in the whole job.
+_OF_ALL = re.compile(r"\bAbort\(-?\d{1,11}\) on node (\d{1,7}) \(|\[Rank (\d{1,7})\] \[job id ")
 _STATUS = re.compile(
     r"^\s*[Ee]xit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
@@ -131,7 +133,7 @@ class LauncherTables:
         if (node := self._daemons.feed(text)) is not None:
             return node
         if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
-            return _aborted(int(match[2]), text, int(match[1]))
+            return _aborted(_caller(match, text), text, int(match["code"]))
         if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
             return NodeLost(nodes=[match[1]], by="Open MPI")
         if "xit status of" in text and (match := _STATUS.match(text)) is not None:
@@ -212,6 +214,14 @@ class LauncherTables:
                 number = int(signal[1] or signal[2])
             ended.code = -number if number else told
         return ended
+
+
+def _caller(match: re.Match[str], text: str) -> int:
+    """The rank that called MPI_Abort; -1 where the line has its number in a smaller communicator alone."""
+    told = _OF_ALL.search(text)
+    if told is not None:
+        return int(told[1] or told[2])
+    return int(match["number"]) if match["all"] else -1
 
 
 def _aborted(rank: int, says: str, code: int = 0) -> Ended:

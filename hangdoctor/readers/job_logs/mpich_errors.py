@@ -16,7 +16,9 @@ from ...model.log_facts import AnyFact, KnownError
 from .failure_words import is_own
 
 _OF_MPICH = ("mpi_start", "mpi_other", "mpi_peer", "mpi_misuse")
-_CALL = re.compile(r"^\s*(?P<name>\w{3,80})\(\d{1,6}\)\.{0,80}:(?:\s+(?P<why>\S.{0,200}))?\s*$")
+_CALL = re.compile(
+    r"^\s*(?:\d{1,7}: )?(?P<name>\w{3,80})\(\d{1,6}\)\.{0,80}:(?:\s+(?P<why>\S.{0,200}))?\s*$"
+)
 # A call with its arguments, which only says that it failed.
 _NO_REASON = re.compile(r"^\w{3,60}\(.{0,400}\) failed$")
 # Of the place in libfabric's part only the last word is for people: (ofi_send.h:34:MPIDI_OFI_send:Invalid argument)
@@ -34,8 +36,11 @@ _PLACE_ENDS = re.compile(r"\([\w./-]{1,80}:\d{1,6}:\w{1,80}:$")
 # What no other process can be the reason of.
 _OWN = re.compile(
     r"Permission denied|No space left|Cannot allocate|unable to allocate|out of memory|No such file"
-    r"|fi_getinfo\(\) failed|No data available",
+    r"|fi_getinfo\(\) failed|No data available|\bPMIx?\d?[_ ][Ii]nit\w{0,20} (?:returned|failed)|\bOFI (?!poll|call|t?send|t?recv)[\w ]{3,60} failed",
     re.IGNORECASE,
+)
+_SIZES = re.compile(
+    r"sizes do not match across processes.{0,60}?: (Received -?\d{1,18} but expected -?\d{1,18})"
 )
 _INNER = 120  # characters of the reason that are kept
 MOST = 24  # lines of a stack
@@ -73,6 +78,9 @@ class MpichErrors:
             why = f"{match['name']}: {why}"
         self._error.values["why"] = f"({why[:118]})"
         self._error.values.pop("inner", None)
+        sizes = _SIZES.search(why)
+        if sizes is not None and self._error.rule == "mpi_misuse":
+            self._error.rule, self._error.values["what"] = "mpi_sizes", sizes[1]
         own = _LOCAL.search(why) or (is_own(why) and not _OF_OTHERS.search(why))
         if self._error.role == "consequence" and own:
             self._error.values["inner"] = why[:_INNER]

@@ -21,6 +21,7 @@ _HOST_RANK = re.compile(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
 _PLACE = re.compile(
     r"\[?(?=[A-Za-z][\w.-]{0,100}[\d.-])([A-Za-z][\w.-]{0,100}):(\d{2,9})\s{0,2}(?::\d{1,9}){0,2}[\]:\s]"
 )
+_LIBFABRIC = re.compile(r"^libfabric:(\d{2,9}):")
 _SECONDS = re.compile(r"^\[\d{1,12}\.\d{1,9}\] (?=\[)")  # UCX's stamp
 _PID = re.compile(r"\b(?:pid|process(?: id)?)[ =:#]{1,3}(\d{2,9})\b", re.I)
 _NODE = re.compile(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
@@ -76,7 +77,7 @@ def named(text: str) -> Named:
         ranks = {int(begins[1])}
     found.rank = ranks.pop() if len(ranks) == 1 else -1
     _place(found, head)
-    pids = {int(number) for number in _PID.findall(head)}
+    pids = {int(number) for number in [*_PID.findall(head), *_LIBFABRIC.findall(head)]}
     found.pid = found.pid or (pids.pop() if len(pids) == 1 else 0)
     tasks = {int(number) for number in _TASK.findall(head)}
     found.task = tasks.pop() if len(tasks) == 1 and found.rank < 0 else -1

@@ -43,6 +43,7 @@ from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
+from .crash_places import CrashPlaces
 from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import RankIds
@@ -52,6 +53,7 @@ from .lines_apart import StartLines
 from .lines_read import LinesRead
 from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
+from .named_below import NamedBelow
 from .prefix import Said, Speaker, records, strip
 from .raised_again import RaisedAgain
 from .rules import OF_A_RANK, Rule, Rules, fact_of
@@ -71,6 +73,7 @@ _BEGIN = 2_000  # lines in which ranks say how they begin
 _INDENT = "  "  # of a line that a person broke, and no terminal
 _TORN = 3  # lines that a broken one is joined with
 _RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
+_STACK = 16  # lines below an error in which the stack of its runtime may begin
 _MORE = 4  # lines that the message of an error may go on in
 _OF_ACTOR = re.compile(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
 _REPEATED = re.compile(r"\[repeated (\d{1,6})x across cluster\]")  # Ray's, at the end of a line
@@ -83,7 +86,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 # Rules that know the form of a line, and not its words
 _IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")
 _NOTICE = " NCCL INFO "  # what NCCL tells by the way, as of a plug-in that is not there
-_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *tables_read.BEGINS)
+_BEGINS = ("recent call", "Routine ", "Stack trace of the", "Fatal Python", *tables_read.BEGINS)
 
 
 class FileScan:
@@ -119,6 +122,9 @@ class FileScan:
         self._trouble, self._trouble_line = "", 0
         self._failures = UnreadFailures()
         self._above = WordsAbove()
+        self._places = CrashPlaces()
+        self._below = NamedBelow()
+        self._speaks = of_file  # who speaks in the line that is read, by its prefix
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -159,6 +165,7 @@ class FileScan:
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
+        self._keep_stack_alone(self._places.rest())
         self._keep_told(self._tables.rest(self.of_file), self.of_file)
         torn = self._stacks.unfinished()
         for said, line, error in torn:
@@ -247,7 +254,10 @@ class FileScan:
         self._listen(said)
         self._values.feed(said.text)
         self.runs.look(said.text, self._line)
-        self._keep_told(self._tables.feed(said, text, self._line, self.clock), said)
+        placed = on_one_node.by_mpich(said) or said
+        self._keep_told(self._tables.feed(said, text, self._line, self.clock), placed)
+        said = self._tables.mpi_stacks.whose(said)
+        self._feed_places(said)
         self._mpich.feed(said.text)
         self._rank_ids.feed(text)
         missed = self._barriers.feed(said.text)
@@ -292,6 +302,22 @@ class FileScan:
             self._keep(one.fact, one.said or said, one.says)
             if one.goes_on:
                 self._read.want(_ATTENTION)
+
+    def _feed_places(self, said: Said) -> None:
+        """The line to those who read where a process was, and on which node."""
+        self._speaks = said
+        self._keep_stack_alone(self._places.feed(said, self._line))
+        if self._places.reads:
+            self._read.want(1)
+        self._below.feed(said)
+
+    def _keep_stack_alone(self, found: tuple[KnownError, Said, int] | None) -> None:
+        """The failure that only the stack of a runtime shows."""
+        if found is not None:
+            now = self._line
+            error, said, self._line = found
+            self._keep(error, said, said.text)
+            self._line = now
 
     def _ask(self, said: Said) -> None:
         """A question that nothing of the program's stands behind."""
@@ -393,7 +419,8 @@ class FileScan:
                     again = _REPEATED.search(line[_KEPT:])
                     if again is not None:
                         fact.values = {**fact.values, "repeated": again[1]}
-                    kept = self._keep(fact, marks.name_other(fact, said), line)
+                    speaker = on_one_node.started_alone(fact, said)
+                    kept = self._keep(fact, marks.name_other(fact, speaker), line)
                     self._name_beneath(kept)
                     if self._mpich.begin(kept, text) or self._tables.boxes.begin(kept, said):
                         self._read.want(MOST)
@@ -534,6 +561,9 @@ class FileScan:
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         self._tables.mpi_stacks.hold(kept)
         self._above.end(kept)
+        spoke = self._speaks
+        if any([self._places.begin(kept, spoke), self._below.begin(kept, spoke)]):
+            self._read.want(_STACK)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
         elif isinstance(fact, Ended | Cancelled | Finished):
