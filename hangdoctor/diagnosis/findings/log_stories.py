@@ -68,6 +68,7 @@ class FailedFirst(Struct, frozen=True):
     said: Quote | None = (
         None  # of a crash: what it printed right before, in words that no rule knows
     )
+    reported: bool = False  # another process reports its end, and `said` may stand anywhere
     living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
     lives_by: Quote | None = None
 

@@ -18,6 +18,7 @@ from .alive_after_all import without_the_living
 from .candidate import First
 from .cut_tracebacks import is_explained
 from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
+from .last_lines import count_in, left_alone
 from .listened import with_its_host
 from .relayed import relayed
 from .scene import WAITS, Scene, ranks_named
@@ -39,7 +40,9 @@ _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which 
 
 def first_error(scene: Scene) -> First | None:
     """The earliest of the errors that can have come first, with those like it."""
-    candidates = _candidates(scene)
+    every = _candidates(scene)
+    alone = left_alone(every)
+    candidates = [f for f in every if f not in alone]
     # A line that says which rank, device or file is worth more than one without a name at the same
     # time, and the last line of a traceback more than a traceback that was cut.
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
@@ -54,6 +57,7 @@ def first_error(scene: Scene) -> First | None:
         first = next((f for f in chosen if not _between(scene, f)), first)
     alike = [f for f in chosen if _same(first, f) and not _reported_later(scene, first, f)]
     found = of_errors(scene, first, alike)
+    count_in(found, alone)
     return _and_others(scene, without_the_living(scene, with_its_host(scene, found)))
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 from ...model.log_ends import BY_ITSELF
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
 from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
+from . import reported
 from .candidate import First
 from .error_findings import filled
 from .first_error import ATP
@@ -33,7 +34,8 @@ def add_last_words(scene: Scene, death: First) -> None:
     """Its own line before its end, or the only one that names no process."""
     story = death.finding.story
     if isinstance(story, FailedFirst) and death.finding.kind == "dead":
-        _add_right_before(scene, death, story)
+        if not reported.add_own_words(scene, death, story):
+            _add_right_before(scene, death, story)
     if not isinstance(story, LoggedDeath) or story.memory or story.left:
         return
     if story.end.code == 0 and not story.aborted:

@@ -155,8 +155,8 @@ def _right_before(story: FailedFirst) -> str:
     """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
     if story.said is None:
         return ""
-    says = f"'{terms.cut(story.said.says, _MESSAGE)}'"
-    return f", right after it had printed {says} ({story.said.file}:{story.said.line})"
+    says = f"'{terms.cut(story.said.says, _MESSAGE)}' ({story.said.file}:{story.said.line})"
+    return f", and it had printed {says}" if story.reported else f", right after it had printed {says}"
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:

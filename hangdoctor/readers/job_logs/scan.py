@@ -244,7 +244,7 @@ class FileScan:
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._read.want(_ATTENTION)
-            self._failures.traceback(self._line)
+            self._failures.traceback(self._line, said.pid)
         if folded.recorded is not None:
             self._add_recorded(folded.recorded_of or said, folded.recorded)
         if folded.stack is not None:

@@ -152,12 +152,16 @@ class UnreadFailures:
             speaker.steps += 1
         self._keep({key: s for key, s in self._of.items() if _outlasts(key, s)})
 
-    def traceback(self, line: int) -> None:
-        """A traceback begins in this line: the line before is its head, and no failure of its own."""
+    def traceback(self, line: int, pid: int) -> None:
+        """A traceback of process `pid` begins in this line: the line before is its head, and no failure of its
+        own, where no other process says it.
+        """
         speaker = self._last
         if self._weak is not None and self._weak[1].number == line - 1:
             self._heads[line] = self._weak
         if speaker is None or speaker.lines[-1].number < line - 1:
+            return
+        if speaker.said.pid not in (0, pid):
             return
         self._heads[line] = (speaker, speaker.lines.pop())
         self._last = None
