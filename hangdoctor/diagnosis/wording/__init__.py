@@ -34,6 +34,7 @@ from .held import holding
 from .reasons import alternative
 
 LONGEST = 200  # characters of a sentence
+_LEFT_OUT = " …: "
 _SHORT_DOUBT = "It may only be slow."
 
 
@@ -100,7 +101,9 @@ def _cut(head: str, room: int) -> str:
     """The head and its full stop; what it claims, behind the last colon, is kept before all else."""
     facts, colon, claim = head.rpartition(": ")
     if colon and len(claim) < room // 2:
-        return f"{terms.cut(facts, room - len(claim) - len(colon))}{colon}{claim}."
+        begin = facts[: room - len(claim) - len(_LEFT_OUT)].rpartition(" ")[0]
+        begin = begin.rstrip(" …").removesuffix(" in")
+        return f"{begin}{_LEFT_OUT}{claim}."
     short = terms.cut(head, room)
     return short if short.endswith("…") else f"{short}."
 

@@ -73,7 +73,8 @@ def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
         return f"{someone.processes} processes{at}"
     if someone.pid:
         return f"Process {someone.pid}{_on_devices(someone)}{at}"
-    return f"A rank{at} {NO_RANK}"
+    on_gpu = f" with GPU {format_ranks(someone.devices)}" if someone.devices else ""
+    return f"A rank{on_gpu}{at} {NO_RANK}"
 
 
 def _on_devices(someone: Someone) -> str:

@@ -17,6 +17,7 @@ from .prefix import Said
 _HOST = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}")
 _BEGIN = "Traceback (most recent call last):"
 _OF_TASK = re.compile(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
+_HEAD_OF_TASK = re.compile(r"ray::[\w.<>]{1,120}\(\) ?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})\)$")
 _OF_CREATION = re.compile(
     r"error raised in its creation task, ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})"
 )
@@ -47,6 +48,11 @@ class Beneath:
         if not nameless:
             begins = said.text.rstrip().endswith(_BEGIN) and not said.text.startswith("Traceback")
             self._head, self._left = (said, _MOST) if begins and not said.level else (None, 0)
+            return said
+        task = _HEAD_OF_TASK.match(said.text.rstrip()) if said.text.startswith("ray::") else None
+        if task is not None:
+            self._head = msgspec.structs.replace(said, pid=int(task[1]), node=task[2])
+            self._left = _MOST
             return said
         if self._head is None:
             return said

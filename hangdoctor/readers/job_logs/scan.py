@@ -43,6 +43,7 @@ from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
+from .ending_others import is_of_end
 from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import RankIds
@@ -52,6 +53,7 @@ from .lines_apart import StartLines
 from .lines_read import LinesRead
 from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
+from .npu_tails import NpuTails
 from .prefix import Said, Speaker, records, strip
 from .raised_again import RaisedAgain
 from .rules import OF_A_RANK, Rule, Rules, fact_of
@@ -99,6 +101,7 @@ class FileScan:
         self._tables = TablesRead()
         self._barriers = JaxBarriers()
         self._rank_ids = RankIds()
+        self._npu = NpuTails()
         self._mpich = MpichErrors()
         self._headings = on_one_node.Headings()
         self._logged = Logged()
@@ -225,6 +228,7 @@ class FileScan:
         self._keep_told(self._tables.feed(said, text, self._line, self.clock), said)
         self._mpich.feed(said.text)
         self._rank_ids.feed(text)
+        self._npu.feed(said.text, self._line)
         missed = self._barriers.feed(said.text)
         if missed is not None:
             self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
@@ -430,7 +434,7 @@ class FileScan:
         if wrapping and not any(wrapping):
             self._keep_torn(said)
         rule_of = self.rules.known(line)
-        if self._beneath.is_report(error, said):
+        if self._beneath.is_report(error, said) or is_of_end(error.frames):
             error.role = "launcher"
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
@@ -481,6 +485,7 @@ class FileScan:
         for rank in said.also:
             self.facts.add(msgspec.structs.replace(fact, rank=rank))
         kept = self.facts.add(fact)
+        self._npu.keep(kept)
         self._remember(fact, kept, said)
         return kept
 
