@@ -16,6 +16,7 @@ from ...model.log_facts import (
 from ..findings.log_stories import FailedFirst
 from .alive_after_all import without_the_living
 from .candidate import First
+from .children_before import without_their_words
 from .cut_tracebacks import is_explained
 from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
 from .last_lines import count_in, left_alone
@@ -58,6 +59,7 @@ def first_error(scene: Scene) -> First | None:
     alike = [f for f in chosen if _same(first, f) and not _reported_later(scene, first, f)]
     found = of_errors(scene, first, alike)
     count_in(found, alone)
+    found = without_their_words(scene, found)
     return _and_others(scene, without_the_living(scene, with_its_host(scene, found)))
 
 

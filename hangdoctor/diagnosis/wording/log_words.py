@@ -164,6 +164,9 @@ def _failed(story: FailedFirst, finding: Finding) -> str:
     """``failed first``, or what else its error came to beside those of others."""
     if story.together:
         return "failed alike, and which of them was first does not show"
+    if story.child_before is not None:
+        at = f"{story.child_before.file}:{story.child_before.line}"
+        return f"failed, but its parent had seen another one fail before ({at}), whose words the log lacks"
     if story.later:
         return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
     if finding.kind == "unreachable":

@@ -39,6 +39,8 @@ class Beneath:
     def __init__(self) -> None:
         self._head: Said | None = None  # who began a message of several lines
         self._left = 0
+        self._flat = False  # the paste has lost the indentation of that message
+        self._source_next = False
         self._died: AnyFact | None = None  # the error that Ray's lines are about
         self._named = 0
 
@@ -58,12 +60,19 @@ class Beneath:
             return said
         head = self._head
         self._left -= 1
-        indented = said.text.startswith((" ", "\t")) or not said.text.strip()
-        if not indented or self._left <= 0:
+        inside = said.text.startswith((" ", "\t")) or not said.text.strip()
+        if not (inside or self._goes_on_flat(said.text)) or self._left <= 0:
             self._head = None  # the last line, which has the error's name
         whose = msgspec.structs.replace(head, text=said.text)
         whose.at = said.at or head.at
         return whose
+
+    def _goes_on_flat(self, text: str) -> bool:
+        """Whether a line without indentation is a frame, or the source below one, of a message that has none."""
+        is_frame = text.startswith('File "')
+        self._flat = is_frame if self._left == _MOST - 1 else self._flat
+        is_source, self._source_next = self._source_next and not is_frame, is_frame
+        return self._flat and (is_frame or is_source)
 
     def is_report(self, error: PythonError, said: Said) -> bool:
         """Whether Ray reports a worker's error, whose frames and name come in the next lines."""

@@ -28,6 +28,11 @@ _NODE = re.compile(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
 _HOST = re.compile(
     r"\bon (?!rank|gpu|cuda|dev|cpu|core|socket|port|line|step|eth|mlx|ib|pe|tile|level|thread)([a-z][a-z-]{0,40}\d[\w.-]{0,60})(?=[:,;\]) ]|$)"
 )
+# A report on another host: "TPU session error from worker tpu-5-15.svc:8471"
+_FROM = re.compile(
+    r"\b(?:error|failure|exception|fault|crash)s? (?:from|on|of|at) (?:worker|host|node|pod|machine) ([A-Za-z][\w.-]{1,100}\w)",
+    re.I,
+)
 _AT = re.compile(r"@([A-Za-z][\w.-]{0,100}\w)")
 _TASK = re.compile(r"\btask(?:[ =#]|: ?| id )(\d{1,7})(?![\d.]*\d?/)", re.I)
 _DEVICE = re.compile(
@@ -95,7 +100,7 @@ def _place(found: Named, head: str) -> None:
         found.node, found.rank = host_rank[1], int(host_rank[2])
     elif place is not None and "/" not in place[1] and not _is_source(place[1]):
         found.node, found.pid = place[1], int(place[2])
-    node = _NODE.search(head) or _HOST.search(head)
+    node = _FROM.search(head) or _NODE.search(head) or _HOST.search(head)
     node = node or (_AT.search(head) if found.launcher else None)
     if node is not None and not found.node:
         found.node = node[1]

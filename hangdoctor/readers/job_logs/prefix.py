@@ -58,7 +58,7 @@ _ONE_PREFIX = re.compile(
     r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
 )
 _LEVELLED = re.compile(
-    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
+    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?[\w./-]{1,120}:\d{1,6}\] ?"
 )
 _DATED = re.compile(  # Horovod's, and Open MPI's with --timestamp-output
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[(?:\d{1,7},)?\d{1,7}\]<std(?:err|out|diag)>)"

@@ -35,7 +35,7 @@ _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
 _LIKENESSES = 4
 _ERROR_NAME = re.compile(
-    r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
+    r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:[A-Z]{2,20}_){2,6}(?:ERROR|FAILURE)\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")

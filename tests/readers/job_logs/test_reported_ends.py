@@ -58,3 +58,73 @@ def test_a_value_keeps_names_of_files_and_not_their_folders() -> None:
     assert kept(long).startswith("check failed in ports.cpp:21 for '6' check failed in ports.cpp:21")
     assert kept("see /srv/build/tide.cpp") == "see /srv/build/tide.cpp"
     assert len(kept("x" * 400)) == 120
+
+
+SIGQUIT = "[2025-03-02 10:00:06] Received sigquit from a child process. It usually means the child failed.\n"
+FLAT = """\
+[2025-03-02 10:00:07 TP2] Scheduler hit an exception: Traceback (most recent call last):
+File "/srv/engine/loop.py", line 40, in load
+weights = read(path)
+File "/srv/engine/files.py", line 7, in read
+"""
+OLD = "(VllmWorkerProcess pid={}) ERROR 03-02 10:00:07 multiproc_worker_utils.py:226] "
+HEARTBEAT = "2025-03-02 10:00:07,167 - distributed.scheduler - WARNING - Worker failed to heartbeat for 588s; attempting restart: <WorkerState 'tcp://127.0.0.1:4660', name: 1, status: running>\n"
+STREAM = """\
+2025-03-02 10:00:09,269 - distributed.worker - ERROR - Worker stream died during communication: tcp://127.0.0.1:4660
+Traceback (most recent call last):
+  File "/opt/lib/distributed/comm/tcp.py", line 228, in read
+    frames = await read_bytes_rw(stream)
+tornado.iostream.StreamClosedError: Stream is closed
+"""
+
+
+def test_a_child_had_failed_before_the_first_error(tmp_path: Path) -> None:
+    verdict = diagnosed(tmp_path, SIGQUIT + RAISED)
+    assert named(verdict) == [("error", [1])] and verdict.causes[0].confidence <= 0.5
+    assert "its parent had seen another one fail before (job.log:1)" in verdict.summary
+
+
+def test_the_report_on_the_child_that_failed(tmp_path: Path) -> None:
+    verdict = diagnosed(tmp_path, RAISED + SIGQUIT)
+    assert "Rank 1 failed first" in verdict.summary
+    other = RAISED.replace("TP1", "TP3").replace("line 40", "line 44").replace("tide", "moon")
+    assert "Rank 3 failed first" in diagnosed(tmp_path, other + SIGQUIT + RAISED).summary
+
+
+def test_a_traceback_that_lost_its_indentation(tmp_path: Path) -> None:
+    verdict = diagnosed(tmp_path, FLAT)
+    assert named(verdict) == [("error", [2])] and "in read (files.py:7)" in verdict.summary
+    verdict = diagnosed(tmp_path, FLAT + "ValueError: no moon\nDone.\n")
+    assert "Rank 2 failed first: ValueError in read (files.py:7): no moon" in verdict.summary
+
+
+def test_the_words_of_a_second_process_before_its_cut_traceback(tmp_path: Path) -> None:
+    own = f'{OLD}  File "/opt/e/w.py", line 3, in load\n{OLD}RuntimeError: the tide tables do not fit the moon\n'
+    other = OLD + "Exception in worker while processing load: the tide tables do not fit the mo\n"
+    verdict = diagnosed(tmp_path, own.format(760, 760) + other.format(762))
+    assert "Process 760 and 1 more failed alike" in verdict.summary
+    assert "more" not in diagnosed(tmp_path, own.format(760, 760) + other.format(760)).summary
+
+
+def test_a_worker_without_heartbeat_and_who_lost_it(tmp_path: Path) -> None:
+    verdict = diagnosed(tmp_path, HEARTBEAT + STREAM)
+    assert named(verdict) == [("unreachable", [])] and "Worker 1 was lost first" in verdict.summary
+    assert "no heartbeat for 588s" in verdict.summary
+    verdict = diagnosed(tmp_path, STREAM)
+    assert (verdict.status, verdict.causes) == ("unknown", [])
+
+
+def test_horovodruns_word_on_the_first_that_ended(tmp_path: Path) -> None:
+    text = "RuntimeError: Horovod detected that one or more processes exited. The first process to do so was:\nProcess name: n-7[0]\nExit code: 137\n"
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("dead", [])] and "Worker n-7[0]" in verdict.summary
+    verdict = diagnosed(tmp_path, text.replace("n-7[0]", "3"))
+    assert named(verdict) == [("dead", [3])]
+
+
+def test_watchdogs_that_gave_up_beside_the_only_wait(tmp_path: Path) -> None:
+    wait = "[rank2]:[E816 01:09:38.1 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600034 milliseconds before timing out.\n"
+    gave_up = "[rank0]:[E816 01:09:38.2 ProcessGroupNCCL.cpp:621] [Rank 0] Some NCCL operations have failed or timed out. Data may be incomplete.\n"
+    verdict = diagnosed(tmp_path, wait + gave_up)
+    assert verdict.causes == [] and "the watchdog of rank 0 gave up, too" in verdict.summary
+    assert "only rank 2 waits" in diagnosed(tmp_path, wait).summary
