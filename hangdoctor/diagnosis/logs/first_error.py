@@ -17,7 +17,7 @@ from ..findings.log_stories import FailedFirst
 from .alive_after_all import without_the_living
 from .candidate import First
 from .children_before import without_their_words
-from .cut_tracebacks import is_explained
+from .cut_tracebacks import is_explained, says_nothing
 from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
 from .last_lines import count_in, left_alone
 from .listened import with_its_host
@@ -46,6 +46,7 @@ def first_error(scene: Scene) -> First | None:
     candidates = [f for f in every if f not in alone]
     # A line that says which rank, device or file is worth more than one without a name at the same
     # time, and the last line of a traceback more than a traceback that was cut.
+    candidates = [f for f in candidates if not _is_told(f, candidates)]
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
     chosen = [f for f in chosen if not only_warned([f])] or chosen
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
@@ -101,6 +102,12 @@ def _troubled(scene: Scene) -> bool:
     return waited or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
 
 
+def _is_told(fact: PythonError | KnownError, others: Sequence[PythonError | KnownError]) -> bool:
+    """Whether a launcher's word on a process stands beside that one's own traceback, if a cut one."""
+    own = [f for f in others if isinstance(f, PythonError) and f.pid == fact.pid > 0]
+    return fact.rule in _REPORTS and any(f.file == fact.file for f in own)
+
+
 def _was_cut(fact: PythonError | KnownError) -> bool:
     """Whether a traceback's last line, which has the error's name, is missing."""
     return isinstance(fact, PythonError) and not fact.error
@@ -133,7 +140,7 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False  # it, or another one, had ended the job, which is how it left
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
-    if _was_cut(fact) and is_explained(scene, position, fact):
+    if _was_cut(fact) and (is_explained(scene, position, fact) or says_nothing(fact)):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)

@@ -197,14 +197,20 @@ def _(story: NodeFailed, finding: Finding) -> str:
     what = (
         f"Node {story.nodes[0]}"
         if len(story.nodes) == 1
-        else f"Nodes {terms.host_names(story.nodes)}"
+        else _several(terms.host_names(story.nodes))
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
-    lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    them = "it" if len(story.nodes) == 1 else "them"
+    lost = f"Slurm lost {them} and ended the job" if story.by == "Slurm" else f"{story.by} lost {them}"
     if story.by == "Open MPI":
         it = choose(story.nodes, "it", "them")
         return f"{what}{ranks} failed, or the network to {it}: Open MPI lost it"
     return f"{what}{ranks} failed: {lost}"
+
+
+def _several(names: str) -> str:
+    """``Nodes n[2-3]``, or how many."""
+    return names if names[:1].isdigit() and names.endswith(" nodes") else f"Nodes {names}"
 
 
 @stories.tell.register

@@ -114,7 +114,7 @@ _GENERAL = frozenset(
     " file returned non-zero nonzero application execution unknown shutting down badly following most"
     " recent call last stack number caught received this that not are more information try main"
     " exception exceptions cause caused after because job's out root first observed throwing instance"
-    " terminate std ones per user-direction primary normally".split()
+    " request requests response server service terminate std ones per user-direction primary normally".split()
 )
 
 

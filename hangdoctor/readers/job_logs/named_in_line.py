@@ -33,6 +33,7 @@ _FROM = re.compile(
     r"\b(?:error|failure|exception|fault|crash)s? (?:from|on|of|at) (?:worker|host|node|pod|machine) ([A-Za-z][\w.-]{1,100}\w)",
     re.I,
 )
+_ON_RANK = re.compile(r"\b(?:on|in) (?:global )?rank[ :=#]{1,2}(\d{1,7})(?![\d.]*\d?/|\w)", re.I)
 _AT = re.compile(r"@([A-Za-z][\w.-]{0,100}\w)")
 _TASK = re.compile(r"\btask(?:[ =#]|: ?| id )(\d{1,7})(?![\d.]*\d?/)", re.I)
 _DEVICE = re.compile(
@@ -91,6 +92,12 @@ def named(text: str) -> Named:
     found.worker = worker[1] if worker is not None and found.rank < 0 else ""
     found.peer = _peer(head)
     return found
+
+
+def of_whom(text: str) -> int:
+    """The one rank that a line on an error says it was on, ``failed to start on rank 3``; -1 for none."""
+    ranks = {int(number) for number in _ON_RANK.findall(text[:_LONG])}
+    return ranks.pop() if len(ranks) == 1 else -1
 
 
 def _place(found: Named, head: str) -> None:

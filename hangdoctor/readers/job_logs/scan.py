@@ -53,6 +53,7 @@ from .lines_apart import StartLines
 from .lines_read import LinesRead
 from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
+from .named_in_line import of_whom
 from .npu_tails import NpuTails
 from .prefix import Said, Speaker, records, strip
 from .raised_again import RaisedAgain
@@ -472,6 +473,8 @@ class FileScan:
         if isinstance(fact, KnownError) and fact.rank < 0:
             own = said.own_rank()
             fact.rank = own if own >= 0 else max(marks.watched(text), self._rank_ids.of(text))
+            if fact.rank < 0 and fact.role == "cause" and not (fact.pid or fact.worker):
+                fact.rank = of_whom(text)
         if isinstance(fact, Finished) and fact.rank < 0:
             fact.rank = rank_named(said.text)
             self.heard.update({fact.rank} - {-1})

@@ -126,3 +126,86 @@ def test_the_same_of_two_nameless_files_is_of_both(tmp_path: Path) -> None:
         (tmp_path / name).write_text(XLA)
     logs, silent, _ = job_logs.read([tmp_path / "a.log", tmp_path / "b.log"])
     assert len(logs.facts) == 2 and not silent
+
+
+SHIPPED = """\
+(SGLangEngine pid=6680) [2025-09-22 14:35:35 DP1 TP3] Scheduler hit an exception: Traceback (most recent call last):
+(RolloutManager pid=12) waiting for engines
+(SGLangEngine pid=6680)   File "/srv/engine/loop.py", line 2612, in run
+(SGLangEngine pid=6680)     loop()
+(SGLangEngine pid=6680) AssertionError: the tide is out
+(SGLangEngine pid=6680) closing
+"""
+BOOTSTRAP = """\
+Process Process-1:
+Traceback (most recent call last):
+  File "/usr/lib/python3.8/multiprocessing/process.py", line 315, in _bootstrap
+    self.run()
+  File "/usr/lib/python3.8/multiprocessing/process.py", line 108, in run
+    self._target(*self._args, **self._kwargs)
+"""
+LOST = "The node with node id: 75b2e and ip: 10.4.4.{} has been marked dead because the detector has missed too many heartbeats from it.\n"
+UNREACHED = """\
+2018-06-08 05:55:09.1: E tensorflow/core/distributed_runtime/master.cc:269] Master init: Unavailable: OS Error
+Traceback (most recent call last):
+  File "fit.py", line 145, in <module>
+    launch(config)
+"""
+SPAWNED = """\
+Failed to connect to client mesh master: n7:56419
+Traceback (most recent call last):
+  File "fit.py", line 69, in main
+    xmp.spawn(fn, nprocs=8)
+  File "/opt/lib/python3.6/site-packages/torch/multiprocessing/spawn.py", line 112, in join
+    (error_index, exitcode)
+Exception: process 1 terminated with exit code 17
+"""
+
+
+def test_whose_a_message_is_below_the_prefix_of_its_process(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, SHIPPED)
+    assert "Worker DP1 TP3 (process 6680) failed first: AssertionError in run" in found.summary
+
+
+def test_a_traceback_of_pythons_own_start_says_nothing(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, BOOTSTRAP)
+    assert (found.status, found.causes) == ("unknown", [])
+    own = BOOTSTRAP + '  File "/srv/sail.py", line 3, in rig\n    hoist()\n'
+    assert named(diagnosed(tmp_path, own)) == [("error", [])]
+
+
+def test_several_nodes_that_ray_lost(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, LOST.format(7) + LOST.format(8))
+    assert "failed: Ray lost them" in found.summary and len(found.causes[0].nodes) == 2
+    assert "10.4.4.7, 10.4.4.8" in found.causes[0].advice
+    many = "".join(LOST.format(n) for n in range(1, 8))
+    assert "7 nodes failed: Ray lost them" in diagnosed(tmp_path, many).summary
+
+
+def test_the_daemon_of_a_node_that_was_given_up(tmp_path: Path) -> None:
+    line = "[2022-02-16 12:46:52,789 C 149 149] node_manager.cc:170: This node has been marked as dead.\n"
+    found = diagnosed(tmp_path, line)
+    assert named(found) == [("unreachable", [])] and "marked its node as dead" in found.summary
+
+
+def test_who_could_not_reach_another_is_not_blamed(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, UNREACHED)
+    assert (found.status, found.causes) == ("unknown", []) and "not reachable" in found.summary
+
+
+def test_the_rank_that_a_line_says_it_was_on(tmp_path: Path) -> None:
+    line = "[E] Failed to start executor on rank 3: CUDA runtime error in sync(): an illegal memory access was encountered\n"
+    assert named(diagnosed(tmp_path, line)) == [("error", [3])]
+    both = line.replace("on rank 3", "on rank 3 and on rank 4")
+    assert named(diagnosed(tmp_path, both)) == [("error", [])]
+
+
+def test_what_stands_above_the_only_exit(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, SPAWNED)
+    assert "exit code 17, after it had printed that a rendezvous" in found.summary
+
+
+def test_a_shells_word_with_the_rank_in_the_command(tmp_path: Path) -> None:
+    line = "bash: line 1: 3523 Killed      HOROVOD_HOSTNAME=n-2 HOROVOD_RANK=4 HOROVOD_SIZE=8 python fit.py\n"
+    found = diagnosed(tmp_path, line)
+    assert named(found) == [("dead", [4])] and found.causes[0].nodes == ["n-2"]
