@@ -35,6 +35,7 @@ _ASKED = (-15, 143)
 _REPORTS = (
     "spark_task",
     "actor_creation",
+    "tf_memory",
 )  # rules of a launcher's word on a process, worth less than its own error
 _CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
 
@@ -105,7 +106,8 @@ def _troubled(scene: Scene) -> bool:
 def _is_told(fact: PythonError | KnownError, others: Sequence[PythonError | KnownError]) -> bool:
     """Whether a launcher's word on a process stands beside that one's own traceback, if a cut one."""
     own = [f for f in others if isinstance(f, PythonError) and f.pid == fact.pid > 0]
-    return fact.rule in _REPORTS and any(f.file == fact.file for f in own)
+    own = [f for f in own if f.file == fact.file and f.rule not in _REPORTS]
+    return fact.rule in _REPORTS and bool(own)
 
 
 def _was_cut(fact: PythonError | KnownError) -> bool:

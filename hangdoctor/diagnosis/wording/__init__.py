@@ -101,6 +101,8 @@ def _cut(head: str, room: int) -> str:
     """The head and its full stop; what it claims, behind the last colon, is kept before all else."""
     facts, colon, claim = head.rpartition(": ")
     if colon and len(claim) < room // 2:
+        if len(facts) <= room - len(claim) - len(colon):
+            return f"{head}."
         begin = facts[: room - len(claim) - len(_LEFT_OUT)].rpartition(" ")[0]
         begin = begin.rstrip(" …").removesuffix(" in")
         return f"{begin}{_LEFT_OUT}{claim}."

@@ -119,7 +119,7 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}{_right_before(story)}"
-    message = f": {terms.both_ends(story.message, _MESSAGE)}" if story.message and not what else ""
+    message = f": {terms.both_ends(story.message.rstrip(' .'), _MESSAGE)}" if story.message and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 

@@ -70,6 +70,7 @@ _CODE = re.compile(
 _LINK = re.compile(
     r"\bconnect(?:ion)?\b|\bbroken pipe\b|\breset by\b|\bclosed by\b|\bunreachable\b|\bno route\b|\bdisconnect"
     r"|\bsockets?\b|\bnetwork\b|\bendpoint|\bpoll(?:ing)? failed\b|\bpeers?\b|\bremote\b|\bheartbeats?\b|\btimed out\b|\btime-?outs?\b|\btransport retry|\bretry count"
+    r"|\b(?:from|by|of|in|on) (?:an)?other (?:rank|process|worker|node)s?\b"
     r"|\bcompletion\b|\bMPI_I?(?:S|B|R|Ss)?(?:end|ecv|endrecv)\b|\bcancell?ed\b",
     re.I,
 )

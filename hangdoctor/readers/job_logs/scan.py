@@ -43,7 +43,7 @@ from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
-from .ending_others import is_of_end
+from .ending_others import is_agents, is_of_end
 from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import RankIds
@@ -440,6 +440,8 @@ class FileScan:
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
+        if error.role == "consequence" and is_agents(error.frames):
+            error.role = "launcher"
         head = self._logged.head_of(said)
         if original and self._again.take(error, said.speaker()):
             return
