@@ -80,7 +80,9 @@ def failure(scene: Scene) -> First | None:
 
 def _is_reported(error: First, death: First) -> bool:
     """Whether the error is another's word on the end of some process, where the kernel says that it killed one."""
-    reports = all(isinstance(f, PythonError | KnownError) and f.rule == _REPORT for f in error.facts)
+    reports = all(
+        isinstance(f, PythonError | KnownError) and f.rule == _REPORT for f in error.facts
+    )
     story = death.finding.story
     return reports and not error.named and isinstance(story, LoggedDeath) and story.memory
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, Ended, OomKill, PythonError
+from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, CutEnd, Ended, OomKill, PythonError
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
@@ -160,7 +160,8 @@ def _by_launcher(scene: Scene, fact: Ended) -> bool:
 
 def _after_the_first_seen(scene: Scene, fact: Ended) -> bool:
     """torchelastic ends all others at the first end that it sees, at last by SIGKILL."""
-    firsts = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.first and f.at > 0]
+    firsts: list[Ended | CutEnd] = [f for f in scene.of(Ended) if f.by == "torchelastic"]
+    firsts = [f for f in [*firsts, *scene.of(CutEnd)] if f.first and f.at > 0]
     return any(f.file == fact.file and fact.at > f.at + 1.0 for f in firsts)
 
 

@@ -22,6 +22,7 @@ from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
 from .last_lines import count_in, left_alone
 from .listened import with_its_host
 from .relayed import relayed
+from .reported import ended_for_another
 from .scene import WAITS, Scene, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -142,6 +143,8 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False  # it, or another one, had ended the job, which is how it left
     if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
         return False  # its own watchdog ended it
+    if fact.rule in OF_ACTORS and ended_for_another(scene, fact):
+        return False
     if _was_cut(fact) and (is_explained(scene, position, fact) or says_nothing(fact)):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)

@@ -35,10 +35,17 @@ def add_last_words(scene: Scene, death: First) -> None:
     """Its own line before its end, or the only one that names no process."""
     story = death.finding.story
     if isinstance(story, FailedFirst) and death.finding.kind == "dead":
-        if not reported.add_own_words(scene, death, story):
-            _add_right_before(scene, death, story)
-    if not isinstance(story, LoggedDeath) or story.memory or story.left:
-        return
+        _add_to_report(scene, death, story)
+    elif isinstance(story, LoggedDeath) and not (story.memory or story.left):
+        _add_to_end(scene, death, story)
+
+
+def _add_to_report(scene: Scene, death: First, story: FailedFirst) -> None:
+    if not reported.add_own_words(scene, death, story):
+        _add_right_before(scene, death, story)
+
+
+def _add_to_end(scene: Scene, death: First, story: LoggedDeath) -> None:
     if story.end.code == 0 and not story.aborted:
         return
     end = death.facts[0]

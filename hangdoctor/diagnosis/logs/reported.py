@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from ...model.log_facts import KnownError, UnreadFailure
+from ...model.log_facts import KnownError, PythonError, UnreadFailure
 from ..findings.log_stories import FailedFirst, Quote
 from .candidate import First
 from .error_findings import OF_ACTORS
 from .scene import Scene
+
+_FOR_ANOTHER = "said_above"  # a rule
 
 
 def add_own_words(scene: Scene, death: First, story: FailedFirst) -> bool:
@@ -29,6 +31,12 @@ def add_own_words(scene: Scene, death: First, story: FailedFirst) -> bool:
     death.finding.story = structs.replace(story, said=said, reported=True)
     death.facts = [*own[-1:], *death.facts]
     return True
+
+
+def ended_for_another(scene: Scene, report: PythonError | KnownError) -> bool:
+    """Whether the process of whose end is reported had said that it ends as another one has failed."""
+    said = [f for f in scene.of(KnownError) if f.rule == _FOR_ANOTHER and f.pid == report.pid > 0]
+    return any(f.file == report.file and f.line < report.line for f in said)
 
 
 def _says_what(fact: UnreadFailure) -> bool:

@@ -119,7 +119,11 @@ def _(story: FailedFirst, finding: Finding) -> str:
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
         return f"{who} {failed}{at}: {what}{_right_before(story)}"
-    message = f": {terms.both_ends(story.message.rstrip(' .'), _MESSAGE)}" if story.message and not what else ""
+    message = (
+        f": {terms.both_ends(story.message.rstrip(' .'), _MESSAGE)}"
+        if story.message and not what
+        else ""
+    )
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
 
@@ -157,7 +161,9 @@ def _right_before(story: FailedFirst) -> str:
     if story.said is None:
         return ""
     says = f"'{terms.cut(story.said.says, _MESSAGE)}' ({story.said.file}:{story.said.line})"
-    return f", and it had printed {says}" if story.reported else f", right after it had printed {says}"
+    return (
+        f", and it had printed {says}" if story.reported else f", right after it had printed {says}"
+    )
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
@@ -201,7 +207,9 @@ def _(story: NodeFailed, finding: Finding) -> str:
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
     them = "it" if len(story.nodes) == 1 else "them"
-    lost = f"Slurm lost {them} and ended the job" if story.by == "Slurm" else f"{story.by} lost {them}"
+    lost = (
+        f"Slurm lost {them} and ended the job" if story.by == "Slurm" else f"{story.by} lost {them}"
+    )
     if story.by == "Open MPI":
         it = choose(story.nodes, "it", "them")
         return f"{what}{ranks} failed, or the network to {it}: Open MPI lost it"

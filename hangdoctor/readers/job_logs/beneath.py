@@ -19,6 +19,9 @@ _HOST = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}")
 _BEGIN = "Traceback (most recent call last):"
 _OF_TASK = re.compile(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
 _HEAD_OF_TASK = re.compile(r"ray::[\w.<>]{1,120}\(\) ?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})\)$")
+_OF_DEVICE = re.compile(
+    r"Exception in device=[A-Z]{2,8}:(\d{1,5}): "
+)  # torch_xla, above a traceback
 _OF_CREATION = re.compile(
     r"error raised in its creation task, ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})"
 )
@@ -41,11 +44,13 @@ class _Message(Struct):
     left: int = 0
     flat: bool = False  # the paste has lost its indentation
     source_next: bool = False
+    of_device: bool = False
 
     def takes(self, text: str) -> bool:
         """Whether a line belongs to it, and is not its last one."""
         self.left -= 1
         inside = text.startswith((" ", "\t")) or not text.strip()
+        inside |= self.of_device and text.rstrip() == _BEGIN
         return (inside or self._goes_on_flat(text)) and self.left > 0
 
     def _goes_on_flat(self, text: str) -> bool:
@@ -77,12 +82,22 @@ class Beneath:
             head = msgspec.structs.replace(said, pid=int(task[1]), node=task[2])
             self._open = _Message(head, _MOST)
             return said
+        device = _OF_DEVICE.match(said.text) if said.text.startswith("Exception in") else None
+        if device is not None:
+            return self._of_device(msgspec.structs.replace(said, rank=int(device[1])))
         if self._open is None:
             return said
         whose = _as(self._open.head, said)
         if not self._open.takes(said.text):
             self._open = None  # the last line, which has the error's name
         return whose
+
+    def _of_device(self, said: Said) -> Said:
+        """torch_xla's line on a process of it, whose traceback is below; of two such lines nothing shows whose."""
+        above = self._open
+        second = above is not None and above.of_device and above.left == _MOST
+        self._open = None if second else _Message(said, _MOST, of_device=True)
+        return said
 
     def _of_process(self, said: Said, begins: bool) -> Said:
         """The same where an outer launcher has put the process before each line, as Ray does, and the speaker's

@@ -53,7 +53,9 @@ _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
 )
 # horovodrun's: a slot of a host, or the rank
-_SLOT = re.compile(r"^\s{0,8}Process name: (?:([A-Za-z][\w.-]{0,120}|\d{1,3}(?:\.\d{1,3}){3})\[(\d{1,5})\]|(\d{1,7}))\s*$")
+_SLOT = re.compile(
+    r"^\s{0,8}Process name: (?:([A-Za-z][\w.-]{0,120}|\d{1,3}(?:\.\d{1,3}){3})\[(\d{1,5})\]|(\d{1,7}))\s*$"
+)
 _CODE = re.compile(
     r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
 )

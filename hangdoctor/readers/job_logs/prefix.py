@@ -39,7 +39,9 @@ _PLAIN_RANK = re.compile(r"\s?(?:global[ _-]?)?[Rr]ank[ _-]?(\d{1,7}): (?=\S| )"
 _WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
 _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
-_TORN_RANK = re.compile(r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})")  # the paste begins behind its bracket
+_TORN_RANK = re.compile(
+    r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})"
+)  # the paste begins behind its bracket
 _PIPE = re.compile(r"(?:stdout|stderr): ?")  # of a parent that repeats what its child prints
 _NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
 _TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")

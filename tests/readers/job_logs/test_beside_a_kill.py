@@ -80,5 +80,81 @@ def test_an_agents_wait_at_its_exit_is_no_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["from another rank", "of another worker"])
 def test_what_failed_for_another_accuses_nobody(tmp_path: Path, other: str) -> None:
-    line = f"[2025-09-17 16:23:13 TP1] Haul failed for request 7: Failed to take the abort {other}\n"
+    line = (
+        f"[2025-09-17 16:23:13 TP1] Haul failed for request 7: Failed to take the abort {other}\n"
+    )
     assert [ranks for _, ranks in named(diagnosed(tmp_path, line))] in ([], [[]])
+
+
+ENDED = "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker IP address: 10.7.0.3 Worker port: 10205 Worker PID: 4711 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
+ASKED = "(TideActor pid={}) CRITICAL 04-21 10:43:16 [client.py:361] A worker has failed, shutting down. See stack trace above for root cause issue.\n"
+
+
+def test_who_ended_as_another_had_failed_is_not_first(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, ASKED.format(4711) + ENDED)
+    assert (found.status, found.causes) == ("unknown", [])
+
+
+def test_the_words_of_another_process_do_not_excuse(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, ASKED.format(4712) + ENDED)
+    assert "Process 4711 on 10.7.0.3 failed first" in found.summary
+
+
+def test_a_launchers_list_of_several_names_none(tmp_path: Path) -> None:
+    line = "ERROR 2020-11-30 13:01:49,988 utils.py:413] ABORT!!! Out of all 4 trainers, the trainer process with rank=[{}] was aborted. Please check its log.\n"
+    several = diagnosed(tmp_path, line.format("0, 2"))
+    assert (several.status, several.causes) == ("unknown", [])
+    assert named(diagnosed(tmp_path, line.format("2"))) == [("dead", [2])]
+
+
+XLA_HEAD = "Exception in device=TPU:{}: Aborted: Session 77 is not found.\n"
+XLA_BODY = """\
+Traceback (most recent call last):
+  File "/srv/sail.py", line 12, in rig
+    loss.item()
+RuntimeError: Aborted: Session 77 is not found.
+"""
+
+
+def test_the_device_above_a_traceback_of_torch_xla(tmp_path: Path) -> None:
+    assert named(diagnosed(tmp_path, XLA_HEAD.format(5) + XLA_BODY)) == [("error", [5])]
+    both = XLA_HEAD.format(5) + XLA_HEAD.format(6) + XLA_BODY
+    assert named(diagnosed(tmp_path, both)) == [("error", [])]
+
+
+TABLE = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+sail.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-09-07_13:02:58
+  host      : tide-1
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 14692)
+  error_file: <N/A>
+[2]:
+  time      : 2026-09-07_13:03:{}
+  host      : tide-1
+  rank      : 0 (local_rank: 0)
+  exitcode  : -9 (pid: 14689)
+  error_file: <N/A>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-09-07_13:02:58
+  host      : tide-1
+  rank      : 1 (local_rank: 1)
+"""
+
+
+def test_a_kill_long_after_a_cut_row_is_the_agents(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, TABLE.format("29"))
+    assert named(found) == [("dead", [1, 3])] and "SIGKILL" not in found.summary
+
+
+def test_the_folders_of_a_source_file_leave_room_for_what_a_line_says(tmp_path: Path) -> None:
+    line = "[/home/crew/work/tide/third_party/harbour/transport/uv/dock.h:596] quay_accept: invalid mooring\n"
+    found = diagnosed(tmp_path, line + "*** SIGABRT received at time=1734086759 ***\n")
+    assert "[…/dock.h:596] quay_accept: invalid mooring" in found.summary

@@ -70,7 +70,9 @@ def test_a_reason_behind_such_words_is_one(tmp_path: Path, says: str) -> None:
 
 
 def test_a_parents_word_beside_the_reason(tmp_path: Path) -> None:
-    found = diagnosed(tmp_path, PARENT.format("RuntimeError: Executor worker returned error") + TASK)
+    found = diagnosed(
+        tmp_path, PARENT.format("RuntimeError: Executor worker returned error") + TASK
+    )
     assert named(found) == [("error", [])] and "no mast" in found.summary
 
 

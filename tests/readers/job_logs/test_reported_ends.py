@@ -12,7 +12,9 @@ RAY = (
     "Node ID: bb Worker IP address: 10.7.0.3 Worker port: 45 Worker PID: 812 Worker exit type: SYSTEM_ERROR Worker exit detail: gone.\n"
 )
 WORDS = "(Learner pid={}) tide table is corrupted: cannot go on\n"
-DRIVER = 'Traceback (most recent call last):\n  File "fit.py", line 9, in <module>\n    ray.get(runs)\n'
+DRIVER = (
+    'Traceback (most recent call last):\n  File "fit.py", line 9, in <module>\n    ray.get(runs)\n'
+)
 MEMORY = (
     "Memory on the node (IP: 10.7.0.4, ID: ba65) where the task (task ID: d2, name=Learner.step, pid=45, memory used=9.10GB) "
     "was running was 119.2GB / 120.0GB (0.99), which exceeds the memory usage threshold of 0.95.\n"
@@ -54,8 +56,12 @@ def test_another_error_above_it_stays_the_first(tmp_path: Path) -> None:
 
 
 def test_a_value_keeps_names_of_files_and_not_their_folders() -> None:
-    long = "check failed in /srv/build/agent/workspace/main/tide/src/common/ports.cpp:21 for '6' " * 2
-    assert kept(long).startswith("check failed in ports.cpp:21 for '6' check failed in ports.cpp:21")
+    long = (
+        "check failed in /srv/build/agent/workspace/main/tide/src/common/ports.cpp:21 for '6' " * 2
+    )
+    assert kept(long).startswith(
+        "check failed in ports.cpp:21 for '6' check failed in ports.cpp:21"
+    )
     assert kept("see /srv/build/tide.cpp") == "see /srv/build/tide.cpp"
     assert len(kept("x" * 400)) == 120
 
