@@ -190,7 +190,14 @@ def _after_an_exit(scene: Scene, fact: Ended) -> bool:
 def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
     ranks = ranks_named(kills)
     nodes = scene.places(ranks, kills)
-    story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(kills[0]), memory=True)
+    whose = _only_named(kills) or kills[0]
+    story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(whose), memory=True)
     ground = Ground.LOG_DEATH if ranks or nodes else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, list(kills), bool(ranks or nodes))
+
+
+def _only_named(kills: list[OomKill]) -> OomKill | None:
+    """The one kill whose process the log names, beside lines that only say that there was one."""
+    named = [f for f in kills if f.pid]
+    return named[0] if named and len({f.pid for f in named}) == 1 else None

@@ -128,6 +128,13 @@ class Beneath:
         self._open = _Message(head, _MOST)
         return True
 
+    def creates(self, text: str, said: Said) -> None:
+        """A line on an error in a creation task, which no traceback has: its frames and name come below, too."""
+        match = _OF_CREATION.search(text)
+        if match is not None:
+            head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
+            self._open = _Message(head, _MOST)
+
     def name(self, fact: AnyFact) -> None:
         """An error of Ray's, which its next lines say more of."""
         self._died, self._named = fact, _NAMES

@@ -370,6 +370,8 @@ class FileScan:
                     fact.logged = not ends and is_warning(said, text)
                     kept = self._keep(fact, marks.name_other(fact, said), line)
                     self._name_beneath(kept)
+                    if rule.id == "actor_creation":
+                        self._beneath.creates(text, said)
                     if self._mpich.begin(kept, text) or self._tables.boxes.begin(kept, said):
                         self._read.want(MOST)
                     continue

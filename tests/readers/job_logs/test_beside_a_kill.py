@@ -158,3 +158,34 @@ def test_the_folders_of_a_source_file_leave_room_for_what_a_line_says(tmp_path: 
     line = "[/home/crew/work/tide/third_party/harbour/transport/uv/dock.h:596] quay_accept: invalid mooring\n"
     found = diagnosed(tmp_path, line + "*** SIGABRT received at time=1734086759 ***\n")
     assert "[…/dock.h:596] quay_accept: invalid mooring" in found.summary
+
+
+LOW = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+WHERE = "Memory on the node (IP: 10.7.0.3, ID: c157) where the task (task ID: 5c9c, name=voyage, pid={}, memory used=10.74GB) was running was 478GB / 503GB (0.95)\n"
+
+
+def test_the_process_that_rays_monitor_killed(tmp_path: Path) -> None:
+    one = diagnosed(tmp_path, LOW + WHERE.format(4711))
+    assert "Process 4711 on 10.7.0.3 died first: killed for lack of memory" in one.summary
+    two = diagnosed(tmp_path, LOW + WHERE.format(4711) + LOW + WHERE.format(4712))
+    assert "Process 4711" not in two.summary
+
+
+CREATION = """\
+FAILED tests/test_tide.py::test_sail - ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, ray::Crew.__init__() (pid=4711, ip=10.7.0.3, actor_id=711b, repr=<tide.Crew object at 0x7e5b>)
+  File "/srv/sail.py", line 12, in rig
+    raise ValueError("no mast")
+ValueError: no mast
+"""
+
+
+def test_an_error_in_a_creation_task_that_a_summary_repeats(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, CREATION)
+    assert "Process 4711 on 10.7.0.3 failed first: ValueError in rig" in found.summary
+
+
+def test_what_nccl_returned_in_quotes(tmp_path: Path) -> None:
+    line = "RuntimeError: Failed, NCCL error /tide/quay.cpp:125 '{} (run with NCCL_DEBUG=WARN for details)'\n"
+    found = diagnosed(tmp_path, line.format("invalid usage"))
+    assert "a call of NCCL failed (invalid usage)" in found.summary
+    assert "a call of NCCL failed" not in diagnosed(tmp_path, line.format("remote error")).summary
