@@ -279,6 +279,7 @@ class PythonError(Fact):
     values: dict[str, str] = {}  # what the rule took from its last line
     role: Role = "cause"
     chained: str = ""  # the error that it was raised from
+    began: int = 0  # the line of its traceback's head; 0 unknown
     survived: bool = False  # the job went on after it
     logged: bool = False  # the program caught and logged it
     thread: str = ""  # the name of the thread that it ended; the process goes on

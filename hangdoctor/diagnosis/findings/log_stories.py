@@ -68,6 +68,8 @@ class FailedFirst(Struct, frozen=True):
     said: Quote | None = (
         None  # of a crash: what it printed right before, in words that no rule knows
     )
+    reported: bool = False  # another process reports its end, and `said` may stand anywhere
+    child_before: Quote | None = None  # a parent had seen another one fail, whose words are missing
     living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
     lives_by: Quote | None = None
 
@@ -408,6 +410,7 @@ class LogRemaining(Struct, frozen=True):
     silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
     silent_s: float = 0.0
     unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
+    aborted: tuple[int, ...] = ()  # whose watchdogs ended them, too, in no operation that shows
     cut: bool = False  # a line of a wait is cut, and others may have stood behind it
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`

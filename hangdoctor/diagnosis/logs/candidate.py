@@ -16,6 +16,7 @@ from ...model.log_facts import (
     GpuShared,
     KnownError,
     Mismatch,
+    PythonError,
     StoreCount,
 )
 from ..findings import Finding
@@ -46,11 +47,26 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
     tasks = sorted({other.task for other in alike if other.task >= 0})
     if len(tasks) > 1:
         return Someone(tasks=tuple(tasks))
-    known = Someone(fact.local, fact.task, fact.pid, fact.worker)
+    known = Someone(fact.local, fact.task, fact.pid, fact.worker, devices=_device(fact))
     if known != Someone():
         return known
     pids = {other.pid for other in alike if other.pid}
+    if not pids:
+        return Someone(devices=_only_gpu([fact, *alike]))
     return Someone(pid=pids.pop()) if len(pids) == 1 else known
+
+
+def _device(fact: AnyFact) -> tuple[int, ...]:
+    """The device of its process, where a line beside its error tells it."""
+    told = fact.values.get("device", "") if isinstance(fact, KnownError | PythonError) else ""
+    return (int(told),) if fact.pid and told.isdigit() else ()
+
+
+def _only_gpu(alike: Iterable[AnyFact]) -> tuple[int, ...]:
+    """The one GPU that lines without a name speak of, as of a memory that is full."""
+    errors = [f for f in alike if isinstance(f, KnownError | PythonError)]
+    told = {f.values.get("on_gpu", "") for f in errors}
+    return tuple(map(int, told)) if len(told) == 1 and "" not in told else ()
 
 
 def _of_nccl(fact: AnyFact, alike: Iterable[AnyFact]) -> Someone | None:

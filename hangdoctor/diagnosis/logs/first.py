@@ -31,6 +31,7 @@ from .swept import is_sweep
 
 _ABORTS = frozenset({-6, 134})
 _CRASHES = frozenset({-4, -7, -8, -11})  # which a process itself brings about
+_REPORT = "actor_died"  # a rule
 _MPIRUN = "Open MPI"  # it lost its own process there, and knows no more
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
 
@@ -63,7 +64,7 @@ def failure(scene: Scene) -> First | None:
     error, death = first_error(scene), first_death(scene)
     if error is None or death is None:
         return error or death
-    if only_warned(error.facts):
+    if only_warned(error.facts) or _is_reported(error, death):
         return death
     if error.finding.kind == "mismatch" and _aborts_only(death):
         return error  # the library ends whichever rank receives what it does not expect
@@ -84,6 +85,15 @@ def failure(scene: Scene) -> First | None:
     if isinstance(death.finding.story, LoggedDeath) and _rather_death(error, death):
         return death
     return error
+
+
+def _is_reported(error: First, death: First) -> bool:
+    """Whether the error is another's word on the end of some process, where the kernel says that it killed one."""
+    reports = all(
+        isinstance(f, PythonError | KnownError) and f.rule == _REPORT for f in error.facts
+    )
+    story = death.finding.story
+    return reports and not error.named and isinstance(story, LoggedDeath) and story.memory
 
 
 def _only_below(error: First, death: First) -> bool:

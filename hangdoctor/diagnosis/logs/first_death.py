@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, Ended, OomKill, PythonError
+from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, CutEnd, Ended, OomKill, PythonError
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
@@ -160,7 +160,8 @@ def _by_launcher(scene: Scene, fact: Ended) -> bool:
 
 def _after_the_first_seen(scene: Scene, fact: Ended) -> bool:
     """torchelastic ends all others at the first end that it sees, at last by SIGKILL."""
-    firsts = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.first and f.at > 0]
+    firsts: list[Ended | CutEnd] = [f for f in scene.of(Ended) if f.by == "torchelastic"]
+    firsts = [f for f in [*firsts, *scene.of(CutEnd)] if f.first and f.at > 0]
     return any(f.file == fact.file and fact.at > f.at + 1.0 for f in firsts)
 
 
@@ -189,7 +190,14 @@ def _after_an_exit(scene: Scene, fact: Ended) -> bool:
 def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
     ranks = ranks_named(kills)
     nodes = scene.places(ranks, kills)
-    story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(kills[0]), memory=True)
+    whose = _only_named(kills) or kills[0]
+    story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(whose), memory=True)
     ground = Ground.LOG_DEATH if ranks or nodes else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, list(kills), bool(ranks or nodes))
+
+
+def _only_named(kills: list[OomKill]) -> OomKill | None:
+    """The one kill whose process the log names, beside lines that only say that there was one."""
+    named = [f for f in kills if f.pid]
+    return named[0] if named and len({f.pid for f in named}) == 1 else None

@@ -34,6 +34,7 @@ from .held import holding
 from .reasons import alternative
 
 LONGEST = 200  # characters of a sentence
+_LEFT_OUT = " …: "
 _SHORT_DOUBT = "It may only be slow."
 
 
@@ -103,7 +104,11 @@ def _cut(head: str, room: int) -> str:
         return f"{head}."
     facts, colon, claim = head.rpartition(": ")
     if colon and len(claim) < room // 2:
-        return f"{terms.cut(facts, room - len(claim) - len(colon))}{colon}{claim}."
+        if len(facts) <= room - len(claim) - len(colon):
+            return f"{head}."
+        begin = facts[: room - len(claim) - len(_LEFT_OUT)].rpartition(" ")[0]
+        begin = begin.rstrip(" …").removesuffix(" in")
+        return f"{begin}{_LEFT_OUT}{claim}."
     short = terms.cut(head, room)
     return short if short.endswith("…") else f"{short}."
 

@@ -31,6 +31,8 @@ from .log_words import next_time
 from .release import on_node, open_at
 from .terms import choose
 
+_SHOWN = 5  # nodes that are named
+
 
 @by_story.register
 def _(story: FailedFirst, finding: Finding) -> str:
@@ -127,6 +129,9 @@ def _(story: NodeFailed, finding: Finding) -> str:
     if story.by == "Open MPI":
         return f"Is {story.nodes[0]} up, and its pod, if it is one? Then the network between it and the node of mpirun: firewalls, and which interfaces Open MPI takes (--mca oob_tcp_if_include); else its dmesg for lack of memory."
     if story.by != "Slurm":
+        if len(story.nodes) > 1:
+            names = ", ".join(story.nodes[:_SHOWN])
+            return f"Are they up ({names}{' ...' if len(story.nodes) > _SHOWN else ''})? Read their dmesg and the logs of {story.by} there; where several are lost at once, the head and the network first."
         return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
 

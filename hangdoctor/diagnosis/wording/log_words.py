@@ -73,7 +73,8 @@ def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
         return f"{someone.processes} processes{at}"
     if someone.pid:
         return f"Process {someone.pid}{_on_devices(someone)}{at}"
-    return f"A rank{at} {NO_RANK}"
+    on_gpu = f" with GPU {format_ranks(someone.devices)}" if someone.devices else ""
+    return f"A rank{on_gpu}{at} {NO_RANK}"
 
 
 def _on_devices(someone: Someone) -> str:
@@ -119,7 +120,9 @@ def _(story: FailedFirst, finding: Finding) -> str:
     if not story.error and what:
         failed, at = (failed, at) if failed.endswith("does not show") else (f"{failed}{at}", "")
         return f"{who} {failed}: {what}{at}{_right_before(story)}"
-    said = story.message if story.message.endswith("..") else story.message.removesuffix(".")
+    said = (
+        story.message if story.message.endswith("..") else story.message.rstrip().removesuffix(".")
+    )
     message = f": {terms.both_ends(said, _MESSAGE)}" if said and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
 
@@ -165,12 +168,17 @@ def _right_before(story: FailedFirst) -> str:
     """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
     if story.said is None:
         return ""
-    says = f"'{terms.cut(story.said.says, _MESSAGE)}'"
-    return f", right after it had printed {says} ({story.said.file}:{story.said.line})"
+    says = f"'{terms.cut(story.said.says, _MESSAGE)}' ({story.said.file}:{story.said.line})"
+    return (
+        f", and it had printed {says}" if story.reported else f", right after it had printed {says}"
+    )
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
     """``failed first``, or what else its error came to beside those of others."""
+    if story.child_before is not None:
+        at = f"{story.child_before.file}:{story.child_before.line}"
+        return f"failed, but its parent had seen another one fail before ({at}), whose words the log lacks"
     if story.later:
         return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
     if story.together:
@@ -203,14 +211,22 @@ def _(story: NodeFailed, finding: Finding) -> str:
     what = (
         f"Node {story.nodes[0]}"
         if len(story.nodes) == 1
-        else f"Nodes {terms.host_names(story.nodes)}"
+        else _several(terms.host_names(story.nodes))
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
-    lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    them = "it" if len(story.nodes) == 1 else "them"
+    lost = (
+        f"Slurm lost {them} and ended the job" if story.by == "Slurm" else f"{story.by} lost {them}"
+    )
     if story.by == "Open MPI":
         it = choose(story.nodes, "it", "them")
         return f"{what}{ranks} failed, or the network to {it}: Open MPI lost it"
     return f"{what}{ranks} failed: {lost}"
+
+
+def _several(names: str) -> str:
+    """``Nodes n[2-3]``, or how many."""
+    return names if names[:1].isdigit() and names.endswith(" nodes") else f"Nodes {names}"
 
 
 @stories.tell.register

@@ -76,6 +76,7 @@ _CODE = re.compile(
 _LINK = re.compile(
     r"\bconnect(?:ion)?\b|\bbroken pipe\b|\breset by\b|\bclosed by\b|\bunreachable\b|\bno route\b|\bdisconnect"
     r"|\bsockets?\b|\bnetwork\b|\bendpoint|\bpoll(?:ing)? failed\b|\bpeers?\b|\bremote\b|\bheartbeats?\b|\btimed out\b|\btime-?outs?\b|\btransport retry|\bretry count"
+    r"|\b(?:from|by|of|in|on) (?:an)?other (?:rank|process|worker|node)s?\b"
     r"|\bcompletion\b|\bMPI_I?(?:S|B|R|Ss)?(?:end|ecv|endrecv)\b|\bcancell?ed\b",
     re.I,
 )
@@ -120,7 +121,7 @@ _GENERAL = frozenset(
     " file returned non-zero nonzero application execution unknown shutting down badly following most"
     " recent call last stack number caught received this that not are more information try main"
     " exception exceptions cause caused after because job's out root first observed throwing instance"
-    " terminate std ones per user-direction primary normally".split()
+    " request requests response server service terminate std ones per user-direction primary normally".split()
 )
 
 

@@ -52,6 +52,10 @@ from .rules import LAST_SIGNAL
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
 )
+# horovodrun's: a slot of a host, or the rank
+_SLOT = re.compile(
+    r"^\s{0,8}Process name: (?:([A-Za-z][\w.-]{0,120}|\d{1,3}(?:\.\d{1,3}){3})\[(\d{1,5})\]|(\d{1,7}))\s*$"
+)
 _CODE = re.compile(
     r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
 )
@@ -87,7 +91,7 @@ _LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (
     lost_daemons.BEGIN,
-    "Process name: [",
+    "Process name: ",
     "scheduler is dead",
     "MPI_ABORT was invoked",
     *("BAD TERMINATION", "RUNNING AT ", "caused collective abort"),
@@ -178,6 +182,11 @@ class LauncherTables:
     def _begin(self, text: str) -> None:
         if "Process name: [" in text and (match := _PROCESS.search(text)) is not None:
             self._ended = Ended(rank=int(match[1]), by="mpirun", first=True)
+            self._left = _NEAR
+        elif "Process name: " in text and (match := _SLOT.match(text)) is not None:
+            node, rank = match[1] or "", int(match[3] or -1)
+            worker = f"{node}[{match[2]}]" if node else ""
+            self._ended = Ended(rank=rank, node=node, worker=worker, by="horovodrun", first=True)
             self._left = _NEAR
         elif "scheduler is dead" in text and (match := _SCHEDULER.search(text)) is not None:
             self._ended = Ended(rank=int(match[1]), by="sglang", first=True)

@@ -39,6 +39,9 @@ _PLAIN_RANK = re.compile(r"\s?(?:global[ _-]?)?[Rr]ank[ _-]?(\d{1,7}): (?=\S| )"
 _WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
 _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
+_TORN_RANK = re.compile(
+    r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})"
+)  # the paste begins behind its bracket
 _PIPE = re.compile(r"(?:stdout|stderr): ?")  # of a parent that repeats what its child prints
 _NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
 _TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
@@ -61,7 +64,7 @@ _ONE_PREFIX = re.compile(
     r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
 )
 _LEVELLED = re.compile(
-    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
+    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?[\w./-]{1,120}:\d{1,6}\] ?"
 )
 _DATED = re.compile(  # Horovod's, and Open MPI's with --timestamp-output
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[(?:\d{1,7},)?\d{1,7}\]<std(?:err|out|diag)>)"
@@ -310,6 +313,9 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     elif (match := _LEVELLED.match(text)) is not None:
         said.level = match[1]
         said.at = said.at or clock.read(f"{clock.year}-{match[2]}")[0]
+        said.text = text[match.end() :]
+    elif said.rank < 0 and (match := _TORN_RANK.match(text)) is not None:
+        _take_rank(said, match)
         said.text = text[match.end() :]
     elif (match := _DATED.match(text) or _PIPE.match(text)) is not None:
         said.text = text[match.end() :]

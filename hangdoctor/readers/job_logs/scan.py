@@ -44,6 +44,7 @@ from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .crash_places import CrashPlaces
+from .ending_others import is_agents, is_of_end
 from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import RankIds
@@ -54,6 +55,8 @@ from .lines_read import LinesRead
 from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
 from .named_below import NamedBelow
+from .named_in_line import of_whom
+from .npu_tails import NpuTails
 from .prefix import Said, Speaker, records, strip
 from .raised_again import RaisedAgain
 from .rules import OF_A_RANK, Rule, Rules, fact_of
@@ -106,6 +109,7 @@ class FileScan:
         self._tables = TablesRead()
         self._barriers = JaxBarriers()
         self._rank_ids = RankIds()
+        self._npu = NpuTails()
         self._mpich = MpichErrors()
         self._headings = on_one_node.Headings()
         self._logged = Logged()
@@ -260,6 +264,7 @@ class FileScan:
         self._feed_places(said)
         self._mpich.feed(said.text)
         self._rank_ids.feed(text)
+        self._npu.feed(said.text, self._line)
         missed = self._barriers.feed(said.text)
         if missed is not None:
             self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
@@ -279,7 +284,7 @@ class FileScan:
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._read.want(_ATTENTION)
-            self._failures.traceback(self._line)
+            self._failures.traceback(self._line, said.pid)
         if folded.recorded is not None:
             self._add_recorded(folded.recorded_of or said, folded.recorded)
         if folded.stack is not None:
@@ -422,6 +427,8 @@ class FileScan:
                     speaker = on_one_node.started_alone(fact, said)
                     kept = self._keep(fact, marks.name_other(fact, speaker), line)
                     self._name_beneath(kept)
+                    if rule.id == "actor_creation":
+                        self._beneath.creates(text, said)
                     if self._mpich.begin(kept, text) or self._tables.boxes.begin(kept, said):
                         self._read.want(MOST)
                     continue
@@ -487,11 +494,13 @@ class FileScan:
         if wrapping and not any(wrapping):
             self._keep_torn(said)
         rule_of = self.rules.known(line)
-        if self._beneath.is_report(error, said):
+        if self._beneath.is_report(error, said) or is_of_end(error.frames):
             error.role = "launcher"
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
+        if error.role == "consequence" and is_agents(error.frames):
+            error.role = "launcher"
         head = self._logged.head_of(said)
         if original and self._again.take(error, said.speaker()):
             return
@@ -525,6 +534,8 @@ class FileScan:
         if isinstance(fact, KnownError) and fact.rank < 0:
             own = said.own_rank()
             fact.rank = own if own >= 0 else max(marks.watched(text), self._rank_ids.of(text))
+            if fact.rank < 0 and fact.role == "cause" and not (fact.pid or fact.worker):
+                fact.rank = of_whom(text)
         if isinstance(fact, Finished) and fact.rank < 0:
             fact.rank = rank_named(said.text)
             self.heard.update({fact.rank} - {-1})
@@ -538,6 +549,7 @@ class FileScan:
         for rank in said.also:
             self.facts.add(msgspec.structs.replace(fact, rank=rank))
         kept = self.facts.add(fact)
+        self._npu.keep(kept)
         self._remember(fact, kept, said)
         return kept
 

@@ -331,6 +331,7 @@ class Tracebacks:
             frames=opened.frames[-_OF_ERROR:][::-1],
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),
+            began=opened.line,
             thread=opened.thread,
             rank=opened.rank,
         )

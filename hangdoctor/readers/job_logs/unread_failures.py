@@ -36,7 +36,7 @@ _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
 _LIKENESSES = 4
 _ERROR_NAME = re.compile(
-    r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
+    r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:[A-Z]{2,20}_){2,6}(?:ERROR|FAILURE)\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
@@ -167,12 +167,16 @@ class UnreadFailures:
             speaker.steps += 1
         self._keep({key: s for key, s in self._of.items() if _outlasts(key, s)})
 
-    def traceback(self, line: int) -> None:
-        """A traceback begins in this line: the line before is its head, and no failure of its own."""
+    def traceback(self, line: int, pid: int) -> None:
+        """A traceback of process `pid` begins in this line: the line before is its head, and no failure of its
+        own, where no other process says it.
+        """
         speaker = self._last
         if self._weak is not None and self._weak[1].number == line - 1:
             self._heads[line] = self._weak
         if speaker is None or speaker.lines[-1].number < line - 1:
+            return
+        if speaker.said.pid not in (0, pid):
             return
         self._heads[line] = (speaker, speaker.lines.pop())
         self._last = None
