@@ -14,6 +14,7 @@ from . import (
     compiled_calls,
     deadends,
     later_groups,
+    other_branch,
     other_root,
     other_tag,
     steps_apart,
@@ -136,6 +137,12 @@ def _behind_all(
         return [_in_communication(case, earliest, beyond + rest)]
     if len(earliest) == 1 and deadends.in_smaller_group(earliest[0]):
         return []  # another member of its group left the call out, or this one made one too many
+    strange = other_branch.by_other_lines(earliest, rest)
+    if strange is not None:
+        others = [view for view in rest if view is not strange]
+        finding = _order(case, [strange], others, Apart.OTHER_LINES)
+        finding.clues.append(in_op(earliest))
+        return [finding]
     if len(earliest) == 1 and _has_chosen_root(earliest[0]):
         return []  # one of those that have left it may have named another root
     if len(earliest) == 1:
