@@ -52,6 +52,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 10, 1),
             (12, 10, 1),
             (12, 12, 0),
+            (12, 12, 0),
+            (12, 11, 1),
         ),
     },
     _LOG: {
@@ -78,6 +80,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 3, 1),
             (12, 2, 1),
             (12, 4, 0),
+            (12, 4, 1),
+            (12, 2, 1),
         ),
     },
     _PLAIN: {
@@ -108,6 +112,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 10, 2),
             (12, 8, 1),
             (12, 10, 2),
+            (12, 11, 1),
+            (12, 8, 1),
         ),
     },
     _RUN: {
@@ -138,6 +144,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 9, 2),
             (12, 10, 0),
             (12, 12, 0),
+            (12, 12, 0),
+            (12, 11, 1),
         ),
     },
     _PUBLIC: {
@@ -156,6 +164,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (40, 23, 2),
             (40, 26, 3),
             (40, 23, 3),
+            (40, 27, 4),
+            (40, 27, 2),
         ),
     },
 }
