@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
 from ...model.log_facts import Silent
-from .log_counts import Ahead, CalledLess, LeftBehind, TookLonger
+from .log_counts import Ahead, CalledLess, LeftBefore, LeftBehind, TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -425,6 +425,7 @@ class LogRemaining(Struct, frozen=True):
     ahead: Ahead | None = None
     behind: LeftBehind | None = None
     less: CalledLess | None = None
+    left: LeftBefore | None = None
     tested: Quote | None = None  # a run of tests had ended well before
 
 

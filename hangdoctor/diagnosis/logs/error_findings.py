@@ -130,7 +130,7 @@ def _story(
     return FailedFirst(
         error=raised.error,
         message=_REPEATED.sub("", raised.message),
-        meaning=filled(text.meaning, first) or _inner(first),
+        meaning=filled(text.meaning, _shared(first, alike)) or _inner(first),
         advice=filled(text.advice, first),
         someone=_who(scene, first, alike, [*alike, *further_stacks(scene, alike)]),
         nodes=tuple(scene.places(speakers, alike) if mismatch else nodes),
@@ -143,6 +143,17 @@ def _story(
         together=several and (first.rule in CRASHES or not first.rule),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
+
+
+def _shared(
+    first: PythonError | KnownError, alike: Sequence[PythonError | KnownError]
+) -> PythonError | KnownError:
+    """The error without the place of its crash, where those like it crashed elsewhere."""
+    places = {f.values["in"] for f in alike if f.values.get("in")}
+    if first.rule not in CRASHES or len(places) < 2:
+        return first
+    told = {name: value for name, value in first.values.items() if name != "in"}
+    return structs.replace(first, values=told)
 
 
 def _raised(first: PythonError | KnownError) -> PythonError:

@@ -37,6 +37,13 @@ _OWN = re.compile(
     r"|fi_getinfo\(\) failed|No data available",
     re.IGNORECASE,
 )
+# What MPI compares among the ranks of a collective: no lost process looks like it
+_DISAGREE = re.compile(
+    r"\b(?:do(?:es)? not|don't) (?:match|agree) (?:across|between|among|on all) |mismatch(?:ed)? (?:across|between|among) "
+    r"|Mismatch(?:ed)? (?:in )?(?:collective|data ?type|root|count)",
+    re.IGNORECASE,
+)
+_INSIDE = "internal_"
 _INNER = 120  # characters of the reason that are kept
 MOST = 24  # lines of a stack
 
@@ -54,6 +61,9 @@ class MpichErrors:
         if not isinstance(fact, KnownError) or fact.rule not in _OF_MPICH:
             return False
         self._error, self._left, self._broken = fact, MOST, ""
+        call = fact.values.get("call", "")
+        if call.startswith(_INSIDE):  # the name within MPICH of what the program called
+            fact.values["call"] = call.replace(_INSIDE, "MPI_", 1)
         return True
 
     def feed(self, text: str) -> None:
@@ -73,6 +83,11 @@ class MpichErrors:
             why = f"{match['name']}: {why}"
         self._error.values["why"] = f"({why[:118]})"
         self._error.values.pop("inner", None)
+        if self._error.rule == "mpi_other" and _DISAGREE.search(why):
+            self._error.rule, self._error.role = "mpi_disagree", "cause"
+            self._error.values["says"] = why[:_INNER].replace(" in the collective routine", "")
+            self._error = None
+            return
         own = _LOCAL.search(why) or (is_own(why) and not _OF_OTHERS.search(why))
         if self._error.role == "consequence" and own:
             self._error.values["inner"] = why[:_INNER]

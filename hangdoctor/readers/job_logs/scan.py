@@ -43,6 +43,7 @@ from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .course import Course
+from .crash_places import CrashPlaces
 from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import RankIds
@@ -100,6 +101,7 @@ class FileScan:
         self._barriers = JaxBarriers()
         self._rank_ids = RankIds()
         self._mpich = MpichErrors()
+        self._crashes = CrashPlaces()
         self._headings = on_one_node.Headings()
         self._logged = Logged()
         self._again = RaisedAgain()
@@ -285,7 +287,7 @@ class FileScan:
             self.marks.listen(said)
         if said.at > 0:
             self._at = said.at
-        if any(word in said.text for word in _BEGINS):
+        if self._crashes.feed(said) or any(word in said.text for word in _BEGINS):
             self._read.want(_ATTENTION)
 
     def _go_on(self, said: Said) -> None:
@@ -503,6 +505,7 @@ class FileScan:
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         self._tables.mpi_stacks.hold(kept)
+        self._crashes.hold(kept, said)
         self._above.end(kept)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept

@@ -1,0 +1,93 @@
+"""Where a process crashed, by the stack that stands beneath the signal in a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.read_logs import diagnosed
+
+OPEN_MPI = """\
+[n4:{pid}] *** Process received signal ***
+[n4:{pid}] Signal: Segmentation fault (11)
+[n4:{pid}] Signal code: Address not mapped (1)
+[n4:{pid}] [ 0] /lib64/libpthread.so.0(+0x11390)[0x7f732e9c3390]
+[n4:{pid}] [ 1] /lib64/libc.so.6(killpg+0x40)[0x7f732e9c3391]
+[n4:{pid}] [ 2] /opt/melt/bin/melt({name}+0x1f)[0x4021ff]
+[n4:{pid}] [ 3] /opt/melt/bin/melt(main+0x10)[0x402110]
+[n4:{pid}] *** End of error message ***
+"""
+UCX = """\
+[n4:812 :0:812] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)
+==== backtrace (tid:    812) ====
+ 0  /opt/ucx/lib/libucs.so.0(ucs_handle_error+0x2e4) [0x7f12]
+ 1  /opt/ucx/lib/libucs.so.0(+0x2b1) [0x7f13]
+ 2  /opt/melt/bin/melt(heat_cells+0x77) [0x4021ff]
+"""
+ABSEIL = """\
+*** SIGSEGV received at time=1795700000 on cpu 3 ***
+PC: @     0x7fe1204a2b10  (unknown)  heat_cells()
+    @     0x7fe1204a2b20        720  main()
+"""
+FORTRAN = """\
+Program received signal SIGSEGV: Segmentation fault - invalid memory reference.
+
+Backtrace for this error:
+#0  0x7f164bd3ac5d in ???
+#1  0x55c745315dd9 in heat_cells_
+\tat /src/heat.f90:120
+"""
+PYTHON = """\
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f2e93fff640 (most recent call first):
+  File "/opt/melt/watch.py", line 46 in watch
+
+Current thread 0x00007f2ea0870640 (most recent call first):
+  File "/opt/melt/cells.py", line 12 in heat_cells
+  File "/opt/melt/run.py", line 30 in main
+"""
+BY_TORCHRUN = """\
+  traceback : Signal 11 (SIGSEGV) received by PID 812
+*** SIGSEGV
+  File "/opt/melt/run.py", line 30 in main
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "place"),
+    [
+        (OPEN_MPI.format(pid=812, name="heat_cells"), "in heat_cells."),
+        (OPEN_MPI.format(pid=812, name="_ZN4Melt5cells4heatEi"), "in Melt::cells::heat."),
+        (UCX, "in heat_cells."),
+        (ABSEIL, "in heat_cells."),
+        (FORTRAN, "in heat_cells_"),
+        (PYTHON, "in heat_cells (cells.py:12)."),
+    ],
+)
+def test_the_function_of_a_crash_is_said(tmp_path: Path, log: str, place: str) -> None:
+    assert place in diagnosed(tmp_path, log).summary
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        OPEN_MPI.format(pid=812, name="").replace("(main+0x10)", "(__libc_start_main+0x10)"),
+        BY_TORCHRUN,
+    ],
+)
+def test_the_system_around_it_is_no_place(tmp_path: Path, log: str) -> None:
+    assert "segmentation fault)." in diagnosed(tmp_path, log).summary
+
+
+def test_places_that_differ_are_not_said_of_all(tmp_path: Path) -> None:
+    one, other = OPEN_MPI.format(pid=812, name="heat"), OPEN_MPI.format(pid=813, name="cool")
+    said = diagnosed(tmp_path, one + other).summary
+    assert "2 processes" in said and "heat" not in said and "cool" not in said
+
+
+def test_mixed_stacks_belong_to_their_processes(tmp_path: Path) -> None:
+    one, other = (OPEN_MPI.format(pid=pid, name="heat").splitlines() for pid in (812, 813))
+    mixed = [line for pair in zip(one, other, strict=True) for line in pair]
+    assert "in heat." in diagnosed(tmp_path, "\n".join(mixed)).summary
