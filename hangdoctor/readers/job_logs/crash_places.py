@@ -27,6 +27,9 @@ _PROCESS = re.compile(r"\[[A-Za-z0-9][\w.-]{0,127}:(\d{1,9})(?::\d{1,9}){0,3}\] 
 _NUMBERED = re.compile(
     r"\s{0,8}(?:\[ ?\d{1,3}\]|\d{1,3}) {1,4}\S{0,300}?\((?P<name>[^()+\s]{0,300})(?:\([^()]{0,200}\))?\+?(?:0x[0-9a-f]{1,16})?\) ?\[0x[0-9a-f]{1,16}\]"
 )
+_OPEN_FRAME = re.compile(
+    r"\s{0,8}\[ ?\d{1,3}\] {1,4}(?!.*\[0x[0-9a-f]{1,16}\])\S"
+)  # no address yet
 _BARE = re.compile(  # backtrace_symbols() without a number
     r"\s{0,8}/\S{1,300}?\((?P<name>[^()+\s]{0,300})\+0x[0-9a-f]{1,16}\) ?\[0x[0-9a-f]{1,16}\]"
 )
@@ -60,6 +63,7 @@ class _Crash(Struct):
     frames: list[Frame] = []
     left: int = _AROUND
     beside: bool = False  # in the stack of another thread
+    held: str = ""  # the first part of a frame that a mail has broken
     python: bool = False  # faulthandler has begun its stack
 
 
@@ -68,6 +72,7 @@ class CrashPlaces:
 
     def __init__(self) -> None:
         self._crashes: list[_Crash] = []
+        self._last: _Crash | None = None  # whose the line before was
 
     def hold(self, fact: AnyFact, said: Said) -> None:
         """A crash, whose stack may come next."""
@@ -86,7 +91,9 @@ class CrashPlaces:
         process = _PROCESS.match(said.text)
         text = said.text[process.end() :] if process is not None else said.text
         pid = int(process[1]) if process is not None else said.pid
-        crash = self._of(pid, said)
+        broken = self._last if process is None and self._last is not None else None
+        crash = broken if broken is not None and broken.held else self._of(pid, said)
+        self._last = crash
         if crash is None:
             return False
         if text.startswith("Current") and _ITS_THREAD.match(text):
@@ -94,7 +101,12 @@ class CrashPlaces:
             return True
         if _OTHER_THREAD.match(text) is not None:
             crash.beside = True
+        if crash.held and process is None and not crash.beside:
+            text = f"{crash.held.rstrip()}{text.strip()}"
+        crash.held = text if _OPEN_FRAME.match(text) is not None else ""
         frame = _frame(text, crash.python)
+        if frame is None and crash.held:
+            return True
         if frame is None:
             crash.left -= not crash.beside
             if crash.left <= 0:

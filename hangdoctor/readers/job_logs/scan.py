@@ -380,7 +380,12 @@ class FileScan:
             if said.rank not in (-1, first.rank):
                 self._torn += [(head, first, left - 1)] if left > 1 else []
                 continue  # another one's line
-            whole = head + (said.text.lstrip() if said.text.startswith(_INDENT) else said.text)
+            space = " " if head[-1:].isspace() else ""
+            whole = (
+                head.rstrip()
+                + space
+                + (said.text.lstrip() if said.text.startswith(_INDENT) else said.text)
+            )
             joined = [r for r in self.rules.of(whole) if r.wraps]
             if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:
                 self._torn.append((whole, first, left - 1))
