@@ -55,6 +55,7 @@ from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
 from .prefix import Said, Speaker, records, strip
 from .raised_again import RaisedAgain
+from .rewrapped import Rewrapped
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .runs import RunNumbers
 from .shipped import Line, Shipper, form_of
@@ -102,6 +103,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._mpich = MpichErrors()
         self._crashes = CrashPlaces()
+        self._rewrapped = Rewrapped()
         self._headings = on_one_node.Headings()
         self._logged = Logged()
         self._again = RaisedAgain()
@@ -206,7 +208,8 @@ class FileScan:
         known = line.known(self.of_file)
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
-            for record in records(piece[:_LONGEST]):
+            whole = self._rewrapped.lines(piece[:_LONGEST])
+            for record in (record for text in whole for record in records(text)):
                 if _OWN.match(record) is None:
                     self._record(record, known)
 
