@@ -31,7 +31,9 @@ from .pyspy import MAX_NAME, parse_json
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
 _PROCESS = re.compile(r"^Process ([0-9]{1,18}): ?(.*)$")
 _PARENT = re.compile(r"^ *Parent Process ([0-9]{1,18}):")  # with --subprocesses
-_THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) \(([^)]*)\)(?:: "(.*)")?$')
+_THREAD = re.compile(
+    r'^Thread (?:(0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) )?\(([^)]*)\)(?::? "(.*)")?$'  # a person may drop its number
+)
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 # py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
 UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EPERM")
@@ -261,9 +263,9 @@ def frame_of(line: str) -> Frame | None:
 
 
 def _thread(match: re.Match[str]) -> ThreadSample:
-    status = match[2]
+    number, status = match[1] or "0", match[2]
     return ThreadSample(
-        tid=int(match[1], 16 if match[1].startswith("0x") else 10),
+        tid=int(number, 16 if number.startswith("0x") else 10),
         name=(match[3] or "")[:MAX_NAME],
         gil="gil" in status,
         active="active" in status,

@@ -68,6 +68,8 @@ class FailedFirst(Struct, frozen=True):
     said: Quote | None = (
         None  # of a crash: what it printed right before, in words that no rule knows
     )
+    meanwhile: Quote | None = None  # of a crash: what another rank printed in the same second
+    meanwhile_by: int = -1
     living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
     lives_by: Quote | None = None
 

@@ -15,6 +15,7 @@ from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
 from .candidate import First
 from .error_findings import filled
 from .first_error import ATP
+from .same_second import add_same_second
 from .scene import Scene
 from .unread_failures import NEAR_END, is_named
 
@@ -34,6 +35,7 @@ def add_last_words(scene: Scene, death: First) -> None:
     story = death.finding.story
     if isinstance(story, FailedFirst) and death.finding.kind == "dead":
         _add_right_before(scene, death, story)
+        add_same_second(scene, death)
     if not isinstance(story, LoggedDeath) or story.memory or story.left:
         return
     if story.end.code == 0 and not story.aborted:

@@ -153,6 +153,10 @@ def _of_ranks(story: FailedFirst, finding: Finding) -> str:
 
 def _right_before(story: FailedFirst) -> str:
     """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
+    if story.meanwhile is not None:
+        says = f"'{terms.cut(story.meanwhile.says, _MESSAGE)}'"
+        at = f"{story.meanwhile.file}:{story.meanwhile.line}"
+        return f"; which of the two was first does not show, rank {story.meanwhile_by} printed in the same second: {says} ({at})"
     if story.said is None:
         return ""
     says = f"'{terms.cut(story.said.says, _MESSAGE)}'"
@@ -161,6 +165,8 @@ def _right_before(story: FailedFirst) -> str:
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
     """``failed first``, or what else its error came to beside those of others."""
+    if story.meanwhile is not None:
+        return "failed"
     if story.together:
         return "failed alike, and which of them was first does not show"
     if story.later:

@@ -51,6 +51,10 @@ _HANDLER = re.compile(
     r"|^(?:killpg|__restore_rt|raise|gsignal|__GI_raise)$|WriteFailureInfo|_error_freeze|debug_"
 )
 _NESTED = re.compile(r"_ZN?K?(?=\d|St\d)")
+# Below it a library has caught a signal, and printed no more than the stack
+_CAUGHT = re.compile(r"^(?:mxm|ucs)_error_signal_handler$|^killpg$")
+_NO_SIGNAL = "crash_stack"  # a rule
+_CRASHES = frozenset({*CRASHES, _NO_SIGNAL})
 _MOST = 40  # frames
 _AROUND = 14  # lines that are none, of one stack
 _OPEN = 64  # crashes that may go on
@@ -72,17 +76,29 @@ class CrashPlaces:
 
     def __init__(self) -> None:
         self._crashes: list[_Crash] = []
+        self._caught: set[Speaker] = set()
         self._last: _Crash | None = None  # whose the line before was
 
     def hold(self, fact: AnyFact, said: Said) -> None:
         """A crash, whose stack may come next."""
-        if not isinstance(fact, KnownError) or fact.rule not in CRASHES or "in" in fact.values:
+        if not isinstance(fact, KnownError) or fact.rule not in _CRASHES or "in" in fact.values:
             return
         last = self._crashes[-1] if self._crashes else None
         if last is not None and _line(last.facts[0]) == _line(fact):
             last.facts.append(fact)
             return
         self._crashes = [*self._crashes[-_OPEN:], _Crash([fact], said.speaker())]
+
+    def caught(self, said: Said) -> KnownError | None:
+        """A crash that a line is the only sign of: the stack of a signal, whose own line is missing."""
+        if "error_signal_handler" not in said.text and "killpg" not in said.text:
+            return None
+        frame = _frame(said.text, with_python=False)
+        known = self._of(said.pid, said) is not None or said.speaker() in self._caught
+        if frame is None or known or _CAUGHT.match(frame.name) is None or said.rank < 0:
+            return None
+        self._caught.add(said.speaker())
+        return KnownError(rule=_NO_SIGNAL)
 
     def feed(self, said: Said) -> bool:
         """A later line; whether it is of a stack."""

@@ -290,6 +290,9 @@ class FileScan:
             self.marks.listen(said)
         if said.at > 0:
             self._at = said.at
+        caught = self._crashes.caught(said)
+        if caught is not None:
+            self._keep(caught, said, said.text)
         if self._crashes.feed(said) or any(word in said.text for word in _BEGINS):
             self._read.want(_ATTENTION)
 

@@ -91,3 +91,44 @@ def test_mixed_stacks_belong_to_their_processes(tmp_path: Path) -> None:
     one, other = (OPEN_MPI.format(pid=pid, name="heat").splitlines() for pid in (812, 813))
     mixed = [line for pair in zip(one, other, strict=True) for line in pair]
     assert "in heat." in diagnosed(tmp_path, "\n".join(mixed)).summary
+
+
+CAUGHT = """\
+Wed Nov 11 09:53:10 2026[1,7]<stderr>:==== backtrace ====
+Wed Nov 11 09:53:10 2026[1,7]<stderr>: 2 0x0000000000067b1c mxm_handle_error()  /src/mxm/debug.c:641
+Wed Nov 11 09:53:10 2026[1,7]<stderr>: 3 0x000000000006806c mxm_error_signal_handler()  /src/mxm/debug.c:616
+Wed Nov 11 09:53:10 2026[1,7]<stderr>: 4 0x0000000000035670 killpg()  ??:0
+Wed Nov 11 09:53:10 2026[1,7]<stderr>: 5 0x0000000000036a11 heat_cells()  /src/heat.inl:210
+"""
+TWO_IN_A_SECOND = """\
+Wed Nov 11 09:53:10 2026[1,7]<stderr>:[n4:812:0] Caught signal 11 (Segmentation fault)
+Wed Nov 11 09:53:{} 2026[1,3]<stderr>:[n5:813:0]       heat.c:231  Fatal: {}
+"""
+
+
+def test_a_stack_below_a_handler_is_that_of_a_crash(tmp_path: Path) -> None:
+    said = diagnosed(tmp_path, CAUGHT)
+    assert said.causes[0].ranks == [7] and "crashed in heat_cells" in said.summary
+
+
+@pytest.mark.parametrize(
+    ("second", "words", "open_which"),
+    [
+        (10, "Failed to map the table of cells 17", True),
+        (10, "Connection reset by peer", False),
+        (12, "Failed to map the table of cells 17", False),
+    ],
+)
+def test_what_another_rank_gave_up_over_in_the_same_second(
+    tmp_path: Path, second: int, words: str, open_which: bool
+) -> None:
+    said = diagnosed(tmp_path, TWO_IN_A_SECOND.format(second, words)).summary
+    assert ("which of the two was first does not show" in said) == open_which
+
+
+def test_processes_without_ranks_behind_a_stamp_are_told_apart(tmp_path: Path) -> None:
+    line = (
+        "Mon Nov 30 11:53:22 2026<stderr>:[n{}:28771:0:28771] Caught signal 11 (Segmentation fault)"
+    )
+    said = diagnosed(tmp_path, f"{line.format(1)}\n{line.format(2)}\n").summary
+    assert "2 processes on n[1-2] failed alike" in said
