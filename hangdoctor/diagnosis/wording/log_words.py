@@ -154,9 +154,9 @@ def _of_ranks(story: FailedFirst, finding: Finding) -> str:
 def _right_before(story: FailedFirst) -> str:
     """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
     if story.meanwhile is not None:
-        says = f"'{terms.cut(story.meanwhile.says, _MESSAGE)}'"
+        says = f"'{terms.cut(' '.join(story.meanwhile.says.split()), 50)}'"
         at = f"{story.meanwhile.file}:{story.meanwhile.line}"
-        return f"; which of the two was first does not show, rank {story.meanwhile_by} printed in the same second: {says} ({at})"
+        return f"; in the same second rank {story.meanwhile_by} printed {says} ({at}): which of the two was first does not show"
     if story.said is None:
         return ""
     says = f"'{terms.cut(story.said.says, _MESSAGE)}'"

@@ -39,6 +39,9 @@ _ERROR_NAME = re.compile(
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
+_NCCL_GOES_ON = re.compile(
+    r"NCCL INFO (?!.{0,120}(?: -> \d|[Aa]bort|[Dd]estroy|[Cc]losed|failed|error))"
+)
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
 
 
@@ -189,6 +192,8 @@ class UnreadFailures:
             return
         for speaker in self._said_by.get(said.speaker(), ()):
             speaker.after += 1
+            if _NCCL_GOES_ON.match(text) is not None and "NCCL WARN " in speaker.lines[-1].text:
+                speaker.after = _WENT_ON + 1  # of a call that failed it prints the way out
         if is_clean_end(text):
             for speaker in self._of.values():
                 speaker.clean = True

@@ -58,3 +58,30 @@ def test_a_warning_says_more_than_the_way_out(tmp_path: Path) -> None:
     said = diagnosed(tmp_path, WAYS_OUT)
     assert said.causes == [] and "process 51" in said.summary and "Connect to fe80" in said.summary
     assert "no failure before it" not in said.summary
+
+
+WARNED = "n1:40:48 [0] net_fast.cc:765 NCCL WARN Cannot get incoming CPU.\n"
+WENT_ON = "n1:40:55 [0] NCCL INFO NET/Fast : Connected after 1000 retries.\n"
+ABORTED = """\
+[n3:412] *** Process received signal ***
+[n3:412] Signal: Aborted (6)
+[n3:412] *** End of error message ***
+[n3:412:0] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x56)
+"""
+ENDS = """\
+[1,1]<stderr>:[n5:926] *** End of error message ***
+[1,0]<stderr>:[n5:925] *** Process received signal ***
+[1,0]<stderr>:[n5:925] Signal: Segmentation fault (11)
+"""
+
+
+def test_a_warning_that_nccl_went_on_after_is_no_failure(tmp_path: Path) -> None:
+    assert diagnosed(tmp_path, WARNED + WENT_ON).causes == []
+
+
+def test_a_crash_in_the_handler_of_an_abort_is_not_the_first(tmp_path: Path) -> None:
+    assert diagnosed(tmp_path, ABORTED).causes == []
+
+
+def test_the_end_of_another_stack_is_another_crash(tmp_path: Path) -> None:
+    assert "Rank 0 (n5) and 1 more on n5 failed alike" in diagnosed(tmp_path, ENDS).summary
