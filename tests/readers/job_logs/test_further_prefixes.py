@@ -53,3 +53,10 @@ def test_what_mpi_compared_among_ranks_is_a_mismatch(tmp_path: Path) -> None:
 
 def test_a_lost_connection_is_none(tmp_path: Path) -> None:
     assert diagnosed(tmp_path, LOST).causes == []
+
+
+def test_a_stamp_on_one_line_does_not_part_those_that_died_alike(tmp_path: Path) -> None:
+    stamped = "5f1c-77aa || Sat Nov 21 03:44:59 2026[4]<stderr>:Segmentation fault (core dumped)\n"
+    *first, last = CRASHES.splitlines(keepends=True)
+    said = diagnosed(tmp_path, "".join([*first, stamped, last]))
+    assert said.causes[0].ranks == [1, 3, 4]
