@@ -6,16 +6,13 @@ missed was mended afterwards, so that no set can be used twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """One set of jobs; the rest of `cases` is "could not tell", or the right rank with another cause."""
 
-    evidence: str
-    made: str
     cases: int
     exact: int
     wrong: int  # a rank was named that only suffered, or a hang called otherwise
@@ -24,131 +21,152 @@ class Asked:
 _ENDED, _LOG = "ended jobs, black boxes", "ended jobs, log alone"
 _PLAIN, _RUN = "live jobs, unprepared", "live jobs, with `run`"
 _PUBLIC = "public logs"
-SETS = (
-    Asked(_ENDED, "2026-11-22", 38, 31, 6),
-    Asked(_ENDED, "2026-11-23", 20, 16, 1),
-    Asked(_ENDED, "2026-11-23", 16, 15, 1),
-    Asked(_ENDED, "2026-11-23", 16, 12, 0),
-    Asked(_ENDED, "2026-11-23", 16, 10, 1),
-    Asked(_ENDED, "2026-11-23", 20, 14, 2),
-    Asked(_ENDED, "2026-11-23", 12, 9, 1),
-    Asked(_ENDED, "2026-11-23", 16, 13, 1),
-    Asked(_ENDED, "2026-11-23", 16, 11, 0),
-    Asked(_ENDED, "2026-11-24", 16, 10, 2),
-    Asked(_ENDED, "2026-11-24", 16, 11, 1),
-    Asked(_ENDED, "2026-11-25", 18, 14, 2),
-    Asked(_ENDED, "2026-11-25", 22, 12, 1),
-    Asked(_ENDED, "2026-11-26", 14, 12, 1),
-    Asked(_ENDED, "2026-11-26", 16, 12, 2),
-    Asked(_ENDED, "2026-11-26", 17, 13, 1),
-    Asked(_ENDED, "2026-11-26", 12, 9, 2),
-    Asked(_ENDED, "2026-11-26", 12, 10, 0),
-    Asked(_ENDED, "2026-11-26", 12, 10, 1),
-    Asked(_ENDED, "2026-11-26", 12, 9, 0),
-    Asked(_ENDED, "2026-11-26", 12, 11, 0),
-    Asked(_ENDED, "2026-11-26", 12, 10, 1),
-    Asked(_ENDED, "2026-11-26", 12, 12, 0),
-    Asked(_ENDED, "2026-11-26", 12, 10, 1),
-    Asked(_ENDED, "2026-11-26", 12, 10, 1),
-    Asked(_ENDED, "2026-11-26", 12, 12, 0),
-    Asked(_LOG, "2026-11-23", 6, 1, 0),
-    Asked(_LOG, "2026-11-23", 16, 7, 2),
-    Asked(_LOG, "2026-11-23", 20, 10, 0),
-    Asked(_LOG, "2026-11-23", 16, 4, 0),
-    Asked(_LOG, "2026-11-23", 20, 12, 1),
-    Asked(_LOG, "2026-11-23", 12, 7, 1),
-    Asked(_LOG, "2026-11-23", 16, 12, 1),
-    Asked(_LOG, "2026-11-23", 16, 11, 1),
-    Asked(_LOG, "2026-11-24", 16, 13, 0),
-    Asked(_LOG, "2026-11-24", 16, 7, 1),
-    Asked(_LOG, "2026-11-25", 18, 4, 0),
-    Asked(_LOG, "2026-11-25", 22, 4, 0),
-    Asked(_LOG, "2026-11-26", 15, 2, 0),
-    Asked(_LOG, "2026-11-26", 17, 5, 0),
-    Asked(_LOG, "2026-11-26", 16, 3, 0),
-    Asked(_LOG, "2026-11-26", 12, 4, 1),
-    Asked(_LOG, "2026-11-26", 12, 3, 0),
-    Asked(_LOG, "2026-11-26", 12, 0, 0),
-    Asked(_LOG, "2026-11-26", 12, 3, 0),
-    Asked(_LOG, "2026-11-26", 12, 3, 1),
-    Asked(_LOG, "2026-11-26", 12, 2, 1),
-    Asked(_LOG, "2026-11-26", 12, 4, 0),
-    Asked(_PLAIN, "2026-11-22", 19, 12, 5),
-    Asked(_PLAIN, "2026-11-23", 16, 12, 1),
-    Asked(_PLAIN, "2026-11-23", 12, 8, 1),
-    Asked(_PLAIN, "2026-11-23", 14, 6, 2),
-    Asked(_PLAIN, "2026-11-23", 16, 14, 1),
-    Asked(_PLAIN, "2026-11-23", 20, 14, 2),
-    Asked(_PLAIN, "2026-11-23", 12, 9, 2),
-    Asked(_PLAIN, "2026-11-23", 16, 13, 2),
-    Asked(_PLAIN, "2026-11-23", 16, 11, 1),
-    Asked(_PLAIN, "2026-11-24", 16, 10, 1),
-    Asked(_PLAIN, "2026-11-24", 16, 10, 1),
-    Asked(_PLAIN, "2026-11-25", 18, 15, 1),
-    Asked(_PLAIN, "2026-11-25", 19, 13, 1),
-    Asked(_PLAIN, "2026-11-26", 15, 14, 0),
-    Asked(_PLAIN, "2026-11-26", 18, 15, 1),
-    Asked(_PLAIN, "2026-11-26", 17, 13, 1),
-    Asked(_PLAIN, "2026-11-26", 12, 9, 1),
-    Asked(_PLAIN, "2026-11-26", 12, 11, 0),
-    Asked(_PLAIN, "2026-11-26", 12, 9, 1),
-    Asked(_PLAIN, "2026-11-26", 12, 12, 0),
-    Asked(_PLAIN, "2026-11-26", 12, 9, 0),
-    Asked(_PLAIN, "2026-11-26", 12, 11, 1),
-    Asked(_PLAIN, "2026-11-26", 12, 11, 1),
-    Asked(_PLAIN, "2026-11-26", 12, 10, 2),
-    Asked(_PLAIN, "2026-11-26", 12, 8, 1),
-    Asked(_PLAIN, "2026-11-26", 12, 10, 2),
-    Asked(_RUN, "2026-11-22", 19, 15, 2),
-    Asked(_RUN, "2026-11-23", 16, 12, 0),
-    Asked(_RUN, "2026-11-23", 12, 10, 0),
-    Asked(_RUN, "2026-11-23", 14, 9, 2),
-    Asked(_RUN, "2026-11-23", 16, 13, 2),
-    Asked(_RUN, "2026-11-23", 20, 15, 1),
-    Asked(_RUN, "2026-11-23", 12, 9, 1),
-    Asked(_RUN, "2026-11-23", 16, 15, 0),
-    Asked(_RUN, "2026-11-23", 16, 13, 1),
-    Asked(_RUN, "2026-11-24", 16, 13, 2),
-    Asked(_RUN, "2026-11-24", 16, 11, 1),
-    Asked(_RUN, "2026-11-25", 18, 14, 2),
-    Asked(_RUN, "2026-11-25", 16, 9, 2),
-    Asked(_RUN, "2026-11-26", 14, 14, 0),
-    Asked(_RUN, "2026-11-26", 18, 16, 0),
-    Asked(_RUN, "2026-11-26", 18, 16, 2),
-    Asked(_RUN, "2026-11-26", 12, 10, 2),
-    Asked(_RUN, "2026-11-26", 12, 12, 0),
-    Asked(_RUN, "2026-11-26", 12, 10, 1),
-    Asked(_RUN, "2026-11-26", 12, 11, 0),
-    Asked(_RUN, "2026-11-26", 12, 11, 0),
-    Asked(_RUN, "2026-11-26", 12, 10, 1),
-    Asked(_RUN, "2026-11-26", 12, 11, 0),
-    Asked(_RUN, "2026-11-26", 12, 9, 2),
-    Asked(_RUN, "2026-11-26", 12, 10, 0),
-    Asked(_RUN, "2026-11-26", 12, 12, 0),
-    Asked(_PUBLIC, "2026-11-22", 33, 22, 1),
-    Asked(_PUBLIC, "2026-11-22", 27, 22, 1),
-    Asked(_PUBLIC, "2026-11-23", 24, 14, 1),
-    Asked(_PUBLIC, "2026-11-23", 30, 20, 0),
-    Asked(_PUBLIC, "2026-11-24", 30, 21, 3),
-    Asked(_PUBLIC, "2026-11-24", 30, 17, 1),
-    Asked(_PUBLIC, "2026-11-25", 40, 23, 1),
-    Asked(_PUBLIC, "2026-11-25", 36, 24, 0),
-    Asked(_PUBLIC, "2026-11-26", 40, 26, 6),
-    Asked(_PUBLIC, "2026-11-26", 40, 24, 2),
-    Asked(_PUBLIC, "2026-11-26", 40, 26, 4),
-    Asked(_PUBLIC, "2026-11-26", 40, 23, 3),
-    Asked(_PUBLIC, "2026-11-26", 40, 29, 3),
-    Asked(_PUBLIC, "2026-11-26", 40, 22, 7),
-    Asked(_PUBLIC, "2026-11-26", 40, 23, 5),
-    Asked(_PUBLIC, "2026-11-26", 40, 23, 2),
-    Asked(_PUBLIC, "2026-11-26", 40, 26, 3),
-    Asked(_PUBLIC, "2026-11-26", 40, 23, 3),
-)
+
+# Of each evidence, by the day when they were made: sets as (cases, exact, wrong), the oldest first.
+SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
+    _ENDED: {
+        "2026-11-22": ((38, 31, 6),),
+        "2026-11-23": (
+            (20, 16, 1),
+            (16, 15, 1),
+            (16, 12, 0),
+            (16, 10, 1),
+            (20, 14, 2),
+            (12, 9, 1),
+            (16, 13, 1),
+            (16, 11, 0),
+        ),
+        "2026-11-24": ((16, 10, 2), (16, 11, 1)),
+        "2026-11-25": ((18, 14, 2), (22, 12, 1)),
+        "2026-11-26": (
+            (14, 12, 1),
+            (16, 12, 2),
+            (17, 13, 1),
+            (12, 9, 2),
+            (12, 10, 0),
+            (12, 10, 1),
+            (12, 9, 0),
+            (12, 11, 0),
+            (12, 10, 1),
+            (12, 12, 0),
+            (12, 10, 1),
+            (12, 10, 1),
+            (12, 12, 0),
+        ),
+    },
+    _LOG: {
+        "2026-11-23": (
+            (6, 1, 0),
+            (16, 7, 2),
+            (20, 10, 0),
+            (16, 4, 0),
+            (20, 12, 1),
+            (12, 7, 1),
+            (16, 12, 1),
+            (16, 11, 1),
+        ),
+        "2026-11-24": ((16, 13, 0), (16, 7, 1)),
+        "2026-11-25": ((18, 4, 0), (22, 4, 0)),
+        "2026-11-26": (
+            (15, 2, 0),
+            (17, 5, 0),
+            (16, 3, 0),
+            (12, 4, 1),
+            (12, 3, 0),
+            (12, 0, 0),
+            (12, 3, 0),
+            (12, 3, 1),
+            (12, 2, 1),
+            (12, 4, 0),
+        ),
+    },
+    _PLAIN: {
+        "2026-11-22": ((19, 12, 5),),
+        "2026-11-23": (
+            (16, 12, 1),
+            (12, 8, 1),
+            (14, 6, 2),
+            (16, 14, 1),
+            (20, 14, 2),
+            (12, 9, 2),
+            (16, 13, 2),
+            (16, 11, 1),
+        ),
+        "2026-11-24": ((16, 10, 1), (16, 10, 1)),
+        "2026-11-25": ((18, 15, 1), (19, 13, 1)),
+        "2026-11-26": (
+            (15, 14, 0),
+            (18, 15, 1),
+            (17, 13, 1),
+            (12, 9, 1),
+            (12, 11, 0),
+            (12, 9, 1),
+            (12, 12, 0),
+            (12, 9, 0),
+            (12, 11, 1),
+            (12, 11, 1),
+            (12, 10, 2),
+            (12, 8, 1),
+            (12, 10, 2),
+        ),
+    },
+    _RUN: {
+        "2026-11-22": ((19, 15, 2),),
+        "2026-11-23": (
+            (16, 12, 0),
+            (12, 10, 0),
+            (14, 9, 2),
+            (16, 13, 2),
+            (20, 15, 1),
+            (12, 9, 1),
+            (16, 15, 0),
+            (16, 13, 1),
+        ),
+        "2026-11-24": ((16, 13, 2), (16, 11, 1)),
+        "2026-11-25": ((18, 14, 2), (16, 9, 2)),
+        "2026-11-26": (
+            (14, 14, 0),
+            (18, 16, 0),
+            (18, 16, 2),
+            (12, 10, 2),
+            (12, 12, 0),
+            (12, 10, 1),
+            (12, 11, 0),
+            (12, 11, 0),
+            (12, 10, 1),
+            (12, 11, 0),
+            (12, 9, 2),
+            (12, 10, 0),
+            (12, 12, 0),
+        ),
+    },
+    _PUBLIC: {
+        "2026-11-22": ((33, 22, 1), (27, 22, 1)),
+        "2026-11-23": ((24, 14, 1), (30, 20, 0)),
+        "2026-11-24": ((30, 21, 3), (30, 17, 1)),
+        "2026-11-25": ((40, 23, 1), (36, 24, 0)),
+        "2026-11-26": (
+            (40, 26, 6),
+            (40, 24, 2),
+            (40, 26, 4),
+            (40, 23, 3),
+            (40, 29, 3),
+            (40, 22, 7),
+            (40, 23, 5),
+            (40, 23, 2),
+            (40, 26, 3),
+            (40, 23, 3),
+        ),
+    },
+}
+_NEWEST = 60  # cases: the figures to expect
 _HEAD = (
     "evidence",
     "made",
-    "jobs",
+    "sets",
+    "cases",
     "exact",
+    "worst and best set",
     "right rank only, or could not tell",
     "a victim named, or wrong",
 )
@@ -157,22 +175,54 @@ _HEAD = (
 def section() -> Iterator[str]:
     """The lines of the section, without its title."""
     yield "Each set of jobs was written by somebody who had the README and the docs alone, with the true causes hashed before"
-    yield "the tool was asked; first answers. Whoever wrote the second set of 20 had seen what the set before had shown. 3 to 8"
-    yield "ranks each, with gloo: loops by hand, DDP, FSDP2, DTensor, pipelining, Lightning, transformers, Accelerate,"
-    yield "DeepSpeed, JAX, mpi4py, Ray, plain multiprocessing. What a set missed was mended after it was counted. These are the"
-    yield "figures to expect on a job of your own; the other sections are about the tool's own cases. From 2026-11-26 on,"
-    yield "torch's own records are read of unprepared jobs."
+    yield "the tool was asked; first answers. 12 to 38 jobs a set, 3 to 8 ranks each, with gloo: loops by hand, DDP, FSDP2,"
+    yield "DTensor, pipelining, Lightning, transformers, Accelerate, DeepSpeed, JAX, mpi4py, Ray, plain multiprocessing. What a"
+    yield "set missed was mended after it was counted, so that no set counts twice. The other sections are about the tool's own"
+    yield "cases."
     yield ""
-    yield "| " + " | ".join(_HEAD) + " |"
-    yield "| --- | --- |" + " ---: |" * (len(_HEAD) - 2)
-    for one in SETS:
-        found = (one.cases, f"{one.exact} ({one.exact / one.cases:.0%})".replace("%", " %"))
-        rest = (one.cases - one.exact - one.wrong, one.wrong)
-        yield "| " + " | ".join(map(str, (one.evidence, one.made, *found, *rest))) + " |"
+    yield f"The newest sets, of at least {_NEWEST} cases together: what to expect on a job of your own."
+    yield ""
+    yield from _table(_newest())
+    yield ""
+    yield "All sets, by the day when they were made. From 2026-11-26 on, torch's own records are read of unprepared jobs."
+    yield ""
+    yield from _table(
+        (evidence, day, [Asked(*one) for one in sets])
+        for evidence, days in SETS.items()
+        for day, sets in days.items()
+    )
     yield ""
     yield "Public logs are posts on issue trackers and forums, often cut, with the cause that their thread found or that the"
-    yield "text shows. All but four of the last twelve were gathered from 30 to 38 sources each, other posts every time, without the"
-    yield "tool; the last four are job logs, stacks and mails that public repositories keep, mostly without a thread, and from"
-    yield "how many of these is not sure."
+    yield "text shows, 24 to 40 a set from about 30 sources, other posts every time; some are files that public repositories"
+    yield "keep, without a thread. They were gathered without the tool, and judged by somebody who knew no source of it."
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""
+
+
+def _newest() -> Iterator[tuple[str, str, Sequence[Asked]]]:
+    """Of each evidence the last sets that have enough cases together."""
+    for evidence, days in SETS.items():
+        chosen: list[Asked] = []
+        first = ""
+        for day, sets in reversed(days.items()):
+            for one in reversed(sets):
+                if sum(each.cases for each in chosen) < _NEWEST:
+                    chosen.insert(0, Asked(*one))
+                    first = day
+        last = next(reversed(days))
+        yield evidence, first if first == last else f"{first} to {last}", chosen
+
+
+def _table(rows: Iterator[tuple[str, str, Sequence[Asked]]]) -> Iterator[str]:
+    yield "| " + " | ".join(_HEAD) + " |"
+    yield "| --- | --- |" + " ---: |" * (len(_HEAD) - 2)
+    for evidence, made, sets in rows:
+        cases, exact, wrong = (sum(column) for column in zip(*sets, strict=True))
+        shares = sorted(one.exact / one.cases for one in sets)
+        spread = f"{_share(shares[0])} to {_share(shares[-1])}" if len(sets) > 1 else "-"
+        found = f"{exact} ({_share(exact / cases)})", spread, cases - exact - wrong, wrong
+        yield "| " + " | ".join(map(str, (evidence, made, len(sets), cases, *found))) + " |"
+
+
+def _share(of: float) -> str:
+    return f"{of:.0%}".replace("%", " %")

@@ -114,6 +114,7 @@ class Ground(Enum):
     NO_ORDER = (0.25, "several operations in unknown order")
     RING_BY_STACKS = (0.40, "ranks wait for one another, and the stacks show no reason")
     END_OF_CHAIN = (0.60, "ranks wait in a chain for what one that has gone on did not send")
+    OUT_OF_LOOP = (0.60, "it has left the loop in which the ranks on both sides wait for it")
     ROUNDS_AHEAD = (0.70, "it is in a later round of the loop than who waits for it")
     ROOTS = (0.80, "members name different roots of one collective")
     OTHER_MESH = (0.80, "most make a device mesh of another shape at that line")

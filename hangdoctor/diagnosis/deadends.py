@@ -150,6 +150,9 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
     ranks = ranks_of(held)
     story = f.AllIn(op_of(held), ranks, counted=False)
     sides = [held[:1], held[1:]] if isinstance(instance.key, Transfer) else [held]
+    odd = other_tag.apart_from_all(case, held, list(views.values())) if len(sides) == 2 else None
+    if odd is not None:
+        return odd
     if len(sides) == 2:
         story = f.AllIn(
             op_of(sides[0]),
@@ -198,6 +201,7 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
         transfer_chains.awaited,
         transfer_chains.at_the_end,
         transfer_chains.rounds_ahead,
+        transfer_chains.out_of_the_loop,
         _other_way,
         _alone_in_users,
         _passed,

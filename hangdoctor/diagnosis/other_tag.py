@@ -22,6 +22,7 @@ from .view import RankView
 _TAG = re.compile(r"\b(?:send|recv|source|dest)?tag\s*=\s*(?P<name>[A-Za-z_]\w*)\s*[,)]", re.I)
 _ANY = -1
 _PARTNERS = 2  # of a server, beside the one whose turn it is: fewer are no custom
+_BESIDE = 2  # transfers of other ranks, whose tags show which of two is apart
 _ENOUGH = 3  # others that agree: stages of a pipeline may each be at a count of their own
 
 
@@ -40,6 +41,40 @@ def of_two(one: RankView, other: RankView) -> tuple[tuple[int, int], ...]:
     if mine is None or theirs is None or mine == theirs or _ANY in (mine, theirs):
         return ()
     return ((one.rank, mine), (other.rank, theirs))
+
+
+def _odd_of_two(one: RankView, other: RankView, waiting: Sequence[RankView]) -> RankView | None:
+    """Of the two sides of a transfer the one whose tag is further from the tags of all other transfers,
+    the other side's with them, than those are from one another: in a pipeline the stages beside one that
+    counts rightly are at numbers like its own.
+    """
+    both = dict(of_two(one, other))
+    around = [v for v in waiting if v.rank not in both and v.place.kind == "p2p"]
+    tags = [tag for v in around if (tag := _passed(v)) is not None and tag != _ANY]
+    if len(both) != 2 or len(tags) < _BESIDE:
+        return None
+    odd = [
+        view
+        for view, with_ in ((one, other), (other, one))
+        if _is_apart(both[view.rank], [*tags, both[with_.rank]])
+    ]
+    return odd[0] if len(odd) == 1 else None
+
+
+def apart_from_all(
+    case: Case, held: Sequence[RankView], waiting: Sequence[RankView]
+) -> Finding | None:
+    """The side of a transfer with two tags whose tag is none like those of all other transfers."""
+    if len(held) != 2 or (view := _odd_of_two(held[0], held[1], waiting)) is None:
+        return None
+    [other] = [each for each in held if each is not view]
+    both = dict(of_two(view, other))
+    story = f.OtherTag("tag", both[view.rank], both[other.rank], op_of([view]), (other.rank,))
+    return finding_of(case, story, view, [other], Ground.OTHER_TAG)
+
+
+def _is_apart(tag: int, others: Sequence[int]) -> bool:
+    return min(abs(tag - number) for number in others) > max(others) - min(others)
 
 
 def _passed(view: RankView) -> int | None:
@@ -141,7 +176,11 @@ def _finding(case: Case, name: str, view: RankView, others: list[RankView]) -> F
 
 
 def finding_of(
-    case: Case, story: f.OtherTag, view: RankView, others: list[RankView], ground: Ground
+    case: Case,
+    story: f.OtherTag | f.OtherRoot,
+    view: RankView,
+    others: list[RankView],
+    ground: Ground,
 ) -> Finding:
     """That one call names another tag, or root, than those of the others."""
     finding = finding_on(case, "mismatch", [view], story, confidence=sure(ground))

@@ -28,6 +28,8 @@ _OF_CHILD = 2  # of a child's
 _DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
 _QUEUES = "multiprocessing/queues.py"
 _LOADER = "torch/utils/data/dataloader.py"
+_SERVES_CALLS = re.compile(r"torch/distributed/rpc/internal\.py$")
+_OF_EVENTS = ("Condition.wait", "Condition.wait_for", "Event.wait")
 _JOINS = ("_shutdown_workers", "__del__")
 
 
@@ -67,11 +69,17 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def _fed_by_others(free: list[RankView]) -> set[int]:
-    """Ranks that wait for what another process puts into a queue, none of their own children, while a
-    rank is elsewhere: a learner waits for its actors.
+    """Ranks that wait for what another process puts into a queue, none of their own children, or for
+    further calls, while a rank is elsewhere: a learner waits for its actors, a server for its workers.
     """
-    fed = {view.rank for view in free if _awaits_anothers(view)}
+    fed = {view.rank for view in free if _awaits_anothers(view) or _awaits_calls(view)}
     return fed if len(fed) < len(free) else set()
+
+
+def _awaits_calls(view: RankView) -> bool:
+    """Whether it serves a call by RPC that waits for an event in it, as for the calls of the other ranks."""
+    served = bool(view.path) and _SERVES_CALLS.search(view.path[0].file) is not None
+    return served and view.motion == "still" and view.path[-1].name in _OF_EVENTS
 
 
 def _looks_again(view: RankView) -> bool:

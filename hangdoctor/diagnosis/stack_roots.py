@@ -1,14 +1,20 @@
 """Roots that torch's recorder leaves out, from the stacks of the ranks that are in the call.
 
 The recorder has no root of a broadcast, scatter, reduce or gather; the frame of torch's own function has it
-among its variables. Ranks that have left the call do not show theirs any more.
+among its variables. Ranks that have left the call do not show theirs any more, but where a loop makes the
+calls, one for each tensor, and the root is none of what the loop counts.
 """
 
 from __future__ import annotations
 
+import ast
+import re
+
 from msgspec import structs
 
+from ..model.capture import Frame
 from ..model.operations import Group, Operation, RankOps
+from ..stacks.user_code import is_users
 from .case import Case
 from .view import RankView
 
@@ -35,6 +41,8 @@ def _with_root(view: RankView, ops: RankOps) -> RankOps:
         return ops
     [call] = open_now
     numbers = {call.seq, call.seq - 1} if _is_second(view) else {call.seq}
+    if _has_one_root_in_its_loop(view, call.op):
+        numbers |= _rounds_before(ops, call)
     told: list[Operation] = [
         structs.replace(op, root=root) if _is_part(op, call, numbers) else op
         for op in ops.operations
@@ -51,6 +59,43 @@ def _is_second(view: RankView) -> bool:
     root.
     """
     return any(f.name == _OF_OBJECTS and _OBJECTS in f.code for f in view.path)
+
+
+def _rounds_before(ops: RankOps, call: Operation) -> set[int]:
+    """Numbers of the same calls from the same line that come right before it on its group."""
+    of_group = {op.seq: op for op in ops.operations if op.group == call.group}
+    number = call.seq - 1
+    while (op := of_group.get(number)) and (op.op, op.site) == (call.op, call.site):
+        number -= 1
+    return set(range(number + 1, call.seq)) if call.site else set()
+
+
+def _has_one_root_in_its_loop(view: RankView, op: str) -> bool:
+    """Whether its line is in a for loop and names a root that the loop does not change."""
+    frame = view.place.frame
+    if frame is None or not is_users(frame) or frame.counts in ("", "while"):
+        return False
+    given = _argument(frame, op)
+    if given is None:
+        return False
+    changing = set(re.findall(r"\w+", frame.counts))
+    nodes = list(ast.walk(given))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return not any(isinstance(node, ast.Call) for node in nodes) and not names & changing
+
+
+def _argument(frame: Frame, op: str) -> ast.expr | None:
+    """What the one such call in a line gives as its root; None where the line does not show it."""
+    try:
+        tree = ast.parse(frame.code.strip())
+    except (SyntaxError, ValueError):
+        return None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [
+        call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == op
+    ]
+    told = [key.value for call in calls for key in call.keywords if key.arg == _ROOTS[op]]
+    return told[0] if len(calls) == len(told) == 1 else None
 
 
 def _root(view: RankView, groups: list[Group], call: Operation) -> int:

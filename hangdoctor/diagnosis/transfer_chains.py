@@ -4,12 +4,13 @@ without what the others wait for.
 
 from __future__ import annotations
 
+from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from .case import Case
 from .confidence import Ground
 from .findings import Apart
 from .odd_ranks import Odd, Views
-from .position import compare, is_rounds_behind
+from .position import compare, is_argument_of, is_rounds_behind, program
 from .stackgraph import End
 from .view import RankView
 
@@ -91,3 +92,44 @@ def rounds_ahead(case: Case, end: End, views: Views) -> Odd | None:
         return None
     others = sorted(view.rank for view in held)
     return Odd("order", sorted(gone_on), others, Apart.ROUND_AHEAD, ground=Ground.ROUNDS_AHEAD)
+
+
+def out_of_the_loop(case: Case, end: End, views: Views) -> Odd | None:
+    """The one rank that has left a loop in which the ranks before and after it still wait for it, as in
+    ``backwards(forwards(batch))``: it sent and received less in the first of the two.
+
+    Only calls within one another show an order: lines apart may be of different parts of the program.
+    Where the loop is around both functions, who is in which of them shows nothing.
+    """
+    out: dict[int, list[int]] = {}
+    for rank in end.ranks:
+        waiting = [v for v in views.values() if v.place.kind == "p2p" and v.place.peer == rank]
+        partners = sorted(view.rank for view in waiting)
+        both_ways = len(partners) > 1 and views[rank].place.peer in partners
+        if both_ways and all(_left_loop_of(views[rank], view) for view in waiting):
+            out[rank] = partners
+    if len(out) != 1:
+        return None
+    [(rank, others)] = out.items()
+    return Odd("p2p_unmatched", [rank], others, Apart.OUT_OF_LOOP, ground=Ground.OUT_OF_LOOP)
+
+
+def _left_loop_of(view: RankView, inside: RankView) -> bool:
+    """Whether `inside` is in a loop of the function whose result `view` has already gone on with, both in
+    one round.
+    """
+    caller: Frame | None = None
+    for one, other in zip(program(view.path), program(inside.path), strict=False):
+        if (one.name, one.file) != (other.name, other.file):
+            looping = other.counts not in ("", "while")
+            return looping and caller is not None and is_argument_of(other, one, caller.code)
+        if one.line != other.line or not _in_one_round(one, other):
+            return False
+        caller = one
+    return False
+
+
+def _in_one_round(one: Frame, other: Frame) -> bool:
+    """Whether the loop around both lines, if there is one, is known to be in one round on both."""
+    name = one.counts
+    return not name or (name in one.values and one.values[name] == other.values.get(name))

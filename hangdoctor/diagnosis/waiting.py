@@ -31,6 +31,8 @@ from .view import RankView
 
 _CHOSEN_GROUP = re.compile(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
 
+_CHOSEN_ROOT = re.compile(r"\b(?:root|src|dst)\s*=\s*(?![A-Z_]+\b)[A-Za-z_]")
+
 
 def run(case: Case, draft: Draft) -> None:
     """Who of the waiting ranks, or who was not seen, where no rank is outside."""
@@ -134,12 +136,22 @@ def _behind_all(
         return [_in_communication(case, earliest, beyond + rest)]
     if len(earliest) == 1 and deadends.in_smaller_group(earliest[0]):
         return []  # another member of its group left the call out, or this one made one too many
+    if len(earliest) == 1 and _has_chosen_root(earliest[0]):
+        return []  # one of those that have left it may have named another root
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     ahead = rest or beyond
     if len(ahead) > 1 and all(map(is_half, earliest)):
         return []  # they may wait for one another, with tags that differ
     return [_order(case, ahead, earliest, Apart.AHEAD)]
+
+
+def _has_chosen_root(view: RankView) -> bool:
+    """Whether a variable names the root of its call: the others leave it without this rank where one
+    of them takes another for the root.
+    """
+    frame = view.place.frame
+    return frame is not None and _CHOSEN_ROOT.search(frame.code) is not None
 
 
 def _smaller_side(case: Case, groups: list[list[RankView]]) -> list[Finding]:

@@ -212,6 +212,7 @@ class Ended(Fact):
     stayed_s: float = 0.0  # it did not end at a SIGTERM, and was killed so long after it
     waited_s: float = 0.0  # it had been in an operation for longer than the job ever was
     more: int = 0  # so many others did the same, which the launcher counts and does not name
+    place: Frame | None = None  # by the stack that its runtime printed
 
 
 class CutEnd(Fact):
@@ -278,6 +279,7 @@ class PythonError(Fact):
     values: dict[str, str] = {}  # what the rule took from its last line
     role: Role = "cause"
     chained: str = ""  # the error that it was raised from
+    began: int = 0  # the line of its traceback's head; 0 unknown
     survived: bool = False  # the job went on after it
     logged: bool = False  # the program caught and logged it
     thread: str = ""  # the name of the thread that it ended; the process goes on
@@ -293,6 +295,7 @@ class KnownError(Fact):
     values: dict[str, str] = {}  # what the rule took from the line
     survived: bool = False
     logged: bool = False  # a logger's warning
+    place: Frame | None = None  # by the stack that its runtime printed below
 
 
 class Progress(Fact):

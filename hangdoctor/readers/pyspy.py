@@ -25,8 +25,9 @@ import msgspec
 
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
+from ..stacks import root_names
 from ..stacks.call_peers import begun_by, peer_names, peers, root
-from ..stacks.loop_counts import COUNTERS
+from ..stacks.loop_counts import COUNTERS, ROOT_OF
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.ranges import number_in
@@ -336,6 +337,9 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
             frame.past = retry_loops.ended(lines, frame.line) if frame.values else ""
             frame.only = redaction.code(rank_conditions.condition(lines, frame.line))
             frame.handle = handle_origins.origin(lines, frame.line) or begun_by(polled)
+            chosen = root_names.names(lines, frame.line)
+            own = _numbers(thread["frames"][place]) if chosen else {}
+            frame.values |= {ROOT_OF + name: own[name] for name in chosen if name in own}
     _mark_texts(frames, thread["frames"])
     if any(frame.lists for frame in frames):
         _mark_loops(frames)

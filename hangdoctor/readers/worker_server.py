@@ -16,9 +16,7 @@ Every wait here ends at its deadline.
 
 from __future__ import annotations
 
-import http.client
 import os
-import socket
 import stat
 import time
 from collections.abc import Callable, Mapping
@@ -53,67 +51,27 @@ class LiveDump(Struct):
     errors: list[str] = []
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket, whose every wait ends at one deadline."""
-
-    def __init__(self, path: Path, deadline: float) -> None:
-        super().__init__("localhost")
-        self._path = path
-        self._deadline = deadline
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.tick()
-        self.sock.connect(str(self._path))
-
-    def tick(self) -> None:
-        """Give the socket what is left of the time."""
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        if self.sock is not None:
-            self.sock.settimeout(left)
-
-
-def _body(connection: _UnixConnection, response: http.client.HTTPResponse) -> bytes:
-    """The answer, up to a little more than is allowed."""
-    body = bytearray()
-    while len(body) <= MAX_BYTES:
-        connection.tick()
-        part = response.read1(1 << 16)
-        if not part:
-            break
-        body += part
-    return bytes(body)
-
-
 def fetch(path: Path, handler: str, timeout_s: float = 2.0, method: str = "POST") -> bytes:
     """Call one handler of a rank's worker server, "" lists them.
 
     Raises:
         NoAnswer: no socket, no answer within `timeout_s` seconds, or a status other than 200.
     """
-    connection = _UnixConnection(path, time.monotonic() + timeout_s)
+    from . import unix_http  # http.client, with ssl and email, is a twentieth of a command's start
+
     try:
-        connection.request(method, f"/handler/{handler}", body=b"" if method == "POST" else None)
-        connection.tick()
-        response = connection.getresponse()
-        body = _body(connection, response)
+        answer = unix_http.ask(path, method, f"/handler/{handler}", timeout_s, MAX_BYTES)
     except TimeoutError as e:
         raise NoAnswer(f"{path}: no answer within {timeout_s:g} s") from e
-    except (OSError, http.client.HTTPException) as e:
+    except OSError as e:
         raise NoAnswer(f"{path}: {e or type(e).__name__}") from e
-    finally:
-        connection.close()
-    # A rank that is killed while it answers closes in the middle, which read1() takes for the end.
-    if len(body) > MAX_BYTES or (response.length or 0) > 0:
+    if answer.cut:
         asked = handler or "the list of handlers"
         raise NoAnswer(f"{path}: the answer to {asked} is too large or truncated")
-    if response.status != 200:
-        raise NoAnswer(
-            f"{path}: {handler} answered {response.status} {body[:120].decode(errors='replace')}"
-        )
-    return body
+    if answer.status != 200:
+        said = answer.body[:120].decode(errors="replace")
+        raise NoAnswer(f"{path}: {handler} answered {answer.status} {said}")
+    return answer.body
 
 
 def handlers(path: Path, timeout_s: float = 2.0) -> list[str]:

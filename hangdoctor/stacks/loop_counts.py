@@ -8,3 +8,6 @@ COUNTERS = frozenset(
     "step steps_done global_step iteration iter it epoch batch_idx batch_id batch i j k n micro_batch micro_batch_id mb "
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
+
+# Before the name of a variable that names the root of a collective (`root_names.py`).
+ROOT_OF = "root:"

@@ -23,6 +23,11 @@ _PARENT = "the parent of the ranks"
 _OF_RANK = re.compile(r"/torch/nn/|/sglang/srt/(?:model_executor|managers/scheduler)")
 
 
+def launches(frames: Sequence[Frame]) -> bool:
+    """Whether it is a traceback of a launcher that other processes run under, and not of one of these."""
+    return speaker(frames).endswith("launcher") or speaker(frames) == _PARENT
+
+
 def speaker(frames: Sequence[Frame]) -> str:
     """What the process of a traceback is instead of a rank; "" for what may be one."""
     if any(is_users(f) or _OF_RANK.search(f.file) for f in frames if not _is_script(f)):

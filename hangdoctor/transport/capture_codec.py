@@ -68,7 +68,6 @@ class _Packed(Struct, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[_Packed] = msgspec.msgpack.Decoder(_Packed)
 
 
 class _Table(Generic[_T]):
@@ -224,7 +223,7 @@ def unpack_capture(body: bytes, shared: Shared | None = None) -> NodeCapture:
         # Other bytes look the same, so that this is more than there are.
         if len(data.translate(None, _NO_LISTS)) > MAX_OBJECTS:
             raise WireError(f"a capture of more than {MAX_OBJECTS:,} lists and records")
-        capture = _Unpacker(_decoder.decode(data), shared).capture()
+        capture = _Unpacker(msgspec.msgpack.decode(data, type=_Packed), shared).capture()
         check_node(capture)
         return capture
     except BadInput as error:

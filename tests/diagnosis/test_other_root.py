@@ -51,3 +51,51 @@ def test_no_rank_is_named_for_its_root_where_the_others_do_not_agree(
 )
 def test_the_root_that_a_line_names(code: str, found: dict[str, int]) -> None:
     assert root(code, {"best": 3}) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("comm.Bcast(x, root=best)", []),  # one of the others may have taken itself for the root
+        ("comm.Bcast(x, root=self.best)", []),
+        ("comm.Bcast(x, root=0)", [("order", [1])]),
+        ("comm.Bcast(x, root=ROOT)", [("order", [1])]),
+        ("comm.Barrier()", [("order", [1])]),
+    ],
+)
+def test_who_is_left_alone_in_a_call_with_a_chosen_root_is_not_accused(
+    code: str, named: list[tuple[str, list[int]]]
+) -> None:
+    """The root and its helpers leave it as soon as their data is on its way."""
+    later = "comm.Allreduce(x, y)"
+    said = judged(*(at(r, None, *((code, 42) if r == 1 else (later, 50))) for r in range(4)))
+    assert causes(said) == named, said.summary
+
+
+def chooses(rank: int, best: int, held: bool, turn: int = 3) -> RankCapture:
+    """In `adopt`, which `main` calls with the root that it has chosen, or past it."""
+    main = Frame("main", "/app/swarm.py", 38 if held else 40, "", {"root:best": best, "i": turn})
+    if not held:
+        main.code = "comm.Allreduce(x, y)"
+        return still(rank, [main])
+    return still(rank, [Frame("adopt", "/app/swarm.py", 27, "comm.Bcast(x, root=best)"), main])
+
+
+def test_who_is_past_the_call_still_has_the_variable_that_named_its_root() -> None:
+    said = judged(*(chooses(r, 2 if r == 2 else 0, held=r == 1) for r in range(4)))
+    assert causes(said) == [("mismatch", [2])], said.summary
+    assert "Rank 2 (n1, pid 11) has best=2, all others 0" in said.summary
+    assert "the root of Bcast in adopt (swarm.py:27), in which rank 1 waits" in said.summary
+    itself = judged(*(chooses(r, 3 if r == 1 else 0, held=r == 1) for r in range(4)))
+    assert causes(itself) == [("mismatch", [1])], itself.summary
+
+
+@pytest.mark.parametrize("roots", [(0, 0, 0, 0), (0, 2, 2, 0), (0, 1, 2, 3)])
+def test_variables_that_agree_or_differ_on_several_name_nobody(roots: tuple[int, ...]) -> None:
+    said = judged(*(chooses(r, root, held=r == 1) for r, root in enumerate(roots)))
+    assert causes(said) == [], said.summary
+
+
+def test_in_another_round_another_root_is_no_fault() -> None:
+    said = judged(*(chooses(r, 2 if r == 2 else 0, r == 1, 4 if r == 2 else 3) for r in range(4)))
+    assert causes(said) == [], said.summary

@@ -102,6 +102,19 @@ def test_both_sides_of_a_transfer_with_two_tags_are_named_with_them() -> None:
     assert "different tags" not in same.summary
 
 
+def test_of_the_two_the_one_far_from_all_other_tags_is_named() -> None:
+    """The stages before it are at the micro-batches after rank 2's; rank 3 counts another step."""
+
+    def job(last: int) -> Diagnosis:
+        before = sends_or_gets(0, 1, 46, "send"), sends_or_gets(1, 2, 45, "send")
+        return judged(*before, sends_or_gets(2, 3, 44, "send"), sends_or_gets(3, 2, last, "recv"))
+
+    found = job(40)
+    assert causes(found) == [("mismatch", [3])], found.summary
+    assert "Stage.recv (ring.py:34) with tag 40, rank 2 waits with 44" in found.summary
+    assert causes(job(42)) == [("mismatch", [2, 3])], "no further apart than the others are"
+
+
 def test_around_a_server_the_tags_of_those_behind_show_who_is_wrong() -> None:
     """Ranks 2 to 4 wait for their turn with the number of this round; rank 1, whose turn it is, or the
     server has another one.

@@ -87,3 +87,48 @@ def test_who_is_in_a_collective_while_two_wait_for_messages_of_it_is_named() -> 
         still(3, receives(2, "forward", 70)),
     )
     assert causes(found) == [("order", [2])], found.summary
+
+
+NESTED = "loss = stage.backwards(stage.forwards(plan, rows))"
+
+
+def in_loop(
+    op: str, peer: int, function: str, counts: str, code: str, step: int = 6
+) -> list[Frame]:
+    """A send or receive in a function of `main`, which counts the steps, in a loop of its own or not."""
+    call = Frame(op, C10D, 27, "", {"dst" if op == "send" else "src": peer})
+    around = Frame(f"Stage.{function}", FILE, 36 if function == "forwards" else 49)
+    around.counts = counts
+    main = Frame("main", FILE, 66, code, {"step": step})
+    main.counts = "step"
+    return [call, around, main]
+
+
+def stages(counts: str = "m", code: str = NESTED, step: int = 6) -> Diagnosis:
+    """The third of four stages has gone on to its backwards, those beside it are in their forwards."""
+    return judged(
+        still(0, in_loop("recv", 1, "backwards", counts, code)),
+        still(1, in_loop("send", 2, "forwards", counts, code)),
+        still(2, in_loop("recv", 3, "backwards", counts, code, step)),
+        still(3, in_loop("recv", 2, "forwards", counts, code)),
+    )
+
+
+def test_who_has_left_the_loop_in_which_both_neighbours_wait_for_it_is_named() -> None:
+    found = stages()
+    assert causes(found) == [("p2p_unmatched", [2])], found.summary
+    assert "it has left the loop in which the others wait for it" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("counts", "code"),
+    [
+        ("", NESTED),  # one forward and one backward in turn: who is in which depends on the stage
+        ("while", NESTED),
+        ("m", "serve(9) if rank == 2 else work(rank)"),  # parts of the program, as of a server
+        ("m", "stage.forwards(stage.backwards())"),
+        ("m", "loss = stage.backwards("),
+    ],
+)
+def test_what_shows_no_order_names_both(counts: str, code: str) -> None:
+    assert causes(stages(counts, code)) == [("p2p_unmatched", [2, 3])]

@@ -59,3 +59,15 @@ def test_a_worker_that_has_left_is_named_and_not_the_server_which_serves_from_th
     whole = judged(still(0, SHUTDOWN), *map(trains, (1, 2, 3)))
     for undecided in (as_many, of_any, whole):
         assert all(kind != "end_stall" for kind, _ in causes(undecided)), undecided.summary
+
+
+def test_a_server_that_waits_for_one_more_call_is_not_blamed_for_who_does_not_call() -> None:
+    """Rank 0 holds the calls of ranks 2 and 3 until all have called; rank 1 never does."""
+    condition = ("Condition.wait", "/usr/lib/python3.11/threading.py", 320)
+    rounds = stack(condition, ("Server.exchange", "/app/server.py", 30), SERVED)
+    takes = still(1, stack(condition, ("Feeder.take", "/app/train.py", 57), MAIN))
+    said = judged(serving(0, SHUTDOWN, rounds), takes, calls(2), calls(3))
+    assert [ranks for _, ranks in causes(said)] == [[1]], said.summary
+    # With nobody elsewhere, it is the server that does not answer.
+    said = judged(serving(0, SHUTDOWN, rounds), calls(1), calls(2), calls(3))
+    assert [ranks for _, ranks in causes(said)] == [[0]], said.summary

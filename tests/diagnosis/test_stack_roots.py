@@ -106,3 +106,33 @@ def test_the_second_half_of_a_list_of_objects_has_the_root_of_the_first() -> Non
     assert causes(said) == [("mismatch", [1])], said.summary
     assert "root 1" in said.summary and "root 2" in said.summary
     assert causes(judged(*job(sizes))) != [("mismatch", [1])], "another call, of another root"
+
+
+def in_loop(number: int, seq: int, root: int, code: str) -> RankCapture:
+    """In the broadcast of one of several tensors, from one line; those before it are done."""
+    frames = in_call("broadcast", 40, src=root)
+    frames[1].counts, frames[1].code = "t", code
+    calls = [call(WORLD, n, "broadcast", "done" if n < seq else "entered") for n in (4, 5, 6)]
+    return rank(number, frames, *calls[: seq - 3])
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("dist.broadcast(t, src=source)", [2]),
+        ("dist.broadcast(t, src=self.source)", [2]),
+        ("dist.broadcast(x, src=t)", [1, 2]),  # another root in each round
+        ("dist.broadcast(x, src=choose(x))", [1, 2]),
+        ("dist.broadcast(", [1, 2]),
+    ],
+)
+def test_who_is_a_round_further_in_a_loop_had_its_root_in_the_round_before(
+    code: str, named: list[int]
+) -> None:
+    said = judged(
+        in_loop(0, 6, 1, code),
+        in_loop(1, 5, 1, code),
+        in_loop(2, 5, 2, code),
+        in_loop(3, 6, 1, code),
+    )
+    assert causes(said) == [("mismatch", named)], said.summary

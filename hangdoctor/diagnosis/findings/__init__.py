@@ -77,6 +77,7 @@ from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, StillAlo
 from .stack_stories import (
     AsksForOther,
     Compiling,
+    OtherRoot,
     OtherTag,
     StepsApart,
     TwoThreads,
@@ -229,6 +230,7 @@ __all__ = [
     "Op",
     "OtherPartners",
     "OtherPort",
+    "OtherRoot",
     "OtherRound",
     "OtherStore",
     "OtherTag",

@@ -70,6 +70,8 @@ class FailedFirst(Struct, frozen=True):
     )
     meanwhile: Quote | None = None  # of a crash: what another rank printed in the same second
     meanwhile_by: int = -1
+    reported: bool = False  # another process reports its end, and `said` may stand anywhere
+    child_before: Quote | None = None  # a parent had seen another one fail, whose words are missing
     living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
     lives_by: Quote | None = None
 
@@ -149,6 +151,7 @@ class LinkBroken(Struct, frozen=True):
     advice: str = ""
     hosts: tuple[str, ...] = ()  # of those who say so
     process: int = 0  # who says so, where no rank shows
+    processes: int = 0  # so many said the same, and no rank shows
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
     first_sign: bool = False  # nothing in the logs came before it
 
@@ -162,6 +165,7 @@ class TooFewJoined(Struct, frozen=True):
     unheard: bool = False  # the ranks are those of which no line is
     still: bool = False  # the others wait on where the log ends
     came: tuple[int, ...] = ()  # as far as the log shows it
+    each: int = 1  # so many processes called themselves by each of these numbers
 
 
 class GuardFound(Struct, frozen=True):
@@ -408,6 +412,7 @@ class LogRemaining(Struct, frozen=True):
     silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
     silent_s: float = 0.0
     unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
+    aborted: tuple[int, ...] = ()  # whose watchdogs ended them, too, in no operation that shows
     cut: bool = False  # a line of a wait is cut, and others may have stood behind it
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`

@@ -64,6 +64,18 @@ class OtherTag(Struct, frozen=True):
     is_root: bool = False
 
 
+class OtherRoot(Struct, frozen=True):
+    """The variable `name`, by which the program chooses the root of `op`, is `number`, and `usual` on all
+    other ranks; `held` are still in that call.
+    """
+
+    name: str
+    number: int
+    usual: int
+    op: Op
+    held: tuple[int, ...]
+
+
 class StepsApart(Struct, frozen=True):
     """At one line all ranks exchange with one another, and its count `name` is `number` where those of all
     `others` are from `least` to `most`.
@@ -77,4 +89,6 @@ class StepsApart(Struct, frozen=True):
     others: tuple[int, ...]
 
 
-StackStory = StepsApart | OtherTag | TwoThreads | UnmatchedPair | Compiling | AsksForOther
+StackStory = (
+    StepsApart | OtherTag | OtherRoot | TwoThreads | UnmatchedPair | Compiling | AsksForOther
+)

@@ -243,6 +243,7 @@ class Apart(Enum):
     MOST_HAVE_LEFT = auto()
     PAST = auto()
     ROUND_AHEAD = auto()
+    OUT_OF_LOOP = auto()
     CALLED_ALONE = auto()
     RING = auto()
     EITHER = auto()

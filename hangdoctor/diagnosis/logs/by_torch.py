@@ -205,8 +205,18 @@ def _joined(counts: list[StoreCount], heard: list[int]) -> TooFewJoined | TooMan
         return TooManyJoined(least.joined, least.expected, beyond)
     came = tuple(ranks_named(counts))
     if least.joined < 0:
-        return TooFewJoined(-1, least.expected, 0.0, came=came)
+        each = _alike_in_number(counts, came, least.expected)
+        return TooFewJoined(-1, least.expected, 0.0, came=came, each=each)
     return TooFewJoined(least.joined, least.expected, least.limit_s, came=came)
+
+
+def _alike_in_number(counts: list[StoreCount], came: tuple[int, ...], expected: int) -> int:
+    """How many processes took each number, where those that came are as many as the job has: its nodes then
+    count from the same one.
+    """
+    times = {f.times for f in counts}
+    each = times.pop() if len(times) == 1 else 1
+    return each if each * len(came) == expected else 1
 
 
 def _key_not_set(scene: Scene, waits: list[StoreWait]) -> First | None:

@@ -7,7 +7,18 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from ...model.log_facts import AnyFact, BarrierMissed, Desync, GpuShared, Mismatch, StoreCount
+from ...model.frame import Frame
+from ...model.log_facts import (
+    AnyFact,
+    BarrierMissed,
+    Desync,
+    Ended,
+    GpuShared,
+    KnownError,
+    Mismatch,
+    PythonError,
+    StoreCount,
+)
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, Someone
 
@@ -36,11 +47,26 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
     tasks = sorted({other.task for other in alike if other.task >= 0})
     if len(tasks) > 1:
         return Someone(tasks=tuple(tasks))
-    known = Someone(fact.local, fact.task, fact.pid, fact.worker)
+    known = Someone(fact.local, fact.task, fact.pid, fact.worker, devices=_device(fact))
     if known != Someone():
         return known
     pids = {other.pid for other in alike if other.pid}
+    if not pids:
+        return Someone(devices=_only_gpu([fact, *alike]))
     return Someone(pid=pids.pop()) if len(pids) == 1 else known
+
+
+def _device(fact: AnyFact) -> tuple[int, ...]:
+    """The device of its process, where a line beside its error tells it."""
+    told = fact.values.get("device", "") if isinstance(fact, KnownError | PythonError) else ""
+    return (int(told),) if fact.pid and told.isdigit() else ()
+
+
+def _only_gpu(alike: Iterable[AnyFact]) -> tuple[int, ...]:
+    """The one GPU that lines without a name speak of, as of a memory that is full."""
+    errors = [f for f in alike if isinstance(f, KnownError | PythonError)]
+    told = {f.values.get("on_gpu", "") for f in errors}
+    return tuple(map(int, told)) if len(told) == 1 and "" not in told else ()
 
 
 def _of_nccl(fact: AnyFact, alike: Iterable[AnyFact]) -> Someone | None:
@@ -53,6 +79,13 @@ def _of_nccl(fact: AnyFact, alike: Iterable[AnyFact]) -> Someone | None:
     devices = sorted({f.local for f in [fact, *same] if (f.node, f.pid) == own})
     several = len(processes) if len(processes) > 1 else 0
     return Someone(pid=fact.pid, devices=tuple(devices), processes=several)
+
+
+def one_place(facts: Iterable[AnyFact]) -> Frame | None:
+    """Where they were, by the stacks that their runtimes printed, if that is one place."""
+    ended = [f for f in facts if isinstance(f, Ended | KnownError)]
+    places = [f.place for f in ended if f.place is not None]
+    return places[0] if len({str(place) for place in places}) == 1 else None
 
 
 def quotes(facts: Iterable[AnyFact], most: int = 4) -> list[AnyFact]:

@@ -12,9 +12,12 @@ from ...model.log_facts import (
     Signalled,
     TimedOut,
 )
+from ...stacks.user_code import is_standard
 from .by_torch import still_waiting
 from .scene import HCCL_WAIT, Scene
 
+_STARTS = frozenset({"_bootstrap", "_bootstrap_inner", "run", "_run_code", "_run_module_as_main"})
+_RIGHT_ABOVE = 3  # lines
 _BY_THE_WAY = (
     "worker_of_rank",
     "asyncio_cancelled",
@@ -31,7 +34,17 @@ def is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
     if _is_the_launchers(scene, cut) or _had_lost(scene, position, cut):
         return True
     said = [v for v in _words_of_victims(scene, position) if _is_ordered(v, cut)]
-    return any(_speaker(v) != _speaker(cut) or _is_whole(v, cut) for v in said)
+    return any(
+        _speaker(v) != _speaker(cut) or _is_whole(v, cut) or _is_right_above(v, cut) for v in said
+    )
+
+
+def says_nothing(cut: AnyFact) -> bool:
+    """Whether it names nobody, and has only frames by which Python starts any process or thread."""
+    if not isinstance(cut, PythonError) or max(cut.rank, cut.local, cut.task) >= 0:
+        return False
+    starts = all(is_standard(frame) and frame.name in _STARTS for frame in cut.frames)
+    return starts and bool(cut.frames) and not (cut.pid or cut.worker)
 
 
 def _is_ordered(said: AnyFact, cut: AnyFact) -> bool:
@@ -45,6 +58,12 @@ def _is_whole(said: AnyFact, cut: AnyFact) -> bool:
     """
     whole = isinstance(said, PythonError) and bool(said.error)
     return whole and cut.rank < 0 and said.file == cut.file
+
+
+def _is_right_above(said: AnyFact, cut: AnyFact) -> bool:
+    """Whether it is what the library below Python had logged of the same failure."""
+    of_library = isinstance(said, KnownError) and said.file == cut.file
+    return of_library and cut.rank < 0 and 0 < cut.line - said.line <= _RIGHT_ABOVE
 
 
 def _speaker(fact: AnyFact) -> tuple[int, int]:

@@ -16,7 +16,8 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
-from .candidate import First, someone
+from .candidate import First, one_place, someone
+from .nccl_reasons import with_its_reason
 from .no_rank import without_rank
 from .one_of_them import (
     can_have_said,
@@ -34,8 +35,11 @@ _NAN = "nan_guard"  # another one
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
+_ONE_MOMENT_S = 2.0
 _VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
+# Rules of errors that say no more than how a process ended; a bus error is mostly that of a full file system
+_OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"} - {"bus_error"})
 _DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -97,6 +101,8 @@ def _of_speakers(
     is_named = bool(ranks or nodes)
     story = _story(scene, text, first, alike, with_it, nodes=nodes, several=len(ranks) > 1)
     frame = _frame(first, alike)
+    if frame is not None and frame.line and first.rule in _OF_PLACES:
+        story = structs.replace(story, advice="")  # the place itself says where to look
     ground = _ground(first, story, ranks, alike_elsewhere=more > 0 or bool(exited))
     if not is_named and story.someone == Someone() and not (mismatch or story.device):
         ranks = can_have_said(scene, alike)
@@ -130,7 +136,7 @@ def _story(
     return FailedFirst(
         error=raised.error,
         message=_REPEATED.sub("", raised.message),
-        meaning=filled(text.meaning, _shared(first, alike)) or _inner(first),
+        meaning=filled(text.meaning, with_its_reason(scene, first, alike)) or _inner(first),
         advice=filled(text.advice, first),
         someone=_who(scene, first, alike, [*alike, *further_stacks(scene, alike)]),
         nodes=tuple(scene.places(speakers, alike) if mismatch else nodes),
@@ -140,20 +146,21 @@ def _story(
         others=len(ranks_named(with_it.exited)) or _repeated(first, alike, with_it.more),
         others_on=with_it.nodes,
         spoke=speakers if with_it.exited else (),
-        together=several and (first.rule in CRASHES or not first.rule),
+        together=several and _is_unordered(text, first, alike),
         device=_DEVICE.match(first.rule) is not None and someone(first, alike) == Someone(),
     )
 
 
-def _shared(
-    first: PythonError | KnownError, alike: Sequence[PythonError | KnownError]
-) -> PythonError | KnownError:
-    """The error without the place of its crash, where those like it crashed elsewhere."""
-    places = {f.values["in"] for f in alike if f.values.get("in")}
-    if first.rule not in CRASHES or len(places) < 2:
-        return first
-    told = {name: value for name, value in first.values.items() if name != "in"}
-    return structs.replace(first, values=told)
+def _is_unordered(
+    text: RuleText, first: PythonError | KnownError, alike: Sequence[AnyFact]
+) -> bool:
+    """Whether nothing shows which of those that failed alike was first."""
+    if first.rule in CRASHES or not first.rule:
+        return True
+    if text.kind != "error":
+        return False
+    dated = [f.at for f in alike if f.at > 0 and not f.inherited]
+    return len(dated) < 2 or max(dated) - min(dated) < _ONE_MOMENT_S
 
 
 def _raised(first: PythonError | KnownError) -> PythonError:
@@ -175,9 +182,11 @@ def _frame(
     """Where it was raised; None where they raised it in several places, and of an actor's end, of which
     the place is that of who asked for it.
     """
+    if isinstance(first, KnownError):
+        return one_place(alike)
     places = {line_of(f) for f in alike if isinstance(f, PythonError)}
-    one_place = len(places) <= 1 and first.rule not in OF_ACTORS
-    return _raised(first).frame if one_place else None
+    alone = len(places) <= 1 and first.rule not in OF_ACTORS
+    return _raised(first).frame if alone else None
 
 
 def _repeated(
@@ -187,7 +196,9 @@ def _repeated(
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
         return len(cards) - 1  # of as many processes, and the lines of all are mixed
-    return max([more, *(int(m[1]) for f in alike for m in _REPEATED.finditer(f.says))])
+    told = [int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)]
+    told += [int(f.values.get("repeated", 0)) for f in alike]
+    return max(more, *told, 0)
 
 
 def _who(
@@ -250,11 +261,17 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
     peers = _told(alike, "peer") or _told(alike, "to")
     by = tuple(ranks_named(alike))
     hosts = tuple(sorted(nodes_named(alike)))
+    processes = {(f.node, f.pid) for f in alike if f.pid and f.rank < 0}
     finding = Finding(
         kind=text.kind,  # type: ignore[arg-type]
         ranks=[],
         story=LinkBroken(
-            by, tuple(peers), filled(text.meaning, alike[0]), text.advice, hosts=hosts
+            by,
+            tuple(peers),
+            filled(text.meaning, alike[0]),
+            text.advice,
+            hosts=hosts,
+            processes=len(processes),
         ),
         confidence=sure(Ground.LOG_LINK),
         nodes=sorted({*hosts, *peers}) if peers else [],  # neither end alone

@@ -7,7 +7,15 @@ process that the launcher ended.
 
 from __future__ import annotations
 
-from ...model.log_facts import AnyFact, Cancelled, Ended, KnownError, NodeLost, PythonError
+from ...model.log_facts import (
+    MPI_ABORT,
+    AnyFact,
+    Cancelled,
+    Ended,
+    KnownError,
+    NodeLost,
+    PythonError,
+)
 from ...text.ranges import parse_hosts
 from ..confidence import Ground, sure
 from ..findings import Finding
@@ -23,6 +31,7 @@ from .swept import is_sweep
 
 _ABORTS = frozenset({-6, 134})
 _CRASHES = frozenset({-4, -7, -8, -11})  # which a process itself brings about
+_REPORT = "actor_died"  # a rule
 _MPIRUN = "Open MPI"  # it lost its own process there, and knows no more
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
 
@@ -55,7 +64,7 @@ def failure(scene: Scene) -> First | None:
     error, death = first_error(scene), first_death(scene)
     if error is None or death is None:
         return error or death
-    if only_warned(error.facts):
+    if only_warned(error.facts) or _is_reported(error, death):
         return death
     if error.finding.kind == "mismatch" and _aborts_only(death):
         return error  # the library ends whichever rank receives what it does not expect
@@ -70,11 +79,21 @@ def failure(scene: Scene) -> First | None:
         return death  # of whom another had not heard, for that
     if _is_of_its_rank(error, death) or for_the_dead(scene, error, death):
         return death
-    if same or not death.named:
-        return error if error.named or not death.named else death
+    explains = not error.named and _explains(error, death.facts[0])
+    if same or explains or not death.named:
+        return error if error.named or explains or not death.named else death
     if isinstance(death.finding.story, LoggedDeath) and _rather_death(error, death):
         return death
     return error
+
+
+def _is_reported(error: First, death: First) -> bool:
+    """Whether the error is another's word on the end of some process, where the kernel says that it killed one."""
+    reports = all(
+        isinstance(f, PythonError | KnownError) and f.rule == _REPORT for f in error.facts
+    )
+    story = death.finding.story
+    return reports and not error.named and isinstance(story, LoggedDeath) and story.memory
 
 
 def _only_below(error: First, death: First) -> bool:
@@ -99,6 +118,16 @@ def _is_of_its_rank(error: First, death: First) -> bool:
 def _aborts_only(death: First) -> bool:
     ends = [f for f in death.facts if isinstance(f, Ended)]
     return bool(ends) and all(f.code in _ABORTS for f in ends)
+
+
+def _explains(error: First, end: AnyFact) -> bool:
+    """Whether an error that a rule knows, whosever it is, stands above the exits of ranks that failed by
+    themselves.
+    """
+    said = error.facts[0]
+    own = isinstance(said, KnownError) and error.finding.kind == "error"
+    exited = isinstance(end, Ended) and end.code > 0 and end.by != MPI_ABORT
+    return own and exited and said.file == end.file and said.line < end.line
 
 
 def _rather_death(error: First, death: First) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, Ended, OomKill, PythonError
+from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, CutEnd, Ended, OomKill, PythonError
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
 from .also_cut import with_cut_rows
-from .candidate import First, someone
+from .candidate import First, one_place, someone
 from .ends import after_first_wait, by_step, was_seen
 from .first_exit import failed_pod, silent_exit
 from .scene import Scene, ranks_named
@@ -41,7 +41,7 @@ def first_death(scene: Scene) -> First | None:
     story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
     known = bool(ranks or nodes or (first.pid and first.by in _OF_PROCESSES))
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
-    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
+    finding = Finding("dead", ranks, story, sure(ground), nodes=nodes, frame=one_place(alike))
     return with_cut_rows(scene, first, First(finding, [*alike, *kills], known))
 
 
@@ -109,8 +109,8 @@ def _is_own_death(scene: Scene, fact: Ended) -> bool:
 
 
 def _after_an_abort(scene: Scene, death: Ended) -> bool:
-    """Whether another rank had called MPI_Abort above this line, upon which launchers kill all others."""
-    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT and f.rank != death.rank]
+    """Whether a rank had called MPI_Abort above this line, upon which launchers kill all, itself too."""
+    aborts = [f for f in scene.of(Ended) if f.by == MPI_ABORT]
     return any(f.file == death.file and f.line < death.line for f in aborts)
 
 
@@ -161,7 +161,8 @@ def _by_launcher(scene: Scene, fact: Ended) -> bool:
 
 def _after_the_first_seen(scene: Scene, fact: Ended) -> bool:
     """torchelastic ends all others at the first end that it sees, at last by SIGKILL."""
-    firsts = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.first and f.at > 0]
+    firsts: list[Ended | CutEnd] = [f for f in scene.of(Ended) if f.by == "torchelastic"]
+    firsts = [f for f in [*firsts, *scene.of(CutEnd)] if f.first and f.at > 0]
     return any(f.file == fact.file and fact.at > f.at + 1.0 for f in firsts)
 
 
@@ -190,7 +191,14 @@ def _after_an_exit(scene: Scene, fact: Ended) -> bool:
 def _killed_for_memory(scene: Scene, kills: list[OomKill]) -> First:
     ranks = ranks_named(kills)
     nodes = scene.places(ranks, kills)
-    story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(kills[0]), memory=True)
+    whose = _only_named(kills) or kills[0]
+    story = LoggedDeath(End(-9, sum(f.events for f in kills)), someone(whose), memory=True)
     ground = Ground.LOG_DEATH if ranks or nodes else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes)
     return First(finding, list(kills), bool(ranks or nodes))
+
+
+def _only_named(kills: list[OomKill]) -> OomKill | None:
+    """The one kill whose process the log names, beside lines that only say that there was one."""
+    named = [f for f in kills if f.pid]
+    return named[0] if named and len({f.pid for f in named}) == 1 else None

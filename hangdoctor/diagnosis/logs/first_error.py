@@ -13,13 +13,18 @@ from ...model.log_facts import (
     PythonError,
     TimedOut,
 )
+from ...stacks import starters
 from ..findings.log_stories import FailedFirst
 from .alive_after_all import without_the_living
 from .candidate import First
-from .cut_tracebacks import is_explained
+from .children_before import without_their_words
+from .cut_tracebacks import is_explained, says_nothing
 from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
+from .last_lines import count_in, left_alone
 from .listened import with_its_host
+from .nccl_reasons import without_the_general
 from .relayed import relayed
+from .reported import ended_for_another
 from .scene import WAITS, Scene, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
@@ -33,20 +38,26 @@ _ASKED = (-15, 143)
 _REPORTS = (
     "spark_task",
     "actor_creation",
+    "tf_memory",
 )  # rules of a launcher's word on a process, worth less than its own error
-_CHILD = "child_ended"  # a rule: a parent's word on how a process ended, which does not say why
+# Rules: a parent's word on how a process ended, which does not say why
+_CHILD = ("child_ended", "called_program")
 
 
 def first_error(scene: Scene) -> First | None:
     """The earliest of the errors that can have come first, with those like it."""
-    candidates = _candidates(scene)
+    every = _candidates(scene)
+    alone = left_alone(every)
+    candidates = [f for f in every if f not in alone]
     # A line that says which rank, device or file is worth more than one without a name at the same
     # time, and the last line of a traceback more than a traceback that was cut.
+    candidates = [f for f in candidates if not _is_told(f, candidates)]
     chosen = [f for f in candidates if not _was_cut(f)] or candidates
     chosen = [f for f in chosen if not only_warned([f])] or chosen
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
     chosen = [f for f in chosen if not relayed(f)] or chosen
+    chosen = without_the_general(chosen)
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -54,6 +65,8 @@ def first_error(scene: Scene) -> First | None:
         first = next((f for f in chosen if not _between(scene, f)), first)
     alike = [f for f in chosen if _same(first, f) and not _reported_later(scene, first, f)]
     found = of_errors(scene, first, alike)
+    count_in(found, alone)
+    found = without_their_words(scene, found)
     return _and_others(scene, without_the_living(scene, with_its_host(scene, found)))
 
 
@@ -86,13 +99,20 @@ def _candidates(scene: Scene) -> list[PythonError | KnownError]:
         assert isinstance(fact, PythonError | KnownError)
         if _can_be_first(scene, position, fact):
             found.append(fact)
-    return [f for f in found if f.rule != _CHILD] or found
+    return [f for f in found if f.rule not in _CHILD] or found
 
 
 def _troubled(scene: Scene) -> bool:
     """Whether a rank waited in vain, lost a connection, or ended badly."""
     waited = scene.first_wait < len(scene.facts)
     return waited or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
+
+
+def _is_told(fact: PythonError | KnownError, others: Sequence[PythonError | KnownError]) -> bool:
+    """Whether a launcher's word on a process stands beside that one's own traceback, if a cut one."""
+    own = [f for f in others if isinstance(f, PythonError) and f.pid == fact.pid > 0]
+    own = [f for f in own if f.file == fact.file and f.rule not in _REPORTS]
+    return fact.rule in _REPORTS and bool(own)
 
 
 def _was_cut(fact: PythonError | KnownError) -> bool:
@@ -117,20 +137,29 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
         return False
     if of_thread(fact) and not may_have_hung(scene, position):
         return False
-    if fact.rank < 0 and _was_aborted_before(scene, fact):
+    if _only_follows(scene, position, fact):
         return False
-    if fact.rule == ATP and fact.rank in {f.rank for f in _aborts(scene)}:
-        return False  # the stack of its own abort
-    if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
-        return False
-    if fact.rule == _LEFT and _aborted_by_then(scene, fact):
-        return False  # it, or another one, had ended the job, which is how it left
-    if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
-        return False  # its own watchdog ended it
-    if _was_cut(fact) and is_explained(scene, position, fact):
+    if _was_cut(fact) and (is_explained(scene, position, fact) or says_nothing(fact)):
         return False
     before = position < scene.first_wait or _unordered(scene, fact)
     return before or led_to_its_wait(scene, fact)
+
+
+def _only_follows(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
+    """Whether it says no more than how an end went on that something else had begun."""
+    if fact.rank < 0 and _was_aborted_before(scene, fact):
+        return True
+    if fact.rule == ATP and fact.rank in {f.rank for f in _aborts(scene)}:
+        return True  # the stack of its own abort
+    if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
+        return True
+    if fact.rule == _LEFT and _aborted_by_then(scene, fact):
+        return True  # it, or another one, had ended the job, which is how it left
+    if fact.pid > 0 and fact.rule == "actor_died" and fact.pid in _timed_out(scene):
+        return True  # its own watchdog ended it
+    if fact.rule in OF_ACTORS and ended_for_another(scene, fact):
+        return True
+    return _tells_of_an_end(scene, fact)
 
 
 def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
@@ -138,6 +167,13 @@ def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
     text = scene.logs.rules.get(fact.rule)
     crash = text is not None and text.kind == "dead"
     return crash and _is_below(fact, _aborts(scene))
+
+
+def _tells_of_an_end(scene: Scene, fact: KnownError | PythonError) -> bool:
+    """Whether a launcher raised it below the line on which one of its processes is said to have ended."""
+    if not isinstance(fact, PythonError) or fact.rank >= 0 or not starters.launches(fact.frames):
+        return False
+    return _is_below(fact, [f for f in scene.of(Ended) if f.code])
 
 
 def _aborts(scene: Scene) -> list[Ended]:

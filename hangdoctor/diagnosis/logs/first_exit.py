@@ -7,7 +7,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
-from .candidate import First, someone
+from .candidate import First, one_place, someone
 from .ends import after_first_wait, by_step, was_seen
 from .scene import Scene, ranks_named
 from .swept import (
@@ -109,6 +109,7 @@ def _exited_first(
         ),
         confidence=sure(ground),
         nodes=scene.nodes(ranks) if ranks else scene.places([], [first]),
+        frame=one_place(f for f in scene.of(Ended) if f.by == first.by and f.rank in ranks),
     )
     together = [f for f in scene.of(Ended) if (f.file, f.line) == (first.file, first.line)]
     named = bool(ranks or finding.nodes)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from ...model.log_ends import BY_ITSELF
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
 from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
+from . import reported
 from .candidate import First
 from .error_findings import filled
 from .first_error import ATP
@@ -34,10 +36,18 @@ def add_last_words(scene: Scene, death: First) -> None:
     """Its own line before its end, or the only one that names no process."""
     story = death.finding.story
     if isinstance(story, FailedFirst) and death.finding.kind == "dead":
+        _add_to_report(scene, death, story)
+    elif isinstance(story, LoggedDeath) and not (story.memory or story.left):
+        _add_to_end(scene, death, story)
+
+
+def _add_to_report(scene: Scene, death: First, story: FailedFirst) -> None:
+    if not reported.add_own_words(scene, death, story):
         _add_right_before(scene, death, story)
         add_same_second(scene, death)
-    if not isinstance(story, LoggedDeath) or story.memory or story.left:
-        return
+
+
+def _add_to_end(scene: Scene, death: First, story: LoggedDeath) -> None:
     if story.end.code == 0 and not story.aborted:
         return
     end = death.facts[0]
@@ -182,7 +192,20 @@ def _failed_before(scene: Scene, death: First, end: AnyFact) -> KnownError | Pyt
     own = [f for f in known if f.rank in ranks and f.file == end.file and f.line < end.line]
     said = [f for f in own if f.rule in scene.logs.rules and f.rule not in _SAYS_NOTHING]
     said = [f for f in said if f.role in ("cause", "consequence") and not f.survived]
-    return said[0] if said else None
+    return said[0] if said else _only_line_before(scene, known, end)
+
+
+def _only_line_before(
+    scene: Scene, known: Sequence[KnownError | PythonError], end: AnyFact
+) -> KnownError | PythonError | None:
+    """The only line without a name that says of a failed call, above the only end that the logs have."""
+    ends = [f for f in scene.of(Ended) if f.code]
+    above = [f for f in known if f.file == end.file and 0 < end.line - f.line <= NEAR_END]
+    above = [f for f in above if f.rule in scene.logs.rules and f.rule not in _SAYS_NOTHING]
+    words = [f for f in above if f.role == "consequence" and not f.survived]
+    nameless = [f for f in words if max(f.rank, f.local, f.task) < 0 and not (f.pid or f.worker)]
+    alone = len(nameless) == len(words) == 1 and len(ends) == 1
+    return nameless[0] if alone and nameless[0].times == 1 else None
 
 
 def _clause(scene: Scene, failed: KnownError | PythonError) -> str:

@@ -14,6 +14,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import LoggedDeath, LogRemaining, Undecided
 from ..findings.named import End
+from .also_cut import with_cut_rows
 from .candidate import First, someone
 from .scene import Scene, ranks_named
 
@@ -78,4 +79,5 @@ def _failed(scene: Scene, ends: Sequence[Ended], by: str) -> First:
     story = LoggedDeath(End(first.code), someone(first), alone=True, by=by)
     nodes = scene.places(ranks, ends)
     finding = Finding("dead", ranks, story, sure(Ground.LOG_ABORTED_ALONE), nodes=nodes)
-    return First(finding, [first, *(f for f in ends if f is not first)], bool(ranks))
+    found = First(finding, [first, *(f for f in ends if f is not first)], bool(ranks))
+    return with_cut_rows(scene, first, found)

@@ -19,11 +19,13 @@ _MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
 _STACK_END = (
     "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
 )
+_ENDS_AT_ONCE = ("missing_program",)  # rules of a line that each process prints once, and ends
 _WHAT = re.compile(r"\s{0,8}what\(\):  ")
 # A check of the program's own, which ends it: "CUDA ERROR (..) at memory.c:298"
 _AT_PLACE = re.compile(
     r"\b(?:at|in|file) [\w./-]{1,120}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f)(?::| line )\d{1,6}\W{0,3}$"
 )
+_WORDS = 24  # characters of a message, which no other error has by chance
 _SPEAKER = re.compile(r"^\W{0,3}\d|\b(?:rank|task|proc(?:ess)?|pe|pid|node|host)\b|\[", re.I)
 _OF_FORTRAN = re.compile(r"forrtl: (?:severe|error) \((\d{1,3})\)")
 Error = PythonError | KnownError
@@ -56,6 +58,9 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     ended = _last_lines(scene, alike)
     if ended > 1 and len(ranks) <= 1:
         return ended - 1
+    in_words = _said_in_words(scene, alike)
+    if in_words:
+        return in_words
     if alike[0].worker and not ranks:
         return len({(f.node, f.pid) for f in alike if f.pid} - {(alike[0].node, alike[0].pid)})
     if len(ranks) != 1 or alike[0].rule in CRASHES:
@@ -68,12 +73,28 @@ def said_by_more(scene: Scene, alike: Sequence[Error]) -> int:
     return max(*counted, further, 0)
 
 
+def _said_in_words(scene: Scene, alike: Sequence[Error]) -> int:
+    """How many other processes have the words of the only traceback in a line of their own, as a logger's before a
+    traceback that is cut.
+    """
+    first = alike[0]
+    if len(alike) != 1 or not isinstance(first, PythonError) or not first.pid:
+        return 0
+    words = first.message[:_WORDS]
+    same = [f for f in scene.unread if f.file == first.file and f.pid and f.pid != first.pid]
+    return len({f.pid for f in same if len(words) == _WORDS and words in f.text})
+
+
 def _last_lines(scene: Scene, alike: Sequence[Error]) -> int:
     """How many processes ended with this error, by lines of it that a process prints once, without the number
     of a speaker; 0 where they do not show.
     """
     first = alike[0]
-    if len(alike) != 1 or not isinstance(first, KnownError) or first.rule in CRASHES or first.pid:
+    if len(alike) != 1 or not isinstance(first, KnownError) or first.rule in CRASHES:
+        return 0
+    if first.rule in _ENDS_AT_ONCE:
+        return first.times
+    if first.pid:
         return 0
     if _WHAT.match(first.says):
         return first.times  # of C++'s last words

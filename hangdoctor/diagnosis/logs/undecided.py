@@ -113,14 +113,25 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         others = tuple(rank for rank in scene.everyone if rank not in heard)
         unnamed = any(error.rank < 0 for error in scene.of(PythonError))  # which may be theirs
         few = scene.whole and 0 < len(others) <= _SHOWN and not unnamed
-        alone = LogRemaining(Undecided.ONE_WAITER, ranks, at, unheard=others if few else ())
+        ended = tuple(rank for rank in _ended_by_watchdogs(scene) if rank not in ranks)
+        alone = LogRemaining(
+            Undecided.ONE_WAITER, ranks, at, unheard=others if few else (), aborted=ended
+        )
         return in_gloo(scene, structs.replace(alone, awaited=_asked_for(scene, ranks)))
     told = [f for f in scene.of(Told) if f.by == -1]
     counted = [f for f in scene.of(Counted) if f.at_work >= 0]
     ranks = tuple(ranks_named([*told, *counted]))
     if ranks:
         return _by_number(scene, ranks, counted)
+    by = sorted({f.by for f in scene.of(Told) if f.by >= 0})
+    if len(by) == 1:  # in the words of those that it told
+        return LogRemaining(Undecided.ONE_WAITER, tuple(by), Op("an operation"))
     return of_libraries(scene)
+
+
+def _ended_by_watchdogs(scene: Scene) -> list[int]:
+    """The ranks that say so: they had waited as well, or met an error of NCCL's."""
+    return ranks_named(f for f in scene.of(KnownError) if f.rule == "watchdog_abort")
 
 
 def _by_number(scene: Scene, ranks: tuple[int, ...], counted: Sequence[Counted]) -> LogRemaining:

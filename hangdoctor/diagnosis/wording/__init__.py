@@ -34,6 +34,7 @@ from .held import holding
 from .reasons import alternative
 
 LONGEST = 200  # characters of a sentence
+_LEFT_OUT = " …: "
 _SHORT_DOUBT = "It may only be slow."
 
 
@@ -98,9 +99,16 @@ def _without_caller(op: f.Op | None) -> f.Op | None:
 
 def _cut(head: str, room: int) -> str:
     """The head and its full stop; what it claims, behind the last colon, is kept before all else."""
+    head = terms.without_folders(head)
+    if len(head) < room:
+        return f"{head}."
     facts, colon, claim = head.rpartition(": ")
     if colon and len(claim) < room // 2:
-        return f"{terms.cut(facts, room - len(claim) - len(colon))}{colon}{claim}."
+        if len(facts) <= room - len(claim) - len(colon):
+            return f"{head}."
+        begin = facts[: room - len(claim) - len(_LEFT_OUT)].rpartition(" ")[0]
+        begin = begin.rstrip(" …").removesuffix(" in")
+        return f"{begin}{_LEFT_OUT}{claim}."
     short = terms.cut(head, room)
     return short if short.endswith("…") else f"{short}."
 
@@ -138,7 +146,8 @@ def _waiting(finding: Finding, full: bool) -> str:
     """``Ranks 0-3 have been waiting for 41 s.``; in full also where, if the head does not say it."""
     waiters = finding.waiters
     if waiters is None or isinstance(
-        finding.story, f.InOther | f.OtherTag | f.StepsApart | f.PeerElsewhere | f.UnmatchedPair
+        finding.story,
+        f.InOther | f.OtherTag | f.OtherRoot | f.StepsApart | f.PeerElsewhere | f.UnmatchedPair,
     ):
         return ""
     if isinstance(finding.story, f.AllIn):

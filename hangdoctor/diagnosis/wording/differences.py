@@ -22,6 +22,7 @@ _HOW = {
     Apart.OTHER_LINES: "reached by different lines of the program",
     Apart.MOST_HAVE_LEFT: "the others are already further on",
     Apart.PAST: "the others wait in an earlier call",
+    Apart.OUT_OF_LOOP: "it has left the loop in which the others wait for it",
     Apart.ROUND_AHEAD: "it is a round ahead, and the others wait for what it has not sent",
 }
 

@@ -31,6 +31,8 @@ from .log_words import next_time
 from .release import on_node, open_at
 from .terms import choose
 
+_SHOWN = 5  # nodes that are named
+
 
 @by_story.register
 def _(story: FailedFirst, finding: Finding) -> str:
@@ -60,7 +62,7 @@ def _(story: LoggedDeath, finding: Finding) -> str:
     if story.after is not None or (story.said is not None and finding.kind == "error"):
         return story.advice or _of_its_words(story, where)
     if story.memory:
-        return "Fewer data-loader workers, less that each rank holds, or a larger --mem; then restart from the last checkpoint."
+        return "Fewer processes a node (ranks, data-loader workers), less that each holds, or a larger --mem; then start again from the last checkpoint."
     if story.aborted:
         return (
             story.advice
@@ -127,6 +129,9 @@ def _(story: NodeFailed, finding: Finding) -> str:
     if story.by == "Open MPI":
         return f"Is {story.nodes[0]} up, and its pod, if it is one? Then the network between it and the node of mpirun: firewalls, and which interfaces Open MPI takes (--mca oob_tcp_if_include); else its dmesg for lack of memory."
     if story.by != "Slurm":
+        if len(story.nodes) > 1:
+            names = ", ".join(story.nodes[:_SHOWN])
+            return f"Are they up ({names}{' ...' if len(story.nodes) > _SHOWN else ''})? Read their dmesg and the logs of {story.by} there; where several are lost at once, the head and the network first."
         return f"Is {story.nodes[0]} up? Read its dmesg and the logs of {story.by} there."
     return f"scontrol show node {story.nodes[0]}; resume the job without it (--exclude)."
 
@@ -168,6 +173,8 @@ def _(story: TooManyJoined, finding: Finding) -> str:
 
 @by_story.register
 def _(story: TooFewJoined, finding: Finding) -> str:
+    if story.each > 1:
+        return "Give each node its own number (NODE_RANK, torchrun --node-rank, or let srun start one task for each GPU), and print RANK, LOCAL_RANK and WORLD_SIZE of each process."
     return "Count the nodes that have started their launcher (squeue -s, the first lines of each node's log), and MASTER_ADDR on each."
 
 

@@ -71,13 +71,7 @@ def _ended(story: LoggedDeath, finding: Finding) -> str:
     if story.left:
         return f"ended first, {_left(code, finding)}"
     if story.aborted:
-        it = choose(finding.ranks or 1, "it", "they")
-        error = f", and {_NO_ERROR}" if silent else ""
-        if story.others:
-            called = f"and {story.others} more called MPI_Abort (exit code {code})"
-            error = error.replace("its own", "their own")
-            return f"{called}, which ends the job; which was first does not show{error}"
-        return f"ended the job: {it} called MPI_Abort (exit code {code}){error}"
+        return _aborted(story, finding, code)
     if code == 0:
         return "ended first, with exit code 0, while the others went on"
     if story.by:
@@ -90,8 +84,28 @@ def _ended(story: LoggedDeath, finding: Finding) -> str:
         return f"ended first, with exit code {code}{f'; {_NO_ERROR}' if silent else ''}"
     if len(finding.ranks) > 1 and code != -6:
         which = _which_first(finding) if silent else ""
-        return f"died alike: {terms.end(story.end)}{which}"
-    return f"died first: {terms.end(story.end)}{_which_first(finding)}"
+        return f"died alike{_at(finding)}: {terms.end(story.end)}{which}"
+    return f"died first{_at(finding)}: {terms.end(story.end)}{_which_first(finding)}"
+
+
+def _at(finding: Finding) -> str:
+    return f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+
+
+def _aborted(story: LoggedDeath, finding: Finding, code: int | None) -> str:
+    """That it called MPI_Abort, and whether the log has its reason."""
+    it = choose(finding.ranks or 1, "it", "they")
+    silent = story.said is None and story.after is None
+    several = bool(story.others) or len(finding.ranks) > 1
+    error = f", and {_NO_ERROR}" if silent else ""
+    if several:
+        error = error.replace("its own", "their own")
+    if story.others:
+        called = f"and {story.others} more called MPI_Abort (exit code {code})"
+        return f"{called}, which ends the job; which was first does not show{error}"
+    if several:
+        error = f"; which of them was first does not show{error}"
+    return f"ended the job{_at(finding)}: {it} called MPI_Abort (exit code {code}){error}"
 
 
 def _which_first(finding: Finding) -> str:

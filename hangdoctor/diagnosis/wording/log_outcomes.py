@@ -380,6 +380,9 @@ def _alone(of: LogRemaining, who: str, op: str) -> str:
     if not of.ranks and not of.process:
         return f"a wait in {op} reached its limit, its line does not name the rank, and a waiter is no culprit{_first_of_all(of)}: collect the logs of all ranks"
     only = choose(of.ranks or 1, "waits", "wait")
+    if of.aborted:
+        too = f"the watchdog of {terms.ranks(of.aborted)} gave up, too"
+        return f"{who} {only} in the log (in {op}), {too}, and a waiter is no culprit{_first_of_all(of)}: collect the logs of all ranks"
     return f"only {who} {only} in the log (in {op}), and a waiter is no culprit{_unheard(of)}{_first_of_all(of)}: collect the logs of all ranks"
 
 

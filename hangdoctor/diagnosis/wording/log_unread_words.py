@@ -4,6 +4,8 @@ on a rank: the head of the verdict, and what to do.
 
 from __future__ import annotations
 
+import re
+
 from ...text.ranges import format_ranks
 from ..findings import Finding
 from ..findings.log_stories import FailedInWords, NamedByProgram, TableTells
@@ -11,13 +13,18 @@ from . import stories, terms
 from .advice import by_story
 from .log_words import NO_RANK, WORDS, who_of
 
+LONGEST = 200  # characters of a sentence
+_SENTENCE = 80  # of its own words
+_SHORTEST = 40
+_FOLDERS = re.compile(r"(?<![\w.:/-])/(?:[\w.+-]{1,80}/){4,30}(?=[\w.+-]{1,80}:\d)")
 _OF_STACK = "the end of the stack of"
 
 
 @stories.tell.register
 def _(story: FailedInWords, finding: Finding) -> str:
     known = "not known" if _OF_STACK in story.at else "that are not known"  # room for its call
-    says = f"in words {known} here: '{terms.cut(story.says, WORDS)}' ({story.at})"
+    words = terms.words_of(_short(story.says), _room(story, finding))
+    says = f"in words {known} here: '{words}' ({story.at})"
     if story.launcher and not finding.ranks:
         return f"A launcher saw a process fail, and which one does not show: {says}"
     who = who_of(finding, story.someone)
@@ -29,6 +36,19 @@ def _(story: FailedInWords, finding: Finding) -> str:
     who += _process(story) if finding.ranks else ""
     later = ", as a line below it shows" if story.named_later else ""
     return f"{who} was the first to print a failure{later}, {says}"
+
+
+def _short(says: str) -> str:
+    """The line with the folders of its source file left out, which would push out what it says."""
+    return _FOLDERS.sub("…/", says)
+
+
+def _room(story: FailedInWords, finding: Finding) -> int:
+    """Characters of the line that leave the sentence whole, whose beginning may name a long host."""
+    if not finding.nodes or _OF_STACK in story.at:
+        return WORDS
+    taken = len(who_of(finding, story.someone)) + len(story.at) + _SENTENCE
+    return max(_SHORTEST, min(WORDS, LONGEST - taken))
 
 
 def _process(story: FailedInWords) -> str:

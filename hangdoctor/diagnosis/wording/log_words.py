@@ -73,7 +73,8 @@ def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
         return f"{someone.processes} processes{at}"
     if someone.pid:
         return f"Process {someone.pid}{_on_devices(someone)}{at}"
-    return f"A rank{at} {NO_RANK}"
+    on_gpu = f" with GPU {format_ranks(someone.devices)}" if someone.devices else ""
+    return f"A rank{on_gpu}{at} {NO_RANK}"
 
 
 def _on_devices(someone: Someone) -> str:
@@ -88,7 +89,7 @@ def _on_devices(someone: Someone) -> str:
 
 @stories.tell.register
 def _(story: FailedFirst, finding: Finding) -> str:
-    at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
+    at = _in_frame(story, finding)
     who = _one_of(finding) if story.one_of else who_of(finding, story.someone)
     what = story.meaning
     error = story.error or "an exception whose last line is missing"
@@ -117,9 +118,21 @@ def _(story: FailedFirst, finding: Finding) -> str:
         node = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
         return f"{terms.capital(what)}{node}; which rank used it does not show"
     if not story.error and what:
-        return f"{who} {failed}{at}: {what}{_right_before(story)}"
-    message = f": {terms.both_ends(story.message, _MESSAGE)}" if story.message and not what else ""
+        failed, at = (failed, at) if failed.endswith("does not show") else (f"{failed}{at}", "")
+        return f"{who} {failed}: {what}{at}{_right_before(story)}"
+    said = (
+        story.message if story.message.endswith("..") else story.message.rstrip().removesuffix(".")
+    )
+    message = f": {terms.both_ends(said, _MESSAGE)}" if said and not what else ""
     return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
+
+
+def _in_frame(story: FailedFirst, finding: Finding) -> str:
+    """`` in load_batch (data.py:40)``; its own words say more than the name of a library's function."""
+    frame = finding.frame
+    if frame is None or (story.said is not None and not frame.line):
+        return ""
+    return f" in {terms.frame(frame)}"
 
 
 def _unheard(story: FailedFirst, finding: Finding) -> str:
@@ -159,18 +172,23 @@ def _right_before(story: FailedFirst) -> str:
         return f"; in the same second rank {story.meanwhile_by} printed {says} ({at}): which of the two was first does not show"
     if story.said is None:
         return ""
-    says = f"'{terms.cut(story.said.says, _MESSAGE)}'"
-    return f", right after it had printed {says} ({story.said.file}:{story.said.line})"
+    says = f"'{terms.cut(story.said.says, _MESSAGE)}' ({story.said.file}:{story.said.line})"
+    return (
+        f", and it had printed {says}" if story.reported else f", right after it had printed {says}"
+    )
 
 
 def _failed(story: FailedFirst, finding: Finding) -> str:
     """``failed first``, or what else its error came to beside those of others."""
+    if story.child_before is not None:
+        at = f"{story.child_before.file}:{story.child_before.line}"
+        return f"failed, but its parent had seen another one fail before ({at}), whose words the log lacks"
     if story.meanwhile is not None:
         return "failed"
-    if story.together:
-        return "failed alike, and which of them was first does not show"
     if story.later:
         return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
+    if story.together:
+        return "failed alike, and which of them was first does not show"
     if finding.kind == "unreachable":
         return f"{choose(finding.ranks or 1, 'was', 'were')} lost first"
     return "failed first"
@@ -199,14 +217,22 @@ def _(story: NodeFailed, finding: Finding) -> str:
     what = (
         f"Node {story.nodes[0]}"
         if len(story.nodes) == 1
-        else f"Nodes {terms.host_names(story.nodes)}"
+        else _several(terms.host_names(story.nodes))
     )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
-    lost = "Slurm lost it and ended the job" if story.by == "Slurm" else f"{story.by} lost it"
+    them = "it" if len(story.nodes) == 1 else "them"
+    lost = (
+        f"Slurm lost {them} and ended the job" if story.by == "Slurm" else f"{story.by} lost {them}"
+    )
     if story.by == "Open MPI":
         it = choose(story.nodes, "it", "them")
         return f"{what}{ranks} failed, or the network to {it}: Open MPI lost it"
     return f"{what}{ranks} failed: {lost}"
+
+
+def _several(names: str) -> str:
+    """``Nodes n[2-3]``, or how many."""
+    return names if names[:1].isdigit() and names.endswith(" nodes") else f"Nodes {names}"
 
 
 @stories.tell.register
@@ -221,6 +247,8 @@ def _(story: LinkBroken, finding: Finding) -> str:
     if not (story.by or story.hosts or story.peers):
         return terms.capital(story.meaning)
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
+    if story.processes > 1 and len(story.hosts) < 2:
+        someone = f"{story.processes} processes"
     if story.first_sign:
         someone = "processes" if len(story.hosts) > 1 else _process_of(story)
     by = terms.ranks(story.by) if story.by else someone
@@ -246,6 +274,9 @@ def _(story: TookNothing, finding: Finding) -> str:
 @stories.tell.register
 def _(story: TooFewJoined, finding: Finding) -> str:
     missing = story.expected - story.joined
+    if story.each > 1:
+        others = sorted(set(range(story.expected)) - set(story.came))
+        return f"The job's {story.expected} processes call themselves {terms.ranks(story.came)}, {story.each} of them by each number, and none {terms.ranks(others)}: its nodes count from the same rank"
     if story.joined < 0:
         others = sorted(set(range(story.expected)) - set(story.came))
         return f"Not all of the job's {story.expected} processes had come where the log ends: it shows {terms.ranks(story.came)}, and not {terms.ranks(others)}"

@@ -82,6 +82,18 @@ def _(story: f.OtherTag, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.OtherRoot, finding: Finding) -> str:
+    own = f"{subject(finding)} has {story.name}={story.number}, all others {story.usual}"
+    held = f"{terms.ranks(story.held)} {terms.choose(story.held, 'waits', 'wait')}"
+    return f"{own}: the root of {terms.op(story.op)}, in which {held}"
+
+
+@by_story.register
+def _(story: f.OtherRoot, finding: Finding) -> str:
+    return f"See how rank {finding.ranks[0]} comes to another {story.name}: all ranks must work out the same root."
+
+
+@tell.register
 def _(story: f.StepsApart, finding: Finding) -> str:
     span = f"{story.least}" if story.least == story.most else f"{story.least} to {story.most}"
     own = f"{subject(finding)} waits at {terms.place_of(story.op)} with {story.name}={story.number}"

@@ -56,6 +56,7 @@ def says_where(finding: Finding) -> bool:
         | f.LeftLock
         | f.TwoThreads
         | f.OtherTag
+        | f.OtherRoot
         | f.StepsApart
         | f.UnmatchedPair
         | f.Compiling

@@ -4,6 +4,7 @@ things are written".
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 
@@ -24,6 +25,11 @@ _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
 _NODES = 4  # named in one place
 _COMMAND = 40  # characters of a command line
 _SIDES = 3  # operations that a sentence names, each with its ranks
+# Of a path all but its last name; an address of the web has two strokes
+_FOLDERS = re.compile(r"(?<![\w:/.-])(?:\.{0,2}/)?(?:[\w.+@-]{1,80}/){2,30}(?=[\w.+@-])")
+_ALARM = re.compile(r"\b(?:FATAL )?(?:ERROR|Error)\b ?: {0,3}")
+_LONG_WORDS = 70  # characters, above which words of alarm before the rest are left out
+_ENOUGH = 30  # characters of a sentence
 _LONGEST_LIST = 40  # characters of a group's members
 _CALLS = {
     "clock_nanosleep": "sleeping",
@@ -299,9 +305,32 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
+def without_folders(text: str) -> str:
+    """`text` with the names of files alone, where it has their long paths."""
+    return _FOLDERS.sub("", text)
+
+
+def _without_alarm(text: str, width: int) -> str:
+    """What stands behind the last word of alarm, where the whole is too long and that alone says enough."""
+    alarms = list(_ALARM.finditer(text)) if len(text) > width else []
+    said = text[alarms[-1].end() :] if alarms else ""
+    return said if len(said) >= _ENOUGH else text
+
+
+def words_of(text: str, width: int) -> str:
+    """A line's own words in a sentence: what is too long loses folders, and words of alarm before the rest."""
+    text = text.replace("\t", " ")
+    if len(text) > width:
+        text = without_folders(text)
+    return both_ends(_without_alarm(text, min(width, _LONG_WORDS)), width)
+
+
 def both_ends(text: str, width: int) -> str:
     """Begin and end of `text`, at most `width` characters: what was wrong often stands last."""
     text = text.replace("\t", " ")
+    if len(text) <= width:
+        return text
+    text = _without_alarm(without_folders(text), width)
     if len(text) <= width:
         return text
     begin = text[: width * 3 // 5].rpartition(" ")[0]

@@ -24,7 +24,17 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from ...text.plain import readable
-from . import cut_lines, file_names, gathered, hccl_tasks, openmpi_errors, resolve, runs, source
+from . import (
+    cut_lines,
+    file_names,
+    gathered,
+    hccl_tasks,
+    mpi_sequels,
+    openmpi_errors,
+    resolve,
+    runs,
+    source,
+)
 from .collect import Facts
 from .marks import Marks
 from .prefix import Said
@@ -141,6 +151,7 @@ def _joined(
     unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
     resolve.attempts([*facts.all, *unread], marks)
     started = runs.number([*facts.all, *unread], [scan.runs for scan in scans])
+    mpi_sequels.mark_sequels(facts.all)
     homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
     ordered = openmpi_errors.settled(cut_lines.completed(resolve.in_order(facts.all)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 import msgspec
+from msgspec import Struct
 
 from ...model.log_facts import AnyFact, KnownError, NodeLost, PythonError
 from . import workers
@@ -17,6 +18,10 @@ from .prefix import Said
 _HOST = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}")
 _BEGIN = "Traceback (most recent call last):"
 _OF_TASK = re.compile(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
+_HEAD_OF_TASK = re.compile(r"ray::[\w.<>]{1,120}\(\) ?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})\)$")
+_OF_DEVICE = re.compile(
+    r"Exception in device=[A-Z]{2,8}:(\d{1,5}): "
+)  # torch_xla, above a traceback
 _OF_CREATION = re.compile(
     r"error raised in its creation task, ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})"
 )
@@ -32,32 +37,86 @@ _REASONS = {
 }
 
 
+class _Message(Struct):
+    """One of several lines, and who began it."""
+
+    head: Said
+    left: int = 0
+    flat: bool = False  # the paste has lost its indentation
+    source_next: bool = False
+    of_device: bool = False
+
+    def takes(self, text: str) -> bool:
+        """Whether a line belongs to it, and is not its last one."""
+        self.left -= 1
+        inside = text.startswith((" ", "\t")) or not text.strip()
+        inside |= self.of_device and text.rstrip() == _BEGIN
+        return (inside or self._goes_on_flat(text)) and self.left > 0
+
+    def _goes_on_flat(self, text: str) -> bool:
+        """Whether a line without indentation is a frame, or the source below one, of a message that has none."""
+        is_frame = text.startswith('File "')
+        self.flat = is_frame if self.left == _MOST - 1 else self.flat
+        is_source, self.source_next = self.source_next and not is_frame, is_frame
+        return self.flat and (is_frame or is_source)
+
+
 class Beneath:
     """Takes the lines of one file one after the other."""
 
     def __init__(self) -> None:
-        self._head: Said | None = None  # who began a message of several lines
-        self._left = 0
+        self._open: _Message | None = None  # whose other lines have no speaker
+        self._shipped: dict[int, _Message] = {}  # whose other lines have its process alone
         self._died: AnyFact | None = None  # the error that Ray's lines are about
         self._named = 0
 
     def inherit(self, said: Said, of_file: Said) -> Said:
         """The line as its message's speaker says it, where it has no speaker of its own."""
         nameless = said.speaker() == of_file.speaker()
+        begins = said.text.rstrip().endswith(_BEGIN) and not said.text.startswith("Traceback")
         if not nameless:
-            begins = said.text.rstrip().endswith(_BEGIN) and not said.text.startswith("Traceback")
-            self._head, self._left = (said, _MOST) if begins and not said.level else (None, 0)
+            self._open = _Message(said, _MOST) if begins and not said.level else None
+            return self._of_process(said, begins)
+        task = _HEAD_OF_TASK.match(said.text.rstrip()) if said.text.startswith("ray::") else None
+        if task is not None:
+            head = msgspec.structs.replace(said, pid=int(task[1]), node=task[2])
+            self._open = _Message(head, _MOST)
             return said
-        if self._head is None:
+        device = _OF_DEVICE.match(said.text) if said.text.startswith("Exception in") else None
+        if device is not None:
+            return self._of_device(msgspec.structs.replace(said, rank=int(device[1])))
+        if self._open is None:
             return said
-        head = self._head
-        self._left -= 1
-        indented = said.text.startswith((" ", "\t")) or not said.text.strip()
-        if not indented or self._left <= 0:
-            self._head = None  # the last line, which has the error's name
-        whose = msgspec.structs.replace(head, text=said.text)
-        whose.at = said.at or head.at
+        whose = _as(self._open.head, said)
+        if not self._open.takes(said.text):
+            self._open = None  # the last line, which has the error's name
         return whose
+
+    def _of_device(self, said: Said) -> Said:
+        """torch_xla's line on a process of it, whose traceback is below; of two such lines nothing shows whose."""
+        above = self._open
+        second = above is not None and above.of_device and above.left == _MOST
+        self._open = None if second else _Message(said, _MOST, of_device=True)
+        return said
+
+    def _of_process(self, said: Said, begins: bool) -> Said:
+        """The same where an outer launcher has put the process before each line, as Ray does, and the speaker's
+        own prefix stands on the first line alone.
+        """
+        named = said.rank >= 0 or bool(said.worker)
+        if not said.pid or (begins and named and not said.level):
+            if said.pid:
+                self._shipped[said.pid] = _Message(said, _MOST)
+            return said
+        message = self._shipped.get(said.pid)
+        if message is None:
+            return said
+        if named or said.node != message.head.node:
+            del self._shipped[said.pid]
+            return said
+        if not message.takes(said.text):
+            del self._shipped[said.pid]
+        return _as(message.head, said)
 
     def is_report(self, error: PythonError, said: Said) -> bool:
         """Whether Ray reports a worker's error, whose frames and name come in the next lines."""
@@ -65,9 +124,16 @@ class Beneath:
         match = match or _OF_CREATION.search(error.message)
         if match is None:
             return False
-        self._head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
-        self._left = _MOST
+        head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
+        self._open = _Message(head, _MOST)
         return True
+
+    def creates(self, text: str, said: Said) -> None:
+        """A line on an error in a creation task, which no traceback has: its frames and name come below, too."""
+        match = _OF_CREATION.search(text)
+        if match is not None:
+            head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
+            self._open = _Message(head, _MOST)
 
     def name(self, fact: AnyFact) -> None:
         """An error of Ray's, which its next lines say more of."""
@@ -107,6 +173,13 @@ class Beneath:
         if self._named <= 0:
             self._died = None
         return told is not None
+
+
+def _as(head: Said, said: Said) -> Said:
+    """A line as the speaker of its message says it."""
+    whose = msgspec.structs.replace(head, text=said.text)
+    whose.at = said.at or head.at
+    return whose
 
 
 def _tell(fact: AnyFact, name: str, value: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...model.log_facts import AnyFact, Finished, LastWords, Progress, PythonError, Took
+from ...model.log_facts import AnyFact, Finished, KnownError, LastWords, Progress, PythonError, Took
 from ...text import redaction
 
 _SAYS = 300  # characters of a line that are kept
@@ -56,6 +56,10 @@ def _prolong(known: Took, fact: Took) -> None:
         known.line, known.at, known.inherited = fact.line, fact.at, fact.inherited
 
 
+def _is_named(fact: AnyFact) -> bool:
+    return max(fact.rank, fact.local, fact.task) >= 0 or bool(fact.pid or fact.worker or fact.node)
+
+
 def _key(fact: AnyFact) -> tuple[object, ...]:
     kind = type(fact).__name__
     who = (fact.attempt, fact.rank, fact.local, fact.task, fact.node, fact.pid, fact.worker)
@@ -66,6 +70,9 @@ def _key(fact: AnyFact) -> tuple[object, ...]:
     if isinstance(fact, PythonError):
         frame = fact.frame
         at = (frame.name, frame.line) if frame is not None else ()
-        return (kind, *who, fact.error, fact.message[:80], at)
+        file = -1 if _is_named(fact) else fact.file
+        return (kind, file, *who, fact.error, fact.message[:80], at)
     fields = msgspec.structs.asdict(fact)
+    if isinstance(fact, KnownError) and not _is_named(fact):
+        kind = f"{kind} {fact.file}"  # whoever speaks in another file is another process
     return (kind, *(repr(fields[name]) for name in sorted(fields) if name not in _WHERE))

@@ -1,11 +1,12 @@
-"""Where a process crashed: the first function with a name in the stack that is printed beneath the signal.
+"""Where a process was when it failed, by the stack that its runtime prints below the error, and the failure
+that only such a stack shows. How a frame looks, and which of them is the place, is for `native_frames`.
 
-[n1:4711] [ 2] /opt/app/solve(_ZN3Sim4stepEv+0x1f)[0x4021ff]     Open MPI's, and glibc's
- 2  /opt/app/solve(step+0x1f) [0x4021ff]                         UCX's
- 2 0x000000000004a2b1 step()  ???:0                              UCX's, of older versions
-    @     0x7f1204a2b1       1216  step()                        glog's and abseil's
-#2  0x40a1 in step_ at solve.f90:12                              gfortran's, and gdb's
-  File "step.py", line 12 in step                                faulthandler's, below "Current thread"
+forrtl: severe (174): SIGSEGV, segmentation fault occurred     <- an error that a rule knows
+Image              PC                Routine            Line        Source
+wave               00000000004A5B1C  field_mod_mp_read         231  field.F90
+
+Lines of processes whose prefixes tell them apart may be mixed. An error that no rule knows has no more than the
+line above its stack: who prints a stack has failed, unless it was asked to end.
 """
 
 from __future__ import annotations
@@ -16,182 +17,263 @@ from msgspec import Struct
 
 from ...model.frame import Frame
 from ...model.log_ends import CRASHES
-from ...model.log_facts import AnyFact, KnownError
-from ...stacks import native_program
-from ...stacks.aborts import crashed_in
-from ..native_frames import plain_name
-from ..native_frames import read as native_frame
+from ...model.log_facts import MPI_ABORT, AnyFact, Ended, KnownError
+from .named_in_line import named
+from .native_frames import (
+    chosen,
+    frame_of,
+    is_broken,
+    is_caught,
+    is_heading,
+    is_signal,
+    python_frame_of,
+    source_of,
+)
 from .prefix import Said, Speaker
 
-_PROCESS = re.compile(r"\[[A-Za-z0-9][\w.-]{0,127}:(\d{1,9})(?::\d{1,9}){0,3}\] ?")
-_NUMBERED = re.compile(
-    r"\s{0,8}(?:\[ ?\d{1,3}\]|\d{1,3}) {1,4}\S{0,300}?\((?P<name>[^()+\s]{0,300})(?:\([^()]{0,200}\))?\+?(?:0x[0-9a-f]{1,16})?\) ?\[0x[0-9a-f]{1,16}\]"
+RULE = "runtime_stack"
+NO_SIGNAL = "crash_stack"  # another rule
+_OF_STACKS = frozenset(
+    {
+        *CRASHES,
+        NO_SIGNAL,
+        *("fortran", "fortran_gnu", "fortran_stop", "fms", "mpi_internal", "mpi_truncated"),
+        *("cxx_exception", "host_memory", "assertion", "heap_broken", "openfoam", "mpi_misuse"),
+    }
 )
-_OPEN_FRAME = re.compile(
-    r"\s{0,8}\[ ?\d{1,3}\] {1,4}(?!.*\[0x[0-9a-f]{1,16}\])\S"
-)  # no address yet
-_BARE = re.compile(  # backtrace_symbols() without a number
-    r"\s{0,8}/\S{1,300}?\((?P<name>[^()+\s]{0,300})\+0x[0-9a-f]{1,16}\) ?\[0x[0-9a-f]{1,16}\]"
-)
-_UCX = re.compile(r"\s{0,8}\d{1,3} 0x[0-9a-f]{8,16} (?P<name>[^\s(][^()]{0,200}?)\(.{0,200}\)\s")
-_GLOG = re.compile(
-    r"(?:PC:)?\s{0,12}@\s{1,24}0x[0-9a-f]{1,16}\s{1,12}(?:\d{1,9}\s{1,12}|\(unknown\)\s{1,12})?(?P<name>[^\s(][^()]{0,300})\("
-)
-_FORTRAN = re.compile(
-    r"\s{0,8}#\d{1,3}\s{1,4}0x[0-9a-f]{1,16} in (?P<name>[\w.:~<>, ]{1,200}?)(?:\s{1,4}at (?P<file>\S{1,300}):(?P<line>\d{1,9}))?\s*$"
-)
-_PYTHON = re.compile(
-    r'\s{1,8}File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9}) in (?P<name>\S{1,200})'
-)
+_ASKED_TO_END = (-15, -9, -2)
+_BELOW = 14  # lines between the error and its stack
+_MOST = 60  # frames
+_GAP = 4  # other lines within a stack
+_FAR = 400  # lines of others meanwhile
+_OPEN = 64  # stacks that may go on
+_PROCESS = re.compile(r"\[[A-Za-z0-9][\w.-]{0,127}:(\d{1,9})(?: ?:\d{1,9}){0,3}\] ?")
+_TID = re.compile(r"={2,} ?backtrace \(tid: {0,12}(\d{1,9})\)")  # UCX's, of what comes next
 _ITS_THREAD = re.compile(r"Current thread 0x")
 _OTHER_THREAD = re.compile(r"Thread 0x[0-9a-fA-F]{1,16}")
-# Of who caught the signal: the stack of the crash itself is below
-_HANDLER = re.compile(
-    r"(?i)sig(?:nal|segv|action|fpe)?[\w:]{0,20}handler|handle_?(?:error|signal|sig)|back_?trace|(?:print|dump)_?stack|stack_?trace"
-    r"|^(?:killpg|__restore_rt|raise|gsignal|__GI_raise)$|WriteFailureInfo|_error_freeze|debug_"
+_SPACED = re.compile(
+    r"\b(?:[Rr]ank|PE|[Pp]rocessor)\s?[:=]?\s{1,16}(\d{1,7})\s{0,8}$"
+)  # as Fortran prints numbers
+_ASKED = re.compile(
+    r"SIGTERM|SIGINT|[Tt]erminat|[Ii]nterrupt|signal (?:number )?(?:2|15)\b|\(78\)|\(69\)"
 )
-_NESTED = re.compile(r"_ZN?K?(?=\d|St\d)")
-# Below it a library has caught a signal, and printed no more than the stack
-_CAUGHT = re.compile(r"^(?:mxm|ucs)_error_signal_handler$|^killpg$")
-_NO_SIGNAL = "crash_stack"  # a rule
-_CRASHES = frozenset({*CRASHES, _NO_SIGNAL})
-_MOST = 40  # frames
-_AROUND = 14  # lines that are none, of one stack
-_OPEN = 64  # crashes that may go on
-_HANDLERS = 9  # frames that they may take
+Found = tuple[KnownError, Said, int]  # who says it, in which line
 
 
-class _Crash(Struct):
-    facts: list[KnownError]  # of one line, which several rules may know
+class _Stack(Struct):
+    """Of one process, as far as it is read."""
+
+    facts: list[KnownError | Ended]  # of one line, which several rules may know
     speaker: Speaker
+    pid: int
+    line: int  # the last of its process
+    left: int = _BELOW  # lines in which it may begin, or go on
     frames: list[Frame] = []
-    left: int = _AROUND
+    alone: tuple[str, Said, int] | None = None  # the line above it, where no error is known
     beside: bool = False  # in the stack of another thread
+    python: bool = False  # faulthandler has begun
     held: str = ""  # the first part of a frame that a mail has broken
-    python: bool = False  # faulthandler has begun its stack
+    nameless: bool = False  # its lines do not name its process
 
 
 class CrashPlaces:
     """Takes the lines of one file one after the other."""
 
     def __init__(self) -> None:
-        self._crashes: list[_Crash] = []
+        self._stacks: list[_Stack] = []
         self._caught: set[Speaker] = set()
-        self._last: _Crash | None = None  # whose the line before was
+        self._headed: dict[Speaker, int] = {}  # whose stack comes next, by its heading
+        self._last: _Stack | None = None  # whose the line before was
+        self._above = ("", Said(), 0)  # the last line that is no frame
+        self._loose: list[Frame] = []  # of a stack that may stand above the line on its end
+        self._loose_of = (Said().speaker(), 0)  # who printed them, and the last line
+        self._mixed: set[int] = set()  # facts whose stacks differ
 
-    def hold(self, fact: AnyFact, said: Said) -> None:
-        """A crash, whose stack may come next."""
-        if not isinstance(fact, KnownError) or fact.rule not in _CRASHES or "in" in fact.values:
-            return
-        last = self._crashes[-1] if self._crashes else None
-        if last is not None and _line(last.facts[0]) == _line(fact):
-            last.facts.append(fact)
-            return
-        self._crashes = [*self._crashes[-_OPEN:], _Crash([fact], said.speaker())]
+    # ------------------------------------------------------------------ which stacks are open
 
-    def caught(self, said: Said) -> KnownError | None:
-        """A crash that a line is the only sign of: the stack of a signal, whose own line is missing."""
-        if "error_signal_handler" not in said.text and "killpg" not in said.text:
-            return None
-        frame = _frame(said.text, with_python=False)
-        known = self._of(said.pid, said) is not None or said.speaker() in self._caught
-        if frame is None or known or _CAUGHT.match(frame.name) is None or said.rank < 0:
-            return None
-        self._caught.add(said.speaker())
-        return KnownError(rule=_NO_SIGNAL)
-
-    def feed(self, said: Said) -> bool:
-        """A later line; whether it is of a stack."""
-        if not self._crashes:
+    def begin(self, fact: AnyFact, said: Said) -> bool:
+        """What was found in a line; whether a stack may come below it."""
+        if isinstance(fact, Ended) and fact.by == MPI_ABORT:
+            self._place_aborted(fact, said)
             return False
-        process = _PROCESS.match(said.text)
-        text = said.text[process.end() :] if process is not None else said.text
-        pid = int(process[1]) if process is not None else said.pid
-        broken = self._last if process is None and self._last is not None else None
-        crash = broken if broken is not None and broken.held else self._of(pid, said)
-        self._last = crash
-        if crash is None:
+        if not isinstance(fact, KnownError | Ended) or not _may_have_stack(fact):
             return False
-        if text.startswith("Current") and _ITS_THREAD.match(text):
-            crash.beside, crash.python = False, True
-            return True
-        if _OTHER_THREAD.match(text) is not None:
-            crash.beside = True
-        if crash.held and process is None and not crash.beside:
-            text = f"{crash.held.rstrip()}{text.strip()}"
-        crash.held = text if _OPEN_FRAME.match(text) is not None else ""
-        frame = _frame(text, crash.python)
-        if frame is None and crash.held:
-            return True
-        if frame is None:
-            crash.left -= not crash.beside
-            if crash.left <= 0:
-                self._crashes.remove(crash)
-            return False
-        if not crash.beside and len(crash.frames) < _MOST:
-            crash.frames.append(frame)
-            _place(crash)
+        own = [s for s in self._stacks if s.speaker == said.speaker() and not s.alone]
+        for stack in own:
+            another = fact.pid and stack.pid and fact.pid != stack.pid
+            if not stack.frames and not another:
+                if _line(stack.facts[0]) == _line(fact):
+                    stack.facts.append(fact)
+                return True  # a further line of the same end
+            if stack.frames and (stack.nameless or not another):
+                self._settle(stack)  # what comes next is that of the new one
+        for stack in [s for s in self._stacks if s.alone and s.speaker == said.speaker()]:
+            self._stacks.remove(stack)
+        self._open(_Stack([fact], said.speaker(), fact.pid, fact.line))
         return True
 
-    def _of(self, pid: int, said: Said) -> _Crash | None:
+    def _open(self, stack: _Stack) -> None:
+        self._stacks.append(stack)
+        if len(self._stacks) > _OPEN:
+            self._settle(self._stacks[0])
+
+    def _of(self, pid: int, said: Said) -> _Stack | None:
         """Whose stack a line may belong to: its process', else that of the only speaker."""
-        same = [c for c in self._crashes if pid and c.facts[0].pid == pid]
-        if not same and not pid:
-            same = [c for c in self._crashes if c.speaker == said.speaker()]
-            same = same if len(same) == 1 else []
-        if not same and pid:
-            nameless = [
-                c for c in self._crashes if not c.facts[0].pid and c.speaker == said.speaker()
-            ]
-            same = nameless if len(nameless) == 1 else []
-        return same[-1] if same else None
+        of_process = [s for s in self._stacks if pid and s.pid == pid]
+        if of_process:
+            return of_process[-1]
+        same = [s for s in self._stacks if s.speaker == said.speaker() and not (pid and s.pid)]
+        return same[0] if len(same) == 1 else None
+
+    @property
+    def reads(self) -> bool:
+        """Whether the next line may belong to a stack."""
+        return bool(self._stacks)
+
+    # ------------------------------------------------------------------ their lines
+
+    def feed(self, said: Said, line: int) -> list[Found]:
+        """The next line; the failures that only a stack shows."""
+        caught = self._caught_by(said, line)
+        if caught is not None:
+            return [caught]
+        found = [self._settle(stack) for stack in self._stacks if line - stack.line > _FAR]
+        process = _PROCESS.match(said.text)
+        broken = self._last if process is None else None
+        pid = int(process[1]) if process is not None else self._pid(said)
+        text = said.text[process.end() :] if process is not None else said.text
+        stack = broken if broken is not None and broken.held else self._of(pid, said)
+        self._last = stack
+        if stack is None and is_heading(text):
+            self._open_alone(said, line)
+        elif stack is None:
+            self._feed_loose(said, text, line)
+        else:
+            stack.line, stack.nameless = line, stack.nameless or not pid
+            found += self._feed(stack, text, process is None)
+        if text.strip() and not is_heading(text) and frame_of(text) is None:
+            self._above = (text, said, line)
+        return [one for one in found if one is not None]
+
+    def _feed(self, stack: _Stack, text: str, without_process: bool) -> list[Found | None]:
+        """A line of a process whose stack is open."""
+        if _ITS_THREAD.match(text) is not None:
+            stack.beside, stack.python = False, True
+            return []
+        if _OTHER_THREAD.match(text) is not None:
+            stack.beside = True
+        if stack.held and without_process and not stack.beside:
+            text = f"{stack.held.rstrip()}{text.strip()}"
+        stack.held = text if is_broken(text) else ""
+        if is_signal(text):
+            stack.frames.clear()  # those of the signal's handler
+            return []
+        frame = python_frame_of(text) if stack.python else None
+        frame = frame or frame_of(text)
+        place = source_of(text) if frame is None and stack.frames else None
+        if place is not None:
+            stack.frames[-1].file, stack.frames[-1].line = place
+        if frame is not None and not stack.beside and len(stack.frames) < _MOST:
+            stack.frames.append(frame)
+            stack.left = _GAP
+        if frame is not None or place is not None or stack.held or stack.beside:
+            return []
+        stack.left -= 1
+        return [self._settle(stack)] if stack.left <= 0 else []
+
+    def _pid(self, said: Said) -> int:
+        """The process of a line whose prefix does not name it."""
+        headed = _TID.search(said.text) if "backtrace" in said.text else None
+        if headed is not None:
+            self._headed[said.speaker()] = int(headed[1])
+        told = said.pid or self._headed.get(said.speaker(), 0)
+        return told if told == said.pid or any(s.pid == told for s in self._stacks) else 0
+
+    def _caught_by(self, said: Said, line: int) -> Found | None:
+        """A crash that its stack is the only sign of: the line on the signal itself is missing."""
+        who = said.speaker()
+        if not is_caught(said.text) or said.rank < 0 or who in self._caught:
+            return None
+        if self._of(said.pid, said) is not None:
+            return None
+        self._caught.add(who)
+        return KnownError(rule=NO_SIGNAL), said, line
+
+    def _open_alone(self, said: Said, line: int) -> None:
+        """A stack begins that no known error has."""
+        text, above, _ = self._above
+        if text and above.speaker() == said.speaker() and not _ASKED.search(text):
+            self._open(_Stack([], said.speaker(), said.pid, line, alone=self._above))
+
+    def _feed_loose(self, said: Said, text: str, line: int) -> None:
+        """A frame of a stack that stands above the line on the end of its process."""
+        if is_signal(text):
+            self._loose.clear()
+            return
+        frame = frame_of(text)
+        if frame is None:
+            place = source_of(text) if self._loose else None
+            if place is not None:
+                self._loose[-1].file, self._loose[-1].line = place
+            return
+        who, at = self._loose_of
+        if who != said.speaker() or line - at > _GAP or len(self._loose) >= _MOST:
+            self._loose = []
+        self._loose.append(frame)
+        self._loose_of = (said.speaker(), line)
+
+    # ------------------------------------------------------------------ what they tell
+
+    def rest(self) -> list[Found]:
+        """At the end of the file."""
+        found = [self._settle(stack) for stack in list(self._stacks)]
+        return [one for one in found if one is not None]
+
+    def _place_aborted(self, fact: Ended, said: Said) -> None:
+        """By the stack right above a call of MPI_Abort."""
+        who, at = self._loose_of
+        if self._loose and who == said.speaker() and 0 < fact.line - at <= _GAP:
+            fact.place = chosen(self._loose)
+        self._loose = []
+
+    def _settle(self, stack: _Stack) -> Found | None:
+        """The stack is over."""
+        self._stacks.remove(stack)
+        place = chosen(stack.frames)
+        if place is None:
+            return None
+        for fact in stack.facts:
+            self._place(fact, place)
+        return _alone(*stack.alone, place) if stack.alone is not None else None
+
+    def _place(self, fact: KnownError | Ended, place: Frame) -> None:
+        """Several processes that say the same are one fact: in two places it has none."""
+        key = id(fact)
+        if key in self._mixed or (fact.place is not None and fact.place != place):
+            self._mixed.add(key)
+            fact.place = None
+        else:
+            fact.place = place
 
 
-def _place(crash: _Crash) -> None:
-    frames = crash.frames
-    handlers = [n for n, f in enumerate(frames[:_HANDLERS]) if _HANDLER.search(f.name)]
-    below = frames[handlers[-1] + 1 :] if handlers else frames
-    place = crashed_in([f for f in below if f.name])
-    if place is None or native_program.is_systems(place) or place.name.startswith("__"):
-        return
-    at = f" ({place.file.rpartition('/')[2]}:{place.line})" if place.line else ""
-    for fact in crash.facts:
-        fact.values["in"] = f"in {place.name}{at}"
+def _may_have_stack(fact: KnownError | Ended) -> bool:
+    if isinstance(fact, Ended):
+        return (fact.code or 0) < 0 and fact.code not in _ASKED_TO_END
+    return fact.rule in _OF_STACKS
 
 
-def _line(fact: KnownError) -> tuple[int, int, int]:
+def _line(fact: KnownError | Ended) -> tuple[int, int, int]:
     return fact.file, fact.line, fact.pid
 
 
-def _frame(text: str, with_python: bool) -> Frame | None:
-    """The frame of a line; its name is "" where the stack has none."""
-    python = _PYTHON.match(text) if with_python else None
-    if python is not None:
-        return Frame(python["name"], python["file"], int(python["line"]))
-    for pattern in (_NUMBERED, _BARE, _UCX, _GLOG):
-        match = pattern.match(text)
-        if match is not None:
-            return Frame(_named(match["name"]), "", 0)
-    fortran = _FORTRAN.match(text)
-    if fortran is not None:
-        name = "" if fortran["name"].strip("?") == "" else fortran["name"]
-        return Frame(name, fortran["file"] or "", int(fortran["line"] or 0))
-    native = native_frame(text)
-    if native is None:
+def _alone(text: str, said: Said, line: int, place: Frame) -> Found | None:
+    """The failure of a rank that the line above a stack names."""
+    who = named(text)
+    spaced = _SPACED.search(text)
+    rank = said.own_rank() if said.own_rank() >= 0 else who.rank
+    rank = int(spaced[1]) if rank < 0 and spaced is not None else rank
+    if rank < 0:
         return None
-    return Frame(native.frame.name.strip("?"), native.frame.file, native.frame.line)
-
-
-def _named(name: str) -> str:
-    """The function as people write it: ``_ZN3Sim4stepEv`` is Sim::step; "" of one that is no name."""
-    name = name.strip()
-    match = _NESTED.match(name)
-    if match is None:
-        return "" if name.startswith(("_Z", "0x", "(")) or name == "(unknown)" else plain_name(name)
-    at, parts = match.end(), ["std"] if name[match.end() :].startswith("St") else []
-    at += 2 * len(parts)
-    while (number := re.match(r"\d{1,3}", name[at:])) is not None:
-        begin = at + number.end()
-        at = begin + int(number[0])
-        parts.append(name[begin:at])
-    return "::".join(parts)
+    error = KnownError(rule=RULE, rank=rank, node=who.node, pid=who.pid, place=place)
+    error.values = {"why": " ".join(text.split()).strip(" .:!")[:120]}
+    return error, said, line

@@ -19,7 +19,8 @@ _STEMS = (
     *("timed out", "timeout", "overflow", "insufficient", "not enough", "no such", "no space"),
     *("core dumped", "hang", "impossible", "disconnect", "not found", "not exist", "unhandled"),
     *("bus error", "uncaught", "severe", "no route", "unrecogni", "sigabrt", "sigbus", "sigfpe"),
-    *("sigill", "exited", "exiting"),
+    *("sigill", "exited", "exiting", "bad address", "bad file desc", "not implemented"),
+    *("not permitted", "put/output error"),
 )
 _LEVEL = re.compile(r"(?<![\w=./-])(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)(?![\w/-]|=|\.\w)")
 _STRONG = re.compile(
@@ -39,6 +40,7 @@ _PLAIN = re.compile(
     r"|fail(?:ed|s|ure|ures)?\b|cannot|can't|could ?n(?:o|')t|unable to|no such|invalid|illegal"
     r"|(?:does|do|did) ?n(?:o|')t exist|not (?:allowed|permitted|enough)|out of (?:memory|range|bounds|resources?|space|disk|file)"
     r"|exceed(?:s|ed)|overflow(?:ed)?|mismatch(?:ed)?|unexpected(?:ly)?|unsupported|unrecogni[sz]ed|insufficient"
+    r"|bad (?:address|file descriptor)|not (?:implemented|permitted)|input/output error"
     r"|refused|denied|impossible|no space|unreachable|no route|disconnected"
     r"|timed out|time-?out (?:occurred|reached|expired|exceeded|waiting|while)|(?:heartbeat|connection)[\w ]{0,20} (?:time-?out|lost)|lost (?:the )?connection"
     r"|broken pipe|reset by|closed by)\b|\b[A-Z]\w{0,60}(?:Error|Exception)\b",
@@ -63,6 +65,10 @@ _LOW_LEVEL = re.compile(
     r"|(?:^|\[)[WID]\d{3,4} |(?:^|: |\[)[WID] [\w./-]{1,120}:\d"
 )
 _OF_LIBRARY = re.compile(r"\b[A-Z]{3,10} WARN\b")  # which warns of what it gives up over
+# A limit of the process itself
+_USED_UP = re.compile(
+    r"\b[Tt]oo many \w+|\b0/\d{1,9} free\b|\bfree on this process\b|\bexhausted\b"
+)
 _CODE = re.compile(
     r"\b(?:rc|errno|err(?:or)?(?: code)?|status|ret(?:urned|val)?)\s?[:=(]?\s?-?[1-9]\d{0,9}\b",
     re.I,
@@ -70,6 +76,7 @@ _CODE = re.compile(
 _LINK = re.compile(
     r"\bconnect(?:ion)?\b|\bbroken pipe\b|\breset by\b|\bclosed by\b|\bunreachable\b|\bno route\b|\bdisconnect"
     r"|\bsockets?\b|\bnetwork\b|\bendpoint|\bpoll(?:ing)? failed\b|\bpeers?\b|\bremote\b|\bheartbeats?\b|\btimed out\b|\btime-?outs?\b|\btransport retry|\bretry count"
+    r"|\b(?:from|by|of|in|on) (?:an)?other (?:rank|process|worker|node)s?\b"
     r"|\bcompletion\b|\bMPI_I?(?:S|B|R|Ss)?(?:end|ecv|endrecv)\b|\bcancell?ed\b",
     re.I,
 )
@@ -114,7 +121,7 @@ _GENERAL = frozenset(
     " file returned non-zero nonzero application execution unknown shutting down badly following most"
     " recent call last stack number caught received this that not are more information try main"
     " exception exceptions cause caused after because job's out root first observed throwing instance"
-    " terminate std ones per user-direction primary normally".split()
+    " request requests response server service terminate std ones per user-direction primary normally".split()
 )
 
 
@@ -152,7 +159,9 @@ def judged(text: str, level: str = "") -> Words | None:
 def is_own(text: str) -> bool:
     """Whether the reason at the end of an error stack is one that no other process can be behind."""
     words = judged(text)
-    return words is not None and not words.between
+    if words is None:
+        return _USED_UP.search(text) is not None and _LINK.search(text) is None
+    return not words.between
 
 
 def _strength(head: str) -> int:

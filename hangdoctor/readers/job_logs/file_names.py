@@ -13,9 +13,10 @@ from msgspec import Struct
 
 TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,5})/(?:stdout|stderr|error)[^/]*$")
 _RANK_FILE = re.compile(
-    r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$",
+    r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$"
+    r"|^log\.[a-z_]{2,20}\.(\d{4,6})\.(?:err|out)$|^PET(\d{1,6})\.\w{1,20}LogFile$",
     re.I,
-)  # the latter: WRF's
+)  # the latter: WRF's, MPAS's, ESMF's
 _NODE_FILE = re.compile(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
 _HEADER = re.compile(r"^==> (\S.{0,400}?) <==\s*$")
 
@@ -36,7 +37,7 @@ def of_name(path: PurePath) -> NamedFile:
         return NamedFile(local=int(tree[2]), attempt=int(tree[1]))
     rank = _RANK_FILE.search(path.name)
     node = _NODE_FILE.search(path.name)
-    number = int(rank[1] or rank[2]) if rank else -1
+    number = int(next(filter(None, rank.groups()))) if rank else -1
     return NamedFile(rank=number, node=node[1] if node else "")
 
 

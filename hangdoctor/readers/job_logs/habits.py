@@ -20,12 +20,14 @@ from itertools import pairwise
 from msgspec import Struct
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
-TASK = re.compile(r"\s{0,8}(\d{1,6}): ")  # longer numbers are those of jobs and processes
+TASK = re.compile(
+    r"\s{0,8}(\d{1,6}):(?: |\s{0,4}$)"
+)  # longer numbers are those of jobs and processes
 # A row of Horovod's list, of a rank and the operations that it lacks, which is no task's line
 _LISTED = re.compile(
     r"\s{0,8}\d{1,7}: \[[\w./:-]{1,200}(?:, [\w./:-]{1,200}){0,400}(?:,? ?\.\.\.)?\]\s*$"
 )
-HOST = re.compile(r"([A-Za-z][\w.-]{0,127}): ")
+HOST = re.compile(r"([A-Za-z][\w.-]{0,127}|(?:\d{1,3}\.){3}\d{1,3}): ")
 # `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
 PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\|{1,2} ?(?:std(?:err|out) ?\| ?)?")
 # `INFO - train - `, `INFO: train: `, `INFO     | __main__:main:41 - `: Python's loggers, behind a stamp

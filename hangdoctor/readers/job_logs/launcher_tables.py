@@ -52,6 +52,10 @@ from .rules import LAST_SIGNAL
 _PROCESS = re.compile(
     r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
 )
+# horovodrun's: a slot of a host, or the rank
+_SLOT = re.compile(
+    r"^\s{0,8}Process name: (?:([A-Za-z][\w.-]{0,120}|\d{1,3}(?:\.\d{1,3}){3})\[(\d{1,5})\]|(\d{1,7}))\s*$"
+)
 _CODE = re.compile(
     r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
 )
@@ -68,8 +72,10 @@ _ABORTED = re.compile(
     r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator (?:MPI_COMM_WORLD|MPI COMMUNICATOR \d{1,9} DUP FROM 0\b)"
 )
 _CALLED = re.compile(
-    r"application called MPI_Abort\(MPI_COMM_WORLD, (-?\d{1,11})\) - process (\d{1,7})"
+    r"application called MPI_Abort\((?:(?P<all>MPI_COMM_WORLD)|comm=0x[0-9a-fA-F]{1,16}), (?P<code>-?\d{1,11})\) - process (?P<number>\d{1,7})"
 )
+# Of a smaller communicator the number is that in it; these are those in the whole job.
+_OF_ALL = re.compile(r"\bAbort\(-?\d{1,11}\) on node (\d{1,7}) \(|\[Rank (\d{1,7})\] \[job id ")
 _STATUS = re.compile(
     r"^\s*[Ee]xit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
@@ -85,7 +91,7 @@ _LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (
     lost_daemons.BEGIN,
-    "Process name: [",
+    "Process name: ",
     "scheduler is dead",
     "MPI_ABORT was invoked",
     *("BAD TERMINATION", "RUNNING AT ", "caused collective abort"),
@@ -131,7 +137,7 @@ class LauncherTables:
         if (node := self._daemons.feed(text)) is not None:
             return node
         if "MPI_Abort(" in text and (match := _CALLED.search(text)) is not None:
-            return _aborted(int(match[2]), text, int(match[1]))
+            return _aborted(_caller(match, text), text, int(match["code"]))
         if "Remote daemon" in text and (match := _DAEMON.match(text)) is not None:
             return NodeLost(nodes=[match[1]], by="Open MPI")
         if "xit status of" in text and (match := _STATUS.match(text)) is not None:
@@ -177,6 +183,11 @@ class LauncherTables:
         if "Process name: [" in text and (match := _PROCESS.search(text)) is not None:
             self._ended = Ended(rank=int(match[1]), by="mpirun", first=True)
             self._left = _NEAR
+        elif "Process name: " in text and (match := _SLOT.match(text)) is not None:
+            node, rank = match[1] or "", int(match[3] or -1)
+            worker = f"{node}[{match[2]}]" if node else ""
+            self._ended = Ended(rank=rank, node=node, worker=worker, by="horovodrun", first=True)
+            self._left = _NEAR
         elif "scheduler is dead" in text and (match := _SCHEDULER.search(text)) is not None:
             self._ended = Ended(rank=int(match[1]), by="sglang", first=True)
             self._left = _NEAR
@@ -212,6 +223,14 @@ class LauncherTables:
                 number = int(signal[1] or signal[2])
             ended.code = -number if number else told
         return ended
+
+
+def _caller(match: re.Match[str], text: str) -> int:
+    """The rank that called MPI_Abort; -1 where the line has its number in a smaller communicator alone."""
+    told = _OF_ALL.search(text)
+    if told is not None:
+        return int(told[1] or told[2])
+    return int(match["number"]) if match["all"] else -1
 
 
 def _aborted(rank: int, says: str, code: int = 0) -> Ended:

@@ -62,6 +62,7 @@ _WATCHED = re.compile(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
+_AT_HOME = ("nan_guard", "actor_died")  # rules of words that name its own node
 # Rules: a launcher speaks of another node
 _LAUNCH = ("glex", "srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
 _NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
@@ -196,7 +197,7 @@ def name_other(fact: KnownError, said: Said) -> Said:
     """The process that a line speaks of, where it is not the speaker: rank, worker or process."""
     told = fact.values
     if not any(told.get(name) for name in ("rank", "task", "worker", "pid", "child")):
-        fact.node = told.get("node", "") if fact.rule in _LAUNCH else ""
+        fact.node = told.get("node", "") if fact.rule in (*_LAUNCH, *_AT_HOME) else ""
         return said
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
     fact.pid = int(told.get("pid") or told.get("child") or 0)

@@ -16,7 +16,9 @@ from ...model.log_facts import AnyFact, KnownError
 from .failure_words import is_own
 
 _OF_MPICH = ("mpi_start", "mpi_other", "mpi_peer", "mpi_misuse")
-_CALL = re.compile(r"^\s*(?P<name>\w{3,80})\(\d{1,6}\)\.{0,80}:(?:\s+(?P<why>\S.{0,200}))?\s*$")
+_CALL = re.compile(
+    r"^\s*(?:\d{1,7}: )?(?P<name>\w{3,80})\(\d{1,6}\)\.{0,80}:(?:\s+(?P<why>\S.{0,200}))?\s*$"
+)
 # A call with its arguments, which only says that it failed.
 _NO_REASON = re.compile(r"^\w{3,60}\(.{0,400}\) failed$")
 # Of the place in libfabric's part only the last word is for people: (ofi_send.h:34:MPIDI_OFI_send:Invalid argument)
@@ -34,7 +36,7 @@ _PLACE_ENDS = re.compile(r"\([\w./-]{1,80}:\d{1,6}:\w{1,80}:$")
 # What no other process can be the reason of.
 _OWN = re.compile(
     r"Permission denied|No space left|Cannot allocate|unable to allocate|out of memory|No such file"
-    r"|fi_getinfo\(\) failed|No data available",
+    r"|fi_getinfo\(\) failed|No data available|\bPMIx?\d?[_ ][Ii]nit\w{0,20} (?:returned|failed)|\bOFI (?!poll|call|t?send|t?recv)[\w ]{3,60} failed",
     re.IGNORECASE,
 )
 # What MPI compares among the ranks of a collective: no lost process looks like it
@@ -44,6 +46,9 @@ _DISAGREE = re.compile(
     re.IGNORECASE,
 )
 _INSIDE = "internal_"
+_SIZES = re.compile(
+    r"(?:message )?(sizes do not match) across processes.{0,60}?: (Received -?\d{1,18} but expected -?\d{1,18})"
+)
 _INNER = 120  # characters of the reason that are kept
 MOST = 24  # lines of a stack
 
@@ -83,9 +88,8 @@ class MpichErrors:
             why = f"{match['name']}: {why}"
         self._error.values["why"] = f"({why[:118]})"
         self._error.values.pop("inner", None)
-        if self._error.rule == "mpi_other" and _DISAGREE.search(why):
-            self._error.rule, self._error.role = "mpi_disagree", "cause"
-            self._error.values["says"] = why[:_INNER].replace(" in the collective routine", "")
+        if self._error.rule in ("mpi_other", "mpi_misuse") and _DISAGREE.search(why):
+            _disagree(self._error, why)
             self._error = None
             return
         own = _LOCAL.search(why) or (is_own(why) and not _OF_OTHERS.search(why))
@@ -108,3 +112,12 @@ class MpichErrors:
         joint = "" if goes_on else " "
         self._broken = f"{before}{joint}{text.strip()}"
         return self._broken
+
+
+def _disagree(error: KnownError, why: str) -> None:
+    """An error of a collective becomes the mismatch that MPI found there."""
+    error.rule, error.role = "mpi_disagree", "cause"
+    told = _SIZES.sub(r"\1 (\2)", why[:_INNER])
+    if error.values.get("call"):
+        error.values["in"] = f"in {error.values['call']}"
+    error.values["says"] = told.replace(" in the collective routine", "")

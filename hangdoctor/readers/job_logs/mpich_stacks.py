@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 
+from msgspec import structs
+
 from ...model.log_facts import AnyFact, KnownError
 from .prefix import Said
 
 _HEAD = re.compile(
-    r"(?:\[(?P<node>[A-Za-z][\w.-]{0,120})\] - )?(?:Abort\(-?\d{1,11}\).{0,40}?)?\(rank (?P<rank>\d{1,7}) in comm \d{1,12}\): "
+    r"(?:\[(?P<node>[A-Za-z][\w.-]{0,120})\] - )?(?:Abort\(-?\d{1,11}\)(?: on node (?P<world>\d{1,7}))?.{0,40}?)?\(rank (?P<rank>\d{1,7}) in comm \d{1,12}\): "
     r"Fatal error in (?P<call>[\w-]{4,60}): (?:Other MPI error|Unknown error|Internal MPI error), error stack:"
 )
 _HOST = re.compile(r"^([A-Za-z][\w.-]{2,120}) \d{1,7}: ")  # PALS's prefix, in a short log
@@ -26,7 +28,8 @@ _WITH = re.compile(
 _NETWORK = re.compile(
     r"(?P<why>(?:OFI|UCX|[Vv]erbs|PSM2?|CXI) [\w ]{1,40} (?:failed|error)|\bPTLTE_\w{1,40}|\bucp_\w{1,40}|ibv_\w{1,40})"
 )
-_DETAIL = re.compile(r":([A-Z][\w /]{3,40}(?: - \w{3,40})?)\)\s*$")
+_DETAIL = re.compile(r":([A-Z][\w /]{3,40}(?: - \w{2,40})?)\)\s*$")
+_TOO_LONG = re.compile(r"Message (?:too long|truncated)|[Tt]runcation error")
 # What a network card says of a request of its own process' memory
 _LOCAL = re.compile(r"\blocal (?:QP operation|protection|length|access) error", re.I)
 _SENT = re.compile(
@@ -57,7 +60,7 @@ class MpichStacks:
             return None
         head = _HEAD.search(text) if "in comm" in text else None
         if head is not None:
-            self._rank, self._left = int(head["rank"]), MOST
+            self._rank, self._left = int(head["world"] or head["rank"]), MOST
             host = _HOST.match(text)
             self._call = head["call"]
             self._node = head["node"] or said.node or (host[1] if host is not None else "")
@@ -71,6 +74,12 @@ class MpichStacks:
             self._left = 0
             return None
         return self._of_call(match["says"].strip())
+
+    def whose(self, said: Said) -> Said:
+        """A line of the stack with the rank and the node of its head, which alone has them."""
+        if self._left <= 0 or said.rank >= 0:
+            return said
+        return structs.replace(said, rank=self._rank, node=said.node or self._node)
 
     def _name_sender(self, sent: re.Match[str]) -> None:
         fact, self._truncated = self._truncated, None
@@ -89,6 +98,10 @@ class MpichStacks:
             if "CANCEL" in says:  # by whoever ended the job, or took the connection down
                 told = {"call": self._call, **self._at()}
                 return self._error("mpi_cancelled", "consequence", told)
+            if _TOO_LONG.search(says):
+                return self._error("mpi_truncated", "cause", {})
+            if "MPI_Init" in self._call:
+                return None  # its start has failed, and `mpich_errors.py` has the reason
             detail = _DETAIL.search(says)
             why = f"{network['why']}: {detail[1]}" if detail is not None else network["why"]
             local = _LOCAL.search(says)

@@ -21,6 +21,7 @@ _HOST_RANK = re.compile(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
 _PLACE = re.compile(
     r"\[?(?=[A-Za-z][\w.-]{0,100}[\d.-])([A-Za-z][\w.-]{0,100}):(\d{2,9})\s{0,2}(?::\d{1,9}){0,2}[\]:\s]"
 )
+_LIBFABRIC = re.compile(r"^libfabric:(\d{2,9}):")
 _SECONDS = re.compile(r"^\[\d{1,12}\.\d{1,9}\] (?=\[)")  # UCX's stamp
 _PID = re.compile(r"\b(?:pid|process(?: id)?)[ =:#]{1,3}(\d{2,9})\b", re.I)
 _NODE = re.compile(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
@@ -28,6 +29,12 @@ _NODE = re.compile(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
 _HOST = re.compile(
     r"\bon (?!rank|gpu|cuda|dev|cpu|core|socket|port|line|step|eth|mlx|ib|pe|tile|level|thread)([a-z][a-z-]{0,40}\d[\w.-]{0,60})(?=[:,;\]) ]|$)"
 )
+# A report on another host: "TPU session error from worker tpu-5-15.svc:8471"
+_FROM = re.compile(
+    r"\b(?:error|failure|exception|fault|crash)s? (?:from|on|of|at) (?:worker|host|node|pod|machine) ([A-Za-z][\w.-]{1,100}\w)",
+    re.I,
+)
+_ON_RANK = re.compile(r"\b(?:on|in) (?:global )?rank[ :=#]{1,2}(\d{1,7})(?![\d.]*\d?/|\w)", re.I)
 _AT = re.compile(r"@([A-Za-z][\w.-]{0,100}\w)")
 _TASK = re.compile(r"\btask(?:[ =#]|: ?| id )(\d{1,7})(?![\d.]*\d?/)", re.I)
 _DEVICE = re.compile(
@@ -76,7 +83,7 @@ def named(text: str) -> Named:
         ranks = {int(begins[1])}
     found.rank = ranks.pop() if len(ranks) == 1 else -1
     _place(found, head)
-    pids = {int(number) for number in _PID.findall(head)}
+    pids = {int(number) for number in [*_PID.findall(head), *_LIBFABRIC.findall(head)]}
     found.pid = found.pid or (pids.pop() if len(pids) == 1 else 0)
     tasks = {int(number) for number in _TASK.findall(head)}
     found.task = tasks.pop() if len(tasks) == 1 and found.rank < 0 else -1
@@ -88,6 +95,12 @@ def named(text: str) -> Named:
     return found
 
 
+def of_whom(text: str) -> int:
+    """The one rank that a line on an error says it was on, ``failed to start on rank 3``; -1 for none."""
+    ranks = {int(number) for number in _ON_RANK.findall(text[:_LONG])}
+    return ranks.pop() if len(ranks) == 1 else -1
+
+
 def _place(found: Named, head: str) -> None:
     head = _SECONDS.sub("", head)
     host_rank, place = _HOST_RANK.match(head), _PLACE.match(head)
@@ -95,7 +108,7 @@ def _place(found: Named, head: str) -> None:
         found.node, found.rank = host_rank[1], int(host_rank[2])
     elif place is not None and "/" not in place[1] and not _is_source(place[1]):
         found.node, found.pid = place[1], int(place[2])
-    node = _NODE.search(head) or _HOST.search(head)
+    node = _FROM.search(head) or _NODE.search(head) or _HOST.search(head)
     node = node or (_AT.search(head) if found.launcher else None)
     if node is not None and not found.node:
         found.node = node[1]

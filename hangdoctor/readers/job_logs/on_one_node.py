@@ -21,7 +21,7 @@ _PLACE = re.compile(
     r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[(?P<node>[A-Za-z][\w.-]{0,127}):(?P<pid>\d{1,9})(?: ?:\d{1,9}){0,3}\] "
 )
 _OF_MPICH = re.compile(
-    r"^(?:MPICH ERROR )?\[?Rank (?P<rank>\d{1,7})\]? (?:\[job id [^\]]{1,80}\] )?"
+    r"^(?:(?P<task>\d{1,7}): )?(?:MPICH ERROR )?\[?Rank (?P<rank>\d{1,7})\]? (?:\[job id [^\]]{1,80}\] )?"
     r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d:]{10,20}\d{4}\] (?:\[unknown\] )?\[(?P<node>[\w.-]{1,120})\] "
 )
 _HEADING = re.compile(rf"(?:{_OF_MPICH.pattern}).{{0,4}}$")  # of words in the next line
@@ -33,10 +33,9 @@ _BURST = 60  # lines
 
 def placed(said: Said) -> Said:
     """With what a line of MPICH, UCX or Open MPI begins with: node, and rank or process."""
-    match = _OF_MPICH.match(said.text)
-    if match is not None:
-        rank = said.rank if said.rank >= 0 else int(match["rank"])
-        return msgspec.structs.replace(said, rank=rank, node=said.node or match["node"])
+    headed = by_mpich(said)
+    if headed is not None:
+        return headed
     bare = _BARE.match(said.text) if max(said.rank, said.task) < 0 else None
     if bare is not None:
         return msgspec.structs.replace(said, rank=int(bare[1]))
@@ -44,6 +43,27 @@ def placed(said: Said) -> Said:
     if match is None:
         return said
     return msgspec.structs.replace(said, node=match["node"], pid=said.pid or int(match["pid"]))
+
+
+def by_mpich(said: Said) -> Said | None:
+    """With rank and node of the line, where MPICH begins it."""
+    match = _OF_MPICH.match(said.text)
+    if match is None:
+        return None
+    rank = said.rank if said.rank >= 0 else int(match["rank"])
+    task = int(match["task"]) if match["task"] else said.task
+    return msgspec.structs.replace(said, rank=rank, task=task, node=said.node or match["node"])
+
+
+def started_alone(fact: KnownError, said: Said) -> Said:
+    """The speaker of an error at the start of MPI: where its launcher numbers it otherwise than it does itself,
+    it has not heard of the others yet, and the launcher's number is the one that tells it.
+    """
+    own = int(fact.values.get("rank") or said.rank)
+    if fact.rule != "mpi_start" or said.task < 0 or own in (-1, said.task):
+        return said
+    fact.values.pop("rank", None)
+    return msgspec.structs.replace(said, rank=said.task)
 
 
 class Headings:

@@ -42,6 +42,9 @@ _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
 _PIPE = re.compile(
     r"(?:<std(?:err|out|diag)>|stdout|stderr): ?"
 )  # of a parent that repeats what its child prints
+_TORN_RANK = re.compile(
+    r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})"
+)  # the paste begins behind its bracket
 _NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
 _TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
 _GROUP = re.compile(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
@@ -55,12 +58,15 @@ _GUID = re.compile(r"^(?:ID \d+ PG GUID )?(\S+?)\s*(?:\(([^)]*)\))?$")
 _RECORD = re.compile(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
+# A screen's, whose line ends are gone: each record is filled up with blanks, and the next one is dated alike
+_DATE = re.compile(r"\s{0,4}\[?(20\d\d-\d\d-\d\d)[ T]\d\d:\d\d:\d\d")
+_FILLED = re.compile(r"\s{4,}(?=\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
 _ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
 _ONE_PREFIX = re.compile(
     r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
 )
 _LEVELLED = re.compile(
-    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[[\w./-]{1,120}:\d{1,6}\] ?"
+    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?[\w./-]{1,120}:\d{1,6}\] ?"
 )
 _DATED = re.compile(  # Horovod's, and Open MPI's with --timestamp-output
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=(?:\[(?:\d{1,7},)?\d{1,7}\])?<std(?:err|out|diag)>)"
@@ -105,6 +111,13 @@ def records(line: str) -> list[str]:
         line = ANSI.sub("", line)
     if "](http" in line:  # a forum has made a link of an address or a file's name
         line = _LINK.sub(r"\1", line)
+    if "    " in line and _DATE.match(line) is not None:
+        screen = _FILLED.split(line)
+        return [record for row in screen for record in _of_row(row)]
+    return _of_row(line)
+
+
+def _of_row(line: str) -> list[str]:
     if "[" not in line and "ERROR:torch" not in line:
         return [line]
     whole: list[str] = []
@@ -302,6 +315,9 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     elif (match := _LEVELLED.match(text)) is not None:
         said.level = match[1]
         said.at = said.at or clock.read(f"{clock.year}-{match[2]}")[0]
+        said.text = text[match.end() :]
+    elif said.rank < 0 and (match := _TORN_RANK.match(text)) is not None:
+        _take_rank(said, match)
         said.text = text[match.end() :]
     elif (match := _DATED.match(text)) is not None:
         _, month, day, hour, year = match[0].split()

@@ -79,6 +79,12 @@ _FORMS = {
     "flash": _Form(takes=re.compile(r"Error message is ?:? ?(\S.{0,200})"), lines=1, above=True),
     "pyxis": _Form(takes=re.compile(r"pyxis:\s{2,12}(\S.{0,160})"), lines=1, above=True),
     "glex": _Form(takes=re.compile(r"CQE:(status=\w.{0,120})"), lines=1),
+    "mpi_no_transport": _Form(takes=re.compile(r"^\s*(BTLs attempted: \S.{0,80})"), lines=1),
+    "mpi_internal": _Form(
+        takes=re.compile(r"Assertion failed in file (?:\S{1,300}/)?(\S{1,100} at line \d.{1,200})"),
+        lines=1,
+        above=True,
+    ),
     "nvhpc": _Form(takes=re.compile(r"^\s*((?:function|line):\s{1,8}\S.{0,80})"), lines=2),
 }
 
@@ -180,7 +186,10 @@ def _tag_of(said: Said) -> str:
 
 def _bare(line: str) -> str:
     """Without the tag, and the frame on both sides."""
-    return _FRAME.sub("", _TAG.sub("", line, count=1)).strip()
+    bare = _TAG.sub("", line, count=1)
+    while bare.startswith("[") and (tag := _TAG.match(bare)) is not None:
+        bare = bare[tag.end() :]  # two processes wrote at once
+    return _FRAME.sub("", bare).strip()
 
 
 def _last_taken(before: Sequence[str], form: _Form) -> list[str]:

@@ -23,6 +23,7 @@ from ...errors import BadInput
 from ...files import read_settings
 from ...model.diagnosis import Kind
 from ...model.log_facts import AnyFact, KnownError, Role, RuleText
+from .kept_values import kept
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -130,11 +131,11 @@ class Rule(Struct, frozen=True):
         """What the rule takes from a line of an error."""
         match = self.pattern.search(text) if self.pattern is not None else None
         told = match.groupdict() if match is not None else {}
-        return {k: v[:120] for k, v in told.items() if v}
+        return {k: kept(v) for k, v in told.items() if v}
 
     def _fields(self, told: dict[str, str]) -> dict[str, Any]:
         if self.fact is KnownError:
-            return {**self.fixed, "values": {k: v[:120] for k, v in told.items()}}
+            return {**self.fixed, "values": {k: kept(v) for k, v in told.items()}}
         values = {k: _value(k, v) for k, v in told.items()}
         values |= {k: f"-{values[k]}" for k in self.negative if k in values}
         values |= {k: _of_shell(int(values[k])) for k in self.shell if k in values}

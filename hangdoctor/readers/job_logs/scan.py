@@ -44,6 +44,7 @@ from .beneath import Beneath
 from .collect import Facts
 from .course import Course
 from .crash_places import CrashPlaces
+from .ending_others import is_agents, is_of_end
 from .file_names import NamedFile, under_header
 from .habits import Habits, habits
 from .hccl_tasks import RankIds
@@ -53,6 +54,9 @@ from .lines_apart import StartLines
 from .lines_read import LinesRead
 from .logged import ENDS_AT_INFO, Logged, is_warning, named_by
 from .mpich_errors import MOST, MpichErrors
+from .named_below import NamedBelow
+from .named_in_line import of_whom
+from .npu_tails import NpuTails
 from .prefix import Said, Speaker, records, strip
 from .raised_again import RaisedAgain
 from .rewrapped import Rewrapped
@@ -61,9 +65,10 @@ from .runs import RunNumbers
 from .shipped import Line, Shipper, form_of
 from .stamps import ANYWHERE, Clock
 from .tables_read import TablesRead, Told
-from .tracebacks import Tracebacks, own_frame
+from .tracebacks import Tracebacks, cut_in_its_name, own_frame
 from .unread_failures import UnreadFailures
 from .words_above import WordsAbove
+from .wrapped_lines import unwrapped
 
 _HEARD = re.compile(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
@@ -72,8 +77,11 @@ _BEGIN = 2_000  # lines in which ranks say how they begin
 _INDENT = "  "  # of a line that a person broke, and no terminal
 _TORN = 3  # lines that a broken one is joined with
 _RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
+_STACK = 16  # lines below an error in which the stack of its runtime may begin
 _MORE = 4  # lines that the message of an error may go on in
 _OF_ACTOR = re.compile(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
+_REPEATED = re.compile(r"\[repeated (\d{1,6})x across cluster\]")  # Ray's, at the end of a line
+_KEPT = 300  # characters of a line that the fact has itself
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
 _CUT = re.compile(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is there of a last line
 # The verdict of `hangdoctor run` itself, in the job's output.
@@ -81,7 +89,8 @@ _OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
 # Rules that know the form of a line, and not its words
 _IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")
-_BEGINS = ("recent call", "Stack trace of the", "Fatal Python", *tables_read.BEGINS)
+_NOTICE = " NCCL INFO "  # what NCCL tells by the way, as of a plug-in that is not there
+_BEGINS = ("recent call", "Routine ", "Stack trace of the", "Fatal Python", *tables_read.BEGINS)
 
 
 class FileScan:
@@ -101,8 +110,8 @@ class FileScan:
         self._tables = TablesRead()
         self._barriers = JaxBarriers()
         self._rank_ids = RankIds()
+        self._npu = NpuTails()
         self._mpich = MpichErrors()
-        self._crashes = CrashPlaces()
         self._rewrapped = Rewrapped()
         self._headings = on_one_node.Headings()
         self._logged = Logged()
@@ -119,6 +128,9 @@ class FileScan:
         self._trouble, self._trouble_line = "", 0
         self._failures = UnreadFailures()
         self._above = WordsAbove()
+        self._places = CrashPlaces()
+        self._below = NamedBelow()
+        self._speaks = of_file  # who speaks in the line that is read, by its prefix
         self._torn: list[tuple[str, Said, int]] = []
         self._waits: dict[Speaker, TimedOut] = {}
         self._passed = (b"", 0)  # the block that is read, and where in it
@@ -131,6 +143,7 @@ class FileScan:
         size, end = 0, b""
         for number, block in enumerate(source.blocks(stream)):
             if number == 0:
+                block = source.Block(unwrapped(block.data), block.edge)
                 self._learn(block.data[: 1 << 16])
             size += len(block.data)
             end = block.data.rstrip(b"\n").rpartition(b"\n")[2] or end
@@ -152,15 +165,20 @@ class FileScan:
 
     def _at_end(self) -> None:
         """What the end of the file leaves open."""
+        last = self.facts.all[-1] if self.facts.all else None
+        if isinstance(last, PythonError) and last.file == self.index and last.line >= self._line:
+            cut_in_its_name(last)
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
+        self._keep_stacks(self._places.rest())
         self._keep_told(self._tables.rest(self.of_file), self.of_file)
         torn = self._stacks.unfinished()
         for said, line, error in torn:
             self._line = line
             error.local = self._spawned.pop(said.speaker(), -1)
-            error.rank = self._logged.rank_of_head(said) if said.rank < 0 else -1
+            if error.rank < 0 and said.rank < 0:
+                error.rank = self._logged.rank_of_head(said)
             self._failures.cut(line)
             if len(torn) == 1:
                 self._complete(error, said)
@@ -208,10 +226,11 @@ class FileScan:
         known = line.known(self.of_file)
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
+            before = known
             whole = self._rewrapped.lines(piece[:_LONGEST])
             for record in (record for text in whole for record in records(text)):
                 if _OWN.match(record) is None:
-                    self._record(record, known)
+                    before = self._record(record, self._behind(known, before))
 
     def _show(self, named: NamedFile) -> None:
         """The lines of another file come next."""
@@ -220,16 +239,35 @@ class FileScan:
         if named.rank >= 0:
             self.heard.add(named.rank)
 
-    def _record(self, text: str, known: Said) -> None:
+    def _behind(self, known: Said, before: Said) -> Said:
+        """What is known of a record by the one before it in its line, which begins with what a launcher puts
+        before each line.
+        """
+        if not (self._usual.hosts or self._usual.tasks):
+            return known
+        node = known.node or before.node
+        task = known.task if known.task >= 0 else before.task
+        return msgspec.structs.replace(known, node=node, task=task)
+
+    def _record(self, text: str, known: Said) -> Said:
+        """Read one record; returns who says it."""
         said = strip(text, known, self._usual, self.clock)
+        self._read_record(said, text)
+        return said
+
+    def _read_record(self, said: Said, text: str) -> None:
         said = self._beneath.inherit(said, self.of_file)
         said = self._headings.under(said)
         self._listen(said)
         self._values.feed(said.text)
         self.runs.look(said.text, self._line)
-        self._keep_told(self._tables.feed(said, text, self._line, self.clock), said)
+        placed = on_one_node.by_mpich(said) or said
+        self._keep_told(self._tables.feed(said, text, self._line, self.clock), placed)
+        said = self._tables.mpi_stacks.whose(said)
+        self._feed_places(said)
         self._mpich.feed(said.text)
         self._rank_ids.feed(text)
+        self._npu.feed(said.text, self._line)
         missed = self._barriers.feed(said.text)
         if missed is not None:
             self._keep(missed, msgspec.structs.replace(said, rank=-1), text)
@@ -249,7 +287,7 @@ class FileScan:
         folded = self._stacks.feed(said, self._line)
         if folded.belongs:
             self._read.want(_ATTENTION)
-            self._failures.traceback(self._line)
+            self._failures.traceback(self._line, said.pid)
         if folded.recorded is not None:
             self._add_recorded(folded.recorded_of or said, folded.recorded)
         if folded.stack is not None:
@@ -273,6 +311,21 @@ class FileScan:
             if one.goes_on:
                 self._read.want(_ATTENTION)
 
+    def _feed_places(self, said: Said) -> None:
+        """The line to those who read where a process was, and on which node."""
+        self._speaks = said
+        self._keep_stacks(self._places.feed(said, self._line))
+        if self._places.reads:
+            self._read.want(1)
+        self._below.feed(said)
+
+    def _keep_stacks(self, found: Iterable[tuple[KnownError, Said, int]]) -> None:
+        """The failures that only the stack of a runtime shows."""
+        now = self._line
+        for error, said, self._line in found:
+            self._keep(error, said, said.text)
+        self._line = now
+
     def _ask(self, said: Said) -> None:
         """A question that nothing of the program's stands behind."""
         asked = questions.asked_in(said.text)
@@ -290,10 +343,7 @@ class FileScan:
             self.marks.listen(said)
         if said.at > 0:
             self._at = said.at
-        caught = self._crashes.caught(said)
-        if caught is not None:
-            self._keep(caught, said, said.text)
-        if self._crashes.feed(said) or any(word in said.text for word in _BEGINS):
+        if any(word in said.text for word in _BEGINS):
             self._read.want(_ATTENTION)
 
     def _go_on(self, said: Said) -> None:
@@ -341,8 +391,10 @@ class FileScan:
         known = read = False
         whole: set[type[AnyFact]] = set()
         torn: set[type[AnyFact]] = set()
+        notice = f" {said.text[:40]}".find(_NOTICE) >= 0
         for rule in self.rules.of(said.text):
             elsewhere = (rule.last and known) or (rule.rest and bool(self._torn))
+            elsewhere |= notice and rule.role == "cause" and rule.id not in ENDS_AT_INFO
             applied = not elsewhere and self._apply(rule, said, said.text, text)
             if rule.fact is WaitsFor:
                 continue  # the line may be of a failure all the same
@@ -371,8 +423,14 @@ class FileScan:
                     gone = rule.text is not None and rule.text.kind in ("dead", "unreachable")
                     ends = gone or rule.id in ENDS_AT_INFO
                     fact.logged = not ends and is_warning(said, text)
-                    kept = self._keep(fact, marks.name_other(fact, said), line)
+                    again = _REPEATED.search(line[_KEPT:])
+                    if again is not None:
+                        fact.values = {**fact.values, "repeated": again[1]}
+                    speaker = on_one_node.started_alone(fact, said)
+                    kept = self._keep(fact, marks.name_other(fact, speaker), line)
                     self._name_beneath(kept)
+                    if rule.id == "actor_creation":
+                        self._beneath.creates(text, said)
                     if self._mpich.begin(kept, text) or self._tables.boxes.begin(kept, said):
                         self._read.want(MOST)
                     continue
@@ -443,11 +501,13 @@ class FileScan:
         if wrapping and not any(wrapping):
             self._keep_torn(said)
         rule_of = self.rules.known(line)
-        if self._beneath.is_report(error, said):
+        if self._beneath.is_report(error, said) or is_of_end(error.frames):
             error.role = "launcher"
         if rule_of is not None:
             error.rule, error.role = rule_of.id, rule_of.role
             _name(error, rule_of, said.text)
+        if error.role == "consequence" and is_agents(error.frames):
+            error.role = "launcher"
         head = self._logged.head_of(said)
         if original and self._again.take(error, said.speaker()):
             return
@@ -481,6 +541,8 @@ class FileScan:
         if isinstance(fact, KnownError) and fact.rank < 0:
             own = said.own_rank()
             fact.rank = own if own >= 0 else max(marks.watched(text), self._rank_ids.of(text))
+            if fact.rank < 0 and fact.role == "cause" and not (fact.pid or fact.worker):
+                fact.rank = of_whom(text)
         if isinstance(fact, Finished) and fact.rank < 0:
             fact.rank = rank_named(said.text)
             self.heard.update({fact.rank} - {-1})
@@ -494,6 +556,7 @@ class FileScan:
         for rank in said.also:
             self.facts.add(msgspec.structs.replace(fact, rank=rank))
         kept = self.facts.add(fact)
+        self._npu.keep(kept)
         self._remember(fact, kept, said)
         return kept
 
@@ -516,8 +579,10 @@ class FileScan:
 
     def _remember(self, fact: AnyFact, kept: AnyFact, said: Said) -> None:
         self._tables.mpi_stacks.hold(kept)
-        self._crashes.hold(kept, said)
         self._above.end(kept)
+        spoke = self._speaks
+        if any([self._places.begin(kept, spoke), self._below.begin(kept, spoke)]):
+            self._read.want(_STACK)
         if isinstance(kept, TimedOut):
             self._waits[said.speaker()] = kept
         elif isinstance(fact, Ended | Cancelled | Finished):

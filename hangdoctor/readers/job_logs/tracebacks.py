@@ -6,6 +6,7 @@ theirs, where the last traceback that was begun takes the next frames.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Sequence
 
@@ -19,11 +20,14 @@ from .elastic_table import HEADS
 from .introduced import THREAD_STARTS, Introduced
 from .prefix import Said, Speaker
 from .raised_again import HEAD
+from .rich_boxes import RichBoxes
 
 # Also a checkout of this probe, which a job runs under.
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
+# A checkpoint of torch's: who coordinates it prints what the others raised.
+_WHOSE = re.compile(r"\(most recent call last\): \(RANK (\d{1,7})\)")
 # Python's own words where a thread ends by an exception; the process goes on without it.
 _OF_THREAD = re.compile(r"Exception in thread (\S.{0,79}):\s*$")
 # And where nobody can take one: the process goes on.
@@ -68,6 +72,12 @@ _OF_ERROR = 48  # innermost ones of a traceback
 _SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
+_BUILT_IN = frozenset(
+    name for name in dir(builtins) if name.endswith(("Error", "Exception", "Interrupt", "Exit"))
+)
+_RAISES = re.compile(
+    r"raise [A-Z][\w.]{2,80}\b|assert\b.{3}|[bfru]{0,2}[\"'][A-Z][\w'-]*(?: [\w'.,:{}()/-]+){3}"
+)
 _CHAINED_ABOVE = 5  # lines; one is empty, and another process may speak between
 
 
@@ -85,6 +95,7 @@ class _Open(Struct):
     ignored: bool = False
     chained: bool = False  # it was raised in handling another one
     original: bool = False  # it is part of the message of another one
+    rank: int = -1  # whose it is, where another rank prints it
 
 
 class Folded(Struct):
@@ -123,6 +134,7 @@ class Tracebacks:
         self._limit: set[Speaker] = set()
         self._printed: dict[Speaker, ThreadStack] = {}  # by the program, outermost first
         self._introduced: dict[Speaker, Introduced] = {}
+        self._boxes: dict[Speaker, RichBoxes] = {}
 
     def feed(self, said: Said, line: int) -> Folded:
         """Take one line."""
@@ -162,11 +174,15 @@ class Tracebacks:
             return _NOTHING  # the message of the launcher's own error
         if _LIMIT.match(text.rstrip()):
             self._limit.add(key)
+        if ("│" in text or "─" in text or key in self._boxes) and self._is_boxed(key, said, line):
+            return _BELONGS
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
             opened = _Open(said, line, thread=self._threads.get(key, ""))
             opened.ignored = key in self._ignored
             opened.original = HEAD in text
+            whose = _WHOSE.search(text)
+            opened.rank = int(whose[1]) if whose is not None else -1
             self._ignored.discard(key)
             opened.chained = line - self._chained.get(key, line) in range(1, _CHAINED_ABOVE)
             begun.append(opened)
@@ -185,6 +201,18 @@ class Tracebacks:
             self._recorded[key] = self._head = said
             return _BELONGS
         return self._ended(key, said, line)
+
+    def _is_boxed(self, key: Speaker, said: Said, line: int) -> bool:
+        """Whether a line is a row of a traceback in a box, whose frame is then the next one."""
+        row = self._boxes.setdefault(key, RichBoxes()).feed(said.text)
+        begun = self._open.setdefault(key, [])
+        if row is not None and row.frame is not None:
+            if not begun:
+                begun.append(_Open(said, line))
+            begun[-1].frames.append(row.frame)
+        elif row is not None and row.code and begun and begun[-1].frames:
+            begun[-1].frames[-1].code = row.code
+        return row is not None
 
     def _of_recorder(self, key: Speaker, text: str) -> Folded:
         match = _RECORDED.match(text)
@@ -303,7 +331,9 @@ class Tracebacks:
             frames=opened.frames[-_OF_ERROR:][::-1],
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),
+            began=opened.line,
             thread=opened.thread,
+            rank=opened.rank,
         )
         if opened.ignored:
             error.role = "note"
@@ -326,7 +356,10 @@ class Tracebacks:
             for opened in begun:
                 if opened.frames and not _of_launcher(opened.frames):
                     error = PythonError(
-                        frames=opened.frames[-_OF_ERROR:][::-1], frame=own_frame(opened.frames)
+                        frames=opened.frames[-_OF_ERROR:][::-1],
+                        frame=own_frame(opened.frames),
+                        message=_raises(opened.frames[-1]),
+                        rank=opened.rank,
                     )
                     if opened.ignored:
                         error.role = "note"
@@ -337,6 +370,22 @@ class Tracebacks:
                     found.append((opened.said, opened.line, error))
         self._open.clear()
         return found
+
+
+def cut_in_its_name(error: PythonError) -> None:
+    """Take the beginning of an error's name, with which a text ends, for the cut that it is."""
+    begun = error.error
+    if not begun or error.message or not error.frames or begun in _BUILT_IN:
+        return
+    if any(name.startswith(begun) for name in _BUILT_IN):
+        error.error, error.message = "", _raises(error.frames[0])
+
+
+def _raises(last: Frame) -> str:
+    """The source of a last frame that raises an exception, checks something, or is a sentence for who reads it."""
+    return (
+        f"the last line of source is '{last.code}'" if _RAISES.match(last.code) is not None else ""
+    )
 
 
 def _set_in(text: str) -> int:

@@ -16,6 +16,7 @@ from ...model.log_facts import UnreadFailure
 from . import unread
 from .failure_words import Words, is_clean_end, is_frame, judged
 from .named_in_line import Named, named
+from .numbered_lines import numbered
 from .prefix import Said, Speaker
 
 _MOST = 64  # speakers of one file
@@ -35,12 +36,23 @@ _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
 _LIKENESSES = 4
 _ERROR_NAME = re.compile(
-    r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
+    r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:[A-Z]{2,20}_){2,6}(?:ERROR|FAILURE)\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
 _NCCL_GOES_ON = re.compile(
     r"NCCL INFO (?!.{0,120}(?: -> \d|[Aa]bort|[Dd]estroy|[Cc]losed|failed|error))"
+)
+# Rows of HDF5's stack, whose heading is known
+_OF_HDF5 = re.compile(r"\s{2,8}(?:#\d{3}: \S{1,300} line \d{1,7} in |major: |minor: )")
+_ASSERTED = re.compile(r"\b[Aa]ssert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)\b")
+_HOST_KEY = re.compile(
+    r"^\s{1,8}(?:Local host|Host(?:name)?|Node):\s{1,16}([A-Za-z][\w.-]{0,120})\s{0,8}$"
+)
+_REASON_KEY = re.compile(r"^\s{1,8}(?:Error|Reason):\s{1,16}(\S.{1,100})$")
+# UCX's and Open MPI's, with the line of their source
+_PLACE = re.compile(
+    r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[[A-Za-z][\w.-]{0,127}:\d{1,9}(?: ?:\d{1,9}){0,3}\]\s{1,12}(?=\S)"
 )
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
 
@@ -79,7 +91,7 @@ class UnreadFailures:
 
     def feed(self, said: Said, text: str, line: int, at: float, attempt: int) -> bool:
         """Take a line that no rule knows; whether it speaks of a failure."""
-        if self._in_advice(said.text):
+        if self._in_advice(said.text) or _OF_HDF5.match(said.text) is not None:
             return False
         words = judged(said.text, said.level or text)
         inner = self._inner(said.text)
@@ -135,6 +147,9 @@ class UnreadFailures:
         if self._boxed < 0:
             return False
         self._boxed += 1
+        if self._last is not None:
+            for line in self._last.lines[-_IN_BOX:]:
+                _add_key(line, text)
         if not text.strip() and self._boxed > 1:
             self._boxed = _IN_BOX
         if self._boxed > _MOST:
@@ -155,12 +170,16 @@ class UnreadFailures:
             speaker.steps += 1
         self._keep({key: s for key, s in self._of.items() if _outlasts(key, s)})
 
-    def traceback(self, line: int) -> None:
-        """A traceback begins in this line: the line before is its head, and no failure of its own."""
+    def traceback(self, line: int, pid: int) -> None:
+        """A traceback of process `pid` begins in this line: the line before is its head, and no failure of its
+        own, where no other process says it.
+        """
         speaker = self._last
         if self._weak is not None and self._weak[1].number == line - 1:
             self._heads[line] = self._weak
         if speaker is None or speaker.lines[-1].number < line - 1:
+            return
+        if speaker.said.pid not in (0, pid):
             return
         self._heads[line] = (speaker, speaker.lines.pop())
         self._last = None
@@ -200,7 +219,10 @@ class UnreadFailures:
 
     def found(self) -> list[UnreadFailure]:
         """One failure a speaker, in the order of their lines."""
-        facts = [_fact(s) for s in self._of.values() if _stands(s)]
+        facts = []
+        for speaker in self._of.values():
+            if _stands(speaker):
+                facts += numbered(_fact(speaker), [line.text for line in speaker.lines])
         return sorted(facts, key=lambda fact: fact.line)
 
 
@@ -274,13 +296,28 @@ def _fact(speaker: _Speaker) -> UnreadFailure:
         launcher=who.launcher,
         device=said.local if said.pid and who.device < 0 else who.device,
         peer=next((line.who.peer for line in speaker.lines if line.who.peer), ""),
-        text=_GLUED.sub("", _BAR.sub("", best.text)).strip(),
+        text=_bare(best),
         likeness=list(dict.fromkeys(_likeness(line) for line in speaker.lines))[:_LIKENESSES],
         after=speaker.after,
         began=first.number,
         times=speaker.times.get(_likeness(best), 1),
     )
     return fact
+
+
+def _add_key(line: _Line, text: str) -> None:
+    """What a framed message tells by keys, of the line that says what happened: its host, and the reason."""
+    host, reason = _HOST_KEY.match(text), _REASON_KEY.match(text)
+    if host is not None and not line.who.node:
+        line.who.node = host[1]
+    if reason is not None and reason[1] not in line.text:
+        line.text = f"{line.text.rstrip(' .:')}: {reason[1].strip()}"
+
+
+def _bare(line: _Line) -> str:
+    """Its words, without a bar before it and a frame behind it, and without process and node, which it told."""
+    text = _GLUED.sub("", _BAR.sub("", line.text)).strip()
+    return _PLACE.sub("", text) if line.who.pid and line.who.node else text
 
 
 def _cause(speaker: _Speaker) -> _Line:
@@ -296,6 +333,11 @@ def _cause(speaker: _Speaker) -> _Line:
     chosen = specific or lines
     own = [line for line in chosen if not line.words.between] or chosen
     named = [line for line in own if _says_why(line)]
+    asserted = [line for line in own if _ASSERTED.search(line.text) is not None]
+    if asserted and asserted[0].number - own[0].number > _CLUSTER and not named:
+        return asserted[
+            0
+        ]  # an assertion is the end itself; what was said well before it may have been survived
     if named:
         return named[0]  # an error by its name, whatever list follows
     if _strength(speaker) > 2 and any(line.words.strength > 2 for line in own):

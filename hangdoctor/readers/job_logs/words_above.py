@@ -54,6 +54,13 @@ _STOPS = re.compile(
     r"^\s{0,8}(?:terminate called without|Fatal Python error: Aborted|Aborted(?: \(core dumped\))?\s{0,8}$"
     r"|(?:ERROR )?STOP(?: \d{1,4})?\s{0,8}$)"
 )
+_SOURCE = re.compile(
+    r"[\w/.+-]{1,200}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f|F|inc)(?:[:(]| at line | line )\S{0,80}"
+)
+_HEADING = re.compile(r"\W{0,20}(?:(?:fatal|program) )?error(?: message)?\W{0,20}", re.I)
+_OWN_ERROR = re.compile(
+    r"\W{0,8}error,? (?:(?:on|at|in) )?(?:mpi )?(?:rank|process|proc|pe|task) ?#?\d{1,7}\s?:", re.I
+)
 _SPEAK = re.compile(r"[A-Za-z][a-z]{1,30}")
 
 
@@ -64,6 +71,7 @@ class _Line(Struct):
     said: Said
     at: float
     attempt: int
+    headed: bool = False  # the line above says that this one is an error
 
 
 class WordsAbove:
@@ -73,6 +81,7 @@ class WordsAbove:
         self._lines: deque[_Line] = deque(maxlen=_LINES)
         self._found: list[tuple[UnreadFailure, int]] = []  # with the lines of the ends
         self._seen = 0  # the line of the last end
+        self._heading = 0  # the line of the last one that only says that an error follows
         self._stated = StatedErrors()
         self._statement: _Line | None = None  # where the last one begins
 
@@ -86,12 +95,18 @@ class WordsAbove:
                 self._statement = _Line(line, said.own_rank(), "", said, said.at or at, attempt)
             return
         tag = _TAG.match(text)
-        rank = said.own_rank()
+        rank = max(said.own_rank(), said.task)
         if tag is not None and rank < 0:
             rank = int(next(number for number in tag.groups() if number))
+        if rank < 0:
+            rank = _of_itself(text)
         words = _GLUED.sub("", text[tag.end() :] if tag is not None else text)
         self._stop(said, text, line)
-        self._lines.append(_Line(line, rank, words.strip(), said, said.at or at, attempt))
+        headed = self._heading == line - 1 > 0
+        self._heading = line if _HEADING.fullmatch(words) is not None else 0
+        one = _Line(line, rank, words.strip(), said, said.at or at, attempt)
+        one.headed = headed
+        self._lines.append(one)
 
     def _stop(self, said: Said, text: str, line: int) -> None:
         """A line by which a runtime says that the process ends: the sentence right above it is its reason."""
@@ -120,7 +135,9 @@ class WordsAbove:
             if one.rank < 0 and fact.line - one.number <= reach and not _of_others(one.text)
         ]
         stated = self._statement_of(number, fact.line) if _is_own(fact) else None
-        best = _first_why(tagged) or stated or _first_why(near)
+        own = [one for one in tagged if _OWN_ERROR.match(one.said.text) is not None]
+        best = _first_why(tagged) or next(iter(own), None) or stated or _first_why(near)
+        best = best or _with_a_place([*tagged, *near], fact.line)
         if best is not None:
             rank = number if _is_own(fact) else best.rank
             self._found.append((_fact(best, rank), fact.line))
@@ -160,6 +177,11 @@ def _reach(fact: AnyFact) -> int:
     return _LAUNCHERS.get(fact.by, 0)
 
 
+def _of_itself(text: str) -> int:
+    """The rank that an error of the line names as its own; -1: none."""
+    return named(text).rank if _OWN_ERROR.match(text) is not None else -1
+
+
 def _of_others(text: str) -> bool:
     """Whether a line names a process, or is a launcher's."""
     who = named(text)
@@ -168,12 +190,24 @@ def _of_others(text: str) -> bool:
 
 def _first_why(lines: list[_Line]) -> _Line | None:
     """The first line of the last that were said together that says what was wrong."""
-    why = [one for one in lines if _says_why(one.text)]
+    why = [one for one in lines if _says_why(one.text) or _is_headed(one)]
     begin = why[0] if why else None
     for before, one in pairwise(why):
         if one.number - before.number > _TOGETHER:
             begin = one
     return begin
+
+
+def _with_a_place(lines: list[_Line], end: int) -> _Line | None:
+    """The line right above the end that names a place in the source: programs print it where they give up."""
+    last = [one for one in lines if 0 < end - one.number <= _CLOSE]
+    placed = [one for one in last if _SOURCE.search(one.text) and not _OTHER.search(one.text)]
+    said = [one for one in placed if len(_SPEAK.findall(_SOURCE.sub(" ", one.text))) >= 2]
+    return said[-1] if said else None
+
+
+def _is_headed(line: _Line) -> bool:
+    return line.headed and len(_SPEAK.findall(line.text)) >= 3 and not is_general(line.text)
 
 
 def _says_why(text: str) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.readers.job_logs.native_frames import frame_of
 from tests.support.read_logs import diagnosed
 
 OPEN_MPI = """\
@@ -58,12 +59,12 @@ BY_TORCHRUN = """\
 @pytest.mark.parametrize(
     ("log", "place"),
     [
-        (OPEN_MPI.format(pid=812, name="heat_cells"), "in heat_cells."),
-        (OPEN_MPI.format(pid=812, name="_ZN4Melt5cells4heatEi"), "in Melt::cells::heat."),
-        (UCX, "in heat_cells."),
-        (ABSEIL, "in heat_cells."),
-        (FORTRAN, "in heat_cells_"),
-        (PYTHON, "in heat_cells (cells.py:12)."),
+        (OPEN_MPI.format(pid=812, name="heat_cells"), "first in heat_cells:"),
+        (OPEN_MPI.format(pid=812, name="_ZN4Melt5cells4heatEi"), "first in Melt::cells::heat:"),
+        (UCX, "first in heat_cells:"),
+        (ABSEIL, "first in heat_cells:"),
+        (FORTRAN, "in heat_cells_ (heat.f90:120)"),
+        (PYTHON, "in heat_cells (cells.py:12):"),
     ],
 )
 def test_the_function_of_a_crash_is_said(tmp_path: Path, log: str, place: str) -> None:
@@ -108,7 +109,8 @@ Wed Nov 11 09:53:{} 2026[1,3]<stderr>:[n5:813:0]       heat.c:231  Fatal: {}
 
 def test_a_stack_below_a_handler_is_that_of_a_crash(tmp_path: Path) -> None:
     said = diagnosed(tmp_path, CAUGHT)
-    assert said.causes[0].ranks == [7] and "crashed in heat_cells" in said.summary
+    assert said.causes[0].ranks == [7]
+    assert "in heat_cells (heat.inl:210): the process crashed" in said.summary
 
 
 @pytest.mark.parametrize(
@@ -132,3 +134,38 @@ def test_processes_without_ranks_behind_a_stamp_are_told_apart(tmp_path: Path) -
     )
     said = diagnosed(tmp_path, f"{line.format(1)}\n{line.format(2)}\n").summary
     assert "2 processes on n[1-2] failed alike" in said
+
+
+TWO_HEADED = """\
+[n4:812:0:812] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)
+[n4:813:0:813] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)
+==== backtrace (tid:    813) ====
+ 0 0x0000000000002137 ucs_debug_print_backtrace()  /src/ucx/debug.c:656
+ 1 0x000000000006c247 {}()  ???:0
+==== backtrace (tid:    812) ====
+ 0 0x0000000000002137 ucs_debug_print_backtrace()  /src/ucx/debug.c:656
+ 1 0x000000000006c247 {}()  ???:0
+"""
+
+
+@pytest.mark.parametrize(("other", "said"), [("heat_cells", True), ("cool_cells", False)])
+def test_headings_tell_whose_stack_comes_next(tmp_path: Path, other: str, said: bool) -> None:
+    summary = diagnosed(tmp_path, TWO_HEADED.format("heat_cells", other)).summary
+    assert "2 processes" in summary and ("in heat_cells" in summary) == said
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        (
+            "[ 3] ./melt(void melt::cool<melt::Ice<int> >(melt::Ice<int> const&, long)+0x158) [0x4a]",
+            "melt::cool",
+        ),
+        ("[ 3] ./melt(_ZN4melt4coolINS_3IceEEEvi+0x158) [0x4a]", "melt::cool"),
+        ("    @     0x7fe1204a2b20        720  (unknown)", None),
+        ("    @     0x7fe1204a2b20  melt::cool()", "melt::cool"),
+    ],
+)
+def test_names_in_frames(row: str, name: str | None) -> None:
+    frame = frame_of(row)
+    assert (frame.name if frame is not None else None) == name

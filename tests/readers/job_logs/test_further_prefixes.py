@@ -48,7 +48,7 @@ def test_steps_that_count_up_are_no_ranks() -> None:
 def test_what_mpi_compared_among_ranks_is_a_mismatch(tmp_path: Path) -> None:
     said = diagnosed(tmp_path, DISAGREE)
     assert [(cause.kind, cause.ranks) for cause in said.causes] == [("mismatch", [])]
-    assert "in MPI_Barrier MPI found that message sizes do not match" in said.summary
+    assert "MPI found in MPI_Barrier that sizes do not match" in said.summary
 
 
 def test_a_lost_connection_is_none(tmp_path: Path) -> None:

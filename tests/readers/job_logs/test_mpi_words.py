@@ -107,7 +107,10 @@ def test_all_that_called_mpi_abort_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "node"),
     [
-        ("MPT ERROR: Rank 5(g:5) received signal SIGSEGV(11).\n\tProcess ID: 42, Host: n9\n", []),
+        (
+            "MPT ERROR: Rank 5(g:5) received signal SIGSEGV(11).\n\tProcess ID: 42, Host: n9\n",
+            ["n9"],
+        ),
         (
             "MPT: On host n9, Program /a/b, Rank 5, Process 42 received signal SIGABRT/SIGIOT(6)\n",
             ["n9"],

@@ -1,165 +1,106 @@
-"""What C++, MPI's own calls, and torchrun's sweep say of who failed; and how posts show it."""
+"""Reasons that programs print above an end: below a heading, with their own rank, and what a GPU or a network card
+refused.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.read_logs import diagnosed, named
+from tests.support.read_logs import diagnosed
 
-TIMED_OUT = "[rank{rank}]:[E816 00:34:01.1 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType={op} Timeout(ms)=600000) ran for 600004 milliseconds before timing out.\n"
-STACK = """\
-Fatal error in PMPI_Init: Other MPI error, error stack:
-MPIR_Init_thread(467)..............:
-MPID_Init(177).....................: channel initialization failed
-MPIU_SHMW_Seg_create(635)..........: open failed - {}
-"""
+_ABORT = "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
 
 
-def test_the_innermost_call_of_mpich_has_the_reason(tmp_path: Path) -> None:
-    verdict = diagnosed(tmp_path, STACK.format("Permission denied"))
-    assert [kind for kind, _ in named(verdict)] == ["error"]
-    assert "(open failed - Permission denied)" in verdict.summary
-    peer = diagnosed(tmp_path / "peer", STACK.format("connection refused by rank 4"))
-    assert named(peer) == [] and "connection refused by rank 4" in peer.summary
-
-
-def test_mpi_called_too_late(tmp_path: Path) -> None:
-    text = (
-        "*** The MPI_Comm_rank() function was called after MPI_FINALIZE was invoked.\n"
-        "[n3:812] Local abort after MPI_FINALIZE started completed successfully\n"
-    )
+def _said(tmp_path: Path, text: str) -> str:
     verdict = diagnosed(tmp_path, text)
-    assert "n3" in verdict.summary and "after MPI_Finalize" in verdict.summary
+    return "\n".join([verdict.summary, *(cause.advice for cause in verdict.causes)])
 
 
-def test_the_number_that_a_program_gave_to_mpi_abort(tmp_path: Path) -> None:
-    call = "application called MPI_Abort(MPI_COMM_WORLD, {}) - process 3\n"
-    assert "exit code 0" in diagnosed(tmp_path, call.format(0)).summary
-    assert "exit code 7" in diagnosed(tmp_path / "seven", call.format(7)).summary
+def test_a_line_below_a_heading_is_the_reason(tmp_path: Path) -> None:
+    text = "lake model 4\nERROR:\nLakes::divide: at least 7 basins of water, or the other program\nFile: /x/lakes.cpp line: 81\n"
+    said = _said(tmp_path, text + _ABORT)
+    assert "Rank 0 failed first: it printed 'Lakes::divide: at least 7 basins" in said
 
 
-def test_an_uncaught_exception_of_cxx(tmp_path: Path) -> None:
-    thrown = "terminate called after throwing an instance of 'engine::Error'\n  what():  {}\n"
-    own = diagnosed(tmp_path, thrown.format("bad block size 12"))
-    assert "uncaught exception of C++: bad block size 12" in own.summary
-    for number, follows in enumerate(
-        ("[Rank 3] NCCL watchdog thread terminated", "Connection closed by peer", "Broken promise")
-    ):
-        verdict = diagnosed(tmp_path / str(number), thrown.format(follows))
-        assert named(verdict) == [], follows
+def test_an_error_that_names_its_rank_is_that_ranks(tmp_path: Path) -> None:
+    text = "".join(
+        f"Error testing lakes on the card failed\nError rank {rank}: lakeAlloc failed: unknown error\n"
+        for rank in (4, 5)
+    )
+    table = (
+        "Primary job  terminated normally, but 1 process returned\n"
+        "a non-zero exit code.. Per user-direction, the job has been aborted.\n"
+        "mpirun detected that one or more processes exited with non-zero status, thus causing\n"
+        "the job to be terminated. The first process to do so was:\n\n"
+        "  Process name: [[471,1],5]\n  Exit code:    1\n"
+    )
+    said = _said(tmp_path, f"{text}Error: lakeInfo fails, unknown error\n{table}")
+    assert "Rank 5 failed first: it printed 'Error rank 5: lakeAlloc failed: unknown error'" in said
 
 
-def test_an_assertion_is_of_the_only_process_that_aborted(tmp_path: Path) -> None:
-    line = "prog: /src/tree/list.c:56: list_add: Assertion `n > 0' failed.\n"
-    end = "mpirun noticed that process rank 2 with PID 0 on node n5 exited on signal 6 (Aborted).\n"
-    verdict = diagnosed(tmp_path, line + end)
-    assert named(verdict) == [("error", [2])] and "list.c:56, 'n > 0'" in verdict.summary
-    assert [ranks for _, ranks in named(diagnosed(tmp_path / "alone", line))] == [[]]
-
-
-BOX = "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n{}=   EXIT CODE: {}\n"
-
-
-def test_older_boxes_of_hydra(tmp_path: Path) -> None:
-    bare = diagnosed(tmp_path, BOX.format("", 9))
-    assert "killed by SIGKILL" in bare.summary and bare.status == "failed"
-    running = BOX.format("=   PID 77 RUNNING AT me@n2\n", 134)
+def test_an_error_of_mpi_behind_the_rank_that_printed_it(tmp_path: Path) -> None:
+    text = "  3: MPI_ERR_COUNT: invalid count argument\nterminate called after throwing an instance of 'LakeError'\n"
+    said = _said(tmp_path, text)
     assert (
-        "Process 77 on n2 died first: killed by SIGABRT"
-        in diagnosed(tmp_path / "pid", running).summary
+        "Rank 3 failed first: it called MPI wrongly (MPI_ERR_COUNT: invalid count argument)" in said
     )
-    assert diagnosed(tmp_path / "asked", BOX.format("=   PID 77 RUNNING AT n2\n", 15)).causes == []
 
 
-def test_several_exit_codes_among_those_that_were_killed(tmp_path: Path) -> None:
-    def ended(rank: int, how: str) -> str:
-        return f"rank {rank} in job 7  n1_4711   caused collective abort of all ranks\n  exit status of rank {rank}: {how} \n"
+def test_queues_of_a_network_card_are_no_memory_of_the_node(tmp_path: Path) -> None:
+    text = "".join(
+        f"[1600000000.10{pid}] [n7:{pid}:0]  ib_iface.c:90  UCX  ERROR ibv_create_srq(n=9) failed: Cannot allocate memory\n"
+        f"[n7:{pid}] pml_ucx.c:30  Error: Failed to create UCP worker\n"
+        for pid in (811, 812)
+    )
+    said = _said(tmp_path, text)
+    assert "2 processes on n7 failed alike" in said
+    assert "its network card gave it no further queue or key (ibv_create_srq)" in said
+    assert "no lack of the node's memory" in said
 
-    text = ended(9, "killed by signal 9") + ended(4, "return code 1") + ended(2, "return code 1")
-    assert named(diagnosed(tmp_path, text)) == [], "these may have lost the one that was killed"
+
+def test_memory_of_the_node_stays_that(tmp_path: Path) -> None:
+    said = _said(tmp_path, "[rank3]: OSError: [Errno 12] Cannot allocate memory\n")
+    assert "did not get the memory that it asked the node for" in said
 
 
-def test_tasks_that_crash_alike_while_srun_ends_the_step(tmp_path: Path) -> None:
+def test_a_full_gpu_above_the_ends_of_two_tasks(tmp_path: Path) -> None:
     text = (
-        "srun: error: n7: task 1: Segmentation fault (core dumped)\n"
-        "srun: Terminating job step 20.1\n"
-        "srun: error: n6: task 0: {}\n"
+        "Unhandled exception of type 'Oops' with message 'Cannot reserve 512 MiB as there is only 3 MiB free device memory left', terminating\n"
+        "srun: error: n12: tasks 2,5: Exited with exit code 1\n"
+        "srun: Terminating StepId=44.0\n"
+        "srun: error: n12: tasks 0-1,3-4: Terminated\n"
     )
-    assert named(diagnosed(tmp_path, text.format("Segmentation fault"))) == [("dead", [0, 1])]
-    ended = diagnosed(tmp_path / "ended", text.format("Terminated"))
-    assert named(ended) == [("dead", [1])]
-
-
-STOP = "W0801 13:23:17.366000 900 torch/distributed/elastic/multiprocessing/api.py:900] Sending process {} closing signal SIGTERM\n"
-FAILED = "E0801 13:23:20.000000 900 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 3 (pid: 54) of binary: /usr/bin/python3\n"
-
-
-def test_the_one_process_that_failed_while_torchrun_stopped_all_others(tmp_path: Path) -> None:
-    stopped = "".join(STOP.format(pid) for pid in (51, 52, 53))
-    verdict = diagnosed(tmp_path, stopped + FAILED)
-    assert named(verdict) == [("dead", [3])] and "as far as the log shows" in verdict.summary
-    assert verdict.causes[0].confidence < 0.5
-    alone = diagnosed(tmp_path / "alone", FAILED)
-    assert named(alone) == [("dead", [3])] and "as torchrun saw it" in alone.summary
-    assert "while others still ran" not in alone.summary, "nothing shows that they did"
-    waited = TIMED_OUT.format(rank=0, op="ALLREDUCE,")
-    after = diagnosed(tmp_path / "waited", waited + stopped + FAILED)
-    assert named(after) == [], "a wait came before it"
-
-
-def test_a_row_of_torchruns_table_in_one_line(tmp_path: Path) -> None:
-    text = "Root Cause (first observed failure) :\n[0]:\nrank6 (local rank: 6)exitcode: -9 (pid: 36)error file: <N/A>\n"
-    assert named(diagnosed(tmp_path, text)) == [("dead", [6])]
-
-
-def test_a_traceback_that_is_cut_behind_the_words_of_victims(tmp_path: Path) -> None:
-    lost = "[rank2]: . This may indicate a possible application crash on rank 0 or a network set up issue.\n"
-    cut = '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/job/train.py", line 5, in main\n'
-    verdict = diagnosed(tmp_path, lost + cut)
-    assert named(verdict) == [] and "NCCL's id from rank 0" in verdict.summary
-    assert named(diagnosed(tmp_path / "before", cut)) == [("error", [3])]
-
-
-def test_what_ray_says_once_for_several(tmp_path: Path) -> None:
-    text = "(Actor pid=66) Fatal Python error: Segmentation fault [repeated 3x across cluster]\n"
-    summary = diagnosed(tmp_path, text).summary
-    assert "Process 66 and 3 more failed alike" in summary and "failed first" not in summary
-
-
-def test_the_name_of_an_operation_that_is_cut_is_no_other_one(tmp_path: Path) -> None:
-    whole = TIMED_OUT.format(rank=0, op="_ALLGATHER_BASE, NumelIn=8, NumelOut=64,")
-    cut = TIMED_OUT.format(rank=2, op="_ALLGATHER_BA[451/1919] n=8, NumelOut=64,")
-    verdict = diagnosed(tmp_path, whole + cut)
-    assert named(verdict) == [] and "several operations" not in verdict.summary
-
-
-def test_bars_of_what_is_no_training(tmp_path: Path) -> None:
-    load = "Loading checkpoint shards: 100%|##########| 2/2 [00:03<00:00,  1.5s/it]\n"
-    assert diagnosed(tmp_path, load).status == "unknown"
-    steps = "train: 100%|##########| 20/20 [00:03<00:00,  1.5s/it]\n"
-    assert diagnosed(tmp_path / "steps", steps).status == "healthy"
-    broken = steps + "(Actor pid=7, ip=10.0.0.4) mlx5: n4: got completion with error:\n"
-    assert diagnosed(tmp_path / "broken", broken).status != "healthy"
-
-
-def test_what_a_forum_makes_of_a_log(tmp_path: Path) -> None:
-    quoted = (
-        "> [rank1]: Traceback (most recent call last):\n"
-        '> [rank1]:   File "/job/[train.py](http://train.py/)", line 5, in main\n'
-        "> [rank1]: KeyError: 'x'\n"
+    said = _said(tmp_path, text)
+    assert (
+        "Rank 2 or 5 on n12 (the log does not show which) failed first: the GPU's memory is full"
+        in said
     )
-    verdict = diagnosed(tmp_path, quoted)
-    assert named(verdict) == [("error", [1])] and "main (train.py:5)" in verdict.summary
 
 
-def test_errors_of_one_kind_in_no_order(tmp_path: Path) -> None:
-    raised = '[rank{0}]: Traceback (most recent call last):\n[rank{0}]:   File "/job/f.py", line {0}, in step\n[rank{0}]: torch.OutOfMemoryError: CUDA out of memory.\n'
-    verdict = diagnosed(tmp_path, raised.format(6) + raised.format(2))
-    assert named(verdict) == [("error", [2, 6])] and "f.py" not in verdict.summary
+def test_a_full_gpu_above_the_abort_of_several_ranks(tmp_path: Path) -> None:
+    text = "CUDA error !!!!! <out of memory> !!!!!\nat CUDA call error code: # 77\n" + "".join(
+        f"Abort(1) on node {r} (rank {r} in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process {r}\n"
+        for r in (1, 3)
+    )
+    said = _said(tmp_path, text)
+    assert "Ranks 1,3 failed first: the GPU's memory is full" in said
 
 
-def test_an_error_behind_the_words_of_a_clean_end(tmp_path: Path) -> None:
-    end = "Training complete\n"
-    assert diagnosed(tmp_path, end).status == "healthy"
-    late = diagnosed(tmp_path / "late", end + "widget: error: lost its cog\n")
-    assert late.status == "unknown" and "lost its cog" in late.summary
+def test_the_library_that_is_not_there_is_named(tmp_path: Path) -> None:
+    line = "/x/lakes: error while loading shared libraries: libreeds.so.13: cannot open shared object file: No such file or directory\n"
+    assert "a shared library is missing or of another version: libreeds.so.13" in _said(
+        tmp_path, line * 3
+    )
+
+
+def test_a_bus_error_is_looked_for_in_shared_memory(tmp_path: Path) -> None:
+    text = "[n7:811:0:811] Caught signal 7 (Bus error: nonexistent physical address)\n==== backtrace (tid: 811) ====\n"
+    frames = " 0 0x0000000000055a45 lake_wait()  /x/lake.h:41\n 1 0x000000000040193e main()  /x/main.c:9\n"
+    said = _said(tmp_path, text + frames)
+    assert "in lake_wait (lake.h:41)" in said and "df /dev/shm" in said
+
+
+def test_the_stamp_of_a_library_is_none_of_its_words(tmp_path: Path) -> None:
+    text = "[1600000000.1] [n7:811:0]   lake.c:3  UCX  ERROR lake_alloc() failed: Operation not supported\n"
+    said = _said(tmp_path, text)
+    assert "Process 811 on n7" in said and "'lake.c:3  UCX  ERROR lake_alloc() failed" in said

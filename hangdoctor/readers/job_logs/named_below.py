@@ -1,0 +1,59 @@
+"""Host and process of an end, where its runtime prints them in the lines below it, as keys and values.
+
+MPT ERROR: Rank 117(g:117) received signal SIGBUS(7).
+        Process ID: 811, Host: n23, Program: /scratch/wave
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...model.log_facts import AnyFact, Ended, KnownError
+from .prefix import Said
+
+_LINES = 4  # below it
+# Of all that stand in a short log launchers' numbers may still be before the line
+_KEYS = re.compile(r"^(?:\d{1,7}:)?\s{0,24}[A-Z][\w ]{1,24}\s?[:=]\s?\S")
+_HOST = re.compile(
+    r"(?:^\s{0,24}|[,;]\s{1,4})(?:[Ll]ocal )?(?:[Hh]ost(?: ?[Nn]ame)?|[Nn]ode(?: ?[Nn]ame)?)\s{0,8}[:=]\s{0,12}(?P<node>[A-Za-z][\w.-]{0,120})(?=[,;\s]|$)"
+)
+_PID = re.compile(
+    r"(?:^\s{0,24}|[,;]\s{1,4})(?:PID|[Pp]id|[Pp]rocess ID)\s{0,8}[:=]\s{0,12}(\d{1,9})\b"
+)
+# The same, where a stack has these lines as one text
+_BESIDE = re.compile(r"Process ID: (\d{1,9}), Host: ([A-Za-z][\w.-]{0,120}),")
+
+
+class NamedBelow:
+    """Takes the lines of one file one after the other."""
+
+    def __init__(self) -> None:
+        self._fact: Ended | KnownError | None = None
+        self._speaker = Said().speaker()
+        self._left = 0
+
+    def begin(self, fact: AnyFact, said: Said) -> bool:
+        """What was found in a line; whether its host may stand below."""
+        own = isinstance(fact, Ended | KnownError) and fact.rank >= 0 and not fact.node
+        if not own or self._left > 0:
+            return False
+        assert isinstance(fact, Ended | KnownError)
+        beside = _BESIDE.search(said.text)
+        if beside is not None:
+            fact.pid, fact.node = fact.pid or int(beside[1]), beside[2]
+            return False
+        self._fact, self._speaker, self._left = fact, said.speaker(), _LINES
+        return True
+
+    def feed(self, said: Said) -> None:
+        """The next line."""
+        if self._left <= 0 or said.speaker() != self._speaker or self._fact is None:
+            return
+        self._left -= 1
+        if _KEYS.match(said.text) is None:
+            return
+        host, pid = _HOST.search(said.text), _PID.search(said.text)
+        if host is not None and not self._fact.node:
+            self._fact.node, self._left = host["node"], 0
+        if pid is not None and not self._fact.pid:
+            self._fact.pid = int(pid[1])

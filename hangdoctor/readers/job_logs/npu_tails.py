@@ -1,0 +1,57 @@
+"""Whose an error on a Huawei NPU is, and why: torch_npu prints the process, its device and its rank in the line
+below the error, and the reason in the next.
+
+RuntimeError: npuSynchronizeDevice:NPUStream.cpp:390 NPU function error: aclrtSynchronizeDevice, error code is 507018
+[ERROR] 2024-05-06-07:08:09 (PID:2969, Device:3, RankID:-1) ERR00100 PTA call acl api failed
+[Error]: The aicpu execution is abnormal.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...model.log_facts import AnyFact, KnownError, PythonError
+
+KERNEL = "npu_kernel"  # a rule
+_OWNER = re.compile(r"\(PID:(\d{1,9}), Device:(-?\d{1,5}), RankID:(-?\d{1,7})\)")
+_REASON = re.compile(r"^\s{0,8}\[Error\]: (\S.{3,119}?)\.?\s{0,8}$")
+_NEAR = 2  # lines from the error to the line on its process
+_BLOCK = 4  # to that on its reason
+
+
+class NpuTails:
+    """Of one file."""
+
+    def __init__(self) -> None:
+        self._error: PythonError | KnownError | None = None
+
+    def keep(self, error: AnyFact) -> None:
+        """An error that was kept."""
+        if isinstance(error, PythonError | KnownError):
+            self._error = error
+
+    def feed(self, text: str, line: int) -> None:
+        """Take a line below an error."""
+        error = self._error
+        if error is None or line <= error.line:
+            return
+        if line - error.line > _BLOCK:
+            self._error = None
+            return
+        owner = _OWNER.search(text) if "RankID:" in text else None
+        if owner is not None and line - error.line <= _NEAR:
+            _name(error, *map(int, owner.groups()))
+        reason = _REASON.match(text)
+        if reason is not None and error.rule == KERNEL:
+            error.values = {**error.values, "what": reason[1]}
+
+
+def _name(error: PythonError | KnownError, pid: int, device: int, rank: int) -> None:
+    """What the line tells, where the error has no name of its own."""
+    if error.pid not in (0, pid):
+        return
+    error.pid = pid
+    if error.rank < 0:
+        error.rank = max(rank, -1)
+    if device >= 0:
+        error.values = {**error.values, "device": str(device)}

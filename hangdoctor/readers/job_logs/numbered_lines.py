@@ -1,0 +1,33 @@
+"""The same words of several processes, each of which puts its number in brackets before them.
+
+[5] gave up in the halo: no such neighbour
+[0] gave up in the halo: no such neighbour
+
+One such number alone may count anything; several before the same words count who says them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from ...model.log_facts import UnreadFailure
+
+_NUMBERED = re.compile(r"\s{0,8}\[(\d{1,6})\]:? (?=[A-Za-z_])(.{1,120})")
+
+
+def numbered(fact: UnreadFailure, lines: Sequence[str]) -> list[UnreadFailure]:
+    """The failure as that of the processes whose numbers stand before the words; itself where none do."""
+    if max(fact.rank, fact.local, fact.task) >= 0 or fact.pid:
+        return [fact]
+    said: dict[str, list[int]] = {}
+    for line in lines:
+        match = _NUMBERED.match(line)
+        if match is not None:
+            said.setdefault(match[2], []).append(int(match[1]))
+    several = [sorted(set(numbers)) for numbers in said.values() if len(set(numbers)) > 1]
+    if len(several) != 1:
+        return [fact]
+    return [structs.replace(fact, rank=rank) for rank in several[0]]
