@@ -187,7 +187,10 @@ def _is_far(first: Frame, frames: list[Frame]) -> bool:
     before = frames[: frames.index(first)]
     between = 0
     for frame in before:
-        between = 0 if frame.name else between + 1
+        if frame.name:
+            between = 0
+        elif not _SYSTEM.search(frame.file):
+            between += 1
     return between > _UNNAMED and _OF_MPI.match(first.name) is None
 
 

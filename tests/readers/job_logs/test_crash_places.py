@@ -24,7 +24,9 @@ UCX = """\
 ==== backtrace (tid:    812) ====
  0  /opt/ucx/lib/libucs.so.0(ucs_handle_error+0x2e4) [0x7f12]
  1  /opt/ucx/lib/libucs.so.0(+0x2b1) [0x7f13]
- 2  /opt/melt/bin/melt(heat_cells+0x77) [0x4021ff]
+ 2  /opt/ucx/lib/libucs.so.0(+0x2d1) [0x7f14]
+ 3  /lib64/libc.so.6(+0xcf) [0x7f15]
+ 4  /opt/melt/bin/melt(heat_cells+0x77) [0x4021ff]
 """
 ABSEIL = """\
 *** SIGSEGV received at time=1795700000 on cpu 3 ***
