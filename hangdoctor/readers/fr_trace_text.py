@@ -144,6 +144,9 @@ def records(found: list[Block]) -> dict[int, RankOps]:
     Raises:
         BadInput: more members than `_MOST_MEMBERS`.
     """
+    for block in found:
+        if block.members:  # those who are missing are members, listed as expected or not
+            block.members = tuple(sorted({*block.members, *block.missing}))
     known = [b for b in found if b.members and (b.state != "completed" or b.differ)]
     if sum(len(b.members) for b in known) > _MOST_MEMBERS:
         raise BadInput("the analyzer's output has more members of groups than are read")

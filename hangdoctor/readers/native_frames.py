@@ -28,6 +28,11 @@ _SUFFIX = re.compile(
 _OPERATOR = re.compile(r"operator *(?:<<=?|>>=?|<=>?|>=?|->\*?|\(\)|[<>])")
 _ARGUMENT = re.compile(r"\b(source|dest|dst|src|tag|root)=(-?[0-9]{1,9})\b")
 _WORLD = re.compile(r"\bcomm=(?:0x[0-9a-f]+ <ompi_mpi_comm_world>|1140850688\b|0x44000000\b)")
+# gdb's `info threads`: a thread, and the innermost of its frames
+_ROW = re.compile(
+    r"^\*?\s{1,12}(?P<number>[0-9]{1,6})\s{1,8}(?P<thread>Thread 0x[0-9a-f]{1,16} \(LWP [0-9]{1,18}\)"
+    r"(?: \"[^\"]{0,64}\")?) (?P<frame>(?:0x[0-9a-f]{1,16} in )?\S{1,200} \(.{0,2000})$"
+)
 _MOST_LINES = 12  # that one frame is wrapped into
 _LONGEST_NAME = 4000  # characters, with the arguments of templates
 _LONGEST = 20_000  # characters of one frame: arguments may be long
@@ -40,12 +45,21 @@ class NativeFrame(Struct, frozen=True):
     frame: Frame
 
 
+def lists_threads(text: str) -> bool:
+    """Whether a text has gdb's list of threads, each with one frame."""
+    return sum(_ROW.match(line) is not None for line in text.splitlines()) > 1
+
+
 def joined(lines: Sequence[str]) -> Iterator[str]:
     """The lines, with a frame that a terminal or gdb wrapped as one."""
     at = 0
     while at < len(lines):
         line = lines[at].rstrip()
         at += 1
+        if (row := _ROW.match(line)) is not None:
+            yield f"Thread {row['number']} ({row['thread']}):"
+            yield f"#0 {row['frame']}"
+            continue
         if line.lstrip().startswith("#") and _ANY.match(line.lstrip()):
             taken = 0
             while at < len(lines) and taken < _MOST_LINES and _goes_on(line, lines[at]):

@@ -220,6 +220,7 @@ def _processes(one: Pasted, node: str) -> list[TextProcess]:
             thread.name = "MainThread"
     ranks = one.ranks or (-1,)
     end = aborts.own_end(main.frames)
+    crash = aborts.signalled(main.frames, one.lines if len(one.threads) == 1 else [])
     if end is not None and end.frame is not None and len(one.threads) == 1:
         _add_values(end.frame, one.lines[end.place : end.place + 1])
     return [
@@ -230,7 +231,7 @@ def _processes(one: Pasted, node: str) -> list[TextProcess]:
             one.threads,
             earlier=one.earlier,
             rank=rank,
-            signal=one.signal or (end.how if end is not None else 0),
+            signal=one.signal or (end.how if end is not None else crash),
             number=one.number,
         )
         for rank in ranks

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,18 @@ from .pyspy import MAX_NAME, parse_json
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
 _PROCESS = re.compile(r"^Process ([0-9]{1,18}): ?(.*)$")
 _PARENT = re.compile(r"^ *Parent Process ([0-9]{1,18}):")  # with --subprocesses
-_THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) \(([^)]*)\)(?:: "(.*)")?$')
+_THREAD = re.compile(
+    r'^Thread (?:(0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) )?\(([^)]*)\)(?::? "(.*)")?$'  # a person may drop its number
+)
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 # py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
 UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EPERM")
 NO_OUTPUT = "Error: Timed out, or py-spy was ended: its file is empty"
 _PID_LINE = re.compile(r"^=+ PID ([0-9]{1,18}) =+$")
+# ray stack of older Ray: a line of ps, then py-spy's threads
+_PS_LINE = re.compile(
+    r"^Stack dump for \S{1,60} {1,12}([0-9]{1,18}) .{0,120}?[0-9]:[0-9]{2} (\S.*)$"
+)
 _PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
 # A person's own way to the node whose output follows
 _SSH = re.compile(
@@ -153,6 +160,8 @@ class _Parser:
             self._process(host, TextProcess(int(match[1]), match[2], host))
         elif (match := _PID_LINE.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), "", host))
+        elif (match := _PS_LINE.match(line)) is not None:
+            self._process(host, TextProcess(int(match[1]), match[2], host))
         elif (match := _PARENT.match(line)) is not None and host in self.current:
             self.current[host].parent = int(match[1])
         elif (match := _THREAD.match(line.rstrip())) is not None:
@@ -212,6 +221,8 @@ class _Parser:
 
     def finished(self) -> TextFile:
         """Heads above one stack, as people fold equal ones, all have that stack."""
+        for process in self.out.processes:
+            _name_main(process.threads)
         below: list[Frame] = []
         for process in reversed(self.headless):
             frames = process.threads[0].frames if process.threads else []
@@ -226,11 +237,18 @@ class _Parser:
         return self.out
 
 
+def _name_main(threads: Sequence[ThreadSample]) -> None:
+    """The only thread that began in a module, of a process whose threads have no names."""
+    begun = [t for t in threads if t.frames and t.frames[-1].name == "<module>"]
+    if len(begun) == 1 and not any(thread.name for thread in threads):
+        begun[0].name = "MainThread"
+
+
 def frame_of(line: str) -> Frame | None:
     """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack
     its line; None for other lines.
     """
-    text = line.rstrip()
+    text = line.rstrip().replace("\t ", "    ", 1)
     if not text.startswith("    ") or text[4:5] == " " or not text.endswith(")"):
         return None
     at = text.rfind(" (", 5)
@@ -245,9 +263,9 @@ def frame_of(line: str) -> Frame | None:
 
 
 def _thread(match: re.Match[str]) -> ThreadSample:
-    status = match[2]
+    number, status = match[1] or "0", match[2]
     return ThreadSample(
-        tid=int(match[1], 16 if match[1].startswith("0x") else 10),
+        tid=int(number, 16 if number.startswith("0x") else 10),
         name=(match[3] or "")[:MAX_NAME],
         gil="gil" in status,
         active="active" in status,

@@ -73,6 +73,8 @@ def is_alone(head: bytes) -> bool:
 def is_native(head: bytes) -> bool:
     """Whether a text has a stack that begins at its frame 0, and no frame of Python."""
     text = head.decode("utf-8", "replace")
+    if native_frames.lists_threads(text) and _OF_PYTHON.search(text) is None:
+        return True
     if _NATIVE.search(text) is None or _OF_PYTHON.search(text) is not None:
         return False
     last = -1
@@ -105,7 +107,7 @@ def read_file(path: Path) -> TextFile:
 
 def _native(text: str, path: Path) -> list[TextProcess]:
     """The processes of a text without any frame of Python."""
-    if _NATIVE.search(text) is None:
+    if _NATIVE.search(text) is None and not native_frames.lists_threads(text):
         text = frames_without_numbers.numbered(text)
     if not text:
         return []

@@ -29,6 +29,13 @@ _AROUND = re.compile(
     r"|__chk_fail|malloc_printerr\w*|_int_(?:free|malloc)\w*|__cxa_(?:throw|rethrow|pure_virtual)|__cxxabiv1::.*|__gnu_cxx::.*"
     r"|std::(?:terminate|__throw_\w+|__glibcxx_assert_fail|__replacement_assert)\w*|MPID?R?_\w*|MPII?_\w*|ompi_\w+|opal_\w+|backend_fatal\w*|handleFatalError)$"
 )
+_NUMBER = re.compile(r"\b(?:sig|signo|signum|sig_?num|signal|sig_no)=(\d{1,2})\b")
+_OF_CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+# Below it no signal waits for anything: a handler that is met here is that of a crash
+_OF_MEMORY = re.compile(
+    r"^(?:_int_(?:free|malloc|realloc)|malloc_consolidate|unlink_chunk|(?:__libc_|__GI___libc_)?(?:free|malloc|realloc|calloc)"
+    r"|__(?:mem(?:cpy|move|set)|str(?:len|cpy|cmp))\w*|mem(?:cpy|move|set)|str(?:len|cpy|cmp))$"
+)
 _WATCHES = re.compile(r"[Ww]atchdog|[Hh]eartbeat")
 
 
@@ -63,6 +70,21 @@ def _kind(frame: Frame) -> int | None:
     if _OF_C.match(frame.name):
         return signal.SIGABRT
     return 0 if _AROUND.match(frame.name) else None
+
+
+def signalled(frames: Sequence[Frame], lines: Sequence[str]) -> int:
+    """The signal whose handler a process is in, where that is one of a crash: by the handler's own argument, or
+    by the function that it met, since what corrupts memory shows up there; 0 for none. `lines`: of the frames, as
+    printed.
+    """
+    at = next((n for n, frame in enumerate(frames) if frame.name == SIGNAL_HANDLER), -1)
+    if at < 0:
+        return 0
+    told = [int(m[1]) for line in lines[:at] for m in _NUMBER.finditer(line)]
+    if told:
+        return told[-1] if told[-1] in _OF_CRASHES else 0
+    met = frames[at + 1].name if at + 1 < len(frames) else ""
+    return signal.SIGSEGV if _OF_MEMORY.match(met) else 0
 
 
 def crashed_in(frames: Sequence[Frame]) -> Frame | None:

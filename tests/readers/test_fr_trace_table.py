@@ -44,3 +44,8 @@ def test_the_rank_that_a_row_misses(tmp_path: Path) -> None:
     verdict = diagnosed(tmp_path, TABLE)
     assert named(verdict) == [("not_entered", [1])]
     assert "all_reduce #4. Ranks 0,2 are waiting" in verdict.summary
+
+
+def test_the_missing_are_members_though_not_listed_as_expected(tmp_path: Path) -> None:
+    said = diagnosed(tmp_path, OLDER.replace("{0, 1, 2, 3, 4}", "{0, 1, 2}"))
+    assert named(said) == [("not_entered", [3, 4])]

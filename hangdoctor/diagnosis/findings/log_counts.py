@@ -35,6 +35,14 @@ class LeftBehind(Struct, frozen=True):
     at: str  # file and line of the log
 
 
+class LeftBefore(Struct, frozen=True):
+    """These were ending, their process groups still up, so long before the first wait reached its limit."""
+
+    ranks: tuple[int, ...]
+    seconds: float
+    at: str  # file and line of the log
+
+
 class TookLonger(Struct, frozen=True):
     """A part of its work took longer than the others' time limit in `op`."""
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...model.diagnosis import Kind
 from ...model.frame import Frame
 from ...model.log_facts import Silent
-from .log_counts import Ahead, CalledLess, LeftBehind, TookLonger
+from .log_counts import Ahead, CalledLess, LeftBefore, LeftBehind, TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -68,6 +68,8 @@ class FailedFirst(Struct, frozen=True):
     said: Quote | None = (
         None  # of a crash: what it printed right before, in words that no rule knows
     )
+    meanwhile: Quote | None = None  # of a crash: what another rank printed in the same second
+    meanwhile_by: int = -1
     reported: bool = False  # another process reports its end, and `said` may stand anywhere
     child_before: Quote | None = None  # a parent had seen another one fail, whose words are missing
     living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
@@ -430,6 +432,7 @@ class LogRemaining(Struct, frozen=True):
     ahead: Ahead | None = None
     behind: LeftBehind | None = None
     less: CalledLess | None = None
+    left: LeftBefore | None = None
     tested: Quote | None = None  # a run of tests had ended well before
 
 

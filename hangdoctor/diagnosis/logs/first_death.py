@@ -61,7 +61,8 @@ def _together(scene: Scene, first: Ended, other: Ended) -> bool:
         return True
     at, its = _moment(scene, first), _moment(scene, other)
     dated = its > 0 and abs(its - at) < 1.0
-    undated = its <= 0 and at <= 0 and first.code in _CRASHES
+    told = (at > 0 and not first.inherited, its > 0 and not other.inherited)
+    undated = not any(told) and min(at, its) <= 0 and first.code in _CRASHES
     return other.code == first.code and (dated or undated or other.line == first.line)
 
 

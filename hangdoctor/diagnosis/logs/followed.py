@@ -39,7 +39,8 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 # Rules of what a job prints at any end of it; the last one alone names what ended.
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
-_VAGUE = ("nccl_way_out", "nccl_warned", "tf_aborted")  # rules whose lines stand beside better ones
+_WAY_OUT = "nccl_way_out"
+_VAGUE = (_WAY_OUT, "nccl_warned", "tf_aborted")  # rules whose lines stand beside better ones
 _WARNED = "nccl_warned"  # of these the one that may say of a failure of its own
 _PARENT = "the parent of the ranks, in the join of mp.spawn,"
 _SHOWN = 3  # places where a signal met ranks
@@ -71,7 +72,8 @@ def followed(scene: Scene) -> LogRemaining | None:
     known = [f for f in scene.facts if isinstance(f, KnownError | PythonError)]
     words = [f for f in known if _shows_failure(scene, f) and f.rule in scene.logs.rules]
     clear = [f for f in words if f.rule not in (*_VAGUE, _A_CALL)]
-    chosen = clear or words or [f for f in known if f.rule == _AT_ENDS[-1]]
+    worded = [f for f in words if f.rule != _WAY_OUT]  # its lines have no reason
+    chosen = clear or worded or words or [f for f in known if f.rule == _AT_ENDS[-1]]
     if not chosen:
         return None
     first = chosen[0]
@@ -86,7 +88,7 @@ def followed(scene: Scene) -> LogRemaining | None:
         process=who.pid,
         devices=who.devices,
         node=first.node,
-        earliest=first.rule == _WARNED,
+        earliest=first.rule == _WARNED and first is words[0],
         unread=any(_is_earlier(f, first) for f in scene.unread),
     )
 

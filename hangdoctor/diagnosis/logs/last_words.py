@@ -17,6 +17,7 @@ from . import reported
 from .candidate import First
 from .error_findings import filled
 from .first_error import ATP
+from .same_second import add_same_second
 from .scene import Scene
 from .unread_failures import NEAR_END, is_named
 
@@ -43,6 +44,7 @@ def add_last_words(scene: Scene, death: First) -> None:
 def _add_to_report(scene: Scene, death: First, story: FailedFirst) -> None:
     if not reported.add_own_words(scene, death, story):
         _add_right_before(scene, death, story)
+        add_same_second(scene, death)
 
 
 def _add_to_end(scene: Scene, death: First, story: LoggedDeath) -> None:

@@ -31,6 +31,7 @@ from .counters import told_by_themselves
 from .counting import last_printed
 from .first_exit import STUCK
 from .followed import failed_before, followed, lost_lines, of_victims
+from .left_before import left_before
 from .library_waits import at_a_queue, in_states, of_libraries
 from .nccl_behind import with_calls
 from .printed_steps import left_behind_in_prints
@@ -51,7 +52,7 @@ def why_none(scene: Scene) -> LogRemaining:
     """Why the logs name no rank."""
     cut = any(wait.cut for wait in scene.of(TimedOut))
     why = structs.replace(_why_none(scene), before=gone_on(scene), apart=_apart(scene), cut=cut)
-    why = structs.replace(why, tested=_tested(scene))
+    why = structs.replace(why, tested=_tested(scene), left=left_before(scene))
     return with_calls(scene, structs.replace(why, behind=left_behind_in_prints(scene)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...text.durations import duration
+from ...text.plural import choose
 from ..findings.log_stories import LogRemaining, Undecided
 from . import terms
 
@@ -19,7 +21,17 @@ _MAY_HANG = (Undecided.GOES_ON, Undecided.NO_END, Undecided.ONE_WAITER)
 
 def all_of(of: LogRemaining) -> str:
     """The clauses of all leads, each with its stop before it; "" without one."""
-    return f"{_apart(of)}{_left_behind(of)}{_called_less(of)}"
+    return f"{_apart(of)}{_left_behind(of)}{_called_less(of)}{_left_before(of)}"
+
+
+def _left_before(of: LogRemaining) -> str:
+    """Who was ending while others waited: a lead, since it may have had nothing more to do."""
+    if of.left is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
+        return ""
+    was, its = choose(of.left.ranks, "was", "were"), choose(of.left.ranks, "its", "their")
+    who = terms.capital(terms.ranks(of.left.ranks))
+    ago = duration(of.left.seconds)
+    return f". {who} {was} ending {ago} before that, {its} process groups still up ({of.left.at}): see first whether that was too early for the waiters"
 
 
 def _apart(of: LogRemaining) -> str:

@@ -166,6 +166,10 @@ def _of_ranks(story: FailedFirst, finding: Finding) -> str:
 
 def _right_before(story: FailedFirst) -> str:
     """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
+    if story.meanwhile is not None:
+        says = f"'{terms.cut(' '.join(story.meanwhile.says.split()), 50)}'"
+        at = f"{story.meanwhile.file}:{story.meanwhile.line}"
+        return f"; in the same second rank {story.meanwhile_by} printed {says} ({at}): which of the two was first does not show"
     if story.said is None:
         return ""
     says = f"'{terms.cut(story.said.says, _MESSAGE)}' ({story.said.file}:{story.said.line})"
@@ -179,6 +183,8 @@ def _failed(story: FailedFirst, finding: Finding) -> str:
     if story.child_before is not None:
         at = f"{story.child_before.file}:{story.child_before.line}"
         return f"failed, but its parent had seen another one fail before ({at}), whose words the log lacks"
+    if story.meanwhile is not None:
+        return "failed"
     if story.later:
         return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
     if story.together:

@@ -4,6 +4,7 @@
     r3: text   [3/16] text   [3] text   3| text   [GPU3] text     a program's own, or a launcher's
     2026-07-09 17:05:08 | INFO | train:main:9 - [rank3] text      a logger's, with the rank in words
     llama-worker-2 pytorch text   [llama-worker-2] text           stern, Kubeflow: the pod
+    x1c0.example 12: text                                         PALS: the host and the rank
 
 Each of them looks like something else in another file: a step, a line's number, the text itself. So
 they are taken where most lines have them, and numbers where they come again and again.
@@ -28,7 +29,7 @@ _LISTED = re.compile(
 )
 HOST = re.compile(r"([A-Za-z][\w.-]{0,127}|(?:\d{1,3}\.){3}\d{1,3}): ")
 # `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
-PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\| ?(?:std(?:err|out) ?\| ?)?")
+PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\|{1,2} ?(?:std(?:err|out) ?\| ?)?")
 # `INFO - train - `, `INFO: train: `, `INFO     | __main__:main:41 - `: Python's loggers, behind a stamp
 LOGGER = re.compile(
     r"[\s|:-]{0,4}(?:\[[\w.-]{1,40}\] )?(?:[\w.]{1,60} - )?(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s{0,9}[:|-] ?"
@@ -50,6 +51,8 @@ _NUMBER = re.compile(r"\s?\[(\d{1,5})\]:? ?")
 _NUMBER_PIPED = re.compile(r"(\d{1,5}) ?\| ?")
 _GPU = re.compile(r"\s?(?:\[GPU[ :_]?(\d{1,3})\]:?|GPU[ _]?(\d{1,3}):) ?")
 _POD_NAME = re.compile(r"\s?\[([a-z][a-z0-9.-]{1,90}\d)\] ")
+# mpiexec -l of PALS: the host, and the rank on it or in the job
+_HOST_AND_RANK = re.compile(r"(?=[\w.-]{0,100}\d)([A-Za-z][\w.-]{2,120}) (\d{1,7}): ")
 _STERN = re.compile(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
 
 _SAMPLE = 200  # lines that show a file's habits
@@ -180,7 +183,11 @@ def _first_mark(lines: Sequence[str]) -> tuple[Mark | None, int]:
         found = [f for f in map(mark, lines) if f is not None]
         if not found or 5 * len(found) < 4 * len(lines):
             continue
-        if mark is _of_letter or (found[0].node and _are_pods(found)) or _are_ranks(found):
+        if mark is _of_host_and_rank:
+            usual = 2 * len({(f.node, f.rank) for f in found}) <= len(found)
+        else:
+            usual = mark is _of_letter or (bool(found[0].node) and _are_pods(found))
+        if usual or _are_ranks(found):
             worlds = {f.world for f in found}
             if len(worlds) == 1:
                 return mark, worlds.pop()
@@ -230,7 +237,15 @@ def _of_pod(text: str) -> Found | None:
     return Found(match.end(), node=match[1]) if match else None
 
 
-_MARKS: tuple[Mark, ...] = (_of_letter, _of_fraction, _of_number, _of_gpu, _of_pod)
+def _of_host_and_rank(text: str) -> Found | None:
+    match = _HOST_AND_RANK.match(text)
+    return Found(match.end(), rank=int(match[2]), node=match[1]) if match else None
+
+
+_MARKS: tuple[Mark, ...] = (
+    *(_of_letter, _of_fraction, _of_number, _of_gpu),
+    *(_of_host_and_rank, _of_pod),
+)
 
 
 def _is_on_frames(lines: Sequence[str]) -> bool:

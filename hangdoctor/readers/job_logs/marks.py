@@ -6,6 +6,7 @@ import re
 
 from ...model.log_facts import KnownError, Progress
 from .course import Way
+from .own_rank import OwnRank
 from .prefix import Said
 
 _LONG = 2000  # characters that are looked through
@@ -87,6 +88,7 @@ class Marks:
         self.agents: dict[int, list[int]] = {}  # torchelastic's process -> lines of its failures
         self.one_node = False
         self.alone = False  # its command line starts one process
+        self.own = OwnRank()
         self.members: set[int] = set()  # ranks that said that they begin
         self.pids: dict[tuple[str, int], int] = {}  # (node, process) -> rank; -1: several
         self.workers: set[tuple[str, int]] = set()  # (name, process) of who is not named by rank
@@ -104,6 +106,7 @@ class Marks:
     def look(self, said: Said) -> None:
         """Take what a line tells by the way."""
         text = said.text
+        self.own.look(said)
         if said.rank >= 0 and said.node:
             self.homes.setdefault(said.rank, (said.node, said.pid))
         if "orld" in text or "nranks" in text or "WORLD" in text:

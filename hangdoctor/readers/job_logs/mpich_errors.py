@@ -39,8 +39,15 @@ _OWN = re.compile(
     r"|fi_getinfo\(\) failed|No data available|\bPMIx?\d?[_ ][Ii]nit\w{0,20} (?:returned|failed)|\bOFI (?!poll|call|t?send|t?recv)[\w ]{3,60} failed",
     re.IGNORECASE,
 )
+# What MPI compares among the ranks of a collective: no lost process looks like it
+_DISAGREE = re.compile(
+    r"\b(?:do(?:es)? not|don't) (?:match|agree) (?:across|between|among|on all) |mismatch(?:ed)? (?:across|between|among) "
+    r"|Mismatch(?:ed)? (?:in )?(?:collective|data ?type|root|count)",
+    re.IGNORECASE,
+)
+_INSIDE = "internal_"
 _SIZES = re.compile(
-    r"sizes do not match across processes.{0,60}?: (Received -?\d{1,18} but expected -?\d{1,18})"
+    r"(?:message )?(sizes do not match) across processes.{0,60}?: (Received -?\d{1,18} but expected -?\d{1,18})"
 )
 _INNER = 120  # characters of the reason that are kept
 MOST = 24  # lines of a stack
@@ -59,6 +66,9 @@ class MpichErrors:
         if not isinstance(fact, KnownError) or fact.rule not in _OF_MPICH:
             return False
         self._error, self._left, self._broken = fact, MOST, ""
+        call = fact.values.get("call", "")
+        if call.startswith(_INSIDE):  # the name within MPICH of what the program called
+            fact.values["call"] = call.replace(_INSIDE, "MPI_", 1)
         return True
 
     def feed(self, text: str) -> None:
@@ -78,9 +88,10 @@ class MpichErrors:
             why = f"{match['name']}: {why}"
         self._error.values["why"] = f"({why[:118]})"
         self._error.values.pop("inner", None)
-        sizes = _SIZES.search(why)
-        if sizes is not None and self._error.rule == "mpi_misuse":
-            self._error.rule, self._error.values["what"] = "mpi_sizes", sizes[1]
+        if self._error.rule in ("mpi_other", "mpi_misuse") and _DISAGREE.search(why):
+            _disagree(self._error, why)
+            self._error = None
+            return
         own = _LOCAL.search(why) or (is_own(why) and not _OF_OTHERS.search(why))
         if self._error.role == "consequence" and own:
             self._error.values["inner"] = why[:_INNER]
@@ -101,3 +112,12 @@ class MpichErrors:
         joint = "" if goes_on else " "
         self._broken = f"{before}{joint}{text.strip()}"
         return self._broken
+
+
+def _disagree(error: KnownError, why: str) -> None:
+    """An error of a collective becomes the mismatch that MPI found there."""
+    error.rule, error.role = "mpi_disagree", "cause"
+    told = _SIZES.sub(r"\1 (\2)", why[:_INNER])
+    if error.values.get("call"):
+        error.values["in"] = f"in {error.values['call']}"
+    error.values["says"] = told.replace(" in the collective routine", "")

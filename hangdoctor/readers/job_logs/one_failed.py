@@ -84,7 +84,10 @@ def name_crashed(facts: Sequence[AnyFact]) -> None:
         ends = [
             f for f in facts if isinstance(f, Ended) and f.rank >= 0 and short_host(f.node) == node
         ]
-        ends = [f for f in ends if fits(own[0], f) and _may_be_one(own[0], f)]
+        ends = [f for f in ends if fits(own[0], f)]
+        # A container, or a restart, has numbers of its own for processes: one crash, and one end by it
+        alone = len({(f.node, f.pid) for f in crashed}) == len(ends) == 1
+        ends = [f for f in ends if alone or _may_be_one(own[0], f)]
         if len({f.pid for f in own}) == 1 and len({f.rank for f in ends}) == 1:
             for fact in own:
                 fact.rank = ends[0].rank

@@ -18,7 +18,7 @@ from typing import TypeGuard
 from msgspec import Struct
 
 from ...model.log_ends import CRASHES
-from ...model.log_facts import AnyFact, KnownError, PeerClosed
+from ...model.log_facts import AnyFact, Ended, KnownError, PeerClosed
 
 _STARS = re.compile(
     r"^\s*(?:\[(?P<node>[A-Za-z0-9][\w.-]{0,127}):(?P<pid>\d{1,9})\] ?)?\*\*\* {0,4}(?P<words>\S.{0,200})"
@@ -39,6 +39,7 @@ _RULES = {"TRUNCATE": "mpi_err_truncate", "INTERN": "mpi_err_intern", "NO_MEM": 
 _OWN = frozenset(
     {"mpi_err_wrong", "mpi_err_io", "mpi_err_memory", "mpi_err_intern", "mpi_err_truncate"}
 )
+_HANDLER = "signal handler"  # who says that a process aborted
 _Process = tuple[str, int]
 
 
@@ -113,13 +114,18 @@ def _excuse_crashes(facts: Iterable[AnyFact]) -> None:
     """Crashes after a fatal error of another process: the library was ending them by then."""
     ended: dict[int, KnownError] = {}
     lost: set[int] = set()
+    aborted: set[tuple[int, str, int]] = set()
     for fact in facts:
+        if isinstance(fact, Ended) and fact.by == _HANDLER:
+            aborted.add((fact.file, fact.node, fact.pid))
         if isinstance(fact, PeerClosed):
             lost.add(fact.file)
         if not isinstance(fact, KnownError):
             continue
         if fact.rule == "mpi_err_intern" and fact.file in lost:
             fact.role = "consequence"  # it came of the lost connection
+        if fact.rule in CRASHES and (fact.file, fact.node, fact.pid) in aborted:
+            fact.role = "consequence"  # its handler, or what ran at its end, failed in turn
         first = ended.get(fact.file)
         if fact.rule in _OWN and fact.role == "cause":
             ended.setdefault(fact.file, fact)

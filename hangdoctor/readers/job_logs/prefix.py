@@ -39,10 +39,12 @@ _PLAIN_RANK = re.compile(r"\s?(?:global[ _-]?)?[Rr]ank[ _-]?(\d{1,7}): (?=\S| )"
 _WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
 _POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
+_PIPE = re.compile(
+    r"(?:<std(?:err|out|diag)>|stdout|stderr): ?"
+)  # of a parent that repeats what its child prints
 _TORN_RANK = re.compile(
     r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})"
 )  # the paste begins behind its bracket
-_PIPE = re.compile(r"(?:stdout|stderr): ?")  # of a parent that repeats what its child prints
 _NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
 _TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
 _GROUP = re.compile(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
@@ -67,7 +69,7 @@ _LEVELLED = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?[\w./-]{1,120}:\d{1,6}\] ?"
 )
 _DATED = re.compile(  # Horovod's, and Open MPI's with --timestamp-output
-    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=\[(?:\d{1,7},)?\d{1,7}\]<std(?:err|out|diag)>)"
+    r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=(?:\[(?:\d{1,7},)?\d{1,7}\])?<std(?:err|out|diag)>)"
 )
 _THREAD = re.compile(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer
@@ -317,7 +319,11 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     elif said.rank < 0 and (match := _TORN_RANK.match(text)) is not None:
         _take_rank(said, match)
         said.text = text[match.end() :]
-    elif (match := _DATED.match(text) or _PIPE.match(text)) is not None:
+    elif (match := _DATED.match(text)) is not None:
+        _, month, day, hour, year = match[0].split()
+        said.at = said.at or clock.read(f"{year}-{month}-{int(day):02} {hour}")[0]
+        said.text = text[match.end() :]
+    elif (match := _PIPE.match(text)) is not None:
         said.text = text[match.end() :]
     elif (match := _NCCL.match(text)) is not None:
         said.node, said.pid = said.node or match[1], int(match[2])

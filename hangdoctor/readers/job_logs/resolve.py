@@ -72,6 +72,7 @@ def resolve(
             homes.setdefault(rank, node)
             by_pid[(node, pid)] = rank
         by_pid.update({who: rank for who, rank in marks.pids.items() if rank >= 0})
+    _by_own_lines(of_files, homes, by_pid)
     _by_table(facts, homes, by_pid)
     errors_of_ends(facts, [origin.agent for origin in origins])
     locals_are_ranks = _one_node(facts, of_files, world)
@@ -162,6 +163,16 @@ def _grouped(fact: TimedOut | Counted | Told) -> bool:
 
 def _spawned(pid: int, of_files: Sequence[Marks]) -> int:
     return next((m.local_of[pid] for m in of_files if pid in m.local_of), -1)
+
+
+def _by_own_lines(
+    of_files: Iterable[Marks], homes: dict[int, str], by_pid: dict[tuple[str, int], int]
+) -> None:
+    """The ranks that the only processes of files have printed of themselves."""
+    found = [own for marks in of_files if (own := marks.own.found()) is not None]
+    for process, rank in found:
+        by_pid[process] = rank
+        homes.setdefault(rank, process[0])
 
 
 def _by_table(

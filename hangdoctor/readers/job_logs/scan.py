@@ -59,6 +59,7 @@ from .named_in_line import of_whom
 from .npu_tails import NpuTails
 from .prefix import Said, Speaker, records, strip
 from .raised_again import RaisedAgain
+from .rewrapped import Rewrapped
 from .rules import OF_A_RANK, Rule, Rules, fact_of
 from .runs import RunNumbers
 from .shipped import Line, Shipper, form_of
@@ -111,6 +112,7 @@ class FileScan:
         self._rank_ids = RankIds()
         self._npu = NpuTails()
         self._mpich = MpichErrors()
+        self._rewrapped = Rewrapped()
         self._headings = on_one_node.Headings()
         self._logged = Logged()
         self._again = RaisedAgain()
@@ -169,7 +171,7 @@ class FileScan:
         for said, stack in self._stacks.last_stacks():
             self._line = stack.line
             self._keep(stack, said, "stack")
-        self._keep_stack_alone(self._places.rest())
+        self._keep_stacks(self._places.rest())
         self._keep_told(self._tables.rest(self.of_file), self.of_file)
         torn = self._stacks.unfinished()
         for said, line, error in torn:
@@ -225,7 +227,8 @@ class FileScan:
         pieces = line.text.split("\r") if "\r" in line.text else [line.text]
         for piece in pieces[-40:]:
             before = known
-            for record in records(piece[:_LONGEST]):
+            whole = self._rewrapped.lines(piece[:_LONGEST])
+            for record in (record for text in whole for record in records(text)):
                 if _OWN.match(record) is None:
                     before = self._record(record, self._behind(known, before))
 
@@ -311,18 +314,17 @@ class FileScan:
     def _feed_places(self, said: Said) -> None:
         """The line to those who read where a process was, and on which node."""
         self._speaks = said
-        self._keep_stack_alone(self._places.feed(said, self._line))
+        self._keep_stacks(self._places.feed(said, self._line))
         if self._places.reads:
             self._read.want(1)
         self._below.feed(said)
 
-    def _keep_stack_alone(self, found: tuple[KnownError, Said, int] | None) -> None:
-        """The failure that only the stack of a runtime shows."""
-        if found is not None:
-            now = self._line
-            error, said, self._line = found
+    def _keep_stacks(self, found: Iterable[tuple[KnownError, Said, int]]) -> None:
+        """The failures that only the stack of a runtime shows."""
+        now = self._line
+        for error, said, self._line in found:
             self._keep(error, said, said.text)
-            self._line = now
+        self._line = now
 
     def _ask(self, said: Said) -> None:
         """A question that nothing of the program's stands behind."""
@@ -442,7 +444,12 @@ class FileScan:
             if said.rank not in (-1, first.rank):
                 self._torn += [(head, first, left - 1)] if left > 1 else []
                 continue  # another one's line
-            whole = head + (said.text.lstrip() if said.text.startswith(_INDENT) else said.text)
+            space = " " if head[-1:].isspace() else ""
+            whole = (
+                head.rstrip()
+                + space
+                + (said.text.lstrip() if said.text.startswith(_INDENT) else said.text)
+            )
             joined = [r for r in self.rules.of(whole) if r.wraps]
             if not any([self._apply(rule, first, whole, whole) for rule in joined]) and left > 1:
                 self._torn.append((whole, first, left - 1))

@@ -33,7 +33,7 @@ from .stamps import Clock
 # Texts by which a table begins, whose next lines are to be read.
 BEGINS = (
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
-    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm", message_queues.BEGIN),
+    *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm", message_queues.BEGIN, "pending request"),
 )
 
 
@@ -83,6 +83,7 @@ class TablesRead:
             self.mpi_stacks.feed(said),
             self._values.feed(said.text),
             self.queues.feed(text),
+            self.queues.pending(said),
             self._tests.feed(said.text),
         ):
             if fact is not None:

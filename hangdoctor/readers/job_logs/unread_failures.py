@@ -40,6 +40,9 @@ _ERROR_NAME = re.compile(
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
+_NCCL_GOES_ON = re.compile(
+    r"NCCL INFO (?!.{0,120}(?: -> \d|[Aa]bort|[Dd]estroy|[Cc]losed|failed|error))"
+)
 # Rows of HDF5's stack, whose heading is known
 _OF_HDF5 = re.compile(r"\s{2,8}(?:#\d{3}: \S{1,300} line \d{1,7} in |major: |minor: )")
 _ASSERTED = re.compile(r"\b[Aa]ssert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)\b")
@@ -208,6 +211,8 @@ class UnreadFailures:
             return
         for speaker in self._said_by.get(said.speaker(), ()):
             speaker.after += 1
+            if _NCCL_GOES_ON.match(text) is not None and "NCCL WARN " in speaker.lines[-1].text:
+                speaker.after = _WENT_ON + 1  # of a call that failed it prints the way out
         if is_clean_end(text):
             for speaker in self._of.values():
                 speaker.clean = True
