@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import structs
 
 from ..model.capture import Process, ProcessSample, ThreadSample
+from ..text.late import late
 from .findings import BytesMoved
 from .view import RankView
 
@@ -19,7 +19,7 @@ _WRITTEN = 64 << 10
 _READ = 1 << 20
 # Of the pipe or connection that the thread is blocked on at both samples: a line now and then is a
 # sign of life of the other end, and what is answered to questions is no stream.
-_STREAM = re.compile(r"^(?:read|readv|recvfrom|recvmsg|p?poll)\(\d+ -> (?:pipe|socket):")
+_STREAM = late(r"^(?:read|readv|recvfrom|recvmsg|p?poll)\(\d+ -> (?:pipe|socket):")
 _OF_STREAM = 1024
 _TIMES_MORE = 4  # received than sent
 _RECEIVED = 256 << 10  # by all connections: the thread may wait for others, which read

@@ -8,7 +8,6 @@ without that, most ranks of a job at one line, of which none is in a communicati
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -17,15 +16,16 @@ from ..model.capture import ThreadSample
 from ..stacks.place_rules import Place
 from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE, find_place
 from ..stacks.user_code import is_users
+from ..text.late import late
 from .position import counts
 from .view import RankView
 
-_JAX = re.compile(r"(?:^|/)jax/(?:_src|experimental)/")
+_JAX = late(r"(?:^|/)jax/(?:_src|experimental)/")
 _COMPILED = "compiled function"
 _OF_TORCH = frozenset({*TRANSFERS_BY_HANDLE, HANDLE})
 _A_TICK_S = 0.011  # of the kernel's clock: waking up now and then may cost one
 _SIGN_OF_LIFE = 1024  # bytes: a coordinator asks now and then
-_OTHER_WAITS = re.compile(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
+_OTHER_WAITS = late(r"\bwith\b|\b(?:acquire|get|join|wait|result|recv|sleep)\(")
 
 
 def settle(views: Sequence[RankView]) -> None:

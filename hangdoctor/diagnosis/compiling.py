@@ -7,12 +7,12 @@ a worker that has died, which other passes look at.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 from ..model.capture import Frame, Process
 from ..model.diagnosis import Kind
 from ..stacks.place_search import find_place
+from ..text.late import late
 from . import findings as f
 from .case import Case, finding_on, in_op, ranks_of, stack_clue
 from .confidence import Ground, sure
@@ -25,20 +25,20 @@ from .view import RankView
 _COMPILERS = (
     (
         "XLA",
-        re.compile(r"(?:^|/)jax/_src/compiler\.py$"),
-        re.compile(r"backend_compile\w*|compile_or_get_cached|_compile_and_write_cache"),
+        late(r"(?:^|/)jax/_src/compiler\.py$"),
+        late(r"backend_compile\w*|compile_or_get_cached|_compile_and_write_cache"),
     ),
     (
         "XLA",
-        re.compile(r"(?:^|/)jax/_src/interpreters/(?:pxla|mlir)\.py$"),
-        re.compile(r"_cached_compilation|from_hlo|lower_(?:sharding_computation|jaxpr_to_module)"),
+        late(r"(?:^|/)jax/_src/interpreters/(?:pxla|mlir)\.py$"),
+        late(r"_cached_compilation|from_hlo|lower_(?:sharding_computation|jaxpr_to_module)"),
     ),
-    ("Triton", re.compile(r"(?:^|/)triton/compiler/compiler\.py$"), re.compile(r"compile")),
-    ("torch.compile", re.compile(r"(?:^|/)torch/_dynamo/convert_frame\.py$"), re.compile(r".*")),
+    ("Triton", late(r"(?:^|/)triton/compiler/compiler\.py$"), late(r"compile")),
+    ("torch.compile", late(r"(?:^|/)torch/_dynamo/convert_frame\.py$"), late(r".*")),
     (
         "torch.compile",
-        re.compile(r"(?:^|/)torch/_inductor/(?:compile_fx|async_compile)\.py$"),
-        re.compile(r"\w*compile\w*|wait"),
+        late(r"(?:^|/)torch/_inductor/(?:compile_fx|async_compile)\.py$"),
+        late(r"\w*compile\w*|wait"),
     ),
 )
 _AT_LEAST = 0.05  # CPU time of those that compile, as a share of the time between the samples

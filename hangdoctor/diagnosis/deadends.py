@@ -8,7 +8,6 @@ are named as one set.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from ..model.capture import Frame
@@ -16,6 +15,7 @@ from ..model.diagnosis import Kind
 from ..model.layout import Layout
 from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE
 from ..stacks.user_code import is_users
+from ..text.late import late
 from . import findings as f
 from . import other_tag, stackgraph, transfer_chains, unmatched
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
@@ -37,8 +37,8 @@ _NAMES_OF_ROOT = {
     "gather": "dst",
     "gather_object": "dst",
 }
-_NAMES_GROUP = re.compile(r"\bgroup\s*=\s*(?!None\b|[\w.]*\bWORLD\b)")
-_OF_MEGATRON = re.compile(r"(?:^|/)megatron/")
+_NAMES_GROUP = late(r"\bgroup\s*=\s*(?!None\b|[\w.]*\bWORLD\b)")
+_OF_MEGATRON = late(r"(?:^|/)megatron/")
 
 
 def find(case: Case, waiting: list[RankView]) -> list[Finding] | None:

@@ -9,12 +9,12 @@ optimizer. Arithmetic of tensors is the loop's own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..model.capture import Frame
 from ..stacks.place_search import find_place, python_frames
 from ..stacks.user_code import TORCH, is_comprehension, is_users
+from ..text.late import late
 from .own_samples import cpu_share, stacks_of
 from .position import counters
 from .view import RankView
@@ -23,7 +23,7 @@ _WHILE = "while"  # `Frame.counts`
 _AT_WORK = 0.2  # of the time, on the CPU: eight ranks may share two cores
 _LONG_S = 1.0  # from the first sample to the last
 
-_ARITHMETIC = re.compile(r"torch/(?:_tensor|functional|nn/functional|overrides|_ops)\.py$")
+_ARITHMETIC = late(r"torch/(?:_tensor|functional|nn/functional|overrides|_ops)\.py$")
 
 _Function = tuple[str, str]  # its name and file
 

@@ -4,8 +4,6 @@ recorder.
 
 from __future__ import annotations
 
-import re
-
 from ..model.log_facts import (
     HYDRA,
     MPI_ABORT,
@@ -20,11 +18,12 @@ from ..model.log_facts import (
     TimedOut,
     Told,
 )
+from ..text.late import late
 from .case import Case
 
 _OTHER = "another"
 _OF_MPI = ("mpirun", HYDRA, MPI_ABORT, "mpt", "gasnet")  # who says how a process ended
-_OTHERS = re.compile(r"\b(?:HCCL|hccl\w*|[Hh]orovod\w*|jax\w*|MPI_\w+)\b")
+_OTHERS = late(r"\b(?:HCCL|hccl\w*|[Hh]orovod\w*|jax\w*|MPI_\w+)\b")
 
 
 def is_gloo_alone(case: Case) -> bool:

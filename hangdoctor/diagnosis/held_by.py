@@ -10,18 +10,17 @@ from pathlib import PurePath
 
 from ..model.capture import Frame, Process, ThreadSample
 from ..stacks.user_code import is_outer, is_users
+from ..text.late import late
 from ..text.plain import cut_at_word
 from . import findings as f
 from . import pools
 from .findings import Clue, Holding
 from .view import RankView, all_states
 
-_DEBUGGERS = re.compile(
-    r"(?:^|/)(?:(i?pdb|pudb)(?:/|\.py$)|IPython/.*debugger\.py$|(?:debugpy|pydevd)/)"
-)
-_ON_FILE = re.compile(r"^(\w+)\((\d+) -> (.*)\)$", re.S)
-_LOCK = re.compile(r"\bwith\b|\.acquire\(|\.wait\(|\.join\(|\.get\(|\.result\(")
-_PROBE = re.compile(r"hangdoctor/probe/|multiprocessing/queues\.py")
+_DEBUGGERS = late(r"(?:^|/)(?:(i?pdb|pudb)(?:/|\.py$)|IPython/.*debugger\.py$|(?:debugpy|pydevd)/)")
+_ON_FILE = late(r"^(\w+)\((\d+) -> (.*)\)$", re.S)
+_LOCK = late(r"\bwith\b|\.acquire\(|\.wait\(|\.join\(|\.get\(|\.result\(")
+_PROBE = late(r"hangdoctor/probe/|multiprocessing/queues\.py")
 _FETCH = "torch/utils/data/_utils/fetch.py"
 _COMMAND = 80  # characters of a child's command line
 _QUOTES = str.maketrans("", "", "\"'\\")

@@ -7,13 +7,13 @@ be at different turns.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from ..model.capture import Frame
 from ..stacks.user_code import is_users
+from ..text.late import late
 from ..text.ranges import format_ranks
 from . import findings as f
 from .case import Case, finding_on, in_op, ranks_of, sides_of, where_held
@@ -23,7 +23,7 @@ from .findings import Against, Clue, DecidedBy, Finding, Why
 from .position import compare, counters, group_by_operation, steps
 from .view import RankView
 
-_MAKES = re.compile(r"(?:.*\.)?(?:new_group|new_subgroups\w*|_new_group_with_tag|split_group)$")
+_MAKES = late(r"(?:.*\.)?(?:new_group|new_subgroups\w*|_new_group_with_tag|split_group)$")
 _MESH, _MEMBERS = "mesh shape", "members"
 _NAMES = {"mesh_shape": _MESH, "ranks": _MEMBERS}
 _MOST_AXES = 8

@@ -6,12 +6,11 @@ them, and only its line differs.
 
 from __future__ import annotations
 
-import re
-
+from ..text.late import late
 from .position import steps
 from .view import RankView
 
-_CALLED_ON = re.compile(
+_CALLED_ON = late(
     r"\b([A-Za-z_][\w.]*)\.(?:[A-Z][a-z_]+v?w?|barrier|bcast|gather|scatter|reduce|all(?:gather|reduce|toall))\("
 )
 _MANY = 4  # ranks in one operation, of which one came by another line

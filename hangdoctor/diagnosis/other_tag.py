@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..stacks.user_code import is_users
+from ..text.late import late
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
 from .confidence import Ground, sure
@@ -19,7 +20,7 @@ from .findings import Against, Finding, Why
 from .position import group_by_operation
 from .view import RankView
 
-_TAG = re.compile(r"\b(?:send|recv|source|dest)?tag\s*=\s*(?P<name>[A-Za-z_]\w*)\s*[,)]", re.I)
+_TAG = late(r"\b(?:send|recv|source|dest)?tag\s*=\s*(?P<name>[A-Za-z_]\w*)\s*[,)]", re.I)
 _ANY = -1
 _PARTNERS = 2  # of a server, beside the one whose turn it is: fewer are no custom
 _BESIDE = 2  # transfers of other ranks, whose tags show which of two is apart

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
+from ..text.late import late
 from . import byte_counts, far_sides, gil, pools
 from . import findings as f
 from . import held_by as holding
@@ -25,10 +26,10 @@ from .view import RankView
 _OF_CHILD = 2  # of a child's
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
-_DATAISH = re.compile(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
+_DATAISH = late(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
 _QUEUES = "multiprocessing/queues.py"
 _LOADER = "torch/utils/data/dataloader.py"
-_SERVES_CALLS = re.compile(r"torch/distributed/rpc/internal\.py$")
+_SERVES_CALLS = late(r"torch/distributed/rpc/internal\.py$")
 _OF_EVENTS = ("Condition.wait", "Condition.wait_for", "Event.wait")
 _JOINS = ("_shutdown_workers", "__del__")
 

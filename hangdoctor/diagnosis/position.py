@@ -8,11 +8,11 @@ said.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 
 from ..model.capture import Frame
 from ..stacks.user_code import is_users
+from ..text.late import late
 from .view import RankView
 
 # Names that count what a training repeats, in the order in which they are believed.
@@ -34,11 +34,11 @@ _COUNTERS = (
     "i",
 )
 ITERATIONS = ("iteration", "global_step", "step", "it", "iter", "steps_done")
-_WRAPPERS = re.compile(
+_WRAPPERS = late(
     r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/"
 )
 # What starts the ranks has each one's number as a local variable, under such a name.
-_STARTERS = re.compile(r"(?:^|/)(?:torch/)?multiprocessing/\w+\.py$")
+_STARTERS = late(r"(?:^|/)(?:torch/)?multiprocessing/\w+\.py$")
 
 
 def program(path: Sequence[Frame]) -> list[Frame]:

@@ -18,22 +18,19 @@ from ..model.capture import Frame
 from ..model.layout import Layout
 from ..stacks.place_rules import Place
 from ..stacks.place_search import BUFFERS, GRADIENTS, STORE, sends
+from ..text.late import late
 from .case import Case
 from .ops.components import components, sinks
 from .position import counts, steps
 from .view import RankView
 
 _AXIS_WORDS = {
-    "tp": re.compile(
+    "tp": late(
         r"tensor_?(model_)?parallel|model_parallel|row_?parallel|column_?parallel|(?<![a-z])(tp|mp)(?![a-z])",
         re.I,
     ),
-    "dp": re.compile(
-        r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I
-    ),
-    "pp": re.compile(
-        r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I
-    ),
+    "dp": late(r"data_?parallel|(?<![a-z])dp(?![a-z])|allreduce_bucket|reduce_scatter_grad", re.I),
+    "pp": late(r"pipe(line)?_?(model_)?parallel|(?<![a-z])pp(?![a-z])|pipe_?(stage|module)", re.I),
 }
 _NEAR = 4  # frames of the program around a call that may name its axis
 

@@ -7,17 +7,17 @@ thread alone, and its process stays.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..model.capture import Frame, ThreadSample
 from ..stacks.place_rules import Place
 from ..stacks.place_search import find_place, python_frames
 from ..stacks.user_code import is_users
+from ..text.late import late
 from .held_by import python_threads
 from .view import Looks, RankView, motion_of, place_by
 
-_RESTS = re.compile(
+_RESTS = late(
     r"(?:p?poll|p?select6?|epoll_p?wait|accept4?|pause|rt_sig\w+|clock_nanosleep|nanosleep|futex)\b"
 )
 _AT_REST = frozenset({"code", "queue"})

@@ -13,12 +13,13 @@ from msgspec import structs
 
 from ..model.capture import Frame
 from ..stacks.user_code import is_users
+from ..text.late import late
 from .case import op_of, ranks_of, sides_of
 from .findings import Op
 from .position import steps
 from .view import RankView
 
-_WRAPS = re.compile(r"send|recv|receive", re.I)
+_WRAPS = late(r"send|recv|receive", re.I)
 Sides = tuple[tuple[tuple[int, ...], Op], ...]
 
 

@@ -8,12 +8,12 @@ said.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..model.capture import Frame, ThreadSample
 from ..stacks.place_rules import Place
 from ..stacks.place_search import BUFFERS, GRADIENTS, HANDLE, STORE, find_place, python_frames
+from ..text.late import late
 from . import findings as f
 from .case import Case, finding_on, in_op, ranks_of, where_held
 from .confidence import Ground, sure
@@ -21,8 +21,8 @@ from .findings import Against, Clue, Finding, Why
 from .held_by import python_threads
 from .view import RankView, motion_of
 
-_GROUP = re.compile(r"\bgroup\s*=\s*([\w.\[\]'\"]+)")
-_WORLD = re.compile(r"None$|(?:^|\.)WORLD$")
+_GROUP = late(r"\bgroup\s*=\s*([\w.\[\]'\"]+)")
+_WORLD = late(r"None$|(?:^|\.)WORLD$")
 _UNKNOWN = ""
 _FRAMES = 4  # of a thread's stack, in evidence
 Beside = tuple[ThreadSample, Place]

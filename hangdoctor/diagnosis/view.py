@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Sequence
 from typing import Literal
 
@@ -14,6 +13,7 @@ from ..stacks.place_rules import Place
 from ..stacks.place_search import HANDLE, PlaceFinder, find_place, python_frames, sends
 from ..stacks.rank_thread import rank_thread
 from ..stacks.user_code import is_comprehension
+from ..text.late import late
 
 # still: the thread did not run once between the samples. stirred: it ran and is where it was.
 # looping: other lines or counters of the same functions. moved: other functions. running: it used
@@ -25,7 +25,7 @@ _RUNNING_SHARE = 0.2
 _TWO_TICKS_S = 0.02  # of the kernel's clock: less says nothing on a short interval
 _SHORTEST_S = 1e-3  # between two samples
 # No device is waited for in these: a line that prints loss.item() is blocked in printing.
-_ON_FILE = re.compile(r"^p?(?:read|write)(?:v|64)?\(\d+ -> (?:pipe:|/(?!dev/nvidia))")
+_ON_FILE = late(r"^p?(?:read|write)(?:v|64)?\(\d+ -> (?:pipe:|/(?!dev/nvidia))")
 
 
 class Look(Struct):

@@ -6,9 +6,8 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 
 from __future__ import annotations
 
-import re
-
 from ..stacks.place_search import HANDLE, STORE, sends
+from ..text.late import late
 from . import (
     called_alone,
     compiled_calls,
@@ -30,9 +29,9 @@ from .position import compare, counters, group_by_operation, have_other_parts, s
 from .unmatched import is_half
 from .view import RankView
 
-_CHOSEN_GROUP = re.compile(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
+_CHOSEN_GROUP = late(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
 
-_CHOSEN_ROOT = re.compile(r"\b(?:root|src|dst)\s*=\s*(?![A-Z_]+\b)[A-Za-z_]")
+_CHOSEN_ROOT = late(r"\b(?:root|src|dst)\s*=\s*(?![A-Z_]+\b)[A-Za-z_]")
 
 
 def run(case: Case, draft: Draft) -> None:

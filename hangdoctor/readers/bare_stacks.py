@@ -7,14 +7,13 @@ step (engine.py:1358)
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from ..model.capture import Frame
+from ..text.late import late
 from . import native_headings
 
-_FRAME = re.compile(
+_FRAME = late(
     r"^[ \t]{0,16}([^\s()][^()]{0,200}?(?:\(\))?) "
     r"\(([^()\s:]{1,300}\.(?:py|pyx|pyc|c|cc|cpp|cu|so[.\d]{0,20})|<[\w .-]{1,60}>):(\d{1,9})\)[ \t]*$"
 )

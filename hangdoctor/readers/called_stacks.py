@@ -12,21 +12,20 @@ from __future__ import annotations
 import re
 
 from ..model.capture import Frame, ThreadSample
+from ..text.late import late
 from . import native_headings
 from .pyspy import MAX_NAME
 from .pyspy_text import TextProcess
 
-_LINE = re.compile(
+_LINE = late(
     r"^\s{0,40}(?P<file>[\w./+-]{1,300}\.(?:[fF](?:\d\d)?|for|c|cc|cpp|cxx|C|cu|jl)):(?P<line>\d{1,7})\b"
     r"[ \t:]{0,60}(?P<code>[^\n]{0,400})$"
 )
-_CALL = re.compile(
-    r"\bcall +([A-Za-z_]\w{0,200})|(?<![\w.>])((?:P?MPI|mpi|pmpi)_[A-Za-z_]\w{0,100}) *\("
-)
-_HEAD = re.compile(
+_CALL = late(r"\bcall +([A-Za-z_]\w{0,200})|(?<![\w.>])((?:P?MPI|mpi|pmpi)_[A-Za-z_]\w{0,100}) *\(")
+_HEAD = late(
     r"^[\W_]*((?:[Tt]ask|[Pp]roc(?:ess)?|[Gg]roup|[Rr]ank|[Ss]tack) [A-Z0-9]{1,12})[\W_]*$"
 )
-_MPI = re.compile(r"^p?mpi_", re.I)
+_MPI = late(r"^p?mpi_", re.I)
 _FEWEST = 2  # lines of a stack
 _MOST = 4096  # stacks
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
+from ..text.late import late
+
 # Of the whole job; a local rank is none, and a bare `me` may be anything
-_ASKED = re.compile(
+_ASKED = late(
     r"^\((?:gdb|lldb)\) (?:p|print|call|inspect)(?:/d)? +"
     r"(?:(?:my|mpi|world|global|proc)_?)?rank_?$|^\((?:gdb|lldb)\) (?:p|print)(?:/d)? +(?:my_?id|mype)$",
     re.I,
 )
-_ANSWER = re.compile(r"^(?:\((?:const )?\w{1,20}\) )?\$[0-9]{1,6} = ([0-9]{1,7})$")
+_ANSWER = late(r"^(?:\((?:const )?\w{1,20}\) )?\$[0-9]{1,6} = ([0-9]{1,7})$")
 _LONGEST = 100  # characters of such a line
 
 

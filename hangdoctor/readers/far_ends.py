@@ -14,15 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 import psutil
 
 from ..model.capture import FarEnd, RankCapture
+from ..text.late import late
 from ..text.plain import readable
 from . import proc
 from .connections import Socket, Table, inodes_of, table_of
 from .unread_pipes import ends_of
 
-_ON_SOCKET = re.compile(
+_ON_SOCKET = late(
     r"^(?:read|recvfrom|recvmsg|poll|write|sendto|sendmsg)\(\d+ -> socket:\[(\d+)\]\)$"
 )
-_ON_PIPE = re.compile(r"^(read|write|writev)\(\d+ -> (pipe:\[\d+\])\)$")
+_ON_PIPE = late(r"^(read|write|writev)\(\d+ -> (pipe:\[\d+\])\)$")
 _MAPPED = "0" * 16 + "FFFF0000"  # an IPv4 address in the table of IPv6
 _PATIENCE_S = 0.5  # for the processes of this node that are no ranks
 _MOST = 256  # ranks of a node

@@ -15,14 +15,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..model.capture import Frame, LockHolder, RankCapture
+from ..text.late import late
 from ..text.plain import readable
 from . import proc
 
-_LINE = re.compile(r"^(\d+):\s+(->\s+)?\S+\s+\S+\s+\S+\s+(-?\d+)\s")
-_EXCLUSIVE = re.compile(r"^\d+:\s+(?!->)\S+\s+\S+\s+WRITE\s+(\d+)\s+(\S+)\s")
-_ACQUIRES = re.compile(r"(?:^|[._])(?:acquire|lock)(?:_|$)", re.I)
+_LINE = late(r"^(\d+):\s+(->\s+)?\S+\s+\S+\s+\S+\s+(-?\d+)\s")
+_EXCLUSIVE = late(r"^\d+:\s+(?!->)\S+\s+\S+\s+WRITE\s+(\d+)\s+(\S+)\s")
+_ACQUIRES = late(r"(?:^|[._])(?:acquire|lock)(?:_|$)", re.I)
 _SLEEPS = frozenset({"clock_nanosleep", "nanosleep", "select", "pselect6"})
-_PYTHON_SLEEPS = re.compile(r"sleep|select|\bwait")
+_PYTHON_SLEEPS = late(r"sleep|select|\bwait")
 _INNERMOST = 4  # frames of a stack
 
 

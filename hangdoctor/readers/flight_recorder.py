@@ -9,7 +9,6 @@ reason, and ranks without a dump are `missing`: the rest is read all the same.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,13 +21,14 @@ from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import WHOLE_JOB, Group, Operation, RankOps, spoken
 from hangdoctor.text.ranges import MAX_RANKS
 
+from ..text.late import late
 from .flight_recorder_ages import older
 from .flight_recorder_entry import Entry
 from .flight_recorder_format import Dump, parse
 from .flight_recorder_groups import WORLD, Membership
 from .safe_pickle import MAX_BYTES
 
-_RANK = re.compile(r"^(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pickle|pkl|bin))?$")
+_RANK = late(r"^(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pickle|pkl|bin))?$")
 _KEYS = (b"pg_config", b"pg_status", b"comm_lib_version", b"nccl_comm_state", b"collective_seq_id")
 # Longer than any time-out between the first and the last dump of one incident.
 OTHER_JOB_S = 6 * 3600

@@ -4,13 +4,13 @@ the job that made the call.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 
 from ..model.operations import OpState
+from ..text.late import late
 from ..text.ranges import number_in
 
 _MAX_SHAPES, _MAX_DIMENSIONS, _MAX_FRAMES = 2048, 64, 256  # of one entry that are read
@@ -42,9 +42,9 @@ _DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
-_P2P = re.compile(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
+_P2P = late(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
 # Frames of torch itself say nothing about where the job called it.
-_TORCH = re.compile(
+_TORCH = late(
     r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py"
 )
 

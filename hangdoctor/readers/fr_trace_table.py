@@ -13,11 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_ROW = re.compile(
+from ..text.late import late
+
+_ROW = late(
     r"^\s*\d{1,9}\s+(?P<group>\S{1,120})\s+(?:True|False)\s+(?P<seq>\d{1,15})\s+"
     r"(?P<op>[a-z]{2,8}:\w{1,60})\s+(?P<state>[a-z]{4,20})\s+(?P<missing>\{\d[\d, ]{0,100000}\})"
 )
-_CALL = re.compile(
+_CALL = late(
     r"^\s*\d{1,9}\s+(?:\d{1,9}\s+)?(?P<group>[A-Za-z_]\S{0,119}|\d{1,9}:\S{1,119})\s+"
     r"(?P<rank>\d{1,7})\s+[a-z]{2,8}:\w{1,60}\s*$"
 )

@@ -7,7 +7,6 @@ together as records of the ranks, the blocks show who waits for whom.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.operations import Group, Operation, OpState, RankOps, group_uid
+from ..text.late import late
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS
 from . import fr_trace_table
@@ -24,14 +24,14 @@ from .flight_recorder_entry import public_name
 _MAX_BYTES = 64 << 20
 _MOST_MEMBERS = 1 << 18  # of all blocks: each becomes a record
 _WORLD = "default_pg"
-_BEGINS = re.compile(
+_BEGINS = late(
     r"^(?:Not all ranks joining collective(?:[,:] sequence number:)?|Collective sequence number:"
     r"|Input/output mismatch in the collective sequence number:) (?P<seq>\d{1,15})\b"
 )
-_FIELD = re.compile(r"^(?P<name>[a-z][a-z ]{3,24}): (?P<value>.+)$")
-_NUMBER = re.compile(r"\d{1,7}")
-_TRANSFER = re.compile(r"^(?P<op>send|recv) (?P<one>\d{1,7})(?:->|<-)(?P<other>\d{1,7})$")
-_CULPRIT = re.compile(
+_FIELD = late(r"^(?P<name>[a-z][a-z ]{3,24}): (?P<value>.+)$")
+_NUMBER = late(r"\d{1,7}")
+_TRANSFER = late(r"^(?P<op>send|recv) (?P<one>\d{1,7})(?:->|<-)(?P<other>\d{1,7})$")
+_CULPRIT = late(
     r"Culprit rank (?P<rank>\d{1,7}); Error type: \w{1,40}"
     r"(?:, Expected (?P<what>collective type|input sizes|output sizes|dtypes|state): "
     r"'(?P<usual>[^']{0,300})' does not (?:\s*)match found [a-z ]{4,20}: '(?P<own>[^']{0,300})')?"

@@ -9,14 +9,15 @@ One stack ends where its `main` or an empty line stands.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-_FRAME = re.compile(
+from ..text.late import late
+
+_FRAME = late(
     r"^\s{0,16}(?:[\w~:<>,*&. ]{0,200}?::)?(?:\?\?|~?[A-Za-z_][\w.@]{0,200})(?:<[^()]{0,200}>)? \([^()]{0,400}\)"
     r"(?P<place> (?:from \S{1,400}|at \S{1,400}:\d{1,9}))?\s*$"
 )
-_MAIN = re.compile(r"^\s{0,16}(?:_start|main) \(")
+_MAIN = late(r"^\s{0,16}(?:_start|main) \(")
 _FEWEST = 3  # frames of such a text, one of which says where it is
 _MOSTLY = 0.7  # of the lines are frames
 _MOST_LINES = 20_000

@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..model.gpu import Gpu
+from ..text.late import late
 from ..text.plain import readable
 from ..text.ranges import number_in
 from . import kernel_log
@@ -26,11 +27,9 @@ _PLACES = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/
 _MAX_BYTES = 8 << 20  # of an answer; 16 GPUs take 300 KB
 _NO_DEVICE = 6  # nvidia-smi's exit status
 _MOST = 64  # GPUs of a node, and processes of a GPU
-_NUMBER = re.compile(r"\d{1,12}")
-_LINK_GPU = re.compile(r"^GPU (\d{1,3}):")
-_LINK_ERRORS = re.compile(
-    r"(?:Replay|Recovery|CRC|Symbol|Malformed|Integrity)[\w /]*: +(\d{1,12})\s*$"
-)
+_NUMBER = late(r"\d{1,12}")
+_LINK_GPU = late(r"^GPU (\d{1,3}):")
+_LINK_ERRORS = late(r"(?:Replay|Recovery|CRC|Symbol|Malformed|Integrity)[\w /]*: +(\d{1,12})\s*$")
 # A clock is lowered for these as it should be: nothing to do, or the limit that it has.
 _USUAL = ("gpu_idle", "sw_power_cap", "applications_clocks_setting", "display_clocks_setting")
 _hung: list[subprocess.Popen[bytes]] = []

@@ -6,16 +6,16 @@ bt_813.out:120:#3  0x7f05 in poll () from /lib64/libc.so.6    grep -n
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from ..model.capture import ThreadSample
 from ..model.frame import Frame
+from ..text.late import late
 from . import native_frames, native_text
 from .pyspy_text import TextProcess
 
-_LINE = re.compile(r"([\w./@+=-]{1,300}?)[:-](?:[0-9]{1,9}[:-])?(#[0-9]{1,4} {1,4}\S.{0,4000})")
-_PID = re.compile(r"(?<![0-9])([0-9]{2,9})(?![0-9])")
+_LINE = late(r"([\w./@+=-]{1,300}?)[:-](?:[0-9]{1,9}[:-])?(#[0-9]{1,4} {1,4}\S.{0,4000})")
+_PID = late(r"(?<![0-9])([0-9]{2,9})(?![0-9])")
 _LEAST = 2  # files
 _MOST = 4096
 

@@ -5,11 +5,12 @@ the members of a new group. They show which ranks ask for other groups than the 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-_LIST = re.compile(r"[\[(](\d{1,9}(?:, \d{1,9})*),?[\])]")
+from ..text.late import late
+
+_LIST = late(r"[\[(](\d{1,9}(?:, \d{1,9})*),?[\])]")
 _MOST_AXES = 8
 _MOST_RANKS = 64
 _LONGEST = 2000  # characters of a mesh that is given as nested lists

@@ -9,17 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..text.late import late
 from .bare_stacks import group_label
 from .pyspy_text import TextProcess
 
 _WORDS = "two three four five six seven eight nine ten eleven twelve".split()
 _NUMBER = {word: number for number, word in enumerate(_WORDS, start=2)}
 _MANY = r"(?:ranks|process(?:es)?|procs|workers|tasks|gpus)"
-_COUNTED = re.compile(
+_COUNTED = late(
     rf"(?:^|[-_. ])(\d{{1,5}}|{'|'.join(_WORDS)})[-_. ]?(?:other[-_. ]|more[-_. ])?{_MANY}(?=[-_. ]|$)",
     re.I,
 )
-_OTHERS = re.compile(rf"(?:^|[-_. ])(?:other|all|most|remaining)[-_. ]{_MANY}(?=[-_. ]|$)", re.I)
+_OTHERS = late(rf"(?:^|[-_. ])(?:other|all|most|remaining)[-_. ]{_MANY}(?=[-_. ]|$)", re.I)
 
 
 def name_groups(by_file: Mapping[Path, Sequence[TextProcess]]) -> None:

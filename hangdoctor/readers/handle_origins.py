@@ -9,17 +9,17 @@ as it is: unknown.
 from __future__ import annotations
 
 import ast
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from ..text.late import late
 from .retry_loops import blocks_around, indent_of
 
 EITHER = "send or recv"
-_WAITS = re.compile(r"\.wait\(\)")
+_WAITS = late(r"\.wait\(\)")
 _TRANSFERS = {"isend": "isend", "irecv": "irecv", "batch_isend_irecv": EITHER}
 _SINGLE = frozenset({"isend", "irecv", "issend", "ibsend", "irsend"})
-_POLLS = re.compile(
+_POLLS = late(
     r"while not (?P<handle>[A-Za-z_]\w*)\.(?:[Tt]est|Get_status|is_completed)\((?:\w+)?\)(?:\[0\])?:"
 )
 _SAME_ITEMS = frozenset({"reversed", "list", "tuple", "iter", "enumerate"})

@@ -8,14 +8,13 @@ clush, dshbak         clush -b, dshbak     tail, head                ansible
 
 from __future__ import annotations
 
-import re
-
 from ..errors import UsageError
+from ..text.late import late
 from ..text.ranges import parse_hosts
 
-_RULE = re.compile(r"^-{8,80}$")
-_INSIDE = re.compile(r"^([A-Za-z][\w.,\[\]-]{0,400})(?: \(\d{1,6}\))?$")
-_HEADER = re.compile(
+_RULE = late(r"^-{8,80}$")
+_INSIDE = late(r"^([A-Za-z][\w.,\[\]-]{0,400})(?: \(\d{1,6}\))?$")
+_HEADER = late(
     r"^(?:-{2,20} ?([A-Za-z][\w.,\[\]-]{0,400}?) ?-{2,20}"
     r"|==> (?:\S{0,200}/)?(?:trace|stacks?|pyspy|py-spy|dump)[-_.]([A-Za-z][\w-]{0,120})(?:\.\w{1,8})? <=="
     r"|([A-Za-z][\w.-]{0,120}) \| (?:CHANGED|SUCCESS|FAILED) \| rc=\d{1,3} >>)$"

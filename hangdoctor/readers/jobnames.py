@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..probe import identity
 from ..text.job_names import short_job
+from ..text.late import late
 from ..text.plain import readable
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _TELLING = 3  # digits: one or two are a part of too many names
 # What a key says about its own kind, and what distinguishes two launchers: boxes of ranks that have
 # ended carry neither.
-_ONLY_IN_KEYS = re.compile(r"^(?:torchrun|mpi|pals|parent):|/\d+$")
+_ONLY_IN_KEYS = late(r"^(?:torchrun|mpi|pals|parent):|/\d+$")
 
 
 def job_key(environ: Mapping[str, str], ppid: int) -> str:

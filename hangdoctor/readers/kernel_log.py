@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 
 from ..model.gpu import Xid
+from ..text.late import late
 from ..text.plain import readable
 
 DEVICE = Path("/dev/kmsg")
@@ -15,11 +15,11 @@ _RECORD = 8192  # bytes of one, at most; a smaller read fails
 _MOST_RECORDS = 200_000
 _KEPT = 100
 # "3,1207,88000123,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7791, name=python, GPU has fallen off ..."
-_LINE = re.compile(
+_LINE = late(
     rb"^\d+,\d+,(?P<us>\d{1,18}),[^;]*;NVRM: Xid \((?:PCI:)?(?P<bus>[\w:.]{1,20})\): "
     rb"(?P<number>\d{1,4})(?:,\s*pid='?(?P<pid>\d{1,9}))?(?P<says>[^\n]{0,300})"
 )
-_BUS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})")
+_BUS = late(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})")
 
 
 def bus_of(text: str) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import BadInput
 from ..files import read_regular
+from ..text.late import late
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in
 
 MOST_NODES = 65_536
 _MOST_BYTES = 1 << 20
 # One setting of a flat file: YAML's ``num_machines: 2``, or JSON's ``"num_machines": 2,``.
-_SETTING = re.compile(r"""\s*["']?([a-z_]{1,40})["']?\s*:\s*["']?([^"'#,]*)["']?\s*(?:[,#].*)?""")
+_SETTING = late(r"""\s*["']?([a-z_]{1,40})["']?\s*:\s*["']?([^"'#,]*)["']?\s*(?:[,#].*)?""")
 _OF_ACCELERATE = (
     *("num_machines", "num_processes", "machine_rank"),
     *("main_process_ip", "main_process_port"),

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from ..errors import UsageError
 from ..model.start_up import Launch
+from ..text.late import late
 from ..text.plain import readable
 from ..text.ranges import MAX_RANKS, number_in, parse_hosts
 from .launch_files import MOST_NODES, accelerate_config, count_in, host_slots
@@ -30,7 +31,7 @@ _BARE = frozenset(
     }
 )
 _TWO_VALUES = frozenset({"mca", "genv", "env", "gmca"})  # of Open MPI and Hydra
-_ATTACHED = re.compile(r"-([nN])(\d.*)")  # srun -n8
+_ATTACHED = late(r"-([nN])(\d.*)")  # srun -n8
 _MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",

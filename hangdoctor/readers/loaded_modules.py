@@ -7,15 +7,15 @@ them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..model.capture import RankCapture
+from ..text.late import late
 
 # Extension modules, as the interpreter names them and by their folder.
-_MODULE = re.compile(rb"/lib-dynload/|\.(?:cpython-\w|pypy\w|abi3)[^/\n]*\.so\b")
-_JAX = re.compile(rb"/jaxlib/[^/\n]+\.so\b")
+_MODULE = late(rb"/lib-dynload/|\.(?:cpython-\w|pypy\w|abi3)[^/\n]*\.so\b")
+_JAX = late(rb"/jaxlib/[^/\n]+\.so\b")
 _MOST = 64  # ranks of a node: more are no JAX job, and each costs a millisecond
 
 

@@ -11,15 +11,14 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from ..text import redaction
+from ..text.late import late
 from .retry_loops import blocks_around, indent_of
 
-_TEXT = re.compile(r"^(?:['\"]|b['\"]|(?:Posix|PurePosix)?Path\()")
+_TEXT = late(r"^(?:['\"]|b['\"]|(?:Posix|PurePosix)?Path\()")
 _BITS = 1 << 16
-_SERVES = re.compile(
-    r"while\s+.*(?:stop|run|alive|shut|exit|quit|termin|close|active)", re.IGNORECASE
-)
-_ALWAYS = re.compile(r"while\s+(?:True|1)\s*:")
-_LEAVES = re.compile(r"\s*(?:break|return)\b")
+_SERVES = late(r"while\s+.*(?:stop|run|alive|shut|exit|quit|termin|close|active)", re.IGNORECASE)
+_ALWAYS = late(r"while\s+(?:True|1)\s*:")
+_LEAVES = late(r"\s*(?:break|return)\b")
 _LONGEST = 60  # lines of such a loop
 _MOST = 16  # variables of a function
 

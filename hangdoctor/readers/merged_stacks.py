@@ -29,34 +29,33 @@ from msgspec import Struct
 from ..errors import UsageError
 from ..model.capture import Frame, ThreadSample
 from ..stacks.native_program import call_of
+from ..text.late import late
 from ..text.ranges import parse_ranks
 from . import native_frames
 from .bare_stacks import group_label
 from .pyspy import MAX_NAME
 from .pyspy_text import TextProcess
 
-_HEAD = re.compile(
+_HEAD = late(
     r"^[ \t]{0,400}\"?Processes\"?[ ]{0,40}[,\t|][ ]{0,40}(?:\"?Threads\"?[ ]{0,40}[,\t|][ ]{0,40})?\"?Function\"?[ \t]{0,400}$",
     re.M,
 )
-_ROW = re.compile(
-    r"^[ \t]{0,400}(\d{1,7})\s?[,\t|]\s?(?:\d{1,9}\s?[,\t|])?\"?( *)(\S.{0,400}?)\"?$"
-)
-_PLACED = re.compile(r"^(\S.*?)(?:\(\))? (?:\(|at )([^\s()]{1,300}):(\d{1,7}|\?)\)?$")
-_PADB = re.compile(r"^[ \t]{0,400}\[(\d[\d,-]{0,4000})\] \(\d{1,7} processes\)[ \t]{0,400}$", re.M)
-_NODE = re.compile(r"^[ \t]{0,400}(\d{1,9}) \[.{0,400}?\blabel=\"([^\"]{1,400})\"", re.M)
-_EDGE = re.compile(
+_ROW = late(r"^[ \t]{0,400}(\d{1,7})\s?[,\t|]\s?(?:\d{1,9}\s?[,\t|])?\"?( *)(\S.{0,400}?)\"?$")
+_PLACED = late(r"^(\S.*?)(?:\(\))? (?:\(|at )([^\s()]{1,300}):(\d{1,7}|\?)\)?$")
+_PADB = late(r"^[ \t]{0,400}\[(\d[\d,-]{0,4000})\] \(\d{1,7} processes\)[ \t]{0,400}$", re.M)
+_NODE = late(r"^[ \t]{0,400}(\d{1,9}) \[.{0,400}?\blabel=\"([^\"]{1,400})\"", re.M)
+_EDGE = late(
     r"^[ \t]{0,400}(\d{1,9}) ?-> ?(\d{1,9}) \[.{0,400}?\blabel=\"(\d{1,7})(?::\[([\d, -]{1,4000})\])?",
     re.M,
 )
-_GLIBC = re.compile(
+_GLIBC = late(
     r"^\[(\d{1,7})\] (\S{1,400}?)\(([A-Za-z_]\w{0,200})?\+0x[0-9a-f]{1,12}\) ?\[0x[0-9a-f]{1,16}\][ \t]{0,400}$",
     re.M,
 )
-_OF_PROGRAM = re.compile(r"^([\w.$-]{1,80})\{([\d., -]{1,4000})\}:? {1,8}(#\d{1,4} .{1,4000})")
+_OF_PROGRAM = late(r"^([\w.$-]{1,80})\{([\d., -]{1,4000})\}:? {1,8}(#\d{1,4} .{1,4000})")
 # A function without its brackets, as it prints one
-_BARE = re.compile(r"^(#\d{1,4} +(?:0x[0-9a-f]{1,16} in )?[^\s(]{1,400}) (?=(?:at|from) \S)")
-_PENDING = re.compile(r"^\[\d{1,7}\] \[[\d.]{1,20}\] \d{1,9} pending requests in pool \d", re.M)
+_BARE = late(r"^(#\d{1,4} +(?:0x[0-9a-f]{1,16} in )?[^\s(]{1,400}) (?=(?:at|from) \S)")
+_PENDING = late(r"^\[\d{1,7}\] \[[\d.]{1,20}\] \d{1,9} pending requests in pool \d", re.M)
 _MOST = 4096  # processes
 _LONGEST = 800  # characters of a line
 _DEEP = 200  # frames

@@ -14,22 +14,23 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ..model.frame import Frame
+from ..text.late import late
 from .pyspy import MAX_NAME
 
-_ANY = re.compile(r"^#([0-9]{1,4}) +(?:0x[0-9a-fA-F]{1,16} +(?:in +)?)?(\S.*)$")
-_LLDB = re.compile(r"^\s*(?:\* )?frame #([0-9]{1,4}): 0x[0-9a-fA-F]{1,16} ([^`]{1,200})`(.+)$")
-_LLDB_PLACE = re.compile(r" at ([^\s:]{1,400}):([0-9]{1,9})(?::[0-9]{1,9})?(?: \[[^\]]{1,40}\])?$")
-_LLDB_OFFSET = re.compile(r" \+ [0-9]{1,9}$")
-_PLACE = re.compile(r"\) +(?:at (\S{1,400}?):([0-9]{1,9})|from (\S{1,400}))$")
-_OF_MODULE = re.compile(r" - (/\S{1,400})$")
-_SUFFIX = re.compile(
+_ANY = late(r"^#([0-9]{1,4}) +(?:0x[0-9a-fA-F]{1,16} +(?:in +)?)?(\S.*)$")
+_LLDB = late(r"^\s*(?:\* )?frame #([0-9]{1,4}): 0x[0-9a-fA-F]{1,16} ([^`]{1,200})`(.+)$")
+_LLDB_PLACE = late(r" at ([^\s:]{1,400}):([0-9]{1,9})(?::[0-9]{1,9})?(?: \[[^\]]{1,40}\])?$")
+_LLDB_OFFSET = late(r" \+ [0-9]{1,9}$")
+_PLACE = late(r"\) +(?:at (\S{1,400}?):([0-9]{1,9})|from (\S{1,400}))$")
+_OF_MODULE = late(r" - (/\S{1,400})$")
+_SUFFIX = late(
     r"(?:\.(?:part|isra|constprop|cold|localalias|lto_priv)(?:\.[0-9]+)?|@@?[\w.]+){1,8}$"
 )
-_OPERATOR = re.compile(r"operator *(?:<<=?|>>=?|<=>?|>=?|->\*?|\(\)|[<>])")
-_ARGUMENT = re.compile(r"\b(source|dest|dst|src|tag|root)=(-?[0-9]{1,9})\b")
-_WORLD = re.compile(r"\bcomm=(?:0x[0-9a-f]+ <ompi_mpi_comm_world>|1140850688\b|0x44000000\b)")
+_OPERATOR = late(r"operator *(?:<<=?|>>=?|<=>?|>=?|->\*?|\(\)|[<>])")
+_ARGUMENT = late(r"\b(source|dest|dst|src|tag|root)=(-?[0-9]{1,9})\b")
+_WORLD = late(r"\bcomm=(?:0x[0-9a-f]+ <ompi_mpi_comm_world>|1140850688\b|0x44000000\b)")
 # gdb's `info threads`: a thread, and the innermost of its frames
-_ROW = re.compile(
+_ROW = late(
     r"^\*?\s{1,12}(?P<number>[0-9]{1,6})\s{1,8}(?P<thread>Thread 0x[0-9a-f]{1,16} \(LWP [0-9]{1,18}\)"
     r"(?: \"[^\"]{0,64}\")?) (?P<frame>(?:0x[0-9a-f]{1,16} in )?\S{1,200} \(.{0,2000})$"
 )

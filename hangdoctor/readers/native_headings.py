@@ -11,65 +11,62 @@ import signal
 
 from msgspec import Struct
 
+from ..text.late import late
 from ..text.ranges import MAX_RANKS, number_in
 
-_THREAD = re.compile(
+_THREAD = late(
     r"^Thread ([0-9]{1,9}) \((?:.{0,64}\b(?:LWP|process) )?([0-9]{1,18})\b[^\"]{0,8}(?:\"(.{0,64})\")?"
 )
-_SWITCHED = re.compile(
-    r"^\[Switching to thread ([0-9]{1,9}) \(.{0,64}\b(?:LWP|process) ([0-9]{1,18})\b"
-)
-_LLDB_THREAD = re.compile(
+_SWITCHED = late(r"^\[Switching to thread ([0-9]{1,9}) \(.{0,64}\b(?:LWP|process) ([0-9]{1,18})\b")
+_LLDB_THREAD = late(
     r"^\s*(?:\* )?thread #([0-9]{1,9})(?:[:,]|$)(?:.*\btid = (0x[0-9a-f]{1,16}|[0-9]{1,18}))?"
 )
-_EU_THREAD = re.compile(r"^TID ([0-9]{1,18})(?: .{0,64})?:$")
+_EU_THREAD = late(r"^TID ([0-9]{1,18})(?: .{0,64})?:$")
 # Of Open MPI: mpirun --timeout N --get-stack-traces. The second number is the rank.
-_OF_MPIRUN = re.compile(
+_OF_MPIRUN = late(
     r"^STACK TRACE FOR PROC \[\[[0-9]{1,9},[0-9]{1,9}\],([0-9]{1,7})\] \(([^,)]{1,200}), PID ([0-9]{1,18})\)"
 )
 _ATTACHED = (
-    re.compile(r"^Attaching to (?:program: .{0,400}, )?process ([0-9]{1,18})$"),
-    re.compile(r"^Process ([0-9]{1,18}) stopped$"),
-    re.compile(r"^PID ([0-9]{1,18}) - process"),
-    re.compile(r"\bgdb\b.{0,200}?\s(?:-p|--?pid)[ =]*([0-9]{1,18})\b"),
-    re.compile(r"(?:^|[\s$#])(?:pstack|gstack) ([0-9]{1,18})\s*$"),
-    re.compile(r"\beu-stack\b.{0,80}?\s-p *([0-9]{1,18})\b"),
-    re.compile(r"\((?:gdb|lldb)\) (?:process )?attach (?:--pid |-p )?([0-9]{1,18})\s*$"),
-    re.compile(r"^[\W_]*pid\s*[:=#]?\s*([0-9]{1,18})\W*$", re.I),
+    late(r"^Attaching to (?:program: .{0,400}, )?process ([0-9]{1,18})$"),
+    late(r"^Process ([0-9]{1,18}) stopped$"),
+    late(r"^PID ([0-9]{1,18}) - process"),
+    late(r"\bgdb\b.{0,200}?\s(?:-p|--?pid)[ =]*([0-9]{1,18})\b"),
+    late(r"(?:^|[\s$#])(?:pstack|gstack) ([0-9]{1,18})\s*$"),
+    late(r"\beu-stack\b.{0,80}?\s-p *([0-9]{1,18})\b"),
+    late(r"\((?:gdb|lldb)\) (?:process )?attach (?:--pid |-p )?([0-9]{1,18})\s*$"),
+    late(r"^[\W_]*pid\s*[:=#]?\s*([0-9]{1,18})\W*$", re.I),
 )
 _LEFT = (
-    re.compile(r"^\[Inferior [0-9]{1,9} \(process ([0-9]{1,18})\) detached\]$"),
-    re.compile(r"^Detaching from program: .{0,400}, process ([0-9]{1,18})$"),
-    re.compile(r"^Process ([0-9]{1,18}) detached$"),
+    late(r"^\[Inferior [0-9]{1,9} \(process ([0-9]{1,18})\) detached\]$"),
+    late(r"^Detaching from program: .{0,400}, process ([0-9]{1,18})$"),
+    late(r"^Process ([0-9]{1,18}) detached$"),
 )
 # Of a shell, with the host: `[ada@n3 ~]$ `; lists of mail write "_at_"
-_PROMPT = re.compile(
+_PROMPT = late(
     r"^\[?[\w.-]{1,64}(?:@|_at_)([A-Za-z][\w.-]{0,100}?)(?:[ :][^#$%>]{0,200})?\]?[#$%>] "
 )
-_CRASH = re.compile(
+_CRASH = late(
     r"^(?:Program terminated with|Program received|Thread .{1,80} received) signal (?:(SIG(?:SEGV|ABRT|BUS|FPE|ILL))\b|(4|6|7|8|11), )"
 )  # older gdb prints the number
-_GOES_ON = re.compile(
-    r"^(?:\((?:gdb|lldb)\) )?(?:c|cont|continue|process continue)$|^Continuing\.$"
-)
+_GOES_ON = late(r"^(?:\((?:gdb|lldb)\) )?(?:c|cont|continue|process continue)$|^Continuing\.$")
 _ABOUT = r"(?:mpi|global|world|stacks?|stack-?trace|back-?trace|trace|bt|gdb|pstack|output|of|for|from|on|the)"
-_RANKS = re.compile(
+_RANKS = late(
     rf"^[\W_]*(?:{_ABOUT}[\W_]+)*(?:ranks?|tasks?)[\s_#:=-]*"
     r"([0-9]{1,7}(?:\s*[-,]\s*[0-9]{1,7}){0,64})(?![0-9.]*[0-9])(.{0,80})$",
     re.I,
 )
-_MANY = re.compile(
+_MANY = late(
     r"^[\W_]*([0-9]{1,5})(?: (?:of|out of) [0-9]{1,5})?(?: more| other)? "
     r"(?:process(?:es)?|procs?|ranks?|tasks?|workers?)(?:(?: \w{1,12}){0,4} ?:|(?: (?:is|are|wait|stand)(?: in| at| here)?)?)[\W_]*$",
     re.I,
 )
 # What may follow the number of a rank in a heading; prose that begins with a rank does not end so.
-_ENDS = re.compile(r"^[\W_]*$|^\s*[(\[,:]|.*:\s*$|^[\w-]*\.\w{2,6}\b")
-_PROCESS = re.compile(r"^[\W_]*proc(?:ess)?[\s_#]*([0-9]{1,18})[\W_]*$", re.I)
-_PID = re.compile(r"\bpid[\s:=#]*([0-9]{1,18})\b", re.I)
+_ENDS = late(r"^[\W_]*$|^\s*[(\[,:]|.*:\s*$|^[\w-]*\.\w{2,6}\b")
+_PROCESS = late(r"^[\W_]*proc(?:ess)?[\s_#]*([0-9]{1,18})[\W_]*$", re.I)
+_PID = late(r"\bpid[\s:=#]*([0-9]{1,18})\b", re.I)
 _LAUNCHER = r"(?:mpirun|mpiexec(?:\.\w+)?|orterun|prterun|srun|aprun|jsrun|orted|prted|hydra_\w+)"
-_STARTED = re.compile(rf"\b{_LAUNCHER}\b.{{0,300}}?\s(?:-np?|--ntasks|--np)[= ]*([0-9]{{1,7}})\b")
-_LISTED = re.compile(rf"^\s*\S{{0,64}}\s*([0-9]{{1,18}})\s.{{0,200}}?[\s/]{_LAUNCHER}(?:\s|$)")
+_STARTED = late(rf"\b{_LAUNCHER}\b.{{0,300}}?\s(?:-np?|--ntasks|--np)[= ]*([0-9]{{1,7}})\b")
+_LISTED = late(rf"^\s*\S{{0,64}}\s*([0-9]{{1,18}})\s.{{0,200}}?[\s/]{_LAUNCHER}(?:\s|$)")
 _LONGEST = 500  # characters of a heading, a command, or a line of ps
 
 

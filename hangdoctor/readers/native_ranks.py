@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
+from ..text.late import late
 from .pyspy_text import TextProcess
 
 _APART_S = 1.0  # between two stacks of a process in one text: no clock tells
 # In the name of a file: its stack stands for several
-_SEVERAL = re.compile(r"(?:^|[-_.])(?:ranks|processes|procs|tasks)(?=[-_.]|$)", re.I)
+_SEVERAL = late(r"(?:^|[-_.])(?:ranks|processes|procs|tasks)(?=[-_.]|$)", re.I)
 _PART = "the files do not show how many ranks the job has: there may be more than those whose stacks they hold"
 _UNNAMED = (
     "neither the text nor the files' names show ranks: processes are named by process id or by file"

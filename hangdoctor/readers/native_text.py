@@ -13,23 +13,20 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
 from ..stacks import aborts
+from ..text.late import late
 from . import native_frames, native_headings
 from .debugger_values import DebuggerValues
 from .native_headings import Heading
 from .pyspy_text import TextProcess
 
-_RANK_FILE = re.compile(
+_RANK_FILE = late(
     r"(?:^|[-_.])(?:global[-_]?)?(?<!local[-_.])(?:rank|task)[-_.]?([0-9]{1,7})(?=[-_.]|$)", re.I
 )
 # Of mpirun, mpiexec and srun themselves: they wait for the ranks, and are none.
-_OF_LAUNCHER = re.compile(
-    r"^(?:orterun|prterun|prte_\w+|HYD\w*_\w+|slurm_step_launch\w*|_launch_app)$"
-)
-_CHOSEN = re.compile(
-    r"^\((?:gdb|lldb)\) (?:f|fr|frame|up|down)(?: [\w .-]{1,40})?$"
-)  # of the last stack
-_ADDRESS = re.compile(r"=0x[0-9a-f]{6,16}\b")  # of an object, which another process has elsewhere
-_VALUE = re.compile(r"\b([A-Za-z_]\w{0,40})=(-?[0-9]{1,20})(?=[,)\s])")
+_OF_LAUNCHER = late(r"^(?:orterun|prterun|prte_\w+|HYD\w*_\w+|slurm_step_launch\w*|_launch_app)$")
+_CHOSEN = late(r"^\((?:gdb|lldb)\) (?:f|fr|frame|up|down)(?: [\w .-]{1,40})?$")  # of the last stack
+_ADDRESS = late(r"=0x[0-9a-f]{6,16}\b")  # of an object, which another process has elsewhere
+_VALUE = late(r"\b([A-Za-z_]\w{0,40})=(-?[0-9]{1,20})(?=[,)\s])")
 _CUT = Frame("??", "", 0)  # the innermost frames were left out
 _MOST = 4096  # processes
 _MOST_VALUES = 4  # arguments of one function

@@ -5,25 +5,25 @@ Whoever dumps one of them by itself has not dumped a rank, and is told so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..model.frame import Frame
 from ..stacks import no_ranks
+from ..text.late import late
 from .pyspy_text import TextProcess
 
 # Titles that say enough. That of an actor of Ray's is its class, and the method that it is in.
 _TITLES = (
-    (re.compile(r"ray::(?:TrainController|BackendExecutor)\b"), no_ranks.CONTROLLER),
-    (re.compile(r"ray::ServeController\b"), "Ray Serve's controller"),
-    (re.compile(r"VLLM::APIServer(?:_[0-9]{1,4})?$"), no_ranks.SERVER),
-    (re.compile(r"VLLM::DPCoordinator$"), "vLLM's coordinator"),
-    (re.compile(r"sglang::detokenizer$"), "SGLang's detokenizer"),
+    (late(r"ray::(?:TrainController|BackendExecutor)\b"), no_ranks.CONTROLLER),
+    (late(r"ray::ServeController\b"), "Ray Serve's controller"),
+    (late(r"VLLM::APIServer(?:_[0-9]{1,4})?$"), no_ranks.SERVER),
+    (late(r"VLLM::DPCoordinator$"), "vLLM's coordinator"),
+    (late(r"sglang::detokenizer$"), "SGLang's detokenizer"),
     (
-        re.compile(r"sglang::(?:tokenizer_worker(?::[0-9]{1,9})?|http_server|server)$"),
+        late(r"sglang::(?:tokenizer_worker(?::[0-9]{1,9})?|http_server|server)$"),
         "SGLang's server",
     ),
-    (re.compile(r"sglang::data_parallel_controller$"), "SGLang's controller"),
+    (late(r"sglang::data_parallel_controller$"), "SGLang's controller"),
 )
 
 

@@ -16,6 +16,7 @@ from ..model.log_facts import JobLogs, LastWords, Listed, UnreadFailure
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
 from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
+from ..text.late import late
 from ..text.plain import readable
 from ..text.plural import count
 from . import (
@@ -41,7 +42,7 @@ from .ended_places import add_places
 from .told_layout import told_layout
 
 # People paste lines of the job's log below an answer of RAS, which has no such lines itself.
-_OF_A_LOG = re.compile(rb"^\[?(?:rank|default)\d{1,7}\]|^\[E\d* |^Traceback \(most recent", re.M)
+_OF_A_LOG = late(rb"^\[?(?:rank|default)\d{1,7}\]|^\[E\d* |^Traceback \(most recent", re.M)
 _PASTED = 1 << 20  # bytes in which they are looked for
 
 

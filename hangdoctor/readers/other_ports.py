@@ -4,14 +4,15 @@ started them, their script and their world size are the same, and no rank is the
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from ..text.late import late
+
 Sizes = Iterable[tuple[int, int]]  # (rank, world size)
-_PLACE = re.compile(r"[^:/]+:\d+|\[?[0-9a-f:]+\]?:\d+")  # the key of a job by address and port
+_PLACE = late(r"[^:/]+:\d+|\[?[0-9a-f:]+\]?:\d+")  # the key of a job by address and port
 
 
 class Rank(Protocol):

@@ -7,14 +7,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ..text.late import late
 from ..text.ranges import MAX_RANKS, number_in
 
 # Names that say "rank"; any other argument counts only where it goes from 0 to the last.
-_RANK = re.compile(
+_RANK = late(
     r"(?:^|[-_])(?:rank|proc(?:ess)?[-_]?(?:id|index|num(?:ber)?)|task[-_]?(?:id|index))$", re.I
 )
-_OTHER = re.compile(r"local|device|gpu|worker|node|host|port|seed|thread|core|cpu", re.I)
-_NAME = re.compile(r"-{1,2}([A-Za-z][\w.-]*)")
+_OTHER = late(r"local|device|gpu|worker|node|host|port|seed|thread|core|cpu", re.I)
+_NAME = late(r"-{1,2}([A-Za-z][\w.-]*)")
 
 Words = Sequence[str]
 

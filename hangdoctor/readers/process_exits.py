@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import select
 import struct
 import threading
@@ -19,12 +18,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ..text.late import late
+
 _GET_INFO = 0xC040FF0B  # _IOWR(0xFF, 11, 64 bytes): include/uapi/linux/pidfd.h
 _INFO_EXIT = 1 << 3
 _INFO = struct.Struct("<QQ11Ii")
 _KERNEL_LOG = Path("/dev/kmsg")
 _KERNEL_LINES = 20_000  # that are looked through
-_OOM = re.compile(rb"[Oo]ut of memory: Kill(?:ed)? process (\d{1,9}) ")
+_OOM = late(rb"[Oo]ut of memory: Kill(?:ed)? process (\d{1,9}) ")
 
 
 class Exit(Struct, frozen=True):

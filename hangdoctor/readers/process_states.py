@@ -4,17 +4,17 @@ of tasks that hang in uninterruptible sleep.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import BadInput
 from ..files import read_regular
+from ..text.late import late
 from ..text.ranges import number_in
 
 _MAX_FILE = 64 << 20
-_HEAD = re.compile(r"^\s*(?=.*\bPID\b)(?=.*\b(?:STAT|S)\b).*$")
-_HUNG = re.compile(r"INFO: task \S{1,64}:([0-9]{1,18}) blocked for more than [0-9]{1,9} seconds")
+_HEAD = late(r"^\s*(?=.*\bPID\b)(?=.*\b(?:STAT|S)\b).*$")
+_HUNG = late(r"INFO: task \S{1,64}:([0-9]{1,18}) blocked for more than [0-9]{1,9} seconds")
 _STATES = frozenset("RSDTtZXI")
 
 

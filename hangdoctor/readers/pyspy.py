@@ -30,6 +30,7 @@ from ..stacks.call_peers import begun_by, peer_names, peers, root
 from ..stacks.loop_counts import COUNTERS, ROOT_OF
 from ..stacks.user_code import is_users
 from ..text import redaction
+from ..text.late import late
 from ..text.ranges import number_in
 from . import (
     group_lists,
@@ -43,9 +44,9 @@ from . import (
 from . import source_lines as sources
 
 # The rules for places know the same calls.
-_OF_MPI = re.compile(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
-_ROOTED = re.compile(r"\broot\s*=")
-_WITH_HANDLE = re.compile(r"\bi(?:send|recv)\(")
+_OF_MPI = late(r"\.(?:[sbr]?send|recv|m?probe|sendrecv\w*)\(", re.I)
+_ROOTED = late(r"\broot\s*=")
+_WITH_HANDLE = late(r"\bi(?:send|recv)\(")
 _ATTEMPTS = 3
 _NO_INTERPRETER = "find a python interpreter"  # py-spy says so where it could read nothing, too
 _TRACE = "Stack backtrace:"  # py-spy's own

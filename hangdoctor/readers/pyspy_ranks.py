@@ -17,6 +17,7 @@ from ..errors import BadInput
 from ..files import is_empty
 from ..model.capture import JobCapture, NodeCapture, Process, ProcessSample, RankCapture
 from ..model.layout import guess_layout
+from ..text.late import late
 from ..text.ranges import number_in
 from . import group_names, idle_gpus, native_ranks, no_ranks, process_states, served_titles
 from .native_text import rank_of
@@ -25,12 +26,12 @@ from .pyspy_unread import has_stack, of_empty_files, with_unread
 from .rank_environment import is_launcher
 from .stack_texts import read_file
 
-_LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
-_NODE_RANK = re.compile(r"--node[-_]rank[= ]([0-9]{1,9})")
+_LOCAL_RANK = late(r"--local[-_]rank[= ]([0-9]{1,9})")
+_NODE_RANK = late(r"--node[-_]rank[= ]([0-9]{1,9})")
 _LONE = "py-spy's text does not show ranks: the only process is called rank 0 here, whichever it is"
 _WORKERS = "worker processes"
 _HELPERS = "engines, servers and helpers of an inference server"
-_WORKER = re.compile(
+_WORKER = late(
     r"torch/utils/data/_utils/(worker|pin_memory)\.py|multiprocessing/(spawn|popen_\w+|resource_tracker|forkserver)\.py"
 )
 _MAX_COMMAND = 16 << 10  # characters

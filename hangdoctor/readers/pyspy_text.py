@@ -21,6 +21,7 @@ from msgspec import json as msgjson
 from ..errors import BadInput
 from ..files import open_regular, read_regular
 from ..model.capture import Frame, ThreadSample
+from ..text.late import late
 from ..text.plain import readable
 from ..text.ranges import number_in
 from . import bare_stacks
@@ -29,34 +30,30 @@ from .host_groups import parts
 from .pyspy import MAX_NAME, parse_json
 
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
-_PROCESS = re.compile(r"^Process ([0-9]{1,18}): ?(.*)$")
-_PARENT = re.compile(r"^ *Parent Process ([0-9]{1,18}):")  # with --subprocesses
-_THREAD = re.compile(
+_PROCESS = late(r"^Process ([0-9]{1,18}): ?(.*)$")
+_PARENT = late(r"^ *Parent Process ([0-9]{1,18}):")  # with --subprocesses
+_THREAD = late(
     r'^Thread (?:(0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) )?\(([^)]*)\)(?::? "(.*)")?$'  # a person may drop its number
 )
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 # py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
 UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EPERM")
 NO_OUTPUT = "Error: Timed out, or py-spy was ended: its file is empty"
-_PID_LINE = re.compile(r"^=+ PID ([0-9]{1,18}) =+$")
+_PID_LINE = late(r"^=+ PID ([0-9]{1,18}) =+$")
 # ray stack of older Ray: a line of ps, then py-spy's threads
-_PS_LINE = re.compile(
-    r"^Stack dump for \S{1,60} {1,12}([0-9]{1,18}) .{0,120}?[0-9]:[0-9]{2} (\S.*)$"
-)
-_PDSH = re.compile(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
+_PS_LINE = late(r"^Stack dump for \S{1,60} {1,12}([0-9]{1,18}) .{0,120}?[0-9]:[0-9]{2} (\S.*)$")
+_PDSH = late(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
 # A person's own way to the node whose output follows
-_SSH = re.compile(
+_SSH = late(
     r"^(?:[^#$>]{0,80}[#$>] )?ssh (?:-[A-Za-z]\S{0,40} ){0,8}(?:[\w.-]{1,64}@)?([A-Za-z][\w.-]{0,100})\s*$"
 )
-_NODE_FILE = re.compile(
-    r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$"
-)
-_NO_NAME = re.compile(
+_NODE_FILE = late(r"^(?:trace|stacks?|pyspy|py-spy|dump)[-_.](.+?)(?:\.(?:out|txt|log|json|err))*$")
+_NO_NAME = late(
     r"(?:traces?|stacks?|py-?spy|dumps?|out(?:put)?|log|report|backtraces?|threads?|ranks?[-_.]?\d{0,7}|txt|json|err"
     r"|(?:schedulers|engines|workers|processes|procs|servers|nodes)[-_.]?\d{0,7})",
     re.I,
 )
-_BESIDE_PID = re.compile(
+_BESIDE_PID = late(
     r"(?:^|[-_.])(?:(?:traces?|stacks?|py-?spy|dump|pid|proc|process|rank\d*)(?=[-_.]|$)[-_.]?)+",
     re.I,
 )

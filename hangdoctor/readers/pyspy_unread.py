@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..text.late import late
 from .pyspy_text import NO_OUTPUT, UNREADABLE, TextProcess, node_of, without_pid
 
-_LOCAL_RANK = re.compile(r"--local[-_]rank[= ]([0-9]{1,9})")
+_LOCAL_RANK = late(r"--local[-_]rank[= ]([0-9]{1,9})")
 
 
 def has_stack(process: TextProcess) -> bool:

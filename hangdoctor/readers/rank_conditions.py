@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..text.late import late
 from .retry_loops import blocks_around, indent_of
 
-_OF_RANK = re.compile(r"rank|main_process|is_ma(?:in|ster)|global_zero|process_zero", re.I)
-_IF = re.compile(r"if\b\s*\(?(.+?)\)?:\s*(?:#.*)?$")
-_LEAVES = re.compile(r"(?:return|continue)\b")
+_OF_RANK = late(r"rank|main_process|is_ma(?:in|ster)|global_zero|process_zero", re.I)
+_IF = late(r"if\b\s*\(?(.+?)\)?:\s*(?:#.*)?$")
+_LEAVES = late(r"(?:return|continue)\b")
 _FAR = 400  # lines that are looked at, each way
 _LONGEST = 120  # characters of a condition; a longer one is left out
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..probe.launch_variables import RANK_NAMES, place_of
+from ..text.late import late
 from ..text.ranges import MAX_RANKS, number_in
 
-_LAUNCHERS = re.compile(
+_LAUNCHERS = late(
     r"(^|/)(torchrun|srun|sbatch|salloc|slurmstepd|mpiexec(\.\w+)?|mpirun(\.\w+)?|orted|prted|prterun|hydra_pmi_proxy|deepspeed|"
     r"accelerate|hangdoctor|hd-signals|pdsh|ssh|nohup|timeout|tee|py-spy)$"
 )
-_LAUNCHER_MODULES = re.compile(
+_LAUNCHER_MODULES = late(
     r"^(torch\.distributed\.(run|launch|elastic\S*)|deepspeed\.launcher\.\S+|accelerate\.commands\.\S+|"
     r"hangdoctor(?!\.train\b)\S*)$"
 )
-_PYTHON = re.compile(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
+_PYTHON = late(r"^(python|pypy)[\d.]*$|^pt_main_thread$")
 _NAMES = tuple(f"{name}=".encode() for name in RANK_NAMES)
 
 

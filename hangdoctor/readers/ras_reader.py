@@ -23,6 +23,7 @@ from hangdoctor.errors import BadInput, HangdoctorError
 from hangdoctor.files import read_regular
 
 from ..model.ras_report import RasCommunicator, RasProcess, RasRank, RasReport, differences, op_name
+from ..text.late import late
 from .ras_text import parse_text, size_of
 
 __all__ = ["NoRas", "RasReport", "parse", "query", "read_file"]
@@ -132,7 +133,7 @@ def read_file(path: Path) -> RasReport:
 
 
 # Any of its headings: people paste parts, and NCCL 2.24 writes how long it took behind the second.
-_TEXT = re.compile(
+_TEXT = late(
     rb"^(?:Job summary\s*$|Communicators\.\.\.|Group +Comms +Nodes +Ranks"
     rb"|#[0-9]{1,9}-[0-9]{1,9} \([0-9a-f]+\) (?:INCOMPLETE|MISMATCH|ERROR|DEAD)\s*$"
     rb"|  [0-9]{1,18} job process(?: is|es are) considered dead )",

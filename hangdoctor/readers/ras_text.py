@@ -11,27 +11,28 @@ from __future__ import annotations
 import re
 
 from ..model.ras_report import RasCommunicator, RasCounts, RasProcess, RasRank, RasReport, op_name
+from ..text.late import late
 from ..text.ranges import MAX_RANKS
 
-_VERSION = re.compile(r"^NCCL version (\S+)")
-_GROUP_ROW = re.compile(
+_VERSION = late(r"^NCCL version (\S+)")
+_GROUP_ROW = late(
     r"^\s*([0-9]{1,18})\s+([0-9]{1,18})\s+[0-9]+\s+[0-9-]+\s+([0-9]{1,18})\s+[0-9]+\s+[\w,]+\s+[\w,]+\s*$"
 )
-_TOTALS = re.compile(r"^\(total\).*\(total\)$")
-_NUMBERS = re.compile(r"^\s*(?:[0-9]{1,18}\s+)+([0-9]{1,18})$")
-_TITLE = re.compile(r"^#([0-9]{1,18})-([0-9]{1,18}) \(([0-9a-f]+)\) ([A-Z]+)$")
-_PROCESS = re.compile(r"^Process ([0-9]{1,18}) on node (\S+) managing GPUs? (.+)$")
-_RANK = re.compile(r"^Rank ([0-9]{1,9})(?: has (?P<has>.+)| reported (?P<error>.+))?$")
-_ON_NODE = re.compile(r" managed by process ([0-9]{1,18}) on node (\S+)$")
+_TOTALS = late(r"^\(total\).*\(total\)$")
+_NUMBERS = late(r"^\s*(?:[0-9]{1,18}\s+)+([0-9]{1,18})$")
+_TITLE = late(r"^#([0-9]{1,18})-([0-9]{1,18}) \(([0-9a-f]+)\) ([A-Z]+)$")
+_PROCESS = late(r"^Process ([0-9]{1,18}) on node (\S+) managing GPUs? (.+)$")
+_RANK = late(r"^Rank ([0-9]{1,9})(?: has (?P<has>.+)| reported (?P<error>.+))?$")
+_ON_NODE = late(r" managed by process ([0-9]{1,18}) on node (\S+)$")
 _NO_PROCESS = "[process information not found]"
-_BUCKET = re.compile(
+_BUCKET = late(
     r"^([0-9]{1,18}) ranks have (?:launched up to operation ([0-9]{1,18})|(not launched any operations))$"
 )
-_STATUS = re.compile(r"^(?:([0-9]{1,18}) ranks have )?status (\w+)$")
-_DIFFERENT = re.compile(r"^Communicator ranks have different (\w+) operation counts$")
-_REPORTED = re.compile(r"^[0-9]+ ranks reported (.+)$")
-_TIMEOUTS = re.compile(r"Encountered ([0-9]{1,18}) communication timeouts?")
-_ONE_MISSING = re.compile(r"^The missing ranks?: ([0-9, -]+)$")
+_STATUS = late(r"^(?:([0-9]{1,18}) ranks have )?status (\w+)$")
+_DIFFERENT = late(r"^Communicator ranks have different (\w+) operation counts$")
+_REPORTED = late(r"^[0-9]+ ranks reported (.+)$")
+_TIMEOUTS = late(r"Encountered ([0-9]{1,18}) communication timeouts?")
+_ONE_MISSING = late(r"^The missing ranks?: ([0-9, -]+)$")
 
 
 class _Reader:

@@ -5,7 +5,6 @@ directs them shows, in its log; or whoever read that log and started this agent.
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,17 +14,18 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import open_regular, users_of
+from ..text.late import late
 from ..text.ranges import MAX_RANKS
 from . import proc
 
 _NODE = "raylet"  # the process of each node, above its actors
 _DIRECTOR = "ray::TrainController"
-_STARTED = re.compile(rb"Started training worker group of size (\d{1,9})")
-_WORKER = re.compile(rb"pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
-_LISTED = re.compile(r"\(ip=([^\s,)]{1,64}), pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
+_STARTED = late(rb"Started training worker group of size (\d{1,9})")
+_WORKER = late(rb"pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
+_LISTED = late(r"\(ip=([^\s,)]{1,64}), pid=(\d{1,9})\) world_rank=(\d{1,9})\b")
 _MOST = 4 << 20  # bytes of a log, its last ones
 GIVEN = "HANGDOCTOR_RAY_RANKS"  # of this agent, "WORLD:PID=RANK,...": who started it knows them
-_GIVEN = re.compile(r"(\d{1,9}):((?:\d{1,9}=\d{1,9},?)+)")
+_GIVEN = late(r"(\d{1,9}):((?:\d{1,9}=\d{1,9},?)+)")
 
 
 class Listed(Struct, frozen=True):

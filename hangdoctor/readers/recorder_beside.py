@@ -7,7 +7,6 @@ thread nor the interpreter lock.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from ..model.operations import Group, RankOps
 from ..probe import format as fmt
 from ..probe.folder import socket_name
 from ..stacks.rank_thread import rank_thread
+from ..text.late import late
 from ..text.ranges import format_ranks
 from . import flight_recorder, worker_server
 from .flight_recorder_format import Dump, parse
@@ -32,7 +32,7 @@ _KEEP_BEFORE = 4
 _PATIENCE_S = 2.0
 _WORKERS = 64
 _CANNOT_ANSWER = frozenset("TtZX")
-_PROCESS = re.compile(r"-(\d+-\d+|\d+)$")
+_PROCESS = late(r"-(\d+-\d+|\d+)$")
 
 
 def socket_of(box: Path, environ: Mapping[str, str]) -> Path | None:

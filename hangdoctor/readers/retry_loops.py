@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-_BLOCK = re.compile(r"(?:async\s+)?(while|for|try|except|else|finally|with|if|elif|def|class)\b")
-_CAUGHT = re.compile(r"except\*?\s+\(?([\w.]+(?:\s*,\s*[\w.]+)*)")
-_COUNTS = re.compile(r"(?:async\s+)?for\s+\(?(\w+)\b.*\bin\b(?!.*\b(?:count|cycle|repeat|iter)\()")
-_FOR = re.compile(r"(?:async\s+)?for\s+(.{1,200}?)\s+in\b")
-_NAME = re.compile(r"\b[A-Za-z]\w*")
-_COMPREHENDS = re.compile(r"\bfor\b.+\bin\b|\bmap\(")
+from ..text.late import late
+
+_BLOCK = late(r"(?:async\s+)?(while|for|try|except|else|finally|with|if|elif|def|class)\b")
+_CAUGHT = late(r"except\*?\s+\(?([\w.]+(?:\s*,\s*[\w.]+)*)")
+_COUNTS = late(r"(?:async\s+)?for\s+\(?(\w+)\b.*\bin\b(?!.*\b(?:count|cycle|repeat|iter)\()")
+_FOR = late(r"(?:async\s+)?for\s+(.{1,200}?)\s+in\b")
+_NAME = late(r"\b[A-Za-z]\w*")
+_COMPREHENDS = late(r"\bfor\b.+\bin\b|\bmap\(")
 _FAR = 400  # lines that are looked at, each way
 
 

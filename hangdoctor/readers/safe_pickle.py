@@ -14,6 +14,8 @@ import re
 
 from hangdoctor.errors import BadInput
 
+from ..text.late import late
+
 MAX_BYTES = 1 << 29
 _IN_PATTERN = 64  # strings up to this length are scanned by the pattern, longer ones by hand
 
@@ -44,8 +46,8 @@ _TOKEN = b"|".join(
 )
 _ADMITTED = "N\x88\x89)]}(adelstu\x85\x86\x87\x94qhK\x80MJjrG\x95\x8aX\x8c."
 # In portions: one unbounded repetition would keep a way back for each of its steps.
-_TOKENS = re.compile(b"(?:" + _TOKEN + b"){1,400}", re.DOTALL)
-_LONG_STRING = re.compile(rb"(?:X(?P<four>.{4})|\x8c(?P<one>.))", re.DOTALL)
+_TOKENS = late(b"(?:" + _TOKEN + b"){1,400}", re.DOTALL)
+_LONG_STRING = late(rb"(?:X(?P<four>.{4})|\x8c(?P<one>.))", re.DOTALL)
 
 
 class _PlainUnpickler(pickle.Unpickler):

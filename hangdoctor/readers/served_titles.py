@@ -7,18 +7,19 @@ them gives work or passes it on, and is no rank.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-_TITLE = re.compile(
+from ..text.late import late
+
+_TITLE = late(
     r"(?P<worker>VLLM::Worker|sglang::scheduler)(?P<places>(?:_[A-Z_]{2,7}[0-9]{1,4}){0,7})"
     r"|(?P<engine>VLLM::EngineCore)(?:_(?:DP)?(?P<replica>[0-9]{1,4}))?"
     r"|(?P<other>VLLM::\w{1,40}|sglang::\w{1,40}(?::[0-9]{1,9})?)"
 )
-_SERVER = re.compile(r"\b(?:sglang\.launch_server|vllm(?:\.entrypoints| serve)\b)")
-_SIZE = re.compile(
+_SERVER = late(r"\b(?:sglang\.launch_server|vllm(?:\.entrypoints| serve)\b)")
+_SIZE = late(
     r"(?:^|\s)--?(tp-size|tp|tensor-parallel-size|pp-size|pp|pipeline-parallel-size|dp|data-parallel-size)"
     r"[= ](\d{1,5})(?=\s|$)"
 )
@@ -27,7 +28,7 @@ _AXIS_OF = {
     **dict.fromkeys(("pp-size", "pp", "pipeline-parallel-size"), "pp"),
     **dict.fromkeys(("dp", "data-parallel-size"), "dp"),
 }
-_PLACE = re.compile(r"_([A-Z_]{2,7})([0-9]{1,4})")
+_PLACE = late(r"_([A-Z_]{2,7})([0-9]{1,4})")
 # Outermost first. Expert-parallel and other numbers only repeat these in another way.
 _AXES = ("PP", "PCP", "TP")
 _REPLICA = "DP"

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import threading
 import time
 import tokenize
 from pathlib import Path
+
+from ..text.late import late
 
 _PATIENCE_S = 2.0  # for one file
 _PAUSE_S = 60.0  # after one that did not come
 _MAX_CHARACTERS = 8 << 20
 _MOST_LINES = 12  # that a call goes on
 # Strings, and comments after them.
-_TEXT = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|#.*""")
+_TEXT = late(r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|#.*""")
 
 
 class Sources:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..files import read_regular
 from ..model.capture import Frame, ThreadSample
+from ..text.late import late
 from . import (
     called_stacks,
     frames_without_numbers,
@@ -31,25 +32,23 @@ from .pyspy import MAX_NAME
 from .pyspy_text import MAX_FILE, TextFile, TextProcess, node_of
 from .pyspy_text import read_file as read_pyspy
 
-_FAULT_THREAD = re.compile(
+_FAULT_THREAD = late(
     r"^(?:Current thread|Thread) (0x[0-9a-fA-F]{1,16})(?: \[[^\]]{0,64}\])? \(most recent call first\):$"
 )
-_FAULT_FRAME = re.compile(r'^  File "([^"]*)", line ([0-9]{1,9}) in (.*)$')
-_PYSTACK_THREAD = re.compile(r"^Traceback for thread ([0-9]{1,18}) .*\(most recent call last\):$")
-_PYSTACK_FRAME = re.compile(
+_FAULT_FRAME = late(r'^  File "([^"]*)", line ([0-9]{1,9}) in (.*)$')
+_PYSTACK_THREAD = late(r"^Traceback for thread ([0-9]{1,18}) .*\(most recent call last\):$")
+_PYSTACK_FRAME = late(
     r'^ {4}\((?:Python|C)\) File "([^"]*)", line ([0-9]{1,9}), in (.*?)(?: \([^)]*\))?$'
 )
-_GDB_THREAD = re.compile(
-    r'^Thread ([0-9]{1,9}) \(.{0,64}\bLWP ([0-9]{1,18})\b[^"]{0,8}(?:"(.{0,64})")?'
-)
+_GDB_THREAD = late(r'^Thread ([0-9]{1,9}) \(.{0,64}\bLWP ([0-9]{1,18})\b[^"]{0,8}(?:"(.{0,64})")?')
 # A frame of Python by any of these tools.
-_OF_PYTHON = re.compile(r'^ +(?:\((?:Python|C)\) )?File "[^"]*", line [0-9]{1,9},? in ', re.M)
-_NATIVE = re.compile(r"^[ \t]*(?:#[0-9]{1,4} |(?:\* )?frame #[0-9])", re.M)
-_GDB_BYE = re.compile(r"^\[Inferior [0-9]{1,9} \(process ([0-9]{1,18})\) detached\]$")
+_OF_PYTHON = late(r'^ +(?:\((?:Python|C)\) )?File "[^"]*", line [0-9]{1,9},? in ', re.M)
+_NATIVE = late(r"^[ \t]*(?:#[0-9]{1,4} |(?:\* )?frame #[0-9])", re.M)
+_GDB_BYE = late(r"^\[Inferior [0-9]{1,9} \(process ([0-9]{1,18})\) detached\]$")
 _PY_BT = "Traceback (most recent call first):"
-_PY_BT_FRAME = re.compile(r'^  File "([^"]*)", line ([0-9]{1,9}), in (.*)$')
-_GDB_FRAME = re.compile(r"^#[0-9]{1,6} +(?:0x[0-9a-f]{1,16} in )?([^\s(][^(]{0,400}?) \(")
-_GDB_PLACE = re.compile(r"\) (?:at (\S{1,400}?):([0-9]{1,9})|from (\S{1,400}))$")
+_PY_BT_FRAME = late(r'^  File "([^"]*)", line ([0-9]{1,9}), in (.*)$')
+_GDB_FRAME = late(r"^#[0-9]{1,6} +(?:0x[0-9a-f]{1,16} in )?([^\s(][^(]{0,400}?) \(")
+_GDB_PLACE = late(r"\) (?:at (\S{1,400}?):([0-9]{1,9})|from (\S{1,400}))$")
 
 
 def is_faulthandler(head: bytes) -> bool:

@@ -5,7 +5,6 @@ connected, and, where they are not, what an attempt says. And what a rank import
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from ..model.capture import Frame, RankCapture
 from ..model.start_up import Import, StoreView
 from ..stacks.rank_thread import rank_thread
 from ..text.durations import duration
+from ..text.late import late
 from ..text.plain import readable
 from ..text.ranges import number_in, parse_hosts
 from ..time_limit import OutOfTime, within
@@ -25,9 +25,9 @@ from . import connections
 ATTEMPT_S = 2.0
 _RESOLVE_S = 2.0
 _MOST = 256  # ranks of a node whose sockets are read
-_IMPORT = re.compile(r"^<frozen importlib\._bootstrap")
+_IMPORT = late(r"^<frozen importlib\._bootstrap")
 _ORDERS = ("block", "cyclic")
-_PACKAGES = re.compile(r"(?:site|dist)-packages/(.+?)(?:/__init__)?\.py$")
+_PACKAGES = late(r"(?:site|dist)-packages/(.+?)(?:/__init__)?\.py$")
 
 
 def attach(ranks: Sequence[RankCapture], attempt_s: float = ATTEMPT_S) -> None:

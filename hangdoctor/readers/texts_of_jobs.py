@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_NAMES = re.compile(
+from ..text.late import late
+
+_NAMES = late(
     rb"\b(?:ranks?|tasks?|workers?|process(?:es)?|procs?|PEs?|GPUs?|pids?)\b[ #=:_]{0,3}[\[(]?\d"
     rb"|\bPID\b|<defunct>|\bMPI_[A-Z]|\bNCCL\b|\bmpi(?:run|exec)\b|\bsrun\b|\btorchrun\b|\bSIG[A-Z]{3,6}\b"
     rb"|\b(?:hostname|node(?:name)?)\b[ =:]{1,3}[\w.-]{2,60}",

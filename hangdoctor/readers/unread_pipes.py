@@ -5,13 +5,13 @@ for such a child, and does not read, waits for ever.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..model.capture import Process, RankCapture
+from ..text.late import late
 
-_WRITES = re.compile(r"^(?:write|writev)\(\d+ -> (pipe:\[\d+\])\)$")
+_WRITES = late(r"^(?:write|writev)\(\d+ -> (pipe:\[\d+\])\)$")
 _ACCESS = 0o3  # of a descriptor's flags; 0: it is open for reading
 
 

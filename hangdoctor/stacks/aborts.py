@@ -6,37 +6,37 @@ so that theirs tell nothing of its own.
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from ..model.frame import Frame
+from ..text.late import late
 from . import native_program
 
 SIGNAL_HANDLER = "<signal handler called>"
 MPI_ABORT = -1  # where a signal's number stands otherwise
-_OF_MPI = re.compile(
+_OF_MPI = late(
     r"^P?MPI_Abort$|^p?mpi_abort_{0,2}$|^(?:p?mpi_abort_f\w*|ompi_mpi_abort|MPIR?D?_Abort\w*)$"
 )
-_OF_C = re.compile(
+_OF_C = late(
     r"^(?:__GI_|_{1,3})?abort$|^_gfortran_(?:abort|error_stop\w*|runtime_error\w*)$|^__assert(?:_fail)?(?:_base)?$"
 )
 # What stands between these and the program, or within them
-_AROUND = re.compile(
+_AROUND = late(
     r"^(?:(?:__GI_|_{0,3})(?:raise|gsignal|kill|tgkill|pthread_kill\w*)|__libc_(?:message|fatal)\w*|__fortify_fail\w*|__stack_chk_fail"
     r"|__chk_fail|malloc_printerr\w*|_int_(?:free|malloc)\w*|__cxa_(?:throw|rethrow|pure_virtual)|__cxxabiv1::.*|__gnu_cxx::.*"
     r"|std::(?:terminate|__throw_\w+|__glibcxx_assert_fail|__replacement_assert)\w*|MPID?R?_\w*|MPII?_\w*|ompi_\w+|opal_\w+|backend_fatal\w*|handleFatalError)$"
 )
-_NUMBER = re.compile(r"\b(?:sig|signo|signum|sig_?num|signal|sig_no)=(\d{1,2})\b")
+_NUMBER = late(r"\b(?:sig|signo|signum|sig_?num|signal|sig_no)=(\d{1,2})\b")
 _OF_CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 # Below it no signal waits for anything: a handler that is met here is that of a crash
-_OF_MEMORY = re.compile(
+_OF_MEMORY = late(
     r"^(?:_int_(?:free|malloc|realloc)|malloc_consolidate|unlink_chunk|(?:__libc_|__GI___libc_)?(?:free|malloc|realloc|calloc)"
     r"|__(?:mem(?:cpy|move|set)|str(?:len|cpy|cmp))\w*|mem(?:cpy|move|set)|str(?:len|cpy|cmp))$"
 )
-_WATCHES = re.compile(r"[Ww]atchdog|[Hh]eartbeat")
+_WATCHES = late(r"[Ww]atchdog|[Hh]eartbeat")
 
 
 class OwnEnd(Struct, frozen=True):

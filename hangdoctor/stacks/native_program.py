@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from ..model.frame import Frame
+from ..text.late import late
 
 MPI, NCCL, DEVICE, GLOO, CCL = "<MPI>", "<NCCL>", "<device>", "<gloo>", "<oneCCL>"
 _MAIN = frozenset({"main", "MAIN_", "MAIN__", "__libc_start_main"})
@@ -22,66 +23,66 @@ _OPS = (
 )
 # What the program called: C by name or by profiling name, Fortran with its underscores, and what the
 # libraries name the same call inside.
-_C_CALL = re.compile(r"^_{0,2}(?:internal_|P?MPI_)([A-Z][A-Za-z]*(?:_(?!c$)[a-z]\w*?)?)(?:_c)?$")
-_FORTRAN = re.compile(r"^p?mpi_([a-z]\w*?)_{0,2}$")
-_FORTRAN_SUFFIX = re.compile(r"_(?:f08(?:ts)?|f|fortran)_{0,2}$")
-_OMPI_FORTRAN = re.compile(r"^p?ompi_([a-z]\w*?)_f$")
-_INSIDE_CALL = re.compile(
+_C_CALL = late(r"^_{0,2}(?:internal_|P?MPI_)([A-Z][A-Za-z]*(?:_(?!c$)[a-z]\w*?)?)(?:_c)?$")
+_FORTRAN = late(r"^p?mpi_([a-z]\w*?)_{0,2}$")
+_FORTRAN_SUFFIX = late(r"_(?:f08(?:ts)?|f|fortran)_{0,2}$")
+_OMPI_FORTRAN = late(r"^p?ompi_([a-z]\w*?)_f$")
+_INSIDE_CALL = late(
     rf"^(?:MPI[RDC]\w*?_|MPIC_|ompi_coll_\w*?_|mca_coll_\w*?_|mca_pml_\w*?_)(?:cray_)?({_OPS})(?:_|$)",
     re.I,
 )
-_LIFE = re.compile(r"^(?:ompi_mpi_|MPIR_|MPID_|MPII_)(init|finalize)(?:_|$)", re.I)
-_MPI_INSIDE = re.compile(
+_LIFE = late(r"^(?:ompi_mpi_|MPIR_|MPID_|MPII_)(init|finalize)(?:_|$)", re.I)
+_MPI_INSIDE = late(
     r"^(?:(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|_?pmi|PMI2?|PMIi|MPI[RDCUIX]\w*|psm[23]?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
     r"|smpi|ADIOI?\w*|fi_(?:cq|cntr|eq|opx)|vrb|efa|ips|hfi1?|mlx[45]|ibv)_|fi_(?:send|recv|tsend|trecv|read|write)\w*$)"
 )
-_MPI_FILE = re.compile(
+_MPI_FILE = late(
     r"lib(?:p?mpi|open-pal|open-rte|ucp|ucs|uct|fabric|psm|pmi|hcoll|sharp|mlx|ibverbs|cxi|smpi|prrte|mpich)[\w+-]*\.(?:so|\d+\.dylib|dylib)"
     r"|/mca_\w+\.so|libpmix[\w.]*\.so"
 )
-_NCCL_CALL = re.compile(
+_NCCL_CALL = late(
     r"^p?(nccl(?:All|Broadcast|Bcast|Reduce|Send|Recv|Comm|Group|Gather|Scatter)\w*?)(?:_impl)?$"
 )
-_DEVICE_CALL = re.compile(
+_DEVICE_CALL = late(
     r"^(?:__)?((?:cuda|hip)(?:Stream|Device|Event)Synchronize|(?:cuda|hip)Memcpy\w*|(?:cuda|hip)Free(?:Host)?"
     r"|(?:cuda|hip)(?:Stream|Event)Query|(?:cuda|hip)LaunchKernel\w*|(?:cuda|hip)Malloc\w*|ncclCommGetAsyncError"
     r"|cu(?:Stream|Event|Ctx)Synchronize|cuMemcpy\w*|cuLaunchKernel\w*)(?:_v\d+|_ptsz|_spt)*$"
 )
-_GLOO_CALL = re.compile(
+_GLOO_CALL = late(
     r"^gloo::(allreduce|allgatherv?|alltoallv?|barrier|broadcast|gatherv?|reduce(?:_scatter)?|scatter)$"
 )
-_CCL_CALL = re.compile(  # Intel's oneCCL
+_CCL_CALL = late(  # Intel's oneCCL
     r"^(?:ccl::(?:v1::)?|ccl_comm::|ccl_)(allgatherv?|allreduce|alltoallv?|barrier|broadcast|reduce(?:_scatter)?|send|recv)"
     r"(?:_impl)?(?:\(|$)"
 )
-_GLOO_WAIT = re.compile(r"^gloo::transport::\w+::\w*Buffer::wait(Send|Recv)$")
-_TORCH = re.compile(r"^c10d::(?:ProcessGroup|Work)(?!.*(?:[Ww]atchdog|[Hh]eartbeat|[Ll]oop))")
-_DRIVER = re.compile(r"lib(?:cuda|cudart|amdhip64|hsa-runtime64)[-.\d]*\.so")
-_INTERPRETER = re.compile(
+_GLOO_WAIT = late(r"^gloo::transport::\w+::\w*Buffer::wait(Send|Recv)$")
+_TORCH = late(r"^c10d::(?:ProcessGroup|Work)(?!.*(?:[Ww]atchdog|[Hh]eartbeat|[Ll]oop))")
+_DRIVER = late(r"lib(?:cuda|cudart|amdhip64|hsa-runtime64)[-.\d]*\.so")
+_INTERPRETER = late(
     r"^(?:_?PyEval_|_PyEval|PyObject_|Py_RunMain|Py_BytesMain|PyRun_|jl_|JVM_|Rf_|__pyx_\w{1,8}mpi4py_)"
 )
 # Of the system, below or around the program.
-_SYSTEM_FILE = re.compile(
+_SYSTEM_FILE = late(
     r"^(?:\.\./)*\.?/?(?:sysdeps|nptl|csu|io|posix|time|socket|misc|malloc|string|libio|stdlib)/|sysdeps/|/nptl/"
     r"|/usr/include/|/include/c\+\+/|/lib(?:c|m|pthread|rt|dl|stdc\+\+|gcc_s|gomp|gfortran|iomp5|cuda|cudart|nccl|omp|tbb|nvidia\w*)"
     r"[-.\d]*(?:\.so|\.\d+\.dylib)|^lib(?:system|dyld|c\+\+)\w*|/ld-|(?:^|/)ld-linux|^dyld"
 )
-_SYSTEM_NAME = re.compile(
+_SYSTEM_NAME = late(
     r"^(?:_start|start|clone\d?|__clone\d?|start_thread|_pthread_start|thread_start|__libc_\w+|_?_?libc_start\w*|_dl_\w+|generic_start_main"
     r"|__GI_\w+|__poll|poll|__?select|select|epoll_wait|read|__read\w*|write|__write\w*|sched_yield|__sched_yield|nanosleep|__nanosleep\w*"
     r"|clock_\w+|__clock_\w+|usleep|sleep|__?futex\w*|pthread_\w+|__pthread_\w+|___pthread_\w+|syscall|recv\w*|send\w*|__recv\w*|__send\w*"
     r"|__lll_\w+|sem_\w+|ioctl|swtch_pri|mach_msg\w*|kevent\w*|__psynch\w+|GOMP_\w+|gomp_\w+|__kmp\w*|<signal handler called>|std::.*)$"
 )
-_LOCK = re.compile(
+_LOCK = late(
     r"^_*(?:GI_+)?(?:lll_(?:mutex_)?lock\w*|L_lock_\w+|pthread_(?:mutex|spin|rwlock)_(?:\w{0,5}lock)\w*|psynch_mutexwait|os_unfair_lock\w*)$"
 )
-_FUTEX = re.compile(r"^_*(?:GI_+)?(?:futex\w*|syscall|lll_\w+)$")
-_ALLOCATES = re.compile(
+_FUTEX = late(r"^_*(?:GI_+)?(?:futex\w*|syscall|lll_\w+)$")
+_ALLOCATES = late(
     r"^(?:_*(?:libc_|int_|GI_+)?(?:malloc\w*|calloc|realloc|free|cfree|memalign|posix_memalign|aligned_alloc)"
     r"|sysmalloc\w*|systrim\w*|arena_get2\w*|(?:je|tc|mi)_(?:malloc|calloc|realloc|free)|operator (?:new|delete)(?:\[\])?)$"
 )
 _SIGNAL = "<signal handler called>"
-_JOINS = re.compile(
+_JOINS = late(
     r"pthread_(?:clock|timed)?join|pthread_cond_(?:timed)?wait|std::thread::join|gomp_(?:team|barrier)|GOMP_parallel|__kmp_(?:join|fork)_barrier"
 )
 

@@ -4,10 +4,10 @@ controller. They start the ranks, give them work or wait for them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..model.frame import Frame
+from ..text.late import late
 
 AGENT = "torchrun's agent"
 ENGINE, SERVER = "vLLM's engine", "vLLM's API server"
@@ -15,24 +15,24 @@ CONTROLLER = "Ray's controller"
 # What they wait for
 WORKERS, REQUESTS, NODES, AT_EXIT, RANKS = "workers", "requests", "nodes", "exit", "ranks"
 
-_IN_AGENT = re.compile(r"(?:^|/)torch/distributed/(?:elastic/agent/|elastic/rendezvous/|run\.py$)")
+_IN_AGENT = late(r"(?:^|/)torch/distributed/(?:elastic/agent/|elastic/rendezvous/|run\.py$)")
 # A forked rank has the frames of the agent that started it around its own.
-_STARTED = re.compile(r"(?:^|/)multiprocessing/(?:process|spawn|popen_\w+|forkserver)\.py$")
+_STARTED = late(r"(?:^|/)multiprocessing/(?:process|spawn|popen_\w+|forkserver)\.py$")
 _CHILD = ("_bootstrap", "_launch", "spawn_main")
-_EXECUTOR = re.compile(
+_EXECUTOR = late(
     r"(?:^|/)vllm/(?:v1/)?(?:executor|engine)/(?:multiproc_executor|ray_executor|ray_distributed_executor"
     r"|ray_utils|mp_distributed_executor|multiproc_worker_utils|distributed_gpu_executor)\.py$"
 )
-_OF_CORE = re.compile(r"(?:^|/)vllm/v1/engine/core\.py$")
+_OF_CORE = late(r"(?:^|/)vllm/v1/engine/core\.py$")
 _WORKER_MAIN = ("worker_main", "worker_busy_loop", "_run_worker_process")
-_RUNS_MODEL = re.compile(
+_RUNS_MODEL = late(
     r"(?:^|/)(?:vllm/(?:v1/)?worker/|vllm/model_executor/|torch/distributed/distributed_c10d\.py$)"
 )
-_OF_SERVER = re.compile(r"(?:^|/)vllm/entrypoints/(?:openai/api_server|cli/serve|launcher)\.py$")
-_OF_RAY = re.compile(
+_OF_SERVER = late(r"(?:^|/)vllm/entrypoints/(?:openai/api_server|cli/serve|launcher)\.py$")
+_OF_RAY = late(
     r"(?:^|/)ray/train/(?:_internal/backend_executor|backend|v2/_internal/execution/controller/controller)\.py$"
 )
-_ASKS_RAY = re.compile(r"(?:^|/)ray/(?:_private/)?worker\.py$")
+_ASKS_RAY = late(r"(?:^|/)ray/(?:_private/)?worker\.py$")
 
 
 def part_of(frames: Sequence[Frame], engine: bool = False) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-_RANK = re.compile(r"(?:(?:global|world|my|proc|process)_?)?rank", re.I)
-_MAIN = re.compile(
+from ..text.late import late
+
+_RANK = late(r"(?:(?:global|world|my|proc|process)_?)?rank", re.I)
+_MAIN = late(
     r"(?:is_)?(?:main|master)(?:_process|_rank)?|is_(?:global|world_process)_zero|is_rank_?(?:zero|0)",
     re.I,
 )

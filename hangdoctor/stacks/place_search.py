@@ -6,13 +6,13 @@ library too: a rank that pickles an object for `all_gather_object` is not in it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec import structs
 
 from ..model.capture import Frame
+from ..text.late import late
 from . import native_program
 from .place_rules import COMMUNICATION, Place, Rule, rules
 from .user_code import TORCH, is_users, outer_frame, own_frame, users_frame
@@ -37,13 +37,13 @@ _PEER_NAMES = {
     # It ends when both sides have: what comes from the source is the longer wait.
     **dict.fromkeys(("Sendrecv", "Sendrecv_replace", "sendrecv"), _SOURCES + _DESTINATIONS),
 }
-_NATIVE_WAIT = re.compile(
+_NATIVE_WAIT = late(
     r"c10d::|gloo::|nccl|ncclGroup|WorkNCCL"
     r"|cuEventSynchronize|cuStreamSynchronize|cudaStreamSync"
 )
 # Files whose frames may stand inside a communication without meaning that the rank does something
 # else.
-_LIBRARY = re.compile(
+_LIBRARY = late(
     # A checkpoint runs its writers, and the user's, inside of functions that it calls all_reduce and
     # broadcast.
     r"torch/distributed/(?!checkpoint/)|torch/_C|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
@@ -53,7 +53,7 @@ _LIBRARY = re.compile(
     r"|ray/_private/(?:auto_init_hook|client_mode_hook|worker)\.py|ray/train/(?:collective|v2/_internal/execution)/"
     r"|^<(?:MPI|NCCL|device|gloo)>$"
 )
-_NATIVE = re.compile(
+_NATIVE = late(
     r"\.so(\.\d+)*$|\.dylib$|^\[|^<unknown>|^\?\?|\.(c|cc|cpp|cxx|C|h|hh|hpp|hxx|H|inl|tcc|cu|cuh|pyx|rs|S|[fF]|[fF]\d\d|for)$"
 )
 

@@ -6,10 +6,10 @@ a pool's, the training loop that Ray runs in a thread beside its event loop.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Sequence
 
 from ..model.capture import Frame, ThreadSample
+from ..text.late import late
 from . import native_program
 from .place_rules import Place
 from .place_search import find_place, python_frames
@@ -18,7 +18,7 @@ from .user_code import is_users
 _LOCK_CALLS = frozenset({"wait", "acquire", "_wait_for_tstate_lock"})
 _BETWEEN_RANKS = ("collective", "p2p", "start", "end")
 _OF_RPC = ("rpc.shutdown", "rpc_sync", "to_here")
-_SERVES_CALLS = re.compile(r"torch/distributed/rpc/internal\.py$")
+_SERVES_CALLS = late(r"torch/distributed/rpc/internal\.py$")
 
 Find = Callable[[Sequence[Frame], bool], Place]
 Placed = tuple[ThreadSample, Place]

@@ -4,23 +4,23 @@ inference server that hold no part of the model.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ..model.frame import Frame
+from ..text.late import late
 from . import no_ranks
 from .user_code import is_parents, is_users
 
 _PARTS = (
-    (re.compile(r"/deepspeed/launcher/"), "DeepSpeed's launcher"),
-    (re.compile(r"/accelerate/commands/"), "accelerate's launcher"),
-    (re.compile(r"/horovod/runner/"), "horovodrun"),
-    (re.compile(r"/sglang/srt/managers/detokenizer_manager\.py$"), "SGLang's detokenizer"),
-    (re.compile(r"/sglang/srt/managers/tokenizer_manager\.py$"), "SGLang's tokenizer manager"),
+    (late(r"/deepspeed/launcher/"), "DeepSpeed's launcher"),
+    (late(r"/accelerate/commands/"), "accelerate's launcher"),
+    (late(r"/horovod/runner/"), "horovodrun"),
+    (late(r"/sglang/srt/managers/detokenizer_manager\.py$"), "SGLang's detokenizer"),
+    (late(r"/sglang/srt/managers/tokenizer_manager\.py$"), "SGLang's tokenizer manager"),
 )
 _PARENT = "the parent of the ranks"
 # A rank that such a launcher runs in its own process
-_OF_RANK = re.compile(r"/torch/nn/|/sglang/srt/(?:model_executor|managers/scheduler)")
+_OF_RANK = late(r"/torch/nn/|/sglang/srt/(?:model_executor|managers/scheduler)")
 
 
 def launches(frames: Sequence[Frame]) -> bool:

@@ -6,25 +6,25 @@ framework did below it is evidence.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 
 from ..model.capture import Frame
+from ..text.late import late
 
-_STANDARD = re.compile(
+_STANDARD = late(
     r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen"
     # py-spy's text has paths from the library's folder on.
     r"|^(?:asyncio|concurrent|importlib|multiprocessing)/"
     r"|^(?:contextlib|functools|queue|runpy|selectors|socket|subprocess|threading)\.py$"
 )
 _SPAWNER = "torch/multiprocessing/spawn.py"
-TORCH = re.compile(r"site-packages/torch/|^torch/")
+TORCH = late(r"site-packages/torch/|^torch/")
 # Below a framework, too: their frames say the least.
-_FOUNDATION = re.compile(r"(?:site-packages/|dist-packages/|^)(?:torch|deepspeed|numpy)/")
-_INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
+_FOUNDATION = late(r"(?:site-packages/|dist-packages/|^)(?:torch|deepspeed|numpy)/")
+_INSTALLED = late(r"(?:^|/)(?:site|dist)-packages/")
 # py-spy's text, a person's files: paths begin at the package.
-_PACKAGES = re.compile(
+_PACKAGES = late(
     r"^(?:accelerate|apex|colossalai|composer|datasets|diffusers|filelock|flash_attn|flashinfer|flax"
     r"|horovod|ignite|jax|lightning|lightning_fabric|megatron/core|mpi4py|peft|pytorch_lightning|ray"
     r"|safetensors|sglang|tensorboard|torchmetrics|torchtitan|tqdm|transformer_engine|transformers|triton|trl|uvicorn"
@@ -32,17 +32,17 @@ _PACKAGES = re.compile(
 )
 # In any folder, as a clone or `pip install --target` has them: a package and a part of it together,
 # since a person's own folder may have the name of one.
-_ANYWHERE = re.compile(
+_ANYWHERE = late(
     r"/(?:accelerate/(?:accelerator|launchers|utils/\w+)\.py$|deepspeed/(?:comm|runtime|utils)/"
     r"|ignite/(?:distributed|engine|handlers)/|(?:lightning|pytorch_lightning)/(?:fabric|pytorch)/"
     r"|lightning_fabric/(?:plugins|strategies)/|megatron/core/|ray/(?:_private|train|util|actor)(?:/|\.py$)"
     r"|transformers/(?:models/|trainer\w*\.py$))"
 )
 # `<eval_with_key>.3`, `<attrs generated init>`: made by libraries. `python -c` and a notebook are not.
-_GENERATED = re.compile(r"^<(?!string>|stdin>|ipython-input)")
+_GENERATED = late(r"^<(?!string>|stdin>|ipython-input)")
 _COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
-_RAYS_LOOP = re.compile(r"(?:^|/)ray/_private/worker\.py:(?:Worker\.)?main_loop$")
-_CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
+_RAYS_LOOP = late(r"(?:^|/)ray/_private/worker\.py:(?:Worker\.)?main_loop$")
+_CONSOLE_SCRIPT = late(r"/bin/[^/.]+$")
 
 
 def is_users(frame: Frame) -> bool:

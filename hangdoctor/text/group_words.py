@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from .late import late
 
 WHOLE_JOB = "the whole job"
 _AXES = {"tp": "TP", "dp": "DP", "pp": "PP"}
-_NO_NAME = re.compile(r"[0-9]*|[0-9a-f]{16}")
+_NO_NAME = late(r"[0-9]*|[0-9a-f]{16}")
 
 
 def group_words(name: str, members: str = "") -> str:

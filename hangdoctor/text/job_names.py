@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import re
+from .late import late
 
 # Every run of torchrun --standalone is called by a new one of these.
-_UUID = re.compile(r"\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
-_LAUNCHER = re.compile(r"^torchrun:")
+_UUID = late(r"\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_LAUNCHER = late(r"^torchrun:")
 
 
 def short_job(key: str) -> str:

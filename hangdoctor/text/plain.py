@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import re
 
-_LONE = re.compile("[\ud800-\udfff]")
+from .late import late
+
+_LONE = late("[\ud800-\udfff]")
 # Control characters, and those that hide or turn around what stands beside them: soft hyphen,
 # fillers, zero-width and bidirectional marks, line separators, variation selectors, tags, private
 # use and lone surrogates.
-_HIDDEN = re.compile(
+_HIDDEN = late(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202f\u2060-\u206f\u2800\u3164"
     "\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U0010ffff]"
 )
-_STACKED = re.compile(
+_STACKED = late(
     r"([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]{3})[\u0300-\u036f\u0483-\u0489"
     r"\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0\ufe20-\ufe2f]+"
 )
-_NOT_JSON = re.compile(
-    _HIDDEN.pattern.replace("\x00-\x1f", "")
-)  # line ends between JSON's values stay
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")  # what `rich` writes for colours and weights
+_NOT_JSON = late(_HIDDEN.pattern.replace("\x00-\x1f", ""))  # line ends between JSON's values stay
+_UNSAFE = late(r"[^A-Za-z0-9._-]+")
+_COLOUR = late(r"(\x1b\[[0-9;:]{0,32}m)")  # what `rich` writes for colours and weights
 
 
 def readable(text: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 from math import prod
 
 from ..errors import UsageError
+from .late import late
 
 MAX_RANKS = 2_000_000  # of one job: what claims more is damaged, or means harm
 MAX_MEMBERS = 2 * MAX_RANKS  # of all groups in one file, written out
@@ -16,9 +16,9 @@ _MAX_TEXT = 16 << 20  # characters of the names that one list of hosts stands fo
 _MAX_BRACKETS = 4 * MAX_HOSTS
 _DIGITS = "0123456789"
 _NUMBER_DIGITS = 18  # what fits 64 bits; Python itself refuses to read more than 4,300
-_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_BRACKET = re.compile(r"([][])")
-_MEMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
+_RANGE = late(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_BRACKET = late(r"([][])")
+_MEMBERS = late(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
 
 
 def number_in(text: str, otherwise: int = -1) -> int:

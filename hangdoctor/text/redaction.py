@@ -14,38 +14,40 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from .late import late
+
 REDACTED = "[redacted]"
 _SHORT = 6  # characters: a shorter text holds no credential that is worth the search
 
 # Forms that are credentials wherever they stand; a group is the part that stays.
 _FORMS = (
-    re.compile(
+    late(
         r"\b(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|nvapi-|pypi-|dckr_pat_|shpat_|dop_v1_|r8_)[A-Za-z0-9_-]{16,}"
     ),
-    re.compile(r"\b(?:sk|pk|rk)[-_](?:[a-z]+[-_]){0,2}[A-Za-z0-9_-]{16,}"),
-    re.compile(r"\b(?:AKIA|ASIA|AGPA|AROA)[A-Z0-9]{16}\b"),
-    re.compile(r"\bAIza[A-Za-z0-9_-]{30,}"),
-    re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
-    re.compile(r"(\bhooks\.slack\.com/services/)[A-Za-z0-9/]+"),
-    re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*"),
-    re.compile(r"(\b(?:[Bb]earer|[Bb]asic|BEARER)\s+)[A-Za-z0-9._~+/=-]{8,}"),
-    re.compile(r"(://[^/\s:@'\"]*:)[^/\s@'\"]+(?=@)"),
-    re.compile(r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
+    late(r"\b(?:sk|pk|rk)[-_](?:[a-z]+[-_]){0,2}[A-Za-z0-9_-]{16,}"),
+    late(r"\b(?:AKIA|ASIA|AGPA|AROA)[A-Z0-9]{16}\b"),
+    late(r"\bAIza[A-Za-z0-9_-]{30,}"),
+    late(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    late(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    late(r"(\bhooks\.slack\.com/services/)[A-Za-z0-9/]+"),
+    late(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)[^-]*"),
+    late(r"(\b(?:[Bb]earer|[Bb]asic|BEARER)\s+)[A-Za-z0-9._~+/=-]{8,}"),
+    late(r"(://[^/\s:@'\"]*:)[^/\s@'\"]+(?=@)"),
+    late(r"(://)[A-Za-z0-9_-]{20,}(?=@)"),
 )
 # NAME=VALUE, NAME: VALUE and "NAME": "VALUE"; the value ends where a shell, a URL or JSON would end
 # it.
 _NAME = r"(?<![A-Za-z0-9_])(?=[A-Za-z0-9_.-]{0,80}(?i:key|token|secret|pass|pwd|auth|cred|cookie|sig|sas))[A-Za-z_][A-Za-z0-9_.-]{0,80}"
-_PAIR = re.compile(
+_PAIR = late(
     rf"(?P<name>{_NAME})"
     r"(?P<between>[\"']?\s?[=:]\s?)(?P<quote>[\"']?)(?P<value>[^\s\"'&;,}|<>]{1,4096})"
 )
-_FLAG = re.compile(
+_FLAG = late(
     r"(?P<name>(?<![\w-])--?[A-Za-z][A-Za-z0-9_.-]{0,80})(?P<between>\s{1,8})(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\s\"']{0,4095})"
 )
-_IS_FLAG = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,80}")
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_HARMLESS_VALUE = re.compile(
+_IS_FLAG = late(r"--?[A-Za-z][A-Za-z0-9_.-]{0,80}")
+_WORDS = late(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_HARMLESS_VALUE = late(
     r"(?i)(?:-?[0-9.]{1,9}[a-z]?|true|false|none|null|yes|no|auto|bearer|basic|\$.*|<.*|\[redacted\]|/.*|~.*)"
 )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 from ..errors import UsageError
+from .late import late
 
-_AGO = re.compile(r"^([0-9]{1,6})([mhd])$")
+_AGO = late(r"^([0-9]{1,6})([mhd])$")
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 _FORMS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 

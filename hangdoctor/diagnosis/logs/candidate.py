@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -19,10 +18,11 @@ from ...model.log_facts import (
     PythonError,
     StoreCount,
 )
+from ...text.late import late
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, Someone
 
-_NCCL = re.compile(r" NCCL (?:INFO|WARN|TRACE|ABORT)\b")
+_NCCL = late(r" NCCL (?:INFO|WARN|TRACE|ABORT)\b")
 _OF_OTHERS = (Desync, BarrierMissed, Mismatch, StoreCount)
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from ...model.frame import Frame
 from ...model.log_ends import CRASHES
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText
+from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
@@ -34,13 +35,13 @@ _MESH = "gloo_mesh"  # another one
 _NAN = "nan_guard"  # another one
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _MESH_SAYS = "Gloo connectFullMesh failed"
-_REPEATED = re.compile(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
+_REPEATED = late(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _ONE_MOMENT_S = 2.0
-_VALUE = re.compile(r"\{(:? ?)([a-z_]{1,20})\}")
+_VALUE = late(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of what drivers and kernels say of a device of their node
 # Rules of errors that say no more than how a process ended; a bus error is mostly that of a full file system
 _OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"} - {"bus_error"})
-_DEVICE = re.compile(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
+_DEVICE = late(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
     lost_devices.RULE: lost_devices.lost_devices,

@@ -11,10 +11,11 @@ import re
 from collections.abc import Sequence
 
 from ...model.log_facts import AnyFact, Ended, PythonError
+from ...text.late import late
 from .candidate import First
 from .scene import Scene
 
-_WAITED = re.compile(
+_WAITED = late(
     r"time[- ]?d?[- ]?out|gave up|no (?:answer|reply|response|news|sign)|(?:still|are|is|was|were|did|has|have) not\b"
     r".{0,120}\b(?:after|in|within|for) \d|\bno \w.{0,120}\b(?:after|in|within|for) \d|\b(?:waited|waiting)\b",
     re.I | re.S,

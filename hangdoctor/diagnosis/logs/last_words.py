@@ -4,7 +4,6 @@ a call or a connection of its own had failed, which mostly follows from another'
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from msgspec import structs
 
 from ...model.log_ends import BY_ITSELF
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
+from ...text.late import late
 from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
 from . import reported
 from .candidate import First
@@ -26,9 +26,9 @@ _PLAIN = 2  # strength of a plain word of failure
 _ABOVE = 10  # lines above a call of MPI_Abort
 _WARNED = "nccl_warned"  # a rule
 _RIGHT = 4  # lines above that of a crash
-_TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
+_TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 # Open MPI's block on the signal itself
-_OF_SIGNAL = re.compile(r"Signal(?: code)?: |Failing at address|\*\*\* ")
+_OF_SIGNAL = late(r"Signal(?: code)?: |Failing at address|\*\*\* ")
 _SAYS_NOTHING = ("terminated", "asyncio_cancelled", "worker_of_rank", "ray_killed")  # rules
 
 

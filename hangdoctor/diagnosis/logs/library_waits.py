@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ...model.log_facts import (
@@ -15,12 +14,13 @@ from ...model.log_facts import (
     StoreWait,
 )
 from ...stacks.place_search import HANDLE, find_place
+from ...text.late import late
 from ..findings import Op
 from ..findings.log_stories import LogRemaining, Undecided
 from .counter_leads import awaited
 from .scene import HCCL_WAIT, Scene, ranks_named
 
-_TRANSFER = re.compile(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
+_TRANSFER = late(r"\b(i(?:send|recv))\([^#]{0,200}\)\.wait\(")  # on the line that waits
 _SHOWN = 3  # receives
 _QUEUE = "shm_queue"  # a rule
 _LIBRARIES = {HCCL_WAIT: "HCCL", "ccom_wait": "the set-up of Neuron's collectives"}  # by rule

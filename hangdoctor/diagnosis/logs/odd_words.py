@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ...model.log_facts import PythonError
+from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_places import OtherWords
@@ -17,11 +18,9 @@ from .candidate import First
 from .scene import Scene
 
 _ENOUGH = 3  # ranks: two show no odd one
-_GAVE_UP = re.compile(
-    r"\btime[d ]?[ -]?out|\bafter \d|\bwait(?:ed|ing)\b|\bgave up\b", re.IGNORECASE
-)
-_WORD = re.compile(r"[A-Za-z0-9_.-]{2,80}")
-_LETTER = re.compile(r"[A-Za-z]")
+_GAVE_UP = late(r"\btime[d ]?[ -]?out|\bafter \d|\bwait(?:ed|ing)\b|\bgave up\b", re.IGNORECASE)
+_WORD = late(r"[A-Za-z0-9_.-]{2,80}")
+_LETTER = late(r"[A-Za-z]")
 
 
 def told_apart(scene: Scene, found: First) -> First | None:

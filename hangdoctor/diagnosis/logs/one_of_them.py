@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ...model.log_ends import CRASHES, SENT, short_host
 from ...model.log_facts import MPI_ABORT, Ended, KilledByLauncher, KnownError, PythonError
+from ...text.late import late
 from .scene import Scene, ranks_named
 from .swept import after_the_stop
 
@@ -20,14 +21,14 @@ _STACK_END = (
     "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
 )
 _ENDS_AT_ONCE = ("missing_program",)  # rules of a line that each process prints once, and ends
-_WHAT = re.compile(r"\s{0,8}what\(\):  ")
+_WHAT = late(r"\s{0,8}what\(\):  ")
 # A check of the program's own, which ends it: "CUDA ERROR (..) at memory.c:298"
-_AT_PLACE = re.compile(
+_AT_PLACE = late(
     r"\b(?:at|in|file) [\w./-]{1,120}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f)(?::| line )\d{1,6}\W{0,3}$"
 )
 _WORDS = 24  # characters of a message, which no other error has by chance
-_SPEAKER = re.compile(r"^\W{0,3}\d|\b(?:rank|task|proc(?:ess)?|pe|pid|node|host)\b|\[", re.I)
-_OF_FORTRAN = re.compile(r"forrtl: (?:severe|error) \((\d{1,3})\)")
+_SPEAKER = late(r"^\W{0,3}\d|\b(?:rank|task|proc(?:ess)?|pe|pid|node|host)\b|\[", re.I)
+_OF_FORTRAN = late(r"forrtl: (?:severe|error) \((\d{1,3})\)")
 Error = PythonError | KnownError
 
 

@@ -6,15 +6,14 @@ RuntimeError: Worker failed with error 'NPU out of memory. Tried to allocate ...
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import AnyFact, PythonError
+from ...text.late import late
 
-_REPEATS = re.compile(
+_REPEATS = late(
     r"^(?:An? |One |The )?(?:[Ww]orker|[Rr]ank)(?: process)? failed with (?:the |an )?(?:following )?(?:error|exception):? ?"
     r"(?P<inner>\S.{0,300})"
 )
-_ADVICE = re.compile(r"['\"]?,? (?:please )?(?:check|see) the stack trace\b.*$")
+_ADVICE = late(r"['\"]?,? (?:please )?(?:check|see) the stack trace\b.*$")
 
 
 def relayed(fact: AnyFact) -> str:

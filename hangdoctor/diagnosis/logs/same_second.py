@@ -7,14 +7,13 @@ import re
 from msgspec import structs
 
 from ...model.log_facts import KnownError, UnreadFailure
+from ...text.late import late
 from ..findings.log_stories import FailedFirst, Quote
 from .candidate import First
 from .scene import Scene, ranks_named
 
-_OF_LINKS = re.compile(
-    r"connect|socket|peer|closed|reset|time[d -]{0,2}out|heartbeat", re.IGNORECASE
-)
-_TAGS = re.compile(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
+_OF_LINKS = late(r"connect|socket|peer|closed|reset|time[d -]{0,2}out|heartbeat", re.IGNORECASE)
+_TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _GIVES_UP = 3  # strength of a word that only an end has
 
 

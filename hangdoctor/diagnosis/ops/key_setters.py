@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 
 from ...model.operations import Operation, RankOps
+from ...text.late import late
 
 STORE_WAIT = "store_wait"
-_NAMED = re.compile(r"rank[-_/.: ]?(\d{1,6})(?!\d)", re.I)
-_NUMBER = re.compile(r"\d+")
+_NAMED = late(r"rank[-_/.: ]?(\d{1,6})(?!\d)", re.I)
+_NUMBER = late(r"\d+")
 _LONGEST = 200  # characters of a key that are looked at
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import signal
 
+from ...text.late import late
 from ...text.ranges import format_ranks
 from ..findings.log_stories import LogRemaining, Quote, Undecided, WentOnAfter
 from . import log_leads, terms
@@ -25,7 +25,7 @@ def remaining(of: LogRemaining) -> str:
     return f"Could not tell: {_reason(of)}{beside}{log_leads.all_of(of)}."
 
 
-_BAR = re.compile(r"\|[\u2588-\u258f# -]{2,200}\|")  # drawn by tqdm
+_BAR = late(r"\|[\u2588-\u258f# -]{2,200}\|")  # drawn by tqdm
 _BEYOND = "no process is missing, so it is probably the network, a link or a GPU"
 _WAITS = (Undecided.EQUAL_COUNTERS, Undecided.WAITERS_ONLY, Undecided.ONE_WAITER)
 

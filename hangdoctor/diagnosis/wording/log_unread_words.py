@@ -4,8 +4,7 @@ on a rank: the head of the verdict, and what to do.
 
 from __future__ import annotations
 
-import re
-
+from ...text.late import late
 from ...text.ranges import format_ranks
 from ..findings import Finding
 from ..findings.log_stories import FailedInWords, NamedByProgram, TableTells
@@ -16,7 +15,7 @@ from .log_words import NO_RANK, WORDS, who_of
 LONGEST = 200  # characters of a sentence
 _SENTENCE = 80  # of its own words
 _SHORTEST = 40
-_FOLDERS = re.compile(r"(?<![\w.:/-])/(?:[\w.+-]{1,80}/){4,30}(?=[\w.+-]{1,80}:\d)")
+_FOLDERS = late(r"(?<![\w.:/-])/(?:[\w.+-]{1,80}/){4,30}(?=[\w.+-]{1,80}:\d)")
 _OF_STACK = "the end of the stack of"
 
 

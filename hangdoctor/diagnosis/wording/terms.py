@@ -4,7 +4,6 @@ things are written".
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +13,7 @@ from ...model.capture import Frame
 from ...stacks.user_code import is_comprehension
 from ...text.durations import duration as duration
 from ...text.group_words import group_words
+from ...text.late import late
 from ...text.plain import cut_at_word
 from ...text.plural import choose as choose
 from ...text.plural import count as count
@@ -26,8 +26,8 @@ _NODES = 4  # named in one place
 _COMMAND = 40  # characters of a command line
 _SIDES = 3  # operations that a sentence names, each with its ranks
 # Of a path all but its last name; an address of the web has two strokes
-_FOLDERS = re.compile(r"(?<![\w:/.-])(?:\.{0,2}/)?(?:[\w.+@-]{1,80}/){2,30}(?=[\w.+@-])")
-_ALARM = re.compile(r"\b(?:FATAL )?(?:ERROR|Error)\b ?: {0,3}")
+_FOLDERS = late(r"(?<![\w:/.-])(?:\.{0,2}/)?(?:[\w.+@-]{1,80}/){2,30}(?=[\w.+@-])")
+_ALARM = late(r"\b(?:FATAL )?(?:ERROR|Error)\b ?: {0,3}")
 _LONG_WORDS = 70  # characters, above which words of alarm before the rest are left out
 _ENOUGH = 30  # characters of a sentence
 _LONGEST_LIST = 40  # characters of a group's members

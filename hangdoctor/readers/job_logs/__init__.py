@@ -23,6 +23,7 @@ from ...model.log_facts import (
     RuleText,
     UnreadFailure,
 )
+from ...text.late import late
 from ...text.plain import readable
 from . import (
     cut_lines,
@@ -43,11 +44,11 @@ from .scan import FileScan
 
 in_order = resolve.in_order
 STDIN = Path("-")
-_NAMED = re.compile(
+_NAMED = late(
     r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$"
     r"|(?:^|[-_.])(?:logs?|out|output|err|errors?|stdout|stderr|console|messages|dmesg)(?:[-_.]\w{1,40})?\.txt$)"
 )
-_PROSE = re.compile(r"\.(?:md|rst|html?)$|(?:^|/)(?:README|CHANGE|LICENSE|NOTES?)[^/]{0,40}$", re.I)
+_PROSE = late(r"\.(?:md|rst|html?)$|(?:^|/)(?:README|CHANGE|LICENSE|NOTES?)[^/]{0,40}$", re.I)
 
 
 def is_log(path: Path) -> bool:

@@ -10,14 +10,13 @@ import re
 
 import msgspec
 
+from ...text.late import late
 from .introduced import rank_named
 from .prefix import Said
 from .unread import speaks_of_trouble
 
-_HOST = re.compile(r"\b(?:host(?:name)?|node(?:[ _]?name)?)\s?[=:]\s?\[?([A-Za-z0-9][\w.-]{0,127})")
-_BEGINS = re.compile(
-    r"\b(?:host(?:name)?|world(?:[ _]?size)?|ws|nranks|master(?:_addr)?)\s?[=:]", re.I
-)
+_HOST = late(r"\b(?:host(?:name)?|node(?:[ _]?name)?)\s?[=:]\s?\[?([A-Za-z0-9][\w.-]{0,127})")
+_BEGINS = late(r"\b(?:host(?:name)?|world(?:[ _]?size)?|ws|nranks|master(?:_addr)?)\s?[=:]", re.I)
 _NEAR = 3  # lines
 
 

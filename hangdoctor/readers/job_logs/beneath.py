@@ -6,26 +6,23 @@ which worker died in indented lines beneath its error.
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 from msgspec import Struct
 
 from ...model.log_facts import AnyFact, KnownError, NodeLost, PythonError
+from ...text.late import late
 from . import workers
 from .prefix import Said
 
-_HOST = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}")
+_HOST = late(r"[A-Za-z0-9][\w.:-]{0,127}")
 _BEGIN = "Traceback (most recent call last):"
-_OF_TASK = re.compile(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
-_HEAD_OF_TASK = re.compile(r"ray::[\w.<>]{1,120}\(\) ?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})\)$")
-_OF_DEVICE = re.compile(
-    r"Exception in device=[A-Z]{2,8}:(\d{1,5}): "
-)  # torch_xla, above a traceback
-_OF_CREATION = re.compile(
+_OF_TASK = late(r"^ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")
+_HEAD_OF_TASK = late(r"ray::[\w.<>]{1,120}\(\) ?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})\)$")
+_OF_DEVICE = late(r"Exception in device=[A-Z]{2,8}:(\d{1,5}): ")  # torch_xla, above a traceback
+_OF_CREATION = late(
     r"error raised in its creation task, ray::.{0,200}?\(pid=(\d{1,9}), ip=([\w.:-]{1,80})"
 )
-_OWNER = re.compile(r"Owner Ip address: ([\w.:-]{1,80})")
+_OWNER = late(r"Owner Ip address: ([\w.:-]{1,80})")
 _MOST = 400  # lines of one message
 _NAMES = 12  # lines beneath an error of Ray's
 # Why Ray's actor ended, where that was not its own doing: the rules that know it.

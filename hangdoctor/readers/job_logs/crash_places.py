@@ -11,13 +11,12 @@ line above its stack: who prints a stack has failed, unless it was asked to end.
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from ...model.frame import Frame
 from ...model.log_ends import CRASHES
 from ...model.log_facts import MPI_ABORT, AnyFact, Ended, KnownError
+from ...text.late import late
 from .named_in_line import named
 from .native_frames import (
     chosen,
@@ -47,14 +46,14 @@ _MOST = 60  # frames
 _GAP = 4  # other lines within a stack
 _FAR = 400  # lines of others meanwhile
 _OPEN = 64  # stacks that may go on
-_PROCESS = re.compile(r"\[[A-Za-z0-9][\w.-]{0,127}:(\d{1,9})(?: ?:\d{1,9}){0,3}\] ?")
-_TID = re.compile(r"={2,} ?backtrace \(tid: {0,12}(\d{1,9})\)")  # UCX's, of what comes next
-_ITS_THREAD = re.compile(r"Current thread 0x")
-_OTHER_THREAD = re.compile(r"Thread 0x[0-9a-fA-F]{1,16}")
-_SPACED = re.compile(
+_PROCESS = late(r"\[[A-Za-z0-9][\w.-]{0,127}:(\d{1,9})(?: ?:\d{1,9}){0,3}\] ?")
+_TID = late(r"={2,} ?backtrace \(tid: {0,12}(\d{1,9})\)")  # UCX's, of what comes next
+_ITS_THREAD = late(r"Current thread 0x")
+_OTHER_THREAD = late(r"Thread 0x[0-9a-fA-F]{1,16}")
+_SPACED = late(
     r"\b(?:[Rr]ank|PE|[Pp]rocessor)\s?[:=]?\s{1,16}(\d{1,7})\s{0,8}$"
 )  # as Fortran prints numbers
-_ASKED = re.compile(
+_ASKED = late(
     r"SIGTERM|SIGINT|[Tt]erminat|[Ii]nterrupt|signal (?:number )?(?:2|15)\b|\(78\)|\(69\)"
 )
 Found = tuple[KnownError, Said, int]  # who says it, in which line

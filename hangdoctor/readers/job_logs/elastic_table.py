@@ -5,18 +5,17 @@ Its first observed failure is the first process that the agent found ended, whic
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import CutEnd, Ended
+from ...text.late import late
 from .stamps import Clock
 
-_ENTRY = re.compile(r"^\s*\[\d{1,7}\]:\s*$")
+_ENTRY = late(r"^\s*\[\d{1,7}\]:\s*$")
 _FIRST = "Root Cause (first observed failure)"
-_FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.{0,400})$")
-_RANK = re.compile(r"(\d{1,7}) \(local_rank: ?(\d{1,7})\)")
-_CODE = re.compile(r"(-?\d{1,5}) \(pid: ?(\d{1,9})\)")
+_FIELD = late(r"^\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.{0,400})$")
+_RANK = late(r"(\d{1,7}) \(local_rank: ?(\d{1,7})\)")
+_CODE = late(r"(-?\d{1,5}) \(pid: ?(\d{1,9})\)")
 # A row whose fields stand in one line, as copies from a picture or a web page have it.
-_ONE_LINE = re.compile(
+_ONE_LINE = late(
     r"\brank ?:? ?(\d{1,7}) \(local[_ ]rank ?: ?(\d{1,7})\)\s{0,8}exit ?code ?: ?(-?\d{1,5}) \(pid ?: ?(\d{1,9})\)"
 )
 HEADS = ("Failures:", _FIRST)

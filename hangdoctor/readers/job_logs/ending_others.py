@@ -4,17 +4,17 @@ was over.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from ...model.frame import Frame
+from ...text.late import late
 
-_ENDS = re.compile(
+_ENDS = late(
     r"_{0,2}(?:terminate|kill|stop|shut_?down|clean_?up|reap|destroy|close)_(?:[a-z]{1,20}_){0,2}"
     r"(?:procs?|process(?:es)?|process_tree|child|children|workers?|subprocess(?:es)?|trainers?|actors?|executors?)$"
 )
 _INNERMOST = 3  # frames
-_AGENT = re.compile(r"/torch/distributed/elastic/agent/")
+_AGENT = late(r"/torch/distributed/elastic/agent/")
 
 
 def is_of_end(frames: Sequence[Frame]) -> bool:

@@ -7,13 +7,12 @@ OK (skipped=1)
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import Finished
+from ...text.late import late
 
-_RAN = re.compile(r"^Ran [1-9]\d{0,6} tests? in \d{1,9}(?:\.\d{1,9})?s$")
-_OK = re.compile(r"^OK(?: \((?:skipped|expected failures)=\d[^()]{0,80}\))?$")
-_PYTEST = re.compile(
+_RAN = late(r"^Ran [1-9]\d{0,6} tests? in \d{1,9}(?:\.\d{1,9})?s$")
+_OK = late(r"^OK(?: \((?:skipped|expected failures)=\d[^()]{0,80}\))?$")
+_PYTEST = late(
     r"^=+ (?:[1-9]\d{0,6} (?:passed|skipped|warnings?|deselected|xfailed)(?:, )?){1,5} in \d"
 )
 _APART = 2  # lines between them

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 
 from ...model.log_facts import EXIT_LIST, Ended
+from ...text.late import late
 
-_CODES = re.compile(
+_CODES = late(
     r"\b(?:exit|return)[ _]?(?:codes?|status(?:es)?)\b\W{1,4}"
     r"(?:\[(?P<row>-?\d{1,3}(?:, ?-?\d{1,3}){1,4095})\]"
     r"|\{(?P<pairs>\d{1,7}: ?-?\d{1,3}(?:, ?\d{1,7}: ?-?\d{1,3}){1,4095})\})",

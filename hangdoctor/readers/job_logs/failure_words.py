@@ -9,6 +9,8 @@ import re
 
 from msgspec import Struct
 
+from ...text.late import late
+
 _LONG = 600  # characters that are looked through
 # One of these is in every line that matters, in small letters.
 _STEMS = (
@@ -22,8 +24,8 @@ _STEMS = (
     *("sigill", "exited", "exiting", "bad address", "bad file desc", "not implemented"),
     *("not permitted", "put/output error"),
 )
-_LEVEL = re.compile(r"(?<![\w=./-])(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)(?![\w/-]|=|\.\w)")
-_STRONG = re.compile(
+_LEVEL = late(r"(?<![\w=./-])(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)(?![\w/-]|=|\.\w)")
+_STRONG = late(
     r"(?<!non-)(?<!non)(?<!_)\b(?:fatal|panic(?:ked)?|aborted|aborting|segmentation (?:fault|violation)"
     r"|sig(?:segv|abrt|bus|fpe|ill)|core dumped|bus error|floating[- ]point exception|severe"
     r"|unrecoverable|irrecoverable|crash(?:ed|ing)|died|killed|terminate called|unhandled|uncaught"
@@ -35,7 +37,7 @@ _STRONG = re.compile(
     r"|\bassert(?:ion)?\b.{0,200}?\bfail",
     re.I,
 )
-_PLAIN = re.compile(
+_PLAIN = late(
     r"(?<![\w./=-])(?:errors?(?![\w/-]|=|\.\w)(?!\s{0,3}[=:]?\s{0,3}[-+]?\d{0,20}\.\d)|exception(?![\w=-])"
     r"|fail(?:ed|s|ure|ures)?\b|cannot|can't|could ?n(?:o|')t|unable to|no such|invalid|illegal"
     r"|(?:does|do|did) ?n(?:o|')t exist|not (?:allowed|permitted|enough)|out of (?:memory|range|bounds|resources?|space|disk|file)"
@@ -46,54 +48,52 @@ _PLAIN = re.compile(
     r"|broken pipe|reset by|closed by)\b|\b[A-Z]\w{0,60}(?:Error|Exception)\b",
     re.I,
 )
-_NO_FAILURE = re.compile(
+_NO_FAILURE = late(
     r"\b(?:0|no|zero|without(?: any| an)?|on|any) (?:\w{1,20} )?(?:error|failure|exception|warning)s?\b"
     r"|\b(?:errors?|failures?|failed)\s?[:=]\s?(?:0|none|false)\b|deprecat|\busage:|--help\b"
     r"|\berror[ _-](?:rates?|bars?|tolerance|norm|estimate|correction|handl\w{1,6}|logs?|file|code 0|messages?)\b"
     r"|\b(?:code|status) 0\b|\bCould not tell: |\bException raised from |\bthe above exception\b|\bframe #\d|^Reason: [\w ]{1,80} \(os error \d|\bptrace: Operation not|Could not attach to process|enable traceback|\btolerance\b|\bresidual",
     re.I,
 )
-_MILD = re.compile(
+_MILD = late(
     r"\bretry(?:ing)?\b|\bretries\b|\bwill (?:be|use|try|fall|continue|retry|not)\b|\bfall(?:ing|s)? ?back"
     r"|\bignor(?:ed|ing|e)\b|\bskip(?:s|ped|ping)?\b|\bcontinu(?:e|es|ing)\b|\bdefault(?:s|ing)?\b|\binstead\b"
     r"|\bmay\b|\bmight\b|\b(?:could|can) be\b|\b[Ii]f (?:you|this|it|the)\b|\bconsider\b|\brecommend"
     r"|\bharmless\b|\bnon-?fatal\b|\brecovered\b|\breconnect|\btry\b|\bplease\b|\bto debug\b|\bfor debugging\b",
     re.I,
 )
-_LOW_LEVEL = re.compile(
+_LOW_LEVEL = late(
     r"(?<![\w-])(?:WARN(?:ING)?S?|INFO|DEBUG|NOTICE|TRACE|VERBOSE)(?![\w-])|\b[Ww]arning:|\b[A-Z]\w{0,40}Warning\b"
     r"|(?:^|\[)[WID]\d{3,4} |(?:^|: |\[)[WID] [\w./-]{1,120}:\d"
 )
-_OF_LIBRARY = re.compile(r"\b[A-Z]{3,10} WARN\b")  # which warns of what it gives up over
+_OF_LIBRARY = late(r"\b[A-Z]{3,10} WARN\b")  # which warns of what it gives up over
 # A limit of the process itself
-_USED_UP = re.compile(
-    r"\b[Tt]oo many \w+|\b0/\d{1,9} free\b|\bfree on this process\b|\bexhausted\b"
-)
-_CODE = re.compile(
+_USED_UP = late(r"\b[Tt]oo many \w+|\b0/\d{1,9} free\b|\bfree on this process\b|\bexhausted\b")
+_CODE = late(
     r"\b(?:rc|errno|err(?:or)?(?: code)?|status|ret(?:urned|val)?)\s?[:=(]?\s?-?[1-9]\d{0,9}\b",
     re.I,
 )
-_LINK = re.compile(
+_LINK = late(
     r"\bconnect(?:ion)?\b|\bbroken pipe\b|\breset by\b|\bclosed by\b|\bunreachable\b|\bno route\b|\bdisconnect"
     r"|\bsockets?\b|\bnetwork\b|\bendpoint|\bpoll(?:ing)? failed\b|\bpeers?\b|\bremote\b|\bheartbeats?\b|\btimed out\b|\btime-?outs?\b|\btransport retry|\bretry count"
     r"|\b(?:from|by|of|in|on) (?:an)?other (?:rank|process|worker|node)s?\b"
     r"|\bcompletion\b|\bMPI_I?(?:S|B|R|Ss)?(?:end|ecv|endrecv)\b|\bcancell?ed\b",
     re.I,
 )
-_FRAME = re.compile(
+_FRAME = late(
     r"^\s{0,80}(?:(?:\[\d{1,7}\] ?)?#\d|frame #|at \S{1,200}[:(]\d|File \"|\d{1,4}[: ]\s{0,4}0x|\[ ?\d{1,3}\] \S{0,200}0x|0x[0-9a-f]{6}"
     r"|\d{1,3} {1,4}/)|\(\w{0,200}\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] |^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
 )
 # Who was asked to end, or ended since another one had failed
-_ASKED = re.compile(
+_ASKED = late(
     r"\bTerminated\s{0,4}$|\bSIGTERM\b|\bsignal (?:number )?15\b|\b(?:exit ?)?code[ =:]{1,3}(?:143|-15)\b"
 )
-_SETTING = re.compile(r"^\s{0,80}['\"]?[\w.-]{1,60}['\"]?\s{0,30}=\s{0,4}\S{0,80},?\s{0,8}$")
-_KEY = re.compile(
+_SETTING = late(r"^\s{0,80}['\"]?[\w.-]{1,60}['\"]?\s{0,30}=\s{0,4}\S{0,80},?\s{0,8}$")
+_KEY = late(
     r"^\s{0,80}\"[\w .-]{1,60}\"\s?:|^\s{0,80}[\w.-]{0,60}[_.-][\w.-]{0,60}\s{0,30}[:=]\s{1,8}\S{1,60}\s{0,8}$"
     r"|\b[a-z]\w{0,40}_\w{1,40}\s?=\s?\S{1,60}\s{0,8}$"
 )
-_HEADING = re.compile(
+_HEADING = late(
     r"\bfollowing (?:\w{1,20} )?(?:errors?|exceptions?|problems?|failures?) (?:has |have |was |were |had )?(?:been )?"
     r"(?:occurred|encountered|raised|reported|detected|found|thrown)\b(?:[^:]|::){0,200}[.:]?\s{0,8}$"
     r"|^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}\W{0,4}$"
@@ -101,16 +101,14 @@ _HEADING = re.compile(
     re.I,
 )
 # An assertion and its place, which say what failed to who reads the source
-_ASSERTED = re.compile(r"\bassert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)?\b.{1,200}?\bline:? ?\d", re.I)
-_MPICH = re.compile(r"^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}")
+_ASSERTED = late(r"\bassert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)?\b.{1,200}?\bline:? ?\d", re.I)
+_MPICH = late(r"^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}")
 # Tags, of one line or of several that were printed into one another, and a ruler: a box begins, or ends
-_RULER = re.compile(
+_RULER = late(
     r"(?:\s|\[\d{1,7}\]|(?:[A-Z][A-Z\d]{1,15} )?(?:ERROR|FATAL|BUG)\b ?:?|[:|]){0,40}[-=*%#_~]{8,}[\s|*]*$"
 )
-_WORD = re.compile(r"[A-Za-z][A-Za-z_'-]{2,}")
-_NAMES = re.compile(
-    r"[^\s/:.]{1,60}(?:/|::|\.(?=\w))\S{0,200}|/\S{1,200}"
-)  # of files, modules, classes
+_WORD = late(r"[A-Za-z][A-Za-z_'-]{2,}")
+_NAMES = late(r"[^\s/:.]{1,60}(?:/|::|\.(?=\w))\S{0,200}|/\S{1,200}")  # of files, modules, classes
 _GENERAL = frozenset(
     "error errors fatal critical severe aborted aborting abort aborts job jobs process processes"
     " program task tasks exit exited exiting exits terminated terminating termination failed fail"
@@ -203,7 +201,7 @@ def is_general(text: str) -> bool:
     return sum(word not in _GENERAL for word in words) < 2
 
 
-_CLEAN = re.compile(
+_CLEAN = late(
     r"\b(?:success(?:ful|fully)?|normal termination|(?:ended|terminated|exited) normally|goodbye"
     r"|(?:training|job|run|simulation|program|all) (?:is )?(?:complete[d]?|finished|done))\b",
     re.I,

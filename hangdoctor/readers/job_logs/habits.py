@@ -19,41 +19,41 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
-TASK = re.compile(
-    r"\s{0,8}(\d{1,6}):(?: |\s{0,4}$)"
-)  # longer numbers are those of jobs and processes
+from ...text.late import late
+
+ANSI = late(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
+TASK = late(r"\s{0,8}(\d{1,6}):(?: |\s{0,4}$)")  # longer numbers are those of jobs and processes
 # A row of Horovod's list, of a rank and the operations that it lacks, which is no task's line
-_LISTED = re.compile(
+_LISTED = late(
     r"\s{0,8}\d{1,7}: \[[\w./:-]{1,200}(?:, [\w./:-]{1,200}){0,400}(?:,? ?\.\.\.)?\]\s*$"
 )
-HOST = re.compile(r"([A-Za-z][\w.-]{0,127}|(?:\d{1,3}\.){3}\d{1,3}): ")
+HOST = late(r"([A-Za-z][\w.-]{0,127}|(?:\d{1,3}\.){3}\d{1,3}): ")
 # `trainer-1  | `: docker compose; `t=114.6 | stderr | `: a notebook's
-PIPED = re.compile(r"([\w.=:@/-]{1,60}) {0,40}\|{1,2} ?(?:std(?:err|out) ?\| ?)?")
+PIPED = late(r"([\w.=:@/-]{1,60}) {0,40}\|{1,2} ?(?:std(?:err|out) ?\| ?)?")
 # `INFO - train - `, `INFO: train: `, `INFO     | __main__:main:41 - `: Python's loggers, behind a stamp
-LOGGER = re.compile(
+LOGGER = late(
     r"[\s|:-]{0,4}(?:\[[\w.-]{1,40}\] )?(?:[\w.]{1,60} - )?(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s{0,9}[:|-] ?"
     r"(?:[\w.:<>]{1,120} ?[:-] )?"
 )
 
 # As grep prints it before a line that it found in one of several files
-GREP = re.compile(
+GREP = late(
     r"(?P<file>(?:\.?/)?(?:[\w.@+-]{1,100}/){0,20}(?:[\w.@+-]{1,100}\.(?:txt|log|out|err)(?:\.\d{1,4})?|rsl\.(?:error|out)\.\d{4,7}))"
     r":(?:\d{1,9}:)?(?=\S)"
 )
 _WORD = r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
-_IN_BRACKET = re.compile(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")
-_BARE = re.compile(_WORD + r"(?=[\s:|\],-])")
-_BEHIND = re.compile(r"(?: ?\|\|?| ?[:-])? ?")
-_LETTER = re.compile(r"\s?(?:\[r(\d{1,5})\]:?|\(r(\d{1,5})\):?|r(\d{1,5})(?::| ?\|)) ?", re.I)
-_FRACTION = re.compile(r"\s?\[(\d{1,5})/(\d{1,5})\]:? ?")
-_NUMBER = re.compile(r"\s?\[(\d{1,5})\]:? ?")
-_NUMBER_PIPED = re.compile(r"(\d{1,5}) ?\| ?")
-_GPU = re.compile(r"\s?(?:\[GPU[ :_]?(\d{1,3})\]:?|GPU[ _]?(\d{1,3}):) ?")
-_POD_NAME = re.compile(r"\s?\[([a-z][a-z0-9.-]{1,90}\d)\] ")
+_IN_BRACKET = late(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")
+_BARE = late(_WORD + r"(?=[\s:|\],-])")
+_BEHIND = late(r"(?: ?\|\|?| ?[:-])? ?")
+_LETTER = late(r"\s?(?:\[r(\d{1,5})\]:?|\(r(\d{1,5})\):?|r(\d{1,5})(?::| ?\|)) ?", re.I)
+_FRACTION = late(r"\s?\[(\d{1,5})/(\d{1,5})\]:? ?")
+_NUMBER = late(r"\s?\[(\d{1,5})\]:? ?")
+_NUMBER_PIPED = late(r"(\d{1,5}) ?\| ?")
+_GPU = late(r"\s?(?:\[GPU[ :_]?(\d{1,3})\]:?|GPU[ _]?(\d{1,3}):) ?")
+_POD_NAME = late(r"\s?\[([a-z][a-z0-9.-]{1,90}\d)\] ")
 # mpiexec -l of PALS: the host, and the rank on it or in the job
-_HOST_AND_RANK = re.compile(r"(?=[\w.-]{0,100}\d)([A-Za-z][\w.-]{2,120}) (\d{1,7}): ")
-_STERN = re.compile(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
+_HOST_AND_RANK = late(r"(?=[\w.-]{0,100}\d)([A-Za-z][\w.-]{2,120}) (\d{1,7}): ")
+_STERN = late(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
 
 _SAMPLE = 200  # lines that show a file's habits
 _LONG = 160  # characters: a prefix of words is no longer

@@ -6,24 +6,24 @@ Format: ``task_exception_handler.cc`` of CANN, whose guide to error EI0002 shows
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
 
 from ...model.log_facts import AnyFact, TimedOut
+from ...text.late import late
 
 BEGIN = "Task run failed, "
-_TAG = re.compile(r"\btag\[([A-Za-z]{3,40})_[^\]]{1,300}\], AlgType")
-_GROUP = re.compile(
+_TAG = late(r"\btag\[([A-Za-z]{3,40})_[^\]]{1,300}\], AlgType")
+_GROUP = late(
     r"groupRank information is group:\[([^\]]{1,200})\].{0,300}?rankSize\[(\d{1,7})\], rankId\[(\d{1,7})\]"
 )
-_DATA = re.compile(r"opData information is .{0,200}?index\[(\d{1,15})\], count\[(\d{1,18})\]")
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)\.\d")  # the line's, the operation's
-_PID = re.compile(r"\bHCCL\((\d{1,9}),")
-_RANK_ID = re.compile(r"\(PID:(\d{1,9}), Device:-?\d{1,5}, RankID:(\d{1,7})\)")
-_OF_PID = re.compile(r"\[PID: (\d{1,9})\]")
+_DATA = late(r"opData information is .{0,200}?index\[(\d{1,15})\], count\[(\d{1,18})\]")
+_MOMENT = late(r"(\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)\.\d")  # the line's, the operation's
+_PID = late(r"\bHCCL\((\d{1,9}),")
+_RANK_ID = late(r"\(PID:(\d{1,9}), Device:-?\d{1,5}, RankID:(\d{1,7})\)")
+_OF_PID = late(r"\[PID: (\d{1,9})\]")
 _NAMES = {
     "AllReduce": "ALLREDUCE",
     "AllGather": "ALLGATHER",

@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 
 from ...model.frame import Frame
+from ...text.late import late
 
-_NAMED = re.compile(r"\b(?:global[_ ])?rank(?:[_ ]id)?(?:[ _=:#]|= ?|: )?\[?(\d{1,7})\b", re.I)
-_SEVERAL = re.compile(r"\branks\b", re.I)
+_NAMED = late(r"\b(?:global[_ ])?rank(?:[_ ]id)?(?:[ _=:#]|= ?|: )?\[?(\d{1,7})\b", re.I)
+_SEVERAL = late(r"\branks\b", re.I)
 _LONG = 300  # characters that are looked through
 _BETWEEN = 3  # lines between it and the first stack, as "Timeout (0:00:20)!"
 THREAD_STARTS = ("_bootstrap", "_bootstrap_inner")  # outermost frames of all but the main thread

@@ -8,15 +8,14 @@ From 2024 on two lines more lie between: how many came, and which of them was th
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import BarrierMissed
+from ...text.late import late
 
 BEGIN = "Barrier timed out. "
-_NAME = re.compile(
+_NAME = late(
     r"Barrier timed out\. (?:Barrier_id|Id): (?P<name>[^\s]{1,120}?)(?:::\d{1,9})?\.(?:\s|$)"
 )
-_TASK = re.compile(r"^\s*/job:\w{1,40}/replica:0/task:(\d{1,7})\s*$")
+_TASK = late(r"^\s*/job:\w{1,40}/replica:0/task:(\d{1,7})\s*$")
 _BETWEEN = ("# of tasks that reached", "The first task at the barrier")
 JAX = "jax"
 

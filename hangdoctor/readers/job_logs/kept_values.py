@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from ...text.late import late
 
 _KEPT = 120  # characters
 # From the third folder on it is worth less than the words behind it.
-_PATH = re.compile(r"(?<![\w.:/-])/(?:[\w.+@~-]{1,100}/){2,30}(?=[\w.+-])")
+_PATH = late(r"(?<![\w.:/-])/(?:[\w.+@~-]{1,100}/){2,30}(?=[\w.+-])")
 
 
 def kept(value: str) -> str:

@@ -45,48 +45,47 @@ from ...model.log_facts import (
     NodeLost,
     PeerClosed,
 )
+from ...text.late import late
 from . import lost_daemons
 from .openmpi_errors import OpenMpiErrors
 from .rules import LAST_SIGNAL
 
-_PROCESS = re.compile(
-    r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]"
-)
+_PROCESS = late(r"Process name: \[(?:\[\d{1,9},\d{1,9}\]|[\w.@-]{1,120}@\d{1,9}),\s?(\d{1,7})\]")
 # horovodrun's: a slot of a host, or the rank
-_SLOT = re.compile(
+_SLOT = late(
     r"^\s{0,8}Process name: (?:([A-Za-z][\w.-]{0,120}|\d{1,3}(?:\.\d{1,3}){3})\[(\d{1,5})\]|(\d{1,7}))\s*$"
 )
-_CODE = re.compile(
+_CODE = late(
     r"\b(?:Exit code:|EXIT CODE:|EXIT STATUS:|[Ww]ith errorcode|Errorcode:) {1,12}(-?\d{1,11})"
 )
-_RUNNING = re.compile(
+_RUNNING = late(
     r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (?:[\w.-]{1,60}@)?([\w.-]{1,120})"
 )
-_SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
-_MISSING = re.compile(r"(?:(\S{1,200}) )?\[missing ranks: ?(\d[\d, ]{0,4000})\]")
-_READY = re.compile(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
-_STALLED = re.compile(r"^\s*(\d{1,7}): \[(\S[^\]]{0,4000})")
-_SCHEDULER = re.compile(r"\bRank (\d{1,7}) scheduler is dead")
+_SIGNAL = late(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d{1,3})\)")
+_MISSING = late(r"(?:(\S{1,200}) )?\[missing ranks: ?(\d[\d, ]{0,4000})\]")
+_READY = late(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
+_STALLED = late(r"^\s*(\d{1,7}): \[(\S[^\]]{0,4000})")
+_SCHEDULER = late(r"\bRank (\d{1,7}) scheduler is dead")
 # A duplicate of communicator 0 numbers its ranks as the whole job does.
-_ABORTED = re.compile(
+_ABORTED = late(
     r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator (?:MPI_COMM_WORLD|MPI COMMUNICATOR \d{1,9} DUP FROM 0\b)"
 )
-_CALLED = re.compile(
+_CALLED = late(
     r"application called MPI_Abort\((?:(?P<all>MPI_COMM_WORLD)|comm=0x[0-9a-fA-F]{1,16}), (?P<code>-?\d{1,11})\) - process (?P<number>\d{1,7})"
 )
 # Of a smaller communicator the number is that in it; these are those in the whole job.
-_OF_ALL = re.compile(r"\bAbort\(-?\d{1,11}\) on node (\d{1,7}) \(|\[Rank (\d{1,7})\] \[job id ")
-_STATUS = re.compile(
+_OF_ALL = late(r"\bAbort\(-?\d{1,11}\) on node (\d{1,7}) \(|\[Rank (\d{1,7})\] \[job id ")
+_STATUS = late(
     r"^\s*[Ee]xit status of rank (\d{1,7}): (?:killed by signal (\d{1,3})|return code (\d{1,3}))"
 )
 # Open MPI prints its words on what several processes did once, and counts the others.
-_MORE = re.compile(
+_MORE = late(
     r"\b(\d{1,7}) more process(?:es)? ha(?:s|ve) sent help message \S{1,80} ?/ ?(mpi-abort|mpi_errors_are_fatal)"
 )
-_DAEMON = re.compile(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
+_DAEMON = late(r"^\s*Remote daemon ?: \[\S{1,120}\] on node ([\w.-]{1,250})")
 _LOST = "communication peer process has unexpectedly"
 _UNREACHED = "unable to complete a TCP connection"
-_HOSTS = re.compile(r"^\s*(Local|Peer|Remote) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
+_HOSTS = late(r"^\s*(Local|Peer|Remote) host: {1,8}([A-Za-z0-9][\w.-]{0,120})\s*$")
 _LONG = 24  # lines of Open MPI's words on a peer that went away
 _NEAR = 4  # lines in which such a table goes on
 BEGINS = (

@@ -14,22 +14,23 @@ import re
 
 from ...model.log_facts import LineApart
 from ...text import redaction
+from ...text.late import late
 from ...text.plain import readable
 from .marks import begins_with_rank
 from .prefix import Said
 
-_NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?![\w.]*[\w])")
-_OWN = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7}(?: of \d{1,7})?(?:\]:?|:) ")
-_BARE = re.compile(r"^[\[(](\d{1,6})[\])]:? ")
-_NAMED = re.compile(
+_NUMBER = late(r"(?<![\w.])\d{1,12}(?![\w.]*[\w])")
+_OWN = late(r"^\[?[Rr]ank[ _=]?\d{1,7}(?: of \d{1,7})?(?:\]:?|:) ")
+_BARE = late(r"^[\[(](\d{1,6})[\])]:? ")
+_NAMED = late(
     r"^[\[(]?(?:actor|client|learner|peer|proc(?:ess)?|replica|site|trainer|worker)[ =#](\d{1,6})[\])]?:? ",
     re.I,
 )
-_VARIES = re.compile(
+_VARIES = late(
     r"(?:time|took|elapsed|pid|process|port|seed|loss|memory|thread|line|step|iter\w*|epoch)\W{0,3}$",
     re.I,
 )
-_UNIT = re.compile(r"^ ?(?:s|ms|us|sec\w*|min\w*|[KMGT]i?B|%|it/s|tokens/s|°C)\b")
+_UNIT = late(r"^ ?(?:s|ms|us|sec\w*|min\w*|[KMGT]i?B|%|it/s|tokens/s|°C)\b")
 _LEAST = 4  # ranks that print it
 _FORMS = 400  # different lines that are kept
 _LONG = 200  # characters of a line

@@ -4,14 +4,13 @@ was is who raised it. What is logged was caught: the program may have gone on.
 
 from __future__ import annotations
 
-import re
-
+from ...text.late import late
 from .introduced import rank_named
 from .prefix import Said, Speaker
 
-_LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION)\b|^[EWF]\d{4} ")
-_WARNING = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
-_HEAD = re.compile(r"^[^:]{0,40}?\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b")
+_LEVEL = late(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION)\b|^[EWF]\d{4} ")
+_WARNING = late(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
+_HEAD = late(r"^[^:]{0,40}?\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b")
 _BEGIN = "Traceback (most recent call last)"
 _CHAINED = (
     "During handling of the above exception",

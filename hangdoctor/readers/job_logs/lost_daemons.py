@@ -7,11 +7,10 @@ ORTE has lost communication with its daemon located on node:
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import NodeLost
+from ...text.late import late
 
-_HOST = re.compile(r"^\s*hostname:\s{1,8}([A-Za-z0-9][\w.-]{0,250})\s*$")
+_HOST = late(r"^\s*hostname:\s{1,8}([A-Za-z0-9][\w.-]{0,250})\s*$")
 _NEAR = 4  # lines until the host's name
 BEGIN = "lost communication with its daemon"
 

@@ -5,74 +5,75 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import KnownError, Progress
+from ...text.late import late
 from .course import Way
 from .own_rank import OwnRank
 from .prefix import Said
 
 _LONG = 2000  # characters that are looked through
-_BAR = re.compile(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \[")
-_PREPARES = re.compile(
+_BAR = late(r"\|\s{0,4}(\d{1,12})/(\d{1,12}) \[")
+_PREPARES = late(
     r"\b((?:Load|Fetch|Download|Captur|Resolv|Tokeniz|Convert|Pack|Filter|Compil|Quantiz)ing"
     r"|Map|Filter|Running tokenizer|Generating \w+ split|Saving the dataset)\b[^|%]{0,120}:\s{0,4}\d{1,3}%(?:\|[^|]{0,400})?\s*$"
 )
-_NO_BAR = re.compile(r"% {1,4}(\d{1,12})/(\d{1,12}) \[")  # the same, its bar left out
+_NO_BAR = late(r"% {1,4}(\d{1,12})/(\d{1,12}) \[")  # the same, its bar left out
 # Megatron, DeepSpeed, torchtitan, Lightning, Hugging Face, and what people print themselves.
 _PROGRESS = (
-    re.compile(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
-    re.compile(
+    late(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
+    late(
         r"\b(?:[Ss]teps?|[Ii]ter(?:ation)?s?|global[_ ]step|train_step)\s?[:=#]\s{0,8}(\d{1,12})(?:\s?/\s?(\d{1,12}))?\b(?!%)"
     ),
-    re.compile(
+    late(
         r"\b(?:[Ss]tep|[Ii]ter(?:ation)?)\s{1,8}(\d{1,12})"
         r"(?:\s?/\s?(\d{1,12})|\s?[:|,]|(?=\s*$|\s{1,8}(?:loss|lr|grad|done|took|train)))"
     ),
-    re.compile(
+    late(
         r"^(?:.{0,40}\b)?(?:step|iter(?:ation)?|it|batch)\s{1,8}(\d{1,12})\s[^:\n]{0,80}?\d\.\d",
         re.I,
     ),
     _BAR,
     _NO_BAR,
-    re.compile(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
+    late(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
 )
 # Counts beside the iterations: `eval 55/300 score 1.2`
-_PART = re.compile(
+_PART = late(
     r"^\W{0,3}(?P<part>(?:eval|valid|test|infer|predict|generat|sampl|decod)\w{0,12})\b"
     r"[ :=#]{1,3}(?P<at>\d{1,12})\s?/\s?(?P<of>\d{1,12})\b",
     re.I,
 )
-_BY_RANK = re.compile(r"\[?[Rr]ank[ _=]?(\d{1,7})(?: of \d{1,7})?(?:\]:?|:) ")
+_BY_RANK = late(r"\[?[Rr]ank[ _=]?(\d{1,7})(?: of \d{1,7})?(?:\]:?|:) ")
 # Also "at step 17": a guard's words where nothing moves.
-_NO_PROGRESS = re.compile(
+_NO_PROGRESS = late(
     r"\b(?:no progress|not? mov|failed\b|stall|stuck|hung\b|hang\b|exiting|abort|giving up)", re.I
 )
-_WORLD = re.compile(
+_WORLD = late(
     r"\b(?:dist_world_size|world[_ ]size|WORLD_SIZE|nranks|DP_SIZE_TOTAL)['\"]?\s?[:=]?\s{0,3}(\d{1,7})\b"
 )
 # Lightning's and accelerate's: who begins, and how many they are.
-_MEMBER = re.compile(r"\bGLOBAL_RANK: (\d{1,7}), MEMBER: \d{1,7}/(\d{1,7})\b")
-_PROCESSES = re.compile(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}) processes\b)")
-_ONE_OF = re.compile(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
+_MEMBER = late(r"\bGLOBAL_RANK: (\d{1,7}), MEMBER: \d{1,7}/(\d{1,7})\b")
+_PROCESSES = late(r"\b(?:Num processes: (\d{1,7})\b|Starting with (\d{1,7}) processes\b)")
+_ONE_OF = late(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
 # Open MPI's mpirun, of whose end all others were ended
-_LEFT = re.compile(r"\bprocess rank (\d{1,7}) with PID (\d{1,9}) on node ([\w.-]{1,120})")
-_GROMACS = re.compile(r"^\s*MPI rank: {1,12}\d{1,7} \(out of (\d{1,7})\)")
-_HOME = re.compile(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
-_SPAWNED = re.compile(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
-_INLINE = re.compile(r"\brank[= ](\d{1,7})\]")
-_WATCHED = re.compile(
+_LEFT = late(r"\bprocess rank (\d{1,7}) with PID (\d{1,9}) on node ([\w.-]{1,120})")
+_GROMACS = late(r"^\s*MPI rank: {1,12}\d{1,7} \(out of (\d{1,7})\)")
+_HOME = late(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
+_SPAWNED = late(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
+_INLINE = late(r"\brank[= ](\d{1,7})\]")
+_WATCHED = late(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
 _AT_HOME = ("nan_guard", "actor_died")  # rules of words that name its own node
 # Rules: a launcher speaks of another node
 _LAUNCH = ("glex", "srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
-_NODES = re.compile(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
+_NODES = late(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 
 # Command lines that start one process
-_ONE_OF_TORCH = re.compile(
+_ONE_OF_TORCH = late(
     r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\b(?!.*--nnodes[= ](?!1\b|1:1\b)).*--nproc[-_]per[-_]node[= ]1\b"
 )
-_ONE_OF_MPI = re.compile(
+_ONE_OF_MPI = late(
     r"\b(?:mpirun|mpiexec|srun)\s(?:--?\w[\w-]{0,40}(?:[= ][^\s-]\S{0,200})?\s){0,20}?-(?:np?|-ntasks)[= ]1\s(?!.* : )"
 )
 

@@ -14,19 +14,18 @@ MPICH lists the requests that are pending when a call has made no progress for l
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import PostedReceive
+from ...text.late import late
 from .prefix import Said, Speaker
 
-_COMMUNICATOR = re.compile(
+_COMMUNICATOR = late(
     r"\bCommunicator (\S{1,200}(?: \S{1,80}){0,4}?) \[0x[0-9a-f]{1,16}\]\(\d{1,9}\) rank (\d{1,7}) recv_seq \d{1,18} num_procs (\d{1,7})\b"
 )
-_POSTED = re.compile(r"\b(?:expected )?(?:specific|wild) receives\s*$")
-_REQUEST = re.compile(r"\breq 0x[0-9a-f]{1,16} peer (-?\d{1,7}) tag (-?\d{1,10})\b")
-_OTHER = re.compile(r"\b(?:unexpected|out of sequence|frags?_cant_match|expected_seq)\b")
-_PENDING = re.compile(r"^\s{0,8}\d{1,9} pending requests? in pool \d")
-_OF_MPICH = re.compile(
+_POSTED = late(r"\b(?:expected )?(?:specific|wild) receives\s*$")
+_REQUEST = late(r"\breq 0x[0-9a-f]{1,16} peer (-?\d{1,7}) tag (-?\d{1,10})\b")
+_OTHER = late(r"\b(?:unexpected|out of sequence|frags?_cant_match|expected_seq)\b")
+_PENDING = late(r"^\s{0,8}\d{1,9} pending requests? in pool \d")
+_OF_MPICH = late(
     r"^\s{1,12}[0-9a-f]{6,16}: \w{0,40}recv\w{0,20}: (?:source|src|rank)=(-?\d{1,7}), tag=(-?\d{1,10})\b"
 )
 BEGIN = "num_procs "  # in the line of a communicator

@@ -13,40 +13,39 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import AnyFact, KnownError
+from ...text.late import late
 from .failure_words import is_own
 
 _OF_MPICH = ("mpi_start", "mpi_other", "mpi_peer", "mpi_misuse")
-_CALL = re.compile(
+_CALL = late(
     r"^\s*(?:\d{1,7}: )?(?P<name>\w{3,80})\(\d{1,6}\)\.{0,80}:(?:\s+(?P<why>\S.{0,200}))?\s*$"
 )
 # A call with its arguments, which only says that it failed.
-_NO_REASON = re.compile(r"^\w{3,60}\(.{0,400}\) failed$")
+_NO_REASON = late(r"^\w{3,60}\(.{0,400}\) failed$")
 # Of the place in libfabric's part only the last word is for people: (ofi_send.h:34:MPIDI_OFI_send:Invalid argument)
-_SOURCE = re.compile(r" \([\w./-]{1,80}:\d{1,6}:\w{1,80}:([A-Z][\w ,/-]{2,60})\)$")
+_SOURCE = late(r" \([\w./-]{1,80}:\d{1,6}:\w{1,80}:([A-Z][\w ,/-]{2,60})\)$")
 # That something failed, and not what: the name of the function then says more
-_VAGUE = re.compile(r"^(?:fail(?:ed|ure)?\b\s?){1,2}(?:during collective)?\W{0,4}$", re.IGNORECASE)
+_VAGUE = late(r"^(?:fail(?:ed|ure)?\b\s?){1,2}(?:during collective)?\W{0,4}$", re.IGNORECASE)
 # Of the progress of all connections, which another process' end stops, too
-_OF_OTHERS = re.compile(r"progress engine failure|failure during collective", re.IGNORECASE)
+_OF_OTHERS = late(r"progress engine failure|failure during collective", re.IGNORECASE)
 # What a network card says of a request of this process
-_LOCAL = re.compile(
-    r"Invalid request descriptor|Local (?:QP operation|protection|length) error", re.I
-)
-_PLACE = re.compile(r"\s{1,12}\([\w./-]{1,80}:\d{1,6}:\w{1,80}:")
-_PLACE_ENDS = re.compile(r"\([\w./-]{1,80}:\d{1,6}:\w{1,80}:$")
+_LOCAL = late(r"Invalid request descriptor|Local (?:QP operation|protection|length) error", re.I)
+_PLACE = late(r"\s{1,12}\([\w./-]{1,80}:\d{1,6}:\w{1,80}:")
+_PLACE_ENDS = late(r"\([\w./-]{1,80}:\d{1,6}:\w{1,80}:$")
 # What no other process can be the reason of.
-_OWN = re.compile(
+_OWN = late(
     r"Permission denied|No space left|Cannot allocate|unable to allocate|out of memory|No such file"
     r"|fi_getinfo\(\) failed|No data available|\bPMIx?\d?[_ ][Ii]nit\w{0,20} (?:returned|failed)|\bOFI (?!poll|call|t?send|t?recv)[\w ]{3,60} failed",
     re.IGNORECASE,
 )
 # What MPI compares among the ranks of a collective: no lost process looks like it
-_DISAGREE = re.compile(
+_DISAGREE = late(
     r"\b(?:do(?:es)? not|don't) (?:match|agree) (?:across|between|among|on all) |mismatch(?:ed)? (?:across|between|among) "
     r"|Mismatch(?:ed)? (?:in )?(?:collective|data ?type|root|count)",
     re.IGNORECASE,
 )
 _INSIDE = "internal_"
-_SIZES = re.compile(
+_SIZES = late(
     r"(?:message )?(sizes do not match) across processes.{0,60}?: (Received -?\d{1,18} but expected -?\d{1,18})"
 )
 _INNER = 120  # characters of the reason that are kept

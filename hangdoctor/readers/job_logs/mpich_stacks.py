@@ -13,26 +13,27 @@ import re
 from msgspec import structs
 
 from ...model.log_facts import AnyFact, KnownError
+from ...text.late import late
 from .prefix import Said
 
-_HEAD = re.compile(
+_HEAD = late(
     r"(?:\[(?P<node>[A-Za-z][\w.-]{0,120})\] - )?(?:Abort\(-?\d{1,11}\)(?: on node (?P<world>\d{1,7}))?.{0,40}?)?\(rank (?P<rank>\d{1,7}) in comm \d{1,12}\): "
     r"Fatal error in (?P<call>[\w-]{4,60}): (?:Other MPI error|Unknown error|Internal MPI error), error stack:"
 )
-_HOST = re.compile(r"^([A-Za-z][\w.-]{2,120}) \d{1,7}: ")  # PALS's prefix, in a short log
-_CALL = re.compile(r"(?:^|\s)\w{3,80}\(\d{1,6}\)\.{0,80}:\s?(?P<says>.{0,600})$")
-_WITH = re.compile(
+_HOST = late(r"^([A-Za-z][\w.-]{2,120}) \d{1,7}: ")  # PALS's prefix, in a short log
+_CALL = late(r"(?:^|\s)\w{3,80}\(\d{1,6}\)\.{0,80}:\s?(?P<says>.{0,600})$")
+_WITH = late(
     r"^(?P<call>MPI_(?P<way>I?[bsr]?send|I?[Ss]end|I?[Rr]ecv)\w{0,8})\(buf=\w{1,20}, count=\d{1,12}, [^,]{1,80}, "
     r"(?:(?:dest|src|source)=)?(?P<peer>\d{1,7}), .{0,80}\bMPI_COMM_WORLD\b"
 )
-_NETWORK = re.compile(
+_NETWORK = late(
     r"(?P<why>(?:OFI|UCX|[Vv]erbs|PSM2?|CXI) [\w ]{1,40} (?:failed|error)|\bPTLTE_\w{1,40}|\bucp_\w{1,40}|ibv_\w{1,40})"
 )
-_DETAIL = re.compile(r":([A-Z][\w /]{3,40}(?: - \w{2,40})?)\)\s*$")
-_TOO_LONG = re.compile(r"Message (?:too long|truncated)|[Tt]runcation error")
+_DETAIL = late(r":([A-Z][\w /]{3,40}(?: - \w{2,40})?)\)\s*$")
+_TOO_LONG = late(r"Message (?:too long|truncated)|[Tt]runcation error")
 # What a network card says of a request of its own process' memory
-_LOCAL = re.compile(r"\blocal (?:QP operation|protection|length|access) error", re.I)
-_SENT = re.compile(
+_LOCAL = late(r"\blocal (?:QP operation|protection|length|access) error", re.I)
+_SENT = late(
     r"Message from rank (\d{1,7}) and tag \d{1,12} truncated; (\d{1,18}) bytes received but buffer size is (\d{1,18})"
 )
 MOST = 24  # lines of a stack

@@ -6,22 +6,19 @@ MPT ERROR: Rank 117(g:117) received signal SIGBUS(7).
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import AnyFact, Ended, KnownError
+from ...text.late import late
 from .prefix import Said
 
 _LINES = 4  # below it
 # Of all that stand in a short log launchers' numbers may still be before the line
-_KEYS = re.compile(r"^(?:\d{1,7}:)?\s{0,24}[A-Z][\w ]{1,24}\s?[:=]\s?\S")
-_HOST = re.compile(
+_KEYS = late(r"^(?:\d{1,7}:)?\s{0,24}[A-Z][\w ]{1,24}\s?[:=]\s?\S")
+_HOST = late(
     r"(?:^\s{0,24}|[,;]\s{1,4})(?:[Ll]ocal )?(?:[Hh]ost(?: ?[Nn]ame)?|[Nn]ode(?: ?[Nn]ame)?)\s{0,8}[:=]\s{0,12}(?P<node>[A-Za-z][\w.-]{0,120})(?=[,;\s]|$)"
 )
-_PID = re.compile(
-    r"(?:^\s{0,24}|[,;]\s{1,4})(?:PID|[Pp]id|[Pp]rocess ID)\s{0,8}[:=]\s{0,12}(\d{1,9})\b"
-)
+_PID = late(r"(?:^\s{0,24}|[,;]\s{1,4})(?:PID|[Pp]id|[Pp]rocess ID)\s{0,8}[:=]\s{0,12}(\d{1,9})\b")
 # The same, where a stack has these lines as one text
-_BESIDE = re.compile(r"Process ID: (\d{1,9}), Host: ([A-Za-z][\w.-]{0,120}),")
+_BESIDE = late(r"Process ID: (\d{1,9}), Host: ([A-Za-z][\w.-]{0,120}),")
 
 
 class NamedBelow:

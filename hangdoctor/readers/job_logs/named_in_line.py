@@ -8,54 +8,54 @@ import re
 
 from msgspec import Struct
 
+from ...text.late import late
+
 _LONG = 300  # characters that are looked through
-_RANK = re.compile(
+_RANK = late(
     r"(?P<other>\b(?:from|to|connection with|by|for|of|peer|remote|root|source|src|dest|destination|dst|neighbou?r)[ :=]{1,3})?"
     r"(?:(?<![A-Za-z])|(?<=mpi_))(?:global[ _-]?)?(?:mpi[ _-]?)?(?:rank|pe|image)(?:[ _=:#]{1,3}|\[|=\[)0{0,6}(?P<rank>\d{1,7})(?![\d.]*\d?/|\w)",
     re.I,
 )
-_BEGINS = re.compile(r"\[(?:cli_)?(\d{1,6})\](?=[A-Za-z:])")  # PETSc's, GASNet's, MPICH's
+_BEGINS = late(r"\[(?:cli_)?(\d{1,6})\](?=[A-Za-z:])")  # PETSc's, GASNet's, MPICH's
 # A program's own: "Proc 0: ", "[Process 3] "; a process by a number of the system has more digits
-_PROC = re.compile(r"\W{0,2}proc(?:ess(?:or)?)? ?#?(\d{1,3})(?:\]:?|>|:) ", re.I)
-_HOST_RANK = re.compile(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
-_PLACE = re.compile(
+_PROC = late(r"\W{0,2}proc(?:ess(?:or)?)? ?#?(\d{1,3})(?:\]:?|>|:) ", re.I)
+_HOST_RANK = late(r"([A-Za-z][\w.-]{0,100}):rank_?(\d{1,7})[.:]")
+_PLACE = late(
     r"\[?(?=[A-Za-z][\w.-]{0,100}[\d.-])([A-Za-z][\w.-]{0,100}):(\d{2,9})\s{0,2}(?::\d{1,9}){0,2}[\]:\s]"
 )
-_LIBFABRIC = re.compile(r"^libfabric:(\d{2,9}):")
-_SECONDS = re.compile(r"^\[\d{1,12}\.\d{1,9}\] (?=\[)")  # UCX's stamp
-_PID = re.compile(r"\b(?:pid|process(?: id)?)[ =:#]{1,3}(\d{2,9})\b", re.I)
-_NODE = re.compile(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
+_LIBFABRIC = late(r"^libfabric:(\d{2,9}):")
+_SECONDS = late(r"^\[\d{1,12}\.\d{1,9}\] (?=\[)")  # UCX's stamp
+_PID = late(r"\b(?:pid|process(?: id)?)[ =:#]{1,3}(\d{2,9})\b", re.I)
+_NODE = late(r"\bon (?:node|host) ([A-Za-z][\w.-]{0,100}\w)", re.I)
 # A host by its number: "on n12"; not what else programs number
-_HOST = re.compile(
+_HOST = late(
     r"\bon (?!rank|gpu|cuda|dev|cpu|core|socket|port|line|step|eth|mlx|ib|pe|tile|level|thread)([a-z][a-z-]{0,40}\d[\w.-]{0,60})(?=[:,;\]) ]|$)"
 )
 # A report on another host: "TPU session error from worker tpu-5-15.svc:8471"
-_FROM = re.compile(
+_FROM = late(
     r"\b(?:error|failure|exception|fault|crash)s? (?:from|on|of|at) (?:worker|host|node|pod|machine) ([A-Za-z][\w.-]{1,100}\w)",
     re.I,
 )
-_ON_RANK = re.compile(r"\b(?:on|in) (?:global )?rank[ :=#]{1,2}(\d{1,7})(?![\d.]*\d?/|\w)", re.I)
-_AT = re.compile(r"@([A-Za-z][\w.-]{0,100}\w)")
-_TASK = re.compile(r"\btask(?:[ =#]|: ?| id )(\d{1,7})(?![\d.]*\d?/)", re.I)
-_DEVICE = re.compile(
-    r"\b(?:device|gpu|cuda|xpu|hpu)(?:[ =#:]| id | index )(\d{1,3})(?![\w:.])", re.I
-)
-_WORKER = re.compile(r"\b((?:[A-Z]\w{0,30})?(?:Worker|Process|Actor|Trainer)[-_]\w{0,20}\d{1,6})\b")
-_PEER = re.compile(
+_ON_RANK = late(r"\b(?:on|in) (?:global )?rank[ :=#]{1,2}(\d{1,7})(?![\d.]*\d?/|\w)", re.I)
+_AT = late(r"@([A-Za-z][\w.-]{0,100}\w)")
+_TASK = late(r"\btask(?:[ =#]|: ?| id )(\d{1,7})(?![\d.]*\d?/)", re.I)
+_DEVICE = late(r"\b(?:device|gpu|cuda|xpu|hpu)(?:[ =#:]| id | index )(\d{1,3})(?![\w:.])", re.I)
+_WORKER = late(r"\b((?:[A-Z]\w{0,30})?(?:Worker|Process|Actor|Trainer)[-_]\w{0,20}\d{1,6})\b")
+_PEER = late(
     r"\b(?:from|to|with|by|peer|remote)[ :=]{1,3}(?P<kind>peer|remote|rank|node|host|task|process)?[ :=]{0,3}"
     r"(?P<peer>(?:\d{1,3}\.){3}\d{1,3}|(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{1,4}|[A-Za-z][\w-]{0,60}[\d.][\w.-]{0,60}|\d{1,7})(?![\w:])"
 )
 # The other rank of a call of MPI's, as MPICH prints its arguments
-_CALL = re.compile(
+_CALL = late(
     r"\bMPI_I?[BRSM]?(?:send|ecv|Send|Recv|recv)\([^()]{0,200}?(?:\bMPI_\w{1,40}|type=\w{1,60}), (?:dest=|src=|source=)?(\d{1,7}),"
 )
-_LAUNCHER = re.compile(
+_LAUNCHER = late(
     r"\W{0,3}(?:proxy[:@]|mpiexec|mpirun|hydra|HYD|prte|orted|orterun|ORTE|PRTE|srun|yhrun|slurm|torchrun|launch|LAUNCH"
     r"|flux|jsrun|aprun|pals|PMIX|pmi|pbs|supervisor|raylet|horovodrun|charmrun|agent\b|kubelet|job\b|make\b"
     r"|KILLED BY|EXIT CODE|BAD TERMINATION|RANK \d+ PID)"
 )
 # Another one speaks of it
-_ABOUT = re.compile(
+_ABOUT = late(
     r"\b(?:was|were|has been|have been|has|is) (?:\w{1,20} )?(?:aborted|killed|crashed|died|lost|dead|failed|terminated|gone)\b"
 )
 

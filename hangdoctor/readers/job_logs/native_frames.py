@@ -17,6 +17,7 @@ import re
 
 from ...model.frame import Frame
 from ...stacks import native_program
+from ...text.late import late
 from ..native_frames import plain_name
 from ..native_frames import read as frame_of_debugger
 
@@ -24,65 +25,65 @@ _PLACE = (
     r"(?:\d{1,7}:(?=\s?MPT))?\s?(?:\[[A-Za-z][\w.-]{0,127}:\d{1,9}(?: ?:\d{1,9}){0,3}\] ?|MPT: ?)?"
 )
 # image, address, routine, line, source: a name of more than some letters is cut there
-_INTEL = re.compile(
+_INTEL = late(
     r"^\s{0,8}(?P<image>\S{1,60})\s{1,40}[0-9A-Fa-f]{8,16}\s{1,20}(?P<name>\S{1,60})\s{1,40}(?P<line>\d{1,7}|Unknown)\s{1,12}(?P<file>\S{1,120})\s{0,8}$"
 )
-_GNU = re.compile(
+_GNU = late(
     rf"^{_PLACE}\s{{0,8}}#\d{{1,3}} {{1,4}}(?:0x[0-9a-f]{{1,16}} in )?(?P<name>[A-Za-z_][\w:~<>.@]{{0,200}})(?: ?\(.{{0,300}}?(?:\)|$))?"
     r"(?:\s{1,12}(?:at|from) (?P<file>[^\s:]{1,300})(?::(?P<line>\d{1,7}))?)?\s{0,8}$"
 )
-_AT = re.compile(
+_AT = late(
     r"^(?:(?:\d{1,7}:)?\s?MPT:)?\s{1,20}at (?P<file>[^\s:]{1,300}):(?P<line>\d{1,7})\s{0,8}$"
 )
-_IN_IMAGE = re.compile(
+_IN_IMAGE = late(
     rf"^{_PLACE}\s{{0,8}}(?:\[ ?\d{{1,3}}\] ?|\d{{1,3}} {{1,4}})?(?:func:)?(?P<image>[^\s()]{{1,300}}?)\((?P<name>[A-Za-z_][\w.:~@]{{0,400}})?\+0x[0-9a-f]{{1,16}}\)"
 )
-_UCX = re.compile(
+_UCX = late(
     rf"^{_PLACE}\s{{0,8}}\d{{1,3}} {{1,4}}0x[0-9a-f]{{8,16}} (?P<name>[A-Za-z_][\w:~<>]{{0,200}})\(.{{0,200}}\) {{1,8}}(?P<file>[^\s:]{{1,300}}):(?P<line>\d{{1,7}})\s{{0,8}}$"
 )
 # With arguments and all templates, or without the offset
-_WHOLE = re.compile(
+_WHOLE = late(
     r"^\s{0,8}\[ ?\d{1,3}\] {1,4}(?P<image>[^\s()]{0,300})\((?P<name>[A-Za-z_].{0,9000})\+0x[0-9a-f]{1,16}\) ?\[0x[0-9a-f]{1,16}\]"
 )
-_OPEN_MPI = re.compile(
+_OPEN_MPI = late(
     r"^\s{0,8}(?:\[ ?\d{1,3}\]|\d{1,3}) {1,4}(?P<image>[^\s()]{0,300})\((?P<name>[^()+\s]{1,300})(?:\([^()]{0,200}\))?\+?(?:0x[0-9a-f]{1,16})?\) ?\[0x[0-9a-f]{1,16}\]"
 )
 # It has no address yet
-_BROKEN = re.compile(r"\s{0,8}\[ ?\d{1,3}\] {1,4}(?!.*\[0x[0-9a-f]{1,16}\])\S")
-_GLOG = re.compile(
+_BROKEN = late(r"\s{0,8}\[ ?\d{1,3}\] {1,4}(?!.*\[0x[0-9a-f]{1,16}\])\S")
+_GLOG = late(
     r"^(?:PC:)?\s{0,12}@\s{1,24}0x[0-9a-f]{1,16}\s{1,12}(?:\d{1,9}\s{1,12}|\(unknown\)\s{1,12})?(?P<name>[A-Za-z_~][^()]{0,300})(?=\(|$)"
 )
-_PYTHON = re.compile(
+_PYTHON = late(
     r'^\s{1,8}File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9}) in (?P<name>\S{1,200})'
 )
 # A row without a name
-_EMPTY = re.compile(
+_EMPTY = late(
     rf"^{_PLACE}\s{{0,8}}(?:#\d{{1,3}} {{1,4}}0x[0-9a-f]{{1,16}}|\[ ?\d{{1,3}}\] ?\S{{0,300}}\[0x|\S{{1,300}}\(\) \[0x|\[ ?\d{{1,3}}\] ?\[0x)"
 )
-_HANDLER = re.compile(rf"^{_PLACE}\s{{0,8}}#\d{{1,3}} {{1,4}}<signal handler called>")
+_HANDLER = late(rf"^{_PLACE}\s{{0,8}}#\d{{1,3}} {{1,4}}<signal handler called>")
 # Below it a library has caught a signal, and may have printed no more than the stack
-_CAUGHT = re.compile(r"^(?:mxm|ucs)_error_signal_handler$|^killpg$")
-_MANGLED = re.compile(r"_ZN?K?(?=\d|St\d)")
-_FORTRAN = re.compile(r"__(\w{1,80}?)_MOD_(\w{1,80})$")
+_CAUGHT = late(r"^(?:mxm|ucs)_error_signal_handler$|^killpg$")
+_MANGLED = late(r"_ZN?K?(?=\d|St\d)")
+_FORTRAN = late(r"__(\w{1,80}?)_MOD_(\w{1,80})$")
 # The names that stand next to those which NVIDIA's driver does not tell
-_NEXT_TO = re.compile(r"^cu(?:EGL|VDPAU|GL|D3D|MemGetAttribute)\w{0,60}$")
+_NEXT_TO = late(r"^cu(?:EGL|VDPAU|GL|D3D|MemGetAttribute)\w{0,60}$")
 _UNKNOWN = ("Unknown", "??", "???", "(unknown)")
 # How a process comes from its error to the stack: signals, exceptions, its own way to stop
-_ENDS = re.compile(
+_ENDS = late(
     r"abort|fatal|back_?trace|traceback|(?:print|dump)_?stack|stack_?trace|signal|sig_?handl|handler|terminate|assert|_throw|Throw\b|WriteFailureInfo|_error_freeze"
     r"|handle_?error|^__(?!kmp|\w+_MOD_)|^mxm_|^for__|^for_(?:emit|stop|write_seq|abort)|_die\b|(?:^|_|[a-z])[Ee]rr(?:or)?(?:_\w{0,12})?$|_er$"
     r"|^(?:raise|gsignal|killpg|__GI_\w{1,30}|__restore_rt|pthread_kill\w{0,20}|kill|_exit|exit|__kernel_\w{1,30}|_{0,2}sigaction|_{0,2}funlockfile|opal_\w{1,60}|ucs_\w{1,60})$",
     re.IGNORECASE,
 )
-_BEGINS = re.compile(
+_BEGINS = late(
     r"^(?:main|MAIN__|_start|__libc_start_\w{1,20}|__libc_init_first|start_thread|clone\d?|_dl_\w{1,30}|call_init)$"
 )
-_SYSTEM = re.compile(
+_SYSTEM = late(
     r"\.[Ss]$|(?:^|/)(?:lib(?:c|pthread|m|gcc_s|stdc\+\+|gfortran|ucs|dl)|ld-linux\S{0,20})(?:[-.]|$)"
 )
-_OF_THREADS = re.compile(r"__kmp|GOMP_|gomp_")
+_OF_THREADS = late(r"__kmp|GOMP_|gomp_")
 _UNNAMED = 2  # frames without a name, below one that has
-_OF_MPI = re.compile(r"^P?MPI_[A-Z][a-z]\w{1,40}$|^p?mpi_[a-z_]{3,40}$")
+_OF_MPI = late(r"^P?MPI_[A-Z][a-z]\w{1,40}$|^p?mpi_[a-z_]{3,40}$")
 
 
 def frame_of(text: str) -> Frame | None:

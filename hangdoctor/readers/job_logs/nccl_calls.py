@@ -7,18 +7,18 @@ The number is hexadecimal. Sends and receives differ between ranks by right, and
 
 from __future__ import annotations
 
-import re
 from collections import deque
 
 from ...model.log_facts import NcclCall
+from ...text.late import late
 from .prefix import Said
 
-_CALL = re.compile(
+_CALL = late(
     r"NCCL INFO (?P<op>All(?:Reduce|Gather)|Broadcast|Reduce(?:Scatter)?): opCount (?P<seq>[0-9a-f]{1,12}) "
     r".{0,120}?\bcount (?P<count>\d{1,18}) datatype (?P<dtype>\d{1,3}) op (?P<reduce>\d{1,3}) root (?P<root>\d{1,7}) "
     r"comm (?P<comm>0x[0-9a-f]{1,16}) \[nranks=(?P<size>\d{1,7})\]"
 )
-_CUT = re.compile(
+_CUT = late(
     r"NCCL INFO (?P<op>All(?:Reduce|Gather)|Broadcast|Reduce(?:Scatter)?): opCount (?P<seq>[0-9a-f]{1,12}) "
     r".{0,120}?\bcount (?P<count>\d{1,18}) datatype (?P<dtype>\d{1,3})\b"
 )

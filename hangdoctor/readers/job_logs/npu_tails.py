@@ -8,13 +8,12 @@ RuntimeError: npuSynchronizeDevice:NPUStream.cpp:390 NPU function error: aclrtSy
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import AnyFact, KnownError, PythonError
+from ...text.late import late
 
 KERNEL = "npu_kernel"  # a rule
-_OWNER = re.compile(r"\(PID:(\d{1,9}), Device:(-?\d{1,5}), RankID:(-?\d{1,7})\)")
-_REASON = re.compile(r"^\s{0,8}\[Error\]: (\S.{3,119}?)\.?\s{0,8}$")
+_OWNER = late(r"\(PID:(\d{1,9}), Device:(-?\d{1,5}), RankID:(-?\d{1,7})\)")
+_REASON = late(r"^\s{0,8}\[Error\]: (\S.{3,119}?)\.?\s{0,8}$")
 _NEAR = 2  # lines from the error to the line on its process
 _BLOCK = 4  # to that on its reason
 

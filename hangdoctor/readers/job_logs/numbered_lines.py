@@ -8,14 +8,14 @@ One such number alone may count anything; several before the same words count wh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import structs
 
 from ...model.log_facts import UnreadFailure
+from ...text.late import late
 
-_NUMBERED = re.compile(r"\s{0,8}\[(\d{1,6})\]:? (?=[A-Za-z_])(.{1,120})")
+_NUMBERED = late(r"\s{0,8}\[(\d{1,6})\]:? (?=[A-Za-z_])(.{1,120})")
 
 
 def numbered(fact: UnreadFailure, lines: Sequence[str]) -> list[UnreadFailure]:

@@ -9,23 +9,23 @@ Where MPICH names two ranks of that node, or two processes of it print such line
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
 
 from ...model.log_facts import AnyFact, KnownError, UnreadFailure
+from ...text.late import late
 from .prefix import Said
 
-_PLACE = re.compile(
+_PLACE = late(
     r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[(?P<node>[A-Za-z][\w.-]{0,127}):(?P<pid>\d{1,9})(?: ?:\d{1,9}){0,3}\] "
 )
-_OF_MPICH = re.compile(
+_OF_MPICH = late(
     r"^(?:(?P<task>\d{1,7}): )?(?:MPICH ERROR )?\[?Rank (?P<rank>\d{1,7})\]? (?:\[job id [^\]]{1,80}\] )?"
     r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d:]{10,20}\d{4}\] (?:\[unknown\] )?\[(?P<node>[\w.-]{1,120})\] "
 )
-_HEADING = re.compile(rf"(?:{_OF_MPICH.pattern}).{{0,4}}$")  # of words in the next line
-_BARE = re.compile(r"^\s*(\d{1,5}): (?=MPI_ERR_)")  # a program's own tag, or mpirun's
+_HEADING = late(rf"(?:{_OF_MPICH.pattern}).{{0,4}}$")  # of words in the next line
+_BARE = late(r"^\s*(\d{1,5}): (?=MPI_ERR_)")  # a program's own tag, or mpirun's
 _UNDER = ("Fatal error in ", "Abort(")
 _LIBRARIES = ("UCX", "libfabric", "OFI", "ib_", "mlx", "cxi", "ibv_")
 _BURST = 60  # lines

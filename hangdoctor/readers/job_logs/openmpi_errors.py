@@ -11,7 +11,6 @@ With that handler it ends the job: whoever crashes afterwards does so while the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
@@ -19,13 +18,14 @@ from msgspec import Struct
 
 from ...model.log_ends import CRASHES
 from ...model.log_facts import AnyFact, Ended, KnownError, PeerClosed
+from ...text.late import late
 
-_STARS = re.compile(
+_STARS = late(
     r"^\s*(?:\[(?P<node>[A-Za-z0-9][\w.-]{0,127}):(?P<pid>\d{1,9})\] ?)?\*\*\* {0,4}(?P<words>\S.{0,200})"
 )
-_CALL = re.compile(r"An error occurred in (?P<call>[\w ]{3,60})")
-_REPORTED = re.compile(r"reported by process \[\d{1,20},\s?(\d{1,7})\]")
-_ERROR = re.compile(r"(MPI_ERR_(?!ORS_)(\w{1,40})(?:: [\w ,()'/-]{1,60})?)")
+_CALL = late(r"An error occurred in (?P<call>[\w ]{3,60})")
+_REPORTED = late(r"reported by process \[\d{1,20},\s?(\d{1,7})\]")
+_ERROR = late(r"(MPI_ERR_(?!ORS_)(\w{1,40})(?:: [\w ,()'/-]{1,60})?)")
 # By the class of the error; the argument classes are many
 _WRONG = frozenset(
     "ARG BUFFER COMM COUNT DIMS GROUP OP RANK REQUEST ROOT TAG TOPOLOGY TYPE WIN KEYVAL INFO_KEY INFO_VALUE"

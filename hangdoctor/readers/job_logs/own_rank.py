@@ -8,11 +8,10 @@ does so where each has a file of its own.
 
 from __future__ import annotations
 
-import re
-
+from ...text.late import late
 from .prefix import Said
 
-_LINE = re.compile(
+_LINE = late(
     r"^\W{0,12}(?:\w{1,40}\.){0,3}(?:dist_|global_|mpi_)?rank['\"]?\s{0,20}[:=]\s{0,20}(\d{1,7})\s{0,4},?\s*$"
 )
 

@@ -15,63 +15,62 @@ from pathlib import PurePath
 import msgspec
 from msgspec import Struct
 
+from ...text.late import late
 from . import workers
 from .file_names import NamedFile, of_name
 from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
 from .stamps import Clock
 
-_RANK = re.compile(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
+_RANK = late(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
 # Several ranks that say the same, as a person sums them up
-_RANKS = re.compile(r"\s*\[[Rr](?:ank|ANK)s?[ _=]?(\d{1,7}(?: ?[/,] ?\d{1,7}){1,64})\]:?\s?")
-_SPOKEN = re.compile(r"\s*\[rank(?:[ _=]|: )?(\d{1,7})\]:?\s?")
+_RANKS = late(r"\s*\[[Rr](?:ank|ANK)s?[ _=]?(\d{1,7}(?: ?[/,] ?\d{1,7}){1,64})\]:?\s?")
+_SPOKEN = late(r"\s*\[rank(?:[ _=]|: )?(\d{1,7})\]:?\s?")
 # A notebook's: seconds, and mostly the number of the line
-_TABBED = re.compile(r"\d{1,9}(?:\.\d{1,9})?s(?:\t\d{1,12}\t|\s{1,4}(?=\[))")
-_MPI = re.compile(
+_TABBED = late(r"\d{1,9}(?:\.\d{1,9})?s(?:\t\d{1,12}\t|\s{1,4}(?=\[))")
+_MPI = late(
     r"\s*\[(?:\d+,)?(?:mpirank:)?(\d{1,7})(?:,[\w.-]{1,80})?\](?:\[[^\]]{1,80}\])?<std(?:err|out)>: ?"
 )
-_LOCAL = re.compile(r"\s*\[(?!cli_\d)([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
-_WORKER = re.compile(
+_LOCAL = late(r"\s*\[(?!cli_\d)([A-Za-z][A-Za-z_-]{0,40})(\d{1,5})\]:\s?")
+_WORKER = late(
     r"\s*\((\w+(?: \w+)?)(?:\([^()]{1,60}\))?[^()]{0,80}?\bpid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?[^()]{0,40}\)\s?"
 )
-_PROCESS = re.compile(r"\s*\(pid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?\)\s?")  # older Ray's
-_NAMED_BY_RANK = re.compile(r"[Rr]ank[ _-]?(\d{1,7})$")  # "Rank5": an actor's name
-_PLAIN_RANK = re.compile(r"\s?(?:global[ _-]?)?[Rr]ank[ _-]?(\d{1,7}): (?=\S| )")
-_WORKER_RANK = re.compile(r"\brank=(\d{1,7})")
-_POD = re.compile(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
-_STREAM = re.compile(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
-_PIPE = re.compile(
+_PROCESS = late(r"\s*\(pid=(\d{1,9})(?:, ip=([\w.:-]{1,64}))?\)\s?")  # older Ray's
+_NAMED_BY_RANK = late(r"[Rr]ank[ _-]?(\d{1,7})$")  # "Rank5": an actor's name
+_PLAIN_RANK = late(r"\s?(?:global[ _-]?)?[Rr]ank[ _-]?(\d{1,7}): (?=\S| )")
+_WORKER_RANK = late(r"\brank=(\d{1,7})")
+_POD = late(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
+_STREAM = late(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
+_PIPE = late(
     r"(?:<std(?:err|out|diag)>|stdout|stderr): ?"
 )  # of a parent that repeats what its child prints
-_TORN_RANK = re.compile(
-    r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})"
-)  # the paste begins behind its bracket
-_NCCL = re.compile(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
-_TAG = re.compile(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
-_GROUP = re.compile(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
-_GROUP_RANK = re.compile(r"\s*\[Rank (\d{1,7})\]:?\s*")
-_SOURCE = re.compile(r"\s*(?:(\d{1,9}) )?[\w./-]{1,120}\.(?:cpp|hpp|cc|py):\d{1,6}\]\s*")
-_ZONE = re.compile(r"^(?:Z| ?[+-]\d\d:?\d\d(?=[\] ,:]|$))?\]?[ ,:]*")
-_QUOTED = re.compile(r"(?:> ?)+")  # as mail and forums put it before what another one has written
-_LINK = re.compile(r"\[([^\[\]\s]{1,200})\]\(https?://[^()\s]{1,300}\)")
-_GUID = re.compile(r"^(?:ID \d+ PG GUID )?(\S+?)\s*(?:\(([^)]*)\))?$")
+_TORN_RANK = late(r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})")  # the paste begins behind its bracket
+_NCCL = late(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
+_TAG = late(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
+_GROUP = late(r"\s*\[PG (?P<group>[^\[\]]{0,200}?) ?Rank (?P<rank>\d{1,7})\]:?\s*")
+_GROUP_RANK = late(r"\s*\[Rank (\d{1,7})\]:?\s*")
+_SOURCE = late(r"\s*(?:(\d{1,9}) )?[\w./-]{1,120}\.(?:cpp|hpp|cc|py):\d{1,6}\]\s*")
+_ZONE = late(r"^(?:Z| ?[+-]\d\d:?\d\d(?=[\] ,:]|$))?\]?[ ,:]*")
+_QUOTED = late(r"(?:> ?)+")  # as mail and forums put it before what another one has written
+_LINK = late(r"\[([^\[\]\s]{1,200})\]\(https?://[^()\s]{1,300}\)")
+_GUID = late(r"^(?:ID \d+ PG GUID )?(\S+?)\s*(?:\(([^)]*)\))?$")
 # Where a second record begins in one line: two ranks wrote at once, or a progress bar has no end.
-_RECORD = re.compile(
+_RECORD = late(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
 # A screen's, whose line ends are gone: each record is filled up with blanks, and the next one is dated alike
-_DATE = re.compile(r"\s{0,4}\[?(20\d\d-\d\d-\d\d)[ T]\d\d:\d\d:\d\d")
-_FILLED = re.compile(r"\s{4,}(?=\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
-_ELASTIC = re.compile(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
-_ONE_PREFIX = re.compile(
+_DATE = late(r"\s{0,4}\[?(20\d\d-\d\d-\d\d)[ T]\d\d:\d\d:\d\d")
+_FILLED = late(r"\s{4,}(?=\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
+_ELASTIC = late(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
+_ONE_PREFIX = late(
     r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
 )
-_LEVELLED = re.compile(
+_LEVELLED = late(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d) \[?[\w./-]{1,120}:\d{1,6}\] ?"
 )
-_DATED = re.compile(  # Horovod's, and Open MPI's with --timestamp-output
+_DATED = late(  # Horovod's, and Open MPI's with --timestamp-output
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=(?:\[(?:\d{1,7},)?\d{1,7}\])?<std(?:err|out|diag)>)"
 )
-_THREAD = re.compile(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
+_THREAD = late(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer
 Speaker = tuple[int, int, int, str, int, str]
 

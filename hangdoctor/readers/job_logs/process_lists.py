@@ -10,14 +10,13 @@ One that is alone says nothing: a parent leaves its ended helpers behind, too.
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from ...model.log_facts import Listed
+from ...text.late import late
 
-_HEAD = re.compile(r"^\s*(?=.*\bPID\b).*\b(?:COMMAND|CMD)\s*$")
-_BARE = re.compile(r"^\s*(\d{1,9})\s+(\S.{0,2000})$")
+_HEAD = late(r"^\s*(?=.*\bPID\b).*\b(?:COMMAND|CMD)\s*$")
+_BARE = late(r"^\s*(\d{1,9})\s+(\S.{0,2000})$")
 _TREE = "\\_ "
 _DEFUNCT = "<defunct>"
 _STATES = {"Z": "Z", "X": "Z", "T": "T", "t": "T", "D": "D"}

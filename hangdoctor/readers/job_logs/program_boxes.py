@@ -18,16 +18,17 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...model.log_facts import AnyFact, KnownError
+from ...text.late import late
 from .prefix import Said
 
 MOST = 14  # lines below the rule's in which the sentence is looked for
 _ABOVE = 10  # lines above it
 _LONG = 300  # characters of a line
 _WHY = 160  # characters of a sentence
-_TAG = re.compile(r"^\s{0,8}(?:\[(\d{1,7})\](?:PETSC ERROR:)? ?|\|(?= ))")
-_FRAME = re.compile(r"[\s*|]{1,40}$")
-_RULER = re.compile(r"^[\s*|]{0,20}(?:[-=*%_#+.~]{4,}[\s*|]{0,20})?$")
-_WORDS = re.compile(
+_TAG = late(r"^\s{0,8}(?:\[(\d{1,7})\](?:PETSC ERROR:)? ?|\|(?= ))")
+_FRAME = late(r"[\s*|]{1,40}$")
+_RULER = late(r"^[\s*|]{0,20}(?:[-=*%_#+.~]{4,}[\s*|]{0,20})?$")
+_WORDS = late(
     r"(?:\b[A-Za-z][a-z']{1,20}\b[ ,.:;]{0,3}){2,}|\b[a-z]{4,20}\b.{1,80}\b[a-z]{4,20}\b|^[a-z]{4,20}\b"
 )
 
@@ -47,9 +48,9 @@ class _Form(Struct, frozen=True):
     within: bool = False  # rulers and empty lines stand before and between its lines
 
 
-_PLACE = re.compile(r"^\s*(?:From\b|in file\b|file: )")
+_PLACE = late(r"^\s*(?:From\b|in file\b|file: )")
 _FORMS = {
-    "gromacs": _Form(begins=re.compile(r"^[A-Z][\w ,/()'-]{3,60}:\s*$"), lines=4),
+    "gromacs": _Form(begins=late(r"^[A-Z][\w ,/()'-]{3,60}:\s*$"), lines=4),
     "espresso": _Form(),
     "espresso_task": _Form(lines=2),
     "openfoam": _Form(ends=_PLACE),
@@ -57,35 +58,35 @@ _FORMS = {
     "petsc_box": _Form(
         lines=2,
         joint=": ",
-        ends=re.compile(r"^\s*(?:See |Petsc |WARNING! |#\d|\w+\(\) line)"),
-        follows=re.compile(r"Signal received"),
+        ends=late(r"^\s*(?:See |Petsc |WARNING! |#\d|\w+\(\) line)"),
+        follows=late(r"Signal received"),
     ),
     "hdf5": _Form(
-        takes=re.compile(r"^\s*#\d{3}: .{1,200}? in (\w{1,80}\(\): \S.{0,160})"), last=True, most=40
+        takes=late(r"^\s*#\d{3}: .{1,200}? in (\w{1,80}\(\): \S.{0,160})"), last=True, most=40
     ),
-    "petsc": _Form(lines=1, ends=re.compile(r"^\s*(?:See |Petsc |WARNING! |#\d)")),
+    "petsc": _Form(lines=1, ends=late(r"^\s*(?:See |Petsc |WARNING! |#\d)")),
     "vasp": _Form(lines=2, within=True),
     "vasp_refused": _Form(lines=3, above=True),
     "cp2k": _Form(
-        takes=re.compile(r"^\s*\*[ \\_/|O]{0,8}\s{1,80}(\S.{0,120})$"),
-        ends=re.compile(r"\S\.F:\d{1,6}[\s*]{0,80}$"),
+        takes=late(r"^\s*\*[ \\_/|O]{0,8}\s{1,80}(\S.{0,120})$"),
+        ends=late(r"\S\.F:\d{1,6}[\s*]{0,80}$"),
         lines=5,
         within=True,
     ),
-    "abinit": _Form(begins=re.compile(r"^\s*message:"), ends=re.compile(r"^\.\.\.\s*$")),
-    "charm": _Form(takes=re.compile(r"^\s*(?:Reason|Signal): ?(\S.{0,200})"), lines=1),
+    "abinit": _Form(begins=late(r"^\s*message:"), ends=late(r"^\.\.\.\s*$")),
+    "charm": _Form(takes=late(r"^\s*(?:Reason|Signal): ?(\S.{0,200})"), lines=1),
     "siesta": _Form(lines=1, above=True),
     "specfem": _Form(lines=1, above=True),
-    "flash": _Form(takes=re.compile(r"Error message is ?:? ?(\S.{0,200})"), lines=1, above=True),
-    "pyxis": _Form(takes=re.compile(r"pyxis:\s{2,12}(\S.{0,160})"), lines=1, above=True),
-    "glex": _Form(takes=re.compile(r"CQE:(status=\w.{0,120})"), lines=1),
-    "mpi_no_transport": _Form(takes=re.compile(r"^\s*(BTLs attempted: \S.{0,80})"), lines=1),
+    "flash": _Form(takes=late(r"Error message is ?:? ?(\S.{0,200})"), lines=1, above=True),
+    "pyxis": _Form(takes=late(r"pyxis:\s{2,12}(\S.{0,160})"), lines=1, above=True),
+    "glex": _Form(takes=late(r"CQE:(status=\w.{0,120})"), lines=1),
+    "mpi_no_transport": _Form(takes=late(r"^\s*(BTLs attempted: \S.{0,80})"), lines=1),
     "mpi_internal": _Form(
-        takes=re.compile(r"Assertion failed in file (?:\S{1,300}/)?(\S{1,100} at line \d.{1,200})"),
+        takes=late(r"Assertion failed in file (?:\S{1,300}/)?(\S{1,100} at line \d.{1,200})"),
         lines=1,
         above=True,
     ),
-    "nvhpc": _Form(takes=re.compile(r"^\s*((?:function|line):\s{1,8}\S.{0,80})"), lines=2),
+    "nvhpc": _Form(takes=late(r"^\s*((?:function|line):\s{1,8}\S.{0,80})"), lines=2),
 }
 
 

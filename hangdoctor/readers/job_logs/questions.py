@@ -9,22 +9,23 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import Asked
+from ...text.late import late
 
 _LONG = 600  # characters of a line that are looked through
-_QUESTION = re.compile(
+_QUESTION = late(
     r"[\[(]y(?:es)?[/|]n(?:o)?(?:[/|][\w\[\]]{1,14}){0,3}[\])] ?[:?>]? ?"
     r"|\bpress (?:\[?enter\]?|\[?return\]?|any key)(?: to (?:continue|proceed|start|exit|quit))?[.:]{0,3} ?"
     r"|\benter your choice: ?|\busername for '[^']{1,200}': ?"
     r"|\bpass(?:word|phrase)(?: for (?:'[^'\n]{1,200}'|[^:'\n]{1,200}))?: ?",
     re.I,
 )
-_DEBUGGER = re.compile(r"^(?:\((?:Pdb|pdb|rdb)(?:\+\+)?\)|i?pdb>) ?")
+_DEBUGGER = late(r"^(?:\((?:Pdb|pdb|rdb)(?:\+\+)?\)|i?pdb>) ?")
 # What others write behind it: a launcher's logger, a rank's prefix, a scheduler, this tool.
-_BEHIND = re.compile(
+_BEHIND = late(
     r"[WEIF]\d{4} \d\d:\d\d|\[rank\d{1,7}\]|\[\d{4}-\d\d-\d\d \d\d:|(?:srun|slurmstepd|hangdoctor): "
     r"|(?:WARNING|ERROR):torch|Traceback \(most|\*{3} |Terminated\b|Killed\b"
 )
-_NOISE = re.compile(r"Warning\b|^\s*warnings\.warn\(|resource_tracker|\^{3,}")
+_NOISE = late(r"Warning\b|^\s*warnings\.warn\(|resource_tracker|\^{3,}")
 
 
 class Questions:

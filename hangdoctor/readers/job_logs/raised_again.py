@@ -9,14 +9,13 @@ ValueError: bad row
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import AnyFact, PythonError
 from ...stacks.user_code import is_users
+from ...text.late import late
 from .prefix import Speaker
 
 HEAD = "Original Traceback (most recent call last)"
-_CAUGHT = re.compile(r"^Caught (\w{1,80}) (in .{1,80}?)\.?$")
+_CAUGHT = late(r"^Caught (\w{1,80}) (in .{1,80}?)\.?$")
 
 
 class RaisedAgain:

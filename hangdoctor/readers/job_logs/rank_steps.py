@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import PrintedStep
+from ...text.late import late
 from .prefix import Said
 
-_BY = re.compile(r"(?<![A-Za-z_])(?:rank|thread|process|proc)[ _=:#]{0,2}(\d{1,6})\b", re.I)
-_STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)[ _=:#]{0,2}(\d{1,9})\b(?! ?%)", re.I)
+_BY = late(r"(?<![A-Za-z_])(?:rank|thread|process|proc)[ _=:#]{0,2}(\d{1,6})\b", re.I)
+_STEP = late(r"\b(?:step|iter(?:ation)?|batch)[ _=:#]{0,2}(\d{1,9})\b(?! ?%)", re.I)
 # Words on a rank or a step that is not the speaker's, or not reached
-_OTHER = re.compile(
-    r"\b(?:from|to|wait\w*|resum\w*|local|error|fail\w*|time ?out|no progress)\b", re.I
-)
+_OTHER = late(r"\b(?:from|to|wait\w*|resum\w*|local|error|fail\w*|time ?out|no progress)\b", re.I)
 _LONG = 200  # characters that are looked through
 _MOST = 100_000  # ranks of a file
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import RankValues
+from ...text.late import late
 
-_ROW = re.compile(
+_ROW = late(
     r"^\W{0,4}(?:global[_ ])?rank[ _#]{0,6}(\d{1,6})\s{0,6}(?:=|:|->)\s{0,6}"
     r"([-+]?(?:nan|inf(?:inity)?|\d[\d.,]{0,30}(?:e[-+]?\d{1,4})?))\s*$",
     re.I,

@@ -8,13 +8,13 @@ Address not mapped (1)
 
 from __future__ import annotations
 
-import re
+from ...text.late import late
 
 _PREFIX = r"\[[A-Za-z0-9][\w.-]{0,127}:\d{1,9}\]"
 _SAYS = r"(?:\*\*\* |Signal(?: code)?: |Failing at |\[ ?\d{1,3}\] )"
-_BEGINS = re.compile(rf"(?<=\S)\s{{1,8}}(?={_PREFIX}\s{{1,4}}{_SAYS})")
-_AT_END = re.compile(rf"(?:^|\s)(?P<prefix>{_PREFIX})\s*$")
-_GOES_ON = re.compile(_SAYS)
+_BEGINS = late(rf"(?<=\S)\s{{1,8}}(?={_PREFIX}\s{{1,4}}{_SAYS})")
+_AT_END = late(rf"(?:^|\s)(?P<prefix>{_PREFIX})\s*$")
+_GOES_ON = late(_SAYS)
 
 
 class Rewrapped:

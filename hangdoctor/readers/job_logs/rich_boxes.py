@@ -14,17 +14,16 @@ program's output.
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from ...model.frame import Frame
+from ...text.late import late
 
-_ROW = re.compile(r"\s{0,40}│(?: (.*?))?\s{0,400}│?\s{0,8}$")
-_EDGE = re.compile(r"\s{0,40}[│ ]{0,4}[╭╰][─ ]")
-_SOURCE = re.compile(r"\s{0,8}(?P<here>❱?)\s{0,8}\d{1,6} │(?P<code>.*)$")
-_FRAME = re.compile(r"(?P<file>\S.{0,400}?):(?P<line>\d{1,6}) in (?P<name>\S.{0,200})$")
-_BEGINS = re.compile(r"(?:/|~|[A-Za-z]:\\|\.\.?/|<)\S")
+_ROW = late(r"\s{0,40}│(?: (.*?))?\s{0,400}│?\s{0,8}$")
+_EDGE = late(r"\s{0,40}[│ ]{0,4}[╭╰][─ ]")
+_SOURCE = late(r"\s{0,8}(?P<here>❱?)\s{0,8}\d{1,6} │(?P<code>.*)$")
+_FRAME = late(r"(?P<file>\S.{0,400}?):(?P<line>\d{1,6}) in (?P<name>\S.{0,200})$")
+_BEGINS = late(r"(?:/|~|[A-Za-z]:\\|\.\.?/|<)\S")
 _WITHIN = 40  # rows after one that only such a box has
 _PARTS = 4  # rows of one path
 _SOURCE_KEPT = 160  # characters

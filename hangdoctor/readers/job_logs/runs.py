@@ -4,23 +4,21 @@ of Open MPI's, which only one run has.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 from msgspec import Struct
 
 from ...model.log_facts import AnyFact
+from ...text.late import late
 
-_SLURM = re.compile(
+_SLURM = late(
     r"\b(?:STEP|JOB) (\d{1,10})(?:\.\d{1,6})? ON\b|\bStepId=(\d{1,10})\.|\bjob step (\d{1,10})\.\d"
 )
-_OPEN_MPI = re.compile(
-    r"reported by process \[(\d{5,12}),\s?\d|(?:Process name|Proc): \[\[(\d{1,9}),\d"
-)
+_OPEN_MPI = late(r"reported by process \[(\d{5,12}),\s?\d|(?:Process name|Proc): \[\[(\d{1,9}),\d")
 _LOCAL_BITS = 16  # of Open MPI's number of a job, below that of its mpirun
 _ALIKE = 16  # numbers that Slurm may give to the parts of one job
-_PROMPT = re.compile(r"\s{0,8}(?:\(\w{1,40}\) ?)?(?:\[?[\w.-]{1,40}@[\w.~/: -]{1,80}\]?)?[$#%] ?\S")
+_PROMPT = late(r"\s{0,8}(?:\(\w{1,40}\) ?)?(?:\[?[\w.-]{1,40}@[\w.~/: -]{1,80}\]?)?[$#%] ?\S")
 _MOST = 64  # runs of one file
 _GAPS = 4096
 

@@ -4,7 +4,6 @@ over several lines. Which lines are read at all is for `lines_read`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import IO
 
@@ -27,6 +26,7 @@ from ...model.log_facts import (
     UnreadFailure,
     WaitsFor,
 )
+from ...text.late import late
 from ..debugger_values import DebuggerValues
 from . import (
     exit_lists,
@@ -70,22 +70,22 @@ from .unread_failures import UnreadFailures
 from .words_above import WordsAbove
 from .wrapped_lines import unwrapped
 
-_HEARD = re.compile(rb"\[rank(\d{1,7})\]")
+_HEARD = late(rb"\[rank(\d{1,7})\]")
 _ATTENTION = 12  # lines after one that a stack or table may go on in
 _LONGEST = 20_000  # characters of a line
 _BEGIN = 2_000  # lines in which ranks say how they begin
 _INDENT = "  "  # of a line that a person broke, and no terminal
 _TORN = 3  # lines that a broken one is joined with
-_RANK_ID = re.compile(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
+_RANK_ID = late(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _STACK = 16  # lines below an error in which the stack of its runtime may begin
 _MORE = 4  # lines that the message of an error may go on in
-_OF_ACTOR = re.compile(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
-_REPEATED = re.compile(r"\[repeated (\d{1,6})x across cluster\]")  # Ray's, at the end of a line
+_OF_ACTOR = late(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
+_REPEATED = late(r"\[repeated (\d{1,6})x across cluster\]")  # Ray's, at the end of a line
 _KEPT = 300  # characters of a line that the fact has itself
 _BACK = 1 << 16  # bytes in which a stamp is looked for before a line without one
-_CUT = re.compile(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is there of a last line
+_CUT = late(rb"\[(?:r|ra|ran|rank\d{0,7}\]?:?)?\s*\[?")  # all that is there of a last line
 # The verdict of `hangdoctor run` itself, in the job's output.
-_OWN = re.compile(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
+_OWN = late(r"^(?:\[?\w{0,12}\]?: ?)?hangdoctor: ")
 _TRACEBACK = "Traceback (most recent call last)"
 # Rules that know the form of a line, and not its words
 _IN_OTHER_WORDS = (*OF_A_RANK, "nccl_warned")

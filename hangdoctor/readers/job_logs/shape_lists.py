@@ -10,14 +10,13 @@ Input shapes:
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import Mismatch
+from ...text.late import late
 from .prefix import Said, Speaker
 
-_OPERATION = re.compile(r"^\s*Operation: `?(?:\w{1,60}\.){0,8}(\w{1,60})`?\s*$")
-_SHAPE = re.compile(r"^\s*- Process (\d{1,7}): (\S.{0,400})$")
-_PLAIN = re.compile(r"\[([\d, ]{0,200})\]")  # of one tensor
+_OPERATION = late(r"^\s*Operation: `?(?:\w{1,60}\.){0,8}(\w{1,60})`?\s*$")
+_SHAPE = late(r"^\s*- Process (\d{1,7}): (\S.{0,400})$")
+_PLAIN = late(r"\[([\d, ]{0,200})\]")  # of one tensor
 _LIST = "Input shapes:"
 BEGINS = ("due to shape mismatches", _LIST)
 

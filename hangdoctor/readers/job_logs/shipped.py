@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from ...text.late import late
 from .prefix import Said
 from .stamps import Clock
 
@@ -26,15 +27,15 @@ _LONGEST = 1 << 20  # characters of a line that comes in parts
 _MOST_LINES = 2000  # of one record
 _MOST_RANKS = 10_000_000
 
-_CONTAINER = re.compile(r"(20\d\d-\d\d-\d\dT[\d:.]{8,20}\S{0,6}) (stdout|stderr) ([FP])(?: (.*))?$")
-_JOURNAL = re.compile(
+_CONTAINER = late(r"(20\d\d-\d\d-\d\dT[\d:.]{8,20}\S{0,6}) (stdout|stderr) ([FP])(?: (.*))?$")
+_JOURNAL = late(
     r"((?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d(?:\.\d{1,6})?|20\d\d-\d\d-\d\d[T ][\d:.,]{8,20}\S{0,6}))"
     r" ([A-Za-z0-9][\w.-]{0,120}) [\w./@:-]{1,120}?(?:\[\d{1,9}\])?: (.*)$"
 )
-_LOKI = re.compile(r"(20\d\d-\d\d-\d\d[T ][\d:.]{8,20}\S{0,6}) \{(\w+=\"[^}]{0,2000})\} {0,4}(.*)$")
-_LABEL = re.compile(r'(\w+)="([^"]{0,200})"')
-_PAIR = re.compile(r'([\w.@-]{1,40})=(?:"((?:[^"\\]|\\.){0,20000})"|([^\s"]{0,400}))(?:\s+|$)')
-_ESCAPED = re.compile(r"\\(.)")
+_LOKI = late(r"(20\d\d-\d\d-\d\d[T ][\d:.]{8,20}\S{0,6}) \{(\w+=\"[^}]{0,2000})\} {0,4}(.*)$")
+_LABEL = late(r'(\w+)="([^"]{0,200})"')
+_PAIR = late(r'([\w.@-]{1,40})=(?:"((?:[^"\\]|\\.){0,20000})"|([^\s"]{0,400}))(?:\s+|$)')
+_ESCAPED = late(r"\\(.)")
 
 _TEXTS = (
     *("log", "MESSAGE", "message", "msg", "textPayload", "line", "text", "body"),

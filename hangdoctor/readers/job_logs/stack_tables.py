@@ -21,6 +21,7 @@ from msgspec import Struct
 from ...errors import UsageError
 from ...model.frame import Frame
 from ...model.log_facts import ThreadStack
+from ...text.late import late
 from ...text.ranges import parse_ranks
 
 _LIST = r"\d{1,6}(?:-\d{1,6})?(?: ?, ?\d{1,6}(?:-\d{1,6})?){0,400}"
@@ -35,14 +36,14 @@ _WHO = (
     rf"^\s{{0,12}}(?:[-*|] ?)?(?P<axis>[Rr]anks?|DP|TP|PP|EP|[Ww]orkers?|[Pp]rocess(?:es)?)[ \t#_]{{0,4}}\[?"
     rf"(?P<ranks>{_LIST})\]?{_HOST}{_LINK}[ \t]{{0,60}}"
 )
-_ROWS = (re.compile(_WHO + _PLACE), re.compile(_WHO + _TURNED))
+_ROWS = (late(_WHO + _PLACE), late(_WHO + _TURNED))
 # Below a head whose first column is the rank
-_HEAD = re.compile(r"^\s{0,12}\|?\s{0,12}(?P<axis>[Rr]anks?|RANK)(?:\s{0,12}\||\s{2,60}).{1,200}$")
+_HEAD = late(r"^\s{0,12}\|?\s{0,12}(?P<axis>[Rr]anks?|RANK)(?:\s{0,12}\||\s{2,60}).{1,200}$")
 _NEXT = r"(?:\s{0,20}\|\s{0,20}|\s{2,40})"
 _COLUMNS = rf"^\s{{0,12}}\|?\s{{0,12}}(?P<ranks>{_LIST}){_NEXT}(?:(?P<node>[A-Za-z][\w.-]{{0,120}}){_NEXT})?"
-_UNDER_HEAD = (re.compile(_COLUMNS + _PLACE), re.compile(_COLUMNS + _TURNED))
+_UNDER_HEAD = (late(_COLUMNS + _PLACE), late(_COLUMNS + _TURNED))
 _CALLER = r"^\s{2,80}(?:[-*|<]-? ?)?(?:(?:via|from|by|called (?:from|by)|in|at)[ \t]{1,8})?"
-_FURTHERS = (re.compile(_CALLER + _PLACE), re.compile(_CALLER + _TURNED))
+_FURTHERS = (late(_CALLER + _PLACE), late(_CALLER + _TURNED))
 _SOURCES = (".py:", ".cpp:", ".cc:", ".c:", ".cu:", ".F90:", ".f90:", ".jl:")
 _LEAST = 3  # ranks, before one can stand out
 _MOST = 100_000

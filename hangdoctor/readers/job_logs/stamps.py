@@ -11,21 +11,23 @@ import calendar
 import re
 from collections.abc import Callable
 
+from ...text.late import late
+
 NO_YEAR = 2000  # stands for the year of a stamp that has none
 
 _CLOCK = r"(?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
-_ISO = re.compile(r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T_]" + _CLOCK)
-_GLOG = re.compile(r"\[?[EWIF](?P<mo>\d{1,2}?)(?P<d>\d\d) " + _CLOCK)
-_SYSLOG = re.compile(
+_ISO = late(r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T_]" + _CLOCK)
+_GLOG = late(r"\[?[EWIF](?P<mo>\d{1,2}?)(?P<d>\d\d) " + _CLOCK)
+_SYSLOG = late(
     r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<d>\d{1,2}) " + _CLOCK
 )
-_DASHED = re.compile(  # glued to a program's name, mostly
+_DASHED = late(  # glued to a program's name, mostly
     r"(?P<y>20\d\d)-(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)-(?P<d>\d\d) " + _CLOCK
 )
-_TIME = re.compile(_CLOCK + r"\b")
+_TIME = late(_CLOCK + r"\b")
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _DAY = 86_400.0
-ANYWHERE = re.compile(rb"20\d\d[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d|[EWIF]\d{3,4} \d\d:\d\d:\d\d\.")
+ANYWHERE = late(rb"20\d\d[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d|[EWIF]\d{3,4} \d\d:\d\d:\d\d\.")
 
 
 class Clock:

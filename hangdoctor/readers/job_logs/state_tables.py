@@ -6,11 +6,10 @@ Rank | Nodename | Command | Pid | State | Time | ...
 
 from __future__ import annotations
 
-import re
-
 from ...model.log_facts import RankStates
+from ...text.late import late
 
-_ROW = re.compile(
+_ROW = late(
     r"^\s{0,12}(\d{1,7}) +\| +[A-Za-z][\w.-]{0,120} +\| +\S{1,200} +\| +\d{1,9} +\| +([RSDTZ]) +\|"
 )
 _MOST = 100_000  # rows

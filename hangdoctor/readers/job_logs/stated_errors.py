@@ -12,11 +12,11 @@ Documents of comments and warnings have the same form, and state no error.
 
 from __future__ import annotations
 
-import re
+from ...text.late import late
 
-_BEGINS = re.compile(r"^\s{0,4}--- !(?:ERROR|BUG|FATAL)\b")
-_MESSAGE = re.compile(r"^\s{0,4}message:(.{0,300})")
-_OTHER_KEY = re.compile(r"^\s{0,4}(?:[a-z_]{1,30}:|\.\.\.\s{0,8}$|---)")
+_BEGINS = late(r"^\s{0,4}--- !(?:ERROR|BUG|FATAL)\b")
+_MESSAGE = late(r"^\s{0,4}message:(.{0,300})")
+_OTHER_KEY = late(r"^\s{0,4}(?:[a-z_]{1,30}:|\.\.\.\s{0,8}$|---)")
 _LINES = 12  # of a document
 _SENTENCE = 120  # characters of its message, after which no line is added
 

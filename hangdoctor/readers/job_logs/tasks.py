@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from ...errors import UsageError
 from ...model.log_facts import Ended
+from ...text.late import late
 from ...text.ranges import parse_hosts, parse_ranks
 from .rules import LAST_SIGNAL
 
-_LINE = re.compile(
+_LINE = late(
     r"(?:srun|yhrun): error: (?:(?P<node>[\w.\[\],-]{1,200}): )?tasks? (?P<tasks>[\d,\[\]-]{1,400}): (?P<how>[^\n]{1,80})"
 )
-_CODE = re.compile(r"[Ee]xited with exit code (\d{1,3})")
+_CODE = late(r"[Ee]xited with exit code (\d{1,3})")
 _SIGNALS = {
     "Killed": -9,
     "Out Of Memory": -9,

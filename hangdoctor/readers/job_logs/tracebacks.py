@@ -7,7 +7,6 @@ theirs, where the last traceback that was begun takes the next frames.
 from __future__ import annotations
 
 import builtins
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -16,6 +15,7 @@ from msgspec import Struct
 from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
 from ...stacks.user_code import is_outer, is_parents, is_users
+from ...text.late import late
 from .elastic_table import HEADS
 from .introduced import THREAD_STARTS, Introduced
 from .prefix import Said, Speaker
@@ -23,19 +23,19 @@ from .raised_again import HEAD
 from .rich_boxes import RichBoxes
 
 # Also a checkout of this probe, which a job runs under.
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
+_INSTALLED = late(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
-_FRAME = re.compile(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
+_FRAME = late(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
 # A checkpoint of torch's: who coordinates it prints what the others raised.
-_WHOSE = re.compile(r"\(most recent call last\): \(RANK (\d{1,7})\)")
+_WHOSE = late(r"\(most recent call last\): \(RANK (\d{1,7})\)")
 # Python's own words where a thread ends by an exception; the process goes on without it.
-_OF_THREAD = re.compile(r"Exception in thread (\S.{0,79}):\s*$")
+_OF_THREAD = late(r"Exception in thread (\S.{0,79}):\s*$")
 # And where nobody can take one: the process goes on.
 _IGNORED = "Exception ignored in"
 _CHAINED = ("During handling of the above", "The above exception was")
-_STACK = re.compile(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
-_FATAL = re.compile(r"Fatal Python error: (.{1,80})")
-_ERROR = re.compile(
+_STACK = late(r"(?:Thread|thread) (0x[0-9a-fA-F]{1,16})[^(]{0,80}\(most recent call first\)")
+_FATAL = late(r"Fatal Python error: (.{1,80})")
+_ERROR = late(
     r"^\s{0,4}(?:[A-Za-z_][\w.]{0,120}\.)?([A-Z]\w{0,80})(?:\([\w., ]{0,80}\))?(?::\s*(.*)|:?\s*)$"
 )
 _ENDS = (
@@ -49,23 +49,21 @@ _ENDS = (
     "Closed",
     "Died",
 )
-_RECORDED = re.compile(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
+_RECORDED = late(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
 _RECORDED_HEAD = "Stack trace of the failed collective:"
 LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
-_OF_HOROVOD = re.compile(
+_OF_HOROVOD = late(
     r"/horovod/(?:run|runner|spark)/(?:\w+/)?(?:run|launch|gloo_run|mpi_run|runner|__init__)\.py$"
 )
-_LAUNCHERS_OWN = re.compile(
+_LAUNCHERS_OWN = late(
     r"/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|ds|llamafactory-cli)$"
     r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
     r"|/deepspeed/launcher/|/composer/cli/|runpy"
 )
 # What `python -m` begins with, and the launchers that start their ranks as processes of their own.
-_RUNS_MODULE = re.compile(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
-_STARTS_PROCESSES = re.compile(r"/torch/distributed/(?:launch|run)\.py$|/bin/torchrun$")
-_LIMIT = re.compile(
-    r"^Timeout \((\d{1,4}):(\d\d):(\d\d)(?:\.\d{1,9})?\)!$"
-)  # by dump_traceback_later
+_RUNS_MODULE = late(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
+_STARTS_PROCESSES = late(r"/torch/distributed/(?:launch|run)\.py$|/bin/torchrun$")
+_LIMIT = late(r"^Timeout \((\d{1,4}):(\d\d):(\d\d)(?:\.\d{1,9})?\)!$")  # by dump_traceback_later
 _KEPT = 48  # innermost frames of a thread's stack, and its outermost
 _BESIDE = 8  # of one that is no main thread's
 _OF_ERROR = 48  # innermost ones of a traceback
@@ -75,7 +73,7 @@ _MESSAGE = 300
 _BUILT_IN = frozenset(
     name for name in dir(builtins) if name.endswith(("Error", "Exception", "Interrupt", "Exit"))
 )
-_RAISES = re.compile(
+_RAISES = late(
     r"raise [A-Z][\w.]{2,80}\b|assert\b.{3}|[bfru]{0,2}[\"'][A-Z][\w'-]*(?: [\w'.,:{}()/-]+){3}"
 )
 _CHAINED_ABOVE = 5  # lines; one is empty, and another process may speak between

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 
 from ...model.log_facts import Desync
+from ...text.late import late
 
 BEGIN = "Aborting comms #"
-_ENDED = re.compile(r"Aborting comms #(?P<seq>\d{1,15})(?: \(op=(?P<op>\w{1,40})\))?")
-_STATE = re.compile(r"^\s*Ranks \[(?P<ranks>[\d, ]{1,4000})\] are '(?P<state>.{1,80})'\s*$")
+_ENDED = late(r"Aborting comms #(?P<seq>\d{1,15})(?: \(op=(?P<op>\w{1,40})\))?")
+_STATE = late(r"^\s*Ranks \[(?P<ranks>[\d, ]{1,4000})\] are '(?P<state>.{1,80})'\s*$")
 _ABSENT = "posted"  # "Collective wasn't posted"
 _NEAR = 12  # lines of one report
 

@@ -4,9 +4,8 @@ reads first where nothing else is known.
 
 from __future__ import annotations
 
-import re
-
 from ...text import redaction
+from ...text.late import late
 from ...text.plain import readable
 
 _SAYS = 300  # characters that are kept
@@ -21,11 +20,11 @@ _WORDS = (
     "xception",
     "be stuck",
 )
-_TROUBLE = re.compile(
+_TROUBLE = late(
     r"(?<![=\w])(?:ERROR|FATAL|CRITICAL)\b|\b(?:[A-Z]\w{0,60})?(?:Error|Exception)\b|\berror:"
     r"|\b(?:[Tt]imed out|times out|[Tt]imeout (?:occurred|reached|exceeded|expired))\b|\bmay be stuck\b"
 )
-_NO_TROUBLE = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG|\w{0,40}Warning)\b")
+_NO_TROUBLE = late(r"\b(?:WARN(?:ING)?|INFO|DEBUG|\w{0,40}Warning)\b")
 _LONG = 2000  # characters that are looked through
 
 

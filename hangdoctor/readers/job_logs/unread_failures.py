@@ -13,6 +13,7 @@ from itertools import pairwise
 from msgspec import Struct, structs
 
 from ...model.log_facts import UnreadFailure
+from ...text.late import late
 from . import unread
 from .failure_words import Words, is_clean_end, is_frame, judged
 from .named_in_line import Named, named
@@ -23,35 +24,33 @@ _MOST = 64  # speakers of one file
 _BLOCK = 24  # lines of a block that are kept
 _APART = 8  # ordinary lines between two blocks
 _WENT_ON = 40  # ordinary lines of a speaker after which it is said to have gone on
-_CAUSED = re.compile(r"(?:[^:]{1,40}: ?)?\W{0,20}(?:caused by|reason|cause)\b", re.I)
-_OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]{1,80}\s{0,8}")  # MPICH's
-_NUMBERS = re.compile(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
-_SIGNS = re.compile(r"#[#:]{0,80}")
-_BOX = re.compile(r"\s{0,8}(?:-{20,}|={20,}|\*{20,})\s{0,8}$")
-_BAR = re.compile(
+_CAUSED = late(r"(?:[^:]{1,40}: ?)?\W{0,20}(?:caused by|reason|cause)\b", re.I)
+_OF_STACK = late(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]{1,80}\s{0,8}")  # MPICH's
+_NUMBERS = late(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
+_SIGNS = late(r"#[#:]{0,80}")
+_BOX = late(r"\s{0,8}(?:-{20,}|={20,}|\*{20,})\s{0,8}$")
+_BAR = late(
     r"^.{0,250}?\d{1,12}/\d{1,12} \[[^\]]{0,80}\]"
 )  # of progress, without an end of its line
-_GLUED = re.compile(r"[-=*]{10,400}$")  # a frame, behind a line without an end of its own
+_GLUED = late(r"[-=*]{10,400}$")  # a frame, behind a line without an end of its own
 _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
 _LIKENESSES = 4
-_ERROR_NAME = re.compile(
+_ERROR_NAME = late(
     r"\b[A-Z]{2,12}_(?:ERROR|ERR|STATUS)_[A-Z_]{3,60}\b|\b(?:[A-Z]{2,20}_){2,6}(?:ERROR|FAILURE)\b|\b(?:cuda|hip)Error[A-Z]\w{2,60}"
 )
 Who = tuple[int, int, int, int, str, str]
 _NOBODY: Who = (-1, -1, 0, -1, "", "")
-_NCCL_GOES_ON = re.compile(
-    r"NCCL INFO (?!.{0,120}(?: -> \d|[Aa]bort|[Dd]estroy|[Cc]losed|failed|error))"
-)
+_NCCL_GOES_ON = late(r"NCCL INFO (?!.{0,120}(?: -> \d|[Aa]bort|[Dd]estroy|[Cc]losed|failed|error))")
 # Rows of HDF5's stack, whose heading is known
-_OF_HDF5 = re.compile(r"\s{2,8}(?:#\d{3}: \S{1,300} line \d{1,7} in |major: |minor: )")
-_ASSERTED = re.compile(r"\b[Aa]ssert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)\b")
-_HOST_KEY = re.compile(
+_OF_HDF5 = late(r"\s{2,8}(?:#\d{3}: \S{1,300} line \d{1,7} in |major: |minor: )")
+_ASSERTED = late(r"\b[Aa]ssert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)\b")
+_HOST_KEY = late(
     r"^\s{1,8}(?:Local host|Host(?:name)?|Node):\s{1,16}([A-Za-z][\w.-]{0,120})\s{0,8}$"
 )
-_REASON_KEY = re.compile(r"^\s{1,8}(?:Error|Reason):\s{1,16}(\S.{1,100})$")
+_REASON_KEY = late(r"^\s{1,8}(?:Error|Reason):\s{1,16}(\S.{1,100})$")
 # UCX's and Open MPI's, with the line of their source
-_PLACE = re.compile(
+_PLACE = late(
     r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[[A-Za-z][\w.-]{0,127}:\d{1,9}(?: ?:\d{1,9}){0,3}\]\s{1,12}(?=\S)"
 )
 _ON = 2  # steps of the job after a failure, before it is said to have gone on

@@ -18,6 +18,7 @@ from itertools import pairwise
 from msgspec import Struct, structs
 
 from ...model.log_facts import HYDRA, MPI_ABORT, AnyFact, Ended, KnownError, UnreadFailure
+from ...text.late import late
 from . import unread
 from .failure_words import is_frame, is_general, judged
 from .named_in_line import named
@@ -30,9 +31,9 @@ _CLOSE = 3  # the same above srun's line, which comes at once
 _LAUNCHERS = {"slurm": _CLOSE, "mpirun": _UNNAMED, HYDRA: _UNNAMED}
 _TOGETHER = 4  # lines between two that were said together
 _LONG = 400  # characters that are looked through
-_TAG = re.compile(r"^\s{0,8}(?:\[(\d{1,7})\]|[Rr]ank (\d{1,7})\b ?:?|(\d{1,7}): )\s{0,8}")
-_RULER = re.compile(r"[\s*|#=_+-]{0,400}")
-_WHY = re.compile(
+_TAG = late(r"^\s{0,8}(?:\[(\d{1,7})\]|[Rr]ank (\d{1,7})\b ?:?|(\d{1,7}): )\s{0,8}")
+_RULER = late(r"[\s*|#=_+-]{0,400}")
+_WHY = late(
     r"\bmust\b|\bun(?:defined|declared|known|readable|sorted|set)\b|\bmissing\b|\bwrong\b|\bbad\b|\bexpected\b"
     r"|\bnot (?:been )?(?:\w{1,20} )?(?:defined|declared|set|given|initiali[sz]ed|found|present|available|installed|converged?"
     r"|implemented|valid|match|read|open(?:ed)?|known|possible|divisible|equal|agree|specified|licensed|finite)\b"
@@ -42,26 +43,26 @@ _WHY = re.compile(
     re.I,
 )
 # Who speaks of an end, of the advice of a launcher, or of a pause
-_OTHER = re.compile(
+_OTHER = late(
     r"^\s*NOTE:|\bYou may\b|\bmay or may not\b|\bplease\b|\bif you\b|\bMPI_ABORT\b|\bWARN(?:ING)?\b|\bINFO\b|\bDEBUG\b"
     r"|\bwarning:|\bdeprecat",
     re.I,
 )
-_OF_STACK = re.compile(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]")  # MPICH's
-_GLUED = re.compile(r"[-=*_]{8,400}$")  # a ruler without an end of the line before it
+_OF_STACK = late(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]")  # MPICH's
+_GLUED = late(r"[-=*_]{8,400}$")  # a ruler without an end of the line before it
 # How runtimes say that a process ends, and not why
-_STOPS = re.compile(
+_STOPS = late(
     r"^\s{0,8}(?:terminate called without|Fatal Python error: Aborted|Aborted(?: \(core dumped\))?\s{0,8}$"
     r"|(?:ERROR )?STOP(?: \d{1,4})?\s{0,8}$)"
 )
-_SOURCE = re.compile(
+_SOURCE = late(
     r"[\w/.+-]{1,200}\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|f90|F90|f|F|inc)(?:[:(]| at line | line )\S{0,80}"
 )
-_HEADING = re.compile(r"\W{0,20}(?:(?:fatal|program) )?error(?: message)?\W{0,20}", re.I)
-_OWN_ERROR = re.compile(
+_HEADING = late(r"\W{0,20}(?:(?:fatal|program) )?error(?: message)?\W{0,20}", re.I)
+_OWN_ERROR = late(
     r"\W{0,8}error,? (?:(?:on|at|in) )?(?:mpi )?(?:rank|process|proc|pe|task) ?#?\d{1,7}\s?:", re.I
 )
-_SPEAK = re.compile(r"[A-Za-z][a-z]{1,30}")
+_SPEAK = late(r"[A-Za-z][a-z]{1,30}")
 
 
 class _Line(Struct):

@@ -9,17 +9,18 @@ wherever they have more than one place. With them only the worker's name is know
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-_PLACES = re.compile(r"(?<![A-Za-z])((?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4})(?!\d)")
-_IN_STAMP = re.compile(r"((?: (?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4}){1,6})\]\s?")
-_TAGS = re.compile(
+from ...text.late import late
+
+_PLACES = late(r"(?<![A-Za-z])((?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4})(?!\d)")
+_IN_STAMP = late(r"((?: (?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4}){1,6})\]\s?")
+_TAGS = late(
     r"\s*\[((?:(?:PP|PCP|DP|TP|EP|ATTN_TP|ATTN_DP|DCP)\d{1,4}(?: (?=[A-Z])|(?=\]))){1,6})\]:?\s"
 )
-_TENSOR = re.compile(r"TP(\d{1,4})$")
-_PROCESS = re.compile(r"VllmWorker-(\d{1,4})$")
-_NAME = re.compile(r"^\s*(pid|name|ip): (\S{1,200})\s*$")
+_TENSOR = late(r"TP(\d{1,4})$")
+_PROCESS = late(r"VllmWorker-(\d{1,4})$")
+_NAME = late(r"^\s*(pid|name|ip): (\S{1,200})\s*$")
 
 
 def places(text: str) -> str:

@@ -10,20 +10,20 @@ keep their numbers.
 
 from __future__ import annotations
 
-import re
+from ...text.late import late
 
 _MOST = 1 << 18  # bytes of a text that a person copies
 _WIDTHS = range(70, 401)
 _LEAST = 3  # lines of this width
-_GOES_ON = re.compile(r"[a-z,;:.)\]'\"_/=<>*+-]| [a-z(,.]|\d+[a-zA-Z_/.]")
-_BEGINS = re.compile(
+_GOES_ON = late(r"[a-z,;:.)\]'\"_/=<>*+-]| [a-z(,.]|\d+[a-zA-Z_/.]")
+_BEGINS = late(
     r"\s{0,8}(?:File \"|Traceback \(|\[|\(\w{1,40}(?: \w{1,40})? pid=|frame #|#\d|[A-Z]\w{2,40}(?:Error|Exception)\b"
     r"|[EWIF]\d{4} |\d{4}-\d\d-\d\d|\d\d:\d\d|(?:INFO|WARN|ERROR|DEBUG)|> |terminate called|Exception raised"
     r"|[\w.-]{1,60}:\d+:\d+ \[|[\w./-]{1,200}\.(?:txt|log|out|err):)"
 )
-_RULED = re.compile(r"[-=*#_~+|│─━┃╮╯┐┘]$")
-_NUMBER = re.compile(r"\d+")
-_BAR = re.compile(r"\d%\||[█▏▎▍▌▋▊▉]")
+_RULED = late(r"[-=*#_~+|│─━┃╮╯┐┘]$")
+_NUMBER = late(r"\d+")
+_BAR = late(r"\d%\||[█▏▎▍▌▋▊▉]")
 
 
 def unwrapped(data: bytes) -> bytes:

@@ -11,8 +11,10 @@ import re
 
 from msgspec import Struct
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-_FIELD = re.compile(
+from ...text.late import late
+
+_COMMENT = late(r"//[^\n]*|/\*.*?\*/", re.S)
+_FIELD = late(
     r"^\s*(?P<type>[\w:]+(?:\s*<[^;(){}]*>)?)"
     r"(?P<names>(?:\s+|\s*\*\s*)\w+(?:\s*,\s*\**\s*\w+)*)\s*(?:=[^;]*)?;"
 )
@@ -42,7 +44,7 @@ _TEMPLATES = {
     "std::unordered_map": (56, 8),
     "std::map": (48, 8),
 }
-_SMALL = re.compile(r"^c10::SmallVector<int64_t,(\d+)>$")
+_SMALL = late(r"^c10::SmallVector<int64_t,(\d+)>$")
 _SMALL_HEAD = 16  # pointer, and two 32-bit numbers
 
 

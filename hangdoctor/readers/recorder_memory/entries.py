@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import Any
 
 from msgspec import to_builtins
 
+from ...text.late import late
 from ..flight_recorder_format import Dump, of_plain
 from . import cxx_values as cxx
 from .process_memory import ProcessMemory, Unreadable
@@ -15,7 +15,7 @@ from .python_code import CodeReader
 from .search import Found, again
 
 _VERSION = "2.10"  # of dumps, whose names of fields are used here
-_LINE = re.compile(r"^\w+:[\w .<>-]+$")
+_LINE = late(r"^\w+:[\w .<>-]+$")
 # c10::ScalarType, in its order (c10/core/ScalarType.h).
 _DTYPES = (
     "Byte Char Short Int Long Half Float Double ComplexHalf ComplexFloat ComplexDouble Bool QInt8 QUInt8 "

@@ -6,17 +6,17 @@ so that no file is read, whose file system may not answer.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from msgspec import Struct
 
+from ...text.late import late
 from .process_memory import Mapping, ProcessMemory, Unreadable
 
 # gloo's recorder is in the first; the others have one of their own devices.
-_NAME = re.compile(r"^libtorch_(cpu|cuda|hip|xpu|npu)\.so")
+_NAME = late(r"^libtorch_(cpu|cuda|hip|xpu|npu)\.so")
 _HEADER = struct.Struct("<16s2HI3QI6H")
 _PROGRAM = struct.Struct("<2I6Q")
 _LOAD = 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import struct
 from array import array
 from bisect import bisect_right
@@ -18,7 +17,9 @@ from types import TracebackType
 
 from msgspec import Struct
 
-_LINE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) \S+ \d+ *(.*)$")
+from ...text.late import late
+
+_LINE = late(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) ([0-9a-f]+) \S+ \d+ *(.*)$")
 _DELETED = " (deleted)"
 MOST = 1 << 26  # bytes of one read
 _AT_ONCE = 1024  # pieces of one call (IOV_MAX)

@@ -6,15 +6,15 @@ Objects/locations.md for the table of lines. Other versions are not read.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ...text.late import late
 from .process_memory import Mapping, ProcessMemory, Unreadable
 
-_VERSION = re.compile(r"(?:/python|libpython)3\.(\d+)")
+_VERSION = late(r"(?:/python|libpython)3\.(\d+)")
 _FILE, _NAME, _TABLE, _CODE_SIZE = 112, 120, 136, 144
 _FIRST_LINE = {11: 72, 12: 68, 13: 68}
 _WITH_WSTR = 11  # the last version whose texts have that field
