@@ -6,6 +6,7 @@ import re
 
 from ...model.log_facts import KnownError, Progress
 from ...text.late import late
+from ...text.ranges import number_in
 from .course import Way
 from .own_rank import OwnRank
 from .prefix import Said
@@ -201,8 +202,8 @@ def name_other(fact: KnownError, said: Said) -> Said:
         fact.node = told.get("node", "") if fact.rule in (*_LAUNCH, *_AT_HOME) else ""
         return said
     fact.worker, fact.node = told.get("worker", ""), told.get("node", "")
-    fact.pid = int(told.get("pid") or told.get("child") or 0)
-    fact.rank = int(told.get("rank") or told.get("task") or -1)
+    fact.pid = max(0, number_in(told.get("pid") or told.get("child") or ""))
+    fact.rank = number_in(told.get("rank") or told.get("task") or "")
     itself = said.rank == fact.rank >= 0
     # a kernel speaks of its own node
     node = said.node if itself or fact.rule.startswith("xid") else ""

@@ -1,0 +1,76 @@
+"""Connections that could not be made, and answers that do not come: between two, and nobody's fault yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.read_logs import diagnosed
+
+STEPS = "step 10 loss 0.2\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "n5:240:240 [6] misc/socket.cc:533 NCCL WARN socketPollConnect: Connect to 10.0.0.4<56849> returned 113(No route to host) errno 115(Operation now in progress)",
+            "Between a rank on n5 and 10.0.0.4: NCCL could not connect (No route to host)",
+        ),
+        (
+            "n8:795:822 [0] include/socket.h:409 NCCL WARN Net : Connect to 10.0.0.9<54263> failed : No route to host",
+            "Between a rank on n8 and 10.0.0.9: NCCL could not connect (No route to host)",
+        ),
+        (
+            "n13:941:943 [0] include/socket.h:390 NCCL WARN Connect to 10.0.0.12<21724> failed : Connection refused",
+            "Between a rank on n13 and 10.0.0.12: NCCL could not connect: refused",
+        ),
+        (
+            "  Local host: n2\n  PID:        24783\n  Message:    connect() to 169.254.140.13:1026 failed\n  Error:      Resource temporarily unavailable (11)",
+            "and 169.254.140.13: Open MPI could not connect over TCP",
+        ),
+    ],
+)
+def test_a_connection_that_was_not_made_lies_between_two(
+    tmp_path: Path, line: str, says: str
+) -> None:
+    found = diagnosed(tmp_path, f"{STEPS}{line}\n")
+    assert says in found.summary and found.causes[0].ranks == [], found.summary
+
+
+def test_that_it_is_tried_again_is_no_failure(tmp_path: Path) -> None:
+    again = "n13:941:943 [0] NCCL INFO Call to connect returned Connection refused, retrying\n"
+    assert diagnosed(tmp_path, STEPS + again + "step 11 loss 0.2\n").causes == []
+
+
+def test_how_many_processes_sent_a_help_message_is_no_failure(tmp_path: Path) -> None:
+    text = "[n1:28731] 3 more processes have sent help message help-mpi-btl-tcp.txt / client connect fail\n"
+    assert diagnosed(tmp_path, STEPS + text).causes == []
+
+
+def test_nccls_ras_does_without_its_port(tmp_path: Path) -> None:
+    """The port of the rendezvous is another one."""
+    ras = "n9:25:25 [0] ras/client_support.cc:160 NCCL WARN Call to bind failed: Address already in use\n"
+    assert diagnosed(tmp_path, STEPS + ras).causes == []
+    store = "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).\n"
+    assert "29500 is taken by another process" in diagnosed(tmp_path, STEPS + store).summary
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "I tensorflow/core/distributed_runtime/master.cc:268] CreateSession still waiting for response from worker: /job:ps/replica:0/task:1",
+            "TensorFlow's session waits for an answer of /job:ps/task:1",
+        ),
+        (
+            "E0000 00:00:1725834192.702937 625990 collective_ops_utils.h:310] This thread has been waiting for 5000ms for and may be stuck: participant AllReduceParticipantData{rank=1, element_count=7840}",
+            "rank 1 printed that a thread of XLA waits for others at 'AllReduce'",
+        ),
+    ],
+)
+def test_who_waits_for_an_answer_is_no_culprit(tmp_path: Path, line: str, says: str) -> None:
+    found = diagnosed(tmp_path, STEPS + f"{line}\n" * 3)
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+    assert says in found.summary
