@@ -13,10 +13,15 @@ from ...model.log_facts import (
     TimedOut,
 )
 from ...stacks.user_code import is_standard
+from ...text.late import late
 from .by_torch import still_waiting
 from .scene import HCCL_WAIT, Scene
 
 _STARTS = frozenset({"_bootstrap", "_bootstrap_inner", "run", "_run_code", "_run_module_as_main"})
+_BARRIER = late(
+    r"\b(?:local_)?(?:main_process|rank_zero|zero|master)_first\(|\b(?:monitored_)?barrier\(|\bwait_for_everyone\("
+)
+_INNERMOST = 3  # frames
 _RIGHT_ABOVE = 3  # lines
 _BY_THE_WAY = (
     "worker_of_rank",
@@ -40,8 +45,14 @@ def is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
 
 
 def says_nothing(cut: AnyFact) -> bool:
-    """Whether it names nobody, and has only frames by which Python starts any process or thread."""
-    if not isinstance(cut, PythonError) or max(cut.rank, cut.local, cut.task) >= 0:
+    """Whether it names nobody, and has only frames by which Python starts any process or thread; or ends
+    in a barrier, whose rank waits for others.
+    """
+    if not isinstance(cut, PythonError):
+        return False
+    if any(_BARRIER.search(frame.code) for frame in cut.frames[:_INNERMOST]):
+        return True
+    if max(cut.rank, cut.local, cut.task) >= 0:
         return False
     starts = all(is_standard(frame) and frame.name in _STARTS for frame in cut.frames)
     return starts and bool(cut.frames) and not (cut.pid or cut.worker)

@@ -52,7 +52,7 @@ _NO_FAILURE = late(
     r"\b(?:0|no|zero|without(?: any| an)?|on|any) (?:\w{1,20} )?(?:error|failure|exception|warning)s?\b"
     r"|\b(?:errors?|failures?|failed)\s?[:=]\s?(?:0|none|false)\b|deprecat|\busage:|--help\b"
     r"|\berror[ _-](?:rates?|bars?|tolerance|norm|estimate|correction|handl\w{1,6}|logs?|file|code 0|messages?)\b"
-    r"|\bsent help message\b|\b(?:did|does|do) ?n(?:ot|'t) detect\b"
+    r"|\bsent help message\b|\b(?:previous|earlier) (?:attempt|run|start|job)\b|\b(?:did|does|do) ?n(?:ot|'t) detect\b"
     r"|\b(?:code|status) 0\b|\bCould not tell: |\bException raised from |\bthe above exception\b|\bframe #\d|^Reason: [\w ]{1,80} \(os error \d|\bptrace: Operation not|Could not attach to process|enable traceback|\btolerance\b|\bresidual",
     re.I,
 )

@@ -65,6 +65,7 @@ _SIGNAL = late(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d
 _MISSING = late(r"(?:(\S{1,200}) )?\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _READY = late(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
 _STALLED = late(r"^\s*(\d{1,7}): \[(\S[^\]]{0,4000})")
+_STALLED_BEHIND = late(r"[\]>)] (\d{1,7}): \[(\S[^\]]{0,4000})")
 _SCHEDULER = late(r"\bRank (\d{1,7}) scheduler is dead")
 # A duplicate of communicator 0 numbers its ranks as the whole job does.
 _ABORTED = late(
@@ -113,15 +114,17 @@ class LauncherTables:
         self._daemons = lost_daemons.LostDaemons()
         self._told: dict[str, Ended | KnownError] = {}  # the last one of each such message
 
-    def feed(self, text: str) -> AnyFact | None:
-        """A fact, once its last line was read."""
+    def feed(self, text: str, whole: str = "") -> AnyFact | None:
+        """A fact, once its last line was read; `whole`: the line with its prefix, which the number of a row
+        may have been taken for.
+        """
         if "issing ranks" in text and (match := _MISSING.search(text)) is not None:
             return _late(_numbers(match[2]), [match[1]] if match[1] else [])
         if "eady ranks" in text and (ready := _READY.findall(text)):
             absent = _absent([_numbers(listed) for listed in ready])
             return _late(absent, []) if absent else None
         if self._stalled:
-            match = _STALLED.match(text)
+            match = _STALLED.match(text) or _STALLED_BEHIND.search(whole)
             self._stalled = match is not None
             return _row(int(match[1]), match[2]) if match is not None else None
         self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))

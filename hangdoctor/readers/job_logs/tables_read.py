@@ -76,7 +76,7 @@ class TablesRead:
         self._states.feed(text)
         for fact in (
             self._failures.feed(said.text, clock),
-            self._launchers.feed(said.text),
+            self._launchers.feed(said.text, text),
             self._shapes.feed(said),
             self._tasks.feed(text),
             self._ucc.feed(said.text),

@@ -74,3 +74,49 @@ def test_who_waits_for_an_answer_is_no_culprit(tmp_path: Path, line: str, says: 
     found = diagnosed(tmp_path, STEPS + f"{line}\n" * 3)
     assert (found.status, found.causes) == ("unknown", []), found.summary
     assert says in found.summary
+
+
+def test_a_row_of_hccls_links_that_timed_out_has_both_ends(tmp_path: Path) -> None:
+    head = "[ERROR] HCCL(397,all_reduce_test):2025-11-22-17:37:04.448.967 [hccl_socket_manager.cc:599] [3977] "
+    row = f"{head}| 10.0.2.198(1) | 16666 | 10.0.2.199(0) | 0 | server | time out | DISABLE |\n"
+    found = diagnosed(tmp_path, STEPS + row)
+    assert (
+        "Between rank 0 on 10.0.2.199 and 10.0.2.198: HCCL could not make a link" in found.summary
+    )
+    fine = row.replace("time out", "connected")
+    assert "could not make a link" not in diagnosed(tmp_path, STEPS + fine).summary
+
+
+def test_a_message_that_gasnet_got_back_accuses_no_sender(tmp_path: Path) -> None:
+    line = "*** FATAL ERROR(Node 2): An active message was returned to sender,\n"
+    found = diagnosed(tmp_path, STEPS + line)
+    assert "Between rank 2 and another process: GASNet could not deliver" in found.summary
+
+
+def test_a_socket_without_its_other_end_is_no_file_system(tmp_path: Path) -> None:
+    words = "terminate called after throwing an instance of 'std::system_error'\n  what():  Transport endpoint is not connected\n"
+    link = "  what():  CUDA error: uncorrectable NVLink error detected during the execution\n"
+    assert "NVLink error" in diagnosed(tmp_path, STEPS + words + link).summary
+    mount = "OSError: [Errno 107] Transport endpoint is not connected: '/scratch/data'\n"
+    assert "network file system" in diagnosed(tmp_path, STEPS + mount).summary
+
+
+def test_horovods_rows_behind_the_rank_that_prints_them(tmp_path: Path) -> None:
+    text = (
+        "[3] Missing ranks:\n[3] 0: [broadcast.a, broadcast.b]\n[3] 1: [broadcast.a, broadcast.b]\n"
+    )
+    found = diagnosed(tmp_path, STEPS + text)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [0, 1])], found.summary
+
+
+def test_who_was_asked_to_end_did_not_fail(tmp_path: Path) -> None:
+    line = "FatalError: `Termination signal` is detected by the operating system.\n"
+    assert diagnosed(tmp_path, STEPS + line).causes == []
+
+
+def test_a_traceback_that_is_cut_in_a_barrier_is_of_one_that_waited(tmp_path: Path) -> None:
+    head = '[rank7]: Traceback (most recent call last):\n[rank7]:   File "/app/loader.py", line 324, in get_dataset\n'
+    waits = '[rank7]:     with training_args.main_process_first(desc="data"):\n[rank7]:   File "/usr/lib/python3.10/contextlib.py", line 135, in __enter__\n'
+    assert diagnosed(tmp_path, head + waits).causes == []
+    works = "[rank7]:     rows = read_table(path)\n"
+    assert [c.ranks for c in diagnosed(tmp_path, head + works).causes] == [[7]]
