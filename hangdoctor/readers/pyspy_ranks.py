@@ -133,8 +133,6 @@ def _join(processes: list[TextProcess], notes: list[str], errors: int) -> JobCap
         node.ranks.append(capture)
     headed = all(process.rank == rank for rank, process in numbered)
     lone = len(numbered) == 1 and by_title is None and not headed
-    if lone and len(processes) == 1 and not errors:
-        return _without_number(numbered[0][1], notes)
     if not headed:
         notes.append(_LONE if lone else _how_numbered(by_title is not None, any(nodes)))
     if errors:
@@ -172,17 +170,6 @@ def _without_ranks(processes: list[TextProcess], parts: list[str], notes: list[s
         origin="files",
         names=[_called(process, part) for process, part in pairs],
         rankless=True,
-        notes=notes,
-    )
-
-
-def _without_number(process: TextProcess, notes: list[str]) -> JobCapture:
-    """The only process of a text, whichever rank it is, and on whichever node."""
-    return JobCapture(
-        job="text",
-        nodes=[NodeCapture("", "text", [_capture(0, process, 0)])],
-        origin="files",
-        names=[f"process {process.pid}" if process.pid else "the process"],
         notes=notes,
     )
 
