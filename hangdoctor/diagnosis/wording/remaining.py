@@ -410,3 +410,8 @@ def _saw_it_wait(of: Note) -> str:
         f"The log contradicts the other evidence: by it {who} timed out in the operation that "
         f"{blamed} {is_are} said not to have reached."
     )
+
+
+def without_number(why: str, pid: int) -> str:
+    """A sentence on the only process of a text, which was numbered as rank 0 whichever it is."""
+    return why.replace("rank 0", f"process {pid}" if pid else "the process")
