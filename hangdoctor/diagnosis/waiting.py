@@ -147,9 +147,14 @@ def _behind_all(
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     ahead = rest or beyond
-    if len(ahead) > 1 and all(map(is_half, earliest)):
+    if all(map(is_half, earliest)) and (len(ahead) > 1 or _of_all_handles(earliest)):
         return []  # they may wait for one another, with tags that differ
     return [_order(case, ahead, earliest, Apart.AHEAD)]
+
+
+def _of_all_handles(waiting: list[RankView]) -> bool:
+    """Whether they wait for all transfers of an exchange, of which those with a rank past it may be done."""
+    return all(view.place.op.lower() == "waitall" for view in waiting)
 
 
 def _has_chosen_root(view: RankView) -> bool:

@@ -200,7 +200,8 @@ def _without_those_done(graph: WaitGraph, found: list[tuple[Instance, Finding]])
     another operation that something holds up: a wait for several handles ends when all are done.
     """
     held_up = {rank for i in graph.instances if i.targets for rank in i.waiters}
-    held_up |= {rank for i, f in found if f.kind != "in_communication" for rank in i.waiters}
+    # The box says of one handle only that a rank waits for it: all that it has open may be among those.
+    held_up |= {rank for i, f in found if f.kind != "in_communication" for rank in i.present}
     return [
         finding
         for instance, finding in found

@@ -47,3 +47,35 @@ def test_without_another_cause_such_a_transfer_still_is_one() -> None:
     verdict = diagnose_ops(evidence(ranks, earlier=ranks))
     assert verdict.findings
     assert {f.kind for f in verdict.findings} <= {"in_communication", "p2p_unmatched"}
+
+
+def test_of_several_handles_any_may_be_the_one_that_is_waited_for() -> None:
+    """A ring of four, as a box has it: of the handles of a `Waitall`, the first alone is marked. Rank 0 has
+    other tags; rank 2, between its neighbours, is past the exchange.
+    """
+
+    def ring(rank: int) -> list[Operation]:
+        tag, state = 100 if rank == 0 else 0, "done" if rank == 2 else "started"
+        about = [
+            ("recv", (rank - 1) % 4, tag + 1),
+            ("recv", (rank + 1) % 4, tag + 2),
+            ("send", (rank + 1) % 4, tag + 1),
+            ("send", (rank - 1) % 4, tag + 2),
+        ]
+        return [
+            entered(
+                range(4),
+                1,
+                op,
+                peer=peer,
+                state=state,
+                detail=f"tag {number}",
+                waited=state == "started" and at == 0,
+                **HERE,
+            )
+            for at, (op, peer, number) in enumerate(about)
+        ]
+
+    ranks = [rank_ops(rank, 4, ring(rank)) for rank in range(4)]
+    cause = only_cause(diagnose_ops(evidence(ranks)))
+    assert (cause.kind, cause.ranks) == ("mismatch", [0])
