@@ -21,6 +21,7 @@ from .position import counts
 from .view import RankView
 
 _JAX = late(r"(?:^|/)jax/(?:_src|experimental)/")
+_OF_COORDINATOR = late(r"\b(?:wait_at_barrier|blocking_key_value_get(?:_bytes)?)\(")
 _COMPILED = "compiled function"
 _OF_TORCH = frozenset({*TRANSFERS_BY_HANDLE, HANDLE})
 _A_TICK_S = 0.011  # of the kernel's clock: waking up now and then may cost one
@@ -33,8 +34,9 @@ def settle(views: Sequence[RankView]) -> None:
     function of theirs where it is a job of JAX.
     """
     alive = [view for view in views if not view.gone]
-    none_waits = not any(view.waits for view in alive)
-    by_memory = none_waits and all(view.capture.has_jax for view in alive)
+    waiting = [view for view in alive if view.waits]
+    none_waits = not waiting
+    by_memory = all(view.capture.has_jax for view in alive) and all(map(_asks_jax, waiting))
     jax = by_memory or any(_has_jax(view) for view in views)
     _settle_results(alive)
     at: dict[object, list[RankView]] = {}
@@ -52,7 +54,13 @@ def settle(views: Sequence[RankView]) -> None:
 
 def all_in_jax(views: Sequence[RankView]) -> bool:
     """Whether each of these ranks waits in JAX: in a call of it, or for a compiled function."""
-    return all(view.place.op == _COMPILED or _has_jax(view) for view in views)
+    return all(view.place.op == _COMPILED or _has_jax(view) or _asks_jax(view) for view in views)
+
+
+def _asks_jax(view: RankView) -> bool:
+    """Whether its line waits for JAX's coordinator, whose client is compiled: no frame of JAX shows."""
+    frame = view.place.frame
+    return frame is not None and _OF_COORDINATOR.search(frame.code) is not None
 
 
 def all_in_mpi(views: Sequence[RankView]) -> bool:

@@ -108,6 +108,26 @@ def test_jax_in_the_memory_of_all_ranks_shows_its_compiled_calls() -> None:
     assert judged(*ranks).causes == [], "not a job of JAX alone"
 
 
+def test_who_is_at_the_coordinators_barrier_waits_in_jax_too() -> None:
+    """Its batches are over first: its client is compiled, so that no frame of JAX shows on any rank."""
+    code = 'client.wait_at_barrier("epoch-0", 600_000)'
+    ahead = still(
+        2, [Frame("finish", "/app/train.py", 42, code), Frame("main", "/app/train.py", 57)]
+    )
+    ranks = [
+        jax_rank(0, "w, loss = update(w, x, y)"),
+        jax_rank(1, "w, loss = update(w, x, y)"),
+        ahead,
+    ]
+    for rank in ranks:
+        rank.has_jax = True
+    said = judged(*ranks)
+    assert causes(said) == [("order", [2])], said.summary
+    assert "ranks 0-1 in compiled function" in said.summary
+    ahead.has_jax = False
+    assert causes(judged(*ranks)) != [("order", [2])], "not a job of JAX alone"
+
+
 def test_a_rank_that_has_gone_on_to_the_end_of_jax_is_named() -> None:
     """Its shutdown waits at a barrier for all: it had made fewer steps."""
     shutdown = Frame("State.shutdown", "/site-packages/jax/_src/distributed.py", 199)
