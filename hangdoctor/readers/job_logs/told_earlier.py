@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...model.frame import Frame
 from ...model.log_facts import AnyFact, Ended, TimedOut
 from .prefix import Said, Speaker
-from .tracebacks import own_frame
+from .python_frames import own_frame
 
 
 class ToldEarlier:
