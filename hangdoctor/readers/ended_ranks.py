@@ -44,8 +44,8 @@ from .end_order import (
     own_termination,
 )
 from .ended_waits import mark_independent, mark_waits, silent_ranks
+from .job_logs.python_frames import own_frame
 from .job_logs.rules import fact_of, rules
-from .job_logs.tracebacks import own_frame
 
 BY = "hangdoctor run"
 _MOST = 64 << 20  # bytes of one file of ends

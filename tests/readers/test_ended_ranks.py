@@ -12,7 +12,7 @@ from hangdoctor.probe import wrap
 from hangdoctor.probe.whose_error import installed
 from hangdoctor.readers import ended_ranks
 from hangdoctor.readers.blackbox import Contents
-from hangdoctor.readers.job_logs.tracebacks import own_frame
+from hangdoctor.readers.job_logs.python_frames import own_frame
 from tests.support.ended_boxes import (
     LIMIT,
     LOST,

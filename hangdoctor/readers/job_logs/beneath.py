@@ -132,9 +132,12 @@ class Beneath:
             head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
             self._open = _Message(head, _MOST)
 
-    def name(self, fact: AnyFact) -> None:
-        """An error of Ray's, which its next lines say more of."""
+    def name(self, fact: AnyFact) -> bool:
+        """An error; whether it is Ray's on the end of an actor, which its next lines say more of."""
+        if not isinstance(fact, PythonError | KnownError) or fact.rule != "actor_died":
+            return False
         self._died, self._named = fact, _NAMES
+        return True
 
     def gives_reason(self, text: str) -> bool:
         """Whether a line is Ray's reason for the end of its actor, which then follows from another's."""

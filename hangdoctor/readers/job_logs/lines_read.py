@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from .source import Block
 
+ATTENTION = 12  # lines after one that a stack or table may go on in
 _TAIL = 1 << 12  # of each block: where the last iteration is looked for
 _DENSE = 400  # bytes a find; where finds are closer, the block is read line by line
 # What most bytes of a training's lines are: without them a block is searched in half of the time.

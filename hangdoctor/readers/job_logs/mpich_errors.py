@@ -60,8 +60,8 @@ class MpichErrors:
         self._left = 0
         self._broken = ""  # a line of it that was broken behind its reason
 
-    def begin(self, fact: AnyFact, text: str) -> bool:
-        """An error, and its line; whether its stack comes next."""
+    def begin(self, fact: AnyFact) -> bool:
+        """An error; whether its stack comes next."""
         if not isinstance(fact, KnownError) or fact.rule not in _OF_MPICH:
             return False
         self._error, self._left, self._broken = fact, MOST, ""

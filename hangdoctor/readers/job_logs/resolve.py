@@ -27,8 +27,8 @@ from .by_exit import errors_of_ends, of_the_abort, place_by_srun
 from .marks import Marks
 from .on_one_node import name_by_node
 from .one_failed import name_crashed, name_only_failed, name_the_only_rank
+from .python_frames import LAUNCHER
 from .stamps import NO_YEAR
-from .tracebacks import LAUNCHER
 
 _OWN_LAUNCHERS = ("spawn", "lightning")
 _MOST_LOCAL = 8  # ranks of a node, as nodes mostly are

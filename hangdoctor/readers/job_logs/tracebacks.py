@@ -7,23 +7,21 @@ theirs, where the last traceback that was begun takes the next frames.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
-from ...stacks.user_code import is_outer, is_parents, is_users
 from ...text.late import late
 from .elastic_table import HEADS
 from .introduced import THREAD_STARTS, Introduced
 from .prefix import Said, Speaker
+from .python_frames import is_launchers, own_frame
 from .raised_again import HEAD
+from .recorded_stacks import RecordedStacks
 from .rich_boxes import RichBoxes
 
-# Also a checkout of this probe, which a job runs under.
-_INSTALLED = late(r"/(?:site|dist)-packages/|<frozen|/hangdoctor/probe/")
 _BEGIN = "Traceback (most recent call last)"
 _FRAME = late(r'^\s*File ["“]([^"”]{1,500})["”], [Ll]ine (\d{1,9})(?:,? in (.{1,200}))?\s*$')
 # A checkpoint of torch's: who coordinates it prints what the others raised.
@@ -49,20 +47,6 @@ _ENDS = (
     "Closed",
     "Died",
 )
-_RECORDED = late(r"^\s*#\d{1,4}\s+(\S{1,200}) from (\S{1,400}):(\d{1,9})\s*$")
-_RECORDED_HEAD = "Stack trace of the failed collective:"
-LAUNCHER = ("torch/distributed/launcher/api.py", "torch/distributed/run.py")
-_OF_HOROVOD = late(
-    r"/horovod/(?:run|runner|spark)/(?:\w+/)?(?:run|launch|gloo_run|mpi_run|runner|__init__)\.py$"
-)
-_LAUNCHERS_OWN = late(
-    r"/bin/(?:torchrun|accelerate|deepspeed|composer|horovodrun|ds|llamafactory-cli)$"
-    r"|/torch/distributed/(?:launch(?:er)?|run|elastic)\b|/accelerate/commands/"
-    r"|/deepspeed/launcher/|/composer/cli/|runpy"
-)
-# What `python -m` begins with, and the launchers that start their ranks as processes of their own.
-_RUNS_MODULE = late(r"(?:^|/|<frozen )runpy(?:\.py|>)$")
-_STARTS_PROCESSES = late(r"/torch/distributed/(?:launch|run)\.py$|/bin/torchrun$")
 _LIMIT = late(r"^Timeout \((\d{1,4}):(\d\d):(\d\d)(?:\.\d{1,9})?\)!$")  # by dump_traceback_later
 _KEPT = 48  # innermost frames of a thread's stack, and its outermost
 _BESIDE = 8  # of one that is no main thread's
@@ -118,10 +102,7 @@ class Tracebacks:
         self._open: dict[Speaker, list[_Open]] = {}
         self._stacks: dict[Speaker, ThreadStack] = {}
         self._who: dict[Speaker, Said] = {}  # of the stacks that have not ended
-        self._recorded: dict[Speaker, Said] = {}
-        self._head: Said | None = (
-            None  # of the recorder's last stack, whose frames may have no prefix
-        )
+        self._recorded = RecordedStacks()
         self._at_line = 0
         self._last: dict[Speaker, str] = {}
         self._set_in: dict[Speaker, int] = {}  # how far the last frame is
@@ -187,16 +168,15 @@ class Tracebacks:
             del begun[:-_OPEN]
             self._stacks.pop(key, None)
             return _BELONGS
-        if key in self._recorded or (self._head is not None and key == _NOBODY):
-            folded = self._of_recorder(key, text)
-            if folded.belongs:
-                return folded
+        recorded = self._recorded.frame(said)
+        if recorded is not None:
+            of, frame = recorded
+            return Folded(belongs=True, recorded=frame, recorded_of=of)
         if text.startswith(("  ", "\t", "File ", " File ", "#")):
             return self._indented(key, said, line)
         if key in self._stacks or "recent call first" in text or "Fatal Python" in text:
             return self._thread(key, said, line)
-        if text.startswith(_RECORDED_HEAD):
-            self._recorded[key] = self._head = said
+        if self._recorded.begins(said):
             return _BELONGS
         return self._ended(key, said, line)
 
@@ -211,16 +191,6 @@ class Tracebacks:
         elif row is not None and row.code and begun and begun[-1].frames:
             begun[-1].frames[-1].code = row.code
         return row is not None
-
-    def _of_recorder(self, key: Speaker, text: str) -> Folded:
-        match = _RECORDED.match(text)
-        if match is None:
-            self._recorded.pop(key, None)
-            self._head = None
-            return _NOTHING
-        frame = Frame(match[1], match[2], int(match[3]))
-        of = self._recorded.get(key, self._head)
-        return Folded(belongs=True, recorded=frame, recorded_of=of)
 
     def _indented(self, key: Speaker, said: Said, line: int) -> Folded:
         match = _FRAME.match(said.text)
@@ -352,7 +322,7 @@ class Tracebacks:
         found = []
         for begun in self._open.values():
             for opened in begun:
-                if opened.frames and not _of_launcher(opened.frames):
+                if opened.frames and not is_launchers(opened.frames):
                     error = PythonError(
                         frames=opened.frames[-_OF_ERROR:][::-1],
                         frame=own_frame(opened.frames),
@@ -388,22 +358,3 @@ def _raises(last: Frame) -> str:
 
 def _set_in(text: str) -> int:
     return len(text) - len(text.lstrip())
-
-
-def _of_launcher(frames: Sequence[Frame]) -> bool:
-    """Whether the launcher itself failed: it does when a rank has."""
-    files = [frame.file for frame in frames]
-    own = all(_LAUNCHERS_OWN.search(file) for file in files)
-    if own or any(file.endswith(LAUNCHER) or _OF_HOROVOD.search(file) for file in files):
-        return True
-    begins = next((file for file in files if _RUNS_MODULE.search(file) is None), "")
-    return _STARTS_PROCESSES.search(begins) is not None or is_parents(frames)
-
-
-def own_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame of the user's own code, else of no known library, else the innermost;
-    `frames` outermost first.
-    """
-    own = [f for f in frames if not _INSTALLED.search(f.file)]
-    own = [f for f in own if is_users(f)] or [f for f in frames if is_outer(f)] or list(frames)
-    return own[-1] if own else None

@@ -1,0 +1,125 @@
+"""Errors of Python, at the end of their tracebacks: what a rule knows of them, who logged them, and what the next
+lines of their message tell.
+"""
+
+from __future__ import annotations
+
+from ...model.log_facts import PythonError
+from ...text.late import late
+from .beneath import Beneath
+from .ending_others import is_agents, is_of_end
+from .facts_of_file import FactsOfFile
+from .lines_below import LinesBelow
+from .logged import Logged, named_by
+from .prefix import Said, Speaker
+from .raised_again import RaisedAgain
+from .rules import Rule, Rules
+from .rules_tried import RulesTried
+
+_RANK_ID = late(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
+_MORE = 4  # lines that the message of an error may go on in
+_OF_ACTOR = late(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
+
+
+class PythonErrors:
+    """Of one file."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        tried: RulesTried,
+        kept: FactsOfFile,
+        beneath: Beneath,
+        below: LinesBelow,
+    ) -> None:
+        self._rules, self._tried, self._kept = rules, tried, kept
+        self._beneath, self._below = beneath, below
+        self._logged = Logged()
+        self._again = RaisedAgain()
+        # Errors that no rule knew: their message may go on in the next lines.
+        self._unknown: dict[Speaker, tuple[PythonError, int]] = {}
+
+    def look(self, said: Said) -> None:
+        """Any line, before the stacks take it: a logger may print a traceback below it."""
+        self._logged.look(said)
+
+    def keep(self, error: PythonError, said: Said, text: str, original: bool) -> None:
+        """An error, by the last line of its traceback; `original`: that another one was raised from."""
+        error.local = self._kept.earlier.spawned(said)
+        self._tried.try_beside_error(said, text)
+        rule = self._rules.known(f"{error.error}: {error.message}")
+        if self._beneath.is_report(error, said) or is_of_end(error.frames):
+            error.role = "launcher"
+        if rule is not None:
+            error.rule, error.role = rule.id, rule.role
+            _name(error, rule, said.text)
+        if error.role == "consequence" and is_agents(error.frames):
+            error.role = "launcher"
+        head = self._logged.head_of(said)
+        if original and self._again.take(error, said.speaker()):
+            return
+        if head is not None:
+            error.logged = True
+            error.rank = named_by(head) if error.rank < 0 else error.rank
+        kept = self._kept.keep(error, said, text)
+        self._again.keep(kept, said.speaker())
+        self._below.begin_error(kept, said)
+        if rule is None and isinstance(kept, PythonError):
+            self._unknown[said.speaker()] = (kept, _MORE)
+
+    def go_on(self, said: Said) -> None:
+        """A line that may belong to the message of an error: what it tells of that."""
+        if not self._unknown:
+            return
+        waiting = self._unknown.pop(said.speaker(), None)
+        if waiting is None:
+            return
+        error, left = waiting
+        number = _RANK_ID.search(said.text)
+        if number is not None and error.rank < 0:
+            error.rank = int(number[1])
+        known = self._rules.known(said.text)
+        if known is not None and known.role == "launcher" and error.message:
+            return  # another process speaks
+        if known is not None:
+            error.rule, error.role = known.id, known.role
+            error.values = known.values(said.text)
+        elif left > 1:
+            self._unknown[said.speaker()] = (error, left - 1)
+
+    def end_message(self, said: Said) -> None:
+        """A line that is no part of the message of an error."""
+        self._unknown.pop(said.speaker(), None)
+
+    def keep_cut(self, error: PythonError, said: Said, alone: bool) -> None:
+        """The error of a traceback whose last line is not in the file; `alone`: no other one is like that."""
+        error.local = self._kept.earlier.spawned(said)
+        if error.rank < 0 and said.rank < 0:
+            error.rank = self._logged.rank_of_head(said)
+        if alone:
+            self._complete(error, said)
+        self._kept.keep(error, said, "traceback without its last line")
+
+    def _complete(self, error: PythonError, said: Said) -> None:
+        """A traceback that another rank's lines tore: its message may go on behind them. The only error
+        that a rule knows of the same speaker, after its beginning.
+        """
+        later = [f for f in self._kept.known_errors() if f.line > self._kept.place.line]
+        own = [f for f in later if f.role == "cause" and not f.logged]
+        same = [f for f in own if (f.rank, f.local, f.task) == (said.rank, said.local, said.task)]
+        if len(same) == len(own) == 1 and self._rules.is_own(same[0].rule):
+            error.rule, error.values = same[0].rule, same[0].values
+
+
+def _name(error: PythonError, rule: Rule, text: str) -> None:
+    """Rank and node, where the error's own words tell them."""
+    error.values = told = rule.values(text)
+    error.rank = int(told["rank"]) if told.get("rank") else error.rank
+    error.node = told.get("node") or error.node
+    died = _OF_ACTOR.search(text) if rule.id == "actor_died" else None
+    if died is not None and not error.pid:
+        error.pid, error.node = int(died[1]), died[2]
+    if rule.id == "actor_creation":
+        error.pid = int(told.get("pid") or error.pid)
+    if rule.id == "spark_task":
+        error.worker = told["worker"]
