@@ -21,7 +21,8 @@ from .position import counts
 from .view import RankView
 
 _JAX = late(r"(?:^|/)jax/(?:_src|experimental)/")
-_OF_COORDINATOR = late(r"\b(?:wait_at_barrier|blocking_key_value_get(?:_bytes)?)\(")
+_BARRIER = late(r"\bwait_at_barrier\(")
+_KEY = late(r"\bblocking_key_value_get(?:_bytes)?\(")
 _COMPILED = "compiled function"
 _OF_TORCH = frozenset({*TRANSFERS_BY_HANDLE, HANDLE})
 _A_TICK_S = 0.011  # of the kernel's clock: waking up now and then may cost one
@@ -54,13 +55,19 @@ def settle(views: Sequence[RankView]) -> None:
 
 def all_in_jax(views: Sequence[RankView]) -> bool:
     """Whether each of these ranks waits in JAX: in a call of it, or for a compiled function."""
-    return all(view.place.op == _COMPILED or _has_jax(view) or _asks_jax(view) for view in views)
+    return all(view.place.op == _COMPILED or _has_jax(view) or _at_barrier(view) for view in views)
 
 
 def _asks_jax(view: RankView) -> bool:
     """Whether its line waits for JAX's coordinator, whose client is compiled: no frame of JAX shows."""
     frame = view.place.frame
-    return frame is not None and _OF_COORDINATOR.search(frame.code) is not None
+    return _at_barrier(view) or (frame is not None and _KEY.search(frame.code) is not None)
+
+
+def _at_barrier(view: RankView) -> bool:
+    """Whether its line waits there for all ranks, and not for a key that one of them sets."""
+    frame = view.place.frame
+    return frame is not None and _BARRIER.search(frame.code) is not None
 
 
 def all_in_mpi(views: Sequence[RankView]) -> bool:
