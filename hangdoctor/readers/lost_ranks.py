@@ -86,10 +86,23 @@ def _expected(ranks: list[Found]) -> set[int]:
     go_round = _go_round(ranks)
     for found in ranks:
         expected.update(_started_with(found, go_round))
+    expected.update(_between_siblings(ranks))
     if len(expected) > _MOST_ON_HOST:
         return set()
     world = max(f.world_size for f in ranks)
     return {r for r in expected if r < world} if world else expected
+
+
+def _between_siblings(ranks: list[Found]) -> set[int]:
+    """The ranks between those that one shell started, as its loop over RANK and LOCAL_RANK does: of two
+    hosts they would not have one parent.
+    """
+    loops: dict[tuple[int, int], list[int]] = {}
+    for found in ranks:
+        if "RANK" in found.environ and found.local_rank >= 0 and found.ppid > 1:
+            loops.setdefault((found.ppid, found.rank - found.local_rank), []).append(found.rank)
+    spans = [(min(some), max(some)) for some in loops.values()]
+    return {r for low, high in spans if high - low < _MOST_ON_HOST for r in range(low, high + 1)}
 
 
 def _go_round(ranks: list[Found]) -> bool:

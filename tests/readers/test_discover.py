@@ -386,3 +386,18 @@ def test_a_job_is_called_what_its_black_boxes_call_it_too() -> None:
     job = Job("key", [found(2, 0, environ=environ), found(3, 1)])
     assert job.names == ["key", "slurm-7.0"] and job.is_named("slurm-7.0")
     assert Job("key", []).names == ["key"]
+
+
+def test_what_a_shells_loop_started_lies_between_its_other_ranks() -> None:
+    def one(rank: int, parent: int, local: int) -> Found:
+        alone = {"local_world_size": 0, "world_size": 8, "environ": {"RANK": str(rank)}}
+        started = found(10 + rank, rank, local_rank=local, **alone)
+        started.ppid = parent
+        return started
+
+    loop = [one(rank, 3, rank) for rank in (0, 1, 3)]
+    assert lost_ranks._expected(loop) == {0, 1, 2, 3}, "the last ones may be on another host"
+    assert lost_ranks._expected([one(0, 3, 0), one(3, 4, 3)]) == {0, 3}, "of two shells"
+    apart = [one(0, 3, 0), one(4, 3, 0)]
+    assert lost_ranks._expected(apart) == {0, 4}, "one on each of several hosts, by their numbers"
+    assert lost_ranks._expected([one(0, 3, 0), one(1 << 40, 3, 1 << 40)]) == set()
