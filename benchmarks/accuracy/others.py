@@ -54,6 +54,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 12, 0),
             (12, 11, 1),
+            (12, 10, 2),
         ),
     },
     _LOG: {
@@ -82,6 +83,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 4, 0),
             (12, 4, 1),
             (12, 2, 1),
+            (12, 3, 0),
         ),
     },
     _PLAIN: {
@@ -114,6 +116,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 10, 2),
             (12, 11, 1),
             (12, 8, 1),
+            (12, 9, 2),
         ),
     },
     _RUN: {
@@ -146,6 +149,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 12, 0),
             (12, 11, 1),
+            (12, 10, 2),
         ),
     },
     _PUBLIC: {
@@ -166,6 +170,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (40, 23, 3),
             (40, 27, 4),
             (40, 27, 2),
+            (40, 24, 3),
+            (40, 28, 2),
         ),
     },
 }
