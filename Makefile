@@ -2,8 +2,8 @@
 .PHONY: test-full test-frameworks help setup demo test check lint types layers clean
 # Which Python: PYTHON=/path/to/python3 (default: the distribution's own /usr/bin/python3, else python3).
 export PYTHON
-# Most tests wait for ranks that wait: four at a time keep two cores busy.
-WORKERS ?= 4
+# Most tests wait for ranks that wait: five at a time keep two cores busy.
+WORKERS ?= 5
 # Ranks on a small machine: one thread each, or eight of them fight for two cores.
 export OMP_NUM_THREADS ?= 1
 

@@ -14,11 +14,11 @@ from ...text.late import late
 
 _MOST = 1 << 18  # bytes of a text that a person copies
 _WIDTHS = range(70, 401)
-_LEAST = 3  # lines of this width
+_LEAST = 3  # different lines of this width
 _GOES_ON = late(r"[a-z,;:.)\]'\"_/=<>*+-]| [a-z(,.]|\d+[a-zA-Z_/.]")
 _BEGINS = late(
     r"\s{0,8}(?:File \"|Traceback \(|\[|\(\w{1,40}(?: \w{1,40})? pid=|frame #|#\d|[A-Z]\w{2,40}(?:Error|Exception)\b"
-    r"|[EWIF]\d{4} |\d{4}-\d\d-\d\d|\d\d:\d\d|(?:INFO|WARN|ERROR|DEBUG)|> |terminate called|Exception raised"
+    r"|[EWIF]\d{4} |\d{4}-\d\d-\d\d|\d\d:\d\d|(?:INFO|WARN|ERROR|DEBUG)|> |terminate called|Exception raised|srun: |slurmstepd: "
     r"|[\w.-]{1,60}:\d+:\d+ \[|[\w./-]{1,200}\.(?:txt|log|out|err):)"
 )
 _RULED = late(r"[-=*#_~+|│─━┃╮╯┐┘]$")
@@ -37,7 +37,9 @@ def unwrapped(data: bytes) -> bytes:
     full = [n for n, line in enumerate(lines[:-1]) if len(line) == width and _is_text(line)]
     broken = [n for n in full if not _BEGINS.match(lines[n + 1]) and lines[n + 1].strip()]
     clear = [n for n in broken if _goes_on(lines[n], lines[n + 1])]
-    if len(full) < _LEAST or 2 * len(clear) <= len(full):
+    # Lines of one width with the same words are what several ranks printed.
+    texts = {_NUMBER.sub("0", lines[n]) for n in full}
+    if len(texts) < _LEAST or 2 * len(clear) <= len(full):
         return data
     return _joined(lines, set(broken)).encode()
 
