@@ -14,7 +14,7 @@ from ...text.late import late
 
 _MOST = 1 << 18  # bytes of a text that a person copies
 _WIDTHS = range(70, 401)
-_LEAST = 3  # different lines of this width
+_LEAST = 3  # lines of this width
 _GOES_ON = late(r"[a-z,;:.)\]'\"_/=<>*+-]| [a-z(,.]|\d+[a-zA-Z_/.]")
 _BEGINS = late(
     r"\s{0,8}(?:File \"|Traceback \(|\[|\(\w{1,40}(?: \w{1,40})? pid=|frame #|#\d|[A-Z]\w{2,40}(?:Error|Exception)\b"
@@ -35,11 +35,12 @@ def unwrapped(data: bytes) -> bytes:
     if width not in _WIDTHS:
         return data
     full = [n for n, line in enumerate(lines[:-1]) if len(line) == width and _is_text(line)]
-    broken = [n for n in full if not _BEGINS.match(lines[n + 1]) and lines[n + 1].strip()]
+    ends = [n for n in full if _BEGINS.match(lines[n + 1]) or not lines[n + 1].strip()]
+    # What one rank printed as a whole line, another did as well.
+    whole = {_NUMBER.sub("0", lines[n]) for n in ends}
+    broken = [n for n in full if _NUMBER.sub("0", lines[n]) not in whole]
     clear = [n for n in broken if _goes_on(lines[n], lines[n + 1])]
-    # Lines of one width with the same words are what several ranks printed.
-    texts = {_NUMBER.sub("0", lines[n]) for n in full}
-    if len(texts) < _LEAST or 2 * len(clear) <= len(full):
+    if len(full) < _LEAST or 2 * len(clear) <= len(full):
         return data
     return _joined(lines, set(broken)).encode()
 
