@@ -156,9 +156,9 @@ def _read_folder(data: bytes) -> None:
 
 
 def _read_pyspy_json(data: bytes) -> None:
-    from hangdoctor.readers import pyspy
+    from hangdoctor.readers import pyspy_frames
 
-    pyspy.parse_json(data)
+    pyspy_frames.parse_json(data)
 
 
 def _read_pyspy_text(data: bytes) -> None:

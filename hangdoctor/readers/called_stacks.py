@@ -14,7 +14,7 @@ import re
 from ..model.capture import Frame, ThreadSample
 from ..text.late import late
 from . import native_headings
-from .pyspy import MAX_NAME
+from .pyspy_frames import MAX_NAME
 from .pyspy_text import TextProcess
 
 _LINE = late(

@@ -33,7 +33,7 @@ from ..text.late import late
 from ..text.ranges import parse_ranks
 from . import native_frames
 from .bare_stacks import group_label
-from .pyspy import MAX_NAME
+from .pyspy_frames import MAX_NAME
 from .pyspy_text import TextProcess
 
 _HEAD = late(

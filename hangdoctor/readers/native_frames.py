@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..model.frame import Frame
 from ..text.late import late
-from .pyspy import MAX_NAME
+from .pyspy_frames import MAX_NAME
 
 _ANY = late(r"^#([0-9]{1,4}) +(?:0x[0-9a-fA-F]{1,16} +(?:in +)?)?(\S.*)$")
 _LLDB = late(r"^\s*(?:\* )?frame #([0-9]{1,4}): 0x[0-9a-fA-F]{1,16} ([^`]{1,200})`(.+)$")

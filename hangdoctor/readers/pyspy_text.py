@@ -27,7 +27,7 @@ from ..text.ranges import number_in
 from . import bare_stacks
 from .bare_stacks import Heading, group_label, heading_of
 from .host_groups import parts
-from .pyspy import MAX_NAME, parse_json
+from .pyspy_frames import MAX_NAME, parse_json
 
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
 _PROCESS = late(r"^Process ([0-9]{1,18}): ?(.*)$")

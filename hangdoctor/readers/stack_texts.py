@@ -28,7 +28,7 @@ from . import (
     native_text,
 )
 from .host_groups import parts
-from .pyspy import MAX_NAME
+from .pyspy_frames import MAX_NAME
 from .pyspy_text import MAX_FILE, TextFile, TextProcess, node_of
 from .pyspy_text import read_file as read_pyspy
 

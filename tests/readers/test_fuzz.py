@@ -23,7 +23,7 @@ from hangdoctor.readers import (
     flight_recorder_format as fr_format,
 )
 from hangdoctor.readers import (
-    pyspy,
+    pyspy_frames,
     pyspy_text,
     ras_reader,
     safe_pickle,
@@ -202,8 +202,8 @@ def test_any_tree_is_no_traceback(tree: Any) -> None:
     }
     answer = json.dumps({"nccl_version": tree, "ras": tree, "communicators": [row, tree]}).encode()
     for read, told in (
-        (pyspy.parse_json, data),
-        (pyspy.parse_json, threads.encode()),
+        (pyspy_frames.parse_json, data),
+        (pyspy_frames.parse_json, threads.encode()),
         (ras_reader.parse, answer),
     ):
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.readers import group_lists, pyspy, retry_loops
+from hangdoctor.readers import group_lists, pyspy_frames, retry_loops
 
 MESH = "/v/site-packages/torch/distributed/device_mesh.py"
 C10D = "/v/site-packages/torch/distributed/distributed_c10d.py"
@@ -65,6 +65,6 @@ def test_a_loop_of_the_users_around_a_mesh_is_seen(tmp_path: Path) -> None:
         {"name": "<module>", "filename": str(program), "line": 3},
     ]
     thread = {"thread_id": 1, "thread_name": "MainThread", "frames": frames}
-    [found] = pyspy.parse_json(json.dumps([thread]).encode())
+    [found] = pyspy_frames.parse_json(json.dumps([thread]).encode())
     assert found.frames[0].lists == {"mesh_shape": [3, 2]}
     assert [frame.loops for frame in found.frames] == [False, True, False]

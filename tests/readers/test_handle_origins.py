@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.readers.handle_origins import EITHER, origin, polled
-from hangdoctor.readers.pyspy import parse_json
+from hangdoctor.readers.pyspy_frames import parse_json
 
 FUNCTIONS = {
     "for work in dist.batch_isend_irecv(ops):\n    work.wait()": EITHER,

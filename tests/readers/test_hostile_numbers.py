@@ -30,7 +30,7 @@ from hangdoctor.readers import (
     discover,
     lost_ranks,
     offline,
-    pyspy,
+    pyspy_frames,
     pyspy_ranks,
     pyspy_text,
     rank_environment,
@@ -304,7 +304,7 @@ def test_numbers_without_end_in_texts() -> None:
     stream = pyspy_text.parse_json_stream(f"{hostile}\n{whole}\n", "n1")
     assert len(stream.processes) == 1 and len(stream.errors) == 1, "the one beside it is read"
     with pytest.raises(BadInput):
-        pyspy.parse_json(hostile.encode())
+        pyspy_frames.parse_json(hostile.encode())
     assert guess_layout(["--tp=" + LONG, "--tp", "\u00b2"], {"TP": LONG}, 8) is None
     assert (
         preflight_gpu.parse(f"{LONG}, GPU, 1, 2, 3\n0, H100, 550, {LONG}, \u00b2\n")[0].used_mb == 0

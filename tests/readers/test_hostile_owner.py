@@ -24,7 +24,7 @@ from hangdoctor.probe.box import BoxWriter
 from hangdoctor.probe.calls import request
 from hangdoctor.probe.calls.ring import Ring
 from hangdoctor.probe.identity import boot_id, start_ticks
-from hangdoctor.readers import blackbox, discover, job_choice, pyspy, rank_operations
+from hangdoctor.readers import blackbox, discover, job_choice, pyspy_frames, rank_operations
 from hangdoctor.readers.box_folders import read_header
 from hangdoctor.readers.calls import CallsReader, calls_path
 from hangdoctor.web import page_address as place
@@ -245,6 +245,6 @@ def test_roots_dump_shows_no_line_of_a_file_that_only_looks_like_a_program(tmp_p
     program.write_text("wait()\n")
     link.symlink_to(secret)
     (tmp_path / "y.py").symlink_to(program)
-    assert pyspy.source_line(str(link), 1) == ""
-    assert pyspy.source_line(str(program), 1) == "wait()"
-    assert pyspy.source_line(str(tmp_path / "y.py"), 1) == "wait()"
+    assert pyspy_frames.source_line(str(link), 1) == ""
+    assert pyspy_frames.source_line(str(program), 1) == "wait()"
+    assert pyspy_frames.source_line(str(tmp_path / "y.py"), 1) == "wait()"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hangdoctor.readers import pyspy
+from hangdoctor.readers import pyspy_frames
 from hangdoctor.readers.loop_texts import checksums
 
 LOOP = """import time
@@ -63,7 +63,7 @@ def test_they_are_of_the_users_innermost_function_in_a_loop(tmp_path: Path) -> N
     def texts(line: int) -> dict[str, int]:
         frame = {"name": "barrier", "filename": str(program), "line": line, "locals": variables}
         thread = {"thread_id": 1, "os_thread_id": 1, "frames": [frame]}
-        [parsed] = pyspy.parse_json(json.dumps([thread]).encode())
+        [parsed] = pyspy_frames.parse_json(json.dumps([thread]).encode())
         return parsed.frames[0].texts
 
     assert set(texts(7)) == {"key"} and texts(5) == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.readers.pyspy import parse_json
+from hangdoctor.readers.pyspy_frames import parse_json
 from hangdoctor.readers.rank_conditions import condition
 
 PROGRAM = textwrap.dedent(

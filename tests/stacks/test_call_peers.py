@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.readers.pyspy import parse_json
+from hangdoctor.readers.pyspy_frames import parse_json
 from hangdoctor.stacks.call_peers import of_rank, peer_names, peers, tags, waited_for
 
 CALLS = {
