@@ -55,6 +55,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 11, 1),
             (12, 10, 2),
+            (12, 11, 0),
         ),
     },
     _LOG: {
@@ -84,6 +85,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 4, 1),
             (12, 2, 1),
             (12, 3, 0),
+            (12, 3, 1),
         ),
     },
     _PLAIN: {
@@ -117,6 +119,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 11, 1),
             (12, 8, 1),
             (12, 9, 2),
+            (12, 10, 0),
         ),
     },
     _RUN: {
@@ -150,6 +153,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 11, 1),
             (12, 10, 2),
+            (12, 11, 0),
         ),
     },
     _PUBLIC: {

@@ -10,6 +10,7 @@ from .deadlock import deadlock_findings
 from .ends import leaving_finding, teardown_finding
 from .evidence import Note, OpsEvidence, OpsVerdict, Remark
 from .inferred_position import Held, where_held
+from .left_unsent import is_from_any, left_unsent
 from .lone_culprit import Sink, find_alone
 from .mismatch import full_instance_finding, in_all_transfers
 from .movement import moved_ranks, straggler
@@ -177,7 +178,7 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
         causes = [divergence_finding(scene, parted, [])]
     else:
         causes = one_of_them(scene, find_alone(scene, alone))
-    both_sides = [instance for instance in ends.full if not _is_from_any(instance)]
+    both_sides = [instance for instance in ends.full if not is_from_any(instance)]
     found = [(instance, _full_finding(scene, instance)) for instance in both_sides]
     causes += in_all_transfers(scene, _without_those_done(graph, found))
     for ranks in ends.rings:
@@ -186,6 +187,8 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
         causes.extend(
             divergence_finding(scene, {d.rank: d}, []) for d in parted_in_ring(scene, ranks)
         )
+    for instance in ends.full if not causes else ():
+        causes += left_unsent(scene, graph, instance)
     if ends.left:
         causes.append(leaving_finding(scene, ends.left))
     if ends.silent and not causes:
@@ -257,12 +260,6 @@ def _culprits(scene: Scene, ends: Ends) -> list[Sink]:
     if ends.alone and not alone and not ends.silent:
         ends.silent = silent
     return alone
-
-
-def _is_from_any(instance: Instance) -> bool:
-    """Whether it is a receive from any rank, which has no other side that is known."""
-    transfer = instance.key.transfer
-    return transfer is not None and min(transfer.source, transfer.destination) < 0
 
 
 def _full_finding(scene: Scene, instance: Instance) -> Finding:

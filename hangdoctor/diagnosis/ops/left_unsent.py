@@ -1,0 +1,70 @@
+"""A message that one rank did not send, where another waits for messages of anyone: a server of several workers.
+
+Each worker takes a piece of work from the server and sends its result back, whoever is done first. Of those
+that have taken as many pieces, one that has sent a result less than all others has left one out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import structs
+
+from ...model.operations import Operation
+from .. import findings as f
+from ..findings import Clue, Finding
+from .divergence import Divergence
+from .facts import op_of
+from .order import divergence_finding
+from .scene import Scene
+from .waits import Instance, WaitGraph
+
+_WORKERS = 3  # that wait for the server: of two nothing shows which is right
+
+
+def left_unsent(scene: Scene, graph: WaitGraph, instance: Instance) -> list[Finding]:
+    """The rank that sent one message less to the one that waits in `instance` than its like have."""
+    if not is_from_any(instance) or len(instance.waiters) != 1:
+        return []
+    [server] = instance.waiters
+    waiting = {r for i in graph.instances if server in i.targets for r in i.waiters}
+    taken = {rank: _last(scene, rank, "recv", server, done=True) for rank in waiting}
+    sent = {rank: _last(scene, rank, "send", server) for rank in waiting}
+    if len(waiting) < _WORKERS or None in taken.values() or None in sent.values():
+        return []
+    numbers = Counter(op.seq for op in sent.values() if op is not None)
+    most = max(numbers)
+    if len({op.seq for op in taken.values() if op is not None}) > 1 or numbers[most - 1] != 1:
+        return []
+    if set(numbers) != {most, most - 1}:
+        return []
+    rank = next(r for r, op in sent.items() if op is not None and op.seq == most - 1)
+    return [_finding(scene, rank, most, sent)]
+
+
+def _finding(scene: Scene, rank: int, number: int, sent: dict[int, Operation | None]) -> Finding:
+    own, operations = sent[rank], scene.ops[rank].operations
+    like = min(r for r, op in sent.items() if op is not None and op.seq == number)
+    theirs = sent[like]
+    assert own is not None and theirs is not None
+    at, mine = len(operations) - 1, operations[-1]
+    # The call that it left out is like its own of the round before, to the same server.
+    unsent = Divergence(rank, rank, "skipped", mine, structs.replace(own, seq=number), at)
+    finding = divergence_finding(scene, {rank: unsent}, [])
+    here, there = op_of(scene, mine, rank), op_of(scene, theirs, like)
+    finding.clues = [Clue("ops", (rank,), f.PartedAt(at, here, there, like, own=False))]
+    return finding
+
+
+def is_from_any(instance: Instance) -> bool:
+    """Whether it is a receive from any rank, which has no other side that is known."""
+    transfer = instance.key.transfer
+    return transfer is not None and min(transfer.source, transfer.destination) < 0
+
+
+def _last(scene: Scene, rank: int, op: str, peer: int, done: bool = False) -> Operation | None:
+    """The last of its sends or receives with that peer; of those that are done alone, if asked."""
+    if rank not in scene.ops:
+        return None
+    own = [o for o in scene.ops[rank].operations if (o.op, o.peer) == (op, peer)]
+    return next((o for o in reversed(own) if not done or o.state == "done"), None)
