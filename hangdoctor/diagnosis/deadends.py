@@ -14,6 +14,7 @@ from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..model.layout import Layout
 from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE
+from ..stacks.root_names import NAMES_OF_ROOT
 from ..stacks.user_code import is_users
 from ..text.late import late
 from . import findings as f
@@ -28,15 +29,6 @@ from .transfer_lines import sides_of_ring
 from .view import RankView
 
 _SHOWN = 8  # ranks whose operation is evidence
-_NAMES_OF_ROOT = {
-    "broadcast": "src",
-    "broadcast_object_list": "src",
-    "scatter": "src",
-    "scatter_object_list": "src",
-    "reduce": "dst",
-    "gather": "dst",
-    "gather_object": "dst",
-}
 _NAMES_GROUP = late(r"\bgroup\s*=\s*(?!None\b|[\w.]*\bWORLD\b)")
 _OF_MEGATRON = late(r"(?:^|/)megatron/")
 
@@ -150,10 +142,10 @@ def _full(case: Case, instance: Instance, views: Views) -> Finding:
     ranks = ranks_of(held)
     story = f.AllIn(op_of(held), ranks, counted=False)
     sides = [held[:1], held[1:]] if isinstance(instance.key, Transfer) else [held]
-    odd = other_tag.apart_from_all(case, held, list(views.values())) if len(sides) == 2 else None
-    if odd is not None:
-        return odd
     if len(sides) == 2:
+        odd = other_tag.apart_from_all(case, held, list(views.values()))
+        if odd is not None:
+            return odd
         story = f.AllIn(
             op_of(sides[0]),
             ranks,
@@ -184,7 +176,7 @@ def _different_roots(case: Case, roots: dict[int, int], views: Views) -> Finding
 
 def _root(view: RankView) -> int | None:
     """The root that a rank's call names; only its own frames in the library say it."""
-    name = _NAMES_OF_ROOT.get(view.place.op)
+    name = NAMES_OF_ROOT.get(view.place.op)
     if name is None:
         return None
     for frame in reversed(view.path):
@@ -232,7 +224,7 @@ def _two_sided(end: End, views: Views) -> list[Instance]:
     those who wait for it, and who is past one has not passed the other.
     """
     places = [views[instance.present[0]].place for instance in end.instances]
-    called = Counter((place.op, place.group) for place in places if place.op in _NAMES_OF_ROOT)
+    called = Counter((place.op, place.group) for place in places if place.op in NAMES_OF_ROOT)
     both = zip(end.instances, places, strict=True)
     return [instance for instance, place in both if called[place.op, place.group] > 1]
 

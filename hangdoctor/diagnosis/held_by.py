@@ -207,7 +207,7 @@ def _lock(view: RankView) -> Holding | None:
 def _awaits_result(frames: Sequence[Frame]) -> bool:
     """Whether a thread waits for what a task of a pool returns."""
     inner = frames[:_AT_QUEUE]
-    return any(_FUTURES in x.file and x.name.rpartition(".")[2] == "result" for x in inner)
+    return any(_FUTURES in x.file and x.own_name == "result" for x in inner)
 
 
 def _of_pool(thread: ThreadSample) -> bool:
@@ -226,7 +226,7 @@ def _queue(view: RankView) -> Holding | None:
 
 
 def _at_queue(frame: Frame) -> bool:
-    return frame.file.endswith("/queue.py") and frame.name.rpartition(".")[2] in _QUEUE
+    return frame.file.endswith("/queue.py") and frame.own_name in _QUEUE
 
 
 def _threads(view: RankView, own: ThreadSample) -> tuple[tuple[str, Frame], ...]:

@@ -82,7 +82,7 @@ def _passed(view: RankView) -> int | None:
     """The tag that its library's call was given."""
     name = view.place.op
     for frame in reversed(view.path):
-        if frame.name.rpartition(".")[2] == name and not is_users(frame):
+        if frame.own_name == name and not is_users(frame):
             return frame.values.get("tag")
     return None
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
+from ..stacks.rank_thread import serves_calls
 from ..text.late import late
 from . import byte_counts, far_sides, gil, pools
 from . import findings as f
@@ -29,7 +30,6 @@ _OF_CHILD = 2  # of a child's
 _DATAISH = late(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
 _QUEUES = "multiprocessing/queues.py"
 _LOADER = "torch/utils/data/dataloader.py"
-_SERVES_CALLS = late(r"torch/distributed/rpc/internal\.py$")
 _OF_EVENTS = ("Condition.wait", "Condition.wait_for", "Event.wait")
 _JOINS = ("_shutdown_workers", "__del__")
 
@@ -79,7 +79,7 @@ def _fed_by_others(free: list[RankView]) -> set[int]:
 
 def _awaits_calls(view: RankView) -> bool:
     """Whether it serves a call by RPC that waits for an event in it, as for the calls of the other ranks."""
-    served = bool(view.path) and _SERVES_CALLS.search(view.path[0].file) is not None
+    served = bool(view.path) and serves_calls(view.path[0])
     return served and view.motion == "still" and view.path[-1].name in _OF_EVENTS
 
 

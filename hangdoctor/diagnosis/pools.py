@@ -22,7 +22,7 @@ _INNERMOST = 5
 def awaits_task(view: RankView) -> bool:
     """Whether its thread waits for what a pool's task returns."""
     frames = view.path[-_INNERMOST:]
-    return any(x.file.endswith(_POOL) and x.name.rpartition(".")[2] in _RESULTS for x in frames)
+    return any(x.file.endswith(_POOL) and x.own_name in _RESULTS for x in frames)
 
 
 def find(view: RankView) -> Holding | None:

@@ -7,7 +7,6 @@ said.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 
 from ..model.capture import Frame
@@ -179,32 +178,3 @@ def _order_by_counters(x: Frame, y: Frame) -> int:
 
 def _order(x: int, y: int) -> int:
     return (x > y) - (x < y)
-
-
-def is_argument_of(inner: Frame, outer: Frame, code: str) -> bool:
-    """Whether a line calls `outer` with what a call of `inner` gives: ``outer(inner())``."""
-    try:
-        calls = [node for node in ast.walk(ast.parse(code.strip())) if isinstance(node, ast.Call)]
-    except (SyntaxError, ValueError):
-        return False  # part of a statement of several lines
-    given = [(each, part) for each in calls for part in (*each.args, *each.keywords)]
-    return any(
-        _called(each) == _own_name(outer)
-        and any(
-            isinstance(node, ast.Call) and _called(node) == _own_name(inner)
-            for node in ast.walk(part)
-        )
-        for each, part in given
-    )
-
-
-def _called(call: ast.Call) -> str:
-    """The last part of the name that a call is made by."""
-    function = call.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _own_name(frame: Frame) -> str:
-    return frame.name.rpartition(".")[2]

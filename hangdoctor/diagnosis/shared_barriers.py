@@ -36,5 +36,5 @@ def _in_barrier(view: RankView) -> bool:
     if view.place.kind != "code" or view.got_on or view.stopped or not view.path:
         return False
     frames = view.path[-_INNERMOST:]
-    waits = any(f.name.rpartition(".")[2] == "_wait" and f.file.endswith(_BARRIER) for f in frames)
+    waits = any(f.own_name == "_wait" and f.file.endswith(_BARRIER) for f in frames)
     return waits and frames[-1].file.endswith(_SHARED)

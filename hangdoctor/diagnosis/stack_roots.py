@@ -12,13 +12,13 @@ import re
 
 from msgspec import structs
 
-from ..model.capture import Frame
 from ..model.operations import Group, Operation, RankOps
+from ..stacks.call_syntax import calls_in, only_call
+from ..stacks.root_names import NAMES_OF_ROOT
 from ..stacks.user_code import is_users
 from .case import Case
 from .view import RankView
 
-_ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 _OF_OBJECTS, _OBJECTS = "broadcast_object_list", "broadcast(object_tensor"  # torch's own line
 _C10D = "torch/distributed/distributed_c10d.py"
 
@@ -35,7 +35,7 @@ def added(case: Case, records: dict[int, RankOps]) -> dict[int, RankOps]:
 def _with_root(view: RankView, ops: RankOps) -> RankOps:
     if ops.source != "flight_recorder" or not view.waits:
         return ops
-    open_now = [op for op in ops.unfinished() if op.op in _ROOTS and op.root < 0]
+    open_now = [op for op in ops.unfinished() if op.op in NAMES_OF_ROOT and op.root < 0]
     root = _root(view, ops.groups, open_now[0]) if len(open_now) == 1 else -1
     if root < 0:
         return ops
@@ -75,27 +75,12 @@ def _has_one_root_in_its_loop(view: RankView, op: str) -> bool:
     frame = view.place.frame
     if frame is None or not is_users(frame) or frame.counts in ("", "while"):
         return False
-    given = _argument(frame, op)
-    if given is None:
+    call = only_call(frame.code, op)
+    told = [key.value for key in call.keywords if key.arg == NAMES_OF_ROOT[op]] if call else []
+    if len(told) != 1 or calls_in(told[0]):
         return False
     changing = set(re.findall(r"\w+", frame.counts))
-    nodes = list(ast.walk(given))
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return not any(isinstance(node, ast.Call) for node in nodes) and not names & changing
-
-
-def _argument(frame: Frame, op: str) -> ast.expr | None:
-    """What the one such call in a line gives as its root; None where the line does not show it."""
-    try:
-        tree = ast.parse(frame.code.strip())
-    except (SyntaxError, ValueError):
-        return None
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    calls = [
-        call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == op
-    ]
-    told = [key.value for call in calls for key in call.keywords if key.arg == _ROOTS[op]]
-    return told[0] if len(calls) == len(told) == 1 else None
+    return not changing & {node.id for node in ast.walk(told[0]) if isinstance(node, ast.Name)}
 
 
 def _root(view: RankView, groups: list[Group], call: Operation) -> int:
@@ -103,7 +88,7 @@ def _root(view: RankView, groups: list[Group], call: Operation) -> int:
     frames = [f for f in view.path if f.name == call.op and f.file.endswith(_C10D)]
     if not frames:
         return -1
-    values, variable = frames[-1].values, _ROOTS[call.op]
+    values, variable = frames[-1].values, NAMES_OF_ROOT[call.op]
     own = values.get(variable, -1)
     if own >= 0:
         return own

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
+from ..stacks.call_syntax import is_given_to
 from .case import Case
 from .confidence import Ground
 from .findings import Apart
 from .odd_ranks import Odd, Views
-from .position import compare, is_argument_of, is_rounds_behind, program
+from .position import compare, is_rounds_behind, program
 from .stackgraph import End
 from .view import RankView
 
@@ -121,8 +122,9 @@ def _left_loop_of(view: RankView, inside: RankView) -> bool:
     caller: Frame | None = None
     for one, other in zip(program(view.path), program(inside.path), strict=False):
         if (one.name, one.file) != (other.name, other.file):
-            looping = other.counts not in ("", "while")
-            return looping and caller is not None and is_argument_of(other, one, caller.code)
+            if caller is None or other.counts in ("", "while"):
+                return False
+            return is_given_to(other.own_name, one.own_name, caller.code)
         if one.line != other.line or not _in_one_round(one, other):
             return False
         caller = one

@@ -46,11 +46,7 @@ def _line(view: RankView) -> Frame | None:
     called = view.place.frame
     outward = iter(reversed(steps(view)))
     line = next((frame for frame in outward if frame == called), None)
-    while line is not None and is_users(line) and _WRAPS.search(_own_name(line)):
+    while line is not None and is_users(line) and _WRAPS.search(line.own_name):
         line = next(outward, None)
     found = line is not None and is_users(line) and line.name != "<module>"
     return line if found else called
-
-
-def _own_name(frame: Frame) -> str:
-    return frame.name.rpartition(".")[2]

@@ -30,7 +30,6 @@ from .unmatched import is_half
 from .view import RankView
 
 _CHOSEN_GROUP = late(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
-
 _CHOSEN_ROOT = late(r"\b(?:root|src|dst)\s*=\s*(?![A-Z_]+\b)[A-Za-z_]")
 
 
@@ -162,7 +161,8 @@ def _has_chosen_root(view: RankView) -> bool:
     of them takes another for the root.
     """
     frame = view.place.frame
-    return frame is not None and _CHOSEN_ROOT.search(frame.code) is not None
+    named = frame is not None and _CHOSEN_ROOT.search(frame.code) is not None
+    return named and view.place.kind == "collective"
 
 
 def _smaller_side(case: Case, groups: list[list[RankView]]) -> list[Finding]:

@@ -37,6 +37,11 @@ class Frame(Struct, omit_defaults=True, gc=False):
         return f"{self.name} ({place})" if place else self.name
 
     @property
+    def own_name(self) -> str:
+        """Its function's name without the class or function around it."""
+        return self.name.rpartition(".")[2]
+
+    @property
     def place(self) -> str:
         """``train.py:31``; of native code without its source the library alone, or ""."""
         return place_of(self.file, self.line)

@@ -12,6 +12,8 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
+from . import call_syntax
+
 _SENDS = frozenset({"send", "ssend", "bsend", "rsend", "isend", "issend", "ibsend", "irsend"})
 _RECEIVES = frozenset({"recv", "probe", "mprobe", "irecv"})
 _WITH_HANDLE = frozenset({"isend", "irecv"})
@@ -50,7 +52,7 @@ def waited_for(code: str) -> str:
     """ "isend" or "irecv" where a line waits for the handle of just that, as in
     ``dist.isend(x, dst=1).wait()``; "" of any other.
     """
-    tree = _tree(code)
+    tree = call_syntax.tree(code)
     awaited = [_awaited(node) for node in ast.walk(tree)] if tree is not None else []
     names = [name for name in awaited if name]
     return names[0] if len(names) == len(list(_calls(code))) == 1 else ""
@@ -104,36 +106,24 @@ def peers(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
 
 def root(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
     """{"root": ..} of the one call in a line that names one, as far as `numbers` show it."""
-    tree = _tree(code)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
-    told = [k.value for call in calls for k in call.keywords if k.arg == "root"]
+    told = [k.value for call in call_syntax.calls(code) for k in call.keywords if k.arg == "root"]
     number = _number(told[0], numbers) if len(told) == 1 else None
     return {"root": number} if number is not None and 0 <= number < _LARGEST else {}
 
 
 def tags(code: str, numbers: Mapping[str, int]) -> dict[str, int]:
     """The variables that the calls of a line give as their tag, by name, as far as `numbers` have them."""
-    tree = _tree(code)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree else []
-    told = [k.value for call in calls for k in call.keywords if k.arg in _TAGS]
+    told = [k.value for call in call_syntax.calls(code) for k in call.keywords if k.arg in _TAGS]
     names = [value.id for value in told if isinstance(value, ast.Name)]
     return {name: numbers[name] for name in names if name in numbers}
 
 
-def _tree(code: str) -> ast.Module | None:
-    try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 def _calls(code: str) -> Iterable[tuple[str, ast.Call]]:
-    tree = _tree(code)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            name = node.func.attr.lower()
+    for call in call_syntax.calls(code):
+        if isinstance(call.func, ast.Attribute):
+            name = call.func.attr.lower()
             if name in _SENDS | _RECEIVES | _BOTH:
-                yield name, node
+                yield name, call
 
 
 def _peer(

@@ -15,5 +15,5 @@ def waits_for_file(threads: Sequence[ThreadSample]) -> Frame | None:
     if main is None or not main.frames:
         return None
     inner = main.frames[0]
-    waits = inner.file.endswith(_BATON) and inner.name.rpartition(".")[2] == "wait"
+    waits = inner.file.endswith(_BATON) and inner.own_name == "wait"
     return inner if waits else None

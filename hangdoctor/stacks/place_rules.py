@@ -101,7 +101,7 @@ class Rule(Struct, frozen=True):
         match = self.code.search(frame.code) if self.code is not None else None
         if match is not None:
             return next((name for name in match.groups() if name), match[0])
-        return frame.name.rpartition(".")[2]
+        return frame.own_name
 
     def may_match(self, name: str, file: str) -> bool:
         """What depends on the function alone, and is asked once for each function."""

@@ -59,7 +59,12 @@ def rank_thread(
 def _serves_call(thread: ThreadSample) -> bool:
     """Whether it runs a function that another rank calls by RPC."""
     python = python_frames(thread.frames)
-    return bool(python) and _SERVES_CALLS.search(python[-1].file) is not None
+    return bool(python) and serves_calls(python[-1])
+
+
+def serves_calls(outermost: Frame) -> bool:
+    """Whether a stack that begins so is of a thread in which torch's RPC serves the calls of others."""
+    return _SERVES_CALLS.search(outermost.file) is not None
 
 
 def _is_librarys(main: ThreadSample, place: Place, blocked: Container[object]) -> bool:
@@ -80,7 +85,7 @@ def _waits_for_lock(thread: ThreadSample, place: Place) -> bool:
     python = python_frames(thread.frames)
     if not python or is_users(python[0]):
         return False
-    of_lock = python[0].name.rpartition(".")[2] in _LOCK_CALLS
+    of_lock = python[0].own_name in _LOCK_CALLS
     return place.kind == "queue" or (of_lock and python[0].file.endswith("/threading.py"))
 
 

@@ -10,10 +10,21 @@ import ast
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from . import call_syntax
+from .call_syntax import last_name
+
 _KEYWORDS = ("root", "src", "dst")
-ROOTED = frozenset(
-    "bcast ibcast broadcast broadcast_object_list gather gatherv scatter scatterv reduce gather_object scatter_object_list".split()
-)
+# torch's collectives with a root, and the parameter that names it
+NAMES_OF_ROOT = {
+    "broadcast": "src",
+    "broadcast_object_list": "src",
+    "scatter": "src",
+    "scatter_object_list": "src",
+    "reduce": "dst",
+    "gather": "dst",
+    "gather_object": "dst",
+}
+ROOTED = frozenset({*NAMES_OF_ROOT, "bcast", "ibcast", "gatherv", "scatterv"})  # and MPI's
 # Where a call has its root by place; mpi4py's and torch's.
 _PLACES = {
     "bcast": 1,
@@ -42,9 +53,8 @@ def names(lines: Sequence[str], number: int) -> frozenset[str]:
 
 @lru_cache(maxsize=16)
 def _chosen(text: str) -> tuple[Names, list[tuple[int, int, str]]]:
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = call_syntax.tree(text)
+    if tree is None:
         return {}, []
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     calls = {"": list(_calls(tree))} | {f.name: list(_calls(f)) for f in functions}
@@ -70,9 +80,9 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
 def _direct(calls: Sequence[ast.Call]) -> Iterator[str]:
     """Names that stand for the root in a call itself."""
     for call in calls:
-        if _own_name(call.func).lower() in ROOTED:
+        if last_name(call.func).lower() in ROOTED:
             told = [key.value for key in call.keywords if key.arg in _KEYWORDS]
-            place = _PLACES.get(_own_name(call.func), len(call.args))
+            place = _PLACES.get(last_name(call.func), len(call.args))
             yield from _plain([*told, *call.args[place : place + 1]])
 
 
@@ -81,7 +91,7 @@ def _passed_on(
 ) -> Iterator[str]:
     """Names that are given to a function of the file for a parameter that names a root there."""
     for call in calls:
-        name = _own_name(call.func)
+        name = last_name(call.func)
         wanted = found.get(name, set()) if name in parameters else set()
         if wanted:
             given = dict(zip(parameters[name], call.args, strict=False))
@@ -95,9 +105,3 @@ def _plain(values: Sequence[ast.expr]) -> Iterator[str]:
 
 def _parameters(function: Function) -> list[str]:
     return [arg.arg for arg in function.args.args if arg.arg not in _OWNER]
-
-
-def _own_name(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""

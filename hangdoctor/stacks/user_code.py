@@ -84,7 +84,7 @@ def is_idle_actor(frame: Frame) -> bool:
 
 def is_comprehension(frame: Frame) -> bool:
     """True for the frame of a generator expression or comprehension, a part of a function's line."""
-    return frame.name.rpartition(".")[2] in _COMPREHENSIONS
+    return frame.own_name in _COMPREHENSIONS
 
 
 def users_frame(python: Sequence[Frame]) -> Frame | None:

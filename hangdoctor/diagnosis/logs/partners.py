@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ...model.frame import Frame
+from ...stacks.call_syntax import last_name, only_call
 from ...stacks.user_code import is_users
 
 _TORCH = "torch/distributed/distributed_c10d.py"
@@ -48,7 +49,7 @@ def _given_to(frames: Sequence[Frame], helper: Frame, rank: int, world: int) -> 
     """
     outer = frames[frames.index(helper) + 1 :]
     code = next((frame.code for frame in outer if is_users(frame)), "")
-    call = _only_call(code, helper.name)
+    call = only_call(code, helper.name)
     given = [] if call is None else [*call.args, *(k.value for k in call.keywords)]
     sums = [arg for arg in given if _names_a_rank(arg)]
     found = _number(sums[0], rank, world) if len(sums) == 1 else None
@@ -56,22 +57,12 @@ def _given_to(frames: Sequence[Frame], helper: Frame, rank: int, world: int) -> 
 
 
 def _names_a_rank(of: ast.expr) -> bool:
-    return any(isinstance(n, ast.expr) and _name(n) in _RANK for n in ast.walk(of))
-
-
-def _only_call(code: str, name: str) -> ast.Call | None:
-    """The one call of this name in a line; None without one, or where there are several."""
-    try:
-        tree = ast.parse(code.strip())
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _name(n.func) == name]
-    return calls[0] if len(calls) == 1 else None
+    return any(isinstance(n, ast.expr) and last_name(n) in _RANK for n in ast.walk(of))
 
 
 def _partner(code: str, call: str, rank: int, world: int) -> int:
     """The other rank; -1 where the line does not show it, or has several such calls."""
-    made = _only_call(code, call)
+    made = only_call(code, call)
     if made is None:
         return -1
     given = {keyword.arg: keyword.value for keyword in made.keywords}
@@ -93,7 +84,7 @@ def _number(of: ast.expr, rank: int, world: int) -> int | None:
         if left is None or right is None:
             return None
         return _sum(of.op, left, right)
-    name = _name(of.func) if isinstance(of, ast.Call) and not of.args else _name(of)
+    name = last_name(of.func) if isinstance(of, ast.Call) and not of.args else last_name(of)
     if name in _RANK:
         return rank
     return world if name in _WORLD else None
@@ -105,10 +96,3 @@ def _sum(how: ast.operator, left: int, right: int) -> int | None:
     if isinstance(how, ast.Sub):
         return left - right
     return left % right if isinstance(how, ast.Mod) and right > 0 else None
-
-
-def _name(of: ast.expr) -> str:
-    """``rank`` of ``rank`` and ``self.rank``; "" of anything else."""
-    if isinstance(of, ast.Attribute):
-        return of.attr
-    return of.id if isinstance(of, ast.Name) else ""
