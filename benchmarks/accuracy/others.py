@@ -195,10 +195,10 @@ _HEAD = (
 def section() -> Iterator[str]:
     """The lines of the section, without its title."""
     yield "Each set of jobs was written by somebody who had the README and the docs alone, with the true causes hashed before"
-    yield "the tool was asked; first answers. 12 to 38 jobs a set, 3 to 8 ranks each, with gloo: loops by hand, DDP, FSDP2,"
+    yield "the tool was asked; first answers. Mostly 12 to 20 jobs a set, 3 to 8 ranks each, with gloo: loops by hand, DDP, FSDP2,"
     yield "DTensor, pipelining, Lightning, transformers, Accelerate, DeepSpeed, JAX, mpi4py, Ray, plain multiprocessing. What a"
-    yield "set missed was mended after it was counted, so that no set counts twice. The other sections are about the tool's own"
-    yield "cases."
+    yield "set missed was mended after it was counted, so that no set counts twice; whoever wrote one of the sets of 20 had seen"
+    yield "what the set before had shown. The other sections are about the tool's own cases."
     yield ""
     yield f"The newest sets, of at least {_NEWEST} cases together: what to expect on a job of your own."
     yield ""
@@ -214,7 +214,8 @@ def section() -> Iterator[str]:
     yield ""
     yield "Public logs are posts on issue trackers and forums, often cut, with the cause that their thread found or that the"
     yield "text shows, 24 to 40 a set from about 30 sources, other posts every time; some are files that public repositories"
-    yield "keep, without a thread. They were gathered without the tool, and judged by somebody who knew no source of it."
+    yield "keep, without a thread, and from how many of these is not sure. They were gathered without the tool; the last ones"
+    yield "were judged by somebody who did not know its source."
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""
 
