@@ -89,7 +89,7 @@ def _roots_of(frame: Frame) -> Iterator[str]:
 
 
 def _names_root(view: RankView) -> bool:
-    """Whether it waits in a collective below a function that a variable tells the root."""
+    """Whether it waits in a collective, called by a function in which a variable names the root."""
     if view.place.kind != "collective" or view.place.op.lower() not in ROOTED:
         return False
     return any(any(_roots_of(frame)) for frame in view.path)

@@ -68,6 +68,6 @@ def test_a_server_that_waits_for_one_more_call_is_not_blamed_for_who_does_not_ca
     takes = still(1, stack(condition, ("Feeder.take", "/app/train.py", 57), MAIN))
     said = judged(serving(0, SHUTDOWN, rounds), takes, calls(2), calls(3))
     assert [ranks for _, ranks in causes(said)] == [[1]], said.summary
-    # With nobody elsewhere, it is the server that does not answer.
+    # Where all others have called, it is the server that does not answer.
     said = judged(serving(0, SHUTDOWN, rounds), calls(1), calls(2), calls(3))
     assert [ranks for _, ranks in causes(said)] == [[0]], said.summary

@@ -28,30 +28,28 @@ def left_unsent(scene: Scene, graph: WaitGraph, instance: Instance) -> list[Find
         return []
     [server] = instance.waiters
     waiting = {r for i in graph.instances if server in i.targets for r in i.waiters}
-    taken = {rank: _last(scene, rank, "recv", server, done=True) for rank in waiting}
-    sent = {rank: _last(scene, rank, "send", server) for rank in waiting}
-    if len(waiting) < _WORKERS or None in taken.values() or None in sent.values():
+    taken = _last(scene, waiting, "recv", server)
+    sent = _last(scene, waiting, "send", server)
+    if not _WORKERS <= len(waiting) == len(taken) == len(sent):
         return []
-    numbers = Counter(op.seq for op in sent.values() if op is not None)
+    numbers = Counter(op.seq for op in sent.values())
     most = max(numbers)
-    if len({op.seq for op in taken.values() if op is not None}) > 1 or numbers[most - 1] != 1:
+    as_many = len({op.seq for op in taken.values()}) == 1
+    if not as_many or set(numbers) != {most, most - 1} or numbers[most - 1] > 1:
         return []
-    if set(numbers) != {most, most - 1}:
-        return []
-    rank = next(r for r, op in sent.items() if op is not None and op.seq == most - 1)
+    rank = next(r for r, op in sent.items() if op.seq < most)
     return [_finding(scene, rank, most, sent)]
 
 
-def _finding(scene: Scene, rank: int, number: int, sent: dict[int, Operation | None]) -> Finding:
-    own, operations = sent[rank], scene.ops[rank].operations
-    like = min(r for r, op in sent.items() if op is not None and op.seq == number)
-    theirs = sent[like]
-    assert own is not None and theirs is not None
+def _finding(scene: Scene, rank: int, number: int, sent: dict[int, Operation]) -> Finding:
+    operations = scene.ops[rank].operations
+    like = min(r for r, op in sent.items() if op.seq == number)
     at, mine = len(operations) - 1, operations[-1]
     # The call that it left out is like its own of the round before, to the same server.
-    unsent = Divergence(rank, rank, "skipped", mine, structs.replace(own, seq=number), at)
-    finding = divergence_finding(scene, {rank: unsent}, [])
-    here, there = op_of(scene, mine, rank), op_of(scene, theirs, like)
+    left_out = structs.replace(sent[rank], seq=number)
+    parted = Divergence(rank, rank, "skipped", mine, left_out, at)
+    finding = divergence_finding(scene, {rank: parted}, [])
+    here, there = op_of(scene, mine, rank), op_of(scene, sent[like], like)
     finding.clues = [Clue("ops", (rank,), f.PartedAt(at, here, there, like, own=False))]
     return finding
 
@@ -62,9 +60,11 @@ def is_from_any(instance: Instance) -> bool:
     return transfer is not None and min(transfer.source, transfer.destination) < 0
 
 
-def _last(scene: Scene, rank: int, op: str, peer: int, done: bool = False) -> Operation | None:
-    """The last of its sends or receives with that peer; of those that are done alone, if asked."""
-    if rank not in scene.ops:
-        return None
-    own = [o for o in scene.ops[rank].operations if (o.op, o.peer) == (op, peer)]
-    return next((o for o in reversed(own) if not done or o.state == "done"), None)
+def _last(scene: Scene, ranks: set[int], op: str, peer: int) -> dict[int, Operation]:
+    """Of each rank that has one, its last send to that peer, or receive from it, that is done."""
+    found: dict[int, Operation] = {}
+    for rank in ranks & scene.ops.keys():
+        own = [o for o in scene.ops[rank].operations if (o.op, o.peer) == (op, peer)]
+        done = [o for o in own if o.state == "done"]
+        found |= {rank: done[-1]} if done else {}
+    return found
