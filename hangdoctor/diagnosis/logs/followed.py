@@ -25,7 +25,7 @@ from ...model.log_facts import (
 )
 from ...stacks.user_code import is_parents
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Quote, Someone, Undecided
+from ..findings.log_stories import LogRemaining, Someone, Undecided
 from .by_torch import is_local
 from .candidate import someone
 from .error_findings import filled
@@ -83,7 +83,7 @@ def followed(scene: Scene) -> LogRemaining | None:
         Undecided.FOLLOWED,
         tuple(ranks_named(alike)),
         source=scene.source,
-        last=Quote(scene.logs.files[first.file].name, first.line, first.says),
+        last=scene.quote(first),
         meaning=filled(scene.logs.rules[first.rule].meaning, first),
         process=who.pid,
         devices=who.devices,
@@ -121,7 +121,7 @@ def of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining | N
     asked = [v for v in victims if v.rule == _ASKED]
     checked = [v for v in victims if v.rule == _CHECK]
     if checked and not lines:
-        return LogRemaining(Undecided.OTHER_CALLS, last=_quote(scene, checked[0]))
+        return LogRemaining(Undecided.OTHER_CALLS, last=scene.quote(checked[0], checked[0].message))
     if not lost and victims and all(v.rule == "store_timeout" for v in victims):
         ranks = tuple(ranks_named(victims))
         at = Op("", frame=victims[0].frame)
@@ -143,10 +143,6 @@ def of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining | N
         source=scene.source,
         met=() if lost else _met(asked),
     )
-
-
-def _quote(scene: Scene, error: PythonError) -> Quote:
-    return Quote(scene.logs.files[error.file].name, error.line, error.message)
 
 
 def _peers(scene: Scene) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ...model.log_facts import KnownError, PythonError
+from ...model.log_facts import KnownError
+from .candidate import Error
 from .scene import Scene
 
 GENERAL = "nccl_cuda"  # a rule
 _WARNED = "nccl_warned"  # another one
 _NEAR = 8  # lines below an error in which its process says more of it
-Error = PythonError | KnownError
 
 
 def without_the_general(chosen: Sequence[Error]) -> list[Error]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from ...model.log_ends import CRASHES, SENT, short_host
 from ...model.log_facts import MPI_ABORT, Ended, KilledByLauncher, KnownError, PythonError
 from ...text.late import late
+from .candidate import Error
 from .scene import Scene, ranks_named
 from .swept import after_the_stop
 
@@ -29,7 +30,6 @@ _AT_PLACE = late(
 _WORDS = 24  # characters of a message, which no other error has by chance
 _SPEAKER = late(r"^\W{0,3}\d|\b(?:rank|task|proc(?:ess)?|pe|pid|node|host)\b|\[", re.I)
 _OF_FORTRAN = late(r"forrtl: (?:severe|error) \((\d{1,3})\)")
-Error = PythonError | KnownError
 
 
 def can_have_said(scene: Scene, alike: Sequence[Error]) -> list[int]:

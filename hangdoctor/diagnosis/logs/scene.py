@@ -21,7 +21,7 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from ..findings import Op
-from ..findings.log_stories import Source
+from ..findings.log_stories import Quote, Source
 
 LIMITS = ("gloo_timeout", "store_timeout")  # rules of errors: a wait reached its limit
 WAITS = (*LIMITS, "peer_closed")  # or lost another rank
@@ -93,6 +93,11 @@ class Scene(Struct):
         """Errors that another rank's end explains."""
         errors = [f for f in self.of(PythonError) if not f.survived]
         return [f for f in errors if f.role == "consequence"]
+
+    def quote(self, fact: AnyFact, says: str | None = None) -> Quote:
+        """Its line as evidence, or other words for it."""
+        words = fact.says if says is None else says
+        return Quote(self.logs.files[fact.file].name, fact.line, words)
 
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""

@@ -60,7 +60,7 @@ def _tested(scene: Scene) -> Quote | None:
     """The end of a run of tests that went well, before the first connection was lost."""
     lost = lost_lines(scene)
     end = tests_ended_before(scene, lost[0]) if lost else None
-    return Quote(scene.logs.files[end.file].name, end.line, end.says) if end is not None else None
+    return scene.quote(end) if end is not None else None
 
 
 def _apart(scene: Scene) -> PrintedApart | None:
@@ -69,8 +69,7 @@ def _apart(scene: Scene) -> PrintedApart | None:
     if not lines or len({line.rank for line in lines}) > 1:
         return None
     first = lines[0]
-    name = scene.logs.files[first.file].name
-    return PrintedApart(first.rank, Quote(name, first.line, first.says), first.usual)
+    return PrintedApart(first.rank, scene.quote(first), first.usual)
 
 
 def _why_none(scene: Scene) -> LogRemaining:
@@ -389,7 +388,7 @@ def _any_trouble(scene: Scene) -> Quote | None:
     if trouble is not None or not scene.unread:
         return trouble
     first = scene.unread[0]
-    return Quote(scene.logs.files[first.file].name, first.line, first.text)
+    return scene.quote(first, first.text)
 
 
 def _finished(scene: Scene) -> bool:
