@@ -86,6 +86,13 @@ def host_names(names: Iterable[str]) -> str:
     return format_hosts(known) if len(known) <= _NODES else count(len(known), "node")
 
 
+def the_nodes(names: Iterable[str]) -> str:
+    """``Node n2``, ``Nodes n[2-3]``; of many, how many."""
+    number = len(set(names))
+    word = choose(number, "Node ", "Nodes ") if number <= _NODES else ""
+    return f"{word}{host_names(names)}"
+
+
 def share(part: float) -> str:
     """A share of 1 as ``61 %``."""
     return f"{part:.0%}".replace("%", " %")
