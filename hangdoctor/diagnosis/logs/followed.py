@@ -25,7 +25,8 @@ from ...model.log_facts import (
 )
 from ...stacks.user_code import is_parents
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Someone, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import Someone
 from .by_torch import is_local
 from .candidate import someone
 from .error_findings import filled

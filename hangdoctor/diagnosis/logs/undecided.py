@@ -24,7 +24,8 @@ from ...model.log_facts import (
     Told,
 )
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, PrintedApart, Quote, Undecided
+from ..findings.log_remaining import LogRemaining, PrintedApart, Undecided
+from ..findings.log_stories import Quote
 from .apart import met_outside
 from .counter_leads import awaited, in_gloo, left_behind
 from .counters import told_by_themselves

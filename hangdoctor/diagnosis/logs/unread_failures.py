@@ -25,14 +25,8 @@ from ...model.log_facts import (
 from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import (
-    FailedFirst,
-    FailedInWords,
-    LinkBroken,
-    LogRemaining,
-    Someone,
-    Undecided,
-)
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Someone
 from .candidate import First, is_named, someone
 from .error_findings import filled
 from .scene import Scene, nodes_named, ranks_named

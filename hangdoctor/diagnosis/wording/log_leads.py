@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..findings.log_counts import CalledLess, LeftBefore, LeftBehind
-from ..findings.log_stories import LogRemaining, PrintedApart, Undecided
+from ..findings.log_remaining import LogRemaining, PrintedApart, Undecided
 from . import terms
 from .terms import choose
 
