@@ -101,13 +101,10 @@ class LogRemaining(Struct, frozen=True):
     kept: bool = False  # native code of these kept the interpreter's lock
     meaning: str = ""  # of the line `last`
     sender: int = 0  # the process that sent them the signal
-    awaited: int = (
-        -1
-    )  # the rank that they waited for, by its number in this group; "" the whole job
-    group: str = ""
-    sizes: tuple[
-        tuple[tuple[int, ...], int], ...
-    ] = ()  # elements that these brought, where they differ
+    awaited: int = -1  # the rank that they waited for, by its number in `group`
+    group: str = ""  # "" the whole job
+    # Elements that these ranks brought, where they differ
+    sizes: tuple[tuple[tuple[int, ...], int], ...] = ()
     process: int = 0  # who ended, or printed it, where no rank shows, and its node
     node: str = ""
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers

@@ -57,15 +57,11 @@ class FailedFirst(Struct, frozen=True):
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
     others_on: tuple[str, ...] = ()  # their nodes, which are not those of the ranks
-    spoke: tuple[
-        int, ...
-    ] = ()  # the ranks that printed it, where the others ended alike without it
+    spoke: tuple[int, ...] = ()  # who printed it, where the others ended alike without it
     together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
     one_of: bool = False  # one of the ranks, and which does not show
-    said: Quote | None = (
-        None  # of a crash: what it printed right before, in words that no rule knows
-    )
+    said: Quote | None = None  # of a crash: what it printed right before, which no rule knows
     meanwhile: Quote | None = None  # of a crash: what another rank printed in the same second
     meanwhile_by: int = -1
     reported: bool = False  # another process reports its end, and `said` may stand anywhere
@@ -99,17 +95,13 @@ class LoggedDeath(Struct, frozen=True):
     end: End
     someone: Someone = Someone()
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
-    cut: tuple[
-        int, ...
-    ] = ()  # ranks of whose end, at the same moment, the log has no more than that
+    cut: tuple[int, ...] = ()  # whose ends, at the same moment, the log has without a code
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     others: int = 0  # so many more did the same, which the log counts and does not name
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
     by: str = ""  # the launcher that says that it was first, and nothing else does
-    said: Quote | None = (
-        None  # its line before that speaks of a failure, in words that no rule knows
-    )
+    said: Quote | None = None  # its line before that on a failure, in words that no rule knows
     above: bool = False  # who printed that line does not show
     after: Quote | None = None  # what had failed before, mostly for another's end or the network
     advice: str = ""  # what to do about that, where a rule knows it
