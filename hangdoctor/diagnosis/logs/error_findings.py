@@ -28,7 +28,7 @@ from .one_of_them import (
     said_by_more,
 )
 from .relayed import relayed
-from .scene import Scene, nodes_named, ranks_named
+from .scene import Scene, is_dated, nodes_named, ranks_named
 
 OF_ACTORS = ("actor_died", "actor_creation")  # rules
 _MESH = "gloo_mesh"  # another one
@@ -36,7 +36,7 @@ _NAN = "nan_guard"  # another one
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = late(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
-_ONE_MOMENT_S = 2.0
+ONE_MOMENT_S = 2.0
 _VALUE = late(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of errors that say no more than how a process ended; a bus error is mostly that of a full file system
 _OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"} - {"bus_error"})
@@ -156,8 +156,8 @@ def _is_unordered(text: RuleText, first: Error, alike: Sequence[AnyFact]) -> boo
         return True
     if text.kind != "error":
         return False
-    dated = [f.at for f in alike if f.at > 0 and not f.inherited]
-    return len(dated) < 2 or max(dated) - min(dated) < _ONE_MOMENT_S
+    dated = [f.at for f in alike if is_dated(f)]
+    return len(dated) < 2 or max(dated) - min(dated) < ONE_MOMENT_S
 
 
 def _raised(first: Error) -> PythonError:

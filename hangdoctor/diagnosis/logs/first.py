@@ -27,7 +27,7 @@ from .error_findings import only_warned
 from .first_death import first_death
 from .first_error import first_error
 from .gave_up_waiting import for_the_dead
-from .scene import Scene
+from .scene import Scene, is_dated
 from .swept import is_sweep
 
 _ABORTS = frozenset({-6, 134})
@@ -104,7 +104,7 @@ def _only_below(error: First, death: First) -> bool:
     crash = isinstance(end, Ended) and end.code in CRASH_CODES and end.by == "torchelastic"
     nobodys = not error.named and max(said.rank, said.local) < 0
     below = said.file == end.file and said.line > end.line
-    dated = min(said.at, end.at) > 0 and not (said.inherited or end.inherited)
+    dated = is_dated(said) and is_dated(end)
     return crash and nobodys and below and not (dated and said.at < end.at)
 
 

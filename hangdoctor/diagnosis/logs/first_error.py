@@ -19,13 +19,13 @@ from .alive_after_all import without_the_living
 from .candidate import Error, First
 from .children_before import without_their_words
 from .cut_tracebacks import is_explained, says_nothing
-from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
+from .error_findings import OF_ACTORS, ONE_MOMENT_S, line_of, of_errors, only_warned
 from .last_lines import count_in, left_alone
 from .listened import with_its_host
 from .nccl_reasons import without_the_general
 from .relayed import relayed
 from .reported import ended_for_another
-from .scene import WAITS, Scene, ranks_named
+from .scene import WAITS, Scene, is_dated, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
@@ -33,7 +33,6 @@ _ONLY_AT_ENDS = ("error_line", "hdf5")  # others
 _AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
 _LEFT = "mpi_left"  # another one
 ATP = "atp"  # another one
-_ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _REPORTS = (
     "spark_task",
@@ -61,7 +60,7 @@ def first_error(scene: Scene) -> First | None:
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
-    if _between(scene, first) and not _dated(first):
+    if _between(scene, first) and not is_dated(first):
         first = next((f for f in chosen if not _between(scene, f)), first)
     alike = [f for f in chosen if _same(first, f) and not _reported_later(scene, first, f)]
     found = of_errors(scene, first, alike)
@@ -124,10 +123,6 @@ def _between(scene: Scene, fact: Error) -> bool:
     """Whether it lies between its speaker and another process."""
     text = scene.logs.rules.get(fact.rule)
     return text is not None and text.between
-
-
-def _dated(fact: AnyFact) -> bool:
-    return fact.at > 0 and not fact.inherited
 
 
 def _can_be_first(scene: Scene, position: int, fact: Error) -> bool:
@@ -238,7 +233,7 @@ def _unordered(scene: Scene, fact: AnyFact) -> bool:
 
 def _same(one: AnyFact, other: AnyFact) -> bool:
     if isinstance(one, PythonError) and isinstance(other, PythonError):
-        if one.rule and one.rule == other.rule and not (_dated(one) or _dated(other)):
+        if one.rule and one.rule == other.rule and not (is_dated(one) or is_dated(other)):
             return (one.error, one.file) == (other.error, other.file)  # in no order
         if _raised_alike(one, other):
             return True
@@ -251,5 +246,5 @@ def _raised_alike(one: PythonError, other: PythonError) -> bool:
     """Whether two ranks raised one error in one place, and no clock shows which did first."""
     if not one.error or one.rank == other.rank or min(one.rank, other.rank) < 0:
         return False
-    apart = _dated(one) and _dated(other) and abs(one.at - other.at) >= _ONE_MOMENT_S
+    apart = is_dated(one) and is_dated(other) and abs(one.at - other.at) >= ONE_MOMENT_S
     return not apart and one.error == other.error and line_of(one) == line_of(other) is not None

@@ -30,7 +30,7 @@ from ..findings.log_stories import Someone
 from .by_torch import is_local
 from .candidate import someone
 from .error_findings import filled
-from .scene import Scene, ranks_named
+from .scene import NCCL_WARNED, Scene, ranks_named
 from .store_gone import lost_store
 
 _A_CALL = "mpi_other"  # a rule: the stack below it may tell more
@@ -41,8 +41,7 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
 _WAY_OUT = "nccl_way_out"
-_VAGUE = (_WAY_OUT, "nccl_warned", "tf_aborted")  # rules whose lines stand beside better ones
-_WARNED = "nccl_warned"  # of these the one that may say of a failure of its own
+_VAGUE = (_WAY_OUT, NCCL_WARNED, "tf_aborted")  # rules whose lines stand beside better ones
 _PARENT = "the parent of the ranks, in the join of mp.spawn,"
 _SHOWN = 3  # places where a signal met ranks
 
@@ -89,7 +88,7 @@ def followed(scene: Scene) -> LogRemaining | None:
         process=who.pid,
         devices=who.devices,
         node=first.node,
-        earliest=first.rule == _WARNED and first is words[0],
+        earliest=first.rule == NCCL_WARNED and first is words[0],
         unread=any(_is_earlier(f, first) for f in scene.unread),
     )
 

@@ -18,13 +18,12 @@ from .candidate import Error, First, is_named
 from .error_findings import filled
 from .first_error import ATP
 from .same_second import add_same_second
-from .scene import Scene
+from .scene import NCCL_WARNED, Scene
 from .unread_failures import NEAR_END, without_tags
 
 _ITS_STACK = "Its stack is in the log below {place}, the innermost function last: who called MPI_Abort there, and why, says the source."
 _PLAIN = 2  # strength of a plain word of failure
 _ABOVE = 10  # lines above a call of MPI_Abort
-_WARNED = "nccl_warned"  # a rule
 _RIGHT = 4  # lines above that of a crash
 # Open MPI's block on the signal itself
 _OF_SIGNAL = late(r"Signal(?: code)?: |Failing at address|\*\*\* ")
@@ -171,7 +170,7 @@ def _said_by_all(scene: Scene, story: LoggedDeath, death: First) -> list[UnreadF
 
 def _warned_before(scene: Scene, end: AnyFact) -> KnownError | None:
     """What a library had warned of in a process that crashed then, by its number."""
-    words = [f for f in scene.of(KnownError) if f.rule == _WARNED and not f.survived]
+    words = [f for f in scene.of(KnownError) if f.rule == NCCL_WARNED and not f.survived]
     pid = end.pid if isinstance(end, Ended) else 0
     own = [f for f in words if f.pid == pid > 0 and f.file == end.file and f.line < end.line]
     return own[-1] if own else None

@@ -18,9 +18,8 @@ from .swept import after_the_stop
 
 _LISTS = ("torchelastic", "slurm")  # launchers that name each process which failed
 _MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
-_STACK_END = (
-    "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
-)
+# A rule: the last line of a stack that Open MPI's handler of signals prints
+_STACK_END = "crash_stack_end"
 _ENDS_AT_ONCE = ("missing_program",)  # rules of a line that each process prints once, and ends
 _WHAT = late(r"\s{0,8}what\(\):  ")
 # A check of the program's own, which ends it: "CUDA ERROR (..) at memory.c:298"

@@ -27,9 +27,10 @@ def add_own_words(scene: Scene, death: First, story: FailedFirst) -> bool:
     own = [f for f in own if _says_what(f)]
     if not own:
         return False
-    said = scene.quote(own[-1], own[-1].text)
+    last = own[-1]
+    said = scene.quote(last, last.text)
     death.finding.story = structs.replace(story, said=said, reported=True)
-    death.facts = [*own[-1:], *death.facts]
+    death.facts = [last, *death.facts]
     return True
 
 

@@ -29,7 +29,7 @@ from ..findings.log_remaining import LogRemaining, Undecided
 from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Someone
 from .candidate import First, is_named, someone
 from .error_findings import filled
-from .scene import Scene, nodes_named, ranks_named
+from .scene import NCCL_WARNED, Scene, nodes_named, ranks_named
 
 NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
 _LAST_WORDS = 6  # ordinary lines of its speaker after it
@@ -38,7 +38,6 @@ _STACK = 40  # the same with nothing but a stack between them
 _OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
 _TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
-_WARNED = "nccl_warned"  # a rule: it knows the form of the line, and not its words
 _MEANING = "a call, a wait or a connection failed, in words that are not known here"
 _ADVICE = "Read the log of both ends around that line: did one of them fail before? If not, look at the network between them."
 
@@ -184,7 +183,7 @@ def tests_ended_before(scene: Scene, fact: AnyFact) -> Finished | None:
 
 def _follows(fact: AnyFact) -> bool:
     if isinstance(fact, KnownError | PythonError):
-        return fact.role == "consequence" and fact.rule != _WARNED
+        return fact.role == "consequence" and fact.rule != NCCL_WARNED
     return isinstance(fact, PeerClosed)
 
 

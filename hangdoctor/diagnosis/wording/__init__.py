@@ -35,7 +35,7 @@ from .clues import evidence
 from .held import holding
 from .reasons import alternative
 
-LONGEST = 200  # characters of a sentence
+LONGEST = terms.LONGEST
 _LEFT_OUT = " …: "
 _SHORT_DOUBT = "It may only be slow."
 

@@ -129,30 +129,32 @@ def _(story: TookNothing, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: TooFewJoined, finding: Finding) -> str:
-    missing = story.expected - story.joined
+    came, absent = terms.ranks(story.came), set(range(story.expected)) - set(story.came)
     if story.each > 1:
-        others = sorted(set(range(story.expected)) - set(story.came))
-        return f"The job's {story.expected} processes call themselves {terms.ranks(story.came)}, {story.each} of them by each number, and none {terms.ranks(others)}: its nodes count from the same rank"
+        numbers = f"{came}, {story.each} of them by each number, and none {terms.ranks(absent)}"
+        return f"The job's {story.expected} processes call themselves {numbers}: its nodes count from the same rank"
     if story.joined < 0:
-        others = sorted(set(range(story.expected)) - set(story.came))
-        return f"Not all of the job's {story.expected} processes had come where the log ends: it shows {terms.ranks(story.came)}, and not {terms.ranks(others)}"
+        shown = f"it shows {came}, and not {terms.ranks(absent)}"
+        return (
+            f"Not all of the job's {story.expected} processes had come where the log ends: {shown}"
+        )
     if finding.ranks:
         have = choose(finding.ranks, "it has", "they have")
         why = f"{have} no black box, all others do"
         if story.unheard:
             why = f"{choose(finding.ranks, 'it', 'they')} printed nothing, all others did"
-        came = f"never came to the rendezvous{_within(story.seconds)}"
+        missed = f"never came to the rendezvous{_within(story.seconds)}"
         if story.still:
-            came = f"{choose(finding.ranks, 'has', 'have')} not come to the rendezvous where the log ends"
-        return f"{subject(finding)} {came}: {why}"
-    came = f"did not come to the rendezvous{_within(story.seconds)}"
+            missed = f"{choose(finding.ranks, 'has', 'have')} not come to the rendezvous where the log ends"
+        return f"{subject(finding)} {missed}: {why}"
+    missed = f"did not come to the rendezvous{_within(story.seconds)}"
     if story.still:
-        came = "have not come to the rendezvous where the log ends"
-    every = terms.count(story.expected, "process").replace("processs", "processes")
+        missed = "have not come to the rendezvous where the log ends"
+    every = f"{story.expected} {choose(story.expected, 'process', 'processes')}"
     which = "the log does not show which"
     if story.came:
-        which = f"{terms.ranks(story.came)} did, and {which} did not"
-    return f"{missing} of {every} {came}; {which}"
+        which = f"{came} did, and {which} did not"
+    return f"{story.expected - story.joined} of {every} {missed}; {which}"
 
 
 def _within(seconds: float) -> str:

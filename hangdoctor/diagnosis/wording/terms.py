@@ -22,6 +22,7 @@ from ...text.ranges import format_hosts, format_ranks
 from ..findings import Doing, End, GroupRef, Home, Op
 
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
+LONGEST = 200  # characters of a verdict's sentence
 _NODES = 4  # named in one place
 _COMMAND = 40  # characters of a command line
 _SIDES = 3  # operations that a sentence names, each with its ranks
