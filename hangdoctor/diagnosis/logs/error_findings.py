@@ -30,13 +30,13 @@ from .one_of_them import (
 from .relayed import relayed
 from .scene import Scene, is_dated, nodes_named, ranks_named
 
+ONE_MOMENT_S = 2.0  # which clocks of nodes differ by
 OF_ACTORS = ("actor_died", "actor_creation")  # rules
 _MESH = "gloo_mesh"  # another one
 _NAN = "nan_guard"  # another one
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = late(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
-ONE_MOMENT_S = 2.0
 _VALUE = late(r"\{(:? ?)([a-z_]{1,20})\}")
 # Rules of errors that say no more than how a process ended; a bus error is mostly that of a full file system
 _OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"} - {"bus_error"})

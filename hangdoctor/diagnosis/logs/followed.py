@@ -88,6 +88,7 @@ def followed(scene: Scene) -> LogRemaining | None:
         process=who.pid,
         devices=who.devices,
         node=first.node,
+        # Of the vague ones it alone may say of a failure of its own.
         earliest=first.rule == NCCL_WARNED and first is words[0],
         unread=any(_is_earlier(f, first) for f in scene.unread),
     )
