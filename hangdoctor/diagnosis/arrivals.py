@@ -18,7 +18,7 @@ from .case import Case, finding_on, stack_clue
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Clue, Finding, Pace, SlowByArrival, SlowByWaiting
-from .findings.log_stories import Undecided
+from .findings.log_remaining import Undecided
 from .ops.movement import moved
 from .view import RankView
 

@@ -9,7 +9,8 @@ from msgspec import Struct
 from ..model.diagnosis import CallsParting, Status, Wait
 from .case import Case
 from .findings import EndedMeanwhile, Finding
-from .findings.log_stories import Event, LogRemaining
+from .findings.log_remaining import LogRemaining
+from .findings.log_stories import Event
 from .ops import OpsVerdict
 from .ops.evidence import Note
 

@@ -11,6 +11,8 @@ BY_ITSELF = frozenset(
     -number
     for number in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
 )
+# The same without SIGABRT, by which watchdogs end processes, too
+CRASH_CODES = BY_ITSELF - {-signal.SIGABRT}
 # Rules of crashes, with the codes that they are
 CRASHES: dict[str, int] = {
     "segfault": -signal.SIGSEGV,

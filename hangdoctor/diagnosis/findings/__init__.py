@@ -73,7 +73,10 @@ from .holdings import (
     OnQueue,
     TypedInput,
 )
+from .lock_stories import ForkedLock, HoldsLock, LeftLock, LockedBy, LockRing
 from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, StillAlone, Usual, Waiters
+from .ras_stories import ErrorByRas, FewerByRas, LostByRas, LostProcesses, OwnNumbers
+from .slow_stories import SlowByArrival, SlowByHistory, SlowByPace, SlowBySamples, SlowByWaiting
 from .stack_stories import (
     AsksForOther,
     Compiling,
@@ -99,21 +102,12 @@ from .stories import (
     Died,
     Disagrees,
     Diverged,
-    ErrorByRas,
-    FewerByRas,
-    ForkedLock,
     GpuFailed,
     HeldBehind,
     HoldsGil,
-    HoldsLock,
     InOther,
     InputOutput,
-    LeftLock,
     LeftWithout,
-    LockedBy,
-    LockRing,
-    LostByRas,
-    LostProcesses,
     NeverPosted,
     NeverReached,
     NeverStarted,
@@ -127,15 +121,9 @@ from .stories import (
     OtherRound,
     OtherStore,
     OwnGroup,
-    OwnNumbers,
     PeerElsewhere,
     Ring,
     ShutDown,
-    SlowByArrival,
-    SlowByHistory,
-    SlowByPace,
-    SlowBySamples,
-    SlowByWaiting,
     StillImporting,
     StillIn,
     Stopped,

@@ -10,19 +10,14 @@ from ...model.capture import Frame
 from ...model.diagnosis import Kind, Source
 from ...model.gpu import Gpu
 from .holdings import BehindThread, ChildStopped
+from .lock_stories import ForkedLock
 from .log_stories import HeartbeatStopped, LogAgrees, LogContradicts, Quote
 from .named import Doing, End, Op
+from .ras_stories import ErrorByRas, FewerByRas, LostByRas, LostProcesses
+from .slow_stories import SlowByArrival, SlowByPace, SlowByWaiting
 from .start_stories import AgentWaits, AskedFor
 from .stories import (
-    ErrorByRas,
-    FewerByRas,
-    ForkedLock,
     HoldsGil,
-    LostByRas,
-    LostProcesses,
-    SlowByArrival,
-    SlowByPace,
-    SlowByWaiting,
 )
 from .unnamed_stories import UnnamedAt
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import Literal
 
 from msgspec import Struct
 
 from ...model.diagnosis import Kind
-from ...model.frame import Frame
 from ...model.log_facts import Silent
-from .log_counts import Ahead, CalledLess, LeftBefore, LeftBehind, TookLonger
+from .log_counts import TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -59,15 +57,11 @@ class FailedFirst(Struct, frozen=True):
     thread: str = ""  # the name of the thread that it ended, which is no main one
     others: int = 0  # so many more had the same, which the log counts and does not name
     others_on: tuple[str, ...] = ()  # their nodes, which are not those of the ranks
-    spoke: tuple[
-        int, ...
-    ] = ()  # the ranks that printed it, where the others ended alike without it
+    spoke: tuple[int, ...] = ()  # who printed it, where the others ended alike without it
     together: bool = False  # several raised it in one place: which did first does not show
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
     one_of: bool = False  # one of the ranks, and which does not show
-    said: Quote | None = (
-        None  # of a crash: what it printed right before, in words that no rule knows
-    )
+    said: Quote | None = None  # of a crash: what it printed right before, which no rule knows
     meanwhile: Quote | None = None  # of a crash: what another rank printed in the same second
     meanwhile_by: int = -1
     reported: bool = False  # another process reports its end, and `said` may stand anywhere
@@ -101,17 +95,13 @@ class LoggedDeath(Struct, frozen=True):
     end: End
     someone: Someone = Someone()
     memory: bool = False  # the kernel or Slurm says that it was for lack of memory
-    cut: tuple[
-        int, ...
-    ] = ()  # ranks of whose end, at the same moment, the log has no more than that
+    cut: tuple[int, ...] = ()  # whose ends, at the same moment, the log has without a code
     left: bool = False  # its program had ended before, without an exception
     aborted: bool = False  # it called MPI_Abort, which ends the whole job
     others: int = 0  # so many more did the same, which the log counts and does not name
     alone: bool = False  # by SIGABRT or an exit code, and no other is seen to fail
     by: str = ""  # the launcher that says that it was first, and nothing else does
-    said: Quote | None = (
-        None  # its line before that speaks of a failure, in words that no rule knows
-    )
+    said: Quote | None = None  # its line before that on a failure, in words that no rule knows
     above: bool = False  # who printed that line does not show
     after: Quote | None = None  # what had failed before, mostly for another's end or the network
     advice: str = ""  # what to do about that, where a rule knows it
@@ -326,114 +316,6 @@ LogStory = (
     | OtherCall
     | AllWaited
 )
-
-
-class WentOnAfter(Struct, frozen=True):
-    """An error after which the job still made progress; `thread`: the name of the one that it ended."""
-
-    quote: Quote
-    ranks: tuple[int, ...] = ()
-    thread: str = ""
-
-
-class Undecided(Enum):
-    """Why logs name no culprit."""
-
-    EQUAL_COUNTERS = auto()
-    ONE_WAITER = auto()
-    WAITERS_ONLY = auto()
-    AHEAD = auto()  # of ranks that never called the operation
-    VICTIMS_ONLY = auto()
-    ABORTS_ONLY = auto()
-    CANCELLED = auto()
-    TASK_FAILED = auto()  # Slurm's own word, without the task
-    TIME_LIMIT = auto()
-    PREEMPTED = auto()
-    SIGNALLED = auto()  # the launcher
-    GOES_ON = auto()
-    NO_END = auto()
-    ENDED_CLEANLY = auto()  # healthy
-    WAITED_TO_LIMIT = auto()  # in a library that names no operation
-    GAVE_UP = auto()
-    GUARDED = auto()  # by the program's own guard
-    WATCHDOG_STUCK = auto()  # NCCL's own, in a call
-    STATES = auto()  # of processes, in a table
-    POSTED = auto()  # receives, in MPI's own queues
-    SHARED_QUEUE = auto()  # between an engine and its workers
-    FROM_OUTSIDE = auto()  # healthy
-    FROM_OUTSIDE_IDLE = auto()
-    CUT_OFF = auto()  # all at work, and no exit is known
-    TWO_SIDES = auto()  # of one operation
-    RING = auto()  # of waits
-    UNSET_KEY = auto()  # of the store
-    ABORTED_INSIDE = auto()  # of an operation
-    INTERRUPTED = auto()  # by Ctrl-C, in a hang or not
-    STORE_GONE = auto()  # the rendezvous store
-    ALL_SEND = auto()  # and none receives
-    OTHER_CALLS = auto()  # by torch's check, whose line is cut
-    LAUNCHER_ONLY = auto()  # it saw a process fail
-    FOLLOWED = auto()  # `meaning` follows from another's end, or from the end of the job
-
-
-class PrintedApart(Struct, frozen=True):
-    """At the start this rank printed other numbers than all others in one line."""
-
-    rank: int
-    quote: Quote
-    usual: str
-
-
-class LogRemaining(Struct, frozen=True):
-    """The reason with its facts."""
-
-    reason: Undecided
-    ranks: tuple[int, ...] = ()
-    op: Op | None = None
-    iteration: int = -1
-    code: int = 0
-    ras: int = 0  # ranks that NCCL RAS reaches, all with equal counts
-    codes: tuple[int, ...] = ()  # how the ranks ended
-    seconds: float = 0.0  # since the last operation, or in the one that they waited in
-    source: Source = "log"
-    lost: bool = False  # some of them lost a connection
-    peers: tuple[str, ...] = ()  # to these hosts, or "rank 0"
-    library: str = "gloo"  # in which they waited
-    no_recorder: bool = False  # its library has none that could be set next time
-    other: Op | None = None  # what the other side called
-    sides: tuple[str, ...] = ()  # what each of the two called it with
-    on: tuple[tuple[int, ...], ...] = ()  # the ranks of each
-    last: Quote | None = None  # the last progress that was printed
-    before: WentOnAfter | None = None  # the last error, which the job survived
-    trouble: Quote | None = None  # the first line that says error, of no kind that is known
-    met: tuple[tuple[tuple[int, ...], Frame], ...] = ()  # where a signal met which ranks
-    apart: PrintedApart | None = None
-    waited: tuple[tuple[tuple[int, ...], Op], ...] = ()  # in which operations, of several
-    quiet: tuple[int, ...] = ()  # the few without an error, or an exit, of their own
-    silent: tuple[int, ...] = ()  # whose heartbeat stopped before the others', by up to `silent_s`
-    silent_s: float = 0.0
-    unheard: tuple[int, ...] = ()  # the few below the highest of `ranks` that do not say the same
-    aborted: tuple[int, ...] = ()  # whose watchdogs ended them, too, in no operation that shows
-    cut: bool = False  # a line of a wait is cut, and others may have stood behind it
-    kept: bool = False  # native code of these kept the interpreter's lock
-    meaning: str = ""  # of the line `last`
-    sender: int = 0  # the process that sent them the signal
-    awaited: int = (
-        -1
-    )  # the rank that they waited for, by its number in this group; "" the whole job
-    group: str = ""
-    sizes: tuple[
-        tuple[tuple[int, ...], int], ...
-    ] = ()  # elements that these brought, where they differ
-    process: int = 0  # who ended, or printed it, where no rank shows, and its node
-    node: str = ""
-    devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
-    earliest: bool = False  # the line `last` is the first sign of a failure
-    unread: bool = False  # other lines speak of failures, in words that no rule knows
-    ahead: Ahead | None = None
-    behind: LeftBehind | None = None
-    less: CalledLess | None = None
-    left: LeftBefore | None = None
-    tested: Quote | None = None  # a run of tests had ended well before
 
 
 class LogAgrees(Struct, frozen=True):

@@ -8,8 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 from ...model.capture import Frame
+from .lock_stories import LockStory
 from .log_stories import LogStory
 from .named import End, Op
+from .ras_stories import RasStory
+from .slow_stories import SlowStory
 from .stack_stories import StackStory
 from .start_stories import StartStory
 from .unnamed_stories import EndedItself, UnnamedElsewhere
@@ -120,46 +123,6 @@ class ShutDown(Struct, frozen=True):
     """
 
     op: Op | None
-
-
-class ForkedLock(Struct, frozen=True):
-    """A child forked while another thread held a lock."""
-
-    child: int
-    frame: Frame
-
-
-class HoldsLock(Struct, frozen=True):
-    """Holds the lock on `path` that ranks `waiters` wait for, or its process `child` does; `op`: the
-    operation that it has entered with the lock.
-    """
-
-    path: str
-    waiters: tuple[int, ...]
-    child: int = 0
-    op: Op | None = None
-
-
-class LockedBy(Struct, frozen=True):
-    """Waits for the lock on `path`, which a process of no rank holds."""
-
-    path: str
-    pid: int
-    command: str
-
-
-class LeftLock(Struct, frozen=True):
-    """All of `waiters` wait for the file `path` to go away, and no process of the job made it."""
-
-    path: str
-    frame: Frame
-    waiters: tuple[int, ...]
-
-
-class LockRing(Struct, frozen=True):
-    """Each waits for a file lock that another of them holds."""
-
-    paths: tuple[str, ...]
 
 
 class AllIn(Struct, frozen=True):
@@ -280,46 +243,6 @@ class NotStarted(Struct, frozen=True):
     see: str = ""  # the command that shows more
 
 
-class OwnNumbers(Struct, frozen=True):
-    """Members of a communicator, where nothing says which of the job's ranks they are."""
-
-    communicator: str
-    ranks: tuple[int, ...]
-    processes: tuple[tuple[str, int, str], ...] = ()  # host, process id, GPU
-
-
-class LostByRas(Struct, frozen=True):
-    """NCCL RAS lost the process; `members` is None where its ranks are the job's."""
-
-    members: OwnNumbers | None
-    hosts: tuple[str, ...]
-    dead: bool = False  # given up by RAS, and not merely silent
-
-
-class LostProcesses(Struct, frozen=True):
-    """NCCL RAS lost processes and does not say which ranks they were."""
-
-    processes: tuple[tuple[str, int, str], ...]  # host, process id, GPU
-    dead: bool  # given up by RAS, and not merely silent
-
-
-class ErrorByRas(Struct, frozen=True):
-    """NCCL RAS reports an error of the process's own."""
-
-    members: OwnNumbers | None
-    error: str
-
-
-class FewerByRas(Struct, frozen=True):
-    """NCCL RAS counts fewer launches of `op`; `ahead`: few ranks, while most are behind."""
-
-    members: OwnNumbers | None
-    op: str
-    launched: int
-    ahead: tuple[int, ...] = ()
-    ahead_at: int = 0
-
-
 class GpuFailed(Struct, frozen=True):
     """Its GPU's driver reported an error (Xid) that stops what runs there."""
 
@@ -416,47 +339,6 @@ class OneOf(Struct, frozen=True):
     unseen: tuple[int, ...]
 
 
-class SlowByWaiting(Struct, frozen=True):
-    """Waits least of all: its own share of the time, and the median of the others."""
-
-    own: float  # shares of the time spent waiting
-    others: float
-
-
-class SlowBySamples(Struct, frozen=True):
-    """At work in each of the samples, in which all others waited, or in that share of theirs; `on_cpu`: for
-    which share of the time, and the others at most.
-    """
-
-    samples: int
-    seconds: float  # from the first to the last
-    waited: float = 1.0
-    on_cpu: tuple[float, float] | None = None
-
-
-class SlowByArrival(Struct, frozen=True):
-    """Comes last to the collectives, so that all others wait for it."""
-
-    seconds: float  # later than the last but one, where it is late
-    share: float  # of the time, in which all others waited for it alone
-
-
-class SlowByPace(Struct, frozen=True):
-    """Takes so many times as long as others in each call."""
-
-    times: float
-
-
-class SlowByHistory(Struct, frozen=True):
-    """What the collector saw over `seconds`: shares in per cent."""
-
-    seconds: float
-    own: float
-    least: float
-    middle: float
-    most: float
-
-
 Story = (
     NeverReached
     | NeverPosted
@@ -471,11 +353,6 @@ Story = (
     | InputOutput
     | HoldsGil
     | ShutDown
-    | ForkedLock
-    | HoldsLock
-    | LockedBy
-    | LockRing
-    | LeftLock
     | AllIn
     | HeldBehind
     | NoneLeaves
@@ -486,10 +363,6 @@ Story = (
     | InOther
     | NotSeen
     | NotStarted
-    | LostByRas
-    | LostProcesses
-    | FewerByRas
-    | ErrorByRas
     | GpuFailed
     | UnsetKey
     | Disagrees
@@ -498,12 +371,10 @@ Story = (
     | OneOf
     | OtherPartners
     | OtherRound
-    | SlowByWaiting
-    | SlowBySamples
-    | SlowByArrival
-    | SlowByPace
-    | SlowByHistory
     | LogStory
+    | RasStory
+    | LockStory
+    | SlowStory
     | StackStory
     | StartStory
     | UnnamedElsewhere

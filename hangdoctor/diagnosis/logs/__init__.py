@@ -14,15 +14,8 @@ from ...model.log_facts import PythonError
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
-from ..findings.log_stories import (
-    FailedFirst,
-    FailedInWords,
-    LinkBroken,
-    LogRemaining,
-    OtherCall,
-    Quote,
-    Undecided,
-)
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, OtherCall, Quote
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal

@@ -9,7 +9,7 @@ from msgspec import structs
 from ...model.log_facts import AnyFact, KnownError, Progress
 from ..confidence import Ground, sure
 from ..findings import Clue
-from ..findings.log_stories import FailedFirst, Quote
+from ..findings.log_stories import FailedFirst
 from .candidate import First
 from .scene import Scene
 
@@ -30,7 +30,7 @@ def without_the_living(scene: Scene, found: First) -> First:
     found.finding.ranks = [r for r in found.finding.ranks if r not in living] or [*living]
     found.finding.nodes = scene.nodes(found.finding.ranks)
     first = signs[0]
-    quote = Quote(scene.logs.files[first.file].name, first.line, first.says)
+    quote = scene.quote(first)
     found.finding.story = structs.replace(story, living=living, lives_by=quote, nodes=())
     found.finding.confidence = sure(Ground.LOG_MISHEARD)
     found.finding.clues += [Clue("log", (first.rank,), quote)]

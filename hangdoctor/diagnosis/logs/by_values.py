@@ -10,7 +10,7 @@ from collections import Counter
 from ...model.log_facts import PythonError, RankValues
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import Quote, TableTells
+from ..findings.log_stories import TableTells
 from .candidate import First
 from .scene import Scene
 
@@ -28,7 +28,7 @@ def by_values(scene: Scene, error: First | None) -> First | None:
         if raised is None or told is None:
             continue
         how, odd = told
-        where = Quote(scene.logs.files[table.file].name, table.line, table.title)
+        where = scene.quote(table, table.title)
         story = TableTells(how, where, tuple(table.ranks), raised.error)
         ground = Ground.LOG_VALUE_APART if odd else Ground.LOG_VALUES
         finding = Finding("error", odd, story, sure(ground), nodes=scene.nodes(odd))

@@ -17,7 +17,8 @@ from ...model.operations import P2P, STORE, RankOps
 from ..case import Case
 from ..draft import Draft
 from ..findings import Apart, DecidedBy, Disagrees, Finding, InOther, Op, Ring, UnsetKey
-from ..findings.log_stories import FailedFirst, LogRemaining, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import FailedFirst
 from ..gloo_alone import is_gloo_alone
 from ..operations import gather
 from ..ops import first_disagreement

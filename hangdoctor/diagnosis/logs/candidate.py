@@ -22,6 +22,7 @@ from ...text.late import late
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, Someone
 
+Error = PythonError | KnownError
 _NCCL = late(r" NCCL (?:INFO|WARN|TRACE|ABORT)\b")
 _OF_OTHERS = (Desync, BarrierMissed, Mismatch, StoreCount)
 
@@ -56,15 +57,20 @@ def someone(fact: AnyFact, alike: Iterable[AnyFact] = ()) -> Someone:
     return Someone(pid=pids.pop()) if len(pids) == 1 else known
 
 
+def is_named(fact: AnyFact) -> bool:
+    """Whether its line tells which process it is of."""
+    return max(fact.rank, fact.local, fact.task) >= 0 or bool(fact.pid or fact.worker)
+
+
 def _device(fact: AnyFact) -> tuple[int, ...]:
     """The device of its process, where a line beside its error tells it."""
-    told = fact.values.get("device", "") if isinstance(fact, KnownError | PythonError) else ""
+    told = fact.values.get("device", "") if isinstance(fact, Error) else ""
     return (int(told),) if fact.pid and told.isdigit() else ()
 
 
 def _only_gpu(alike: Iterable[AnyFact]) -> tuple[int, ...]:
     """The one GPU that lines without a name speak of, as of a memory that is full."""
-    errors = [f for f in alike if isinstance(f, KnownError | PythonError)]
+    errors = [f for f in alike if isinstance(f, Error)]
     told = {f.values.get("on_gpu", "") for f in errors}
     return tuple(map(int, told)) if len(told) == 1 and "" not in told else ()
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from ...model.log_facts import Ended, KnownError, PythonError
 from ..confidence import Ground, sure
-from ..findings.log_stories import FailedFirst, Quote
+from ..findings.log_stories import FailedFirst
 from .candidate import First
 from .scene import Scene
 
@@ -26,8 +26,7 @@ def without_their_words(scene: Scene, found: First) -> First:
     if not above or _is_explained(scene, above[0]):
         return found
     report = above[0]
-    quote = Quote(scene.logs.files[report.file].name, report.line, report.says)
-    found.finding.story = structs.replace(story, child_before=quote)
+    found.finding.story = structs.replace(story, child_before=scene.quote(report))
     found.finding.confidence = min(found.finding.confidence, sure(Ground.LOG_ERROR_CUT))
     found.facts.append(report)
     return found

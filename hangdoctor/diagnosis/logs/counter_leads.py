@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...model.log_facts import Counted, GlooTimeout, PeerClosed, Progress, WaitsFor
 from ..findings import Op
 from ..findings.log_counts import Ahead
-from ..findings.log_stories import LogRemaining, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
 from .counters import Group, groups
 from .scene import Scene, op_of, ranks_named
 

@@ -53,7 +53,7 @@ def last_printed(scene: Scene) -> Quote | None:
     if not counts:
         return None
     last = max(counts, key=lambda f: (f.at, f.file, f.line))
-    return Quote(scene.logs.files[last.file].name, last.line, last.says)
+    return scene.quote(last)
 
 
 def at_work(case: Case, draft: Draft, scene: Scene) -> None:
@@ -86,4 +86,4 @@ def _counted_in(scene: Scene, finding: Finding) -> Quote | None:
     last = parts[-1]
     if any(file == last.file and line > last.line for file, line in steps):
         return None
-    return Quote(scene.logs.files[last.file].name, last.line, last.says)
+    return scene.quote(last)

@@ -15,6 +15,7 @@ from ...model.log_facts import (
 from ...stacks.user_code import is_standard
 from ...text.late import late
 from .by_torch import still_waiting
+from .candidate import is_named
 from .scene import HCCL_WAIT, Scene
 
 _STARTS = frozenset({"_bootstrap", "_bootstrap_inner", "run", "_run_code", "_run_module_as_main"})
@@ -52,10 +53,8 @@ def says_nothing(cut: AnyFact) -> bool:
         return False
     if any(_BARRIER.search(frame.code) for frame in cut.frames[:_INNERMOST]):
         return True
-    if max(cut.rank, cut.local, cut.task) >= 0:
-        return False
     starts = all(is_standard(frame) and frame.name in _STARTS for frame in cut.frames)
-    return starts and bool(cut.frames) and not (cut.pid or cut.worker)
+    return starts and bool(cut.frames) and not is_named(cut)
 
 
 def _is_ordered(said: AnyFact, cut: AnyFact) -> bool:

@@ -17,7 +17,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
 from . import lost_devices, shared_gpus
-from .candidate import First, one_place, someone
+from .candidate import Error, First, one_place, someone
 from .nccl_reasons import with_its_reason
 from .no_rank import without_rank
 from .one_of_them import (
@@ -28,19 +28,19 @@ from .one_of_them import (
     said_by_more,
 )
 from .relayed import relayed
-from .scene import Scene, nodes_named, ranks_named
+from .scene import Scene, is_dated, nodes_named, ranks_named
 
+ONE_MOMENT_S = 2.0  # which clocks of nodes differ by
 OF_ACTORS = ("actor_died", "actor_creation")  # rules
 _MESH = "gloo_mesh"  # another one
 _NAN = "nan_guard"  # another one
 _PAGE_FAULT = "gpu_page_fault"  # another one
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = late(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
-_ONE_MOMENT_S = 2.0
 _VALUE = late(r"\{(:? ?)([a-z_]{1,20})\}")
-# Rules of what drivers and kernels say of a device of their node
 # Rules of errors that say no more than how a process ended; a bus error is mostly that of a full file system
 _OF_PLACES = frozenset({*CRASHES, "fortran", "fortran_gnu"} - {"bus_error"})
+# Rules of what drivers and kernels say of a device of their node
 _DEVICE = late(r"(?:xid(?!_app)|gpu_lost$|pcie_|kernel_efa$)")
 # Rules of errors whose lines name devices, or ranks, other than who says so.
 _OF_DEVICES = {
@@ -59,9 +59,7 @@ def line_of(error: PythonError) -> tuple[str, int] | None:
     return (error.frame.name, error.frame.line) if error.frame is not None else None
 
 
-def of_errors(
-    scene: Scene, first: PythonError | KnownError, alike: Sequence[PythonError | KnownError]
-) -> First:
+def of_errors(scene: Scene, first: Error, alike: Sequence[Error]) -> First:
     """The candidate that an error makes, with those like it."""
     text = scene.logs.rules.get(first.rule) or RuleText(meaning="")
     if text.between:
@@ -83,8 +81,8 @@ class _Alike(Struct):
 def _of_speakers(
     scene: Scene,
     text: RuleText,
-    first: PythonError | KnownError,
-    alike: Sequence[PythonError | KnownError],
+    first: Error,
+    alike: Sequence[Error],
 ) -> First:
     """The error as that of the processes that printed it."""
     crashed, exited = crashed_too(scene, alike), exited_alike(scene, alike)
@@ -124,8 +122,8 @@ def _of_speakers(
 def _story(
     scene: Scene,
     text: RuleText,
-    first: PythonError | KnownError,
-    alike: Sequence[PythonError | KnownError],
+    first: Error,
+    alike: Sequence[Error],
     with_it: _Alike,
     *,
     nodes: Sequence[str],
@@ -152,19 +150,17 @@ def _story(
     )
 
 
-def _is_unordered(
-    text: RuleText, first: PythonError | KnownError, alike: Sequence[AnyFact]
-) -> bool:
+def _is_unordered(text: RuleText, first: Error, alike: Sequence[AnyFact]) -> bool:
     """Whether nothing shows which of those that failed alike was first."""
     if first.rule in CRASHES or not first.rule:
         return True
     if text.kind != "error":
         return False
-    dated = [f.at for f in alike if f.at > 0 and not f.inherited]
-    return len(dated) < 2 or max(dated) - min(dated) < _ONE_MOMENT_S
+    dated = [f.at for f in alike if is_dated(f)]
+    return len(dated) < 2 or max(dated) - min(dated) < ONE_MOMENT_S
 
 
-def _raised(first: PythonError | KnownError) -> PythonError:
+def _raised(first: Error) -> PythonError:
     """The exception; of an engine's that repeats a worker's, that one."""
     if not isinstance(first, PythonError):
         return PythonError(message=first.says)
@@ -172,14 +168,12 @@ def _raised(first: PythonError | KnownError) -> PythonError:
     return PythonError(message=inner) if inner else first
 
 
-def _inner(first: PythonError | KnownError) -> str:
+def _inner(first: Error) -> str:
     """What a worker without a rank had said, whose error an engine repeats."""
     return relayed(first) if first.rank < 0 else ""
 
 
-def _frame(
-    first: PythonError | KnownError, alike: Sequence[PythonError | KnownError]
-) -> Frame | None:
+def _frame(first: Error, alike: Sequence[Error]) -> Frame | None:
     """Where it was raised; None where they raised it in several places, and of an actor's end, of which
     the place is that of who asked for it.
     """
@@ -190,9 +184,7 @@ def _frame(
     return _raised(first).frame if alone else None
 
 
-def _repeated(
-    first: PythonError | KnownError, alike: Sequence[PythonError | KnownError], more: int
-) -> int:
+def _repeated(first: Error, alike: Sequence[Error], more: int) -> int:
     """How many more had the same, without a line of their own."""
     cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
     if first.rule == _PAGE_FAULT and len(cards) > 1:
@@ -204,8 +196,8 @@ def _repeated(
 
 def _who(
     scene: Scene,
-    first: PythonError | KnownError,
-    alike: Sequence[PythonError | KnownError],
+    first: Error,
+    alike: Sequence[Error],
     speakers: Sequence[AnyFact],
 ) -> Someone:
     """Who has an error without a rank."""
@@ -216,7 +208,7 @@ def _who(
 
 
 def _ground(
-    first: PythonError | KnownError, story: FailedFirst, ranks: Sequence[int], alike_elsewhere: bool
+    first: Error, story: FailedFirst, ranks: Sequence[int], alike_elsewhere: bool
 ) -> Ground:
     """How sure it is."""
     if isinstance(first, PythonError) and not first.error:
@@ -236,7 +228,7 @@ def filled(text: str, fact: AnyFact) -> str:
     """A rule's text with what its pattern took from the line in the place of `{name}`, or of `{ name}` and
     `{: name}`, which are left out where it took nothing.
     """
-    values = fact.values if isinstance(fact, KnownError | PythonError) else {}
+    values = fact.values if isinstance(fact, Error) else {}
 
     def value(match: re.Match[str]) -> str:
         told = values.get(match[2])
@@ -257,7 +249,7 @@ def mesh(scene: Scene) -> First | None:
     return _of_link(text, [*known, *raised])
 
 
-def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First:
+def _of_link(text: RuleText, alike: Sequence[Error]) -> First:
     """Who says that a connection failed is only one end of it."""
     peers = _told(alike, "peer") or _told(alike, "to")
     by = tuple(ranks_named(alike))
@@ -280,6 +272,6 @@ def _of_link(text: RuleText, alike: Sequence[PythonError | KnownError]) -> First
     return First(finding, [*alike], False)
 
 
-def _told(alike: Sequence[PythonError | KnownError], name: str) -> list[str]:
+def _told(alike: Sequence[Error], name: str) -> list[str]:
     """What the lines say of the other end under this name, each once."""
     return sorted({fact.values[name] for fact in alike if fact.values.get(name)})

@@ -7,6 +7,7 @@ process that the launcher ended.
 
 from __future__ import annotations
 
+from ...model.log_ends import CRASH_CODES
 from ...model.log_facts import (
     MPI_ABORT,
     AnyFact,
@@ -26,11 +27,10 @@ from .error_findings import only_warned
 from .first_death import first_death
 from .first_error import first_error
 from .gave_up_waiting import for_the_dead
-from .scene import Scene
+from .scene import Scene, is_dated
 from .swept import is_sweep
 
 _ABORTS = frozenset({-6, 134})
-_CRASHES = frozenset({-4, -7, -8, -11})  # which a process itself brings about
 _REPORT = "actor_died"  # a rule
 _MPIRUN = "Open MPI"  # it lost its own process there, and knows no more
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
@@ -101,10 +101,10 @@ def _only_below(error: First, death: First) -> bool:
     nothing shows that it came first.
     """
     end, said = death.facts[0], error.facts[0]
-    crash = isinstance(end, Ended) and end.code in _CRASHES and end.by == "torchelastic"
-    nobodys = not error.named and max(said.rank, getattr(said, "local", -1)) < 0
+    crash = isinstance(end, Ended) and end.code in CRASH_CODES and end.by == "torchelastic"
+    nobodys = not error.named and max(said.rank, said.local) < 0
     below = said.file == end.file and said.line > end.line
-    dated = min(said.at, end.at) > 0 and not (said.inherited or end.inherited)
+    dated = is_dated(said) and is_dated(end)
     return crash and nobodys and below and not (dated and said.at < end.at)
 
 

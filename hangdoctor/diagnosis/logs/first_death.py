@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.log_ends import CRASH_CODES
 from ...model.log_facts import EXIT_LIST, HYDRA, MPI_ABORT, CutEnd, Ended, OomKill, PythonError
 from ..confidence import Ground, sure
 from ..findings import Finding
@@ -16,7 +17,6 @@ from .swept import after_the_stop
 
 _ABORT = -6
 _FATAL = frozenset({-4, -7, -8, -9, -11})  # not SIGABRT and SIGTERM: those are mostly others' doing
-_CRASHES = frozenset({-4, -7, -11})  # which nothing but the process itself brings about
 _OF_PROCESSES = (HYDRA, "dask")  # they name the process, and mostly no rank
 _LIVED_ON_S = 5.0  # more than one command takes for all
 _KILLED = frozenset({-9, -15})  # as a launcher ends processes, too
@@ -62,7 +62,7 @@ def _together(scene: Scene, first: Ended, other: Ended) -> bool:
     at, its = _moment(scene, first), _moment(scene, other)
     dated = its > 0 and abs(its - at) < 1.0
     told = (at > 0 and not first.inherited, its > 0 and not other.inherited)
-    undated = not any(told) and min(at, its) <= 0 and first.code in _CRASHES
+    undated = not any(told) and min(at, its) <= 0 and first.code in CRASH_CODES
     return other.code == first.code and (dated or undated or other.line == first.line)
 
 
@@ -78,7 +78,7 @@ def _crashed_alike(scene: Scene, first: Ended, alike: list[Ended]) -> list[Ended
     """Those that torchelastic told to end, and that had crashed as the first one did, at its moment: SIGTERM
     is not what ended them.
     """
-    if first.by != "torchelastic" or first.code not in _CRASHES or first.rank < 0:
+    if first.by != "torchelastic" or first.code not in CRASH_CODES or first.rank < 0:
         return []
     ends = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.pid in scene.told_to_end()]
     known = {f.rank for f in alike}
@@ -175,7 +175,7 @@ def _is_seen_elsewhere(scene: Scene, fact: Ended) -> bool:
 def _crashed_like_the_first(scene: Scene, fact: Ended) -> bool:
     """Whether it crashed as the first one did that srun lists, by a signal that srun does not send."""
     first = next(f for f in scene.of(Ended) if by_step(f))
-    return fact.code in _CRASHES and fact.code == first.code
+    return fact.code in CRASH_CODES and fact.code == first.code
 
 
 def _after_an_exit(scene: Scene, fact: Ended) -> bool:

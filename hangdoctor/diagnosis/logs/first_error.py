@@ -16,16 +16,16 @@ from ...model.log_facts import (
 from ...stacks import starters
 from ..findings.log_stories import FailedFirst
 from .alive_after_all import without_the_living
-from .candidate import First
+from .candidate import Error, First
 from .children_before import without_their_words
 from .cut_tracebacks import is_explained, says_nothing
-from .error_findings import OF_ACTORS, line_of, of_errors, only_warned
+from .error_findings import OF_ACTORS, ONE_MOMENT_S, line_of, of_errors, only_warned
 from .last_lines import count_in, left_alone
 from .listened import with_its_host
 from .nccl_reasons import without_the_general
 from .relayed import relayed
 from .reported import ended_for_another
-from .scene import WAITS, Scene, ranks_named
+from .scene import WAITS, Scene, is_dated, ranks_named
 from .swept import with_those_that_failed_too
 from .threads import may_have_hung, of_thread
 
@@ -33,7 +33,6 @@ _ONLY_AT_ENDS = ("error_line", "hdf5")  # others
 _AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
 _LEFT = "mpi_left"  # another one
 ATP = "atp"  # another one
-_ONE_MOMENT_S = 2.0
 _ASKED = (-15, 143)
 _REPORTS = (
     "spark_task",
@@ -61,7 +60,7 @@ def first_error(scene: Scene) -> First | None:
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
-    if _between(scene, first) and not _dated(first):
+    if _between(scene, first) and not is_dated(first):
         first = next((f for f in chosen if not _between(scene, f)), first)
     alike = [f for f in chosen if _same(first, f) and not _reported_later(scene, first, f)]
     found = of_errors(scene, first, alike)
@@ -92,11 +91,11 @@ def _and_others(scene: Scene, found: First) -> First:
     return found
 
 
-def _candidates(scene: Scene) -> list[PythonError | KnownError]:
+def _candidates(scene: Scene) -> list[Error]:
     """The errors that can have come first, in their order."""
     found = []
     for position, fact in scene.positioned(PythonError, KnownError):
-        assert isinstance(fact, PythonError | KnownError)
+        assert isinstance(fact, Error)
         if _can_be_first(scene, position, fact):
             found.append(fact)
     return [f for f in found if f.rule not in _CHILD] or found
@@ -108,29 +107,25 @@ def _troubled(scene: Scene) -> bool:
     return waited or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
 
 
-def _is_told(fact: PythonError | KnownError, others: Sequence[PythonError | KnownError]) -> bool:
+def _is_told(fact: Error, others: Sequence[Error]) -> bool:
     """Whether a launcher's word on a process stands beside that one's own traceback, if a cut one."""
     own = [f for f in others if isinstance(f, PythonError) and f.pid == fact.pid > 0]
     own = [f for f in own if f.file == fact.file and f.rule not in _REPORTS]
     return fact.rule in _REPORTS and bool(own)
 
 
-def _was_cut(fact: PythonError | KnownError) -> bool:
+def _was_cut(fact: Error) -> bool:
     """Whether a traceback's last line, which has the error's name, is missing."""
     return isinstance(fact, PythonError) and not fact.error
 
 
-def _between(scene: Scene, fact: PythonError | KnownError) -> bool:
+def _between(scene: Scene, fact: Error) -> bool:
     """Whether it lies between its speaker and another process."""
     text = scene.logs.rules.get(fact.rule)
     return text is not None and text.between
 
 
-def _dated(fact: AnyFact) -> bool:
-    return fact.at > 0 and not fact.inherited
-
-
-def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
+def _can_be_first(scene: Scene, position: int, fact: Error) -> bool:
     if fact.role != "cause" or fact.survived:
         return False
     if fact.rule in _ONLY_AT_ENDS and not _ended_badly(scene, fact):
@@ -145,7 +140,7 @@ def _can_be_first(scene: Scene, position: int, fact: PythonError | KnownError) -
     return before or led_to_its_wait(scene, fact)
 
 
-def _only_follows(scene: Scene, position: int, fact: PythonError | KnownError) -> bool:
+def _only_follows(scene: Scene, position: int, fact: Error) -> bool:
     """Whether it says no more than how an end went on that something else had begun."""
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return True
@@ -162,14 +157,14 @@ def _only_follows(scene: Scene, position: int, fact: PythonError | KnownError) -
     return _tells_of_an_end(scene, fact)
 
 
-def _was_aborted_before(scene: Scene, fact: KnownError | PythonError) -> bool:
+def _was_aborted_before(scene: Scene, fact: Error) -> bool:
     """Whether a process crashed behind the line by which another one called MPI_Abort, which ends all."""
     text = scene.logs.rules.get(fact.rule)
     crash = text is not None and text.kind == "dead"
     return crash and _is_below(fact, _aborts(scene))
 
 
-def _tells_of_an_end(scene: Scene, fact: KnownError | PythonError) -> bool:
+def _tells_of_an_end(scene: Scene, fact: Error) -> bool:
     """Whether a launcher raised it below the line on which one of its processes is said to have ended."""
     if not isinstance(fact, PythonError) or fact.rank >= 0 or not starters.launches(fact.frames):
         return False
@@ -198,7 +193,7 @@ def _aborted_by_then(scene: Scene, fact: AnyFact) -> bool:
     return _is_below(fact, aborts) or any(f.rank == fact.rank for f in aborts)
 
 
-def _ended_badly(scene: Scene, fact: KnownError | PythonError) -> bool:
+def _ended_badly(scene: Scene, fact: Error) -> bool:
     """Whether a launcher, or MPI, names the same rank as one that ended with an error."""
     left = [f for f in scene.of(KnownError) if f.rule == _LEFT]
     ends = [f for f in scene.of(Ended) if f.code not in (0, *_ASKED)]
@@ -238,7 +233,7 @@ def _unordered(scene: Scene, fact: AnyFact) -> bool:
 
 def _same(one: AnyFact, other: AnyFact) -> bool:
     if isinstance(one, PythonError) and isinstance(other, PythonError):
-        if one.rule and one.rule == other.rule and not (_dated(one) or _dated(other)):
+        if one.rule and one.rule == other.rule and not (is_dated(one) or is_dated(other)):
             return (one.error, one.file) == (other.error, other.file)  # in no order
         if _raised_alike(one, other):
             return True
@@ -251,5 +246,5 @@ def _raised_alike(one: PythonError, other: PythonError) -> bool:
     """Whether two ranks raised one error in one place, and no clock shows which did first."""
     if not one.error or one.rank == other.rank or min(one.rank, other.rank) < 0:
         return False
-    apart = _dated(one) and _dated(other) and abs(one.at - other.at) >= _ONE_MOMENT_S
+    apart = is_dated(one) and is_dated(other) and abs(one.at - other.at) >= ONE_MOMENT_S
     return not apart and one.error == other.error and line_of(one) == line_of(other) is not None

@@ -25,11 +25,12 @@ from ...model.log_facts import (
 )
 from ...stacks.user_code import is_parents
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Quote, Someone, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import Someone
 from .by_torch import is_local
 from .candidate import someone
 from .error_findings import filled
-from .scene import Scene, ranks_named
+from .scene import NCCL_WARNED, Scene, ranks_named
 from .store_gone import lost_store
 
 _A_CALL = "mpi_other"  # a rule: the stack below it may tell more
@@ -40,8 +41,7 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
 _WAY_OUT = "nccl_way_out"
-_VAGUE = (_WAY_OUT, "nccl_warned", "tf_aborted")  # rules whose lines stand beside better ones
-_WARNED = "nccl_warned"  # of these the one that may say of a failure of its own
+_VAGUE = (_WAY_OUT, NCCL_WARNED, "tf_aborted")  # rules whose lines stand beside better ones
 _PARENT = "the parent of the ranks, in the join of mp.spawn,"
 _SHOWN = 3  # places where a signal met ranks
 
@@ -83,12 +83,13 @@ def followed(scene: Scene) -> LogRemaining | None:
         Undecided.FOLLOWED,
         tuple(ranks_named(alike)),
         source=scene.source,
-        last=Quote(scene.logs.files[first.file].name, first.line, first.says),
+        last=scene.quote(first),
         meaning=filled(scene.logs.rules[first.rule].meaning, first),
         process=who.pid,
         devices=who.devices,
         node=first.node,
-        earliest=first.rule == _WARNED and first is words[0],
+        # Of the vague ones it alone may say of a failure of its own.
+        earliest=first.rule == NCCL_WARNED and first is words[0],
         unread=any(_is_earlier(f, first) for f in scene.unread),
     )
 
@@ -121,7 +122,7 @@ def of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining | N
     asked = [v for v in victims if v.rule == _ASKED]
     checked = [v for v in victims if v.rule == _CHECK]
     if checked and not lines:
-        return LogRemaining(Undecided.OTHER_CALLS, last=_quote(scene, checked[0]))
+        return LogRemaining(Undecided.OTHER_CALLS, last=scene.quote(checked[0], checked[0].message))
     if not lost and victims and all(v.rule == "store_timeout" for v in victims):
         ranks = tuple(ranks_named(victims))
         at = Op("", frame=victims[0].frame)
@@ -143,10 +144,6 @@ def of_victims(scene: Scene, victims: Sequence[PythonError]) -> LogRemaining | N
         source=scene.source,
         met=() if lost else _met(asked),
     )
-
-
-def _quote(scene: Scene, error: PythonError) -> Quote:
-    return Quote(scene.logs.files[error.file].name, error.line, error.message)
 
 
 def _peers(scene: Scene) -> tuple[str, ...]:

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ...model.log_facts import KnownError, PythonError
+from ...model.log_facts import PythonError
 from ..confidence import Ground, sure
 from ..findings.log_stories import FailedFirst
-from .candidate import First
-
-Error = PythonError | KnownError
+from .candidate import Error, First, is_named
 
 
 def left_alone(errors: Sequence[Error]) -> list[Error]:
@@ -37,11 +35,7 @@ def _repeats(alone: object, whole: object) -> bool:
     """Whether the second is the same error, lower in the log, of a speaker that is known."""
     if not isinstance(alone, PythonError) or not isinstance(whole, PythonError):
         return False
-    bare = not alone.frames and not alone.logged and not _is_named(alone) and bool(alone.message)
-    full = bool(whole.frames) and _is_named(whole) and whole.line > alone.line
+    bare = not alone.frames and not alone.logged and not is_named(alone) and bool(alone.message)
+    full = bool(whole.frames) and is_named(whole) and whole.line > alone.line
     same = (alone.error, alone.message, alone.file) == (whole.error, whole.message, whole.file)
     return bare and full and same
-
-
-def _is_named(error: PythonError) -> bool:
-    return max(error.rank, error.local, error.task) >= 0 or bool(error.pid or error.worker)

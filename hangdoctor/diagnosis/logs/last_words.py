@@ -10,23 +10,21 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ...model.log_ends import BY_ITSELF
-from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
+from ...model.log_facts import AnyFact, Ended, KnownError, UnreadFailure
 from ...text.late import late
-from ..findings.log_stories import FailedFirst, LoggedDeath, Quote
+from ..findings.log_stories import FailedFirst, LoggedDeath
 from . import reported
-from .candidate import First
+from .candidate import Error, First, is_named
 from .error_findings import filled
 from .first_error import ATP
 from .same_second import add_same_second
-from .scene import Scene
-from .unread_failures import NEAR_END, is_named
+from .scene import NCCL_WARNED, Scene
+from .unread_failures import NEAR_END, without_tags
 
 _ITS_STACK = "Its stack is in the log below {place}, the innermost function last: who called MPI_Abort there, and why, says the source."
 _PLAIN = 2  # strength of a plain word of failure
 _ABOVE = 10  # lines above a call of MPI_Abort
-_WARNED = "nccl_warned"  # a rule
 _RIGHT = 4  # lines above that of a crash
-_TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 # Open MPI's block on the signal itself
 _OF_SIGNAL = late(r"Signal(?: code)?: |Failing at address|\*\*\* ")
 _SAYS_NOTHING = ("terminated", "asyncio_cancelled", "worker_of_rank", "ray_killed")  # rules
@@ -59,13 +57,13 @@ def _add_to_end(scene: Scene, death: First, story: LoggedDeath) -> None:
         return
     alike = [] if said else _said_by_all(scene, story, death)
     if alike:
-        quote = _quote(scene, alike[0], alike[0].text)
+        quote = scene.quote(alike[0], alike[0].text)
         death.finding.story = structs.replace(story, said=quote, alike=alike[0].times)
         death.finding.kind, death.facts = "error", [*alike, *death.facts]
         return
     if said:
         above = said[0].rank < 0 and said[0].strength < _PLAIN
-        quote = _quote(scene, said[0], said[0].text)
+        quote = scene.quote(said[0], said[0].text)
         death.finding.story = structs.replace(story, said=quote, above=above)
         death.facts = [*death.facts, *said]
         if itself and not above:
@@ -77,7 +75,7 @@ def _add_to_end(scene: Scene, death: First, story: LoggedDeath) -> None:
     failed = _failed_before(scene, death, end)
     if failed is not None and itself:
         clause = _clause(scene, failed)
-        death.finding.story = structs.replace(story, after=_quote(scene, failed, clause))
+        death.finding.story = structs.replace(story, after=scene.quote(failed, clause))
         death.facts = [failed, *death.facts]
         if failed.values.get("inner"):
             death.finding.kind = "error"  # no other process can be behind it
@@ -95,9 +93,9 @@ def _add_right_before(scene: Scene, crash: First, story: FailedFirst) -> None:
             file == fact.file and (fact.rank == rank >= 0 or fact.pid == pid > 0)
             for file, rank, pid in speakers
         )
-        says = _TAGS.sub("", fact.text)
+        says = without_tags(fact.text)
         if near and own and not fact.general and _OF_SIGNAL.match(says) is None:
-            crash.finding.story = structs.replace(story, said=_quote(scene, fact, says))
+            crash.finding.story = structs.replace(story, said=scene.quote(fact, says))
             return
 
 
@@ -119,7 +117,7 @@ def _add_beside(scene: Scene, death: First, story: LoggedDeath, end: AnyFact) ->
     """
     warned = _warned_before(scene, end) if story.end.code in BY_ITSELF else None
     if warned is not None:
-        quote = _quote(scene, warned, _clause(scene, warned))
+        quote = scene.quote(warned, _clause(scene, warned))
         death.finding.story = structs.replace(story, after=quote)
         death.facts = [*death.facts, warned]
         return True
@@ -147,7 +145,7 @@ def _known_above(scene: Scene, death: First, end: AnyFact) -> KnownError | None:
 
 def _add_known(scene: Scene, death: First, story: LoggedDeath, known: KnownError) -> None:
     """That error, and its end, which only follows from it."""
-    quote = _quote(scene, known, filled(scene.logs.rules[known.rule].meaning, known))
+    quote = scene.quote(known, filled(scene.logs.rules[known.rule].meaning, known))
     advice = filled(scene.logs.rules[known.rule].advice, known)
     death.finding.story = structs.replace(story, after=quote, advice=advice)
     death.finding.kind = "error"
@@ -172,7 +170,7 @@ def _said_by_all(scene: Scene, story: LoggedDeath, death: First) -> list[UnreadF
 
 def _warned_before(scene: Scene, end: AnyFact) -> KnownError | None:
     """What a library had warned of in a process that crashed then, by its number."""
-    words = [f for f in scene.of(KnownError) if f.rule == _WARNED and not f.survived]
+    words = [f for f in scene.of(KnownError) if f.rule == NCCL_WARNED and not f.survived]
     pid = end.pid if isinstance(end, Ended) else 0
     own = [f for f in words if f.pid == pid > 0 and f.file == end.file and f.line < end.line]
     return own[-1] if own else None
@@ -185,36 +183,30 @@ def _stack_of_abort(scene: Scene, death: First) -> KnownError | None:
     return stacks[0] if stacks else None
 
 
-def _failed_before(scene: Scene, death: First, end: AnyFact) -> KnownError | PythonError | None:
+def _failed_before(scene: Scene, death: First, end: AnyFact) -> Error | None:
     """The first line of its own by which a call or a connection of its own had failed."""
     ranks = set(death.finding.ranks)
-    known = [f for f in scene.facts if isinstance(f, KnownError | PythonError)]
+    known = [f for f in scene.facts if isinstance(f, Error)]
     own = [f for f in known if f.rank in ranks and f.file == end.file and f.line < end.line]
     said = [f for f in own if f.rule in scene.logs.rules and f.rule not in _SAYS_NOTHING]
     said = [f for f in said if f.role in ("cause", "consequence") and not f.survived]
     return said[0] if said else _only_line_before(scene, known, end)
 
 
-def _only_line_before(
-    scene: Scene, known: Sequence[KnownError | PythonError], end: AnyFact
-) -> KnownError | PythonError | None:
+def _only_line_before(scene: Scene, known: Sequence[Error], end: AnyFact) -> Error | None:
     """The only line without a name that says of a failed call, above the only end that the logs have."""
     ends = [f for f in scene.of(Ended) if f.code]
     above = [f for f in known if f.file == end.file and 0 < end.line - f.line <= NEAR_END]
     above = [f for f in above if f.rule in scene.logs.rules and f.rule not in _SAYS_NOTHING]
     words = [f for f in above if f.role == "consequence" and not f.survived]
-    nameless = [f for f in words if max(f.rank, f.local, f.task) < 0 and not (f.pid or f.worker)]
+    nameless = [f for f in words if not is_named(f)]
     alone = len(nameless) == len(words) == 1 and len(ends) == 1
     return nameless[0] if alone and nameless[0].times == 1 else None
 
 
-def _clause(scene: Scene, failed: KnownError | PythonError) -> str:
+def _clause(scene: Scene, failed: Error) -> str:
     """What had failed; a reason that no other process can be behind, without what else calls fail for."""
     inner, call = failed.values.get("inner"), failed.values.get("call")
     if inner and call:
         return f"its call of {call} failed: {inner}"
     return filled(scene.logs.rules[failed.rule].meaning, failed)
-
-
-def _quote(scene: Scene, fact: AnyFact, says: str) -> Quote:
-    return Quote(scene.logs.files[fact.file].name, fact.line, says)

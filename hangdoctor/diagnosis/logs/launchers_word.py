@@ -12,7 +12,8 @@ from ...model.log_ends import SENT
 from ...model.log_facts import Ended
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import LoggedDeath, LogRemaining, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import LoggedDeath
 from ..findings.named import End
 from .also_cut import with_cut_rows
 from .candidate import First, someone

@@ -16,7 +16,7 @@ from ...model.log_facts import (
 from ...stacks.place_search import HANDLE, find_place
 from ...text.late import late
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
 from .counter_leads import awaited
 from .scene import HCCL_WAIT, Scene, ranks_named
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from ...model.log_facts import NcclCall
 from ..findings import Op
 from ..findings.log_counts import CalledLess
-from ..findings.log_stories import LogRemaining
+from ..findings.log_remaining import LogRemaining
 from .nccl_apart import NAMES, rank_of
 from .scene import Scene
 

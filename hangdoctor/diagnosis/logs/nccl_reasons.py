@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ...model.log_facts import KnownError, PythonError
-from .scene import Scene
+from ...model.log_facts import KnownError
+from .candidate import Error
+from .scene import NCCL_WARNED, Scene
 
-GENERAL = "nccl_cuda"  # a rule
-_WARNED = "nccl_warned"  # another one
+_GENERAL = "nccl_cuda"  # a rule
 _NEAR = 8  # lines below an error in which its process says more of it
-Error = PythonError | KnownError
 
 
 def without_the_general(chosen: Sequence[Error]) -> list[Error]:
@@ -23,16 +22,16 @@ def without_the_general(chosen: Sequence[Error]) -> list[Error]:
 
 
 def _is_explained(fact: Error, every: Sequence[Error]) -> bool:
-    if fact.rule != GENERAL or fact.values.get("what"):
+    if fact.rule != _GENERAL or fact.values.get("what"):
         return False
     own = [f for f in every if (f.file, f.rank, f.pid) == (fact.file, fact.rank, fact.pid)]
-    return any(f.rule not in ("", GENERAL) and 0 < f.line - fact.line <= _NEAR for f in own)
+    return any(f.rule not in ("", _GENERAL) and 0 < f.line - fact.line <= _NEAR for f in own)
 
 
 def with_its_reason(scene: Scene, first: Error, alike: Sequence[Error]) -> Error:
     """The error with what NCCL says of the call, in one of those like it or in a warning of the same file."""
-    if first.rule != GENERAL or first.values.get("what"):
+    if first.rule != _GENERAL or first.values.get("what"):
         return first
-    warned = [f for f in scene.of(KnownError) if f.rule == _WARNED and f.file == first.file]
+    warned = [f for f in scene.of(KnownError) if f.rule == NCCL_WARNED and f.file == first.file]
     told = [f.values["what"] for f in [*alike, *warned] if f.values.get("what")]
     return structs.replace(first, values={**first.values, "what": told[0]}) if told else first

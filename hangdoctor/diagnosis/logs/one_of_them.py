@@ -12,14 +12,14 @@ from msgspec import Struct
 from ...model.log_ends import CRASHES, SENT, short_host
 from ...model.log_facts import MPI_ABORT, Ended, KilledByLauncher, KnownError, PythonError
 from ...text.late import late
+from .candidate import Error
 from .scene import Scene, ranks_named
 from .swept import after_the_stop
 
 _LISTS = ("torchelastic", "slurm")  # launchers that name each process which failed
 _MAIN = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap")
-_STACK_END = (
-    "crash_stack_end"  # a rule: the last line of a stack that Open MPI's handler of signals prints
-)
+# A rule: the last line of a stack that Open MPI's handler of signals prints
+_STACK_END = "crash_stack_end"
 _ENDS_AT_ONCE = ("missing_program",)  # rules of a line that each process prints once, and ends
 _WHAT = late(r"\s{0,8}what\(\):  ")
 # A check of the program's own, which ends it: "CUDA ERROR (..) at memory.c:298"
@@ -29,7 +29,6 @@ _AT_PLACE = late(
 _WORDS = 24  # characters of a message, which no other error has by chance
 _SPEAKER = late(r"^\W{0,3}\d|\b(?:rank|task|proc(?:ess)?|pe|pid|node|host)\b|\[", re.I)
 _OF_FORTRAN = late(r"forrtl: (?:severe|error) \((\d{1,3})\)")
-Error = PythonError | KnownError
 
 
 def can_have_said(scene: Scene, alike: Sequence[Error]) -> list[int]:

@@ -11,7 +11,7 @@ from ...model.operations import Operation, RankOps
 from ...model.pauses import first_end
 from ..case import Case
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
 from .scene import Scene
 
 _SET_UP = ("init_process_group", "new_group")  # long before

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...model.log_facts import AnyFact, GlooTimeout, KnownError, TimedOut
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import NamedByProgram, Quote
+from ..findings.log_stories import NamedByProgram
 from .candidate import First
 from .scene import Scene
 
@@ -22,7 +22,7 @@ def by_own_word(scene: Scene) -> First | None:
     if len(told) != 1 or -1 in told or not waited:
         return None
     first = words[0]
-    story = NamedByProgram(Quote(scene.logs.files[first.file].name, first.line, first.says))
+    story = NamedByProgram(scene.quote(first))
     ranks = sorted(told)
     ground = sure(Ground.LOG_OWN_WORD)
     finding = Finding("not_entered", ranks, story, ground, nodes=scene.nodes(ranks))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from ...model.log_facts import KnownError, PythonError, UnreadFailure
-from ..findings.log_stories import FailedFirst, Quote
+from ..findings.log_stories import FailedFirst
 from .candidate import First
 from .error_findings import OF_ACTORS
 from .scene import Scene
@@ -27,9 +27,10 @@ def add_own_words(scene: Scene, death: First, story: FailedFirst) -> bool:
     own = [f for f in own if _says_what(f)]
     if not own:
         return False
-    said = Quote(scene.logs.files[own[-1].file].name, own[-1].line, own[-1].text)
+    last = own[-1]
+    said = scene.quote(last, last.text)
     death.finding.story = structs.replace(story, said=said, reported=True)
-    death.facts = [*own[-1:], *death.facts]
+    death.facts = [last, *death.facts]
     return True
 
 

@@ -8,12 +8,12 @@ from msgspec import structs
 
 from ...model.log_facts import KnownError, UnreadFailure
 from ...text.late import late
-from ..findings.log_stories import FailedFirst, Quote
+from ..findings.log_stories import FailedFirst
 from .candidate import First
-from .scene import Scene, ranks_named
+from .scene import Scene, is_dated, ranks_named
+from .unread_failures import without_tags
 
 _OF_LINKS = late(r"connect|socket|peer|closed|reset|time[d -]{0,2}out|heartbeat", re.IGNORECASE)
-_TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _GIVES_UP = 3  # strength of a word that only an end has
 
 
@@ -28,13 +28,13 @@ def add_same_second(scene: Scene, crash: First) -> None:
     if len({fact.rank for fact in words}) != 1:
         return
     fact = words[0]
-    says = _TAGS.sub("", fact.text)
-    quote = Quote(scene.logs.files[fact.file].name, fact.line, says)
+    says = without_tags(fact.text)
+    quote = scene.quote(fact, says)
     crash.finding.story = structs.replace(story, meanwhile=quote, meanwhile_by=fact.rank)
 
 
 def _is_beside(fact: UnreadFailure, crash: KnownError, ranks: list[int]) -> bool:
-    dated = fact.at == crash.at > 0 and not crash.inherited and not fact.inherited
+    dated = is_dated(fact) and is_dated(crash) and fact.at == crash.at
     clear = fact.strength >= _GIVES_UP and not (fact.general or fact.launcher)
     clear = clear and _OF_LINKS.search(fact.text) is None  # these follow from another's end
     return dated and clear and fact.rank >= 0 and fact.rank not in ranks

@@ -21,10 +21,11 @@ from ...model.log_facts import (
     UnreadFailure,
 )
 from ..findings import Op
-from ..findings.log_stories import Source
+from ..findings.log_stories import Quote, Source
 
 LIMITS = ("gloo_timeout", "store_timeout")  # rules of errors: a wait reached its limit
 WAITS = (*LIMITS, "peer_closed")  # or lost another rank
+NCCL_WARNED = "nccl_warned"  # a rule: it knows the form of the line, and not its words
 HCCL_WAIT = "hccl_wait"  # a rank waited for others in HCCL
 _LIMITED = (TimedOut, GlooTimeout, Guarded, Unanswered)  # waits that reached a limit
 T = TypeVar("T", bound=AnyFact)
@@ -94,9 +95,19 @@ class Scene(Struct):
         errors = [f for f in self.of(PythonError) if not f.survived]
         return [f for f in errors if f.role == "consequence"]
 
+    def quote(self, fact: AnyFact, says: str | None = None) -> Quote:
+        """Its line as evidence, or other words for it."""
+        words = fact.says if says is None else says
+        return Quote(self.logs.files[fact.file].name, fact.line, words)
+
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""
         return {f.pid for f in self.of(KilledByLauncher) if f.pid}
+
+
+def is_dated(fact: AnyFact) -> bool:
+    """Whether its own line has a stamp."""
+    return fact.at > 0 and not fact.inherited
 
 
 def ranks_named(facts: Iterable[AnyFact]) -> list[int]:

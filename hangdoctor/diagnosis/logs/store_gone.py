@@ -16,7 +16,8 @@ from ...model.log_facts import (
 )
 from ..confidence import Ground, sure
 from ..findings import Clue, Finding
-from ..findings.log_stories import LogRemaining, Quote, StoreHostGone, Undecided
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import Quote, StoreHostGone
 from .candidate import First
 from .scene import Scene, ranks_named
 

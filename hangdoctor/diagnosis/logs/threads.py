@@ -17,7 +17,8 @@ from ...model.log_facts import (
 )
 from ..draft import Draft
 from ..findings import Clue, Finding
-from ..findings.log_stories import Quote, WentOnAfter
+from ..findings.log_remaining import WentOnAfter
+from ..findings.log_stories import Quote
 from .scene import Scene
 
 _BESIDE = frozenset({"not_entered", "busy", "data_wait"})  # of ranks that are elsewhere

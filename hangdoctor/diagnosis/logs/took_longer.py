@@ -7,7 +7,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding, Waiters
 from ..findings.log_counts import TookLonger
 from .candidate import First
-from .scene import Scene, op_of, ranks_named
+from .scene import Scene, is_dated, op_of, ranks_named
 
 _CLOCKS_S = 5.0  # by which the stamps of two lines may differ
 
@@ -42,7 +42,7 @@ def _at_once(part: Took, wait: TimedOut) -> bool:
     """Whether the work and the wait may have been at one time; lines without a stamp of their own do
     not show it.
     """
-    if part.at <= 0 or wait.at <= 0 or part.inherited or wait.inherited:
+    if not (is_dated(part) and is_dated(wait)):
         return True
     began = wait.at - wait.ran_ms / 1000
     return part.at - part.seconds < wait.at + _CLOCKS_S and began < part.at + _CLOCKS_S

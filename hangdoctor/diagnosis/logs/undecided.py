@@ -24,7 +24,8 @@ from ...model.log_facts import (
     Told,
 )
 from ..findings import Op
-from ..findings.log_stories import LogRemaining, PrintedApart, Quote, Undecided
+from ..findings.log_remaining import LogRemaining, PrintedApart, Undecided
+from ..findings.log_stories import Quote
 from .apart import met_outside
 from .counter_leads import awaited, in_gloo, left_behind
 from .counters import told_by_themselves
@@ -60,7 +61,7 @@ def _tested(scene: Scene) -> Quote | None:
     """The end of a run of tests that went well, before the first connection was lost."""
     lost = lost_lines(scene)
     end = tests_ended_before(scene, lost[0]) if lost else None
-    return Quote(scene.logs.files[end.file].name, end.line, end.says) if end is not None else None
+    return scene.quote(end) if end is not None else None
 
 
 def _apart(scene: Scene) -> PrintedApart | None:
@@ -69,8 +70,7 @@ def _apart(scene: Scene) -> PrintedApart | None:
     if not lines or len({line.rank for line in lines}) > 1:
         return None
     first = lines[0]
-    name = scene.logs.files[first.file].name
-    return PrintedApart(first.rank, Quote(name, first.line, first.says), first.usual)
+    return PrintedApart(first.rank, scene.quote(first), first.usual)
 
 
 def _why_none(scene: Scene) -> LogRemaining:
@@ -389,7 +389,7 @@ def _any_trouble(scene: Scene) -> Quote | None:
     if trouble is not None or not scene.unread:
         return trouble
     first = scene.unread[0]
-    return Quote(scene.logs.files[first.file].name, first.line, first.text)
+    return scene.quote(first, first.text)
 
 
 def _finished(scene: Scene) -> bool:

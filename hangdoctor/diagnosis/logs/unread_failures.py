@@ -22,19 +22,14 @@ from ...model.log_facts import (
     PythonError,
     UnreadFailure,
 )
+from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding
-from ..findings.log_stories import (
-    FailedFirst,
-    FailedInWords,
-    LinkBroken,
-    LogRemaining,
-    Someone,
-    Undecided,
-)
-from .candidate import First, someone
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Someone
+from .candidate import First, is_named, someone
 from .error_findings import filled
-from .scene import Scene, nodes_named, ranks_named
+from .scene import NCCL_WARNED, Scene, nodes_named, ranks_named
 
 NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
 _LAST_WORDS = 6  # ordinary lines of its speaker after it
@@ -42,7 +37,7 @@ _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it wa
 _STACK = 40  # the same with nothing but a stack between them
 _OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
-_WARNED = "nccl_warned"  # a rule: it knows the form of the line, and not its words
+_TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _MEANING = "a call, a wait or a connection failed, in words that are not known here"
 _ADVICE = "Read the log of both ends around that line: did one of them fail before? If not, look at the network between them."
 
@@ -61,6 +56,11 @@ def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
     if first is not None or why.reason is not Undecided.FOLLOWED:
         return first
     return _of_stack(scene) or between_two(scene)
+
+
+def without_tags(text: str) -> str:
+    """The line without what stands in brackets before it: stamp, host, process."""
+    return _TAGS.sub("", text)
 
 
 def is_cut(found: First) -> bool:
@@ -183,7 +183,7 @@ def tests_ended_before(scene: Scene, fact: AnyFact) -> Finished | None:
 
 def _follows(fact: AnyFact) -> bool:
     if isinstance(fact, KnownError | PythonError):
-        return fact.role == "consequence" and fact.rule != _WARNED
+        return fact.role == "consequence" and fact.rule != NCCL_WARNED
     return isinstance(fact, PeerClosed)
 
 
@@ -226,12 +226,6 @@ def _chosen(found: Sequence[UnreadFailure]) -> list[UnreadFailure]:
         [f for f in found if f.launcher and not f.general],
     )
     return next((kind for kind in kinds if kind), [])
-
-
-def is_named(fact: UnreadFailure) -> bool:
-    """Whether its line tells which process it is of."""
-    numbers = max(fact.rank, fact.local, fact.task, fact.pid - 1)
-    return numbers >= 0 or bool(fact.worker)
 
 
 def _told_by_next(first: UnreadFailure, found: Sequence[UnreadFailure]) -> UnreadFailure | None:

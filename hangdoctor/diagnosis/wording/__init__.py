@@ -18,6 +18,8 @@ from . import lock_words as lock_words
 from . import log_advice as log_advice
 from . import log_death_words as log_death_words
 from . import log_device_words as log_device_words
+from . import log_evidence as log_evidence
+from . import log_failed_words as log_failed_words
 from . import log_place_words as log_place_words
 from . import log_unread_words as log_unread_words
 from . import log_words as log_words
@@ -33,7 +35,7 @@ from .clues import evidence
 from .held import holding
 from .reasons import alternative
 
-LONGEST = 200  # characters of a sentence
+LONGEST = terms.LONGEST
 _LEFT_OUT = " …: "
 _SHORT_DOUBT = "It may only be slow."
 

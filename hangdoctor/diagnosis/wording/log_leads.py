@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...text.durations import duration
-from ...text.plural import choose
-from ..findings.log_stories import LogRemaining, Undecided
+from ..findings.log_counts import CalledLess, LeftBefore, LeftBehind
+from ..findings.log_remaining import LogRemaining, PrintedApart, Undecided
 from . import terms
+from .terms import choose
 
 _MAY_DEPEND = (  # reasons that leave open who made other calls
     Undecided.SIGNALLED,
@@ -21,42 +21,54 @@ _MAY_HANG = (Undecided.GOES_ON, Undecided.NO_END, Undecided.ONE_WAITER)
 
 def all_of(of: LogRemaining) -> str:
     """The clauses of all leads, each with its stop before it; "" without one."""
-    return f"{_apart(of)}{_left_behind(of)}{_called_less(of)}{_left_before(of)}"
+    leads: list[str] = []
+    if of.apart is not None and of.reason in _MAY_DEPEND:
+        leads.append(_apart(of.apart))
+    if of.reason in (*_MAY_DEPEND, *_MAY_HANG):
+        leads += _of_waits(of)
+    return "".join(f". {lead}" for lead in leads)
 
 
-def _left_before(of: LogRemaining) -> str:
-    """Who was ending while others waited: a lead, since it may have had nothing more to do."""
-    if of.left is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
-        return ""
-    was, its = choose(of.left.ranks, "was", "were"), choose(of.left.ranks, "its", "their")
-    who = terms.capital(terms.ranks(of.left.ranks))
-    ago = duration(of.left.seconds)
-    return f". {who} {was} ending {ago} before that, {its} process groups still up ({of.left.at}): see first whether that was too early for the waiters"
+def _of_waits(of: LogRemaining) -> list[str]:
+    """Whom waiters may have waited for."""
+    leads: list[str] = []
+    if of.behind is not None:
+        leads.append(_left_behind(of.behind))
+    if of.less is not None:
+        leads.append(_called_less(of.less))
+    if of.left is not None:
+        leads.append(_left_before(of.left))
+    return leads
 
 
-def _apart(of: LogRemaining) -> str:
-    """What one rank alone printed at its start: a lead, and no verdict."""
-    if of.apart is None or of.reason not in _MAY_DEPEND:
-        return ""
-    quote = of.apart.quote
-    mine, usual = terms.cut(quote.says, 60), terms.cut(of.apart.usual, 60)
-    who = f"rank {of.apart.rank}"
-    return f". One line differs, which may be the reason: {who} printed '{mine}' ({quote.file}:{quote.line}), the others '{usual}'"
+def _apart(apart: PrintedApart) -> str:
+    """What one rank alone printed at its start."""
+    quote = apart.quote
+    mine, usual = terms.cut(quote.says, 60), terms.cut(apart.usual, 60)
+    says = f"rank {apart.rank} printed '{mine}' ({quote.file}:{quote.line})"
+    return f"One line differs, which may be the reason: {says}, the others '{usual}'"
 
 
-def _called_less(of: LogRemaining) -> str:
-    """Who had not made a call that NCCL printed of the others: a lead, since the log may end there."""
-    if of.less is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
-        return ""
-    ranks, others = terms.ranks(of.less.ranks), terms.ranks(of.less.others)
-    call = f"{terms.op(of.less.op)} with {of.less.elements} elements"
-    return f". By NCCL's own lines {others} went on to {call}, and {ranks} had not: look there first, unless the log ends too early"
+def _left_behind(behind: LeftBehind) -> str:
+    """Whose prints stopped while those of all others went on."""
+    last = f"'{terms.tail(behind.says, 60)}' ({behind.at})"
+    stopped = f"{terms.capital(terms.ranks(behind.ranks))} printed nothing after {last}"
+    others = f"{terms.ranks(behind.others)} went on to step {behind.step}"
+    return (
+        f"{stopped}, while {others}: look there first, though what it printed may lie in a buffer"
+    )
 
 
-def _left_behind(of: LogRemaining) -> str:
-    """Whose prints stopped while those of all others went on: a lead, and no verdict."""
-    if of.behind is None or of.reason not in (*_MAY_DEPEND, *_MAY_HANG):
-        return ""
-    ranks, others = terms.ranks(of.behind.ranks), terms.ranks(of.behind.others)
-    last = f"'{terms.tail(of.behind.says, 60)}' ({of.behind.at})"
-    return f". {terms.capital(ranks)} printed nothing after {last}, while {others} went on to step {of.behind.step}: look there first, though what it printed may lie in a buffer"
+def _called_less(less: CalledLess) -> str:
+    """Who had not made a call that NCCL printed of the others: the log may end too early for it."""
+    call = f"{terms.op(less.op)} with {less.elements} elements"
+    went_on = f"By NCCL's own lines {terms.ranks(less.others)} went on to {call}"
+    return f"{went_on}, and {terms.ranks(less.ranks)} had not: look there first, unless the log ends too early"
+
+
+def _left_before(left: LeftBefore) -> str:
+    """Who was ending while others waited: it may have had nothing more to do."""
+    was, its = choose(left.ranks, "was", "were"), choose(left.ranks, "its", "their")
+    ago = terms.duration(left.seconds)
+    ending = f"{terms.capital(terms.ranks(left.ranks))} {was} ending {ago} before that"
+    return f"{ending}, {its} process groups still up ({left.at}): see first whether that was too early for the waiters"

@@ -6,7 +6,8 @@ import signal
 
 from ...text.late import late
 from ...text.ranges import format_ranks
-from ..findings.log_stories import LogRemaining, Quote, Undecided, WentOnAfter
+from ..findings.log_remaining import LogRemaining, Undecided, WentOnAfter
+from ..findings.log_stories import Quote
 from . import log_leads, terms
 from .log_words import next_time
 from .terms import choose

@@ -12,7 +12,6 @@ from . import stories, terms
 from .advice import by_story
 from .log_words import NO_RANK, WORDS, who_of
 
-LONGEST = 200  # characters of a sentence
 _SENTENCE = 80  # of its own words
 _SHORTEST = 40
 _FOLDERS = late(r"(?<![\w.:/-])/(?:[\w.+-]{1,80}/){4,30}(?=[\w.+-]{1,80}:\d)")
@@ -47,7 +46,7 @@ def _room(story: FailedInWords, finding: Finding) -> int:
     if not finding.nodes or _OF_STACK in story.at:
         return WORDS
     taken = len(who_of(finding, story.someone)) + len(story.at) + _SENTENCE
-    return max(_SHORTEST, min(WORDS, LONGEST - taken))
+    return max(_SHORTEST, min(WORDS, terms.LONGEST - taken))
 
 
 def _process(story: FailedInWords) -> str:

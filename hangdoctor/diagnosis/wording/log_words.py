@@ -1,4 +1,4 @@
-"""What job logs show, in words: heads of verdicts and evidence. What to do is in `log_advice`."""
+"""What job logs show, in words: heads of verdicts. What to do is in `log_advice`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from ..findings.log_counts import TookLonger
 from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
-    FailedFirst,
     FewerCalls,
     GuardFound,
     InterruptedIn,
     LinkBroken,
-    LogAgrees,
-    LogContradicts,
     NamedByTorch,
     NodeFailed,
     OtherCall,
     PeerGone,
     PrintedLess,
-    Quote,
     Someone,
     StillCounted,
     StoreHostGone,
@@ -30,13 +26,11 @@ from ..findings.log_stories import (
     TookNothing,
     TooManyJoined,
 )
-from . import clues, stories, terms
+from . import stories, terms
 from .differences import subject
 from .terms import choose
 
-_MESSAGE = 110
 WORDS = 120  # characters of a line that is not known
-_NAME = 40  # characters of a thread's name
 _SIZE = 60  # characters of the shapes of several tensors
 _RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
 
@@ -72,167 +66,29 @@ def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
     if someone.processes:
         return f"{someone.processes} processes{at}"
     if someone.pid:
-        return f"Process {someone.pid}{_on_devices(someone)}{at}"
+        return f"Process {someone.pid}{on_devices(someone)}{at}"
     on_gpu = f" with GPU {format_ranks(someone.devices)}" if someone.devices else ""
     return f"A rank{on_gpu}{at} {NO_RANK}"
 
 
-def _on_devices(someone: Someone) -> str:
+def on_devices(someone: Someone) -> str:
     """`` (devices 3-4)``; "" where the line names none."""
     if not someone.devices:
         return ""
     return f" ({choose(someone.devices, 'device', 'devices')} {format_ranks(someone.devices)})"
 
 
-# ---------------------------------------------------------------------- heads
-
-
-@stories.tell.register
-def _(story: FailedFirst, finding: Finding) -> str:
-    at = _in_frame(story, finding)
-    who = _one_of(finding) if story.one_of else who_of(finding, story.someone)
-    what = story.meaning
-    error = story.error or "an exception whose last line is missing"
-    failed = _failed(story, finding)
-    if story.alike:
-        who, failed = f"All ranks ({terms.ranks(story.alike)[6:]})", "failed alike, at one moment"
-    if story.living:
-        return f"{who} {_unheard(story, finding)}"
-    if story.thread:
-        who, failed = _thread_of(story.thread, who), "ended by an exception"
-    if story.others:
-        who = f"{_of_ranks(story, finding) if story.others_on or story.spoke else who} and {story.others} more"
-        who += f" on {terms.host_names(story.others_on)}" if story.others_on else ""
-        failed = "failed alike, and which of them was first does not show"
-    if story.went_on:
-        return (
-            f"{who} went on after an error that it only logged: {what}. Others then waited in vain"
-        )
-    if finding.kind == "mismatch" and not finding.ranks:
-        return f"Ranks made different calls, and which of them is wrong does not show: {what}{_found_by(story)}"
-    if story.someone.processes and not finding.ranks:
-        failed = f"failed alike ({story.someone.pid}{_on_devices(story.someone)} is printed first), and which was first does not show"
-    if finding.kind == "start_stall" and story.nodes and not finding.ranks:
-        return f"The job did not start on {terms.host_names(story.nodes)}: {what}"
-    if story.device and what and not finding.ranks:
-        node = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
-        return f"{terms.capital(what)}{node}; which rank used it does not show"
-    if not story.error and what:
-        failed, at = (failed, at) if failed.endswith("does not show") else (f"{failed}{at}", "")
-        return f"{who} {failed}: {what}{at}{_right_before(story)}"
-    said = (
-        story.message if story.message.endswith("..") else story.message.rstrip().removesuffix(".")
-    )
-    message = f": {terms.both_ends(said, _MESSAGE)}" if said and not what else ""
-    return f"{who} {failed}: {error}{at}{f': {what}' if what else message}"
-
-
-def _in_frame(story: FailedFirst, finding: Finding) -> str:
-    """`` in load_batch (data.py:40)``; its own words say more than the name of a library's function."""
-    frame = finding.frame
-    if frame is None or (story.said is not None and not frame.line):
-        return ""
-    return f" in {terms.frame(frame)}"
-
-
-def _unheard(story: FailedFirst, finding: Finding) -> str:
-    """The ranks that were reported lost, and those of them that were not."""
-    said = f"{choose(finding.ranks, 'was', 'were')} said to be lost"
-    why = story.meaning.partition(": ")[0]
-    at = f" ({story.lives_by.file}:{story.lives_by.line})" if story.lives_by is not None else ""
-    logs = choose(story.living, "own log goes", "own logs go")
-    if set(story.living) == set(finding.ranks):
-        its = choose(story.living, "its", "their")
-        return f"{said} ({why}), but {its} {logs} on after that{at}: mostly a false alarm"
-    so = choose(story.living, "so was", "so were")
-    return f"{said} ({why}); {so} {terms.ranks(story.living)}, whose {logs} on after that{at}: it may be a false alarm"
-
-
-def _one_of(finding: Finding) -> str:
-    """``Rank 2 or 3 (n1; the log does not show which)``."""
-    ranks = finding.ranks
-    who = f"Rank {ranks[0]} or {ranks[1]}" if len(ranks) == 2 else f"One of {terms.ranks(ranks)}"
-    at = f" on {terms.host_names(finding.nodes)}" if finding.nodes else ""
-    return f"{who}{at} {NO_RANK}"
-
-
-def _of_ranks(story: FailedFirst, finding: Finding) -> str:
-    """The ranks with their own nodes, where others had it elsewhere."""
-    own = [node for node in finding.nodes if node not in story.others_on]
-    if story.spoke:
-        return terms.who(story.spoke, [], own)
-    return terms.who(finding.ranks, finding.homes, own or finding.nodes)
-
-
-def _right_before(story: FailedFirst) -> str:
-    """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
-    if story.meanwhile is not None:
-        says = f"'{terms.cut(' '.join(story.meanwhile.says.split()), 50)}'"
-        at = f"{story.meanwhile.file}:{story.meanwhile.line}"
-        return f"; in the same second rank {story.meanwhile_by} printed {says} ({at}): which of the two was first does not show"
-    if story.said is None:
-        return ""
-    says = f"'{terms.cut(story.said.says, _MESSAGE)}' ({story.said.file}:{story.said.line})"
-    return (
-        f", and it had printed {says}" if story.reported else f", right after it had printed {says}"
-    )
-
-
-def _failed(story: FailedFirst, finding: Finding) -> str:
-    """``failed first``, or what else its error came to beside those of others."""
-    if story.child_before is not None:
-        at = f"{story.child_before.file}:{story.child_before.line}"
-        return f"failed, but its parent had seen another one fail before ({at}), whose words the log lacks"
-    if story.meanwhile is not None:
-        return "failed"
-    if story.later:
-        return f"failed by {choose(finding.ranks or 1, 'itself', 'themselves')}, too"
-    if story.together:
-        return "failed alike, and which of them was first does not show"
-    if finding.kind == "unreachable":
-        return f"{choose(finding.ranks or 1, 'was', 'were')} lost first"
-    return "failed first"
-
-
-def _found_by(story: FailedFirst) -> str:
-    """``, as rank 8 on n1 found``: a mismatch has two sides, and one of them says so."""
-    at = f" on {terms.host_names(list(story.nodes))}" if story.nodes else ""
-    who = terms.ranks(story.by)
-    if not who and story.someone.pid:
-        who = f"process {story.someone.pid}"
-    if not who and not at:
-        return ""
-    return f", as {who or 'a process'}{at} found"
-
-
-def _thread_of(name: str, who: str) -> str:
-    """``Thread 'writer' of a rank (the log does not show which)``."""
-    return f"Thread '{terms.cut(name, _NAME)}' of {who[:1].lower()}{who[1:]}"
-
-
 @stories.tell.register
 def _(story: NodeFailed, finding: Finding) -> str:
     if not story.nodes:
         return "Slurm ended the job for the failure of a node that the log does not name"
-    what = (
-        f"Node {story.nodes[0]}"
-        if len(story.nodes) == 1
-        else _several(terms.host_names(story.nodes))
-    )
     ranks = f" with {terms.ranks(finding.ranks)}" if finding.ranks else ""
-    them = "it" if len(story.nodes) == 1 else "them"
-    lost = (
-        f"Slurm lost {them} and ended the job" if story.by == "Slurm" else f"{story.by} lost {them}"
-    )
+    failed = f"{terms.the_nodes(story.nodes)}{ranks} failed"
+    it = choose(story.nodes, "it", "them")
     if story.by == "Open MPI":
-        it = choose(story.nodes, "it", "them")
-        return f"{what}{ranks} failed, or the network to {it}: Open MPI lost it"
-    return f"{what}{ranks} failed: {lost}"
-
-
-def _several(names: str) -> str:
-    """``Nodes n[2-3]``, or how many."""
-    return names if names[:1].isdigit() and names.endswith(" nodes") else f"Nodes {names}"
+        return f"{failed}, or the network to {it}: Open MPI lost it"
+    and_job = " and ended the job" if story.by == "Slurm" else ""
+    return f"{failed}: {story.by} lost {it}{and_job}"
 
 
 @stories.tell.register
@@ -262,7 +118,7 @@ def _process_of(story: LinkBroken) -> str:
     """``process 812 (device 3)``; whose line it is may not show."""
     if not story.process:
         return "a process"
-    return f"process {story.process}{_on_devices(Someone(devices=story.devices))}"
+    return f"process {story.process}{on_devices(Someone(devices=story.devices))}"
 
 
 @stories.tell.register
@@ -273,30 +129,32 @@ def _(story: TookNothing, finding: Finding) -> str:
 
 @stories.tell.register
 def _(story: TooFewJoined, finding: Finding) -> str:
-    missing = story.expected - story.joined
+    came, absent = terms.ranks(story.came), set(range(story.expected)) - set(story.came)
     if story.each > 1:
-        others = sorted(set(range(story.expected)) - set(story.came))
-        return f"The job's {story.expected} processes call themselves {terms.ranks(story.came)}, {story.each} of them by each number, and none {terms.ranks(others)}: its nodes count from the same rank"
+        numbers = f"{came}, {story.each} of them by each number, and none {terms.ranks(absent)}"
+        return f"The job's {story.expected} processes call themselves {numbers}: its nodes count from the same rank"
     if story.joined < 0:
-        others = sorted(set(range(story.expected)) - set(story.came))
-        return f"Not all of the job's {story.expected} processes had come where the log ends: it shows {terms.ranks(story.came)}, and not {terms.ranks(others)}"
+        shown = f"it shows {came}, and not {terms.ranks(absent)}"
+        return (
+            f"Not all of the job's {story.expected} processes had come where the log ends: {shown}"
+        )
     if finding.ranks:
         have = choose(finding.ranks, "it has", "they have")
         why = f"{have} no black box, all others do"
         if story.unheard:
             why = f"{choose(finding.ranks, 'it', 'they')} printed nothing, all others did"
-        came = f"never came to the rendezvous{_within(story.seconds)}"
+        missed = f"never came to the rendezvous{_within(story.seconds)}"
         if story.still:
-            came = f"{choose(finding.ranks, 'has', 'have')} not come to the rendezvous where the log ends"
-        return f"{subject(finding)} {came}: {why}"
-    came = f"did not come to the rendezvous{_within(story.seconds)}"
+            missed = f"{choose(finding.ranks, 'has', 'have')} not come to the rendezvous where the log ends"
+        return f"{subject(finding)} {missed}: {why}"
+    missed = f"did not come to the rendezvous{_within(story.seconds)}"
     if story.still:
-        came = "have not come to the rendezvous where the log ends"
-    every = terms.count(story.expected, "process").replace("processs", "processes")
+        missed = "have not come to the rendezvous where the log ends"
+    every = f"{story.expected} {choose(story.expected, 'process', 'processes')}"
     which = "the log does not show which"
     if story.came:
-        which = f"{terms.ranks(story.came)} did, and {which} did not"
-    return f"{missing} of {every} {came}; {which}"
+        which = f"{came} did, and {which} did not"
+    return f"{story.expected - story.joined} of {every} {missed}; {which}"
 
 
 def _within(seconds: float) -> str:
@@ -442,46 +300,3 @@ def _(story: PrintedLess, finding: Finding) -> str:
     return (
         f"{who_of(finding)} printed step {story.step} last, while {others}, and then none went on"
     )
-
-
-# ---------------------------------------------------------------------- evidence and advice
-
-
-@clues.say.register
-def _(fact: Quote) -> str:
-    return f"{fact.file}:{fact.line}: {terms.cut(fact.says, 200)}"
-
-
-_SOURCES = {
-    "boxes": "The black boxes",
-    "dumps": "The Flight Recorder dumps",
-    "both": "The log and the black boxes",
-}
-
-
-@clues.say.register
-def _(fact: LogAgrees) -> str:
-    who = terms.ranks(fact.ranks)
-    if fact.waiting:
-        op = f" in {terms.op(fact.op)}" if fact.op is not None and fact.op.name else ""
-        agree = "The log agrees" if fact.source == "log" else f"{_SOURCES[fact.source]} agree"
-        return f"{agree}: {terms.ranks(fact.waiting)} timed out{op}, and {who} did not"
-    is_are = choose(fact.ranks, "is", "are")
-    cause = f"{who} {is_are} the cause ({fact.kind})"
-    if fact.source == "log":
-        return f"The log agrees: by its lines, too, {cause}"
-    return f"{_SOURCES[fact.source]} agree: by them, too, {cause}"
-
-
-@clues.say.register
-def _(fact: LogContradicts) -> str:
-    who = terms.ranks(fact.ranks)
-    if fact.op is not None:
-        says = (
-            "The log contradicts" if fact.source == "log" else f"{_SOURCES[fact.source]} contradict"
-        )
-        return f"{says}: {who} timed out in {terms.op(fact.op)}"
-    cause = f"{who} {choose(fact.ranks, 'is', 'are')} the cause ({fact.kind})"
-    if fact.source == "log":
-        return f"The log contradicts: by its lines {cause}"
-    return f"{_SOURCES[fact.source]} contradict: by them {cause}"

@@ -60,13 +60,20 @@ def _at(of: Remaining) -> str:
 
 def unknown(of: Remaining) -> str:
     """Why nothing could be said, and what would decide it."""
+    texts = _by_ras(of) | _few_seen(of) | _all_wait(of) | _at_work(of)
+    return f"Could not tell: {texts[of.reason]}."
+
+
+def _few_seen(of: Remaining) -> dict[Reason, str]:
+    """Where ranks, or their stacks, are missing."""
     who, others = terms.ranks(of.ranks), terms.ranks(of.others)
+    wait = terms.choose(of.ranks, "waits", "wait")
     where = f" in {terms.op(of.op)}" if of.op is not None else ""
-    texts = _by_ras(of) | {
+    return {
         Reason.NOT_CAPTURED: f"no rank was captured{_nodes(of)}",
         Reason.SOME_NOT_SEEN: _not_seen(of),
         Reason.PART: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, and the files do not show whether the job has more ranks: "
+            f"{who} {wait}{where}, and the files do not show whether the job has more ranks: "
             "print the stacks of all of them"
         ),
         Reason.UNNAMED: unnamed_words.unknown(of.places) if of.places else "",
@@ -80,41 +87,58 @@ def unknown(of: Remaining) -> str:
             f"{terms.choose(of.ranks, 'it', 'they')} may not have been started yet. "
             "Capture again in a minute, and see whether the launcher did"
         ),
+        Reason.ONE_RANK: f"only one {'process' if of.nameless else 'rank'} was captured, and {'it' if of.nameless else who} waits{where}; capture the others too",
+        Reason.ONE_SAMPLE: f"no rank is in a known collective, send or recv, and there is only one sample{_at(of)}",
+    }
+
+
+def _all_wait(of: Remaining) -> dict[Reason, str]:
+    """Where all wait, and nothing shows for whom."""
+    who = terms.ranks(of.ranks)
+    wait = terms.choose(of.ranks, "waits", "wait")
+    where = f" in {terms.op(of.op)}" if of.op is not None else ""
+    return {
+        Reason.ALL_WITHOUT_WORK: (
+            f"{who} {wait} for work from the engine, and for no other rank. "
+            "If requests hang, the engine or the server before it does: py-spy dump --pid of VLLM::EngineCore"
+        ),
+        Reason.TWO_SIDES: (
+            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_within(of)}{_halves(of)}{_smaller(of)}"
+            f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"
+        ),
+        Reason.CHOSEN_GROUPS: (
+            f"{who} {wait}{where}, whose line takes one of several groups, and stacks "
+            "do not show whether all took the same. Black boxes (hangdoctor run) do"
+        ),
+        Reason.ALL_RECEIVE: (
+            f"{who} {wait}{where}, none of them sends, and which of them should "
+            "does not show. See what was sent last: a message may have been dropped, or answered by none"
+        ),
+        Reason.ALL_AT_STORE: (
+            f"{who} {wait}{where} for a key, and which rank was to set it does not "
+            "show: one that has ended, or one of these. See whether all processes are still there"
+        ),
+        Reason.ALL_EXCHANGE: (
+            f"{who} {wait}{where}, and stacks do not show with which ranks they "
+            "exchange: one may have other partners than the rest. Black boxes (hangdoctor run) record them"
+        ),
+    }
+
+
+def _at_work(of: Remaining) -> dict[Reason, str]:
+    """Where ranks work, stand elsewhere, or have ended."""
+    who = terms.ranks(of.ranks)
+    wait = terms.choose(of.ranks, "waits", "wait")
+    return {
         Reason.NONE_WAITS: (
             f"no rank waits in a collective, send or recv; {who} {terms.choose(of.ranks, 'is', 'are')} working"
             f"{_not_found(of)}. Capture again with a larger --settle, or when the job stalls"
         ),
         Reason.OWN_LOOP: _own_loop(of.loop) if of.loop is not None else "",
         Reason.SOME_WAIT: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')} in a collective, send or recv"
+            f"{who} {wait} in a collective, send or recv"
             f"{_working(of)}. Capture again with a larger --settle: who is still working then is slow or stuck"
         ),
-        Reason.ALL_WITHOUT_WORK: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')} for work from the engine, and for no other rank. "
-            "If requests hang, the engine or the server before it does: py-spy dump --pid of VLLM::EngineCore"
-        ),
-        Reason.ONE_RANK: f"only one {'process' if of.nameless else 'rank'} was captured, and {'it' if of.nameless else who} waits{where}; capture the others too",
-        Reason.TWO_SIDES: (
-            f"{_waiting_apart(of)}, and stacks do not show which of them made other calls{_under(of)}{_within(of)}{_halves(of)}{_smaller(of)}"
-            f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"
-        ),
-        Reason.CHOSEN_GROUPS: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, whose line takes one of several groups, and stacks "
-            "do not show whether all took the same. Black boxes (hangdoctor run) do"
-        ),
-        Reason.ALL_RECEIVE: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, none of them sends, and which of them should "
-            "does not show. See what was sent last: a message may have been dropped, or answered by none"
-        ),
-        Reason.ALL_AT_STORE: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where} for a key, and which rank was to set it does not "
-            "show: one that has ended, or one of these. See whether all processes are still there"
-        ),
-        Reason.ALL_EXCHANGE: (
-            f"{who} {terms.choose(of.ranks, 'waits', 'wait')}{where}, and stacks do not show with which ranks they "
-            "exchange: one may have other partners than the rest. Black boxes (hangdoctor run) record them"
-        ),
-        Reason.ONE_SAMPLE: f"no rank is in a known collective, send or recv, and there is only one sample{_at(of)}",
         Reason.OVER: (
             "the job has ended, and no rank left an error, an exit code or a wait. "
             "The job's own output may name the process that failed: pass it to hangdoctor diagnose, too"
@@ -127,7 +151,6 @@ def unknown(of: Remaining) -> str:
             "no rank differs from the others. Two samples further apart (--settle 10) or black boxes (hangdoctor run) would show more"
         ),
     }
-    return f"Could not tell: {texts[of.reason]}."
 
 
 def _by_ras(of: Remaining) -> dict[Reason, str]:

@@ -22,6 +22,7 @@ from ...text.ranges import format_hosts, format_ranks
 from ..findings import Doing, End, GroupRef, Home, Op
 
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
+LONGEST = 200  # characters of a verdict's sentence
 _NODES = 4  # named in one place
 _COMMAND = 40  # characters of a command line
 _SIDES = 3  # operations that a sentence names, each with its ranks
@@ -84,6 +85,13 @@ def host_names(names: Iterable[str]) -> str:
     """``n[2-3]``; of many, how many."""
     known = sorted(set(names))
     return format_hosts(known) if len(known) <= _NODES else count(len(known), "node")
+
+
+def the_nodes(names: Iterable[str]) -> str:
+    """``Node n2``, ``Nodes n[2-3]``; of many, how many."""
+    number = len(set(names))
+    word = choose(number, "Node ", "Nodes ") if number <= _NODES else ""
+    return f"{word}{host_names(names)}"
 
 
 def share(part: float) -> str:

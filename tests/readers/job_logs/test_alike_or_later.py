@@ -59,6 +59,13 @@ def test_crashes_of_one_second_are_alike(tmp_path: Path) -> None:
         assert "which of them was first does not show" in verdict.summary
 
 
+def test_divisions_by_zero_are_crashes_as_well(tmp_path: Path) -> None:
+    text = (TERM + FIRST.format("") + both(-11)).replace("-11", "-8").replace("SIGSEGV", "SIGFPE")
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("dead", [0, 1])], verdict.summary
+    assert "which of them was first does not show" in verdict.summary
+
+
 def test_a_process_that_the_launcher_ended_is_not_alike(tmp_path: Path) -> None:
     verdict = diagnosed(tmp_path, TERM + FIRST.format("") + both(-15))
     assert named(verdict) == [("dead", [0])] and "does not show" not in verdict.summary
