@@ -90,12 +90,8 @@ def _world_size(case: Case) -> int:
     capture = case.capture
     if capture.names:
         return capture.world_size
-    return 0 if capture.part or _is_lone(case) else case.world_size
-
-
-def _is_lone(case: Case) -> bool:
-    """Whether it is the only process of a text without ranks, whose number was made up."""
-    return case.capture.numbered and len(case.views) == 1
+    lone = capture.numbered and len(case.views) == 1  # of a text without ranks
+    return 0 if capture.part or lone else case.world_size
 
 
 def _advice(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
@@ -141,8 +137,6 @@ def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> s
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
     why = remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
-    if _is_lone(case):
-        why = remaining.without_number(why, case.views[0].capture.pid)
     return why + lead + remaining.unstopped(case.capture.unstopped)
 
 

@@ -99,6 +99,7 @@ class Remaining(Struct, frozen=True):
     places: tuple[Standing, ...] = ()  # of UNNAMED
     uncounted: bool = False  # black boxes do not count the calls that they wait in, or are there
     nameless: bool = False  # of ONE_RANK: which rank it is does not show
+    called: str = ""  # of ONE_SAMPLE: the only process, where which rank it is does not show
 
 
 def run(case: Case, draft: Draft) -> None:
@@ -229,7 +230,16 @@ def _one_sample(case: Case) -> Remaining:
         sides = sides_of(case.alive) if all(f is not None for f in frames) else ()
         return Remaining(Reason.ONE_SAMPLE, sides=sides)
     fed = all(v.place.kind == "queue" for v in case.alive) and first.name in _ITERATES
-    return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=Op("", frame=first), fed=fed)
+    at = Op("", frame=first)
+    return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=at, fed=fed, called=_called(case))
+
+
+def _called(case: Case) -> str:
+    """The only process of a text without ranks, by its number; "" of ranks."""
+    if not case.capture.numbered or len(case.views) > 1:
+        return ""
+    pid = case.views[0].capture.pid
+    return f"process {pid}" if pid else "the process"
 
 
 def is_uncounted(case: Case, waiting: list[RankView]) -> bool:

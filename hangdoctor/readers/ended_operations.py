@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from ..model.log_ends import BY_ITSELF
 from ..model.log_facts import AnyFact, Ended, Finished, GlooTimeout, JobLogs, PythonError
 from ..model.operations import P2P, Operation, RankOps
 from ..model.pauses import first_end
@@ -22,7 +23,6 @@ from .ended_waits import is_in_the_air
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _BY_HANDLER = (143, 130)  # exit codes of handlers of SIGTERM and SIGINT
 _BY_SIGNAL = (-15, -9, -2, *_BY_HANDLER)
-_BY_ITSELF = (-4, -6, -7, -8, -11)
 _AFTERMATH_S = 0.5  # no limit is as short
 _FREED_S = 0.5  # from a rank's exception to the next call of who gets its lock
 _BATCH = 8  # transfers that a rank waits for at once
@@ -92,7 +92,7 @@ def _leave_out_after_a_death(boxes: Sequence[Contents], facts: Sequence[AnyFact]
     """Where a signal of its own ended one rank first: without what others entered after it and did not
     complete. A program that catches the loss of the connection goes on to calls that say nothing.
     """
-    deaths = [f for f in facts if isinstance(f, Ended) and f.first and f.code in _BY_ITSELF]
+    deaths = [f for f in facts if isinstance(f, Ended) and f.first and f.code in BY_ITSELF]
     if len(deaths) != 1 or deaths[0].at <= 0:
         return
     for contents in boxes:

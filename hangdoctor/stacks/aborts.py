@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ..model.frame import Frame
+from ..model.log_ends import BY_ITSELF
 from ..text.late import late
 from . import native_program
 
@@ -30,7 +31,7 @@ _AROUND = late(
     r"|std::(?:terminate|__throw_\w+|__glibcxx_assert_fail|__replacement_assert)\w*|MPID?R?_\w*|MPII?_\w*|ompi_\w+|opal_\w+|backend_fatal\w*|handleFatalError)$"
 )
 _NUMBER = late(r"\b(?:sig|signo|signum|sig_?num|signal|sig_no)=(\d{1,2})\b")
-_OF_CRASHES = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)
+_OF_CRASHES = frozenset(-code for code in BY_ITSELF)
 # Below it no signal waits for anything: a handler that is met here is that of a crash
 _OF_MEMORY = late(
     r"^(?:_int_(?:free|malloc|realloc)|malloc_consolidate|unlink_chunk|(?:__libc_|__GI___libc_)?(?:free|malloc|realloc|calloc)"

@@ -50,9 +50,10 @@ def _at(of: Remaining) -> str:
         return f": {_standing(of)}, and whether they move from there, a second one would show"
     if of.op is None:
         return ""
-    where = f"{terms.are(of.ranks)} in {terms.place_of(of.op)}"
+    who = of.called or terms.ranks(of.ranks)
+    where = f"{who} {terms.choose(of.ranks, 'is', 'are')} in {terms.place_of(of.op)}"
     if of.fed:
-        who = f"{terms.ranks(of.ranks)} {terms.choose(of.ranks, 'waits', 'wait')}"
+        who += f" {terms.choose(of.ranks, 'waits', 'wait')}"
         fills = "the thread or process that fills its queue, as a data loader does"
         where = f"{who} for the next item in {terms.place_of(of.op)}, so for {fills}"
     return f": {where}, and whether {terms.choose(of.ranks, 'it moves', 'they move')} from there, a second one would show"
@@ -433,8 +434,3 @@ def _saw_it_wait(of: Note) -> str:
         f"The log contradicts the other evidence: by it {who} timed out in the operation that "
         f"{blamed} {is_are} said not to have reached."
     )
-
-
-def without_number(why: str, pid: int) -> str:
-    """A sentence on the only process of a text, which was numbered as rank 0 whichever it is."""
-    return why.replace("rank 0", f"process {pid}" if pid else "the process")
