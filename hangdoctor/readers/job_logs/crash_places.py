@@ -47,7 +47,7 @@ _FAR = 400  # lines of others meanwhile
 _PARTS = 12  # lines that one frame is broken into
 _OPEN = 64  # stacks that may go on
 _PROCESS = late(r"\[[A-Za-z0-9][\w.-]{0,127}:(\d{1,9})(?: ?:\d{1,9}){0,3}\] ?")
-_TID = late(r"={2,} ?backtrace \(tid: {0,12}(\d{1,9})\)")  # UCX's, of what comes next
+_TID = late(r"== ?backtrace \(tid: {0,12}(\d{1,9})\)")  # UCX's, of what comes next
 _ITS_THREAD = late(r"Current thread 0x")
 _OTHER_THREAD = late(r"Thread 0x[0-9a-fA-F]{1,16}")
 # As Fortran prints numbers
