@@ -144,12 +144,11 @@ def records(found: list[Block]) -> dict[int, RankOps]:
     Raises:
         BadInput: more members than `_MOST_MEMBERS`.
     """
-    for block in found:
-        if block.members:  # those who are missing are members, listed as expected or not
-            block.members = tuple(sorted({*block.members, *block.missing}))
     known = [b for b in found if b.members and (b.state != "completed" or b.differ)]
-    if sum(len(b.members) for b in known) > _MOST_MEMBERS:
+    if sum(len(b.members) + len(b.missing) for b in known) > _MOST_MEMBERS:
         raise BadInput("the analyzer's output has more members of groups than are read")
+    for block in known:  # those who are missing are members, listed as expected or not
+        block.members = tuple(sorted({*block.members, *block.missing}))
     world = 1 + max((b.members[-1] for b in known), default=-1)
     ops: dict[int, RankOps] = {}
     pending: dict[int, list[Operation]] = {}

@@ -50,9 +50,10 @@ def parse_json(data: bytes) -> list[ThreadSample]:
 
 
 def _thread(thread: dict[str, Any]) -> ThreadSample:
-    frames = [_frame(f) for f in thread["frames"]]
+    numbers_of = [_numbers(f) for f in thread["frames"]]
+    frames = [_frame(f, n) for f, n in zip(thread["frames"], numbers_of, strict=True)]
     for place, frame in enumerate(frames[:_CODE_FRAMES]):
-        numbers = _numbers(thread["frames"][place])
+        numbers = numbers_of[place]
         frame.code = source_line(frame.file, frame.line)
         polled = polled_call(frame.file, frame.line) if place == 0 and is_users(frame) else ""
         frame.code = polled or frame.code
@@ -122,8 +123,8 @@ def _numbers(frame: dict[str, Any]) -> dict[str, int]:
     return found
 
 
-def _frame(frame: dict[str, Any]) -> Frame:
-    values = {name: number for name, number in _numbers(frame).items() if name in COUNTERS}
+def _frame(frame: dict[str, Any], numbers: dict[str, int]) -> Frame:
+    values = {name: number for name, number in numbers.items() if name in COUNTERS}
     group = ""
     name = _text(frame["name"])
     file = _text(frame["filename"])

@@ -32,9 +32,8 @@ from .pyspy_frames import MAX_NAME, parse_json
 # Each of these is linear in the line: there are no two repetitions that can share what they match.
 _PROCESS = late(r"^Process ([0-9]{1,18}): ?(.*)$")
 _PARENT = late(r"^ *Parent Process ([0-9]{1,18}):")  # with --subprocesses
-_THREAD = late(
-    r'^Thread (?:(0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) )?\(([^)]*)\)(?::? "(.*)")?$'  # a person may drop its number
-)
+# A person may drop its number
+_THREAD = late(r'^Thread (?:(0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) )?\(([^)]*)\)(?::? "(.*)")?$')
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 # py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
 UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EPERM")
@@ -245,7 +244,9 @@ def frame_of(line: str) -> Frame | None:
     """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack
     its line; None for other lines.
     """
-    text = line.rstrip().replace("\t ", "    ", 1)
+    text = line.rstrip()
+    if text.startswith("\t "):  # of older Ray
+        text = text.replace("\t ", "    ", 1)
     if not text.startswith("    ") or text[4:5] == " " or not text.endswith(")"):
         return None
     at = text.rfind(" (", 5)

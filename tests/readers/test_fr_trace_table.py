@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hangdoctor.readers import fr_trace_text
+from tests.support.confined import confined
 from tests.support.read_logs import diagnosed, named
 
 OLDER = """\
@@ -49,3 +51,11 @@ def test_the_rank_that_a_row_misses(tmp_path: Path) -> None:
 def test_the_missing_are_members_though_not_listed_as_expected(tmp_path: Path) -> None:
     said = diagnosed(tmp_path, OLDER.replace("{0, 1, 2, 3, 4}", "{0, 1, 2}"))
     assert named(said) == [("not_entered", [3, 4])]
+
+
+def test_blocks_of_millions_are_refused_before_they_are_written_out(tmp_path: Path) -> None:
+    block = OLDER.replace("{0, 1, 2, 3, 4}", "1999999")
+    path = tmp_path / "analyzed.txt"
+    path.write_text(block * 40)
+    said = confined(lambda: fr_trace_text.read_file(path))
+    assert "more members of groups than are read" in said

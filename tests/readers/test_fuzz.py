@@ -184,6 +184,7 @@ def test_any_dump_is_read_or_refused(tree: dict[str, Any]) -> None:
 @FIXED
 @given(TREES)
 def test_any_tree_is_no_traceback(tree: Any) -> None:
+    """Read, or refused by an error of our own: any other exception fails it."""
     data = json.dumps(tree).encode()
     threads = json.dumps(
         [
@@ -234,12 +235,14 @@ def test_any_tree_is_no_traceback(tree: Any) -> None:
     st.sampled_from(["\n", " ", ""]),
 )
 def test_any_lines_are_read(words: list[str], between: str) -> None:
+    """None of them raises: what is no stack is left out."""
     pyspy_text.parse_text(between.join(words), "n1")
 
 
 @FIXED
 @given(st.binary(max_size=40), st.integers(0, 200))
 def test_any_bytes_in_a_pickle(noise: bytes, at: int) -> None:
+    """Read, or refused as bad input: any other exception fails it."""
     import pickle
 
     whole = pickle.dumps(
@@ -269,6 +272,7 @@ def test_hosts_come_back(hosts: list[str]) -> None:
 @FIXED
 @given(st.text(alphabet="n0123456789[]-,: ", max_size=30))
 def test_any_list_is_read_or_refused(text: str) -> None:
+    """Any exception but the one that says what is wrong with a list fails it."""
     for parse in (ranges.parse_hosts, ranges.parse_ranks):
         try:
             parse(text)

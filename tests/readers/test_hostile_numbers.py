@@ -363,6 +363,7 @@ def test_long_command_lines_take_no_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
 def test_long_lines_of_stacks_take_no_time(line: str) -> None:
+    """`confined` fails it where reading takes longer, or raises."""
     confined(
         lambda: pyspy_text.parse_text(f"Process 1: x\nThread 1 (idle)\n{line}\n" * 20, "n1") and "",
         seconds=3,

@@ -29,6 +29,11 @@ def logs_of(path: Path) -> JobLogs:
     return capture.logs
 
 
+def ranks_of(diagnosis: Diagnosis) -> list[int]:
+    """The ranks of all causes."""
+    return [rank for cause in diagnosis.causes for rank in cause.ranks]
+
+
 def named(diagnosis: Diagnosis) -> list[tuple[str, list[int]]]:
     """Kinds and ranks of the causes."""
     return [(c.kind, c.ranks) for c in diagnosis.causes]

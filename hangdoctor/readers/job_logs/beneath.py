@@ -6,6 +6,8 @@ which worker died in indented lines beneath its error.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import Struct
 
@@ -38,7 +40,7 @@ class _Message(Struct):
     """One of several lines, and who began it."""
 
     head: Said
-    left: int = 0
+    left: int = _MOST
     flat: bool = False  # the paste has lost its indentation
     source_next: bool = False
     of_device: bool = False
@@ -72,12 +74,11 @@ class Beneath:
         nameless = said.speaker() == of_file.speaker()
         begins = said.text.rstrip().endswith(_BEGIN) and not said.text.startswith("Traceback")
         if not nameless:
-            self._open = _Message(said, _MOST) if begins and not said.level else None
+            self._open = _Message(said) if begins and not said.level else None
             return self._of_process(said, begins)
         task = _HEAD_OF_TASK.match(said.text.rstrip()) if said.text.startswith("ray::") else None
         if task is not None:
-            head = msgspec.structs.replace(said, pid=int(task[1]), node=task[2])
-            self._open = _Message(head, _MOST)
+            self._begin_task(said, task)
             return said
         device = _OF_DEVICE.match(said.text) if said.text.startswith("Exception in") else None
         if device is not None:
@@ -93,8 +94,12 @@ class Beneath:
         """torch_xla's line on a process of it, whose traceback is below; of two such lines nothing shows whose."""
         above = self._open
         second = above is not None and above.of_device and above.left == _MOST
-        self._open = None if second else _Message(said, _MOST, of_device=True)
+        self._open = None if second else _Message(said, of_device=True)
         return said
+
+    def _begin_task(self, said: Said, task: re.Match[str]) -> None:
+        """The lines of one of Ray's processes come next, which Ray's own line names."""
+        self._open = _Message(msgspec.structs.replace(said, pid=int(task[1]), node=task[2]))
 
     def _of_process(self, said: Said, begins: bool) -> Said:
         """The same where an outer launcher has put the process before each line, as Ray does, and the speaker's
@@ -103,7 +108,7 @@ class Beneath:
         named = said.rank >= 0 or bool(said.worker)
         if not said.pid or (begins and named and not said.level):
             if said.pid:
-                self._shipped[said.pid] = _Message(said, _MOST)
+                self._shipped[said.pid] = _Message(said)
             return said
         message = self._shipped.get(said.pid)
         if message is None:
@@ -121,16 +126,14 @@ class Beneath:
         match = match or _OF_CREATION.search(error.message)
         if match is None:
             return False
-        head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
-        self._open = _Message(head, _MOST)
+        self._begin_task(said, match)
         return True
 
     def creates(self, text: str, said: Said) -> None:
         """A line on an error in a creation task, which no traceback has: its frames and name come below, too."""
         match = _OF_CREATION.search(text)
         if match is not None:
-            head = msgspec.structs.replace(said, pid=int(match[1]), node=match[2])
-            self._open = _Message(head, _MOST)
+            self._begin_task(said, match)
 
     def name(self, fact: AnyFact) -> bool:
         """An error; whether it is Ray's on the end of an actor, which its next lines say more of."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...model.frame import Frame
-from ...model.log_ends import CRASHES
+from ...model.log_ends import CRASHES, SENT
 from ...model.log_facts import MPI_ABORT, AnyFact, Ended, KnownError
 from ...text.late import late
 from .named_in_line import named
@@ -40,19 +40,19 @@ _OF_STACKS = frozenset(
         *("cxx_exception", "host_memory", "assertion", "heap_broken", "openfoam", "mpi_misuse"),
     }
 )
-_ASKED_TO_END = (-15, -9, -2)
 _BELOW = 14  # lines between the error and its stack
 _MOST = 60  # frames
 _GAP = 4  # other lines within a stack
 _FAR = 400  # lines of others meanwhile
+_PARTS = 12  # lines that one frame is broken into
 _OPEN = 64  # stacks that may go on
 _PROCESS = late(r"\[[A-Za-z0-9][\w.-]{0,127}:(\d{1,9})(?: ?:\d{1,9}){0,3}\] ?")
-_TID = late(r"={2,} ?backtrace \(tid: {0,12}(\d{1,9})\)")  # UCX's, of what comes next
+_TID = late(r"== ?backtrace \(tid: {0,12}(\d{1,9})\)")  # UCX's, of what comes next
 _ITS_THREAD = late(r"Current thread 0x")
 _OTHER_THREAD = late(r"Thread 0x[0-9a-fA-F]{1,16}")
-_SPACED = late(
-    r"\b(?:[Rr]ank|PE|[Pp]rocessor)\s?[:=]?\s{1,16}(\d{1,7})\s{0,8}$"
-)  # as Fortran prints numbers
+# As Fortran prints numbers
+_SPACED = late(r"\b(?:[Rr]ank|PE|[Pp]rocessor)\s?[:=]?\s{1,16}(\d{1,7})\s{0,8}$")
+# 78 and 69 are SIGTERM and SIGINT, as Intel's Fortran numbers its errors
 _ASKED = late(
     r"SIGTERM|SIGINT|[Tt]erminat|[Ii]nterrupt|signal (?:number )?(?:2|15)\b|\(78\)|\(69\)"
 )
@@ -71,7 +71,8 @@ class _Stack(Struct):
     alone: tuple[str, Said, int] | None = None  # the line above it, where no error is known
     beside: bool = False  # in the stack of another thread
     python: bool = False  # faulthandler has begun
-    held: str = ""  # the first part of a frame that a mail has broken
+    held: str = ""  # the first parts of a frame that a mail has broken
+    parts: int = 0  # how many these are
     nameless: bool = False  # its lines do not name its process
 
 
@@ -136,7 +137,8 @@ class CrashPlaces:
         caught = self._caught_by(said, line)
         if caught is not None:
             return [caught]
-        found = [self._settle(stack) for stack in self._stacks if line - stack.line > _FAR]
+        far = [stack for stack in self._stacks if line - stack.line > _FAR]
+        found = [self._settle(stack) for stack in far]
         process = _PROCESS.match(said.text)
         broken = self._last if process is None else None
         pid = int(process[1]) if process is not None else self._pid(said)
@@ -149,24 +151,25 @@ class CrashPlaces:
             self._feed_loose(said, text, line)
         else:
             stack.line, stack.nameless = line, stack.nameless or not pid
-            found += self._feed(stack, text, process is None)
+            found.append(self._feed(stack, text, process is None))
         if text.strip() and not is_heading(text) and frame_of(text) is None:
             self._above = (text, said, line)
         return [one for one in found if one is not None]
 
-    def _feed(self, stack: _Stack, text: str, without_process: bool) -> list[Found | None]:
+    def _feed(self, stack: _Stack, text: str, without_process: bool) -> Found | None:
         """A line of a process whose stack is open."""
         if _ITS_THREAD.match(text) is not None:
             stack.beside, stack.python = False, True
-            return []
+            return None
         if _OTHER_THREAD.match(text) is not None:
             stack.beside = True
-        if stack.held and without_process and not stack.beside:
-            text = f"{stack.held.rstrip()}{text.strip()}"
-        stack.held = text if is_broken(text) else ""
+        goes_on = bool(stack.held) and without_process and not stack.beside
+        text = f"{stack.held.rstrip()}{text.strip()}" if goes_on else text
+        stack.parts = stack.parts + 1 if goes_on else 1
+        stack.held = text if stack.parts < _PARTS and is_broken(text) else ""
         if is_signal(text):
             stack.frames.clear()  # those of the signal's handler
-            return []
+            return None
         frame = python_frame_of(text) if stack.python else None
         frame = frame or frame_of(text)
         place = source_of(text) if frame is None and stack.frames else None
@@ -176,9 +179,9 @@ class CrashPlaces:
             stack.frames.append(frame)
             stack.left = _GAP
         if frame is not None or place is not None or stack.held or stack.beside:
-            return []
+            return None
         stack.left -= 1
-        return [self._settle(stack)] if stack.left <= 0 else []
+        return self._settle(stack) if stack.left <= 0 else None
 
     def _pid(self, said: Said) -> int:
         """The process of a line whose prefix does not name it."""
@@ -236,8 +239,9 @@ class CrashPlaces:
         self._loose = []
 
     def _settle(self, stack: _Stack) -> Found | None:
-        """The stack is over."""
+        """The stack is over: what it holds of a frame goes on in no further line."""
         self._stacks.remove(stack)
+        stack.held = ""
         place = chosen(stack.frames)
         if place is None:
             return None
@@ -257,7 +261,7 @@ class CrashPlaces:
 
 def _may_have_stack(fact: KnownError | Ended) -> bool:
     if isinstance(fact, Ended):
-        return (fact.code or 0) < 0 and fact.code not in _ASKED_TO_END
+        return fact.code is not None and fact.code < 0 and fact.code not in SENT
     return fact.rule in _OF_STACKS
 
 

@@ -40,9 +40,9 @@ _STRONG = late(
 _PLAIN = late(
     r"(?<![\w./=-])(?:errors?(?![\w/-]|=|\.\w)(?!\s{0,3}[=:]?\s{0,3}[-+]?\d{0,20}\.\d)|exception(?![\w=-])"
     r"|fail(?:ed|s|ure|ures)?\b|cannot|can't|could ?n(?:o|')t|unable to|no such|invalid|illegal"
-    r"|(?:does|do|did) ?n(?:o|')t exist|not (?:allowed|permitted|enough)|out of (?:memory|range|bounds|resources?|space|disk|file)"
+    r"|(?:does|do|did) ?n(?:o|')t exist|not (?:allowed|permitted|enough|implemented)|out of (?:memory|range|bounds|resources?|space|disk|file)"
     r"|exceed(?:s|ed)|overflow(?:ed)?|mismatch(?:ed)?|unexpected(?:ly)?|unsupported|unrecogni[sz]ed|insufficient"
-    r"|bad (?:address|file descriptor)|not (?:implemented|permitted)|input/output error"
+    r"|bad (?:address|file descriptor)|input/output error"
     r"|refused|denied|impossible|no space|unreachable|no route|disconnected"
     r"|timed out|time-?out (?:occurred|reached|expired|exceeded|waiting|while)|(?:heartbeat|connection)[\w ]{0,20} (?:time-?out|lost)|lost (?:the )?connection"
     r"|broken pipe|reset by|closed by)\b|\b[A-Z]\w{0,60}(?:Error|Exception)\b",

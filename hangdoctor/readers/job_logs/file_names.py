@@ -18,7 +18,7 @@ _RANK_FILE = late(
     r"(?:^|[-_.])(?:global[-_])?rank[-_.]?(\d{1,7})(?=[-_.]|$)|^rsl\.(?:error|out)\.(\d{4,7})$"
     r"|^log\.[a-z_]{2,20}\.(\d{4,6})\.(?:err|out)$|^PET(\d{1,6})\.\w{1,20}LogFile$",
     re.I,
-)  # the latter: WRF's, MPAS's, ESMF's
+)  # behind the first: WRF's, MPAS's, ESMF's
 _NODE_FILE = late(r"(?:^|[-_.])(?:node|host)[-_]([A-Za-z][\w-]{0,60})(?=\.|$)")
 _HEADER = late(r"^==> (\S.{0,400}?) <==\s*$")
 

@@ -184,6 +184,7 @@ def _first_mark(lines: Sequence[str]) -> tuple[Mark | None, int]:
         if not found or 5 * len(found) < 4 * len(lines):
             continue
         if mark is _of_host_and_rank:
+            # Each process speaks more than once: a name and a number that count something change
             usual = 2 * len({(f.node, f.rank) for f in found}) <= len(found)
         else:
             usual = mark is _of_letter or (bool(found[0].node) and _are_pods(found))

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ...model.log_facts import AnyFact, TimedOut
 from ...text.late import late
+from .npu_tails import OWNER
 
 BEGIN = "Task run failed, "
 _TAG = late(r"\btag\[([A-Za-z]{3,40})_[^\]]{1,300}\], AlgType")
@@ -22,7 +23,6 @@ _GROUP = late(
 _DATA = late(r"opData information is .{0,200}?index\[(\d{1,15})\], count\[(\d{1,18})\]")
 _MOMENT = late(r"(\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d)\.\d")  # the line's, the operation's
 _PID = late(r"\bHCCL\((\d{1,9}),")
-_RANK_ID = late(r"\(PID:(\d{1,9}), Device:-?\d{1,5}, RankID:(\d{1,7})\)")
 _OF_PID = late(r"\[PID: (\d{1,9})\]")
 _NAMES = {
     "AllReduce": "ALLREDUCE",
@@ -86,9 +86,9 @@ class RankIds:
 
     def feed(self, text: str) -> None:
         """Take a line: ``(PID:2969, Device:0, RankID:101)``."""
-        match = _RANK_ID.search(text) if "RankID:" in text else None
-        if match is not None:
-            self._ranks[match[1]] = int(match[2])
+        match = OWNER.search(text) if "RankID:" in text else None
+        if match is not None and int(match[3]) >= 0:
+            self._ranks[match[1]] = int(match[3])
 
     def of(self, text: str) -> int:
         """The rank of the process that a line of an error names, ``[PID: 2969]``; -1 unknown."""

@@ -29,7 +29,7 @@ class LinesBelow:
         self._places = CrashPlaces()
         self._named = NamedBelow()
         self._mpich = MpichErrors()
-        self._npu = NpuTails()
+        self._npu = NpuTails(of_file)
         self._speaks = of_file  # who speaks in the line that is read, by its prefix
 
     def feed(self, said: Said, line: int) -> Iterator[Found]:
@@ -40,11 +40,11 @@ class LinesBelow:
             self._lines.want(1)
         self._named.feed(said)
         self._mpich.feed(said.text)
-        self._npu.feed(said.text, line)
+        self._npu.feed(said, line)
 
     def begin(self, kept: AnyFact) -> None:
         """A fact of the line that was fed last: the next ones may tell where its process was."""
-        self._npu.keep(kept)
+        self._npu.keep(kept, self._speaks)
         self._tables.mpi_stacks.hold(kept)
         stack = self._places.begin(kept, self._speaks)
         host = self._named.begin(kept, self._speaks)

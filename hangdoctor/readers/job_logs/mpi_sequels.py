@@ -23,6 +23,8 @@ def mark_sequels(facts: Sequence[AnyFact]) -> None:
     errors = [f for f in facts if isinstance(f, KnownError)]
     causes = [f for f in errors if f.role == "cause" and f.rule.startswith("mpi_")]
     for fact in errors:
+        if fact.rule not in (_LOST, _INTERNAL):
+            continue
         above = [f for f in causes if f.file == fact.file and f.line < fact.line]
         near = any(fact.line - f.line <= _NEAR and f.rule != _INTERNAL for f in above)
         apart = any(f.rule == _APART for f in above)

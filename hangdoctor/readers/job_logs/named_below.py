@@ -11,7 +11,7 @@ from ...text.late import late
 from .prefix import Said
 
 _LINES = 4  # below it
-# Of all that stand in a short log launchers' numbers may still be before the line
+# In a short log the launcher's number may still stand before the line
 _KEYS = late(r"^(?:\d{1,7}:)?\s{0,24}[A-Z][\w ]{1,24}\s?[:=]\s?\S")
 _HOST = late(
     r"(?:^\s{0,24}|[,;]\s{1,4})(?:[Ll]ocal )?(?:[Hh]ost(?: ?[Nn]ame)?|[Nn]ode(?: ?[Nn]ame)?)\s{0,8}[:=]\s{0,12}(?P<node>[A-Za-z][\w.-]{0,120})(?=[,;\s]|$)"
@@ -31,10 +31,10 @@ class NamedBelow:
 
     def begin(self, fact: AnyFact, said: Said) -> bool:
         """What was found in a line; whether its host may stand below."""
-        own = isinstance(fact, Ended | KnownError) and fact.rank >= 0 and not fact.node
-        if not own or self._left > 0:
+        if not isinstance(fact, Ended | KnownError) or self._left > 0:
             return False
-        assert isinstance(fact, Ended | KnownError)
+        if fact.rank < 0 or fact.node:
+            return False
         beside = _BESIDE.search(said.text)
         if beside is not None:
             fact.pid, fact.node = fact.pid or int(beside[1]), beside[2]

@@ -10,35 +10,38 @@ from __future__ import annotations
 
 from ...model.log_facts import AnyFact, KnownError, PythonError
 from ...text.late import late
+from .prefix import Said, Speaker
 
 KERNEL = "npu_kernel"  # a rule
-_OWNER = late(r"\(PID:(\d{1,9}), Device:(-?\d{1,5}), RankID:(-?\d{1,7})\)")
+OWNER = late(r"\(PID:(\d{1,9}), Device:(-?\d{1,5}), RankID:(-?\d{1,7})\)")
 _REASON = late(r"^\s{0,8}\[Error\]: (\S.{3,119}?)\.?\s{0,8}$")
-_NEAR = 2  # lines from the error to the line on its process
-_BLOCK = 4  # to that on its reason
+_NEAR = 4  # lines from the error to those on its process and its reason
 
 
 class NpuTails:
-    """Of one file."""
+    """Of one file. A line whose prefix names another process is not about the error above it."""
 
-    def __init__(self) -> None:
-        self._error: PythonError | KnownError | None = None
+    def __init__(self, of_file: Said) -> None:
+        self._nobody = of_file.speaker()
+        self._errors: dict[Speaker, PythonError | KnownError] = {}
+        self._last: PythonError | KnownError | None = None
 
-    def keep(self, error: AnyFact) -> None:
-        """An error that was kept."""
+    def keep(self, error: AnyFact, said: Said) -> None:
+        """An error that was kept, and who said it."""
         if isinstance(error, PythonError | KnownError):
-            self._error = error
+            self._errors[said.speaker()] = self._last = error
 
-    def feed(self, text: str, line: int) -> None:
+    def feed(self, said: Said, line: int) -> None:
         """Take a line below an error."""
-        error = self._error
+        who, text = said.speaker(), said.text
+        error = self._last if who == self._nobody else self._errors.get(who)
         if error is None or line <= error.line:
             return
-        if line - error.line > _BLOCK:
-            self._error = None
+        if line - error.line > _NEAR:
+            self._errors.pop(who, None)
             return
-        owner = _OWNER.search(text) if "RankID:" in text else None
-        if owner is not None and line - error.line <= _NEAR:
+        owner = OWNER.search(text) if "RankID:" in text else None
+        if owner is not None:
             _name(error, *map(int, owner.groups()))
         reason = _REASON.match(text)
         if reason is not None and error.rule == KERNEL:

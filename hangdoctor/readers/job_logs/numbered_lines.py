@@ -22,12 +22,12 @@ def numbered(fact: UnreadFailure, lines: Sequence[str]) -> list[UnreadFailure]:
     """The failure as that of the processes whose numbers stand before the words; itself where none do."""
     if max(fact.rank, fact.local, fact.task) >= 0 or fact.pid:
         return [fact]
-    said: dict[str, list[int]] = {}
+    said: dict[str, set[int]] = {}
     for line in lines:
         match = _NUMBERED.match(line)
         if match is not None:
-            said.setdefault(match[2], []).append(int(match[1]))
-    several = [sorted(set(numbers)) for numbers in said.values() if len(set(numbers)) > 1]
+            said.setdefault(match[2], set()).add(int(match[1]))
+    several = [numbers for numbers in said.values() if len(numbers) > 1]
     if len(several) != 1:
         return [fact]
-    return [structs.replace(fact, rank=rank) for rank in several[0]]
+    return [structs.replace(fact, rank=rank) for rank in sorted(several[0])]

@@ -17,9 +17,9 @@ from ...model.log_facts import AnyFact, KnownError, UnreadFailure
 from ...text.late import late
 from .prefix import Said
 
-_PLACE = late(
-    r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[(?P<node>[A-Za-z][\w.-]{0,127}):(?P<pid>\d{1,9})(?: ?:\d{1,9}){0,3}\] "
-)
+# UCX's and Open MPI's, before a line
+PLACE = r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[(?P<node>[A-Za-z][\w.-]{0,127}):(?P<pid>\d{1,9})(?: ?:\d{1,9}){0,3}\]"
+_PLACED = late(rf"{PLACE} ")
 _OF_MPICH = late(
     r"^(?:(?P<task>\d{1,7}): )?(?:MPICH ERROR )?\[?Rank (?P<rank>\d{1,7})\]? (?:\[job id [^\]]{1,80}\] )?"
     r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d:]{10,20}\d{4}\] (?:\[unknown\] )?\[(?P<node>[\w.-]{1,120})\] "
@@ -39,7 +39,7 @@ def placed(said: Said) -> Said:
     bare = _BARE.match(said.text) if max(said.rank, said.task) < 0 else None
     if bare is not None:
         return msgspec.structs.replace(said, rank=int(bare[1]))
-    match = _PLACE.match(said.text) if not said.node else None
+    match = _PLACED.match(said.text) if not said.node else None
     if match is None:
         return said
     return msgspec.structs.replace(said, node=match["node"], pid=said.pid or int(match["pid"]))

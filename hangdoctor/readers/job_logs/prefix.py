@@ -40,9 +40,8 @@ _PLAIN_RANK = late(r"\s?(?:global[ _-]?)?[Rr]ank[ _-]?(\d{1,7}): (?=\S| )")
 _WORKER_RANK = late(r"\brank=(\d{1,7})")
 _POD = late(r"\s*\[pod/([^/\]]{1,128})/[^\]]{1,128}\]\s?")
 _STREAM = late(r"([A-Za-z][\w.-]{0,127}) \[std(?:err|out)\] ")
-_PIPE = late(
-    r"(?:<std(?:err|out|diag)>|stdout|stderr): ?"
-)  # of a parent that repeats what its child prints
+# Of a parent that repeats what its child prints
+_PIPE = late(r"(?:<std(?:err|out|diag)>|stdout|stderr): ?")
 _TORN_RANK = late(r"rank(\d{1,7})\]:(?=\[[EWF]\d{0,4})")  # the paste begins behind its bracket
 _NCCL = late(r"\s*([A-Za-z0-9][\w.-]{0,127}):(\d{1,9}):\d{1,9} (?:\[(-?\d{1,4})\] )?")
 _TAG = late(r"\s*\[[EWIF] [\w./-]{1,120}:\d{1,6}\]\s*")
@@ -58,8 +57,9 @@ _RECORD = late(
     r"(?=\[rank\d{1,7}\[?\]:)|(?<!\]:)(?<!\]: )(?=\[[EWF](?:\d{3,4} [\d:.]{8,20})? ?ProcessGroup)"
 )
 # A screen's, whose line ends are gone: each record is filled up with blanks, and the next one is dated alike
-_DATE = late(r"\s{0,4}\[?(20\d\d-\d\d-\d\d)[ T]\d\d:\d\d:\d\d")
-_FILLED = late(r"\s{4,}(?=\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d)")
+_DATE = r"\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
+_BEGINS_DATED = late(rf"\s{{0,4}}{_DATE}")
+_FILLED = late(rf"(?<!\s)\s{{4,}}(?={_DATE})")
 _ELASTIC = late(r"(?<=\S)(?=(?:ERROR|WARNING):torch\.distributed\.elastic)")
 _ONE_PREFIX = late(
     r"\s+|[A-Za-z][\w.-]{0,100}\d[\w.-]{0,20}: |\[[^\[\]]{0,160}\]:?|\([^()]{0,160}\)|\d[\d:.,T_-]{0,40}s?"
@@ -110,7 +110,7 @@ def records(line: str) -> list[str]:
         line = ANSI.sub("", line)
     if "](http" in line:  # a forum has made a link of an address or a file's name
         line = _LINK.sub(r"\1", line)
-    if "    " in line and _DATE.match(line) is not None:
+    if "    " in line and _BEGINS_DATED.match(line) is not None:
         screen = _FILLED.split(line)
         return [record for row in screen for record in _of_row(row)]
     return _of_row(line)

@@ -16,7 +16,6 @@ from .raised_again import RaisedAgain
 from .rules import Rule, Rules
 from .rules_tried import RulesTried
 
-_RANK_ID = late(r"\bRankID:(\d{1,7})\)")  # torch_npu's own line below the error
 _MORE = 4  # lines that the message of an error may go on in
 _OF_ACTOR = late(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
 
@@ -75,9 +74,6 @@ class PythonErrors:
         if waiting is None:
             return
         error, left = waiting
-        number = _RANK_ID.search(said.text)
-        if number is not None and error.rank < 0:
-            error.rank = int(number[1])
         known = self._rules.known(said.text)
         if known is not None and known.role == "launcher" and error.message:
             return  # another process speaks

@@ -19,7 +19,7 @@ from msgspec import Struct
 from ...model.frame import Frame
 from ...text.late import late
 
-_ROW = late(r"\s{0,40}│(?: (.*?))?\s{0,400}│?\s{0,8}$")
+_ROW = late(r"\s{0,40}│(.*)$")
 _EDGE = late(r"\s{0,40}[│ ]{0,4}[╭╰][─ ]")
 _SOURCE = late(r"\s{0,8}(?P<here>❱?)\s{0,8}\d{1,6} │(?P<code>.*)$")
 _FRAME = late(r"(?P<file>\S.{0,400}?):(?P<line>\d{1,6}) in (?P<name>\S.{0,200})$")
@@ -55,7 +55,10 @@ class RichBoxes:
         match = _ROW.match(text)
         if match is None:
             return None
-        return self._inside(match[1] or "")
+        inside = match[1].rstrip().removesuffix("│").rstrip()
+        if inside and not inside.startswith(" "):
+            return None
+        return self._inside(inside[1:])
 
     def _inside(self, text: str) -> Row | None:
         source = _SOURCE.match(text)

@@ -47,7 +47,7 @@ class RulesTried:
         tried = Tried()
         whole: set[type[AnyFact]] = set()
         torn: set[type[AnyFact]] = set()
-        notice = f" {said.text[:_BEGIN]}".find(_NOTICE) >= 0
+        notice = _NOTICE in f" {said.text[:_BEGIN]}"
         for rule in self._rules.of(said.text):
             elsewhere = (rule.last and tried.known) or (rule.rest and self._torn.open)
             elsewhere |= notice and rule.role == "cause" and rule.id not in ENDS_AT_INFO

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import IO
 
 import msgspec
@@ -92,7 +93,7 @@ class FileScan:
         for piece in pieces[-_PIECES:]:
             before = known
             whole = self._rewrapped.lines(piece[:_LONGEST])
-            for record in (record for text in whole for record in records(text)):
+            for record in chain.from_iterable(map(records, whole)):
                 if _OWN.match(record) is None:
                     before = self._record(record, self._behind(known, before))
 

@@ -351,9 +351,9 @@ def cut_in_its_name(error: PythonError) -> None:
 
 def _raises(last: Frame) -> str:
     """The source of a last frame that raises an exception, checks something, or is a sentence for who reads it."""
-    return (
-        f"the last line of source is '{last.code}'" if _RAISES.match(last.code) is not None else ""
-    )
+    if _RAISES.match(last.code) is None:
+        return ""
+    return f"the last line of source is '{last.code}'"
 
 
 def _set_in(text: str) -> int:

@@ -18,6 +18,7 @@ from . import unread
 from .failure_words import Words, is_clean_end, is_frame, judged
 from .named_in_line import Named, named
 from .numbered_lines import numbered
+from .on_one_node import PLACE
 from .prefix import Said, Speaker
 
 _MOST = 64  # speakers of one file
@@ -29,9 +30,8 @@ _OF_STACK = late(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]{1,80}\s{0,8}")  #
 _NUMBERS = late(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
 _SIGNS = late(r"#[#:]{0,80}")
 _BOX = late(r"\s{0,8}(?:-{20,}|={20,}|\*{20,})\s{0,8}$")
-_BAR = late(
-    r"^.{0,250}?\d{1,12}/\d{1,12} \[[^\]]{0,80}\]"
-)  # of progress, without an end of its line
+# Of progress, without an end of its line
+_BAR = late(r"^.{0,250}?\d{1,12}/\d{1,12} \[[^\]]{0,80}\]")
 _GLUED = late(r"[-=*]{10,400}$")  # a frame, behind a line without an end of its own
 _CLUSTER = 3  # lines between two that belong together
 _IN_BOX = 4  # lines of a framed message that say what happened; the rest is advice
@@ -49,10 +49,7 @@ _HOST_KEY = late(
     r"^\s{1,8}(?:Local host|Host(?:name)?|Node):\s{1,16}([A-Za-z][\w.-]{0,120})\s{0,8}$"
 )
 _REASON_KEY = late(r"^\s{1,8}(?:Error|Reason):\s{1,16}(\S.{1,100})$")
-# UCX's and Open MPI's, with the line of their source
-_PLACE = late(
-    r"^(?:\[\d{1,12}\.\d{1,9}\] )?\[[A-Za-z][\w.-]{0,127}:\d{1,9}(?: ?:\d{1,9}){0,3}\]\s{1,12}(?=\S)"
-)
+_PLACE = late(rf"{PLACE}\s{{1,12}}(?=\S)")
 _ON = 2  # steps of the job after a failure, before it is said to have gone on
 
 
@@ -334,9 +331,8 @@ def _cause(speaker: _Speaker) -> _Line:
     named = [line for line in own if _says_why(line)]
     asserted = [line for line in own if _ASSERTED.search(line.text) is not None]
     if asserted and asserted[0].number - own[0].number > _CLUSTER and not named:
-        return asserted[
-            0
-        ]  # an assertion is the end itself; what was said well before it may have been survived
+        # An assertion is the end itself; what was said well before it may have been survived.
+        return asserted[0]
     if named:
         return named[0]  # an error by its name, whatever list follows
     if _strength(speaker) > 2 and any(line.words.strength > 2 for line in own):

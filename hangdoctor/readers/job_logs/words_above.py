@@ -105,8 +105,7 @@ class WordsAbove:
         self._stop(said, text, line)
         headed = self._heading == line - 1 > 0
         self._heading = line if _HEADING.fullmatch(words) is not None else 0
-        one = _Line(line, rank, words.strip(), said, said.at or at, attempt)
-        one.headed = headed
+        one = _Line(line, rank, words.strip(), said, said.at or at, attempt, headed=headed)
         self._lines.append(one)
 
     def _stop(self, said: Said, text: str, line: int) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.readers.job_logs.rich_boxes import RichBoxes
+from tests.support.confined import confined
 from tests.support.read_logs import diagnosed
 
 TOP = "╭──────────────────── Traceback (most recent call last) ─────────────────────╮"
@@ -80,3 +82,8 @@ def test_two_boxes_in_a_row_are_two_tracebacks(tmp_path: Path) -> None:
     second = drawn("[rank2]: ", rows=ROWS[:6] + ROWS[-1:], last="ValueError: bad")
     [cause] = diagnosed(tmp_path, first + second).causes
     assert cause.ranks == [1, 2] and "failed alike" in cause.summary
+
+
+def test_a_long_row_of_blanks_takes_no_time() -> None:
+    blank = f"│ {' ' * 19_000}x"
+    confined(lambda: [RichBoxes().feed(blank) for _ in range(20)], seconds=3)

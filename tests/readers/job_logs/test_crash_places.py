@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.model.log_facts import KnownError
+from hangdoctor.readers.job_logs.crash_places import CrashPlaces
 from hangdoctor.readers.job_logs.native_frames import frame_of
+from hangdoctor.readers.job_logs.prefix import Said
 from tests.support.read_logs import diagnosed
 
 OPEN_MPI = """\
@@ -171,3 +174,24 @@ def test_headings_tell_whose_stack_comes_next(tmp_path: Path, other: str, said: 
 def test_names_in_frames(row: str, name: str | None) -> None:
     frame = frame_of(row)
     assert (frame.name if frame is not None else None) == name
+
+
+def begun(*rows: str) -> CrashPlaces:
+    """A crash in line 1, and what stands below it."""
+    places = CrashPlaces()
+    places.begin(KnownError(rule="segfault", line=1), Said())
+    for line, row in enumerate(rows, start=2):
+        places.feed(Said(text=row), line)
+    return places
+
+
+def test_words_behind_a_number_do_not_hold_a_stack_open() -> None:
+    """They look like the first part of a frame: the lines below are no parts of it without end."""
+    assert begun("[ 1] melt(ic").reads
+    assert not begun("[ 1] melt goes on", *["day done"] * 60).reads
+
+
+def test_the_first_part_of_a_frame_does_not_outlast_its_stack() -> None:
+    places = begun("[ 0] melt(heat+0x1) [0x12]", *["day done"] * 3, "[ 1] melt(ic")
+    places.feed(Said(text="much later [0x12]"), 600)
+    assert not places.reads

@@ -94,6 +94,13 @@ def test_whose_kernel_failed_and_why(tmp_path: Path) -> None:
     assert named(diagnosed(tmp_path, text.replace("RankID:-1", "RankID:3"))) == [("error", [3])]
 
 
+def test_what_another_rank_prints_below_is_not_about_the_error(tmp_path: Path) -> None:
+    text = NPU.format(code=507018, rank=12, why="The aicpu execution is abnormal")
+    error, owner, *_ = text.splitlines()
+    found = diagnosed(tmp_path, f"[default3]:{error}\n[default4]:{owner}\n")
+    assert found.causes[0].ranks == [] and "2969" not in found.summary
+
+
 def test_who_waits_on_an_npu_is_named_and_not_blamed(tmp_path: Path) -> None:
     text = NPU.format(code=507046, rank=2, why="All tasks of the stream are not completed")
     found = diagnosed(tmp_path, text)

@@ -6,26 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.model.diagnosis import Diagnosis
-from tests.support.read_logs import diagnosed
+from tests.support.read_logs import diagnosed, ranks_of
 
 ABORT = "Abort({code}) on node {rank} (rank {rank} in comm 496): application called MPI_Abort(comm=0x84000002, {code}) - process {rank}"
-
-
-def ranks(verdict: Diagnosis) -> list[int]:
-    return [rank for cause in verdict.causes for rank in cause.ranks]
 
 
 def test_aborts_in_a_part_of_the_job_are_of_the_ranks_of_the_whole(tmp_path: Path) -> None:
     lines = [f"{rank}: {ABORT.format(code=1, rank=rank)}" for rank in (26, 36, 14)]
     verdict = diagnosed(tmp_path, "\n".join(["0: lake has begun", *lines, ""]))
-    assert ranks(verdict) == [14, 26, 36] and "was first does not show" in verdict.summary
+    assert ranks_of(verdict) == [14, 26, 36] and "was first does not show" in verdict.summary
 
 
 def test_a_number_in_a_part_of_the_job_is_no_rank(tmp_path: Path) -> None:
     line = "application called MPI_Abort(comm=0x84000002, 1) - process 3"
     verdict = diagnosed(tmp_path, f"lake has begun\n{line}\n")
-    assert ranks(verdict) == []
+    assert ranks_of(verdict) == []
 
 
 def test_what_srun_kills_after_an_abort_has_not_died_by_itself(tmp_path: Path) -> None:
@@ -36,7 +31,7 @@ def test_what_srun_kills_after_an_abort_has_not_died_by_itself(tmp_path: Path) -
     )
     verdict = diagnosed(tmp_path, text)
     assert (
-        ranks(verdict) == [9]
+        ranks_of(verdict) == [9]
         and "MPI_Abort" in verdict.summary
         and "SIGKILL" not in verdict.summary
     )
@@ -49,7 +44,7 @@ def test_the_words_of_a_task_above_its_abort(tmp_path: Path) -> None:
         "application called MPI_Abort(comm=0x84000001, 1) - process 7\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [7] and verdict.causes[0].nodes == ["n3"]
+    assert ranks_of(verdict) == [7] and verdict.causes[0].nodes == ["n3"]
     assert "unknown name_of_shore" in verdict.summary
 
 
@@ -60,7 +55,7 @@ def test_a_start_by_another_number_than_the_launchers(tmp_path: Path) -> None:
         "13: MPIR_pmi_init(110)...: PMI_Init returned 1\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [13] and "PMI_Init returned 1" in verdict.summary
+    assert ranks_of(verdict) == [13] and "PMI_Init returned 1" in verdict.summary
 
 
 @pytest.mark.parametrize(
@@ -78,7 +73,7 @@ def test_the_end_of_a_stack_is_of_the_rank_of_its_head(tmp_path: Path, why: str,
     )
     verdict = diagnosed(tmp_path, text)
     assert "rank 18" in verdict.summary.lower() and says in verdict.summary
-    assert 96 not in ranks(verdict)
+    assert 96 not in ranks_of(verdict)
 
 
 def test_a_network_that_does_not_open_at_the_start_is_no_link(tmp_path: Path) -> None:
@@ -88,7 +83,7 @@ def test_a_network_that_does_not_open_at_the_start_is_no_link(tmp_path: Path) ->
         for rank in (5, 12)
     )
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [5, 12] and verdict.causes[0].kind == "error"
+    assert ranks_of(verdict) == [5, 12] and verdict.causes[0].kind == "error"
 
 
 def test_the_assertion_above_mpis_own_abort(tmp_path: Path) -> None:
@@ -98,15 +93,16 @@ def test_the_assertion_above_mpis_own_abort(tmp_path: Path) -> None:
     )
     verdict = diagnosed(tmp_path, text)
     assert (
-        ranks(verdict) == [0] and "ad_lake_open.c at line 474: lov_create != 0" in verdict.summary
+        ranks_of(verdict) == [0]
+        and "ad_lake_open.c at line 474: lov_create != 0" in verdict.summary
     )
 
 
 def test_numbers_in_brackets_before_the_same_words_are_processes(tmp_path: Path) -> None:
     words = "gave up in the halo: cannot open the queue"
     several = "".join(f"[{rank}] {words}\n" for rank in (5, 0, 3))
-    assert ranks(diagnosed(tmp_path, f"lake has begun\n{several}")) == [0, 3, 5]
-    assert ranks(diagnosed(tmp_path, f"lake has begun\n[5] {words}\n")) == []
+    assert ranks_of(diagnosed(tmp_path, f"lake has begun\n{several}")) == [0, 3, 5]
+    assert ranks_of(diagnosed(tmp_path, f"lake has begun\n[5] {words}\n")) == []
 
 
 def test_processes_that_report_one_link_are_counted(tmp_path: Path) -> None:
@@ -126,7 +122,7 @@ def test_sizes_that_differ_between_ranks_accuse_none(tmp_path: Path) -> None:
         "Received 12 but expected 2099\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert verdict.causes[0].kind == "mismatch" and ranks(verdict) == []
+    assert verdict.causes[0].kind == "mismatch" and ranks_of(verdict) == []
     assert "Received 12 but expected 2099" in verdict.summary
 
 
@@ -139,7 +135,7 @@ def test_a_wrong_call_is_still_its_callers(tmp_path: Path) -> None:
         "srun: error: n7: task 3: Exited with exit code 1\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [3] and "Buffers must not be aliased" in verdict.summary
+    assert ranks_of(verdict) == [3] and "Buffers must not be aliased" in verdict.summary
 
 
 def test_processes_without_a_transport_are_not_at_fault(tmp_path: Path) -> None:
@@ -153,5 +149,5 @@ def test_processes_without_a_transport_are_not_at_fault(tmp_path: Path) -> None:
         "[n34:20880] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert verdict.causes[0].kind == "start_stall" and ranks(verdict) == []
+    assert verdict.causes[0].kind == "start_stall" and ranks_of(verdict) == []
     assert "BTLs attempted: self" in verdict.summary

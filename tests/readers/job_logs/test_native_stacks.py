@@ -7,17 +7,12 @@ from pathlib import Path
 import pytest
 
 from hangdoctor.diagnosis.wording.terms import line
-from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.readers.job_logs.native_frames import chosen, frame_of
-from tests.support.read_logs import diagnosed
+from tests.support.read_logs import diagnosed, ranks_of
 
 HEAD = "Image              PC                Routine            Line        Source"
 SEGV = "forrtl: severe (174): SIGSEGV, segmentation fault occurred\n" + HEAD
 STEPS = "".join(f" step {n} of the lake is done\n" for n in range(3))
-
-
-def ranks(verdict: Diagnosis) -> list[int]:
-    return [rank for cause in verdict.causes for rank in cause.ranks]
 
 
 def intel(image: str, name: str, line: str = "Unknown", file: str = "Unknown") -> str:
@@ -85,7 +80,7 @@ def test_a_stack_of_gnu_fortran_below_its_task(tmp_path: Path) -> None:
         "50:     at /src/lake/shore.F90:83\n50: #2  0x146a172 in main\n50:     at /src/lake/lake.F90:7\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [50] and "shore::melt (shore.F90:83)" in verdict.summary
+    assert ranks_of(verdict) == [50] and "shore::melt (shore.F90:83)" in verdict.summary
 
 
 def test_two_processes_in_two_places_have_none(tmp_path: Path) -> None:
@@ -99,7 +94,7 @@ def test_a_stack_alone_below_a_line_with_a_rank(tmp_path: Path) -> None:
     row = intel("lake", "shore_mp_read", "231", "shore.F90")
     text = f"{STEPS}lake handler called by rank:         7\n{HEAD}\n{row}\n"
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [7] and "shore_mp_read (shore.F90:231)" in verdict.summary
+    assert ranks_of(verdict) == [7] and "shore_mp_read (shore.F90:231)" in verdict.summary
 
 
 @pytest.mark.parametrize(
@@ -117,7 +112,7 @@ def test_frames_above_a_handled_signal_are_the_handlers(tmp_path: Path) -> None:
         "MPT: #6  shore_melt_ ()\nMPT:     at /src/lake/shore.f:365\n"
     )
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [15] and verdict.causes[0].nodes == ["n23"]
+    assert ranks_of(verdict) == [15] and verdict.causes[0].nodes == ["n23"]
     assert "shore_melt_ (shore.f:365)" in verdict.summary
 
 
@@ -125,7 +120,7 @@ def test_the_stack_above_a_call_of_mpi_abort(tmp_path: Path) -> None:
     row = intel("lake", "shore_mp_read", "231", "shore.F90")
     abort = "Abort(1) on node 9 (rank 9 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 9"
     verdict = diagnosed(tmp_path, f"{STEPS}{row}\n{abort}\n")
-    assert ranks(verdict) == [9] and "shore_mp_read (shore.F90:231)" in verdict.summary
+    assert ranks_of(verdict) == [9] and "shore_mp_read (shore.F90:231)" in verdict.summary
 
 
 def test_a_stack_below_a_crash_is_of_the_process_of_its_line(tmp_path: Path) -> None:

@@ -6,21 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.model.diagnosis import Diagnosis
-from tests.support.read_logs import diagnosed
+from tests.support.read_logs import diagnosed, ranks_of
 
 ABORT = "application called MPI_Abort(MPI_COMM_WORLD, -1) - process 1\n"
 RULER = "-" * 74
 
 
-def ranks(verdict: Diagnosis) -> list[int]:
-    return [rank for cause in verdict.causes for rank in cause.ranks]
-
-
 def test_a_place_in_the_source_right_above_an_abort(tmp_path: Path) -> None:
     text = f"[0000] shores are read\n[0001] plan.c:plan_unlock():106: Unlocking shore is NULL.\n{ABORT}"
     verdict = diagnosed(tmp_path, text)
-    assert ranks(verdict) == [1] and "Unlocking shore is NULL" in verdict.summary
+    assert ranks_of(verdict) == [1] and "Unlocking shore is NULL" in verdict.summary
 
 
 @pytest.mark.parametrize(
@@ -33,7 +28,7 @@ def test_a_place_in_the_source_right_above_an_abort(tmp_path: Path) -> None:
 )
 def test_other_lines_above_an_abort_are_no_reason(tmp_path: Path, above: str) -> None:
     verdict = diagnosed(tmp_path, f"[0000] shores are read\n{above}\n{ABORT}")
-    assert ranks(verdict) == [1] and "no error of its own" in verdict.summary
+    assert ranks_of(verdict) == [1] and "no error of its own" in verdict.summary
 
 
 def test_a_limit_of_the_process_at_the_end_of_its_stack(tmp_path: Path) -> None:
@@ -54,7 +49,7 @@ def test_files_of_models_that_are_named_by_task(tmp_path: Path, name: str, rank:
         "lake begins\n\nCRITICAL ERROR: the shore is not closed, the state is invalid\nlake ends\n"
     )
     verdict = diagnosed(tmp_path, {name: text})
-    assert ranks(verdict) == ([rank] if rank >= 0 else [])
+    assert ranks_of(verdict) == ([rank] if rank >= 0 else [])
 
 
 def test_host_and_reason_of_a_framed_message(tmp_path: Path) -> None:
