@@ -17,6 +17,7 @@ from .draft import Draft
 from .findings import Doing, Finding
 from .gloo_alone import has_no_recorder, is_gloo_alone
 from .health import is_boxed, is_uncounted, why_healthy, why_unknown
+from .lines_around import lines_around
 from .position import group_by_operation
 from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
@@ -71,6 +72,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
         chain=[log_chain.happening(event) for event in draft.chain],
+        around=lines_around(case, draft),
         advice=_advice(case, draft, status, causes),
     )
 

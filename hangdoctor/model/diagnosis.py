@@ -202,6 +202,21 @@ class Happening(Struct):
     says: str
 
 
+class LogLine(Struct):
+    """A line of a log, cut."""
+
+    line: int
+    says: str
+
+
+class Around(Struct):
+    """The lines of a log around the one that the verdict rests on; with `line` 0 the last ones of the log."""
+
+    file: str
+    line: int
+    lines: list[LogLine]
+
+
 class Diagnosis(Struct):
     """The verdict, as CONTRACT's `--json` has it, with the table of ranks added."""
 
@@ -217,5 +232,6 @@ class Diagnosis(Struct):
     took: Took = field(default_factory=Took)
     calls: CallsParting | None = None  # where call tracing was on
     chain: list[Happening] = []  # from job logs: at most ten lines
+    around: Around | None = None  # from job logs
     advice: str = ""  # where there is no cause, and nothing was seen of nodes
     schema: str = DIAGNOSIS_SCHEMA

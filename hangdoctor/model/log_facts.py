@@ -471,6 +471,23 @@ class LogFile(Struct, omit_defaults=True):
     cut: bool = False  # it ends in the middle of the prefix of a line
 
 
+class Row(Struct):
+    """A line of a file."""
+
+    line: int  # counted from 1
+    says: str  # cut
+
+
+class Excerpt(Struct, omit_defaults=True):
+    """The lines around one that tells of a failure, without empty ones; with `line` 0: the last lines of
+    the file.
+    """
+
+    file: int = 0
+    line: int = 0
+    rows: list[Row] = []
+
+
 class RuleText(Struct, omit_defaults=True):
     """What a rule says of a known error."""
 
@@ -495,3 +512,4 @@ class JobLogs(Struct, omit_defaults=True):
     unseen: list[int] = []
     of_boxes: list[int] = []  # files whose facts are from black boxes and exit codes
     unread: list[UnreadFailure] = []  # failures in words that no rule knows, in the order of time
+    excerpts: list[Excerpt] = []

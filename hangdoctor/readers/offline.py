@@ -126,7 +126,7 @@ def _sort(files: Sequence[Path]) -> _Sorted:
     both = [f for f in answers if _OF_A_LOG.search(_head(f, _PASTED))]
     logs, rest, unknown = _logs(rest + both)
     rest = [f for f in rest if f not in both]
-    if logs is None:
+    if logs is None and any(map(pyspy_text.is_dump, rest)):
         logs, rest, unknown = _logs(rest, stacks=True)  # gdb's output looks like py-spy's at first
     return _Sorted(
         boxes,
@@ -220,7 +220,7 @@ def _names_who_failed(failure: UnreadFailure) -> bool:
 
 def _of_unknown_lines(read: JobLogs) -> JobCapture:
     """Logs, by their names, of which no line is known: the answer says so, and what to give instead."""
-    logs = JobLogs(files=read.files, unread=read.unread)
+    logs = JobLogs(files=read.files, unread=read.unread, excerpts=read.excerpts)
     notes = [f"{file.name}: no line of it is known" for file in logs.files]
     return JobCapture(job="logs", origin="files", logs=logs, notes=notes)
 

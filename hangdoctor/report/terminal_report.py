@@ -32,6 +32,7 @@ _COLOURS = {
 _MAX_CAUSES = 5
 _MAX_TABLE = 16  # more ranks than these are shown by place only
 _MAX_NOTES = 4
+_LINE = 140  # characters of a line of a log
 
 
 def render(
@@ -63,7 +64,7 @@ def report_sections(
     The last one is the verdict, DO and the bundle, and is never shortened.
     """
     diagnosis = cleaned(diagnosis)  # one place for all texts, also of fields that are added later
-    parts = (_job, _chain, _stacks, _table, _missing, _evidence, _calls, _notes, _also)
+    parts = (_job, _chain, _around, _stacks, _table, _missing, _evidence, _calls, _notes, _also)
     sections = [Section(list(part(diagnosis))) for part in parts]
     sections.append(Section([escape(visible(line)) for line in more], whole=True))
     closing = list(_verdict(diagnosis, visible(bundle)))
@@ -162,6 +163,22 @@ def _chain(diagnosis: Diagnosis) -> Iterator[str]:
         colour = _CHAIN[happening.role]
         said = escape(f"{who}{happening.says}")
         yield f"  {at}[dim]{escape(place):<{width}}[/]  [{colour}]{happening.role:<11}[/]  {said}"
+
+
+def _around(diagnosis: Diagnosis) -> Iterator[str]:
+    """The lines of the log around the one that the verdict rests on."""
+    around = diagnosis.around
+    if around is None or not around.lines:
+        return
+    yield ""
+    place = f"around {around.file}:{around.line}" if around.line else f"last lines of {around.file}"
+    yield f"[bold]{escape(place)}[/]"
+    width = len(str(around.lines[-1].line))
+    for one in around.lines:
+        own = one.line == around.line
+        says = one.says if len(one.says) <= _LINE else one.says[: _LINE - 1] + "…"
+        text = f"{'>' if own else ' '} {one.line:>{width}}  {says}"
+        yield f"[bold]{escape(text)}[/]" if own else f"[dim]{escape(text)}[/]"
 
 
 def _stacks(diagnosis: Diagnosis) -> Iterator[str]:

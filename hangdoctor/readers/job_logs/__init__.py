@@ -170,6 +170,7 @@ def _joined(
         attempts=last - first + 1,
         runs=min(started, last - first + 1),
         unread=_unread_in_order(unread),
+        excerpts=[excerpt for scan in scans for excerpt in scan.excerpts],
     )
 
 

@@ -18,6 +18,7 @@ from ...model.log_facts import (
 from . import marks
 from .collect import Facts
 from .course import Course
+from .excerpts import began_in, may_be_shown
 from .hccl_tasks import RankIds
 from .introduced import rank_named
 from .lines_below import LinesBelow
@@ -67,6 +68,8 @@ class FactsOfFile:
         for rank in said.also:
             self.facts.add(msgspec.structs.replace(fact, rank=rank))
         kept = self.facts.add(fact)
+        if kept is fact and may_be_shown(fact):
+            self.place.excerpts.take(fact.line, began_in(fact))
         self._below.begin(kept)
         self._unread.end(kept)
         self._follow(fact, kept, said)

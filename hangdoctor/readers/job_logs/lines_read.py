@@ -43,8 +43,10 @@ class LinesRead:
         """The lines of a block that are read, in order."""
         data = block.data
         if block.edge:
+            begin = 0
             for number, line in enumerate(data.split(b"\n"), start=1):
-                yield LineRead(number, 0, line)
+                yield LineRead(number, begin, line)
+                begin += len(line) + 1
             return
         bare = data.translate(None, _BARE)
         there = [text for text, letters in self._bare if letters in bare]

@@ -5,6 +5,7 @@ those before it.
 from __future__ import annotations
 
 from ...model.log_facts import AnyFact, KnownError, PythonError, ThreadStack
+from .excerpts import Excerpts
 from .prefix import Said
 from .stamps import ANYWHERE, Clock
 
@@ -19,12 +20,14 @@ class PlaceInFile:
         self.line = 0  # of the line that is read
         self.at = 0.0  # the last stamp of a line that was read
         self.clock = Clock()
+        self.excerpts = Excerpts()
         self._passed = (b"", 0)  # the block that is read, and where in it
 
-    def move(self, line: int, block: bytes, begin: int) -> None:
-        """The next line that is read, which begins there in its block."""
+    def move(self, line: int, block: bytes, begin: int, passed: bool) -> None:
+        """The next line that is read, which begins there in its block; `passed`: not all above it were read."""
         self.line = line
-        self._passed = (block, begin)
+        self.excerpts.move(line, block, begin)
+        self._passed = (block, begin) if passed else (b"", 0)
 
     def hear(self, said: Said) -> None:
         """Take the stamp of a line."""

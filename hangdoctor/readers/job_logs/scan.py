@@ -9,7 +9,7 @@ from typing import IO
 
 import msgspec
 
-from ...model.log_facts import LogFile, UnreadFailure
+from ...model.log_facts import Excerpt, LogFile, UnreadFailure
 from ...text.late import late
 from . import source
 from .collect import Facts
@@ -41,6 +41,7 @@ class FileScan:
         self.marks = self._records.kept.marks
         self.runs = self._records.runs
         self.unread: list[UnreadFailure] = []
+        self.excerpts: list[Excerpt] = []
         self._of_file = self._own = of_file
         self._usual = Habits()
         self._shipper = Shipper(None)
@@ -63,6 +64,9 @@ class FileScan:
             self._take_line(rest)
         lines = self._place.line
         self.unread = self._records.end(self._of_file)
+        self.excerpts = self._place.excerpts.found(
+            self._records.kept.index, [*self._records.kept.facts.all, *self.unread]
+        )
         found = self._records.unread
         cut = _CUT.fullmatch(end) is not None
         return LogFile(name, lines, size, found.trouble, found.trouble_line, cut)
@@ -79,7 +83,7 @@ class FileScan:
     def _read_block(self, block: source.Block) -> None:
         before = self._place.line
         for line in self._records.lines.of(block):
-            self._place.move(before + line.number, block.data, line.begin)
+            self._place.move(before + line.number, block.data, line.begin, not block.edge)
             for shipped in self._shipper.lines(_text(line.data)):
                 self._take_line(shipped)
         self._place.line = before + block.data.count(b"\n")

@@ -27,7 +27,8 @@ class UnreadLines:
 
     def feed(self, said: Said, text: str, place: PlaceInFile, attempt: int) -> None:
         """A line whose words no rule knows."""
-        self._failures.feed(said, text, place.line, place.at, attempt)
+        if self._failures.feed(said, text, place.line, place.at, attempt):
+            place.excerpts.take(place.line)
         self._above.feed(said, place.line, place.at, attempt)
 
     def known(self) -> None:
