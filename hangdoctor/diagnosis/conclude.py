@@ -16,7 +16,7 @@ from .case import Case
 from .draft import Draft
 from .findings import Doing, Finding
 from .gloo_alone import has_no_recorder, is_gloo_alone
-from .health import is_boxed, is_uncounted, why_healthy, why_unknown
+from .health import called, is_boxed, is_uncounted, why_healthy, why_unknown
 from .lines_around import lines_around
 from .position import group_by_operation
 from .recorders import box_shows_nothing
@@ -73,6 +73,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         calls=draft.calls,
         chain=[log_chain.happening(event) for event in draft.chain],
         around=lines_around(case, draft),
+        called=called(case),
         advice=_advice(case, draft, status, causes),
     )
 

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from msgspec import Struct
 
 from ..model.diagnosis import Status, Wait
+from ..stacks.inner_wait import InnerWait, inner_wait
 from ..stacks.place_search import HANDLE, STORE
 from ..text import alike
 from . import (
@@ -85,6 +86,7 @@ class Remaining(Struct, frozen=True):
     op: Op | None = None
     whys: tuple[str, ...] = ()
     number: int = 0
+    inner: InnerWait | None = None  # of ONE_SAMPLE: all wait for this inside of their own process
     fed: bool = False  # they wait for a queue, for the next item of an iterator
     sides: tuple[tuple[tuple[int, ...], Op], ...] = ()  # of TWO_SIDES: who is in which operation
     under: tuple[tuple[int, ...], str] = (
@@ -231,10 +233,26 @@ def _one_sample(case: Case) -> Remaining:
         return Remaining(Reason.ONE_SAMPLE, sides=sides)
     fed = all(v.place.kind == "queue" for v in case.alive) and first.name in _ITERATES
     at = Op("", frame=first)
-    return Remaining(Reason.ONE_SAMPLE, ranks_of(case.alive), op=at, fed=fed, called=_called(case))
+    inner = _inner(case.alive)
+    return Remaining(
+        Reason.ONE_SAMPLE,
+        ranks_of(case.alive),
+        op=at,
+        inner=inner,
+        fed=fed,
+        called=called(case),
+    )
 
 
-def _called(case: Case) -> str:
+def _inner(views: Sequence[RankView]) -> InnerWait | None:
+    """What all wait for inside of their own processes; None where they do not, or for several things."""
+    found = [inner_wait(v.thread.frames) if v.thread is not None else None for v in views]
+    first = found[0]
+    alike = first is not None and all(one is not None and one.what == first.what for one in found)
+    return first if alike else None
+
+
+def called(case: Case) -> str:
     """The only process of a text without ranks, by its number; "" of ranks."""
     if not case.capture.numbered or len(case.views) > 1:
         return ""

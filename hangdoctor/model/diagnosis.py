@@ -233,5 +233,8 @@ class Diagnosis(Struct):
     calls: CallsParting | None = None  # where call tracing was on
     chain: list[Happening] = []  # from job logs: at most ten lines
     around: Around | None = None  # from job logs
+    called: str = (
+        ""  # "process 812": the only process, whose rank does not show; in lists it is rank 0
+    )
     advice: str = ""  # where there is no cause, and nothing was seen of nodes
     schema: str = DIAGNOSIS_SCHEMA

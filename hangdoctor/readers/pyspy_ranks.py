@@ -28,7 +28,7 @@ from .stack_texts import read_file
 
 _LOCAL_RANK = late(r"--local[-_]rank[= ]([0-9]{1,9})")
 _NODE_RANK = late(r"--node[-_]rank[= ]([0-9]{1,9})")
-_LONE = "py-spy's text does not show ranks: the only process is called rank 0 here, whichever it is"
+_LONE = "py-spy's text does not show which rank this process is; --json has it as rank 0"
 _WORKERS = "worker processes"
 _HELPERS = "engines, servers and helpers of an inference server"
 _WORKER = late(

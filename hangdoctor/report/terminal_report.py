@@ -32,6 +32,7 @@ _COLOURS = {
 _MAX_CAUSES = 5
 _MAX_TABLE = 16  # more ranks than these are shown by place only
 _MAX_NOTES = 4
+_ONE = "1 rank 0"  # how the tree calls the only process
 _LINE = 140  # characters of a line of a log
 
 
@@ -188,11 +189,15 @@ def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
     number = sum(len(g.ranks) for g in groups)
     stacks = count(len(groups), "different stack")
-    yield f"[bold]where the ranks are[/] ({count(number, 'rank')}, {stacks})"
+    if diagnosis.called:
+        yield f"[bold]where {escape(diagnosis.called)} is[/] (which rank it is does not show)"
+    else:
+        yield f"[bold]where the ranks are[/] ({count(number, 'rank')}, {stacks})"
     culprits = {r for c in diagnosis.causes for r in c.ranks}
     guilty = {format_ranks(g.ranks) for g in groups if set(g.ranks) <= culprits}
     for label, frames in tree.lines(tree.build(groups)):
         ranks = label.rpartition(" ")[2]
+        label = label.replace(_ONE, diagnosis.called) if diagnosis.called else label
         mark = "[bold red]" if ranks in guilty else "[cyan]"
         yield f"  {mark}{escape(label)}[/]  {escape(frames)}"
 
@@ -200,7 +205,7 @@ def _stacks(diagnosis: Diagnosis) -> Iterator[str]:
 def _table(diagnosis: Diagnosis) -> Iterator[str]:
     """Rank, node, process and GPU of everyone in a small job, else of the culprits."""
     culprits = {r for c in diagnosis.causes for r in c.ranks}
-    everybody = len(diagnosis.ranks) <= _MAX_TABLE
+    everybody = len(diagnosis.ranks) <= _MAX_TABLE and not diagnosis.called
     rows = [r for r in diagnosis.ranks if everybody or r.rank in culprits][:_MAX_TABLE]
     if not rows:
         return
@@ -254,7 +259,8 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
         yield f"[bold]evidence{f' of the other: {_named(cause)}' if n else ''}[/]"
         for evidence in cause.evidence[: 2 if n else 6]:
-            who = f"{_ranks(evidence.ranks, 24)}: " if evidence.ranks else ""
+            who = diagnosis.called or _ranks(evidence.ranks, 24)
+            who = f"{who}: " if evidence.ranks else ""
             yield f"  {evidence.source:<7} {who}{escape(evidence.says)}"
         more = len(cause.evidence) - (2 if n else 6)
         if more > 0:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...stacks.inner_wait import InnerWait
 from ..findings import StillAlone
 from ..health import Reason, Remaining
 from ..ops.evidence import Note, Remark
@@ -52,11 +53,36 @@ def _at(of: Remaining) -> str:
         return ""
     who = of.called or terms.ranks(of.ranks)
     where = f"{who} {terms.choose(of.ranks, 'is', 'are')} in {terms.place_of(of.op)}"
+    if of.inner is not None:
+        where = (
+            f"{who} {terms.choose(of.ranks, 'waits', 'wait')} {_for(of.inner, of.ranks)}{_from(of)}"
+        )
     if of.fed:
         who += f" {terms.choose(of.ranks, 'waits', 'wait')}"
         fills = "the thread or process that fills its queue, as a data loader does"
         where = f"{who} for the next item in {terms.place_of(of.op)}, so for {fills}"
     return f": {where}, and whether {terms.choose(of.ranks, 'it moves', 'they move')} from there, a second one would show"
+
+
+def _for(inner: InnerWait, ranks: Sequence[int]) -> str:
+    """``for its device (urEventWait)``."""
+    its = terms.choose(ranks, "its", "their")
+    it = terms.choose(ranks, "it", "they")
+    what = {
+        "device": f"for {its} device",
+        "child": f"for the end of a process that {it} started",
+        "thread": f"for the end of a thread of {its} own",
+        "exit": f"at the end of the program for {its} other threads",
+    }[inner.what]
+    return f"{what} ({inner.call.own_name})"
+
+
+def _from(of: Remaining) -> str:
+    """The user's frame around the wait; "" where it is the wait itself."""
+    at = of.op.frame if of.op is not None else None
+    if of.inner is None or at is None or at == of.inner.call:
+        return ""
+    return f" in {terms.frame(at)}" if at.file.endswith(".py") else ""
 
 
 def unknown(of: Remaining) -> str:

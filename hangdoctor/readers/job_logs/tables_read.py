@@ -16,6 +16,7 @@ from . import (
     launcher_tables,
     message_queues,
     mpich_stacks,
+    ms_mpi,
     shape_lists,
     state_tables,
     ucc_checks,
@@ -34,6 +35,7 @@ from .stamps import Clock
 BEGINS = (
     *(*HEADS, *launcher_tables.BEGINS, *shape_lists.BEGINS, hccl_tasks.BEGIN),
     *(jax_barriers.BEGIN, ucc_checks.BEGIN, "in comm", message_queues.BEGIN, "pending request"),
+    ms_mpi.BEGIN,
 )
 
 
@@ -67,6 +69,7 @@ class TablesRead:
         self._ucc = ucc_checks.UccChecks()
         self._tests = ends_of_tests.EndsOfTests()
         self._nccl = NcclCalls()
+        self._microsoft = ms_mpi.MsMpi()
 
     def feed(self, said: Said, text: str, line: int, clock: Clock) -> Iterator[Told]:
         """What a line tells, by tables that it ends; `text`: the line with its prefix."""
@@ -85,6 +88,7 @@ class TablesRead:
             self.queues.feed(text),
             self.queues.pending(said),
             self._tests.feed(said.text),
+            self._microsoft.feed(text),
         ):
             if fact is not None:
                 yield Told(fact, text, goes_on=True)
