@@ -138,6 +138,10 @@ class Ground(Enum):
         "its own earlier calls, or those of ranks with the same role, differ",
     )
     SIGNATURE_PARTLY = (0.70, "its own earlier calls differ, and other members are not seen")
+    SIGNATURE_NEW = (
+        0.60,
+        "its call is one that no rank had made before, the others' the usual one",
+    )
     SIGNATURE_OPEN = (0.50, "two sides disagree, and nothing shows which is right")
     HISTORY = (0.94, "its history differs from that of ranks with the same role")
     HISTORY_BEFORE_RECORDS = (0.75, "only the sequence numbers show it: the records begin later")

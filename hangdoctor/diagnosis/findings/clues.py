@@ -353,6 +353,7 @@ class Why(Enum):
     AGREE_MAJORITY = auto()
     AGREE_ROLE = auto()
     AGREE_PRECEDENT = auto()
+    AGREE_USUAL = auto()
     AGREE_UNDECIDED = auto()
     ALL_ENTERED = auto()
     NOT_ANSWERING = auto()

@@ -267,6 +267,7 @@ class DecidedBy(Enum):
     MAJORITY = auto()
     ROLE = auto()
     PRECEDENT = auto()
+    NEW_CALL = auto()
     UNDECIDED = auto()
 
 

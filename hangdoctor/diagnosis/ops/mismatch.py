@@ -13,6 +13,7 @@ from ..findings import Against, Clue, DecidedBy, Disagrees, Finding, Op, Why
 from .blame import blame, confirmed
 from .divergence import Divergence
 from .facts import in_op, nodes_of, op_of, other_side, sample_of, waiters_of, where_of
+from .new_call import made_a_new_call
 from .order import divergence_finding
 from .precedent import against_precedent, changed_tag, on_its_way, one_ahead
 from .same_line import on_other_group
@@ -35,6 +36,7 @@ _WHY = {
     DecidedBy.MAJORITY: Why.AGREE_MAJORITY,
     DecidedBy.ROLE: Why.AGREE_ROLE,
     DecidedBy.PRECEDENT: Why.AGREE_PRECEDENT,
+    DecidedBy.NEW_CALL: Why.AGREE_USUAL,
     DecidedBy.UNDECIDED: Why.AGREE_UNDECIDED,
 }
 Records = dict[int, Operation]  # of the members that have one
@@ -174,6 +176,9 @@ def _of_two_sides(
     strange = against_precedent(scene, instance, signatures)
     if strange and len(strange) < len(everyone):
         return _by_precedent(strange, Ground.SIGNATURE_PRECEDENT)
+    new = made_a_new_call(scene, instance, classes)
+    if new:
+        return Odd(new, Ground.SIGNATURE_NEW, DecidedBy.NEW_CALL)
     return Odd(everyone, Ground.SIGNATURE_OPEN, DecidedBy.UNDECIDED)
 
 

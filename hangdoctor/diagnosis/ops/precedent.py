@@ -20,6 +20,7 @@ from .waits import Instance
 
 Voices = Callable[[Scene, int, Operation, set[int]], list[Signature]]
 
+_LONGEST_ROUND = 256  # tags
 _WAY = 64  # calls that may lie between two of one kind
 _ENOUGH = 2  # calls of one line, to say what it usually calls
 _VOICES = 256  # other pending calls that are asked
@@ -214,11 +215,16 @@ def changed_tag(scene: Scene, records: dict[int, Operation]) -> list[int]:
 
 
 def _usual_tag(scene: Scene, rank: int, here: Operation) -> str:
-    """The one tag that the line had in all earlier transfers with this peer; "" without one."""
+    """The tag that the line had in all earlier transfers with this peer, or has next in the round of
+    tags that it went through again and again; "" without one.
+    """
     if not here.site:
         return ""
     tags = [tag_of(o) for o in _before(scene, rank, here) if o.peer == here.peer]
-    return tags[0] if len(tags) >= _ENOUGH and len(set(tags)) == 1 else ""
+    for period in range(1, min(len(tags) // 2, _LONGEST_ROUND) + 1):
+        if all(tag == before for tag, before in zip(tags[period:], tags, strict=False)):
+            return tags[-period] if len(tags) >= _ENOUGH else ""
+    return ""
 
 
 def _of_other_links(scene: Scene, rank: int, here: Operation, members: set[int]) -> list[Signature]:

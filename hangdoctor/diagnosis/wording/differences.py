@@ -113,6 +113,11 @@ def disagrees(story: f.Disagrees, finding: Finding) -> str:
     if story.ground is f.DecidedBy.UNDECIDED:
         mine, theirs = terms.on_sides((mine, theirs), story.sides)
         return f"{subject(finding)} disagree in {terms.op(story.mine)}: {mine} and {theirs}"
+    if story.ground is f.DecidedBy.NEW_CALL:
+        own = (
+            f"{subject(finding)} entered {terms.op_at(story.mine)}, which no rank had called before"
+        )
+        return f"{own}, where the others entered {_bare(story.theirs)} as in each round"
     if story.fields[:1] == ("op",):
         return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"
     others = _counterpart(story) or "the others"

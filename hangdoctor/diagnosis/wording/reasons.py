@@ -30,6 +30,7 @@ _TEXT = {
     Why.AGREE_MAJORITY: "most members of the group agree with one another",
     Why.AGREE_ROLE: "the history of {ranks} differs from that of the ranks with the same role",
     Why.AGREE_PRECEDENT: "calls like it, of other ranks or its own earlier ones, differ",
+    Why.AGREE_USUAL: "they are in a call that all made round after round, and no rank had made the other one before",
     Why.AGREE_UNDECIDED: "nothing shows which side is right",
     Why.ALL_ENTERED: "every member has entered the operation",
     Why.NOT_ANSWERING: "it did not answer, so it is unknown where it is",

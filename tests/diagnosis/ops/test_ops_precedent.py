@@ -144,6 +144,62 @@ def test_the_side_whose_line_changed_its_tag_is_named_though_its_send_is_done() 
     assert "with tag 30, rank 0 its recv with tag 130" in cause.summary
 
 
+@pytest.mark.parametrize("odd", [0, 1])
+def test_the_side_that_leaves_the_round_of_tags_is_named(odd: int) -> None:
+    usual, other = [100, 101, 102] * 3 + [100], [100, 101, 102] * 3 + [101]
+    ops = transfers(*((other, usual) if odd == 1 else (usual, other)))
+    cause = only_cause(diagnose_ops(evidence(ops, ops)))
+    assert (cause.kind, cause.ranks) == ("mismatch", [odd])
+
+
+BACKWARD: Fields = {"site": "backward (train.py:30)", "shapes": "[4]"}
+LOG: Fields = {"op": "reduce", "root": 0, "site": "collect (train.py:9)", "shapes": "[2]"}
+
+
+def test_the_side_in_a_call_that_no_rank_had_made_before_left_the_usual_round() -> None:
+    cause = only_cause(diagnose_ops(evidence(two([BACKWARD] * 3, (LOG, BACKWARD)))))
+    assert (cause.kind, cause.ranks, cause.confidence) == ("mismatch", [0], 0.6)
+    assert "which no rank had called before, where the others entered all_reduce" in cause.summary
+    assert "round after round" in cause.alternatives[0].why_not
+
+
+def test_where_records_have_no_line_a_call_is_told_by_its_shapes() -> None:
+    """A call of the same shape in the set-up, before the rounds, does not make it usual."""
+    setup: Fields = {"op": "reduce", "root": 0, "shapes": "[2]"}
+    past = [setup, *([{"shapes": "[4]"}] * 3)]
+    cause = only_cause(diagnose_ops(evidence(two(past, (LOG, BACKWARD)))))
+    assert (cause.kind, cause.ranks) == ("mismatch", [0])
+
+
+@pytest.mark.parametrize(
+    ("past", "now"),
+    [
+        ([BACKWARD] * 2, (LOG, BACKWARD)),
+        ([LOG, *[BACKWARD] * 4], (LOG, BACKWARD)),
+        ([BACKWARD] * 4, (LOG, {**LOG, "op": "broadcast", "site": "save (train.py:50)"})),
+        (
+            [
+                *[{"shapes": "[4]"}] * 2,
+                {"op": "reduce", "root": 0, "shapes": "[2]"},
+                *[{"shapes": "[4]"}] * 2,
+            ],
+            (LOG, BACKWARD),
+        ),
+    ],
+    ids=[
+        "too few rounds",
+        "it was made before",
+        "both are new",
+        "between rounds, without its line",
+    ],
+)
+def test_no_side_is_singled_out_by_a_call_that_is_not_new(
+    past: list[Fields], now: tuple[Fields, Fields]
+) -> None:
+    cause = only_cause(diagnose_ops(evidence(two(past, now))))
+    assert cause.ranks == [0, 1] and cause.confidence == 0.5
+
+
 @pytest.mark.parametrize(
     ("sent", "awaited"),
     [([1, 2, 4], [1, 2, 3]), ([130, 30], [130, 130]), ([5, 5, 6], [5, 5, 7])],
