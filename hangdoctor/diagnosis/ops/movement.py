@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from ...model.operations import RankOps
@@ -16,6 +16,7 @@ from .scene import Scene
 _WAITING_SHARE = 0.2  # of their time that others spend waiting before a straggler is worth naming
 _TIMES_SLOWER = 2.0  # than the next one
 _STANDS_OUT = 0.5  # the straggler waits at most so much of what the next one waits
+_PART_CLEARLY = 0.2  # the same of several stragglers
 
 
 def moved(earlier: RankOps, later: RankOps) -> bool:
@@ -47,7 +48,7 @@ def straggler(scene: Scene) -> Finding | None:
 
 
 def _by_waiting(scene: Scene) -> Finding | None:
-    """The rank that hardly waits while all others do."""
+    """The rank that hardly waits while all others do, or the few of which that holds."""
     shares: dict[int, float] = {}
     for rank, ops in scene.ops.items():
         share = _waiting_share(ops)
@@ -56,12 +57,22 @@ def _by_waiting(scene: Scene) -> Finding | None:
         shares[rank] = share
     if len(shares) < 2:
         return None
-    slowest = min(shares, key=lambda r: shares[r])
-    others = [s for r, s in shares.items() if r != slowest]
-    usual, least = median(others), min(others)
-    if usual < _WAITING_SHARE or shares[slowest] > _STANDS_OUT * least:
+    in_order = sorted(shares, key=lambda r: shares[r])
+    several = [n for n in range(2, len(in_order)) if _part(shares, in_order, n, _PART_CLEARLY)]
+    number = several[0] if several else 1
+    slowest, others = in_order[:number], [shares[r] for r in in_order[number:]]
+    usual = median(others)
+    if usual < _WAITING_SHARE or not _part(shares, in_order, number, _STANDS_OUT):
         return None
-    return _slow(scene, slowest, SlowByWaiting(shares[slowest], usual), Ground.SLOW_BY_WAITING)
+    story = SlowByWaiting(max(shares[r] for r in slowest), usual)
+    return _slow(scene, slowest, story, Ground.SLOW_BY_WAITING)
+
+
+def _part(
+    shares: Mapping[int, float], in_order: Sequence[int], number: int, at_most: float
+) -> bool:
+    """Whether so many ranks wait for at most this part of what each other one waits."""
+    return shares[in_order[number - 1]] <= at_most * shares[in_order[number]]
 
 
 def _by_pace(scene: Scene) -> Finding | None:
@@ -83,7 +94,7 @@ def _by_pace(scene: Scene) -> Finding | None:
     second = max(s for r, s in slowness.items() if r != slowest)
     if slowness[slowest] < _TIMES_SLOWER * max(1.0, second):
         return None
-    return _slow(scene, slowest, SlowByPace(slowness[slowest]), Ground.SLOW_BY_PACE)
+    return _slow(scene, [slowest], SlowByPace(slowness[slowest]), Ground.SLOW_BY_PACE)
 
 
 def _usual_paces(paces: Iterable[dict[Call, float]]) -> dict[Call, float]:
@@ -116,14 +127,16 @@ def _pace(scene: Scene, ops: RankOps) -> dict[Call, float]:
     return found
 
 
-def _slow(scene: Scene, rank: int, story: SlowByWaiting | SlowByPace, ground: Ground) -> Finding:
+def _slow(
+    scene: Scene, ranks: Sequence[int], story: SlowByWaiting | SlowByPace, ground: Ground
+) -> Finding:
     finding = Finding(
         kind="slow",
-        ranks=[rank],
+        ranks=sorted(ranks),
         story=story,
         confidence=sure(ground),
-        nodes=nodes_of(scene, [rank]),
-        clues=[Clue("ops", (rank,), Pace(story))],
+        nodes=nodes_of(scene, ranks),
+        clues=[Clue("ops", tuple(sorted(ranks)), Pace(story))],
     )
     return place(scene, finding)
 

@@ -110,7 +110,9 @@ def _in_python(finding: Finding, at: str) -> str:
 def _straggler(finding: Finding) -> str:
     """What makes a rank slow: the loading of its data, where it was seen in that."""
     if finding.doing is None or finding.doing.act != "loading":
-        return _STRAGGLER
+        return _STRAGGLER.replace(
+            "its node", terms.choose(finding.ranks, "its node", "their nodes")
+        )
     pid, here = pid_of(finding), on_node(finding)
     workers = f"{here}: py-spy top --subprocesses --pid {pid}" if pid else ""
     return f"See where its data loader's workers spend their time{workers}. A larger num_workers or lighter items speed it up."

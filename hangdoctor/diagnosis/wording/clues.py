@@ -266,7 +266,7 @@ def _(fact: f.Pace) -> str:
             f"comes last to the collectives, by {by} where it is late; that is {share} of the time"
         )
     own, others = terms.share(fact.story.own), terms.share(fact.story.others)
-    return f"waits {own} of its time, the others {others}"
+    return f"{own} of the time spent waiting, the others {others}"
 
 
 @say.register

@@ -318,11 +318,14 @@ def _(story: f.OneOf, finding: Finding) -> str:
 @tell.register
 def _(story: f.SlowByWaiting, finding: Finding) -> str:
     others, own = terms.share(story.others), terms.share(story.own)
+    these = f"{terms.choose(finding.ranks, 'this one', 'these at most')} {own}"
     if finding.over:
-        times = f"the others spent {others} of their time waiting, this one {own}"
-        return f"{subject(finding)} was slow: the job went on to its end, but {times}"
-    times = f"the others spend {others} of their time waiting, this one {own}"
-    return f"{subject(finding)} is slow: the job goes on, but {times}"
+        was = terms.choose(finding.ranks, "was", "were")
+        times = f"the others spent {others} of their time waiting, {these}"
+        return f"{subject(finding)} {was} slow: the job went on to its end, but {times}"
+    times = f"the others spend {others} of their time waiting, {these}"
+    is_are = terms.choose(finding.ranks, "is", "are")
+    return f"{subject(finding)} {is_are} slow: the job goes on, but {times}"
 
 
 @tell.register

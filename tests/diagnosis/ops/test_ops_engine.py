@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hangdoctor.diagnosis.findings import End, WaitsFor
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.model.capture import Frame
@@ -437,6 +439,21 @@ def test_straggler_by_waiting_times():
     verdict = diagnose_ops(later)
     assert verdict.status == "slow"
     assert [(c.kind, c.ranks) for c in verdict.findings] == [("slow", [2])]
+
+
+@pytest.mark.parametrize(
+    ("works", "slow"),
+    [([1.0, 1.0, 0.1], [0, 1]), ([0.1, 1.0, 0.1, 1.0], [1, 3]), ([1.0, 0.4, 0.1, 0.1], [0])],
+    ids=["most of them", "half of them", "one is late, and another a little"],
+)
+def test_several_stragglers_are_named_together(works, slow):
+    job = Job(len(works))
+    for program in job.everyone():
+        for _ in range(12):
+            program.compute(works[program.number]).all_reduce()
+    later = job.run(limit=10)
+    later.earlier = job.run(limit=6).ops
+    assert [(c.kind, c.ranks) for c in diagnose_ops(later).findings] == [("slow", slow)]
 
 
 def test_nothing_recorded_is_unknown_and_says_what_would_help():

@@ -83,7 +83,6 @@ def test_the_slow_one_is_named_with_both_shares() -> None:
 
 HEALTHY = {
     "all alike": ({}, 4, 12),
-    "two slow ones": ({1: 1.0, 2: 1.0}, 4, 12),
     "one that is little slower": ({2: 0.11}, 4, 12),
     "too few operations": ({2: 1.0}, 4, 5),
 }
