@@ -135,7 +135,7 @@ def _slow(
         ranks=sorted(ranks),
         story=story,
         confidence=sure(ground),
-        nodes=nodes_of(scene, ranks),
+        nodes=nodes_of(scene, [*ranks]),
         clues=[Clue("ops", tuple(sorted(ranks)), Pace(story))],
     )
     return place(scene, finding)
