@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..model.capture import Frame
 from ..model.operations import RankOps
 from . import faults, outsiders, stack_roots
-from .case import Case
+from .case import Case, op_of
 from .draft import Draft
-from .findings import Doing, Finding
+from .findings import Doing, Finding, Op
 from .ops import OpsEvidence, diagnose_ops
 from .ops.evidence import Remark
 from .ops.movement import moved_ranks
@@ -47,6 +49,7 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
     outside = _kinds_outside(case, facts)
     not_found = {r: "no process found" for r in case.absent}
     dead = [v for v in case.gone if v.rank not in ops or not ops[v.rank].finished]
+    unrecorded = _unrecorded(case, ops)
     return OpsEvidence(
         ops=ops,
         earlier=before,
@@ -59,7 +62,8 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
         doing=_doings(case),
         outside=outside,
         moving={v.rank for v in case.alive if _moves(v, outside)} | _got_on_in_boxes(case),
-        unrecorded=_unrecorded(case, ops),
+        unrecorded=unrecorded,
+        transfers=_transfers(case, unrecorded or {}),
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
     )
@@ -117,6 +121,12 @@ def _unrecorded(case: Case, ops: dict[int, RankOps]) -> dict[int, int] | None:
     if not living or not _by_gloo(ops) or not all(v.path for v in living):
         return None
     return {v.rank: v.place.peer for v in living if v.waits and not _shows_wait(ops[v.rank])}
+
+
+def _transfers(case: Case, unrecorded: Mapping[int, int]) -> dict[int, Op]:
+    """The sends and receives that these are in, where their lines are known."""
+    waiting = [v for v in case.alive if v.rank in unrecorded and v.place.kind == "p2p"]
+    return {v.rank: op_of([v]) for v in waiting if v.place.frame is not None}
 
 
 def _shows_wait(ops: RankOps) -> bool:

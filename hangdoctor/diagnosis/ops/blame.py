@@ -133,8 +133,10 @@ class _Court:
         against = total = 0
         first: Divergence | None = None
         for other in voters:
-            total += 1
             difference = compare(self.history(rank), self.history(other), sites)
+            if difference is not None and _made_it_after_all(self.history(rank), difference):
+                continue  # the two run different programs
+            total += 1
             if difference is not None:
                 against += 1
                 if first is None or _explains(difference, first):
@@ -186,6 +188,18 @@ class _Court:
         if finer is None or finer.before_records or finer.position >= d.position:
             return d
         return finer
+
+
+def _made_it_after_all(mine: History, d: Divergence) -> bool:
+    """Whether the collective that it would have left out is in its own records, under the same number of the
+    same group, and it has gone on for long after the call that it made there.
+    """
+    if d.how not in ("skipped", "either", "other") or d.theirs.op in P2P_NAMES or d.before_records:
+        return False
+    later = mine.operations[d.position :]
+    made = any((o.group, o.seq, o.op) == (d.theirs.group, d.theirs.seq, d.theirs.op) for o in later)
+    again = [o for o in later if (o.group, o.op, o.site) == (d.mine.group, d.mine.op, d.mine.site)]
+    return made and len(again) > 2
 
 
 def _explains(d: Divergence, counted: Divergence) -> bool:

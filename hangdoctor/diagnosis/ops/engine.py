@@ -9,6 +9,7 @@ from .components import components, sinks
 from .deadlock import deadlock_findings
 from .ends import leaving_finding, teardown_finding
 from .evidence import Note, OpsEvidence, OpsVerdict, Remark
+from .fewer_in_round import left_out_of_round
 from .inferred_position import Held, where_held
 from .left_unsent import is_from_any, left_unsent
 from .lone_culprit import Sink, find_alone
@@ -187,6 +188,8 @@ def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
         causes.extend(
             divergence_finding(scene, {d.rank: d}, []) for d in parted_in_ring(scene, ranks)
         )
+    for parted_there in left_out_of_round(scene) if not causes else ():
+        causes.append(divergence_finding(scene, {parted_there.rank: parted_there}, []))
     for instance in ends.full if not causes else ():
         causes += left_unsent(scene, graph, instance)
     if ends.left:

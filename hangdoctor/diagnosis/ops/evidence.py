@@ -10,7 +10,7 @@ from ...model.capture import Frame
 from ...model.diagnosis import Status, Wait
 from ...model.layout import Layout
 from ...model.operations import RankOps
-from ..findings import Doing, End, Finding
+from ..findings import Doing, End, Finding, Op
 
 
 class OpsEvidence(Struct):
@@ -33,6 +33,7 @@ class OpsEvidence(Struct):
     # Ranks that wait in what gloo's recorder leaves out, as in a send, by their stacks -> their peer,
     # -1 where it is not known. None: no stacks show it.
     unrecorded: dict[int, int] | None = None
+    transfers: dict[int, Op] = {}  # of these: the send or receive, by its line
     nodes: dict[int, str] = {}  # rank -> its node
     taken_s: float = 0.0  # wall clock of the last capture, 0 where it is not known
 

@@ -1,0 +1,108 @@
+"""Records without sends and receives: who left a collective out of its round, beside one at the same line."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoctor.diagnosis.findings import Op
+from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
+from hangdoctor.model.capture import Frame
+from hangdoctor.model.operations import Operation, RankOps
+from tests.support.ops_programs import causes
+from tests.support.ops_records import done, entered, evidence, rank_ops
+
+GROUP = [0, 1, 2, 3]
+SHAPES = ["[48, 24]", "[24, 24]", "[24]"]  # of one push of the weights
+
+
+def pushes(number: int, shapes: list[str] = SHAPES, line: int = 43) -> list[Operation]:
+    """So many broadcasts of the weights, one tensor after the other."""
+    return [
+        done(
+            GROUP,
+            n + 1,
+            "broadcast",
+            root=0,
+            shapes=shapes[n % len(shapes)],
+            site=f"receive (rl.py:{line})",
+        )
+        for n in range(number)
+    ]
+
+
+def job(behind: int, ahead: int, shapes: list[str] = SHAPES, waits_in: int = 0) -> OpsEvidence:
+    """Rank 0 pushes weights to engines 1-3, which then send it something. Ranks 1 and 2 wait in that send; rank 3
+    had its own taken.
+    """
+    last = waits_in or behind + 1
+    push = pushes(last, shapes, line=58)
+    push[-1].state = "entered"
+    further = [
+        *pushes(ahead, shapes),
+        entered(GROUP, ahead + 1, "broadcast", root=0, shapes=shapes[ahead % len(shapes)]),
+    ]
+    ranks: list[RankOps] = [
+        rank_ops(0, 4, push, source="flight_recorder"),
+        rank_ops(1, 4, pushes(ahead, shapes), source="flight_recorder"),
+        rank_ops(2, 4, pushes(behind, shapes), source="flight_recorder"),
+        rank_ops(3, 4, further, source="flight_recorder"),
+    ]
+    at = Frame("main", "rl.py", 101)
+    return evidence(
+        ranks,
+        unrecorded={1: 0, 2: 0},
+        transfers={1: Op("send", peer=0, frame=at), 2: Op("send", peer=0, frame=at)},
+    )
+
+
+def test_who_is_at_the_same_line_after_fewer_calls_than_a_round_left_one_out() -> None:
+    [cause] = causes(diagnose_ops(job(behind=8, ahead=9)))
+    assert (cause.kind, cause.ranks) == ("order", [2])
+    assert "skipped broadcast #9" in cause.summary and "went on to send to rank 0" in cause.summary
+
+
+@pytest.mark.parametrize(
+    ("behind", "ahead", "shapes"),
+    [(6, 9, SHAPES), (8, 9, ["[4]"]), (8, 9, [f"[{n}]" for n in range(9)])],
+    ids=["a whole round behind", "a round of one call", "no round shows"],
+)
+def test_else_it_may_be_a_round_behind(behind: int, ahead: int, shapes: list[str]) -> None:
+    found = causes(diagnose_ops(job(behind, ahead, shapes)))
+    assert not any("skipped" in cause.summary for cause in found)
+
+
+def test_only_where_somebody_waits_in_what_was_left_out() -> None:
+    found = causes(diagnose_ops(job(behind=7, ahead=9, waits_in=9)))
+    assert not any("skipped" in cause.summary for cause in found)
+
+
+def test_a_rank_that_made_the_call_in_every_round_has_not_skipped_it() -> None:
+    """Rank 0 pushes weights to ranks 2-3 before it reduces gradients with rank 1, which has no such calls:
+    that is no fault of rank 0, which waits for rank 3 outside of all records.
+    """
+    learners, pushed = [0, 1], [0, 2, 3]
+    mine: list[Operation] = []
+    theirs: list[Operation] = []
+    for n in range(1, 6):
+        mine += [
+            done(pushed, 2 * n - 1, "broadcast", root=0, shapes="[4]", site="push (rl.py:58)"),
+            done(pushed, 2 * n, "broadcast", root=0, shapes="[8]", site="push (rl.py:58)"),
+            done(learners, n, shapes="[12]", site="learn (rl.py:76)"),
+        ]
+        theirs.append(done(learners, n, shapes="[12]", site="learn (rl.py:76)"))
+    engine = [o for o in mine if o.op == "broadcast"]
+    now = entered(pushed, 11, "broadcast", root=0, shapes="[4]", site="push (rl.py:58)")
+    reduces = entered(learners, 6, shapes="[12]", site="learn (rl.py:76)")
+    records = {0: [*mine, now], 1: [*theirs, reduces], 2: [*engine, now], 3: engine}
+    groups = {0: [learners], 1: [learners], 2: [], 3: []}  # the other one is not known
+    found = diagnose_ops(
+        evidence(
+            [
+                rank_ops(rank, 4, calls, *groups[rank], source="flight_recorder")
+                for rank, calls in records.items()
+            ],
+            unrecorded={0: -1, 3: 0},  # members of the second group are not sure
+            transfers={3: Op("send", peer=0, frame=Frame("main", "rl.py", 101))},
+        )
+    )
+    assert not [cause for cause in causes(found) if 0 in cause.ranks]
