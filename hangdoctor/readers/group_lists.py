@@ -1,5 +1,6 @@
 """Lists of whole numbers in torch's own frames that make process groups: the shape of a device mesh,
-the members of a new group. They show which ranks ask for other groups than the rest.
+the members of a new group. They show which ranks ask for other groups than the rest. In the set-up they are the
+rank and the world size that the process was given.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..text.late import late
+from ..text.ranges import number_in
 
 _LIST = late(r"[\[(](\d{1,9}(?:, \d{1,9})*),?[\])]")
 _MOST_AXES = 8
@@ -17,6 +19,15 @@ _LONGEST = 2000  # characters of a mesh that is given as nested lists
 _MESH_FILE = "torch/distributed/device_mesh.py"
 _GROUP_FILE = "torch/distributed/distributed_c10d.py"
 _MAKE_GROUPS = ("new_group", "_new_group_with_tag")
+SET_UP = "rank and world size"
+# Functions of the set-up, whose variables have both once they are known
+_SETS_UP = (
+    "init_process_group",
+    "_create_c10d_store",
+    "_env_rendezvous_handler",
+    "_tcp_rendezvous_handler",
+    "_file_rendezvous_handler",
+)
 
 
 def lists(name: str, file: str, shown: Mapping[str, str]) -> dict[str, list[int]]:
@@ -29,6 +40,9 @@ def lists(name: str, file: str, shown: Mapping[str, str]) -> dict[str, list[int]
         if shown.get("use_local_synchronization") == "True":
             return {}  # then each rank calls it for its own group only
         return _named("ranks", _numbers(shown.get("ranks", "")), _MOST_RANKS)
+    if name in _SETS_UP:
+        told = [number_in(shown.get(of, "")) for of in ("rank", "world_size")]
+        return {SET_UP: told} if 0 <= told[0] < told[1] else {}
     return {}
 
 

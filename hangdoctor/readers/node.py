@@ -42,6 +42,7 @@ from .capture_options import CaptureOptions
 from .ended_meanwhile import Leaving
 from .node_session import FIRST, LAST, Session
 from .told_layout import told_layout
+from .told_world import take_told_world
 
 __all__ = ["CaptureOptions", "capture_node"]
 
@@ -93,6 +94,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
         session.ask_ras()
     session.settle()
     session.sample(ranks, LAST)
+    take_told_world(ranks)
     file_locks.attach(ranks)
     lock_files.attach(ranks)
     unread_pipes.attach(ranks)

@@ -34,6 +34,14 @@ LOOP = ["def f(a):", "    for b in a:", "        if b:", "            g(b)", "  
         ("new_group", C10D, {"ranks": '["secret"]'}, {}),
         ("new_group", C10D, {"ranks": f"[{', '.join(map(str, range(65)))}]"}, {}),
         ("broadcast", C10D, {"ranks": "[0, 2]"}, {}),
+        (
+            "init_process_group",
+            C10D,
+            {"rank": "1", "world_size": "3"},
+            {group_lists.SET_UP: [1, 3]},
+        ),
+        ("init_process_group", C10D, {"rank": "-1", "world_size": "-1"}, {}),
+        ("barrier", C10D, {"rank": "1", "world_size": "3"}, {}),
     ],
 )
 def test_lists(name: str, file: str, shown: dict[str, str], found: dict[str, list[int]]) -> None:
