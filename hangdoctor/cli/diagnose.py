@@ -16,6 +16,7 @@ from ..readers.joined_folders import of_the_same_job
 from ..storage import bundle
 from . import complete
 from .output import Shown, deliver, exit_with, full_flag, result_flags
+from .piped_in import as_files
 
 
 @click.command("diagnose")
@@ -48,8 +49,8 @@ def command(
     """Diagnose saved files: a bundle, job logs, py-spy output, dumps or black boxes.
 
     PATH is a bundle of `hangdoctor dump`, alone or with files of the same job; or files, or folders of
-    files: job logs (slurm-*.out, output of torchrun, DeepSpeed or srun, a --log-dir tree, packed or
-    not; - is standard input), Flight Recorder dumps (pickle or JSON) or what torchfrtrace printed of
+    files, or - for standard input: job logs (slurm-*.out, output of torchrun, DeepSpeed or srun, a --log-dir
+    tree, packed or not), Flight Recorder dumps (pickle or JSON) or what torchfrtrace printed of
     them, black boxes, NCCL RAS output, and stacks: of `py-spy dump` (text or --json, one or many
     processes in a file, such as trace-<node>.out), gdb, pstack, eu-stack or lldb. Damaged and unknown
     files are listed and skipped.
@@ -58,7 +59,8 @@ def command(
         raise UsageError(
             "nothing to diagnose", "Name a bundle, logs or dumps, or a job: --jobid J."
         )
-    capture = load_job(jobid, [Path(p) for p in paths]) if jobid else load([Path(p) for p in paths])
+    with as_files([Path(p) for p in paths]) as files:
+        capture = load_job(jobid, files) if jobid else load(files)
     diagnosis = diagnose(capture, lenient=True)
     saved = paths[0] if paths and bundle.is_bundle(Path(paths[0])) else ""
     if bundle_dir:

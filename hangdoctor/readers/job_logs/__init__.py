@@ -44,6 +44,7 @@ from .scan import FileScan
 
 in_order = resolve.in_order
 STDIN = Path("-")
+STDIN_NAME = "standard input"  # how it is called, also where its text lies in a file
 _NAMED = late(
     r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$"
     r"|(?:^|[-_.])(?:logs?|out|output|err|errors?|stdout|stderr|console|messages|dmesg)(?:[-_.]\w{1,40})?\.txt$)"
@@ -58,7 +59,7 @@ def is_log(path: Path) -> bool:
 
 def is_named_log(path: Path) -> bool:
     """Whether a file's name says that it is a job's output, packed or not, and it holds text."""
-    names_one = path == STDIN or _NAMED.search(path.name) is not None
+    names_one = path == STDIN or path.name == STDIN_NAME or _NAMED.search(path.name) is not None
     return names_one and is_log(path)
 
 
@@ -107,7 +108,7 @@ def _read_one(
     said, attempt = _of_name(path)
     scan = FileScan(table, facts, index, said, attempt=attempt)
     if path == STDIN:
-        return scan, scan.run("standard input", sys.stdin.buffer)
+        return scan, scan.run(STDIN_NAME, sys.stdin.buffer)
     stream: IO[bytes]
     with source.opened(path) as stream:
         return scan, scan.run(name, stream)
