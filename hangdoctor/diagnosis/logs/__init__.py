@@ -59,7 +59,7 @@ from .took_longer import outlasted
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
-from .unread_failures import in_unread_words, in_words_before, is_cut
+from .unread_failures import in_unread_words, in_words_before, is_cut, named_beside
 from .went_on import went_on
 
 _FAILED = CRASH | {"end_stall"}
@@ -113,7 +113,7 @@ def _judge(case: Case, draft: Draft) -> None:
 def _or_in_words(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
     """What the rules found, else what stands in words that none of them knows, else nothing but why."""
     if found is not None:
-        return _before_the_cut(case, draft, scene, found) if is_cut(found) else found
+        return _by_plain_words(case, draft, scene, found)
     why = why_none(scene)
     found = _in_unread_words(case, draft, scene, why)
     if found is None:
@@ -121,12 +121,14 @@ def _or_in_words(case: Case, draft: Draft, scene: Scene, found: First | None) ->
     return found
 
 
-def _before_the_cut(case: Case, draft: Draft, scene: Scene, cut: First) -> First:
-    """The words right before a traceback that lacks its last line, of a job that nothing else shows; else
-    that traceback.
+def _by_plain_words(case: Case, draft: Draft, scene: Scene, found: First) -> First:
+    """The words right before a traceback that lacks its last line, or those on one rank before several called
+    MPI_Abort, of a job that nothing else shows; else what was found.
     """
-    before = None if case.capture.over or case.views else in_words_before(scene, cut)
-    return _alone(draft, scene, before) if before is not None else cut
+    told = None
+    if not (case.capture.over or case.views):
+        told = in_words_before(scene, found) if is_cut(found) else named_beside(scene, found)
+    return _alone(draft, scene, told) if told is not None else found
 
 
 def _in_unread_words(case: Case, draft: Draft, scene: Scene, why: LogRemaining) -> First | None:

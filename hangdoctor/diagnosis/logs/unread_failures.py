@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ...model.log_facts import (
+    MPI_ABORT,
     AnyFact,
     Cancelled,
     Ended,
@@ -26,7 +27,13 @@ from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_remaining import LogRemaining, Undecided
-from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Someone
+from ..findings.log_stories import (
+    FailedFirst,
+    FailedInWords,
+    LinkBroken,
+    LoggedDeath,
+    Someone,
+)
 from .candidate import First, is_named, someone
 from .error_findings import filled
 from .scene import NCCL_WARNED, Scene, nodes_named, ranks_named
@@ -35,6 +42,7 @@ NEAR_END = 60  # lines before the end of a log, in which a plain word of failure
 _LAST_WORDS = 6  # ordinary lines of its speaker after it
 _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it was
 _STACK = 40  # the same with nothing but a stack between them
+_SEVERAL = 2  # ranks of which a program names the one that failed
 _OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
 _TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
@@ -52,7 +60,7 @@ def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
         found = [f for f in found if tests_ended_before(scene, f) is None]
     else:
         return None
-    first = _first(scene, found)
+    first = _first(scene, found, why.reason)
     if first is not None or why.reason is not Undecided.FOLLOWED:
         return first
     return _of_stack(scene) or between_two(scene)
@@ -76,8 +84,23 @@ def in_words_before(scene: Scene, cut: First) -> First | None:
     found = [
         f for f in scene.unread if f.file == begin.file and 0 < begin.line - f.line <= _SAME_BLOCK
     ]
-    own = [f for f in found if not (f.launcher or f.general or f.between)]
-    return _first(scene, own) if own else None
+    own = [f for f in found if not (f.launcher or f.general or f.between or f.end)]
+    if own:
+        return _first(scene, own)
+    named = [f for f in found if _is_named_beside_aborts(scene, f)]
+    return _first(scene, named, Undecided.ABORTS_ONLY) if named else None
+
+
+def named_beside(scene: Scene, aborts: First) -> First | None:
+    """The failure of the one rank that the program names, where several ranks called MPI_Abort below it and none
+    of them says why.
+    """
+    story, end = aborts.finding.story, aborts.facts[0]
+    if not isinstance(story, LoggedDeath) or not story.aborted or story.said or story.after:
+        return None
+    near = [f for f in scene.unread if f.file == end.file and 0 < end.line - f.line <= _SAME_BLOCK]
+    named = [f for f in near if _is_named_beside_aborts(scene, f)]
+    return _first(scene, named, Undecided.ABORTS_ONLY) if named else None
 
 
 def _of_stack(scene: Scene) -> First | None:
@@ -129,8 +152,8 @@ def between_two(scene: Scene) -> First | None:
 
 def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     """Whether the job's end is seen to follow from it, as far as a log shows that."""
-    if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher):
-        return False  # what the codes of the processes say, too
+    if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher or fact.end):
+        return _is_named_beside_aborts(scene, fact)  # else what the codes of the processes say, too
     if fact.strength < 3 and scene.of(Finished):
         return False  # the program had ended: what fails then is its tidying up
     near = scene.logs.files[fact.file].lines - fact.line <= NEAR_END
@@ -140,6 +163,15 @@ def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     if reason is Undecided.GOES_ON and any(f.file == fact.file for f in scene.of(Progress)):
         return last and fact.strength > 2
     return last or fact.strength > 2
+
+
+def _is_named_beside_aborts(scene: Scene, fact: UnreadFailure) -> bool:
+    """Whether it names the one rank that failed, as the program saw it, while several called MPI_Abort."""
+    aborted = {f.rank for f in scene.of(Ended) if f.by == MPI_ABORT}
+    if len(aborted) < _SEVERAL or fact.rank < 0 or fact.launcher or fact.end:
+        return False
+    said = {f.rank for f in scene.unread if f.rank >= 0 and not (f.launcher or f.end)}
+    return said == {fact.rank}
 
 
 def _ends_after(scene: Scene, fact: UnreadFailure) -> bool:
@@ -187,9 +219,11 @@ def _follows(fact: AnyFact) -> bool:
     return isinstance(fact, PeerClosed)
 
 
-def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
+def _first(
+    scene: Scene, found: Sequence[UnreadFailure], reason: Undecided = Undecided.NO_END
+) -> First | None:
     """The likeliest, with those that say alike; None where they only say that something failed."""
-    chosen = _chosen(found)
+    chosen = _chosen(found, reason)
     if not chosen:
         return None
     first = next((f for f in chosen if f.strength > 2), chosen[0])
@@ -215,13 +249,17 @@ def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
     return First(finding, [first, *(f for f in alike if f is not first)], bool(ranks))
 
 
-def _chosen(found: Sequence[UnreadFailure]) -> list[UnreadFailure]:
+def _chosen(found: Sequence[UnreadFailure], reason: Undecided) -> list[UnreadFailure]:
     """Those of the best kind that there is."""
     own = [f for f in found if not f.launcher]
-    clear = [f for f in own if not f.general]
+    told = [f for f in own if not f.general]
+    clear = [f for f in told if not f.end]
+    beside_aborts = [f for f in own if f.general] if reason is Undecided.ABORTS_ONLY else []
     kinds = (
         [f for f in clear if not f.between],
         clear,
+        beside_aborts,
+        told,
         [f for f in found if f.launcher and is_named(f)],
         [f for f in found if f.launcher and not f.general],
     )
