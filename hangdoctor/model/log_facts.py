@@ -477,6 +477,7 @@ class Row(Struct):
 
     line: int  # counted from 1
     says: str  # cut
+    who: str = ""  # whose failure it tells, where it names one: "rank 9"
 
 
 class Excerpt(Struct, omit_defaults=True):

@@ -31,6 +31,7 @@ class Someone(Struct, frozen=True):
     devices: tuple[int, ...] = ()  # that the process uses, by its own numbers
     part: str = ""  # what it is, where its stack shows that it runs no rank
     worker_of: str = ""  # whose worker it is, where that one repeats its words
+    beside: str = ""  # whose failure the lines right beside its own tell
 
 
 class Quote(Struct, frozen=True):
@@ -144,6 +145,7 @@ class LinkBroken(Struct, frozen=True):
     processes: int = 0  # so many said the same, and no rank shows
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
     first_sign: bool = False  # nothing in the logs came before it
+    beside: str = ""  # whose failure the lines right beside tell, where no other name shows
 
 
 class TooFewJoined(Struct, frozen=True):

@@ -33,6 +33,7 @@ from . import (
 from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
+from .beside_lines import name_beside
 from .by_stacks import by_stacks
 from .by_values import by_values
 from .candidate import First, quotes, whose
@@ -104,6 +105,8 @@ def _judge(case: Case, draft: Draft) -> None:
     found = _or_in_words(case, draft, scene, found)
     if found is None:
         return
+    for first in [found, *further]:
+        name_beside(scene, first)
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
     raised = isinstance(found.finding.story, LinkBroken) and _raised(scene)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst
 from . import stories, terms
-from .log_words import NO_RANK, on_devices, who_of
+from .log_words import NO_RANK, by_lines, on_devices, who_of
 from .terms import choose
 
 _MESSAGE = 110  # characters of its message
@@ -158,6 +158,8 @@ def _found_by(story: FailedFirst) -> str:
     who = terms.ranks(story.by)
     if not who and story.someone.pid:
         who = f"process {story.someone.pid}"
+    if not who and story.someone.beside:
+        who = f"a process {by_lines(story.someone.beside)}"
     if not who and not at:
         return ""
     return f", as {who or 'a process'}{at} found"

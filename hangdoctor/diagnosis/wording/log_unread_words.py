@@ -28,6 +28,8 @@ def _(story: FailedInWords, finding: Finding) -> str:
     who = who_of(finding, story.someone)
     if who.endswith(NO_RANK):
         who = who.replace("A rank", "A process").replace(NO_RANK, "(its line names none)")
+    if story.someone.beside:
+        who = who.replace("A rank", "A process")
     several = len(finding.ranks) > 1 or len(story.someone.tasks) > 1 or story.someone.processes
     if several:
         return f"{who} printed a failure alike, and which was first does not show, {says}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ...model.log_facts import AnyFact, Ended, Excerpt, KnownError, PythonError, Row, UnreadFailure
 from ...text import redaction
 from ...text.plain import readable
+from .whose_line import whose
 
 _ROWS = 4  # above and below
 _REACH = 4096  # bytes of the block that are looked through on each side
@@ -94,5 +95,6 @@ def _rows(lines: Sequence[bytes], first: int) -> list[Row]:
     for number, raw in enumerate(lines, start=first):
         text = raw[: 4 * _SAYS].decode("utf-8", "replace").strip("\r\n").rpartition("\r")[2]
         if text.strip() and not set(text) <= _RULERS:
-            rows.append(Row(number, readable(redaction.text(text.rstrip()[:_SAYS]))))
+            says = readable(redaction.text(text.rstrip()[:_SAYS]))
+            rows.append(Row(number, says, whose(text.rstrip())))
     return rows
