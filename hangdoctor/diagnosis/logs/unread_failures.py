@@ -45,6 +45,7 @@ _STACK = 40  # the same with nothing but a stack between them
 _SEVERAL = 2  # ranks of which a program names the one that failed
 _OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
+_ASSERTED = late(r"\b[Aa]ssert(?:ion)?\b.{0,300}?\bfail(?:ed|ure)?\b")
 _TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _MEANING = "a call, a wait or a connection failed, in words that are not known here"
 _ADVICE = "Read the log of both ends around that line: did one of them fail before? If not, look at the network between them."
@@ -239,7 +240,7 @@ def _first(
         story=FailedInWords(
             says=first.text,
             at=_place(scene, first),
-            someone=_someone(alike),
+            someone=_someone(alike) if told is not None else _several(scene, alike),
             launcher=first.launcher and told is None,
             named_later=told is not None,
         ),
@@ -309,6 +310,18 @@ def _someone(alike: Sequence[UnreadFailure]) -> Someone:
         return Someone(tasks=tasks)
     local = first.local if not first.pid else -1  # else it is the device of a process
     return Someone(local, first.task, first.pid, first.worker, devices=tuple(devices))
+
+
+def _several(scene: Scene, alike: Sequence[UnreadFailure]) -> Someone:
+    """Whose line it is; one without a name that stands there several times is that of as many processes, where
+    each prints it once: as many called MPI_Abort, or it is an assertion, which ends its process.
+    """
+    someone, first = _someone(alike), alike[0]
+    if someone != Someone() or is_named(first) or len(alike) > 1 or first.times < _SEVERAL:
+        return someone
+    aborts = sum(f.times for f in scene.of(Ended) if f.by == MPI_ABORT and f.file == first.file)
+    once = aborts == first.times or _ASSERTED.search(first.text) is not None
+    return Someone(processes=first.times) if once else someone
 
 
 def _of_link(scene: Scene, first: UnreadFailure, alike: Sequence[UnreadFailure]) -> First:

@@ -106,8 +106,9 @@ def _rule(fact: AnyFact) -> str:
 
 
 def _is_named(fact: AnyFact) -> TypeGuard[KnownError]:
-    of_mpi = isinstance(fact, KnownError) and fact.rule.startswith("mpi_err_")
-    return of_mpi and (fact.rank >= 0 or fact.pid > 0 or "call" in fact.values)
+    if not isinstance(fact, KnownError) or not fact.rule.startswith("mpi_err_"):
+        return False
+    return fact.rank >= 0 or fact.pid > 0 or "call" in fact.values
 
 
 def _excuse_crashes(facts: Iterable[AnyFact]) -> None:
