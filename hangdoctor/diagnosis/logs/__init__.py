@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from ...model.diagnosis import Status
-from ...model.log_facts import PythonError
+from ...model.log_facts import KnownError, PythonError
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
@@ -63,6 +63,7 @@ from .unnamed_stacks import elsewhere
 from .unread_failures import in_unread_words, in_words_before, is_cut, named_beside
 from .went_on import went_on
 
+_GAVE_UP = ("mpi_daemon", "mpi_daemon_gone", "launch_usage")  # rules of a launcher's last words
 _FAILED = CRASH | {"end_stall"}
 _NO_FAILURE = frozenset({Undecided.SIGNALLED, Undecided.GOES_ON, Undecided.NO_END})
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
@@ -161,7 +162,9 @@ def _status_of(finding: Finding) -> Status:
 
 
 def _raised(scene: Scene) -> bool:
-    """Whether an exception ended a process, and no time-out: then nothing waits."""
+    """Whether an exception ended a process, or a launcher gave up, and no time-out: then nothing waits."""
+    if any(f.rule in _GAVE_UP for f in scene.of(KnownError)):
+        return True
     errors = [f for f in scene.of(PythonError) if f.error and not f.survived]
     waited = scene.first_wait < len(scene.facts)
     return bool(errors) and not waited and not any(f.rule in LIMITS for f in errors)

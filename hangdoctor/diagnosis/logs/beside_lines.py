@@ -29,6 +29,8 @@ def name_beside(scene: Scene, found: First) -> None:
 
 def _beside(scene: Scene, found: First) -> str:
     """The one name; "" where several said the same, or several names stand there."""
+    if not found.facts:
+        return ""
     first = found.facts[0]
     if first.times > 1 or len({(f.file, f.line) for f in found.facts}) > 1:
         return ""

@@ -29,7 +29,7 @@ def without_the_general(chosen: Sequence[Error]) -> list[Error]:
 
 def tell_beside(scene: Scene, found: First, chosen: Sequence[Error]) -> None:
     """What another process met in the second of a failed kernel, where nothing shows which of the two was first."""
-    story, first = found.finding.story, found.facts[0]
+    story, first = found.finding.story, found.facts[0]  # of errors there is one
     if not isinstance(story, FailedFirst) or getattr(first, "rule", "") not in _OF_KERNELS:
         return
     met = [f for f in chosen if f.rule == _GENERAL and _is_met_beside(f, chosen)]

@@ -43,7 +43,10 @@ _LAST_WORDS = 6  # ordinary lines of its speaker after it
 _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it was
 _STACK = 40  # the same with nothing but a stack between them
 _SEVERAL = 2  # ranks of which a program names the one that failed
-_OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
+_OPEN = (
+    *(Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY),
+    Undecided.CUT_IN_WAIT,
+)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
 _ASSERTED = late(r"\b[Aa]ssert(?:ion)?\b.{0,300}?\bfail(?:ed|ure)?\b")
 _TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
@@ -96,9 +99,10 @@ def named_beside(scene: Scene, aborts: First) -> First | None:
     """The failure of the one rank that the program names, where several ranks called MPI_Abort below it and none
     of them says why.
     """
-    story, end = aborts.finding.story, aborts.facts[0]
+    story = aborts.finding.story
     if not isinstance(story, LoggedDeath) or not story.aborted or story.said or story.after:
         return None
+    end = aborts.facts[0]
     near = [f for f in scene.unread if f.file == end.file and 0 < end.line - f.line <= _SAME_BLOCK]
     named = [f for f in near if _is_named_beside_aborts(scene, f)]
     return _first(scene, named, Undecided.ABORTS_ONLY) if named else None

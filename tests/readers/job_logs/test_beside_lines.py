@@ -76,8 +76,12 @@ def test_a_frame_that_the_paste_has_cut_at_its_ends(tmp_path: Path) -> None:
 
 
 def test_tables_and_boxes_with_corners_are_no_frame() -> None:
-    assert not are_framed(["│ rank │ step │", "│ 0    │ 12   │", "│ 1    │ 12   │", "│ 2    │ 12   │"])
-    assert not are_framed(["╭──── Traceback ────╮", *["│ /job/fit.py:12 in begin │"] * 5, "╰──────╯"])
+    assert not are_framed(
+        ["│ rank │ step │", "│ 0    │ 12   │", "│ 1    │ 12   │", "│ 2    │ 12   │"]
+    )
+    assert not are_framed(
+        ["╭──── Traceback ────╮", *["│ /job/fit.py:12 in begin │"] * 5, "╰──────╯"]
+    )
     assert not are_framed(["plain", "lines", "of a", "log", "│ one"])
 
 
