@@ -283,6 +283,7 @@ def _of_link(text: RuleText, alike: Sequence[Error]) -> First:
             filled(text.meaning, alike[0]),
             text.advice,
             hosts=hosts,
+            process=alike[0].pid if len(processes) == 1 and not by else 0,
             processes=len(processes),
         ),
         confidence=sure(Ground.LOG_LINK),

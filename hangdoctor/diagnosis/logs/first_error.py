@@ -145,6 +145,8 @@ def _only_follows(scene: Scene, position: int, fact: Error) -> bool:
     """Whether it says no more than how an end went on that something else had begun."""
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return True
+    if _waited_at_a_queue(fact):
+        return True  # for a process on its other side
     if fact.rule == ATP and fact.rank in {f.rank for f in _aborts(scene)}:
         return True  # the stack of its own abort
     if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
@@ -156,6 +158,13 @@ def _only_follows(scene: Scene, position: int, fact: Error) -> bool:
     if fact.rule in OF_ACTORS and ended_for_another(scene, fact):
         return True
     return _tells_of_an_end(scene, fact)
+
+
+def _waited_at_a_queue(fact: Error) -> bool:
+    """Whether it is the time limit of a wait at a queue in shared memory, between an engine and its workers."""
+    if not isinstance(fact, PythonError) or fact.error != "TimeoutError" or fact.frame is None:
+        return False
+    return fact.frame.file.endswith("shm_broadcast.py")
 
 
 def _was_aborted_before(scene: Scene, fact: Error) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ...model.log_facts import (
-    MPI_ABORT,
     AnyFact,
     Cancelled,
     Ended,
@@ -37,18 +36,17 @@ from ..findings.log_stories import (
 from .candidate import First, is_named, someone
 from .error_findings import filled
 from .scene import NCCL_WARNED, Scene, nodes_named, ranks_named
+from .unread_whose import is_named_beside_aborts, ranks_by_process, whose, whose_or_how_many
 
 NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
 _LAST_WORDS = 6  # ordinary lines of its speaker after it
 _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it was
 _STACK = 40  # the same with nothing but a stack between them
-_SEVERAL = 2  # ranks of which a program names the one that failed
 _OPEN = (
     *(Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY),
     Undecided.CUT_IN_WAIT,
 )
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
-_ASSERTED = late(r"\b[Aa]ssert(?:ion)?\b.{0,300}?\bfail(?:ed|ure)?\b")
 _TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _MEANING = "a call, a wait or a connection failed, in words that are not known here"
 _ADVICE = "Read the log of both ends around that line: did one of them fail before? If not, look at the network between them."
@@ -91,7 +89,7 @@ def in_words_before(scene: Scene, cut: First) -> First | None:
     own = [f for f in found if not (f.launcher or f.general or f.between or f.end)]
     if own:
         return _first(scene, own)
-    named = [f for f in found if _is_named_beside_aborts(scene, f)]
+    named = [f for f in found if is_named_beside_aborts(scene, f)]
     return _first(scene, named, Undecided.ABORTS_ONLY) if named else None
 
 
@@ -104,7 +102,7 @@ def named_beside(scene: Scene, aborts: First) -> First | None:
         return None
     end = aborts.facts[0]
     near = [f for f in scene.unread if f.file == end.file and 0 < end.line - f.line <= _SAME_BLOCK]
-    named = [f for f in near if _is_named_beside_aborts(scene, f)]
+    named = [f for f in near if is_named_beside_aborts(scene, f)]
     return _first(scene, named, Undecided.ABORTS_ONLY) if named else None
 
 
@@ -158,7 +156,7 @@ def between_two(scene: Scene) -> First | None:
 def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     """Whether the job's end is seen to follow from it, as far as a log shows that."""
     if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher or fact.end):
-        return _is_named_beside_aborts(scene, fact)  # else what the codes of the processes say, too
+        return is_named_beside_aborts(scene, fact)  # else what the codes of the processes say, too
     if fact.strength < 3 and scene.of(Finished):
         return False  # the program had ended: what fails then is its tidying up
     near = scene.logs.files[fact.file].lines - fact.line <= NEAR_END
@@ -168,15 +166,6 @@ def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     if reason is Undecided.GOES_ON and any(f.file == fact.file for f in scene.of(Progress)):
         return last and fact.strength > 2
     return last or fact.strength > 2
-
-
-def _is_named_beside_aborts(scene: Scene, fact: UnreadFailure) -> bool:
-    """Whether it names the one rank that failed, as the program saw it, while several called MPI_Abort."""
-    aborted = {f.rank for f in scene.of(Ended) if f.by == MPI_ABORT}
-    if len(aborted) < _SEVERAL or fact.rank < 0 or fact.launcher or fact.end:
-        return False
-    said = {f.rank for f in scene.unread if f.rank >= 0 and not (f.launcher or f.end)}
-    return said == {fact.rank}
 
 
 def _ends_after(scene: Scene, fact: UnreadFailure) -> bool:
@@ -236,7 +225,7 @@ def _first(
     if first.between:
         return _of_link(scene, first, alike)
     told = _told_by_next(first, found) or _told_by_end(scene, first)
-    ranks = ranks_named([told] if told is not None else alike) or _by_process(scene, alike)
+    ranks = ranks_named([told] if told is not None else alike) or ranks_by_process(scene, alike)
     alike = [told] if isinstance(told, UnreadFailure) else alike
     finding = Finding(
         kind="error",
@@ -244,7 +233,7 @@ def _first(
         story=FailedInWords(
             says=first.text,
             at=_place(scene, first),
-            someone=_someone(alike) if told is not None else _several(scene, alike),
+            someone=whose(alike) if told is not None else whose_or_how_many(scene, alike),
             launcher=first.launcher and told is None,
             named_later=told is not None,
         ),
@@ -296,44 +285,12 @@ def _told_by_end(scene: Scene, first: UnreadFailure) -> Ended | None:
     return ends[0]
 
 
-def _by_process(scene: Scene, alike: Sequence[UnreadFailure]) -> list[int]:
-    """The ranks of these processes, where other lines of each tell it."""
-    known = {(f.node, f.pid): f.rank for f in scene.of(KnownError) if f.pid and f.rank >= 0}
-    found = {known.get((f.node, f.pid), -1) for f in alike}
-    return sorted(found) if -1 not in found else []
-
-
-def _someone(alike: Sequence[UnreadFailure]) -> Someone:
-    first = alike[0]
-    processes = {(f.node, f.pid) for f in alike if f.pid}
-    devices = sorted({f.device for f in alike if f.device >= 0})
-    if len(processes) > 1:
-        return Someone(pid=first.pid, processes=len(processes))
-    tasks = tuple(sorted({f.task for f in alike if f.task >= 0}))
-    if len(tasks) > 1:
-        return Someone(tasks=tasks)
-    local = first.local if not first.pid else -1  # else it is the device of a process
-    return Someone(local, first.task, first.pid, first.worker, devices=tuple(devices))
-
-
-def _several(scene: Scene, alike: Sequence[UnreadFailure]) -> Someone:
-    """Whose line it is; one without a name that stands there several times is that of as many processes, where
-    each prints it once: as many called MPI_Abort, or it is an assertion, which ends its process.
-    """
-    someone, first = _someone(alike), alike[0]
-    if someone != Someone() or is_named(first) or len(alike) > 1 or first.times < _SEVERAL:
-        return someone
-    aborts = sum(f.times for f in scene.of(Ended) if f.by == MPI_ABORT and f.file == first.file)
-    once = aborts == first.times or _ASSERTED.search(first.text) is not None
-    return Someone(processes=first.times) if once else someone
-
-
 def _of_link(scene: Scene, first: UnreadFailure, alike: Sequence[UnreadFailure]) -> First:
     """Who says that a call or a connection failed is one end of it."""
     peers = tuple(sorted({f.peer for f in alike if f.peer}))
     end = _told_by_end(scene, first)
     by = ranks_named([end] if end is not None else alike)
-    speaker = _someone(alike)
+    speaker = whose(alike)
     story = LinkBroken(
         tuple(by),
         peers,

@@ -110,6 +110,8 @@ def _(story: LinkBroken, finding: Finding) -> str:
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
     if story.processes > 1 and len(story.hosts) < 2:
         someone = f"{story.processes} processes"
+    if story.process:
+        someone = _process_of(story)
     if story.first_sign:
         someone = "processes" if len(story.hosts) > 1 else _process_of(story)
     someone += f" {by_lines(story.beside)}" if story.beside else ""

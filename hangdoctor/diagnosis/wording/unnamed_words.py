@@ -106,7 +106,9 @@ def _stands(of: f.Standing) -> str:
         at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
         return f"{who} called MPI_Abort{at}"
     if of.op is not None:
-        for_ = f", for {terms.choose(one, 'its', 'their')} sends and receives" if of.requests else ""
+        for_ = (
+            f", for {terms.choose(one, 'its', 'their')} sends and receives" if of.requests else ""
+        )
         return f"{who} {terms.choose(one, 'waits', 'wait')} in {terms.op(of.op)}{for_}"
     if of.frame is None and of.within is not None:
         inside = f"{who} {terms.choose(one, 'is', 'are')} inside of {terms.frame(of.within)}"

@@ -136,6 +136,10 @@ class Marks:
             self.homes.setdefault(int(match[1]), (match[3], int(match[2])))
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
+        self._settings(text)
+
+    def _settings(self, text: str) -> None:
+        """What a launcher says of how it was called."""
         if "endpoint" in text and (match := _ENDPOINT.search(text[:_LONG])) is not None:
             self.endpoint = match[1]
         if "nnodes=" in text and (match := _NODES.search(text)) is not None:

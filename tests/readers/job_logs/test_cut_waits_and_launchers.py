@@ -158,3 +158,17 @@ def test_numbers_of_processes_are_no_ranks(tmp_path: Path) -> None:
     lines = "[lake1:{0}] reading tiles\n[lake1:{0}] ERROR the tile has no depth\n"
     found = diagnosed(tmp_path, "".join(map(lines.format, (335, 336, 335, 336))))
     assert all(cause.ranks == [] for cause in found.causes), found.summary
+
+
+def test_an_engines_limit_for_its_workers_is_a_wait(tmp_path: Path) -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/site-packages/vllm/shm_broadcast.py", line 443, in acquire_read\n'
+        "    raise TimeoutError\nTimeoutError\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "/site-packages/vllm/multiproc_executor.py", line 193, in collective_rpc\n'
+        '    raise TimeoutError(f"RPC call to {method} timed out.") from e\n'
+        "TimeoutError: RPC call to execute_model timed out.\n"
+    )
+    found = diagnosed(tmp_path, text)
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+    assert "a worker did not answer the engine's call of execute_model in time" in found.summary
