@@ -12,7 +12,9 @@ from .case import Case
 from .draft import Draft
 from .findings.log_remaining import LogRemaining, Undecided
 
-_OPEN = frozenset({Undecided.NO_END, Undecided.FOLLOWED, Undecided.LAUNCHER_ONLY})
+_OPEN = frozenset(
+    {Undecided.NO_END, Undecided.FOLLOWED, Undecided.LAUNCHER_ONLY, Undecided.CUT_IN_WAIT}
+)
 
 
 def lines_around(case: Case, draft: Draft) -> Around | None:

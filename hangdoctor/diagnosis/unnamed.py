@@ -113,12 +113,14 @@ def standing(case: Case) -> tuple[Standing, ...]:
         if place.communicates:
             collective = place.kind in _TOGETHER
             pair = collective and all(map(_is_of_two, group))
-            found.append(Standing(names, op_of(group), collective=collective, pair=pair))
+            requests = all(map(_awaits_requests, group))
+            op = op_of(group)
+            found.append(Standing(names, op, collective=collective, pair=pair, requests=requests))
         else:
             at, locked = frame_of(view), _is_locked(view)
             passed = is_ahead(view, case.waiting)
             standing = Standing(names, frame=at, locked=locked, within=_within(view))
-            found.append(structs.replace(standing, passed=passed))
+            found.append(structs.replace(standing, passed=passed, inside=_waits_inside(view)))
     found += [_ended(case, view) for view in case.gone]
     return tuple(found)
 
@@ -131,6 +133,16 @@ def _is_of_two(view: RankView) -> bool:
 def _is_locked(view: RankView) -> bool:
     threads = view.capture.samples[-1].threads
     return any(native_program.own_lock(thread.frames) is not None for thread in threads[:1])
+
+
+def _awaits_requests(view: RankView) -> bool:
+    threads = view.capture.samples[-1].threads
+    return any(native_program.awaits_requests(thread.frames) for thread in threads)
+
+
+def _waits_inside(view: RankView) -> bool:
+    threads = view.capture.samples[-1].threads
+    return any(native_program.waits_inside(thread.frames) for thread in threads[:1])
 
 
 def _at_one_place(case: Case) -> list[list[RankView]]:

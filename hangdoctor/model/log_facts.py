@@ -414,6 +414,7 @@ class UnreadFailure(Fact):
     likeness: list[str] = []  # the lines that were said together, without their numbers
     after: int = 0  # ordinary lines that its speaker printed after it
     began: int = 0  # the first line of what was said together
+    end: bool = False  # that its process ends, or how, and not why
 
 
 AnyFact = (
@@ -476,6 +477,7 @@ class Row(Struct):
 
     line: int  # counted from 1
     says: str  # cut
+    who: str = ""  # whose failure it tells, where it names one: "rank 9"
 
 
 class Excerpt(Struct, omit_defaults=True):

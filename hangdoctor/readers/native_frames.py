@@ -100,7 +100,7 @@ def read(line: str) -> NativeFrame | None:
 
 def _of_gdb(name: str, rest: str) -> Frame:
     place = _PLACE.search(rest)
-    file = (place[1] or place[3]) if place is not None else ""
+    file = (place[1] or _library(place[3])) if place is not None else ""  # the text may be cut
     line = int(place[2]) if place is not None and place[2] else 0
     frame = Frame(plain_name(name), file[:MAX_NAME], line)
     if _WORLD.search(rest):

@@ -36,6 +36,7 @@ _MPI_INSIDE = late(
     r"^(?:(?:opal|ompi|orte|prte|mca|pmix\w*|PMIx|_?pmi|PMI2?|PMIi|MPI[RDCUIX]\w*|psm[23]?|psmx\d?|uc[ptsg]|ofi|cxip|rxm|hcoll|sharp|hmca|mxm"
     r"|smpi|ADIOI?\w*|fi_(?:cq|cntr|eq|opx)|vrb|efa|ips|hfi1?|mlx[45]|ibv)_|fi_(?:send|recv|tsend|trecv|read|write)\w*$)"
 )
+_REQUESTS = late(r"^(?:ompi_request_(?:default_)?wait|MPIR_Wait|MPID_Wait|MPIR_Progress_wait)")
 _MPI_FILE = late(
     r"lib(?:p?mpi|open-pal|open-rte|ucp|ucs|uct|fabric|psm|pmi|hcoll|sharp|mlx|ibverbs|cxi|smpi|prrte|mpich)[\w+-]*\.(?:so|\d+\.dylib|dylib)"
     r"|/mca_\w+\.so|libpmix[\w.]*\.so"
@@ -80,6 +81,12 @@ _FUTEX = late(r"^_*(?:GI_+)?(?:futex\w*|syscall|lll_\w+)$")
 _ALLOCATES = late(
     r"^(?:_*(?:libc_|int_|GI_+)?(?:malloc\w*|calloc|realloc|free|cfree|memalign|posix_memalign|aligned_alloc)"
     r"|sysmalloc\w*|systrim\w*|arena_get2\w*|(?:je|tc|mi)_(?:malloc|calloc|realloc|free)|operator (?:new|delete)(?:\[\])?)$"
+)
+# How a runtime's own locks, conditions and events wait, of whatever name: who waits there is the caller
+_PRIMITIVE = late(
+    r"(?:^|::)\w{0,40}(?:Cond(?:ition)?(?:Var(?:iable)?)?|Doorbell|Mutex|Semaphore|Latch|Futex|Spin[Ll]ock|Notifier|Monitor|cond(?:ition)?_?(?:var(?:iable)?)?"
+    r"|mutex|semaphore|latch|futex|spinlock|event_?count|EventCount)\w{0,20}(?:::|_)\w{0,20}(?:[Ww]ait|[Ll]ock|[Aa]cquire|[Pp]end|[Ss]leep|[Bb]lock)\w{0,20}$"
+    r"|(?:^|::)(?:wait_slow|futex_wait|park|unpark_or_wait)$"
 )
 _SIGNAL = "<signal handler called>"
 _JOINS = late(
@@ -149,7 +156,19 @@ def program(frames: Sequence[Frame]) -> list[Frame]:
         return [Frame("GPU driver", DEVICE, 0), *_own(frames[first:])]
     if any(frame.name in ("??", "") for frame in inner):
         return []  # what the frames without a name are in, is not known
-    return _own(frames[first:])
+    return without_primitives(_own(frames[first:]))
+
+
+def without_primitives(own: list[Frame]) -> list[Frame]:
+    """The frames from the first one on that is no lock's, condition's or event's own; all where none is left."""
+    first = next((at for at, frame in enumerate(own) if not _PRIMITIVE.search(frame.name)), 0)
+    return own[first:]
+
+
+def waits_inside(frames: Sequence[Frame]) -> bool:
+    """Whether a native stack stands in a lock, a condition or an event of its own process."""
+    first = next((at for at, frame in enumerate(frames) if not is_systems(frame)), len(frames))
+    return first < len(frames) and _PRIMITIVE.search(frames[first].name) is not None
 
 
 def own_lock(frames: Sequence[Frame]) -> Frame | None:
@@ -180,6 +199,12 @@ def _cut_off(frames: Sequence[Frame]) -> Frame:
     """The call by what its outermost known function does."""
     known = [call for frame in frames if (call := _inner_call(frame)) is not None]
     return known[-1] if known else Frame(INSIDE_MPI, MPI, 0)
+
+
+def awaits_requests(frames: Sequence[Frame]) -> bool:
+    """Whether a stack whose outer frames were cut off waits in MPI for sends and receives that were begun."""
+    whole = any(call_of(frame) is not None or _inner_call(frame) is not None for frame in frames)
+    return not whole and any(_REQUESTS.match(frame.name) for frame in frames)
 
 
 def _own(frames: Sequence[Frame]) -> list[Frame]:

@@ -55,6 +55,7 @@ class Undecided(Enum):
     STORE_GONE = auto()  # the rendezvous store
     ALL_SEND = auto()  # and none receives
     OTHER_CALLS = auto()  # by torch's check, whose line is cut
+    CUT_IN_WAIT = auto()  # a traceback, without its last line
     LAUNCHER_ONLY = auto()  # it saw a process fail
     FOLLOWED = auto()  # `meaning` follows from another's end, or from the end of the job
 

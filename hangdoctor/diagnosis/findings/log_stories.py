@@ -31,6 +31,7 @@ class Someone(Struct, frozen=True):
     devices: tuple[int, ...] = ()  # that the process uses, by its own numbers
     part: str = ""  # what it is, where its stack shows that it runs no rank
     worker_of: str = ""  # whose worker it is, where that one repeats its words
+    beside: str = ""  # whose failure the lines right beside its own tell
 
 
 class Quote(Struct, frozen=True):
@@ -62,8 +63,8 @@ class FailedFirst(Struct, frozen=True):
     device: bool = False  # a kernel or driver speaks of a device, and not of a process
     one_of: bool = False  # one of the ranks, and which does not show
     said: Quote | None = None  # of a crash: what it printed right before, which no rule knows
-    meanwhile: Quote | None = None  # of a crash: what another rank printed in the same second
-    meanwhile_by: int = -1
+    meanwhile: Quote | None = None  # what another process printed in the same second
+    meanwhile_by: str = ""  # "rank 3"
     reported: bool = False  # another process reports its end, and `said` may stand anywhere
     child_before: Quote | None = None  # a parent had seen another one fail, whose words are missing
     living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
@@ -144,6 +145,7 @@ class LinkBroken(Struct, frozen=True):
     processes: int = 0  # so many said the same, and no rank shows
     devices: tuple[int, ...] = ()  # that this process uses, by its own numbers
     first_sign: bool = False  # nothing in the logs came before it
+    beside: str = ""  # whose failure the lines right beside tell, where no other name shows
 
 
 class TooFewJoined(Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from ...model.diagnosis import Status
-from ...model.log_facts import PythonError
+from ...model.log_facts import KnownError, PythonError
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
@@ -33,6 +33,7 @@ from . import (
 from .apart_in_table import apart_in_table
 from .asked import asks
 from .beside import CRASH, clear_who_waited, weigh
+from .beside_lines import name_beside
 from .by_stacks import by_stacks
 from .by_values import by_values
 from .candidate import First, quotes, whose
@@ -59,9 +60,10 @@ from .took_longer import outlasted
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
-from .unread_failures import in_unread_words, in_words_before, is_cut
+from .unread_failures import in_unread_words, in_words_before, is_cut, named_beside
 from .went_on import went_on
 
+_GAVE_UP = ("mpi_daemon", "mpi_daemon_gone", "launch_usage")  # rules of a launcher's last words
 _FAILED = CRASH | {"end_stall"}
 _NO_FAILURE = frozenset({Undecided.SIGNALLED, Undecided.GOES_ON, Undecided.NO_END})
 _SETTLED = frozenset({Undecided.ENDED_CLEANLY, Undecided.GOES_ON, Undecided.CANCELLED})
@@ -104,6 +106,8 @@ def _judge(case: Case, draft: Draft) -> None:
     found = _or_in_words(case, draft, scene, found)
     if found is None:
         return
+    for first in [found, *further]:
+        name_beside(scene, first)
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
     raised = isinstance(found.finding.story, LinkBroken) and _raised(scene)
@@ -113,7 +117,7 @@ def _judge(case: Case, draft: Draft) -> None:
 def _or_in_words(case: Case, draft: Draft, scene: Scene, found: First | None) -> First | None:
     """What the rules found, else what stands in words that none of them knows, else nothing but why."""
     if found is not None:
-        return _before_the_cut(case, draft, scene, found) if is_cut(found) else found
+        return _by_plain_words(case, draft, scene, found)
     why = why_none(scene)
     found = _in_unread_words(case, draft, scene, why)
     if found is None:
@@ -121,12 +125,14 @@ def _or_in_words(case: Case, draft: Draft, scene: Scene, found: First | None) ->
     return found
 
 
-def _before_the_cut(case: Case, draft: Draft, scene: Scene, cut: First) -> First:
-    """The words right before a traceback that lacks its last line, of a job that nothing else shows; else
-    that traceback.
+def _by_plain_words(case: Case, draft: Draft, scene: Scene, found: First) -> First:
+    """The words right before a traceback that lacks its last line, or those on one rank before several called
+    MPI_Abort, of a job that nothing else shows; else what was found.
     """
-    before = None if case.capture.over or case.views else in_words_before(scene, cut)
-    return _alone(draft, scene, before) if before is not None else cut
+    told = None
+    if not (case.capture.over or case.views):
+        told = in_words_before(scene, found) if is_cut(found) else named_beside(scene, found)
+    return _alone(draft, scene, told) if told is not None else found
 
 
 def _in_unread_words(case: Case, draft: Draft, scene: Scene, why: LogRemaining) -> First | None:
@@ -156,7 +162,9 @@ def _status_of(finding: Finding) -> Status:
 
 
 def _raised(scene: Scene) -> bool:
-    """Whether an exception ended a process, and no time-out: then nothing waits."""
+    """Whether an exception ended a process, or a launcher gave up, and no time-out: then nothing waits."""
+    if any(f.rule in _GAVE_UP for f in scene.of(KnownError)):
+        return True
     errors = [f for f in scene.of(PythonError) if f.error and not f.survived]
     waited = scene.first_wait < len(scene.facts)
     return bool(errors) and not waited and not any(f.rule in LIMITS for f in errors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
     GlooTimeout,
@@ -14,13 +15,16 @@ from ...model.log_facts import (
 )
 from ...stacks.user_code import is_standard
 from ...text.late import late
+from ..findings.log_remaining import LogRemaining, Undecided
+from ..findings.named import Op
 from .by_torch import still_waiting
 from .candidate import is_named
 from .scene import HCCL_WAIT, Scene
 
 _STARTS = frozenset({"_bootstrap", "_bootstrap_inner", "run", "_run_code", "_run_module_as_main"})
-_BARRIER = late(
-    r"\b(?:local_)?(?:main_process|rank_zero|zero|master)_first\(|\b(?:monitored_)?barrier\(|\bwait_for_everyone\("
+_FIRST = late(r"\b((?:local_)?(?:main_process|rank_zero|zero|master)_first)\(")
+_WAITS = late(
+    r"\b((?:monitored_)?barrier|wait_for_everyone|\w{0,40}store\.(?:get|wait|multi_get))\("
 )
 _INNERMOST = 3  # frames
 _RIGHT_ABOVE = 3  # lines
@@ -51,10 +55,40 @@ def says_nothing(cut: AnyFact) -> bool:
     """
     if not isinstance(cut, PythonError):
         return False
-    if any(_BARRIER.search(frame.code) for frame in cut.frames[:_INNERMOST]):
+    if _awaited_in(cut) is not None:
         return True
     starts = all(is_standard(frame) and frame.name in _STARTS for frame in cut.frames)
     return starts and bool(cut.frames) and not is_named(cut)
+
+
+def cut_in_wait(scene: Scene) -> LogRemaining | None:
+    """The wait for other ranks in which a traceback without its last line ends."""
+    for cut in scene.of(PythonError):
+        wait = _awaited_in(cut) if not (cut.error or cut.survived) else None
+        if wait is not None:
+            call, frame = wait
+            ranks = (cut.rank,) if cut.rank >= 0 else ()
+            return LogRemaining(
+                Undecided.CUT_IN_WAIT,
+                ranks,
+                Op(call, frame=frame),
+                process=cut.pid,
+                last=scene.quote(cut),
+            )
+    return None
+
+
+def _awaited_in(cut: PythonError) -> tuple[str, Frame] | None:
+    """The call by which it waits for other ranks, and the frame of it: one in which all wait for the first."""
+    for frame in cut.frames:
+        match = _FIRST.search(frame.code)
+        if match is not None:
+            return match[1], frame
+    for frame in cut.frames[:_INNERMOST]:
+        match = _WAITS.search(frame.code)
+        if match is not None:
+            return match[1], frame
+    return None
 
 
 def _is_ordered(said: AnyFact, cut: AnyFact) -> bool:

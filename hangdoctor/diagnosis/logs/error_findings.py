@@ -13,6 +13,7 @@ from ...model.frame import Frame
 from ...model.log_ends import CRASHES
 from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText
 from ...text.late import late
+from ...text.ranges import format_ranks
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst, LinkBroken, Someone
@@ -34,7 +35,7 @@ ONE_MOMENT_S = 2.0  # which clocks of nodes differ by
 OF_ACTORS = ("actor_died", "actor_creation")  # rules
 _MESH = "gloo_mesh"  # another one
 _NAN = "nan_guard"  # another one
-_PAGE_FAULT = "gpu_page_fault"  # another one
+_OF_CARDS = ("gpu_page_fault", "gpu_fault")  # others
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = late(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
 _VALUE = late(r"\{(:? ?)([a-z_]{1,20})\}")
@@ -135,7 +136,8 @@ def _story(
     return FailedFirst(
         error=raised.error,
         message=_REPEATED.sub("", raised.message),
-        meaning=filled(text.meaning, with_its_reason(scene, first, alike)) or _inner(first),
+        meaning=filled(text.meaning, _with_all_cards(with_its_reason(scene, first, alike), alike))
+        or _inner(first),
         advice=filled(text.advice, first),
         someone=_who(scene, first, alike, [*alike, *further_stacks(scene, alike)]),
         nodes=tuple(scene.places(speakers, alike) if mismatch else nodes),
@@ -186,12 +188,29 @@ def _frame(first: Error, alike: Sequence[Error]) -> Frame | None:
 
 def _repeated(first: Error, alike: Sequence[Error], more: int) -> int:
     """How many more had the same, without a line of their own."""
-    cards = {f.values.get("gpu") or f.values.get("card") for f in alike} - {None}
-    if first.rule == _PAGE_FAULT and len(cards) > 1:
+    cards = _cards(alike)
+    if first.rule in _OF_CARDS and len(cards) > 1:
         return len(cards) - 1  # of as many processes, and the lines of all are mixed
     told = [int(m[1]) for f in alike for m in _REPEATED.finditer(f.says)]
     told += [int(f.values.get("repeated", 0)) for f in alike]
     return max(more, *told, 0)
+
+
+def _cards(alike: Sequence[Error]) -> list[str]:
+    """The GPUs that their lines name, of one moment."""
+    dated = [f.at for f in alike if is_dated(f)]
+    if dated and max(dated) - min(dated) >= ONE_MOMENT_S:
+        return []
+    told = [f.values.get("gpu") or f.values.get("card") for f in alike]
+    return sorted({card for card in told if card})
+
+
+def _with_all_cards(first: Error, alike: Sequence[Error]) -> Error:
+    """The error with the numbers of all GPUs of its kind, where theirs are numbers."""
+    cards = _cards(alike) if first.rule in _OF_CARDS else []
+    if len(cards) < 2 or not all(card.isdigit() for card in cards):
+        return first
+    return structs.replace(first, values={**first.values, "gpu": format_ranks(map(int, cards))})
 
 
 def _who(
@@ -264,6 +283,7 @@ def _of_link(text: RuleText, alike: Sequence[Error]) -> First:
             filled(text.meaning, alike[0]),
             text.advice,
             hosts=hosts,
+            process=alike[0].pid if len(processes) == 1 and not by else 0,
             processes=len(processes),
         ),
         confidence=sure(Ground.LOG_LINK),

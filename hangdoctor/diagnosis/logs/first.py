@@ -31,6 +31,7 @@ from .scene import Scene, is_dated
 from .swept import is_sweep
 
 _ABORTS = frozenset({-6, 134})
+_THROWN = ("cxx_exception", "assertion")  # rules of errors by which a program aborts
 _REPORT = "actor_died"  # a rule
 _MPIRUN = "Open MPI"  # it lost its own process there, and knows no more
 _SOON_S = 90.0  # an error so long before a death is no consequence of it
@@ -127,6 +128,8 @@ def _explains(error: First, end: AnyFact) -> bool:
     said = error.facts[0]
     own = isinstance(said, KnownError) and error.finding.kind == "error"
     exited = isinstance(end, Ended) and end.code > 0 and end.by != MPI_ABORT
+    aborts = isinstance(said, KnownError) and said.rule in _THROWN
+    exited |= aborts and isinstance(end, Ended) and end.code in _ABORTS
     return own and exited and said.file == end.file and said.line < end.line
 
 

@@ -22,7 +22,7 @@ from .cut_tracebacks import is_explained, says_nothing
 from .error_findings import OF_ACTORS, ONE_MOMENT_S, line_of, of_errors, only_warned
 from .last_lines import count_in, left_alone
 from .listened import with_its_host
-from .nccl_reasons import without_the_general
+from .nccl_reasons import tell_beside, without_the_general
 from .relayed import relayed
 from .reported import ended_for_another
 from .scene import WAITS, Scene, is_dated, ranks_named
@@ -56,7 +56,7 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
     chosen = [f for f in chosen if not relayed(f)] or chosen
-    chosen = without_the_general(chosen)
+    with_general, chosen = chosen, without_the_general(chosen)
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
     first = chosen[0]
@@ -64,6 +64,7 @@ def first_error(scene: Scene) -> First | None:
         first = next((f for f in chosen if not _between(scene, f)), first)
     alike = [f for f in chosen if _same(first, f) and not _reported_later(scene, first, f)]
     found = of_errors(scene, first, alike)
+    tell_beside(scene, found, with_general)
     count_in(found, alone)
     found = without_their_words(scene, found)
     return _and_others(scene, without_the_living(scene, with_its_host(scene, found)))
@@ -144,6 +145,8 @@ def _only_follows(scene: Scene, position: int, fact: Error) -> bool:
     """Whether it says no more than how an end went on that something else had begun."""
     if fact.rank < 0 and _was_aborted_before(scene, fact):
         return True
+    if _waited_at_a_queue(fact):
+        return True  # for a process on its other side
     if fact.rule == ATP and fact.rank in {f.rank for f in _aborts(scene)}:
         return True  # the stack of its own abort
     if fact.rule in _AT_EXITS and _had_lost_before(scene, position):
@@ -155,6 +158,13 @@ def _only_follows(scene: Scene, position: int, fact: Error) -> bool:
     if fact.rule in OF_ACTORS and ended_for_another(scene, fact):
         return True
     return _tells_of_an_end(scene, fact)
+
+
+def _waited_at_a_queue(fact: Error) -> bool:
+    """Whether it is the time limit of a wait at a queue in shared memory, between an engine and its workers."""
+    if not isinstance(fact, PythonError) or fact.error != "TimeoutError" or fact.frame is None:
+        return False
+    return fact.frame.file.endswith("shm_broadcast.py")
 
 
 def _was_aborted_before(scene: Scene, fact: Error) -> bool:

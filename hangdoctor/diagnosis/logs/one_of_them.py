@@ -94,10 +94,10 @@ def _last_lines(scene: Scene, alike: Sequence[Error]) -> int:
         return 0
     if first.rule in _ENDS_AT_ONCE:
         return first.times
-    if first.pid:
-        return 0
     if _WHAT.match(first.says):
         return first.times  # of C++'s last words
+    if first.pid:
+        return 0
     ends = [f for f in scene.of(Ended) if f.by == "mpirun" and f.rank >= 0 and f.code > 0]
     plain = _AT_PLACE.search(first.says) is not None and _SPEAKER.search(first.says) is None
     return first.times if plain and len({f.rank for f in ends}) == 1 else 0

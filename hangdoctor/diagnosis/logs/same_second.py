@@ -30,7 +30,7 @@ def add_same_second(scene: Scene, crash: First) -> None:
     fact = words[0]
     says = without_tags(fact.text)
     quote = scene.quote(fact, says)
-    crash.finding.story = structs.replace(story, meanwhile=quote, meanwhile_by=fact.rank)
+    crash.finding.story = structs.replace(story, meanwhile=quote, meanwhile_by=f"rank {fact.rank}")
 
 
 def _is_beside(fact: UnreadFailure, crash: KnownError, ranks: list[int]) -> bool:

@@ -131,9 +131,16 @@ def open_scene(logs: JobLogs, attempt: int) -> Scene:
         first_wait=waits[0] if waits else len(facts),
         everyone=everyone,
         whole=_whole(logs, facts, everyone),
-        homes={r: n for r, n in logs.homes.items() if n != "localhost"},
+        homes={r: n for r, n in _homes(logs, facts).items() if n != "localhost"},
         unread=[f for f in logs.unread if f.attempt == attempt],
     )
+
+
+def _homes(logs: JobLogs, facts: list[AnyFact]) -> dict[int, str]:
+    """The node of each rank; of several jobs each has its own."""
+    if logs.runs == 1:
+        return logs.homes
+    return {f.rank: f.node for f in facts if f.rank >= 0 and f.node}
 
 
 def _everyone(logs: JobLogs, facts: list[AnyFact]) -> list[int]:

@@ -30,6 +30,7 @@ from .apart import met_outside
 from .counter_leads import awaited, in_gloo, left_behind
 from .counters import told_by_themselves
 from .counting import last_printed
+from .cut_tracebacks import cut_in_wait
 from .first_exit import STUCK
 from .followed import failed_before, followed, lost_lines, of_victims
 from .left_before import left_before
@@ -350,6 +351,7 @@ def _of_failure(scene: Scene) -> LogRemaining | None:
     from a failure, the launcher's own.
     """
     words = _stuck(scene) or followed(scene) or at_a_queue(scene) or in_states(scene)
+    words = words or cut_in_wait(scene)
     if words is not None:
         return words
     errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]

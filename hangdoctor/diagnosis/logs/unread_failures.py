@@ -26,16 +26,26 @@ from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_remaining import LogRemaining, Undecided
-from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Someone
+from ..findings.log_stories import (
+    FailedFirst,
+    FailedInWords,
+    LinkBroken,
+    LoggedDeath,
+    Someone,
+)
 from .candidate import First, is_named, someone
 from .error_findings import filled
 from .scene import NCCL_WARNED, Scene, nodes_named, ranks_named
+from .unread_whose import is_named_beside_aborts, ranks_by_process, whose, whose_or_how_many
 
 NEAR_END = 60  # lines before the end of a log, in which a plain word of failure is its last one
 _LAST_WORDS = 6  # ordinary lines of its speaker after it
 _SAME_BLOCK = 12  # lines after a failure in which another one tells whose it was
 _STACK = 40  # the same with nothing but a stack between them
-_OPEN = (Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY)
+_OPEN = (
+    *(Undecided.NO_END, Undecided.GOES_ON, Undecided.LAUNCHER_ONLY, Undecided.ABORTS_ONLY),
+    Undecided.CUT_IN_WAIT,
+)
 _FOLLOWING = (Undecided.FOLLOWED, Undecided.VICTIMS_ONLY, Undecided.STORE_GONE)
 _TAGS = late(r"^(?:\[[^\[\]]{1,80}\]\s{0,20}){1,4}")
 _MEANING = "a call, a wait or a connection failed, in words that are not known here"
@@ -52,7 +62,7 @@ def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
         found = [f for f in found if tests_ended_before(scene, f) is None]
     else:
         return None
-    first = _first(scene, found)
+    first = _first(scene, found, why.reason)
     if first is not None or why.reason is not Undecided.FOLLOWED:
         return first
     return _of_stack(scene) or between_two(scene)
@@ -76,8 +86,24 @@ def in_words_before(scene: Scene, cut: First) -> First | None:
     found = [
         f for f in scene.unread if f.file == begin.file and 0 < begin.line - f.line <= _SAME_BLOCK
     ]
-    own = [f for f in found if not (f.launcher or f.general or f.between)]
-    return _first(scene, own) if own else None
+    own = [f for f in found if not (f.launcher or f.general or f.between or f.end)]
+    if own:
+        return _first(scene, own)
+    named = [f for f in found if is_named_beside_aborts(scene, f)]
+    return _first(scene, named, Undecided.ABORTS_ONLY) if named else None
+
+
+def named_beside(scene: Scene, aborts: First) -> First | None:
+    """The failure of the one rank that the program names, where several ranks called MPI_Abort below it and none
+    of them says why.
+    """
+    story = aborts.finding.story
+    if not isinstance(story, LoggedDeath) or not story.aborted or story.said or story.after:
+        return None
+    end = aborts.facts[0]
+    near = [f for f in scene.unread if f.file == end.file and 0 < end.line - f.line <= _SAME_BLOCK]
+    named = [f for f in near if is_named_beside_aborts(scene, f)]
+    return _first(scene, named, Undecided.ABORTS_ONLY) if named else None
 
 
 def _of_stack(scene: Scene) -> First | None:
@@ -129,8 +155,8 @@ def between_two(scene: Scene) -> First | None:
 
 def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     """Whether the job's end is seen to follow from it, as far as a log shows that."""
-    if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher):
-        return False  # what the codes of the processes say, too
+    if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher or fact.end):
+        return is_named_beside_aborts(scene, fact)  # else what the codes of the processes say, too
     if fact.strength < 3 and scene.of(Finished):
         return False  # the program had ended: what fails then is its tidying up
     near = scene.logs.files[fact.file].lines - fact.line <= NEAR_END
@@ -187,9 +213,11 @@ def _follows(fact: AnyFact) -> bool:
     return isinstance(fact, PeerClosed)
 
 
-def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
+def _first(
+    scene: Scene, found: Sequence[UnreadFailure], reason: Undecided = Undecided.NO_END
+) -> First | None:
     """The likeliest, with those that say alike; None where they only say that something failed."""
-    chosen = _chosen(found)
+    chosen = _chosen(found, reason)
     if not chosen:
         return None
     first = next((f for f in chosen if f.strength > 2), chosen[0])
@@ -197,7 +225,7 @@ def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
     if first.between:
         return _of_link(scene, first, alike)
     told = _told_by_next(first, found) or _told_by_end(scene, first)
-    ranks = ranks_named([told] if told is not None else alike) or _by_process(scene, alike)
+    ranks = ranks_named([told] if told is not None else alike) or ranks_by_process(scene, alike)
     alike = [told] if isinstance(told, UnreadFailure) else alike
     finding = Finding(
         kind="error",
@@ -205,7 +233,7 @@ def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
         story=FailedInWords(
             says=first.text,
             at=_place(scene, first),
-            someone=_someone(alike),
+            someone=whose(alike) if told is not None else whose_or_how_many(scene, alike),
             launcher=first.launcher and told is None,
             named_later=told is not None,
         ),
@@ -215,13 +243,17 @@ def _first(scene: Scene, found: Sequence[UnreadFailure]) -> First | None:
     return First(finding, [first, *(f for f in alike if f is not first)], bool(ranks))
 
 
-def _chosen(found: Sequence[UnreadFailure]) -> list[UnreadFailure]:
+def _chosen(found: Sequence[UnreadFailure], reason: Undecided) -> list[UnreadFailure]:
     """Those of the best kind that there is."""
     own = [f for f in found if not f.launcher]
-    clear = [f for f in own if not f.general]
+    told = [f for f in own if not f.general]
+    clear = [f for f in told if not f.end]
+    beside_aborts = [f for f in own if f.general] if reason is Undecided.ABORTS_ONLY else []
     kinds = (
         [f for f in clear if not f.between],
         clear,
+        beside_aborts,
+        told,
         [f for f in found if f.launcher and is_named(f)],
         [f for f in found if f.launcher and not f.general],
     )
@@ -253,32 +285,12 @@ def _told_by_end(scene: Scene, first: UnreadFailure) -> Ended | None:
     return ends[0]
 
 
-def _by_process(scene: Scene, alike: Sequence[UnreadFailure]) -> list[int]:
-    """The ranks of these processes, where other lines of each tell it."""
-    known = {(f.node, f.pid): f.rank for f in scene.of(KnownError) if f.pid and f.rank >= 0}
-    found = {known.get((f.node, f.pid), -1) for f in alike}
-    return sorted(found) if -1 not in found else []
-
-
-def _someone(alike: Sequence[UnreadFailure]) -> Someone:
-    first = alike[0]
-    processes = {(f.node, f.pid) for f in alike if f.pid}
-    devices = sorted({f.device for f in alike if f.device >= 0})
-    if len(processes) > 1:
-        return Someone(pid=first.pid, processes=len(processes))
-    tasks = tuple(sorted({f.task for f in alike if f.task >= 0}))
-    if len(tasks) > 1:
-        return Someone(tasks=tasks)
-    local = first.local if not first.pid else -1  # else it is the device of a process
-    return Someone(local, first.task, first.pid, first.worker, devices=tuple(devices))
-
-
 def _of_link(scene: Scene, first: UnreadFailure, alike: Sequence[UnreadFailure]) -> First:
     """Who says that a call or a connection failed is one end of it."""
     peers = tuple(sorted({f.peer for f in alike if f.peer}))
     end = _told_by_end(scene, first)
     by = ranks_named([end] if end is not None else alike)
-    speaker = _someone(alike)
+    speaker = whose(alike)
     story = LinkBroken(
         tuple(by),
         peers,

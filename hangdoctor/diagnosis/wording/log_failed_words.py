@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..findings import Finding
 from ..findings.log_stories import FailedFirst
 from . import stories, terms
-from .log_words import NO_RANK, on_devices, who_of
+from .log_words import NO_RANK, by_lines, on_devices, who_of
 from .terms import choose
 
 _MESSAGE = 110  # characters of its message
@@ -48,7 +48,7 @@ def _of_error(story: FailedFirst, finding: Finding) -> str:
         return f"{who} {did}{what}{_right_before(story)}"
     error = story.error or "an exception whose last line is missing"
     said = what or terms.both_ends(_without_stop(story.message), _MESSAGE)
-    return f"{who} {did}{but}: {error}{at}{f': {said}' if said else ''}"
+    return f"{who} {did}{but}: {error}{at}{f': {said}' if said else ''}{_meanwhile(story)}"
 
 
 def _without_stop(message: str) -> str:
@@ -114,15 +114,21 @@ def _of_ranks(story: FailedFirst, finding: Finding) -> str:
 def _right_before(story: FailedFirst) -> str:
     """``, right after it had printed '...' (job.log:31)``; "" where it had not."""
     if story.meanwhile is not None:
-        says = f"'{terms.cut(' '.join(story.meanwhile.says.split()), 50)}'"
-        at = f"{story.meanwhile.file}:{story.meanwhile.line}"
-        return f"; in the same second rank {story.meanwhile_by} printed {says} ({at}): which of the two was first does not show"
+        return _meanwhile(story)
     if story.said is None:
         return ""
     says = f"'{terms.cut(story.said.says, _MESSAGE)}' ({story.said.file}:{story.said.line})"
     return (
         f", and it had printed {says}" if story.reported else f", right after it had printed {says}"
     )
+
+
+def _meanwhile(story: FailedFirst) -> str:
+    if story.meanwhile is None:
+        return ""
+    says = f"'{terms.cut(' '.join(story.meanwhile.says.split()), 50)}'"
+    at = f"{story.meanwhile.file}:{story.meanwhile.line}"
+    return f"; in the same second {story.meanwhile_by} printed {says} ({at}): which of the two was first does not show"
 
 
 def _did(story: FailedFirst, finding: Finding) -> tuple[str, str]:
@@ -158,6 +164,8 @@ def _found_by(story: FailedFirst) -> str:
     who = terms.ranks(story.by)
     if not who and story.someone.pid:
         who = f"process {story.someone.pid}"
+    if not who and story.someone.beside:
+        who = f"a process {by_lines(story.someone.beside)}"
     if not who and not at:
         return ""
     return f", as {who or 'a process'}{at} found"

@@ -68,9 +68,22 @@ def _reason(of: LogRemaining) -> str:
         Undecided.CUT_OFF: f"no exit is recorded. {_at_work(of)}{_round(of)}, and {_last(of, whose='the')} the last heartbeat{_silent(of)}. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.OTHER_CALLS: f"torch's check found that ranks made different calls, and its line is cut before it names both{_cut(of)}: give the output of all ranks",
         Undecided.LAUNCHER_ONLY: "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file",
+        Undecided.CUT_IN_WAIT: _cut_in_wait(of, who),
         Undecided.NO_END: f"{_no_end(of)}: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+def _cut_in_wait(of: LogRemaining, who: str) -> str:
+    """A rank that ended in a wait, and whom it waited for."""
+    call = of.op.name if of.op is not None else ""
+    at = f" at {terms.place_of(of.op)}" if of.op is not None else ""
+    others = "the others did meanwhile"
+    if call.endswith("_first"):
+        others = "the main process (rank 0, or the first one of its node) did meanwhile, for which all others wait there"
+    where = f"{who} ended in a wait for other ranks, {call}{at}"
+    lacks = "its traceback lacks its last line, which would say why, as at a time limit"
+    return f"{where}; {lacks}. A waiter is no culprit: see what {others}, and give the logs of all ranks"
 
 
 def _cancelled_by(of: LogRemaining) -> str:

@@ -4,6 +4,8 @@ on a rank: the head of the verdict, and what to do.
 
 from __future__ import annotations
 
+import re
+
 from ...text.late import late
 from ...text.ranges import format_ranks
 from ..findings import Finding
@@ -15,6 +17,10 @@ from .log_words import NO_RANK, WORDS, who_of
 _SENTENCE = 80  # of its own words
 _SHORTEST = 40
 _FOLDERS = late(r"(?<![\w.:/-])/(?:[\w.+-]{1,80}/){4,30}(?=[\w.+-]{1,80}:\d)")
+_OF_PROCESS = late(
+    r"\b(?:tasks?|ranks?|process(?:es)?|procs?|pids?|workers?|child(?:ren)?|apps?|programs?|exit(?:ed|s)?|killed|aborted|died|crashed|terminated)\b",
+    re.I,
+)
 _OF_STACK = "the end of the stack of"
 
 
@@ -24,10 +30,14 @@ def _(story: FailedInWords, finding: Finding) -> str:
     words = terms.words_of(_short(story.says), _room(story, finding))
     says = f"in words {known} here: '{words}' ({story.at})"
     if story.launcher and not finding.ranks:
+        if _OF_PROCESS.search(story.says) is None:
+            return f"A launcher printed a failure, and whose it is does not show, {says}"
         return f"A launcher saw a process fail, and which one does not show: {says}"
     who = who_of(finding, story.someone)
     if who.endswith(NO_RANK):
         who = who.replace("A rank", "A process").replace(NO_RANK, "(its line names none)")
+    if story.someone.beside:
+        who = who.replace("A rank", "A process")
     several = len(finding.ranks) > 1 or len(story.someone.tasks) > 1 or story.someone.processes
     if several:
         return f"{who} printed a failure alike, and which was first does not show, {says}"

@@ -68,7 +68,12 @@ def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
     if someone.pid:
         return f"Process {someone.pid}{on_devices(someone)}{at}"
     on_gpu = f" with GPU {format_ranks(someone.devices)}" if someone.devices else ""
-    return f"A rank{on_gpu}{at} {NO_RANK}"
+    return f"A rank{on_gpu}{at} {by_lines(someone.beside) or NO_RANK}"
+
+
+def by_lines(beside: str) -> str:
+    """``(rank 9, by the lines beside it)``; "" where they name nobody."""
+    return f"({beside}, by the lines beside it)" if beside else ""
 
 
 def on_devices(someone: Someone) -> str:
@@ -105,8 +110,11 @@ def _(story: LinkBroken, finding: Finding) -> str:
     someone = "ranks" if len(story.hosts) > 1 else "a rank"
     if story.processes > 1 and len(story.hosts) < 2:
         someone = f"{story.processes} processes"
+    if story.process:
+        someone = _process_of(story)
     if story.first_sign:
         someone = "processes" if len(story.hosts) > 1 else _process_of(story)
+    someone += f" {by_lines(story.beside)}" if story.beside else ""
     by = terms.ranks(story.by) if story.by else someone
     by += f" on {terms.host_names(story.hosts)}" if story.hosts else ""
     peers = terms.host_names(list(story.peers)) if story.peers else "another process"

@@ -106,7 +106,10 @@ def _stands(of: f.Standing) -> str:
         at = f" in {terms.frame(of.frame)}" if of.frame is not None else ""
         return f"{who} called MPI_Abort{at}"
     if of.op is not None:
-        return f"{who} {terms.choose(one, 'waits', 'wait')} in {terms.op(of.op)}"
+        for_ = (
+            f", for {terms.choose(one, 'its', 'their')} sends and receives" if of.requests else ""
+        )
+        return f"{who} {terms.choose(one, 'waits', 'wait')} in {terms.op(of.op)}{for_}"
     if of.frame is None and of.within is not None:
         inside = f"{who} {terms.choose(one, 'is', 'are')} inside of {terms.frame(of.within)}"
         return f"{inside}, and the frames within it are not there"
@@ -114,6 +117,9 @@ def _stands(of: f.Standing) -> str:
         return f"the stack of {who} does not show where {terms.choose(one, 'it is', 'they are')}"
     verb = terms.choose(one, "is", "are")
     place = "past the call of the others" if of.passed else "in no collective, send or recv"
+    if of.inside:
+        waits, its = terms.choose(one, "waits", "wait"), terms.choose(one, "its", "their")
+        return f"{who} {waits} for another thread of {its} own process in {terms.frame(of.frame)}, {place}"
     return f"{who} {verb} in {terms.frame(of.frame)}, {place}"
 
 

@@ -49,6 +49,7 @@ _NAMED = late(
     r"(?:^slurm-\d|\.(?:log|out|err|stdout|stderr)(?:\.\d{1,4})?(?:\.(?:gz|xz|bz2|zst))?$"
     r"|(?:^|[-_.])(?:logs?|out|output|err|errors?|stdout|stderr|console|messages|dmesg)(?:[-_.]\w{1,40})?\.txt$)"
 )
+_UNREACHED = "master_unreachable"  # a rule
 _PROSE = late(r"\.(?:md|rst|html?)$|(?:^|/)(?:README|CHANGE|LICENSE|NOTES?)[^/]{0,40}$", re.I)
 
 
@@ -154,6 +155,7 @@ def _joined(
     resolve.attempts([*facts.all, *unread], marks)
     started = runs.number([*facts.all, *unread], [scan.runs for scan in scans])
     mpi_sequels.mark_sequels(facts.all)
+    _tell_endpoint(facts.all, marks)
     homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
     ordered = openmpi_errors.settled(cut_lines.completed(resolve.in_order(facts.all)))
@@ -173,6 +175,15 @@ def _joined(
         unread=_unread_in_order(unread),
         excerpts=[excerpt for scan in scans for excerpt in scan.excerpts],
     )
+
+
+def _tell_endpoint(facts: Sequence[AnyFact], marks: Sequence[Marks]) -> None:
+    """The host of the rendezvous, to errors that say only that it was not reached."""
+    for fact in facts:
+        if isinstance(fact, KnownError) and fact.rule == _UNREACHED:
+            endpoint = marks[fact.file].endpoint
+            if endpoint and not (fact.values.get("to") or fact.values.get("peer")):
+                fact.values = {**fact.values, "to": endpoint}
 
 
 def _unread_in_order(unread: list[UnreadFailure]) -> list[UnreadFailure]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from ...model.log_facts import AnyFact, Finished, KnownError, LastWords, Progress, PythonError, Took
+from ...model.log_facts import (
+    AnyFact,
+    Finished,
+    KilledByLauncher,
+    KnownError,
+    LastWords,
+    OomKill,
+    Progress,
+    PythonError,
+    Took,
+)
 from ...text import redaction
 
 _SAYS = 300  # characters of a line that are kept
@@ -73,6 +83,6 @@ def _key(fact: AnyFact) -> tuple[object, ...]:
         file = -1 if _is_named(fact) else fact.file
         return (kind, file, *who, fact.error, fact.message[:80], at)
     fields = msgspec.structs.asdict(fact)
-    if isinstance(fact, KnownError) and not _is_named(fact):
+    if isinstance(fact, KnownError | KilledByLauncher | OomKill) and not _is_named(fact):
         kind = f"{kind} {fact.file}"  # whoever speaks in another file is another process
     return (kind, *(repr(fields[name]) for name in sorted(fields) if name not in _WHERE))

@@ -1,7 +1,7 @@
 """The lines around those that tell of a failure, as a person reads them first: the reason, the process or the host
 may stand beside the line that a rule knows.
 
-Of a traceback they are those above its head and below its last line.
+Of a traceback they are those above its head, its last two frames, and those below its last line.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from ...model.log_facts import AnyFact, Ended, Excerpt, KnownError, PythonError, Row, UnreadFailure
 from ...text import redaction
 from ...text.plain import readable
+from .blocks_shown import block_of
 
-_ROWS = 4  # above and below
+_ROWS = 8  # above and below, of which the nearest and those of its block are kept at last
+_FRAMES = 4  # last lines of a traceback, of two frames
 _REACH = 4096  # bytes of the block that are looked through on each side
 _SAYS = 200  # characters of a line that are kept
 _MOST = 400  # places of one file
@@ -40,11 +42,15 @@ class Excerpts:
         begin = self._back(self._line - line)
         if begin < 0:
             return
-        data, head = self._block, self._back(self._line - first) if 0 < first < line else begin
+        traced = 0 < first < line
+        data, head = self._block, self._back(self._line - first) if traced else begin
         end = data.find(b"\n", begin) + 1 or len(data)
         above = data[max(0, head - _REACH) : max(0, head)].split(b"\n")[:-1]
-        top = (first if 0 < first < line else line) - len(above)
+        top = (first if traced else line) - len(above)
         rows = _rows(above, top)[-_ROWS:]
+        if traced and head >= 0:
+            body = data[max(head, begin - _REACH) : begin].split(b"\n")[:-1]
+            rows += _rows(body, line - len(body))[-_FRAMES:] if len(body) > _FRAMES else []
         rows += _rows([data[begin:end]], line)
         rows += _rows(data[end : end + _REACH].split(b"\n"), line + 1)[:_ROWS]
         self._taken[line] = Excerpt(line=line, rows=rows)
@@ -56,6 +62,8 @@ class Excerpts:
             self.take(line, began_in(fact))
         there = [self._taken[line] for line in sorted(told) if line in self._taken]
         kept = there if len(there) <= 2 * _ENDS else there[:_ENDS] + there[-_ENDS:]
+        for one in kept:
+            one.rows = block_of(one.rows, one.line, began_in(told[one.line]))
         last = self._block[-_REACH:].split(b"\n")
         below = self._block.count(b"\n", self._begin)
         rows = _rows(last, self._line + below - len(last) + 1)[-_TAIL:]

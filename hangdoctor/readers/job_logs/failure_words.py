@@ -101,6 +101,13 @@ _HEADING = late(
     r"|^Application \d{1,12} is crashing\. ATP analysis proceeding",
     re.I,
 )
+# How a process ends, and not why: another line of the same block may say it
+_END = late(
+    r"\bcalled MPI_Abort\(|\bMPI_ERRORS_ARE_FATAL\b|^\W{0,8}Fatal Python error: \w{1,20}(?: \w{1,20})?\s{0,8}$"
+    r"|\bSIG[A-Z]{3,5} received\b|\b[Rr]eceived signal SIG[A-Z]{3,5}\b|^\W{0,8}(?:Abort(?:ed|ing)?|Exiting|Terminating)\b\W{0,4}(?:\(core dumped\))?\W{0,4}$"
+)
+# Calls that tidy up: they fail in whatever state something else has left
+_TIDIES = late(r"\b\w{2,60}_(?:destroy|fini|finalize|cleanup|deregister|dereg|free|unlink)\b")
 # An assertion and its place, which say what failed to who reads the source
 _ASSERTED = late(r"\bassert(?:ion)?\b.{0,200}?\bfail(?:ed|ure)?\b.{1,200}?\bline:? ?\d", re.I)
 _MPICH = late(r"^MPICH ERROR \[Rank \d{1,7}\](?: \[[^\]]{1,80}\]){1,5}")
@@ -148,7 +155,7 @@ def judged(text: str, level: str = "") -> Words | None:
     if low:
         of_library = _OF_LIBRARY.search(head) is not None or _warns_with_code(head, level)
         strength = min(strength, 2) if of_library else 0
-    if _MILD.search(head) is not None:
+    if _MILD.search(head) is not None or (strength < 3 and _TIDIES.search(head) is not None):
         strength -= 1
     if strength <= 0:
         return None
@@ -183,6 +190,11 @@ def _is_prose(head: str) -> bool:
 def is_frame(text: str) -> bool:
     """Whether a line belongs to a stack or a setting."""
     return _FRAME.search(text[:_LONG]) is not None
+
+
+def is_end(text: str) -> bool:
+    """Whether a line says that a process ends, or how, and not why."""
+    return _END.search(text[:_LONG]) is not None
 
 
 def is_heading(text: str) -> bool:

@@ -4,7 +4,7 @@
     r3: text   [3/16] text   [3] text   3| text   [GPU3] text     a program's own, or a launcher's
     2026-07-09 17:05:08 | INFO | train:main:9 - [rank3] text      a logger's, with the rank in words
     llama-worker-2 pytorch text   [llama-worker-2] text           stern, Kubeflow: the pod
-    x1c0.example 12: text                                         PALS: the host and the rank
+    x1c0.example 12: text   [n4:12] text                          PALS, mpiexec: the host and the rank
 
 Each of them looks like something else in another file: a step, a line's number, the text itself. So
 they are taken where most lines have them, and numbers where they come again and again.
@@ -53,6 +53,8 @@ _GPU = late(r"\s?(?:\[GPU[ :_]?(\d{1,3})\]:?|GPU[ _]?(\d{1,3}):) ?")
 _POD_NAME = late(r"\s?\[([a-z][a-z0-9.-]{1,90}\d)\] ")
 # mpiexec -l of PALS: the host, and the rank on it or in the job
 _HOST_AND_RANK = late(r"(?=[\w.-]{0,100}\d)([A-Za-z][\w.-]{2,120}) (\d{1,7}): ")
+# mpiexec's, with the host and the rank: a number of a process is never 0
+_HOST_RANK = late(r"\s?\[([A-Za-z][\w.-]{0,120}):(\d{1,5})\] ?")
 _STERN = late(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
 
 _SAMPLE = 200  # lines that show a file's habits
@@ -186,6 +188,9 @@ def _first_mark(lines: Sequence[str]) -> tuple[Mark | None, int]:
         if mark is _of_host_and_rank:
             # Each process speaks more than once: a name and a number that count something change
             usual = 2 * len({(f.node, f.rank) for f in found}) <= len(found)
+        elif mark is _of_bracketed_host:
+            ranks = [Found(f.end, rank=f.rank) for f in found]
+            usual = _are_ranks(ranks) and min(f.rank for f in found) == 0
         else:
             usual = mark is _of_letter or (bool(found[0].node) and _are_pods(found))
         if usual or _are_ranks(found):
@@ -243,9 +248,14 @@ def _of_host_and_rank(text: str) -> Found | None:
     return Found(match.end(), rank=int(match[2]), node=match[1]) if match else None
 
 
+def _of_bracketed_host(text: str) -> Found | None:
+    match = _HOST_RANK.match(text)
+    return Found(match.end(), rank=int(match[2]), node=match[1]) if match else None
+
+
 _MARKS: tuple[Mark, ...] = (
     *(_of_letter, _of_fraction, _of_number, _of_gpu),
-    *(_of_host_and_rank, _of_pod),
+    *(_of_host_and_rank, _of_bracketed_host, _of_pod),
 )
 
 

@@ -79,6 +79,12 @@ _ONE_OF_MPI = late(
 )
 
 
+# As torchrun prints its settings, or as it was called; "localhost" is no lead
+_ENDPOINT = late(
+    r"\brdzv[_-]endpoint(?:\s{0,12}[:=]\s{0,4}|\s{1,4})['\"]?(?!localhost|127\.)([A-Za-z\d][\w.-]{1,120}\w)(?=[:\s,'\"]|$)"
+)
+
+
 class Marks:
     """Collected over one file."""
 
@@ -91,6 +97,7 @@ class Marks:
         self.one_node = False
         self.alone = False  # its command line starts one process
         self.own = OwnRank()
+        self.endpoint = ""  # the host of torchrun's rendezvous
         self.members: set[int] = set()  # ranks that said that they begin
         self.pids: dict[tuple[str, int], int] = {}  # (node, process) -> rank; -1: several
         self.workers: set[tuple[str, int]] = set()  # (name, process) of who is not named by rank
@@ -129,6 +136,12 @@ class Marks:
             self.homes.setdefault(int(match[1]), (match[3], int(match[2])))
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
+        self._settings(text)
+
+    def _settings(self, text: str) -> None:
+        """What a launcher says of how it was called."""
+        if "endpoint" in text and (match := _ENDPOINT.search(text[:_LONG])) is not None:
+            self.endpoint = match[1]
         if "nnodes=" in text and (match := _NODES.search(text)) is not None:
             self.one_node = match[1] == "1"
 

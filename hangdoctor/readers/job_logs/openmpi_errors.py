@@ -77,14 +77,14 @@ class OpenMpiErrors:
 
 def _of_class(block: _Block, process: _Process, says: str, name: str) -> KnownError | None:
     node, pid = process
-    if block.rank < 0 and not pid:
+    if block.rank < 0 and not pid and not block.call:
         return None
     rule = _RULES.get(name, "mpi_err_other")
     if name in _WRONG:
         rule = "mpi_err_wrong"
     if name in _OF_FILES:
         rule = "mpi_err_io"
-    values = {"why": says}
+    values = {"why": says.strip()}
     if block.call:
         values["call"] = f"in {block.call}" if name != "TRUNCATE" else f"({block.call})"
     role = "cause" if rule in _OWN else "consequence"
@@ -92,7 +92,7 @@ def _of_class(block: _Block, process: _Process, says: str, name: str) -> KnownEr
 
 
 def settled(facts: Sequence[AnyFact]) -> list[AnyFact]:
-    """The facts without a rule's own word on a line whose process the lines above it told, and without
+    """The facts without a rule's own word on a line whose process or call the lines above it told, and without
     blame for who crashed while the job was ended.
     """
     named = {(f.file, f.line, f.rule) for f in facts if _is_named(f)}
@@ -106,8 +106,9 @@ def _rule(fact: AnyFact) -> str:
 
 
 def _is_named(fact: AnyFact) -> TypeGuard[KnownError]:
-    of_mpi = isinstance(fact, KnownError) and fact.rule.startswith("mpi_err_")
-    return of_mpi and (fact.rank >= 0 or fact.pid > 0)
+    if not isinstance(fact, KnownError) or not fact.rule.startswith("mpi_err_"):
+        return False
+    return fact.rank >= 0 or fact.pid > 0 or "call" in fact.values
 
 
 def _excuse_crashes(facts: Iterable[AnyFact]) -> None:

@@ -70,6 +70,7 @@ _LEVELLED = late(
 _DATED = late(  # Horovod's, and Open MPI's with --timestamp-output
     r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d 20\d\d(?=(?:\[(?:\d{1,7},)?\d{1,7}\])?<std(?:err|out|diag)>)"
 )
+_MINUTE = late(r"\s?20\d\d-\d\d-\d\d \d\d:\d\d (?=\S)")  # whose clock need not be the ranks' own
 _THREAD = late(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
 _LONG = 400  # characters: no prefixes are longer
 Speaker = tuple[int, int, int, str, int, str]
@@ -322,7 +323,7 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
         _, month, day, hour, year = match[0].split()
         said.at = said.at or clock.read(f"{year}-{month}-{int(day):02} {hour}")[0]
         said.text = text[match.end() :]
-    elif (match := _PIPE.match(text)) is not None:
+    elif (match := _MINUTE.match(text) or _PIPE.match(text)) is not None:
         said.text = text[match.end() :]
     elif (match := _NCCL.match(text)) is not None:
         said.node, said.pid = said.node or match[1], int(match[2])

@@ -80,6 +80,9 @@ _FORMS = {
     "flash": _Form(takes=late(r"Error message is ?:? ?(\S.{0,200})"), lines=1, above=True),
     "pyxis": _Form(takes=late(r"pyxis:\s{2,12}(\S.{0,160})"), lines=1, above=True),
     "glex": _Form(takes=late(r"CQE:(status=\w.{0,120})"), lines=1),
+    "launch_usage": _Form(
+        takes=late(r"^\s*((?:Option|Param):\s{1,8}\S.{0,80})"), lines=2, joint=", "
+    ),
     "mpi_no_transport": _Form(takes=late(r"^\s*(BTLs attempted: \S.{0,80})"), lines=1),
     "mpi_internal": _Form(
         takes=late(r"Assertion failed in file (?:\S{1,300}/)?(\S{1,100} at line \d.{1,200})"),

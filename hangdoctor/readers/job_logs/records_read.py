@@ -15,6 +15,7 @@ from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
 from .crash_places import Found
+from .cxx_words import CxxWords, Joined
 from .facts_of_file import FactsOfFile
 from .jax_barriers import JaxBarriers
 from .known_errors import KnownErrors
@@ -59,6 +60,7 @@ class RecordsRead:
         self._questions = questions.Questions()
         self._starts = StartLines()
         self._values = DebuggerValues()
+        self._cxx = CxxWords()
 
     def read(self, said: Said, text: str, of_file: Said) -> None:
         """Take a record, without its prefixes and with them; `of_file`: what is said of lines without any."""
@@ -82,6 +84,7 @@ class RecordsRead:
         head, begins, _ = said.text.partition(_TRACEBACK)
         if begins and head.strip():
             self._by_rules(msgspec.structs.replace(said, text=head), text)
+        said, text = self._join_cxx(said, text)
         if not folded.belongs:
             # A progress bar without an end of its line stands before what follows it.
             self._progress(said, text)
@@ -181,6 +184,23 @@ class RecordsRead:
             self.kept.keep(fact, said, text)
         self._rules.join_torn(said, tried.torn)
 
+    def _join_cxx(self, said: Said, text: str) -> tuple[Said, str]:
+        """The line; where it holds the words of an exception of C++ whose head stands above, joined with that."""
+        found = self._cxx.feed(said, self._place.line)
+        if self._cxx.reads:
+            self.lines.want(1)
+        now = [one.said for one in found if one.line == self._place.line]
+        self._keep_thrown(one for one in found if one.line != self._place.line)
+        return (now[0], now[0].text) if now else (said, text)
+
+    def _keep_thrown(self, found: Iterable[Joined]) -> None:
+        """Exceptions of C++ without words."""
+        now = self._place.line
+        for one in found:
+            self._place.line = one.line
+            self._rules.try_all(one.said, one.said.text)
+        self._place.line = now
+
     def _progress(self, said: Said, text: str) -> None:
         if self._tables.in_box:
             return  # the words of an error
@@ -205,6 +225,7 @@ class RecordsRead:
         for said, stack in self._stacks.last_stacks():
             self._place.line = stack.line
             self.kept.keep(stack, said, "stack")
+        self._keep_thrown(self._cxx.rest())
         self._keep_found(self._below.rest())
         self._keep_told(self._tables.rest(of_file), of_file)
         cut = self._stacks.unfinished()

@@ -14,6 +14,7 @@ from ...text.late import late
 from . import source
 from .collect import Facts
 from .file_names import NamedFile, under_header
+from .framed_lines import are_framed, unframed
 from .habits import Habits, habits
 from .prefix import Said, records, strip
 from .records_read import RecordsRead
@@ -46,6 +47,7 @@ class FileScan:
         self._usual = Habits()
         self._shipper = Shipper(None)
         self._rewrapped = Rewrapped()
+        self._framed = False
 
     def run(self, name: str, stream: IO[bytes]) -> LogFile:
         """Read the stream to its end."""
@@ -74,6 +76,8 @@ class FileScan:
     def _learn(self, begin: bytes) -> None:
         """What the first lines show of all: who ships them, and which prefixes they have."""
         lines = [_text(line) for line in begin.split(b"\n")]
+        self._framed = are_framed(lines)
+        lines = [self._bare(line) for line in lines]
         form = form_of(lines)
         sample = Shipper(form)
         self._shipper = Shipper(form)
@@ -84,9 +88,13 @@ class FileScan:
         before = self._place.line
         for line in self._records.lines.of(block):
             self._place.move(before + line.number, block.data, line.begin, not block.edge)
-            for shipped in self._shipper.lines(_text(line.data)):
+            for shipped in self._shipper.lines(self._bare(_text(line.data))):
                 self._take_line(shipped)
         self._place.line = before + block.data.count(b"\n")
+
+    def _bare(self, line: str) -> str:
+        """The line without the frame that stands around all."""
+        return unframed(line) if self._framed else line
 
     def _take_line(self, line: Line) -> None:
         if line.text.startswith("==> ") and (named := under_header(line.text)) is not None:

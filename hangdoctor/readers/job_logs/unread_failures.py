@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from ...model.log_facts import UnreadFailure
 from ...text.late import late
 from . import unread
-from .failure_words import Words, is_clean_end, is_frame, judged
+from .failure_words import Words, is_clean_end, is_end, is_frame, judged
 from .named_in_line import Named, named
 from .numbered_lines import numbered
 from .on_one_node import PLACE
@@ -296,6 +296,7 @@ def _fact(speaker: _Speaker) -> UnreadFailure:
         likeness=list(dict.fromkeys(_likeness(line) for line in speaker.lines))[:_LIKENESSES],
         after=speaker.after,
         began=first.number,
+        end=is_end(best.text),
         times=speaker.times.get(_likeness(best), 1),
     )
     return fact
@@ -318,7 +319,7 @@ def _bare(line: _Line) -> str:
 
 def _cause(speaker: _Speaker) -> _Line:
     """The line that says most of why."""
-    lines = speaker.lines
+    lines = [line for line in speaker.lines if not is_end(line.text)] or speaker.lines
     caused = [line for line in lines if _CAUSED.match(line.text)]
     if caused:
         return caused[-1]

@@ -45,10 +45,12 @@ def test_above_a_traceback_and_below_it(tmp_path: Path) -> None:
     told = around(diagnosed(tmp_path, text).around)
     assert [says for _, says in told] == [
         "lakes: level of the sea is 812 mm",
+        *['  File "/w/sea.py", line 18, in wave', "    wave()"],
+        *['  File "/w/sea.py", line 19, in wave', "    wave()"],
         "ValueError: too high",
         "held by pier 7",
     ]
-    assert [line for line, _ in told] == [1, 41, 42]
+    assert [line for line, _ in told] == [1, 37, 38, 39, 40, 41, 42]
 
 
 def test_in_the_middle_of_a_long_log(tmp_path: Path) -> None:
@@ -97,3 +99,20 @@ def test_of_standard_input_too(tmp_path: Path) -> None:
         timeout=60,
     )
     assert "held by pier 7" in done.stdout, done.stderr
+
+
+def test_the_lines_of_one_speakers_failure_rather_than_the_nearest(tmp_path: Path) -> None:
+    """Others print steps between those of the failure."""
+    step = "[rank0]: step {} loss 2.1\n"
+    steps = "".join(step.format(n) for n in range(6))
+    text = f"{steps}[rank3]: ERROR the shore gave way\n{step.format(6) * 5}[rank3]: FATAL: cannot go on without a shore\n{steps}"
+    told = around(diagnosed(tmp_path, text).around)
+    says = [says for _, says in told]
+    assert "[rank3]: ERROR the shore gave way" in says
+    assert "[rank3]: FATAL: cannot go on without a shore" in says
+    assert len(says) <= 9
+
+
+def test_never_more_than_nine_lines(tmp_path: Path) -> None:
+    text = "".join(f"rank 4: ERROR tile {n} is torn\n" for n in range(40))
+    assert len(around(diagnosed(tmp_path, text).around)) <= 9

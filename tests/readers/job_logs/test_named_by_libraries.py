@@ -172,7 +172,9 @@ def test_open_mpis_word_on_a_call(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, FATAL.format("MPI_ERR_ROOT: invalid root"))
     assert named(found) == [("error", [3])] and "MPI_ERR_ROOT: invalid root" in found.summary
     found = diagnosed(tmp_path, FATAL.format("MPI_ERR_PROC_FAILED: Process Failure"))
-    assert found.causes == [] and "rank 3 on n5 printed that an MPI call failed" in found.summary
+    assert (
+        found.causes == [] and "rank 3 on n5 printed that MPI failed in MPI_Bcast" in found.summary
+    )
     found = diagnosed(tmp_path, FATAL.format("MPI_ERR_TRUNCATE: message truncated"))
     assert named(found) == [("mismatch", [])], "either side may be wrong"
 

@@ -16,15 +16,15 @@ STEPS = "step 10 loss 0.2\n"
     [
         (
             "n5:240:240 [6] misc/socket.cc:533 NCCL WARN socketPollConnect: Connect to 10.0.0.4<56849> returned 113(No route to host) errno 115(Operation now in progress)",
-            "Between a rank on n5 and 10.0.0.4: NCCL could not connect (No route to host)",
+            "Between process 240 on n5 and 10.0.0.4: NCCL could not connect (No route to host)",
         ),
         (
             "n8:795:822 [0] include/socket.h:409 NCCL WARN Net : Connect to 10.0.0.9<54263> failed : No route to host",
-            "Between a rank on n8 and 10.0.0.9: NCCL could not connect (No route to host)",
+            "Between process 795 on n8 and 10.0.0.9: NCCL could not connect (No route to host)",
         ),
         (
             "n13:941:943 [0] include/socket.h:390 NCCL WARN Connect to 10.0.0.12<21724> failed : Connection refused",
-            "Between a rank on n13 and 10.0.0.12: NCCL could not connect: refused",
+            "Between process 941 on n13 and 10.0.0.12: NCCL could not connect: refused",
         ),
         (
             "  Local host: n2\n  PID:        24783\n  Message:    connect() to 169.254.140.13:1026 failed\n  Error:      Resource temporarily unavailable (11)",

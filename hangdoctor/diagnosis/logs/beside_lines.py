@@ -1,0 +1,49 @@
+"""Whose a failure without a name is, by the lines right beside its own: where those tell a failure of one rank or
+process, and of no other, the verdict says so. It accuses nobody by that.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from ...model.log_facts import AnyFact, PythonError
+from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, Someone
+from .candidate import First
+from .scene import Scene
+
+_NEAR = 3  # lines
+
+
+def name_beside(scene: Scene, found: First) -> None:
+    """Tell whose failure the lines around its own are of."""
+    story, finding = found.finding.story, found.finding
+    who = _beside(scene, found)
+    if not who:
+        return
+    if isinstance(story, FailedFirst | FailedInWords):
+        if story.someone == Someone() and not (finding.ranks or finding.nodes):
+            finding.story = structs.replace(story, someone=Someone(beside=who))
+    elif isinstance(story, LinkBroken) and not (story.by or story.hosts or story.process):
+        finding.story = structs.replace(story, beside=who)
+
+
+def _beside(scene: Scene, found: First) -> str:
+    """The one name; "" where several said the same, or several names stand there."""
+    if not found.facts:
+        return ""
+    first = found.facts[0]
+    if first.times > 1 or len({(f.file, f.line) for f in found.facts}) > 1:
+        return ""
+    rows = [
+        row
+        for one in scene.logs.excerpts
+        if (one.file, one.line) == (first.file, first.line)
+        for row in one.rows
+    ]
+    names = {row.who for row in rows if row.who and _is_near(row.line, first)}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _is_near(line: int, fact: AnyFact) -> bool:
+    begins = fact.began if isinstance(fact, PythonError) else fact.line
+    return min(abs(line - fact.line), abs(line - begins)) <= _NEAR
