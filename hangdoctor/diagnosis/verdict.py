@@ -11,6 +11,7 @@ import traceback
 from ..model.capture import Frame, JobCapture
 from ..model.diagnosis import Diagnosis
 from . import (
+    amounts_apart,
     arrivals,
     at_work_alone,
     beside_unnamed,
@@ -73,6 +74,7 @@ PASSES: tuple[Pass, ...] = (
     at_work_alone.run,
     other_records.run,
     parting.run,
+    amounts_apart.run,
     ras_culprits.run,
     gpus.run,
     # The job's own output, which may be all that is left.

@@ -10,6 +10,7 @@ import msgspec
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
 from ..stacks import root_names
+from ..stacks.amounts import amounts
 from ..stacks.call_peers import begun_by, peer_names, peers, root
 from ..stacks.loop_counts import COUNTERS, ROOT_OF
 from ..stacks.user_code import is_users
@@ -92,6 +93,7 @@ def _read_around(frame: Frame, polled: str, numbers: dict[str, int]) -> None:
     frame.handle = handle_origins.origin(lines, frame.line) or begun_by(polled)
     chosen = root_names.names(lines, frame.line)
     frame.values |= {ROOT_OF + name: numbers[name] for name in chosen if name in numbers}
+    frame.values |= amounts(numbers)
 
 
 def _mark_texts(frames: list[Frame], shown: list[dict[str, Any]]) -> None:

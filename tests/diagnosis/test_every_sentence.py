@@ -241,6 +241,7 @@ FINDINGS: list[Finding] = [
     one("mismatch", f.AsksForOther(("key", "path"), (0, 1, 2), 3, 6.0), frame=LOAD),
     *(two("order", f.TwoThreads((4, 5), STEP, BARRIER, same)) for same in (True, False)), one("order", f.TwoThreads((0, 1), STEP, BARRIER, True, 5)),
     one("mismatch", f.OtherRoot("best", 2, 0, REDUCE, (1,))),
+    one("p2p_unmatched", f.AmountApart("num_steps", 2, 4, LOAD, (((4,), SEND), ((5,), RECV)))), one("p2p_unmatched", f.AmountApart("n", 2, 4, LOAD, ())),
     one("mismatch", f.StepsApart("step", 36, 40, 42, STEP, (0, 1, 3))), one("mismatch", f.StepsApart("it", 9, 7, 7, STEP, (0,))),
     *(two("p2p_unmatched", f.UnmatchedPair(4, op, 5, STEP, (0, 1)), waiters=OTHERS) for op in (replace(SEND, seq=-1, frame=LOAD), replace(RECV, seq=-1, peer=5, frame=LOAD))),
     Finding("not_entered", [], f.UnnamedElsewhere(("process 12",), None, ("process 13", "process 14"), STEP, LOAD), 0.7),

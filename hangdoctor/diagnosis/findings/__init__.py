@@ -78,6 +78,7 @@ from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, StillAlo
 from .ras_stories import ErrorByRas, FewerByRas, LostByRas, LostProcesses, OwnNumbers
 from .slow_stories import SlowByArrival, SlowByHistory, SlowByPace, SlowBySamples, SlowByWaiting
 from .stack_stories import (
+    AmountApart,
     AsksForOther,
     Compiling,
     OtherRoot,
@@ -139,6 +140,7 @@ __all__ = [
     "Agent",
     "AgentWaits",
     "AllIn",
+    "AmountApart",
     "Apart",
     "AskedFor",
     "AsksForOther",

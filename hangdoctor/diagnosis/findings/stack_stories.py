@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ...model.frame import Frame
 from .named import Op
 
 
@@ -89,6 +90,25 @@ class StepsApart(Struct, frozen=True):
     others: tuple[int, ...]
 
 
+class AmountApart(Struct, frozen=True):
+    """Of ranks that wait for one another, each in its `sides`, one has `number` in the variable `name` where all
+    others have `usual`: how many rounds they mean to go.
+    """
+
+    name: str
+    number: int
+    usual: int
+    frame: Frame
+    sides: tuple[tuple[tuple[int, ...], Op], ...]
+
+
 StackStory = (
-    StepsApart | OtherTag | OtherRoot | TwoThreads | UnmatchedPair | Compiling | AsksForOther
+    StepsApart
+    | AmountApart
+    | OtherTag
+    | OtherRoot
+    | TwoThreads
+    | UnmatchedPair
+    | Compiling
+    | AsksForOther
 )

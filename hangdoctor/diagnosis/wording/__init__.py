@@ -149,7 +149,13 @@ def _waiting(finding: Finding, full: bool) -> str:
     waiters = finding.waiters
     if waiters is None or isinstance(
         finding.story,
-        f.InOther | f.OtherTag | f.OtherRoot | f.StepsApart | f.PeerElsewhere | f.UnmatchedPair,
+        f.InOther
+        | f.OtherTag
+        | f.OtherRoot
+        | f.StepsApart
+        | f.AmountApart
+        | f.PeerElsewhere
+        | f.UnmatchedPair,
     ):
         return ""
     if isinstance(finding.story, f.AllIn):

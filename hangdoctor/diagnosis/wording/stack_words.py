@@ -108,6 +108,22 @@ def _(story: f.StepsApart, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.AmountApart, finding: Finding) -> str:
+    own = f"{subject(finding)} has {story.name}={story.number} in {terms.frame(story.frame)}, all others {story.usual}"
+    waits = [
+        f"{terms.ranks(ranks)} {terms.choose(ranks, 'waits', 'wait')} in {terms.op_at(op)}"
+        for ranks, op in story.sides[:_NAMES]
+    ]
+    return f"{own}: {', '.join(waits)}" if waits else own
+
+
+@by_story.register
+def _(story: f.AmountApart, finding: Finding) -> str:
+    here = f"See where rank {finding.ranks[0]} takes {story.name} from"
+    return f"{here}: all that exchange with one another must go the same number of rounds."
+
+
+@tell.register
 def _(story: f.Compiling, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     is_are, was = (

@@ -58,6 +58,7 @@ def says_where(finding: Finding) -> bool:
         | f.OtherTag
         | f.OtherRoot
         | f.StepsApart
+        | f.AmountApart
         | f.UnmatchedPair
         | f.Compiling
         | f.UnnamedElsewhere

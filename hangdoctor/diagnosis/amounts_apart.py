@@ -1,0 +1,113 @@
+"""Pass: of ranks that wait for one another, and of which nothing else shows who is wrong, the one that means to go
+another number of rounds than all others.
+
+In each function that all living ranks are in, a variable that says how many (`stacks/amounts.py`) is compared. Who has
+another number in it than all others, which agree, makes more or fewer calls than they expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from ..model.frame import Frame
+from ..stacks.amounts import AMOUNT
+from . import findings as f
+from .case import Case, nodes_of
+from .confidence import Ground, sure
+from .draft import Draft
+from .findings import Apart, DecidedBy, Finding, Op
+from .view import RankView
+
+Sides = tuple[tuple[tuple[int, ...], Op], ...]
+
+_FEWEST = 3  # ranks that agree, or all but one of a job of three
+
+
+class Odd(Struct, frozen=True):
+    """The rank, with the variable's value on it and on all others, and its function on that rank."""
+
+    rank: int
+    name: str
+    own: int
+    others: int
+    frame: Frame
+
+
+def run(case: Case, draft: Draft) -> None:
+    """Of each such finding keep the rank alone, where one is apart."""
+    open_ones = [finding for finding in draft.findings if _is_open(finding)]
+    odd = apart(case.alive) if open_ones and not case.gone else None
+    for finding in open_ones if odd is not None else ():
+        if odd is not None and odd.rank in finding.ranks:
+            _name(case, finding, odd)
+
+
+def apart(views: Sequence[RankView]) -> Odd | None:
+    """The only rank that is apart in such a variable; None where none is, or several are."""
+    if len(views) < _FEWEST or not all(view.path for view in views):
+        return None
+    found = list(_odd_ones(views))
+    return found[0] if found and len({one.rank for one in found}) == 1 else None
+
+
+def _is_open(finding: Finding) -> bool:
+    """Whether it names several ranks since nothing showed which of them is wrong."""
+    story = finding.story
+    if len(finding.ranks) < 2:
+        return False
+    if isinstance(story, f.Ring):
+        return story.mine is None
+    if isinstance(story, f.Disagrees):
+        return story.ground is DecidedBy.UNDECIDED
+    return isinstance(story, f.InOther) and story.how is Apart.RING
+
+
+def _odd_ones(views: Sequence[RankView]) -> Iterator[Odd]:
+    """Of each function that all are in, outermost first, by each of its variables."""
+    frames = [_by_function(view) for view in views]
+    for function in [key for key in frames[0] if all(key in other for other in frames[1:])]:
+        here = [of[function] for of in frames]
+        for name in sorted(n for n in here[0].values if n.startswith(AMOUNT)):
+            values = [frame.values.get(name) for frame in here]
+            own = _odd_value(values)
+            if own is not None:
+                at = values.index(own)
+                usual = next(v for v in values if v != own)
+                yield Odd(views[at].rank, name.removeprefix(AMOUNT), own, usual or 0, here[at])
+
+
+def _by_function(view: RankView) -> dict[tuple[str, str], Frame]:
+    """The frames of a stack, outermost first; of one that calls itself none."""
+    names = [(frame.name, frame.file) for frame in view.path]
+    once = {name for name in names if names.count(name) == 1}
+    return {name: frame for name, frame in zip(names, view.path, strict=True) if name in once}
+
+
+def _odd_value(values: Sequence[int | None]) -> int | None:
+    """The value that one has alone while all others have one other value."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or len(set(known)) != 2:
+        return None
+    return next((value for value in known if known.count(value) == 1), None)
+
+
+def _name(case: Case, finding: Finding, odd: Odd) -> None:
+    finding.story = f.AmountApart(odd.name, odd.own, odd.others, odd.frame, _sides(finding))
+    finding.ranks = [odd.rank]
+    finding.nodes = nodes_of([v for v in case.alive if v.rank == odd.rank])
+    finding.confidence = sure(Ground.AMOUNT_APART)
+    finding.frame, finding.doing = odd.frame, None
+
+
+def _sides(finding: Finding) -> Sides:
+    """What each of the ranks is in, as far as the finding has it."""
+    story = finding.story
+    if isinstance(story, f.Ring):
+        return tuple(((rank,), op) for rank, op in story.sides)
+    if isinstance(story, f.InOther):
+        return story.sides
+    if isinstance(story, f.Disagrees) and story.theirs is not None and len(story.sides) == 2:
+        return (story.sides[0], story.mine), (story.sides[1], story.theirs)
+    return ()

@@ -1,0 +1,89 @@
+"""Ranks that wait for one another: who means to go another number of rounds than all others, by a variable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.readers import pyspy_frames
+from hangdoctor.stacks.amounts import AMOUNT, amounts
+from tests.support.captures import causes, judged, stack, still
+
+C10D = "/v/torch/distributed/distributed_c10d.py"
+
+
+def at(rank: int, call: str, peer: int, number: int | None, name: str = "num_micro") -> RankCapture:
+    """A stage in a receive from its neighbour."""
+    line = {"forward": 6, "backward": 10}[call]
+    variable = "src" if peer >= 0 else "tensor"
+    code = f"dist.recv(x, {variable})"
+    own = Frame(call, "/app/pipe.py", line, code, {"src": peer})
+    step = Frame("step", "/app/pipe.py", 13 if call == "forward" else 14)
+    if number is not None:
+        step.values = {AMOUNT + name: number}
+    inner = Frame("recv", C10D, 2799, values={"src": peer, "group_src": peer})
+    return still(rank, [inner, own, step, *stack(("main", "/app/pipe.py", 40))])
+
+
+def ring(*numbers: int | None) -> list[RankCapture]:
+    """Rank 1 waits for a gradient of rank 2, and that for an activation of rank 1; so does rank 3 of rank 2."""
+    return [
+        at(0, "backward", 1, numbers[0]),
+        at(1, "backward", 2, numbers[1]),
+        at(2, "forward", 1, numbers[2]),
+        at(3, "forward", 2, numbers[3]),
+    ]
+
+
+def test_who_goes_another_number_of_rounds_is_named_alone() -> None:
+    said = judged(*ring(4, 2, 4, 4))
+    assert causes(said) == [("p2p_unmatched", [1])]
+    assert "has num_micro=2 in step (pipe.py:14), all others 4" in said.summary
+    assert "rank 2 waits in recv from rank 1" in said.summary
+    assert "See where rank 1 takes num_micro from" in said.causes[0].advice
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(4, 4, 4, 4), (4, 2, 2, 4), (5, 2, 4, 4), (4, 4, 4, 2), (4, None, 4, 4)],
+    ids=["all alike", "two of them", "two apart", "one outside of the ring", "it is not known"],
+)
+def test_else_both_of_the_ring_are(numbers: tuple[int | None, ...]) -> None:
+    assert causes(judged(*ring(*numbers))) == [("p2p_unmatched", [1, 2])]
+
+
+@pytest.mark.parametrize(
+    "name",
+    "n num_microbatches n_micro_batches micro_batches num_steps n_chunks max_steps total_rounds batch_count steps_per_epoch count".split(),
+)
+def test_names_of_amounts(name: str) -> None:
+    assert amounts({name: 4}) == {AMOUNT + name: 4}
+
+
+@pytest.mark.parametrize(
+    "name",
+    "rank world_size num_layers n_heads hidden port seed step i batch_size device_count pid".split(),
+)
+def test_other_numbers_are_none(name: str) -> None:
+    assert amounts({name: 4}) == {}
+
+
+def test_they_are_kept_of_the_users_own_frames_alone(tmp_path: Path) -> None:
+    source = str(tmp_path / "pipe.py")
+    Path(source).write_text("def step(num_steps):\n    run(num_steps)\n")
+    frame = {
+        "name": "step",
+        "filename": source,
+        "line": 2,
+        "locals": [{"name": "num_steps", "repr": "4"}],
+    }
+    other = {**frame, "filename": "/usr/lib/python3.11/threading.py"}
+    threads = [
+        {"thread_id": 1, "os_thread_id": 1, "thread_name": "MainThread", "frames": [frame, other]}
+    ]
+    [thread] = pyspy_frames.parse_json(json.dumps(threads).encode())
+    assert thread.frames[0].values == {AMOUNT + "num_steps": 4}
+    assert thread.frames[1].values == {}
