@@ -93,7 +93,7 @@ def _read_around(frame: Frame, polled: str, numbers: dict[str, int]) -> None:
     frame.handle = handle_origins.origin(lines, frame.line) or begun_by(polled)
     chosen = root_names.names(lines, frame.line)
     frame.values |= {ROOT_OF + name: numbers[name] for name in chosen if name in numbers}
-    frame.values |= amounts(numbers)
+    frame.values |= amounts(numbers, lines, frame.line)
 
 
 def _mark_texts(frames: list[Frame], shown: list[dict[str, Any]]) -> None:

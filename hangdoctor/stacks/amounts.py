@@ -1,18 +1,21 @@
 """Which variables of a program say how many rounds it means to go: micro-batches, steps, messages.
 
 All ranks that run one function mostly have the same number in such a variable. One that has another makes more or
-fewer calls than its partners expect.
+fewer calls than its partners expect. It counts only where the source around the line has a loop up to it: a rank's part
+of the data may have another size than the others'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from ..text.late import late
 
 # Before the name of such a variable among a frame's values
 AMOUNT = "amount:"
 _MOST = 12  # of one frame
+_NEAR = 60  # lines above and below
 _THINGS = (
     r"(?:(?:micro_?|mini_?)?batch(?:es)?|mbs?|steps?|rounds?|chunks?|iters?|iterations?|samples?|messages?|msgs?|requests?|items?"
     r"|records?|parts?|shards?|episodes?|rollouts?|tensors?|transfers?|exchanges?|updates?|accum\w{0,20}|epochs?)"
@@ -24,7 +27,18 @@ _AMOUNT = late(
 )
 
 
-def amounts(numbers: Mapping[str, int]) -> dict[str, int]:
-    """Those of a frame's whole numbers, by their names with the prefix."""
-    found = {AMOUNT + name: n for name, n in numbers.items() if _AMOUNT.search(name)}
-    return dict(sorted(found.items())[:_MOST])
+def amounts(numbers: Mapping[str, int], lines: Sequence[str], number: int) -> dict[str, int]:
+    """Those of a frame's whole numbers, by their names with the prefix; its line is `number` (from 1) of these."""
+    named = [name for name in sorted(numbers) if _AMOUNT.search(name)]
+    around = "\n".join(lines[max(0, number - _NEAR) : number + _NEAR]) if named else ""
+    bounds = [name for name in named if _is_bound(name, around)]
+    return {AMOUNT + name: numbers[name] for name in bounds[:_MOST]}
+
+
+def _is_bound(name: str, text: str) -> bool:
+    """Whether a loop goes up to it: ``range(n - warm_up)``, ``while sent < n``."""
+    own = rf"(?<![\w.]){re.escape(name)}\b"
+    return (
+        re.search(rf"\brange\([^\n]{{0,120}}?{own}|\bwhile\b[^\n]{{0,120}}?[<>]=? ?{own}", text)
+        is not None
+    )

@@ -60,7 +60,11 @@ def test_else_both_of_the_ring_are(numbers: tuple[int | None, ...]) -> None:
     "n num_microbatches n_micro_batches micro_batches num_steps n_chunks max_steps total_rounds batch_count steps_per_epoch count".split(),
 )
 def test_names_of_amounts(name: str) -> None:
-    assert amounts({name: 4}) == {AMOUNT + name: 4}
+    loop = ["def step(self, some):", f"    for k in range({name} - 1):", "        send(k)"]
+    assert amounts({name: 4}, loop, 3) == {AMOUNT + name: 4}
+    until = ["def step(self, some):", f"    while sent < {name}:", "        sent += 1"]
+    assert amounts({name: 4}, until, 3) == {AMOUNT + name: 4}
+    assert amounts({name: 4}, ["def step(self):", f"    rows = local[:{name}]"], 2) == {}
 
 
 @pytest.mark.parametrize(
@@ -68,12 +72,12 @@ def test_names_of_amounts(name: str) -> None:
     "rank world_size num_layers n_heads hidden port seed step i batch_size device_count pid".split(),
 )
 def test_other_numbers_are_none(name: str) -> None:
-    assert amounts({name: 4}) == {}
+    assert amounts({name: 4}, [f"for k in range({name}):", "    send(k)"], 2) == {}
 
 
 def test_they_are_kept_of_the_users_own_frames_alone(tmp_path: Path) -> None:
     source = str(tmp_path / "pipe.py")
-    Path(source).write_text("def step(num_steps):\n    run(num_steps)\n")
+    Path(source).write_text("def step(num_steps):\n    [run(n) for n in range(num_steps)]\n")
     frame = {
         "name": "step",
         "filename": source,
