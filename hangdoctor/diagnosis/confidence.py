@@ -96,6 +96,10 @@ class Ground(Enum):
         "two threads are in collectives at once, whose order nothing keeps the same on every rank",
     )
     TWO_THREADS_PERHAPS = (0.45, "the same, and nothing shows that both are of one group")
+    SERVED_IN_TURN = (
+        0.65,
+        "it sent nothing to a rank that receives from all in turn, and others before it did",
+    )
     UNMATCHED_PAIR = (
         0.60,
         "a transfer's peer is in a collective that waits for the other side: one of both is wrong",

@@ -18,7 +18,7 @@ from ..stacks.root_names import NAMES_OF_ROOT
 from ..stacks.user_code import is_users
 from ..text.late import late
 from . import findings as f
-from . import other_tag, stackgraph, transfer_chains, unmatched
+from . import other_tag, served_in_turn, stackgraph, transfer_chains, unmatched
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Apart, Finding, Why
@@ -71,6 +71,10 @@ def _apart(case: Case, instance: Instance, views: Views) -> Finding | None:
     there = [r for r in instance.absent if r in views]
     if isinstance(instance.key, Transfer) and any(unmatched.is_half(views[r]) for r in there):
         return None  # what it waits in may be the other side of this very transfer
+    if isinstance(instance.key, Transfer) and len(here) == len(there) == 1:
+        served = served_in_turn.find(case, views[here[0]], views[there[0]], views.values())
+        if served is not None:
+            return served
     all_of_many = len(here) + len(there) == case.world_size > 2
     if all_of_many and _waits_for_one_past(case, here, there, views):
         return None

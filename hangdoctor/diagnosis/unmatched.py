@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from . import findings as f
+from . import served_in_turn
 from .case import Case, finding_on, in_op, op_of, where_held
 from .confidence import Ground, sure
 from .findings import Against, Finding, Why
@@ -26,7 +27,8 @@ def find(case: Case, end: End, views: Mapping[int, RankView]) -> Finding | None:
     held = rest[0]
     if held.absent != [waiter] or peer not in held.present or views[peer].place.kind == "p2p":
         return None
-    return _finding(case, views[waiter], views[peer], [views[r] for r in held.present])
+    served = served_in_turn.find(case, views[waiter], views[peer], views.values())
+    return served or _finding(case, views[waiter], views[peer], [views[r] for r in held.present])
 
 
 def _finding(case: Case, waiter: RankView, peer: RankView, held: Sequence[RankView]) -> Finding:

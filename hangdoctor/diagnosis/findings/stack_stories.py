@@ -22,7 +22,7 @@ class TwoThreads(Struct, frozen=True):
 
 class UnmatchedPair(Struct, frozen=True):
     """`waiter` is in a transfer with `peer`, which is in the collective `own` with `others`: that
-    one waits for `waiter` in turn.
+    one waits for `waiter` in turn. `served`: from whom it had received in the same loop before.
     """
 
     waiter: int
@@ -30,6 +30,7 @@ class UnmatchedPair(Struct, frozen=True):
     peer: int
     own: Op
     others: tuple[int, ...]
+    served: tuple[int, ...] = ()
 
 
 class Compiling(Struct, frozen=True):

@@ -47,6 +47,9 @@ def _(story: f.UnmatchedPair, finding: Finding) -> str:
     waits = f"{terms.capital(waiter)} waits at {terms.place_of(story.op)} for {peer}"
     beside = f" with {terms.ranks(story.others)}" if story.others else ""
     is_in = f"{peer} is in {terms.op_at_line(story.own)}{beside}"
+    if story.served:
+        after = f"{waits} to send, after it had received from {terms.ranks(story.served)}"
+        return f"{after}; {is_in}: {peer} has not sent, or with another tag"
     if sends:
         either = f"{peer} should have received before, or {waiter} should not have sent"
         return f"{waits} to receive; {is_in}: {either}"
