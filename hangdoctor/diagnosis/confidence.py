@@ -167,6 +167,10 @@ class Ground(Enum):
         0.75,
         "it is a party of all transfers that only one side makes, and no history of its role shows it",
     )
+    BETWEEN_TWO = (
+        0.65,
+        "one stage sends to it, and the next one waits for the same number from it",
+    )
     AWAITED_BY_MORE = (0.70, "several wait for transfers of it, and it is in a collective")
     OTHER_ROUND = (0.70, "all others have changed their round, or kept it, and this one has not")
     AMOUNT_APART = (0.75, "it means to go another number of rounds than all others, by a variable")

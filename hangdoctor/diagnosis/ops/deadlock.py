@@ -15,7 +15,7 @@ from .order import Link, both_sides, divergence_finding, kind_of_divergence, lin
 from .partners import other_partners
 from .same_line import to_other_peers
 from .scene import Scene
-from .stage_links import awaited_by_more, one_too_many, stopped_passing_on
+from .stage_links import awaited_by_more, between_two, one_too_many, stopped_passing_on
 from .unanswered import transfers_apart
 from .waits import WaitGraph
 
@@ -32,6 +32,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
         by_links = other_partners(scene, graph, ranks) or stopped_passing_on(scene, cycle)
         by_links = by_links or one_too_many(scene, cycle) or other_round(scene, cycle)
         by_links = by_links or awaited_by_more(scene, graph, cycle)
+        by_links = by_links or between_two(scene, graph, cycle)
         return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():

@@ -4,8 +4,9 @@ Each stage passes on what it gets. Where as many sends went over all other links
 received in full, and one side of a link has called as many of its half and the other one fewer
 before it turned to something else, the other one made other calls. Where one side of a link has
 called one transfer more than its peer, and all other links have had as many as the peer, that side
-made one too many. And where several ranks wait for transfers of one that has gone on to a collective, that one
-is named without any counts.
+made one too many. Where several ranks wait for transfers of one that has gone on to a collective, that one
+is named without any counts. And where one stage sends to another, and a third one waits for the same number from it,
+the one between these has not passed on what both expect.
 """
 
 from __future__ import annotations
@@ -57,6 +58,39 @@ def awaited_by_more(scene: Scene, graph: WaitGraph, cycle: list[Link]) -> Findin
         return None
     shown = [Link(i.waiters[0], i, link.whom) for i in asked[:_SHOWN] if i.waiters]
     return _never_posted(scene, link, Ground.AWAITED_BY_MORE, shown)
+
+
+def between_two(scene: Scene, graph: WaitGraph, cycle: list[Link]) -> Finding | None:
+    """Of two ranks that wait for transfers of one another: the one that a further rank waits for, too, to be passed on
+    the very message that the other one sends, or to take on the one that it waits for.
+    """
+    if len(cycle) != 2 or any(link.instance.key.transfer is None for link in cycle):
+        return None
+    found = [link for link in cycle if _is_passed_by(graph, link, cycle)]
+    return _never_posted(scene, found[0], Ground.BETWEEN_TWO, cycle) if len(found) == 1 else None
+
+
+def _is_passed_by(graph: WaitGraph, link: Link, cycle: list[Link]) -> bool:
+    """Whether a rank outside of the ring waits for `link.whom` in the next link of the same direction, under the
+    same number.
+    """
+    own, number = link.instance.key.counter, link.instance.key.number
+    ring = {one.rank for one in cycle}
+    if not isinstance(own, Transfers):
+        return False
+    for other in graph.instances:
+        counter = other.key.counter
+        if (
+            not isinstance(counter, Transfers)
+            or other.key.number != number
+            or other.targets != [link.whom]
+        ):
+            continue
+        passed = own.destination == link.whom == counter.source
+        taken = own.source == link.whom == counter.destination
+        if (passed or taken) and not ring.intersection(other.waiters) and other.waiters:
+            return True
+    return False
 
 
 def _never_posted(scene: Scene, link: Link, ground: Ground, shown: Sequence[Link]) -> Finding:
