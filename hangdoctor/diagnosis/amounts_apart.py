@@ -2,7 +2,8 @@
 another number of rounds than all others.
 
 In each function that all living ranks are in, a variable that says how many (`stacks/amounts.py`) is compared. Who has
-another number in it than all others, which agree, makes more or fewer calls than they expect.
+another number in it than all others, which agree, makes more or fewer calls than they expect. The same where all wait,
+in several operations, and stacks alone do not show which of them is wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Struct
 from ..model.frame import Frame
 from ..stacks.amounts import AMOUNT
 from . import findings as f
-from .case import Case, nodes_of
+from .case import Case, finding_on, nodes_of, sides_of
 from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Apart, DecidedBy, Finding, Op
@@ -37,11 +38,33 @@ class Odd(Struct, frozen=True):
 
 def run(case: Case, draft: Draft) -> None:
     """Of each such finding keep the rank alone, where one is apart."""
+    if case.gone or case.absent or case.unseen:
+        return
     open_ones = [finding for finding in draft.findings if _is_open(finding)]
-    odd = apart(case.alive) if open_ones and not case.gone else None
-    for finding in open_ones if odd is not None else ():
-        if odd is not None and odd.rank in finding.ranks:
+    undecided = not draft.findings and draft.status is None and _all_wait_apart(case)
+    odd = apart(case.alive) if open_ones or undecided else None
+    if odd is None:
+        return
+    if undecided:
+        draft.findings = [_finding(case, odd)]
+    for finding in open_ones:
+        if odd.rank in finding.ranks:
             _name(case, finding, odd)
+
+
+def _all_wait_apart(case: Case) -> bool:
+    """Whether all ranks stand still in calls that wait for others, at several places."""
+    still = all(
+        view.waits and view.motion in ("still", "unknown", "running") for view in case.alive
+    )
+    return still and len(case.alive) == case.world_size and len(sides_of(case.alive)) > 1
+
+
+def _finding(case: Case, odd: Odd) -> Finding:
+    views = [view for view in case.alive if view.rank == odd.rank]
+    sides = sides_of(case.alive)
+    story = f.AmountApart(odd.name, odd.own, odd.others, odd.frame, sides)
+    return finding_on(case, "order", views, story, confidence=sure(Ground.AMOUNT_ELSEWHERE))
 
 
 def apart(views: Sequence[RankView]) -> Odd | None:

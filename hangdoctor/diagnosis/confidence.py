@@ -173,6 +173,10 @@ class Ground(Enum):
     )
     AWAITED_BY_MORE = (0.70, "several wait for transfers of it, and it is in a collective")
     OTHER_ROUND = (0.70, "all others have changed their round, or kept it, and this one has not")
+    AMOUNT_ELSEWHERE = (
+        0.60,
+        "all wait, and it means to go another number of rounds than all others",
+    )
     AMOUNT_APART = (0.75, "it means to go another number of rounds than all others, by a variable")
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
     UNSET_KEY = (0.50, "a store key is not set, and no record shows which rank should set it")

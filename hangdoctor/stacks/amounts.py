@@ -16,14 +16,20 @@ from ..text.late import late
 AMOUNT = "amount:"
 _MOST = 12  # of one frame
 _NEAR = 60  # lines above and below
-_THINGS = (
-    r"(?:(?:micro_?|mini_?)?batch(?:es)?|mbs?|steps?|rounds?|chunks?|iters?|iterations?|samples?|messages?|msgs?|requests?|items?"
-    r"|records?|parts?|shards?|episodes?|rollouts?|tensors?|transfers?|exchanges?|updates?|accum\w{0,20}|epochs?)"
+# What programs go through round by round; those of the second kind may be a rank's part of the data, too
+_ROUNDS = (
+    r"(?:(?:micro_?|mini_?)?batch(?:es)?|mbs?|steps?|rounds?|chunks?|iters?|iterations?|messages?|msgs?|requests?|episodes?"
+    r"|rollouts?|transfers?|exchanges?|updates?|accum\w{0,20}|epochs?|sweeps?|passes|turns?|waves?|hops?|phases?|repeats?)"
+)
+_PARTS = r"(?:samples?|items?|records?|parts?|shards?|tensors?|tasks?)"
+_SEVERAL = (
+    r"(?:(?:micro_?|mini_?)?batches|mbs|steps|rounds|chunks|iters|iterations|messages|msgs|requests|episodes|rollouts"
+    r"|transfers|exchanges|updates|epochs|sweeps|passes|turns|waves|hops|phases|repeats)"
 )
 _AMOUNT = late(
-    rf"^(?:n|num|number|count|total|limit|rounds|times|chunks|microbatches|micro_batches)$"
-    rf"|^(?:n|num|number|no|max|total|count)_?(?:of_)?(?:\w{{1,20}}_)?{_THINGS}$"
-    rf"|^{_THINGS}(?:_\w{{1,20}})?_(?:count|num|number|total|per_\w{{1,20}})$"
+    rf"^(?:n|num|number|count|total|limit|times)$|^(?:\w{{1,20}}_)?{_SEVERAL}$"
+    rf"|^(?:n|num|number|no|max|total|count)_?(?:of_)?(?:\w{{1,20}}_)?(?:{_ROUNDS}|{_PARTS})$"
+    rf"|^(?:{_ROUNDS}|{_PARTS})(?:_\w{{1,20}})?_(?:count|num|number|total|per_\w{{1,20}})$"
 )
 
 

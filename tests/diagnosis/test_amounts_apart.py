@@ -57,7 +57,7 @@ def test_else_both_of_the_ring_are(numbers: tuple[int | None, ...]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "n num_microbatches n_micro_batches micro_batches num_steps n_chunks max_steps total_rounds batch_count steps_per_epoch count".split(),
+    "n num_microbatches n_micro_batches micro_batches num_steps n_chunks max_steps total_rounds batch_count steps_per_epoch count inner_sweeps rounds eval_batches n_samples".split(),
 )
 def test_names_of_amounts(name: str) -> None:
     loop = ["def step(self, some):", f"    for k in range({name} - 1):", "        send(k)"]
@@ -69,7 +69,7 @@ def test_names_of_amounts(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "rank world_size num_layers n_heads hidden port seed step i batch_size device_count pid".split(),
+    "shards samples local_size rank world_size num_layers n_heads hidden port seed step i batch_size device_count pid".split(),
 )
 def test_other_numbers_are_none(name: str) -> None:
     assert amounts({name: 4}, [f"for k in range({name}):", "    send(k)"], 2) == {}
@@ -91,3 +91,27 @@ def test_they_are_kept_of_the_users_own_frames_alone(tmp_path: Path) -> None:
     [thread] = pyspy_frames.parse_json(json.dumps(threads).encode())
     assert thread.frames[0].values == {AMOUNT + "num_steps": 4}
     assert thread.frames[1].values == {}
+
+
+def calls(rank: int, call: str, sweeps: int) -> RankCapture:
+    """A rank of MPI in an exchange with a rank that does not show, or in a reduction."""
+    code = "comm.Sendrecv(a, right, 0, b, left)" if call == "Sendrecv" else "comm.Allreduce(a, b)"
+    step = Frame("step", "/app/rod.py", 31, code, {AMOUNT + "sweeps": sweeps})
+    return still(rank, [step, *stack(("main", "/app/rod.py", 60))])
+
+
+def test_where_all_wait_in_several_calls_and_nothing_else_shows_who_is_wrong() -> None:
+    ranks = [
+        calls(0, "Allreduce", 2),
+        calls(1, "Sendrecv", 3),
+        calls(2, "Allreduce", 2),
+        calls(3, "Allreduce", 2),
+    ]
+    ranks[1].samples[-1].threads[0].frames[0].line = 29
+    said = judged(*ranks)
+    assert causes(said) == [("order", [1])]
+    assert "has sweeps=3 in step (rod.py:29), all others 2" in said.summary
+    assert said.causes[0].confidence <= 0.6
+    for rank in ranks:
+        rank.samples[-1].threads[0].frames[0].values = {}
+    assert causes(judged(*ranks)) == []
