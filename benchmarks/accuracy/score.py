@@ -81,11 +81,13 @@ class Said:
 def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     """Fill in what the verdict was and whether it is right."""
     result.status = diagnosis.status
-    result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes]
+    result.named = [(c.kind, sorted(c.ranks)) for c in diagnosis.causes or diagnosis.open]
     result.expected = truth.ranks
     result.undecidable = truth.undecidable or truth.nothing_shown
     result.summary = diagnosis.summary
-    result.said = [Said(c.kind, c.confidence, is_right(c, truth)) for c in diagnosis.causes]
+    result.said = [
+        Said(c.kind, c.confidence, is_right(c, truth)) for c in diagnosis.causes or diagnosis.open
+    ]
     named = {r for _, ranks in result.named for r in ranks}
     if truth.nothing_shown:
         result.exact = not named and diagnosis.status == "unknown"
@@ -117,7 +119,7 @@ def judge(result: Result, diagnosis: Diagnosis, truth: Expected) -> Result:
     named_or_not = bool(result.named) or not truth.ranks
     result.kind_right = named_or_not and all(kind in truth.kinds for kind, _ in result.named)
     if truth.difference and result.exact:
-        said = {cause.difference for cause in diagnosis.causes}
+        said = {cause.difference for cause in diagnosis.causes or diagnosis.open}
         result.explained = said == {truth.difference}
     return result
 

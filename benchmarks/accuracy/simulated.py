@@ -187,7 +187,7 @@ def compare_twins(
         result.undecided, result.victim = True, False
     if result.explained is not False:
         return
-    said = {cause.difference for cause in diagnosis.causes}
+    said = {cause.difference for cause in diagnosis.causes or diagnosis.open}
     result.same_evidence = said <= sim_twins.same_evidence(case, evidence)
     result.explained = result.same_evidence
 

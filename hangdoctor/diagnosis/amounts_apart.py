@@ -18,7 +18,8 @@ from . import findings as f
 from .case import Case, finding_on, nodes_of, sides_of
 from .confidence import Ground, sure
 from .draft import Draft
-from .findings import Apart, DecidedBy, Finding, Op
+from .findings import Finding, Op
+from .left_open import names_both_sides
 from .view import RankView
 
 Sides = tuple[tuple[tuple[int, ...], Op], ...]
@@ -40,7 +41,7 @@ def run(case: Case, draft: Draft) -> None:
     """Of each such finding keep the rank alone, where one is apart."""
     if case.gone or case.absent or case.unseen:
         return
-    open_ones = [finding for finding in draft.findings if _is_open(finding)]
+    open_ones = [finding for finding in draft.findings if names_both_sides(finding)]
     undecided = not draft.findings and draft.status is None and _all_wait_apart(case)
     odd = apart(case.alive) if open_ones or undecided else None
     if odd is None:
@@ -73,18 +74,6 @@ def apart(views: Sequence[RankView]) -> Odd | None:
         return None
     found = list(_odd_ones(views))
     return found[0] if found and len({one.rank for one in found}) == 1 else None
-
-
-def _is_open(finding: Finding) -> bool:
-    """Whether it names several ranks since nothing showed which of them is wrong."""
-    story = finding.story
-    if len(finding.ranks) < 2:
-        return False
-    if isinstance(story, f.Ring):
-        return story.mine is None
-    if isinstance(story, f.Disagrees):
-        return story.ground is DecidedBy.UNDECIDED
-    return isinstance(story, f.InOther) and story.how is Apart.RING
 
 
 def _odd_ones(views: Sequence[RankView]) -> Iterator[Odd]:

@@ -17,6 +17,7 @@ from .draft import Draft
 from .findings import Doing, Finding
 from .gloo_alone import has_no_recorder, is_gloo_alone
 from .health import called, is_boxed, is_uncounted, why_healthy, why_unknown
+from .left_open import ranks_of_all
 from .lines_around import lines_around
 from .position import group_by_operation
 from .recorders import box_shows_nothing
@@ -39,7 +40,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     # Processes without ranks are numbered all the same: a rank that the logs name is none of them.
     ranked = [] if case.capture.names else case.views
     places = {view.rank: view.place.frame for view in ranked}
-    for finding in draft.findings:
+    for finding in [*draft.findings, *draft.open]:
         finding.homes = case.homes(finding.ranks) if ranked else []
         finding.boxed, finding.over, finding.gloo = boxed, case.capture.over, gloo
         finding.no_recorder = no_recorder or case.capture.native
@@ -51,6 +52,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
             finding.doing = Doing("idle")
     status: Status = draft.status or "unknown"
     causes = [wording.cause(finding) for finding in draft.findings]
+    left_open = [wording.cause(finding) for finding in draft.open]
     blamed = {r for c in causes for r in c.ranks}
     capture = case.capture
     return Diagnosis(
@@ -62,8 +64,9 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
             layout=capture.layout,
             script=_script(capture),
         ),
-        summary=_summary(case, draft, status, causes),
+        summary=_summary(case, draft, status, causes, left_open),
         causes=causes,
+        open=left_open,
         waits=draft.waits or _waits(case, blamed),
         stacks=[] if capture.names else group_stacks(case.views),
         missing=_missing(case),
@@ -74,7 +77,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         chain=[log_chain.happening(event) for event in draft.chain],
         around=lines_around(case, draft),
         called=called(case),
-        advice=_advice(case, draft, status, causes),
+        advice=_advice(case, draft, status, causes, left_open),
     )
 
 
@@ -97,8 +100,12 @@ def _world_size(case: Case) -> int:
     return 0 if capture.part or lone else case.world_size
 
 
-def _advice(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
-    """What to do where no cause says it: nodes did not answer."""
+def _advice(
+    case: Case, draft: Draft, status: Status, causes: list[Cause], left_open: list[Cause]
+) -> str:
+    """What to do where no cause says it: nodes did not answer, or it is open which of several ranks is wrong."""
+    if left_open and not causes:
+        return left_open[0].advice
     if causes or status != "unknown" or draft.remaining is not None or draft.ended is not None:
         return ""
     nodes = [one.node for one in case.capture.silent if one.node]
@@ -129,11 +136,15 @@ def _notes(capture: JobCapture, draft: Draft) -> list[str]:
     return own + sorted(set(capture.notes)) + sorted(of_nodes)
 
 
-def _summary(case: Case, draft: Draft, status: Status, causes: list[Cause]) -> str:
+def _summary(
+    case: Case, draft: Draft, status: Status, causes: list[Cause], left_open: list[Cause]
+) -> str:
     if draft.ended is not None:
         return ended.meanwhile(draft.ended, causes[0].summary if causes else "")
     if causes:
         return causes[0].summary
+    if left_open and not causes:
+        return remaining.which_of(ranks_of_all(draft.open)) + left_open[0].summary
     lead = remaining.lead(still_alone(case)) if status == "unknown" else ""
     if draft.remaining is not None:
         return log_outcomes.remaining(draft.remaining) + lead

@@ -34,6 +34,7 @@ class Draft(Struct):
     notes: list[Note] = []
     calls: CallsParting | None = None
     remaining: LogRemaining | None = None  # why job logs name no rank, where they are all there is
+    open: list[Finding] = []  # of a hang without findings: between which ranks it is left open
     ended: EndedMeanwhile | None = None  # the job ended while it was captured
     chain: list[Event] = []  # what happened, by the job's logs
 

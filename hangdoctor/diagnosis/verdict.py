@@ -29,6 +29,7 @@ from . import (
     held_by_work,
     last_places,
     left_locks,
+    left_open,
     lifecycle,
     loading,
     logs,
@@ -93,6 +94,7 @@ PASSES: tuple[Pass, ...] = (
     straggling.run,
     loading.run,
     calls.run,
+    left_open.run,
 )
 
 

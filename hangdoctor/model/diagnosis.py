@@ -232,6 +232,8 @@ class Diagnosis(Struct):
     took: Took = field(default_factory=Took)
     calls: CallsParting | None = None  # where call tracing was on
     chain: list[Happening] = []  # from job logs: at most ten lines
+    # Of a hang without causes: what names several ranks of which one is wrong, and nothing showed which
+    open: list[Cause] = []
     around: Around | None = None  # from job logs
     called: str = (
         ""  # "process 812": the only process, whose rank does not show; in lists it is rank 0

@@ -94,14 +94,17 @@ def _expected(ranks: list[Found]) -> set[int]:
 
 
 def _between_siblings(ranks: list[Found]) -> set[int]:
-    """The ranks between those that one shell started, as its loop over RANK and LOCAL_RANK does: of two
-    hosts they would not have one parent.
+    """The ranks up to the last of those that one shell started, as its loop over RANK and LOCAL_RANK does: of two
+    hosts they would not have one parent, and each host has a local rank 0.
     """
     loops: dict[tuple[int, int], list[int]] = {}
     for found in ranks:
         if "RANK" in found.environ and found.local_rank >= 0 and found.ppid > 1:
             loops.setdefault((found.ppid, found.rank - found.local_rank), []).append(found.rank)
-    spans = [(min(some), max(some)) for some in loops.values()]
+    spans = [
+        (max(first, 0) if len(some) > 1 else some[0], max(some))
+        for (_, first), some in loops.items()
+    ]
     return {r for low, high in spans if high - low < _MOST_ON_HOST for r in range(low, high + 1)}
 
 

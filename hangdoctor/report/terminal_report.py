@@ -110,8 +110,12 @@ def _sure(cause: Cause) -> str:
 
 
 def _also(diagnosis: Diagnosis) -> Iterator[str]:
-    """The other causes, least likely last."""
+    """The other causes, least likely last; of what is left open, the others."""
     colour = _COLOURS[diagnosis.status]
+    if diagnosis.open and not diagnosis.causes:
+        yield from (
+            f"[{colour}]ALSO[/] {escape(one.summary)}" for one in diagnosis.open[1:_MAX_CAUSES]
+        )
     if len(diagnosis.causes) > 1:
         yield ""
     said = {cause.advice for cause in diagnosis.causes[:1]}
@@ -255,7 +259,7 @@ def _joined(entries: Sequence[Missing]) -> list[Missing]:
 
 
 def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
-    for n, cause in enumerate(diagnosis.causes[:2]):
+    for n, cause in enumerate((diagnosis.causes or diagnosis.open)[:2]):
         yield ""
         yield f"[bold]evidence{f' of the other: {_named(cause)}' if n else ''}[/]"
         for evidence in cause.evidence[: 2 if n else 6]:

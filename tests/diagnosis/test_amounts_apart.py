@@ -51,7 +51,7 @@ def test_who_goes_another_number_of_rounds_is_named_alone() -> None:
     [(4, 4, 4, 4), (4, 2, 2, 4), (5, 2, 4, 4), (4, 4, 4, 2), (4, None, 4, 4)],
     ids=["all alike", "two of them", "two apart", "one outside of the ring", "it is not known"],
 )
-def test_else_both_of_the_ring_are(numbers: tuple[int | None, ...]) -> None:
+def test_else_it_is_left_open_between_the_two(numbers: tuple[int | None, ...]) -> None:
     assert causes(judged(*ring(*numbers))) == [("p2p_unmatched", [1, 2])]
 
 

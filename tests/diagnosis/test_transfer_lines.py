@@ -26,8 +26,8 @@ def test_each_rank_of_one_line_waits_for_its_own_partner() -> None:
         "ranks 1-3 in recv each from the rank before in Pipe.forward (pipe.py:53)" in said.summary
     )
     assert "rank 0 in send to rank 3 in Pipe.hand_target (pipe.py:43)" in said.summary
-    assert "Compare pipe.py:53 with pipe.py:43" in said.causes[0].advice
-    evidence = [one.says for one in said.causes[0].evidence]
+    assert "Compare pipe.py:53 with pipe.py:43" in said.advice
+    evidence = [one.says for one in said.open[0].evidence]
     assert "in recv from rank 2 in Pipe.recv (app/pipe.py:36)" in evidence
 
 

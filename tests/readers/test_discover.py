@@ -241,6 +241,21 @@ def test_which_zombie_was_which_rank() -> None:
     assert match([1], ranks, []) == {}
 
 
+def test_a_shells_loop_began_with_local_rank_0() -> None:
+    """Ranks that one parent started, with RANK and LOCAL_RANK alone: also the first may have ended."""
+
+    def of_loop(rank: int, local: int) -> Found:
+        environ = {"RANK": str(rank), "LOCAL_RANK": str(local)}
+        one = found(10 + rank, rank, environ=environ, local_rank=local, local_world_size=0)
+        one.world_size, one.ppid = 8, 77
+        return one
+
+    expected = lost_ranks._expected
+    assert expected([of_loop(1, 1), of_loop(3, 3)]) == {0, 1, 2, 3}
+    assert expected([of_loop(5, 1), of_loop(6, 2)]) == {4, 5, 6}, "the second host of four each"
+    assert expected([of_loop(1, 1)]) == {1}, "one alone is no loop"
+
+
 def test_which_ranks_are_expected_on_a_host() -> None:
     slurm = {"SLURM_GTIDS": "4,5,x,-1"}
     assert lost_ranks._expected([found(1, 4, environ=slurm, world_size=8)]) == {4, 5}

@@ -59,13 +59,14 @@ def judged(*ranks: RankCapture, silent: list[SilentNode] | None = None, **more: 
 
 
 def causes(of: Diagnosis) -> list[tuple[str, list[int]]]:
-    return [(c.kind, c.ranks) for c in of.causes]
+    """Kinds and ranks of the causes, or of what is left open."""
+    return [(c.kind, c.ranks) for c in of.causes or of.open]
 
 
 def told(name: str, of: Diagnosis) -> list[str]:
     """Everything that a diagnosis says, a line for each fact."""
     lines = [f"== {name}: {of.status}", f"  {of.summary}"]
-    for cause in of.causes:
+    for cause in of.causes or of.open:
         where = cause.where
         lines.append(
             f"  {cause.kind} {cause.ranks} on {cause.nodes} ({cause.confidence}): {cause.summary}"

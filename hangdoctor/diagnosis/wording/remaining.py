@@ -318,6 +318,11 @@ def _see_variables(of: OwnLoop) -> str:
     return f"{text}. Compare the keys, paths and counts."
 
 
+def which_of(ranks: Sequence[int]) -> str:
+    """``Could not tell which of ranks 0,5 is wrong. ``"""
+    return f"Could not tell which of {terms.ranks(ranks)} is wrong. "
+
+
 def lead(of: StillAlone | None) -> str:
     """`` Rank 3 alone had not moved for 29 s: it was in chunks (tune.py:61).``; "" for None."""
     if of is None:
