@@ -19,13 +19,13 @@ def at(rank: int, call: str, peer: int) -> RankCapture:
 
 
 def test_both_are_told_and_none_is_named() -> None:
-    said = judged(at(0, "recv", 1), at(1, "recv", 0), at(2, "recv", 1))
+    said = judged(at(0, "send", 1), at(1, "send", 0), at(2, "recv", 1))
     assert (said.status, said.causes) == ("hang", [])
     assert [(one.kind, one.ranks) for one in said.open] == [("p2p_unmatched", [0, 1])]
     assert said.summary.startswith("Could not tell which of ranks 0-1 is wrong. Ranks 0-1")
     assert "wait for one another" in said.summary and said.advice
     text = plain(said)
-    assert "in recv from rank 1 in recv_on" in text and "DO   " in text
+    assert "in send to rank 1 in send_on" in text and "DO   " in text
 
 
 def test_of_two_pairs_the_second_is_told_too() -> None:
