@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..model.capture import ThreadSample
+from ..model.capture import Frame, ThreadSample
 from ..stacks.place_rules import Place
 from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE, find_place
 from ..stacks.user_code import is_users
@@ -23,6 +23,7 @@ from .view import RankView
 _JAX = late(r"(?:^|/)jax/(?:_src|experimental)/")
 _BARRIER = late(r"\bwait_at_barrier\(")
 _KEY = late(r"\bblocking_key_value_get(?:_bytes)?\(")
+_READY = late(r"\bblock_until_ready\(")  # compiled: it leaves no frame
 _COMPILED = "compiled function"
 _OF_TORCH = frozenset({*TRANSFERS_BY_HANDLE, HANDLE})
 _A_TICK_S = 0.011  # of the kernel's clock: waking up now and then may cost one
@@ -97,12 +98,18 @@ def _settle_results(alive: Sequence[RankView]) -> None:
             view.place, view.motion = place, "still"
 
 
+def _asks_result(innermost: Frame) -> bool:
+    """Whether a frame waits for a result of JAX: one of its own, or the user's line that asks an array."""
+    own_line = is_users(innermost) and _READY.search(innermost.code) is not None
+    return own_line or _JAX.search(innermost.file) is not None
+
+
 def _result(view: RankView) -> Place | None:
     """The wait for a result that it is in without having computed; None where it is in none."""
     thread = view.thread
     if thread is None or view.place.kind != "code" or view.motion != "stirred":
         return None
-    if thread.syscall != "futex" or not view.path or not _JAX.search(view.path[-1].file):
+    if thread.syscall != "futex" or not view.path or not _asks_result(view.path[-1]):
         return None
     if thread.cpu_s > _cpu_before(view) + _A_TICK_S:
         return None

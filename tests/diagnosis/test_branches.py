@@ -136,6 +136,25 @@ def test_a_rank_that_has_gone_on_to_the_end_of_jax_is_named() -> None:
 WAITED_IN = [Frame("main", "/app/train.py", 40)]
 
 
+def test_a_line_that_asks_an_array_of_jax_waits_though_it_leaves_no_frame() -> None:
+    """Its wait wakes up now and then, as `float(loss)` does."""
+    shutdown = Frame("State.shutdown", "/site-packages/jax/_src/distributed.py", 199)
+    ended = still(2, [shutdown, Frame("main", "/app/train.py", 48)])
+
+    def asks(rank: int, code: str) -> RankCapture:
+        own = [Frame("main", "/app/train.py", 43, code)]
+        woken = [thread(own, syscall="futex", switches=n) for n in (7, 19)]
+        return captured(rank, [sample(at, one) for at, one in enumerate(woken)])
+
+    for code in ("loss.block_until_ready()", "jax.block_until_ready(loss)"):
+        said = judged(asks(0, code), asks(1, code), ended, asks(3, code))
+        assert causes(said) == [("end_stall", [2])], said.summary
+    said = judged(
+        *(asks(rank, "loss.report()") for rank in (0, 1)), ended, asks(3, "loss.report()")
+    )
+    assert causes(said) == [("end_stall", [0, 1, 3])]
+
+
 def result_of_jax(rank: int, line: int, cpu_s: float = 0.0, received: int = -1) -> RankCapture:
     """One that waits for a result of JAX, as in `float(loss)`: the wait wakes up now and then."""
     array = "/site-packages/jax/_src/array.py"

@@ -19,7 +19,7 @@ def at(rank: int, call: str, peer: int) -> RankCapture:
 
 
 def test_both_are_told_and_none_is_named() -> None:
-    said = judged(at(0, "send", 1), at(1, "send", 0), at(2, "recv", 1))
+    said = judged(at(0, "send", 1), at(1, "send", 0), at(2, "recv", 0), at(3, "recv", 1))
     assert (said.status, said.causes) == ("hang", [])
     assert [(one.kind, one.ranks) for one in said.open] == [("p2p_unmatched", [0, 1])]
     assert said.summary.startswith("Could not tell which of ranks 0-1 is wrong. Ranks 0-1")
