@@ -1,4 +1,5 @@
-"""Pass: the job goes on, and one rank comes last to its collectives again and again: it is slow.
+"""Pass: the job goes on, and one rank comes last to its collectives again and again: it is slow; or several do,
+together.
 
 What the last one comes later than the last but one is time that all others wait. Only times of one
 host are compared: those of two may be further apart than what is looked for. Where ranks share no
@@ -19,6 +20,7 @@ from .confidence import Ground, sure
 from .draft import Draft
 from .findings import Clue, Finding, Pace, SlowByArrival, SlowByWaiting
 from .findings.log_remaining import Undecided
+from .late_together import late_together
 from .ops.movement import moved
 from .view import RankView
 
@@ -91,7 +93,7 @@ def _in_groups(case: Case) -> Finding | None:
     found = arrivals_in_groups.find(calls, members)
     if found is None or (case.capture.over and not _lasted(case, [found.until])):
         return None
-    return _finding(case, found.rank, SlowByWaiting(found.waited, found.others))
+    return _finding(case, [found.rank], SlowByWaiting(found.waited, found.others))
 
 
 def _last_of_all(case: Case, entered: list[Times]) -> Finding | None:
@@ -106,13 +108,26 @@ def _last_of_all(case: Case, entered: list[Times]) -> Finding | None:
     slowest = max(lost, key=lambda rank: lost[rank])
     rest = sum(lost.values()) - lost[slowest]
     span = max(together[-1].values()) - max(together[0].values())
-    if span < _SHORTEST_S or lost[slowest] < max(_SHARE * span, _TIMES_MORE * rest):
+    if span < _SHORTEST_S:
         return None
+    if lost[slowest] < max(_SHARE * span, _TIMES_MORE * rest):
+        return _several(case, together, span)
     # Of several collectives of one step it is late to the first alone.
     by = [seconds for seconds in late[slowest] if 2 * seconds >= max(late[slowest])]
     if len(by) < _OFTEN or median(by) < _NOTICED_S:
         return None
-    return _finding(case, slowest, SlowByArrival(median(by), min(lost[slowest] / span, 1.0)))
+    return _finding(case, [slowest], SlowByArrival(median(by), min(lost[slowest] / span, 1.0)))
+
+
+def _several(case: Case, together: Sequence[Times], span: float) -> Finding | None:
+    """Ranks that come late together, where no one rank is the last."""
+    found = late_together(together)
+    if found is None or found.lost < _SHARE * span or len(found.ranks) >= len(case.alive):
+        return None
+    by = [seconds for seconds in found.by if 2 * seconds >= max(found.by)]
+    if len(by) < _OFTEN:
+        return None
+    return _finding(case, found.ranks, SlowByArrival(median(by), min(found.lost / span, 1.0)))
 
 
 def _latest(together: list[Times]) -> list[Times]:
@@ -122,13 +137,13 @@ def _latest(together: list[Times]) -> list[Times]:
     return together[-max(_LOOKED_BACK, recent) :]
 
 
-def _finding(case: Case, rank: int, story: SlowByArrival | SlowByWaiting) -> Finding:
-    views = [view for view in case.alive if view.rank == rank]
+def _finding(case: Case, ranks: Sequence[int], story: SlowByArrival | SlowByWaiting) -> Finding:
+    views = [view for view in case.alive if view.rank in ranks]
     by_arrival = isinstance(story, SlowByArrival)
     ground = Ground.SLOW_BY_ARRIVAL if by_arrival else Ground.SLOW_BY_WAITING
     finding = finding_on(case, "slow", views, story, confidence=sure(ground))
     finding.waiters = None
-    finding.clues = [Clue("ops", (rank,), Pace(story))]
+    finding.clues = [Clue("ops", tuple(ranks), Pace(story))]
     if views[0].path and not views[0].place.communicates:
         finding.clues.append(stack_clue(views, views[0].path[-1].code))
     return finding

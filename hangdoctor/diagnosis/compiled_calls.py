@@ -113,6 +113,8 @@ def _result(view: RankView) -> Place | None:
         return None
     if thread.cpu_s > _cpu_before(view) + _A_TICK_S:
         return None
+    if is_users(view.path[-1]):
+        return structs.replace(view.place, kind="device", op=_COMPILED)
     place = find_place(thread.frames, blocked=True)
     return place if place.kind == "device" else None
 

@@ -90,12 +90,11 @@ def test_who_comes_last_by_far_is_slow() -> None:
     assert "the others wait for it" in said.summary and "comes 1.2 s after them" in said.summary
 
 
-def test_who_is_late_once_or_with_another_is_not() -> None:
+def test_who_is_late_once_or_by_turns_is_not() -> None:
     for late in (
         {},
         {2: [9.0, *[0.0] * 7]},  # its start
         {2: [0.0, 0.0, 1.4, 0.0, 0.0, 1.4, 0.0, 0.0]},  # twice
-        {2: [1.2] * STEPS, 3: [1.2] * STEPS},
         {2: [0.1] * STEPS},
         {rank: [1.2 * (step % 4 == rank) for step in range(STEPS)] for rank in range(4)},
     ):
@@ -107,3 +106,16 @@ def test_clocks_of_two_nodes_and_ranks_without_records_are_not_compared() -> Non
     late = {2: [1.2] * STEPS}
     assert job(late, node="n2").causes == [] and job(late, recorded=False).causes == []
     assert job(late, grows=0).causes == [], "no record has grown: what was before says nothing"
+
+
+def test_two_that_come_late_together_are_named_together() -> None:
+    both = [1.1, 1.3, 1.2, 0.2, 1.2, 1.3, 1.1, 1.2]
+    said = job({1: both, 2: [late + (0.05 if n % 2 else -0.05) for n, late in enumerate(both)]})
+    assert (said.status, causes(said)) == ("slow", [("slow", [1, 2])])
+    assert "the others wait for them" in said.summary and "they come 1.1" in said.summary
+
+
+def test_two_that_are_late_by_turns_are_not() -> None:
+    turns = {1: [1.2, 0.0] * 4, 2: [0.0, 1.2] * 4}
+    said = job(turns)
+    assert causes(said) == []

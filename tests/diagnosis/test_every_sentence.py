@@ -236,7 +236,7 @@ FINDINGS: list[Finding] = [
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),
     two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("p2p_unmatched", f.Ring(sides=((4, SEND), (5, SEND)))), two("p2p_unmatched", f.Ring(sides=((4, REDUCE), (5, SEND)))), one("p2p_unmatched", f.OtherPartners(SEND, (1,), (2, 3), (0, 4))), one("p2p_unmatched", f.OtherPartners(RECV, (), (2,), (0,)), waiters=OTHERS), one("p2p_unmatched", f.OtherRound(True, (0, 1, 3), ((4, RECV), (5, RECV)))), one("p2p_unmatched", f.OtherRound(False, (0, 1), ((5, RECV), (4, SEND)))), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),
     one("slow", f.SlowByWaiting(0.04, 0.61)), one("slow", f.SlowByPace(2.5)), one("slow", f.SlowByHistory(600.0, 4.0, 60.0, 65.0, 70.0)),
-    one("slow", f.SlowByArrival(0.52, 0.61)), one("slow", f.SlowBySamples(6, 9.0)), two("slow", f.SlowBySamples(6, 9.0)),
+    one("slow", f.SlowByArrival(0.52, 0.61)), two("slow", f.SlowByArrival(0.52, 0.61)), one("slow", f.SlowBySamples(6, 9.0)), two("slow", f.SlowBySamples(6, 9.0)),
     one("slow", f.SlowBySamples(6, 9.0, 0.83)), one("slow", f.SlowBySamples(6, 9.0, 0.5, (0.34, 0.05))),
     one("mismatch", f.AsksForOther(("key", "path"), (0, 1, 2), 3, 6.0), frame=LOAD),
     *(two("order", f.TwoThreads((4, 5), STEP, BARRIER, same)) for same in (True, False)), one("order", f.TwoThreads((0, 1), STEP, BARRIER, True, 5)),

@@ -351,11 +351,17 @@ def _(story: f.SlowBySamples, finding: Finding) -> str:
 @tell.register
 def _(story: f.SlowByArrival, finding: Finding) -> str:
     share, seconds = terms.share(story.share), terms.duration(story.seconds)
+    alone = len(finding.ranks) == 1
+    whom, who, all_else = ("it", "it", "them") if alone else ("them", "they", "the others")
     if finding.over:
-        times = f"the others waited for it {share} of the time: it came {seconds} after them"
-        return f"{subject(finding)} was slow: the job went on to its end, but {times}"
-    times = f"the others wait for it {share} of the time: it comes {seconds} after them"
-    return f"{subject(finding)} is slow: the job goes on, but {times}"
+        was = choose(finding.ranks, "was", "were")
+        times = f"the others waited for {whom} {share} of the time: {who} came {seconds} after {all_else}"
+        return f"{subject(finding)} {was} slow: the job went on to its end, but {times}"
+    come = choose(finding.ranks, "comes", "come")
+    times = (
+        f"the others wait for {whom} {share} of the time: {who} {come} {seconds} after {all_else}"
+    )
+    return f"{subject(finding)} {_is(finding)} slow: the job goes on, but {times}"
 
 
 @tell.register
