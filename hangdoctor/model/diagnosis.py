@@ -210,7 +210,9 @@ class LogLine(Struct):
 
 
 class Around(Struct):
-    """The lines of a log around the one that the verdict rests on; with `line` 0 the last ones of the log."""
+    """The lines of a log around the one that the verdict rests on; with `line` 0 the last ones of the log.
+    In `pointed`, lines with gaps between them, of which `line` is the first.
+    """
 
     file: str
     line: int
@@ -233,6 +235,8 @@ class Diagnosis(Struct):
     calls: CallsParting | None = None  # where call tracing was on
     chain: list[Happening] = []  # from job logs: at most ten lines
     around: Around | None = None  # from job logs
+    # From job logs, where the verdict stands on little: other lines that speak of a failure, one for a file, with gaps
+    pointed: list[Around] = []
     called: str = (
         ""  # "process 812": the only process, whose rank does not show; in lists it is rank 0
     )

@@ -174,6 +174,7 @@ def _joined(
         runs=min(started, last - first + 1),
         unread=_unread_in_order(unread),
         excerpts=[excerpt for scan in scans for excerpt in scan.excerpts],
+        pointed=[line for scan in scans for line in scan.pointed],
     )
 
 
