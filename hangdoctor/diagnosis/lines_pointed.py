@@ -1,4 +1,4 @@
-"""The lines of a log that a person would point at, beside a verdict that names nobody or stands on little: those
+"""The lines of a log that a person would point at, beside a verdict that names no rank or stands on little: those
 that speak of a failure, in whatever words, and are not shown around its own line.
 """
 
@@ -23,7 +23,9 @@ def lines_pointed(case: Case, draft: Draft, around: Around | None) -> list[Aroun
     shown = {(around.file, one.line) for one in around.lines} if around is not None else set()
     lines = [one for one in logs.pointed if (_name(logs, one), one.line) not in shown]
     first = around.file if around is not None else ""
-    best = sorted(lines, key=lambda one: (_name(logs, one) != first, -one.weight, one.file, one.line))
+    best = sorted(
+        lines, key=lambda one: (_name(logs, one) != first, -one.weight, one.file, one.line)
+    )
     chosen = sorted(best[:_MOST], key=lambda one: (one.file, one.line))
     files = dict.fromkeys(_name(logs, one) for one in best if one in chosen)
     parts = {name: [one for one in chosen if _name(logs, one) == name] for name in files}

@@ -65,7 +65,19 @@ def report_sections(
     The last one is the verdict, DO and the bundle, and is never shortened.
     """
     diagnosis = cleaned(diagnosis)  # one place for all texts, also of fields that are added later
-    parts = (_job, _chain, _around, _pointed, _stacks, _table, _missing, _evidence, _calls, _notes, _also)
+    parts = (
+        _job,
+        _chain,
+        _around,
+        _pointed,
+        _stacks,
+        _table,
+        _missing,
+        _evidence,
+        _calls,
+        _notes,
+        _also,
+    )
     sections = [Section(list(part(diagnosis))) for part in parts]
     sections.append(Section([escape(visible(line)) for line in more], whole=True))
     closing = list(_verdict(diagnosis, visible(bundle)))
