@@ -19,6 +19,7 @@ from .gloo_alone import has_no_recorder, is_gloo_alone
 from .health import called, is_boxed, is_uncounted, why_healthy, why_unknown
 from .left_open import ranks_of_all
 from .lines_around import lines_around
+from .lines_pointed import lines_pointed
 from .position import group_by_operation
 from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
@@ -55,6 +56,7 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
     left_open = [wording.cause(finding) for finding in draft.open]
     blamed = {r for c in causes for r in c.ranks}
     capture = case.capture
+    around = lines_around(case, draft)
     return Diagnosis(
         status=status,
         job=Job(
@@ -75,7 +77,8 @@ def conclude(case: Case, draft: Draft) -> Diagnosis:
         took=Took(capture_s=round(capture.took_s, 3)),
         calls=draft.calls,
         chain=[log_chain.happening(event) for event in draft.chain],
-        around=lines_around(case, draft),
+        around=around,
+        pointed=lines_pointed(case, draft, around),
         called=called(case),
         advice=_advice(case, draft, status, causes, left_open),
     )

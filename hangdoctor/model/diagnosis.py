@@ -210,7 +210,9 @@ class LogLine(Struct):
 
 
 class Around(Struct):
-    """The lines of a log around the one that the verdict rests on; with `line` 0 the last ones of the log."""
+    """The lines of a log around the one that the verdict rests on; with `line` 0 the last ones of the log.
+    In `pointed`, lines with gaps between them, of which `line` is the first.
+    """
 
     file: str
     line: int
@@ -235,6 +237,8 @@ class Diagnosis(Struct):
     # Of a hang without causes: what names several ranks of which one is wrong, and nothing showed which
     open: list[Cause] = []
     around: Around | None = None  # from job logs
+    # From job logs, where the verdict stands on little: other lines that speak of a failure, one for a file, with gaps
+    pointed: list[Around] = []
     called: str = (
         ""  # "process 812": the only process, whose rank does not show; in lists it is rank 0
     )

@@ -490,6 +490,15 @@ class Excerpt(Struct, omit_defaults=True):
     rows: list[Row] = []
 
 
+class FailureLine(Struct, omit_defaults=True):
+    """A line of a file that speaks of a failure, whoever printed it."""
+
+    file: int = 0
+    line: int = 0  # counted from 1
+    says: str = ""  # cut
+    weight: int = 0  # the more, the more plainly
+
+
 class RuleText(Struct, omit_defaults=True):
     """What a rule says of a known error."""
 
@@ -515,3 +524,4 @@ class JobLogs(Struct, omit_defaults=True):
     of_boxes: list[int] = []  # files whose facts are from black boxes and exit codes
     unread: list[UnreadFailure] = []  # failures in words that no rule knows, in the order of time
     excerpts: list[Excerpt] = []
+    pointed: list[FailureLine] = []  # the lines of each file that a person would point at

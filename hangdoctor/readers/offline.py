@@ -33,6 +33,7 @@ from . import (
     pyspy_text,
     ras_reader,
     stack_texts,
+    stacks_in_logs,
     texts_of_jobs,
 )
 from .blackbox import Contents
@@ -86,7 +87,7 @@ def read(files: Sequence[Path]) -> JobCapture:
         _add_stacks(capture, found.stacks)
         _add_ends(capture, starts, found.ends)
     else:
-        capture = _stacks_or_logs(found, beside=bool(found.answers))
+        capture = _stacks_or_logs(found, files, beside=bool(found.answers))
     _add_ras(capture, found.answers)
     _add_logs(capture, found.logs)
     capture.notes = [readable(note) for note in capture.notes]  # names of files may be any bytes
@@ -184,11 +185,14 @@ def _reports_waits(file: Path) -> bool:
     return merged_stacks.is_pending(_head(file, _PASTED).decode("utf-8", "replace"))
 
 
-def _stacks_or_logs(found: _Sorted, beside: bool = False) -> JobCapture:
+def _stacks_or_logs(found: _Sorted, files: Sequence[Path], beside: bool = False) -> JobCapture:
     """py-spy output; beside logs or other evidence it may be missing, and be something else."""
     rest, logs = found.stacks, found.logs
     if logs is not None and not rest:
         ranks = logged_stacks.ranks_of(logs[0])
+        dumped = None if ranks else stacks_in_logs.read(logs[0], files)
+        if dumped is not None:
+            return dumped
         nodes = [NodeCapture("", "files", ranks)] if ranks else []
         by_guard = any(len(rank.samples) > 1 for rank in ranks)
         return JobCapture("logs", nodes, origin="files", by_guard=by_guard)

@@ -23,7 +23,7 @@ from ..files import open_regular, read_regular
 from ..model.capture import Frame, ThreadSample
 from ..text.late import late
 from ..text.plain import readable
-from ..text.ranges import number_in
+from ..text.ranges import number_in, parse_ranks
 from . import bare_stacks
 from .bare_stacks import Heading, group_label, heading_of
 from .host_groups import parts
@@ -33,12 +33,18 @@ from .pyspy_frames import MAX_NAME, parse_json
 _PROCESS = late(r"^Process ([0-9]{1,18}): ?(.*)$")
 _PARENT = late(r"^ *Parent Process ([0-9]{1,18}):")  # with --subprocesses
 # A person may drop its number
-_THREAD = late(r'^Thread (?:(0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}) )?\(([^)]*)\)(?::? "(.*)")?$')
+_THREAD = late(
+    r'^Thread (?:(0x[0-9A-Fa-f]{1,16}|[0-9]{1,18})(?:\.{2,3}|…)? )?\(([^)]*)\)(?::? "(.*)")?$'
+)
 _ERRORS = ("Error: ", "srun: error: ", "Reason: ", "Permission Denied")
 # py-spy's own words where it reaches a process and cannot stop it, as in uninterruptible I/O.
 UNREADABLE = ("Error: Failed to suspend process", "Error: Timed out", "Error: EPERM")
 NO_OUTPUT = "Error: Timed out, or py-spy was ended: its file is empty"
-_PID_LINE = late(r"^=+ PID ([0-9]{1,18}) =+$")
+_PID_LINE = late(
+    r"^=+ (?:([A-Za-z][\w.-]{0,60}) )?PID ([0-9]{1,18}) =+(?:\s{1,40}\((.{1,160})\))?\s*$"
+)
+_WHOSE = late(r"\branks? {0,2}[:=]? ?(\d{1,7}(?:(?:, ?| ?- ?)\d{1,7}){0,500})(?![\d.])", re.I)
+_REMARK = late(r"(?<=\))\s{1,40}(?:<-|#|//|←).{0,200}$")  # a person's own, behind a frame
 # ray stack of older Ray: a line of ps, then py-spy's threads
 _PS_LINE = late(r"^Stack dump for \S{1,60} {1,12}([0-9]{1,18}) .{0,120}?[0-9]:[0-9]{2} (\S.*)$")
 _PDSH = late(r"^([A-Za-z][\w.-]*): (?=Process \d|Thread |Python v| {4}|Error|\s*$)")
@@ -155,7 +161,7 @@ class _Parser:
         elif (match := _PROCESS.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), match[2], host))
         elif (match := _PID_LINE.match(line)) is not None:
-            self._process(host, TextProcess(int(match[1]), "", host))
+            self._process_of_remark(match, host)
         elif (match := _PS_LINE.match(line)) is not None:
             self._process(host, TextProcess(int(match[1]), match[2], host))
         elif (match := _PARENT.match(line)) is not None and host in self.current:
@@ -179,6 +185,15 @@ class _Parser:
             self.current[host] = process
             self.out.processes.append(process)
         self.threads.pop(host, None)
+
+    def _process_of_remark(self, match: re.Match[str], host: str) -> None:
+        """A person's heading above a stack, and the ranks that are said to have it."""
+        named = _WHOSE.search(match[3] or "")
+        ranks = parse_ranks(named[1].replace(" ", "")) if named is not None else []
+        one = TextProcess(int(match[2]), "", match[1] or host, rank=ranks[0] if ranks else -1)
+        self._process(host, one)
+        if len(ranks) > 1:
+            self.several[len(self.out.processes) - 1] = tuple(ranks[1:])
 
     def _thread(self, host: str, thread: ThreadSample) -> None:
         own = self.current.get(host)
@@ -244,7 +259,7 @@ def frame_of(line: str) -> Frame | None:
     """``    step (train.py:40)``, where the name itself may hold brackets and the place may lack
     its line; None for other lines.
     """
-    text = line.rstrip()
+    text = _REMARK.sub("", line.rstrip())
     if text.startswith("\t "):  # of older Ray
         text = text.replace("\t ", "    ", 1)
     if not text.startswith("    ") or text[4:5] == " " or not text.endswith(")"):

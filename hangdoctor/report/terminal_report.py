@@ -65,7 +65,19 @@ def report_sections(
     The last one is the verdict, DO and the bundle, and is never shortened.
     """
     diagnosis = cleaned(diagnosis)  # one place for all texts, also of fields that are added later
-    parts = (_job, _chain, _around, _stacks, _table, _missing, _evidence, _calls, _notes, _also)
+    parts = (
+        _job,
+        _chain,
+        _around,
+        _pointed,
+        _stacks,
+        _table,
+        _missing,
+        _evidence,
+        _calls,
+        _notes,
+        _also,
+    )
     sections = [Section(list(part(diagnosis))) for part in parts]
     sections.append(Section([escape(visible(line)) for line in more], whole=True))
     closing = list(_verdict(diagnosis, visible(bundle)))
@@ -184,6 +196,17 @@ def _around(diagnosis: Diagnosis) -> Iterator[str]:
         says = one.says if len(one.says) <= _LINE else one.says[: _LINE - 1] + "…"
         text = f"{'>' if own else ' '} {one.line:>{width}}  {says}"
         yield f"[bold]{escape(text)}[/]" if own else f"[dim]{escape(text)}[/]"
+
+
+def _pointed(diagnosis: Diagnosis) -> Iterator[str]:
+    """Other lines that speak of a failure, where the verdict stands on little."""
+    for one in diagnosis.pointed:
+        yield ""
+        yield f"[bold]{escape(f'lines of {one.file} that speak of a failure')}[/]"
+        width = len(str(one.lines[-1].line))
+        for row in one.lines:
+            says = row.says if len(row.says) <= _LINE else row.says[: _LINE - 1] + "…"
+            yield f"[dim]{escape(f'  {row.line:>{width}}  {says}')}[/]"
 
 
 def _stacks(diagnosis: Diagnosis) -> Iterator[str]:

@@ -115,4 +115,5 @@ class LogRemaining(Struct, frozen=True):
     behind: LeftBehind | None = None
     less: CalledLess | None = None
     left: LeftBefore | None = None
+    stacked: bool = False  # the log has their stacks, which are shown
     tested: Quote | None = None  # a run of tests had ended well before

@@ -88,6 +88,7 @@ class FailedInWords(Struct, frozen=True):
     someone: Someone = Someone()
     launcher: bool = False  # a launcher says so, of a process that it does not name
     named_later: bool = False  # who it was, a later line tells
+    lost: str = ""  # the host that others lost their connection to below it
 
 
 class LoggedDeath(Struct, frozen=True):
@@ -104,6 +105,7 @@ class LoggedDeath(Struct, frozen=True):
     by: str = ""  # the launcher that says that it was first, and nothing else does
     said: Quote | None = None  # its line before that on a failure, in words that no rule knows
     above: bool = False  # who printed that line does not show
+    times: int = 1  # it stands in the log so often
     after: Quote | None = None  # what had failed before, mostly for another's end or the network
     advice: str = ""  # what to do about that, where a rule knows it
     alike: int = 0  # so many processes printed the line, which stands in the log so often

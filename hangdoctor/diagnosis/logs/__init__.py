@@ -60,7 +60,7 @@ from .took_longer import outlasted
 from .unanswered import who_took_nothing
 from .undecided import why_none
 from .unnamed_stacks import elsewhere
-from .unread_failures import in_unread_words, in_words_before, is_cut, named_beside
+from .unread_failures import before_the_loss, in_unread_words, in_words_before, is_cut, named_beside
 from .went_on import went_on
 
 _GAVE_UP = ("mpi_daemon", "mpi_daemon_gone", "launch_usage")  # rules of a launcher's last words
@@ -132,6 +132,7 @@ def _by_plain_words(case: Case, draft: Draft, scene: Scene, found: First) -> Fir
     told = None
     if not (case.capture.over or case.views):
         told = in_words_before(scene, found) if is_cut(found) else named_beside(scene, found)
+        told = told or before_the_loss(scene, found)
     return _alone(draft, scene, told) if told is not None else found
 
 
@@ -243,7 +244,9 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene, why: LogRemaining) -> 
     outside = from_outside(case, scene) if case.capture.over else None
     if draft.remaining is None and case.capture.over and draft.status == "healthy":
         draft.status = None  # of ranks that have ended; what ended them decides
-    why = structs.replace(why, ras=all_equal(case), no_recorder=has_no_recorder(case))
+    why = structs.replace(
+        why, ras=all_equal(case), no_recorder=has_no_recorder(case), stacked=bool(case.views)
+    )
     if case.capture.over and outside is None and why.reason in _NO_FAILURE:
         outside = cut_off(case)
     draft.remaining = draft.remaining or outside or why

@@ -4,6 +4,7 @@ a call or a connection of its own had failed, which mostly follows from another'
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -27,6 +28,7 @@ _ABOVE = 10  # lines above a call of MPI_Abort
 _RIGHT = 4  # lines above that of a crash
 # Open MPI's block on the signal itself
 _OF_SIGNAL = late(r"Signal(?: code)?: |Failing at address|\*\*\* ")
+_SAYS_ERROR = late(r"\W{0,8}error\b", re.I)
 _SAYS_NOTHING = ("terminated", "asyncio_cancelled", "worker_of_rank", "ray_killed")  # rules
 
 
@@ -62,9 +64,10 @@ def _add_to_end(scene: Scene, death: First, story: LoggedDeath) -> None:
         death.finding.kind, death.facts = "error", [*alike, *death.facts]
         return
     if said:
-        above = said[0].rank < 0 and said[0].strength < _PLAIN
+        often = said[0].times if not is_named(said[0]) else 1
+        above = said[0].rank < 0 and (said[0].strength < _PLAIN or often > len(death.facts))
         quote = scene.quote(said[0], said[0].text)
-        death.finding.story = structs.replace(story, said=quote, above=above)
+        death.finding.story = structs.replace(story, said=quote, above=above, times=often)
         death.facts = [*death.facts, *said]
         if itself and not above:
             death.finding.kind = "error"  # its end only follows from that
@@ -107,8 +110,17 @@ def _own_words(scene: Scene, death: First, end: AnyFact, silent: bool) -> list[U
     before = [f for f in before if f.line <= last and f.line not in ends]
     clear = [f for f in before if not (f.general or f.between or f.launcher)]
     own = [f for f in clear if f.rank >= 0 and f.rank in death.finding.ranks]
+    own = own or _own_errors(before, death.finding.ranks)
     unnamed = [f for f in clear if not is_named(f) and end.line - f.line <= NEAR_END]
-    return own or (unnamed if len(clear) == 1 and not silent else [])
+    one = len({f.text for f in clear}) == 1
+    return own or (unnamed[:1] if one and not silent else [])
+
+
+def _own_errors(before: Sequence[UnreadFailure], ranks: Sequence[int]) -> list[UnreadFailure]:
+    """The lines that say error of these ranks, however little they say of which."""
+    own = [f for f in before if f.rank >= 0 and f.rank in ranks and f.general]
+    own = [f for f in own if not (f.between or f.launcher or f.end)]
+    return [f for f in own if _SAYS_ERROR.match(f.text) is not None]
 
 
 def _add_beside(scene: Scene, death: First, story: LoggedDeath, end: AnyFact) -> bool:

@@ -355,9 +355,14 @@ def _of_failure(scene: Scene) -> LogRemaining | None:
     if words is not None:
         return words
     errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
-    if any(f.role == "launcher" and not f.survived for f in errors):
-        return LogRemaining(Undecided.LAUNCHER_ONLY)
-    return None
+    seen = [f for f in errors if f.role == "launcher" and not f.survived]
+    return LogRemaining(Undecided.LAUNCHER_ONLY, _listed_in(seen)) if seen else None
+
+
+def _listed_in(seen: Sequence[KnownError | PythonError]) -> tuple[int, ...]:
+    """The ranks that a launcher's own line lists as failed."""
+    lists = [f.values["ranks"] for f in seen if f.values.get("ranks")]
+    return tuple(sorted({int(rank) for row in lists for rank in row.split(",")}))
 
 
 def _stuck(scene: Scene) -> LogRemaining | None:

@@ -20,6 +20,7 @@ from ...model.log_facts import (
     PeerClosed,
     Progress,
     PythonError,
+    Signalled,
     UnreadFailure,
 )
 from ...text.late import late
@@ -31,6 +32,7 @@ from ..findings.log_stories import (
     FailedInWords,
     LinkBroken,
     LoggedDeath,
+    PeerGone,
     Someone,
 )
 from .candidate import First, is_named, someone
@@ -60,12 +62,27 @@ def in_unread_words(scene: Scene, why: LogRemaining) -> First | None:
     elif why.reason in _FOLLOWING:
         found = [f for f in scene.unread if _came_before(scene, f)]
         found = [f for f in found if tests_ended_before(scene, f) is None]
+    elif why.reason is Undecided.SIGNALLED and _saw_one_fail(scene):
+        found = [f for f in scene.unread if f.strength > 2 and _before_the_signal(scene, f)]
     else:
         return None
     first = _first(scene, found, why.reason)
     if first is not None or why.reason is not Undecided.FOLLOWED:
         return first
     return _of_stack(scene) or between_two(scene)
+
+
+def _saw_one_fail(scene: Scene) -> bool:
+    """Whether the launcher says that it ended the others since one had failed."""
+    known: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
+    return any(f.role == "launcher" and not f.survived for f in known)
+
+
+def _before_the_signal(scene: Scene, fact: UnreadFailure) -> bool:
+    """Whether a process failed by itself right above the line of a signal that ended another one."""
+    own = not (fact.between or fact.launcher or fact.general or fact.end)
+    same = [f.line for f in scene.of(Signalled) if f.file == fact.file]
+    return own and bool(same) and 0 < min(same) - fact.line <= NEAR_END
 
 
 def without_tags(text: str) -> str:
@@ -104,6 +121,23 @@ def named_beside(scene: Scene, aborts: First) -> First | None:
     near = [f for f in scene.unread if f.file == end.file and 0 < end.line - f.line <= _SAME_BLOCK]
     named = [f for f in near if is_named_beside_aborts(scene, f)]
     return _first(scene, named, Undecided.ABORTS_ONLY) if named else None
+
+
+def before_the_loss(scene: Scene, gone: First) -> First | None:
+    """The failure of a process of its own right above the first line by which others lost a host: theirs only
+    follows from it.
+    """
+    story = gone.finding.story
+    if not isinstance(story, PeerGone):
+        return None
+    loss = gone.facts[0]
+    near = [f for f in scene.unread if f.file == loss.file and f.strength > 2]
+    near = [f for f in near if 0 < loss.line - f.line <= NEAR_END and not f.end]
+    found = _first(scene, [f for f in near if _came_before(scene, f)], Undecided.FOLLOWED)
+    if found is not None and isinstance(found.finding.story, FailedInWords):
+        found.finding.story = structs.replace(found.finding.story, lost=story.peer)
+        return found
+    return None
 
 
 def _of_stack(scene: Scene) -> First | None:

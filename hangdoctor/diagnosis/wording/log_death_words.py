@@ -33,7 +33,8 @@ def _(story: LoggedDeath, finding: Finding) -> str:
         printed = f"{it} printed '{text}' ({story.said.file}:{story.said.line})"
         return f"{who} failed first: {printed}, in words that are not known here, and then {it} {_then(story)}"
     if story.above:
-        return f"{head}; right above that the log has {says}, which may be its reason"
+        often = f" {story.times} times" if story.times > 1 else ""
+        return f"{head}; right above that the log has{often} {says}, which may be its reason"
     return f"{head}; before that it printed, in words that are not known here, {says}"
 
 

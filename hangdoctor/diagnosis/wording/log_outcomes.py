@@ -39,7 +39,7 @@ def _reason(of: LogRemaining) -> str:
     texts = {
         Undecided.WAITED_TO_LIMIT: f"{who} waited in {of.library} to the limit{_of(of.seconds)}{_waited(of)}{_who_else(of)}",
         Undecided.GAVE_UP: f"{who} ended with {_code(of.code)} after {choose(of.ranks, 'it', 'they')} had got on with nothing for {terms.duration(of.seconds)}, which looks like a time limit of the program; which rank it waited for is not recorded. Next time, hangdoctor dump before that",
-        Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. Next time, hangdoctor dump before that",
+        Undecided.GUARDED: f"the program's own guard saw no progress of {who} for {terms.duration(of.seconds)}{_in(of)}, and which rank the others waited for it does not say. {_dump_or_stacks(of)}",
         Undecided.WATCHDOG_STUCK: f"the thread of NCCL's watchdog did not move in {who}{_during(of.seconds)}, as a CUDA call or the GIL can hold it, and who held it the log does not show: the last lines of {choose(of.ranks or 1, 'that rank', 'those ranks')} show where it was. Next time, hangdoctor dump while it stands",
         Undecided.STATES: f"a table shows {_states(of)}, and who waits in MPI may do either: the stacks of all of them, or hangdoctor dump while it stands, show where each is",
         Undecided.POSTED: f"by MPI's queues {who} {choose(of.ranks, 'has', 'have')} receives posted that nothing has come for ({', '.join(of.sides)}), and whether that was never sent or was lost on its way they do not show{_senders(of)}",
@@ -67,11 +67,26 @@ def _reason(of: LogRemaining) -> str:
         Undecided.GOES_ON: f"the log ends after iteration {of.iteration} without {_lacks(of)}: it may be cut, or the job hangs or runs: hangdoctor dump shows a running one",
         Undecided.CUT_OFF: f"no exit is recorded. {_at_work(of)}{_round(of)}, and {_last(of, whose='the')} the last heartbeat{_silent(of)}. All were killed at once, or one first and the others after it: dmesg or the launcher's output shows which",
         Undecided.OTHER_CALLS: f"torch's check found that ranks made different calls, and its line is cut before it names both{_cut(of)}: give the output of all ranks",
-        Undecided.LAUNCHER_ONLY: "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file",
+        Undecided.LAUNCHER_ONLY: _launcher_only(of),
         Undecided.CUT_IN_WAIT: _cut_in_wait(of, who),
         Undecided.NO_END: f"{_no_end(of)}: give the logs of all nodes and ranks, stderr too",
     }
     return texts[of.reason]
+
+
+def _dump_or_stacks(of: LogRemaining) -> str:
+    if of.stacked:
+        return "It printed their stacks, which are shown: compare where each stands, also in the threads beside the main one"
+    return "Next time, hangdoctor dump before that"
+
+
+def _launcher_only(of: LogRemaining) -> str:
+    """Whom the launcher saw fail, where its line lists them, and what is missing."""
+    if not of.ranks:
+        return "the launcher saw a process fail, and what that one printed is not in these logs: give its own log or error file"
+    who, they = terms.ranks(of.ranks), choose(of.ranks, "it", "they")
+    first = "" if len(of.ranks) == 1 else "; which was first it does not say"
+    return f"the launcher saw {who} fail{first}, and what {they} printed is not in these logs: give their own logs or error files"
 
 
 def _cut_in_wait(of: LogRemaining, who: str) -> str:

@@ -43,7 +43,8 @@ def _(story: FailedInWords, finding: Finding) -> str:
         return f"{who} printed a failure alike, and which was first does not show, {says}"
     who += _process(story) if finding.ranks else ""
     later = ", as a line below it shows" if story.named_later else ""
-    return f"{who} was the first to print a failure{later}, {says}"
+    lost = f", before others lost host {story.lost}" if story.lost else ""
+    return f"{who} was the first to print a failure{later}{lost}, {says}"
 
 
 def _short(says: str) -> str:
@@ -53,9 +54,9 @@ def _short(says: str) -> str:
 
 def _room(story: FailedInWords, finding: Finding) -> int:
     """Characters of the line that leave the sentence whole, whose beginning may name a long host."""
-    if not finding.nodes or _OF_STACK in story.at:
+    if not (finding.nodes or story.lost) or _OF_STACK in story.at:
         return WORDS
-    taken = len(who_of(finding, story.someone)) + len(story.at) + _SENTENCE
+    taken = len(who_of(finding, story.someone)) + len(story.at) + len(story.lost) + _SENTENCE
     return max(_SHORTEST, min(WORDS, terms.LONGEST - taken))
 
 

@@ -26,6 +26,7 @@ from ...model.log_facts import (
 from ...text.late import late
 from ...text.plain import readable
 from . import (
+    cli_blocks,
     cut_lines,
     file_names,
     gathered,
@@ -158,7 +159,8 @@ def _joined(
     _tell_endpoint(facts.all, marks)
     homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
-    ordered = openmpi_errors.settled(cut_lines.completed(resolve.in_order(facts.all)))
+    whole = cli_blocks.joined(cut_lines.completed(resolve.in_order(facts.all)))
+    ordered = openmpi_errors.settled(whole)
     numbers = [f.attempt for f in ordered]
     first, last = min(numbers, default=0), max(numbers, default=0)
     for fact in [*ordered, *unread]:
@@ -174,6 +176,7 @@ def _joined(
         runs=min(started, last - first + 1),
         unread=_unread_in_order(unread),
         excerpts=[excerpt for scan in scans for excerpt in scan.excerpts],
+        pointed=[line for scan in scans for line in scan.pointed],
     )
 
 

@@ -83,7 +83,7 @@ _LINK = late(
 )
 _FRAME = late(
     r"^\s{0,80}(?:(?:\[\d{1,7}\] ?)?#\d|frame #|at \S{1,200}[:(]\d|File \"|\d{1,4}[: ]\s{0,4}0x|\[ ?\d{1,3}\] \S{0,200}0x|0x[0-9a-f]{6}"
-    r"|\d{1,3} {1,4}/)|\(\w{0,200}\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] |^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
+    r"|\d{1,3} {1,4}/)|\(\w{0,200}\+0x[0-9a-f]{1,16}\)|\b[0-9A-Fa-f]{16}\b|^\s{0,40}[$+>] (?!\s{0,4}(?:ERROR|FATAL|CRITICAL)\b)|^\s{0,40}(?:export|set|alias|def|class|if|except|raise|return) "
 )
 # Who was asked to end, or ended since another one had failed
 _ASKED = late(
@@ -94,6 +94,8 @@ _KEY = late(
     r"^\s{0,80}\"[\w .-]{1,60}\"\s?:|^\s{0,80}[\w.-]{0,60}[_.-][\w.-]{0,60}\s{0,30}[:=]\s{1,8}\S{1,60}\s{0,8}$"
     r"|\b[a-z]\w{0,40}_\w{1,40}\s?=\s?\S{1,60}\s{0,8}$"
 )
+# The head of a table, such as that of a benchmark, one column of which may be "error"
+_COLUMNS = late(r"^[^:'\"=]{0,40}?(?:\s{2,40}[\w()/%.-]{1,24}){5}")
 _HEADING = late(
     r"\bfollowing (?:\w{1,20} )?(?:errors?|exceptions?|problems?|failures?) (?:has |have |was |were |had )?(?:been )?"
     r"(?:occurred|encountered|raised|reported|detected|found|thrown)\b(?:[^:]|::){0,200}[.:]?\s{0,8}$"
@@ -183,7 +185,7 @@ def _warns_with_code(head: str, level: str) -> bool:
 
 def _is_prose(head: str) -> bool:
     """Whether it is no frame of a stack, no setting, and no count that is zero or a measure."""
-    shaped = (_FRAME, _NO_FAILURE, _ASKED, _SETTING, _KEY)
+    shaped = (_FRAME, _NO_FAILURE, _ASKED, _SETTING, _KEY, _COLUMNS)
     return _RULER.match(head) is None and not any(pattern.search(head) for pattern in shaped)
 
 
@@ -215,7 +217,7 @@ def is_general(text: str) -> bool:
 
 
 _CLEAN = late(
-    r"\b(?:success(?:ful|fully)?|normal termination|(?:ended|terminated|exited) normally|goodbye"
+    r"\b(?:success(?:ful|fully)?|normal termination|(?:ended|terminated|exited) normally(?!,? but)|goodbye"
     r"|(?:training|job|run|simulation|program|all) (?:is )?(?:complete[d]?|finished|done))\b",
     re.I,
 )

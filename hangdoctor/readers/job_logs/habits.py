@@ -23,6 +23,8 @@ from ...text.late import late
 
 ANSI = late(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 TASK = late(r"\s{0,8}(\d{1,6}):(?: |\s{0,4}$)")  # longer numbers are those of jobs and processes
+# The same without a blank behind it, as poe and some mpiexec print it; no clock
+TIGHT = late(r"\s{0,8}(\d{1,6}):(?!\d\d:|\d{1,9}:\s|/)")
 # A row of Horovod's list, of a rank and the operations that it lacks, which is no task's line
 _LISTED = late(
     r"\s{0,8}\d{1,7}: \[[\w./:-]{1,200}(?:, [\w./:-]{1,200}){0,400}(?:,? ?\.\.\.)?\]\s*$"
@@ -57,6 +59,7 @@ _HOST_AND_RANK = late(r"(?=[\w.-]{0,100}\d)([A-Za-z][\w.-]{2,120}) (\d{1,7}): ")
 _HOST_RANK = late(r"\s?\[([A-Za-z][\w.-]{0,120}):(\d{1,5})\] ?")
 _STERN = late(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
 
+_EACH = 4  # lines of each task
 _SAMPLE = 200  # lines that show a file's habits
 _LONG = 160  # characters: a prefix of words is no longer
 _TOKENS = 10  # words before the rank
@@ -84,6 +87,7 @@ class Habits(Struct):
     """Prefixes that a file has on most of its lines."""
 
     tasks: bool = False
+    tight: bool = False  # the number of a task stands right before its words
     hosts: bool = False
     pipes: bool = False
     services: bool = False  # what stands before the pipe tells containers apart
@@ -93,6 +97,12 @@ class Habits(Struct):
     first: Mark | None = None  # taken before all others
     last: Mark | None = None  # a rank in words, behind what else is known
     world: int = 0  # that the prefix tells
+
+    def of_task(self, text: str) -> re.Match[str] | None:
+        """The number of a task before a line, where the file has it there."""
+        if self.tasks:
+            return TASK.match(text)
+        return TIGHT.match(text) if self.tight else None
 
 
 def habits(sample: Iterable[str]) -> Habits:
@@ -109,8 +119,10 @@ def habits(sample: Iterable[str]) -> Habits:
     services = [name for name in pipes if name[0].isalpha() and "=" not in name]
     first, world = _first_mark(lines)
     worded = sum(in_words(line) is not None for line in lines)
+    tasks = first is None and 2 * sum(map(_is_tasks, lines)) > seen
     return Habits(
-        tasks=first is None and 2 * sum(map(_is_tasks, lines)) > seen,
+        tasks=tasks,
+        tight=first is None and not tasks and _is_tight(lines),
         hosts=first is None and 2 * sum(hosts[name] for name in named) > seen,
         pipes=2 * pipes.total() > seen,
         services=len(services) > 1,
@@ -125,6 +137,13 @@ def habits(sample: Iterable[str]) -> Habits:
 
 def _is_tasks(line: str) -> bool:
     return TASK.match(line) is not None and _LISTED.match(line) is None
+
+
+def _is_tight(lines: Sequence[str]) -> bool:
+    """Whether nearly all lines begin with one of few numbers: those of lines and of steps are many."""
+    found = [match[1] for match in map(TIGHT.match, lines) if match is not None]
+    few = _EACH * len(set(found)) <= len(found)
+    return few and 10 * len(found) >= 9 * len(lines) > 0
 
 
 def is_host(name: str) -> bool:

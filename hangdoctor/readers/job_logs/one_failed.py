@@ -38,7 +38,9 @@ def name_only_failed(facts: Sequence[AnyFact]) -> None:
     errors = texts_without_a_rank(facts)
     ends = failed_by_themselves(facts) or _lost_workers(facts)
     speakers = {(error.node, error.pid) for error in errors if error.pid}
-    if len({kind_of(error) for error in errors}) != 1 or len(ends) != 1 or len(speakers) > 1:
+    # One line may be known by two rules, of which the first says more.
+    lines = {(error.file, error.line): kind_of(error) for error in reversed(errors)}
+    if len(set(lines.values())) != 1 or len(ends) != 1 or len(speakers) > 1:
         return
     [end] = ends
     if any(_has_its_own_launcher(facts, error, end) for error in errors):

@@ -39,6 +39,7 @@ _RULES = {"TRUNCATE": "mpi_err_truncate", "INTERN": "mpi_err_intern", "NO_MEM": 
 _OWN = frozenset(
     {"mpi_err_wrong", "mpi_err_io", "mpi_err_memory", "mpi_err_intern", "mpi_err_truncate"}
 )
+_OUTSIDE, _START_ABORTED = "mpi_outside", "mpi_init_aborted"
 _HANDLER = "signal handler"  # who says that a process aborted
 _Process = tuple[str, int]
 
@@ -98,7 +99,17 @@ def settled(facts: Sequence[AnyFact]) -> list[AnyFact]:
     named = {(f.file, f.line, f.rule) for f in facts if _is_named(f)}
     kept = [f for f in facts if _is_named(f) or (f.file, f.line, _rule(f)) not in named]
     _excuse_crashes(kept)
+    _tell_early_calls(kept)
     return kept
+
+
+def _tell_early_calls(facts: Iterable[AnyFact]) -> None:
+    """Its last line before MPI_Init is that of a call which came too early, where the log has such a call."""
+    known = [f for f in facts if isinstance(f, KnownError)]
+    early = {f.file for f in known if f.rule == _OUTSIDE and "call" in f.values}
+    for fact in known:
+        if fact.rule == _START_ABORTED and fact.file in early:
+            fact.rule = _OUTSIDE
 
 
 def _rule(fact: AnyFact) -> str:

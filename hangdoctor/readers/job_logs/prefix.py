@@ -18,7 +18,7 @@ from msgspec import Struct
 from ...text.late import late
 from . import workers
 from .file_names import NamedFile, of_name
-from .habits import ANSI, GREP, HOST, LOGGER, PIPED, TASK, Found, Habits, is_host
+from .habits import ANSI, GREP, HOST, LOGGER, PIPED, Found, Habits, is_host
 from .stamps import Clock
 
 _RANK = late(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
@@ -309,7 +309,7 @@ def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     if usual.grep and (match := GREP.match(text)) is not None:
         _take_file(said, of_name(PurePath(match["file"])))
         said.text = text[match.end() :]
-    elif usual.tasks and said.task < 0 and (match := TASK.match(text)) is not None:
+    elif said.task < 0 and (match := usual.of_task(text)) is not None:
         said.task = int(match[1])
         said.text = text[match.end() :]
     elif (match := _LEVELLED.match(text)) is not None:

@@ -77,6 +77,8 @@ class PythonErrors:
         known = self._rules.known(said.text)
         if known is not None and known.role == "launcher" and error.message:
             return  # another process speaks
+        if known is not None and known.role == "note":
+            return  # no error's words: what its process printed next
         if known is not None:
             error.rule, error.role = known.id, known.role
             error.values = known.values(said.text)

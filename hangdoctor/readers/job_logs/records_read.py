@@ -10,7 +10,16 @@ import msgspec
 
 from ...model.log_facts import Asked, LastWords, PythonError, UnreadFailure
 from ..debugger_values import DebuggerValues
-from . import exit_lists, marks, on_one_node, one_failed, questions, tables_read, tasks
+from . import (
+    cuda_numbers,
+    exit_lists,
+    marks,
+    on_one_node,
+    one_failed,
+    questions,
+    tables_read,
+    tasks,
+)
 from .begun import Begun
 from .beneath import Beneath
 from .collect import Facts
@@ -168,6 +177,7 @@ class RecordsRead:
     def _by_rules(self, said: Said, text: str) -> None:
         self._errors.go_on(said)
         self.kept.marks.look(said)
+        said = cuda_numbers.in_words(said)
         tried = self._rules.try_all(said, text)
         ends = [*tasks.ends(said.text), *exit_lists.deaths(said.text)]
         if not (tried.known or ends):

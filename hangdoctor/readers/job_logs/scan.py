@@ -9,7 +9,7 @@ from typing import IO
 
 import msgspec
 
-from ...model.log_facts import Excerpt, LogFile, UnreadFailure
+from ...model.log_facts import Excerpt, FailureLine, LogFile, UnreadFailure
 from ...text.late import late
 from . import source
 from .collect import Facts
@@ -43,6 +43,7 @@ class FileScan:
         self.runs = self._records.runs
         self.unread: list[UnreadFailure] = []
         self.excerpts: list[Excerpt] = []
+        self.pointed: list[FailureLine] = []
         self._of_file = self._own = of_file
         self._usual = Habits()
         self._shipper = Shipper(None)
@@ -70,6 +71,7 @@ class FileScan:
             self._records.kept.index, [*self._records.kept.facts.all, *self.unread]
         )
         found = self._records.unread
+        self.pointed = found.pointed.found(self._records.kept.index)
         cut = _CUT.fullmatch(end) is not None
         return LogFile(name, lines, size, found.trouble, found.trouble_line, cut)
 

@@ -4,9 +4,11 @@ of each speaker's failure, and the sentence right above an end.
 
 from __future__ import annotations
 
-from ...model.log_facts import AnyFact, UnreadFailure
+from ...model.log_facts import AnyFact, Ended, UnreadFailure
 from . import unread
+from .excerpts import may_be_shown
 from .place_in_file import PlaceInFile
+from .pointed_lines import PointedLines
 from .prefix import Said
 from .unread_failures import UnreadFailures
 from .words_above import WordsAbove
@@ -17,6 +19,7 @@ class UnreadLines:
 
     def __init__(self) -> None:
         self.trouble, self.trouble_line = "", 0
+        self.pointed = PointedLines()
         self._failures = UnreadFailures()
         self._above = WordsAbove()
 
@@ -27,8 +30,10 @@ class UnreadLines:
 
     def feed(self, said: Said, text: str, place: PlaceInFile, attempt: int) -> None:
         """A line whose words no rule knows."""
-        if self._failures.feed(said, text, place.line, place.at, attempt):
+        speaks = self._failures.feed(said, text, place.line, place.at, attempt)
+        if speaks:
             place.excerpts.take(place.line)
+        self.pointed.unread(place.line, text, speaks)
         self._above.feed(said, place.line, place.at, attempt)
 
     def known(self) -> None:
@@ -38,6 +43,7 @@ class UnreadLines:
     def went_on(self) -> None:
         """The job made progress."""
         self.trouble = ""
+        self.pointed.went_on()
         self._failures.went_on()
 
     def traceback(self, line: int, pid: int) -> None:
@@ -50,6 +56,8 @@ class UnreadLines:
 
     def end(self, kept: AnyFact) -> None:
         """A fact, which may be a rank's own end."""
+        if may_be_shown(kept) and not isinstance(kept, Ended):
+            self.pointed.known(kept.line, kept.says)
         self._above.end(kept)
 
     def found(self, index: int) -> list[UnreadFailure]:
