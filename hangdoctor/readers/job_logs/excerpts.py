@@ -12,6 +12,7 @@ from ...model.log_facts import AnyFact, Ended, Excerpt, KnownError, PythonError,
 from ...text import redaction
 from ...text.plain import readable
 from .blocks_shown import block_of
+from .habits import ANSI
 
 _ROWS = 8  # above and below, of which the nearest and those of its block are kept at last
 _FRAMES = 4  # last lines of a traceback, of two frames
@@ -100,7 +101,8 @@ def _rows(lines: Sequence[bytes], first: int) -> list[Row]:
     """Those that say something."""
     rows = []
     for number, raw in enumerate(lines, start=first):
-        text = raw[: 4 * _SAYS].decode("utf-8", "replace").strip("\r\n").rpartition("\r")[2]
+        text = ANSI.sub("", raw[: 4 * _SAYS].decode("utf-8", "replace"))
+        text = text.strip("\r\n").rpartition("\r")[2]
         if text.strip() and not set(text) <= _RULERS:
             rows.append(Row(number, readable(redaction.text(text.rstrip()[:_SAYS]))))
     return rows

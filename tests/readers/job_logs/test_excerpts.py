@@ -71,6 +71,12 @@ def test_the_last_lines_of_a_log_of_which_nothing_is_known(tmp_path: Path) -> No
     assert "last lines of job.log" in plain(found)
 
 
+def test_colours_of_a_terminal_are_left_out(tmp_path: Path) -> None:
+    coloured = "\x1b[1;31m" + ROTTEN.replace("\nheld", "\n\x1b[0mheld") + "\x1b[0m\n"
+    told = [says for _, says in around(diagnosed(tmp_path, coloured).around)]
+    assert "held by pier 7" in told and not any("1b" in says or "\x1b" in says for says in told)
+
+
 def test_credentials_are_not_shown(tmp_path: Path) -> None:
     secret = "hf_" + "Ab3" * 12
     found = diagnosed(tmp_path, f"login with HF_TOKEN={secret}\n" + ROTTEN)
