@@ -286,7 +286,8 @@ def _evidence(diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
         yield f"[bold]evidence{f' of the other: {_named(cause)}' if n else ''}[/]"
         for evidence in cause.evidence[: 2 if n else 6]:
-            who = diagnosis.called or _ranks(evidence.ranks, 24)
+            of_stacks = evidence.source != "log"  # a log's ranks are its own
+            who = (of_stacks and diagnosis.called) or _ranks(evidence.ranks, 24)
             who = f"{who}: " if evidence.ranks else ""
             yield f"  {evidence.source:<7} {who}{escape(evidence.says)}"
         more = len(cause.evidence) - (2 if n else 6)
