@@ -15,7 +15,7 @@ from typing import IO
 from ..errors import BadInput
 from ..readers.job_logs import STDIN, STDIN_NAME
 
-_PASTE = 16 << 20  # bytes
+_PASTE = 8 << 20  # bytes
 _PIECE = 1 << 16
 
 

@@ -105,7 +105,7 @@ def test_sizes_from_the_environment() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a container")
 def test_containers_that_count_processes_by_themselves_share_a_folder(tmp_path: Path) -> None:
     for _ in range(2):  # in each the rank is process 1
-        code = "from hangdoctor.probe.process_probe import probe; import os; print(os.getpid(), probe.begin().box.path); os._exit(0)"
+        code = "from hangdoctor.probe.process_probe import probe; import os; print(os.getpid(), probe.begin().box.path, flush=True); os._exit(0)"
         command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
         done = subprocess.run(
             command, env=environment(tmp_path, RANK="0"), capture_output=True, text=True, timeout=60

@@ -194,8 +194,8 @@ def test_nowhere_at_all_is_a_warning(tmp_path: Path) -> None:
 def test_a_rank_whose_place_was_refused_is_found_by_the_readers(tmp_path: Path) -> None:
     code = (
         "import os; from hangdoctor.probe.process_probe import probe; from hangdoctor.readers.blackbox import find_boxes, read_box\n"
-        "box = probe.begin().box; print(box.path)\n"
-        "print([b.path == str(box.path) for b in find_boxes(pids=[os.getpid()])], read_box(box.path).box.note); os._exit(0)"
+        "box = probe.begin().box; print(box.path, flush=True)\n"
+        "print([b.path == str(box.path) for b in find_boxes(pids=[os.getpid()])], read_box(box.path).box.note, flush=True); os._exit(0)"
     )
     script = (
         "mkdir /dev/shm/hangdoctor-0; chown 7 /dev/shm/hangdoctor-0\n"

@@ -26,7 +26,7 @@ import faulthandler, os, signal, sys, time
 from hangdoctor.probe.process_probe import probe
 
 def on_term(number, frame):
-    print("handler", number, flush=True)
+    os.write(1, f"handler {number}\\n".encode())  # print may be interrupted inside of its own flush
     save()
 
 def save():
