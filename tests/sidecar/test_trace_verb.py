@@ -76,7 +76,9 @@ def test_a_request_reaches_the_ranks_through_collector_and_agent_also_those_that
     assert rank.poll() is None
 
 
+@pytest.mark.timeout(240)
 def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
+    """An agent looks for new boxes the less often, the longer a look takes: on a full machine after a minute."""
     job.collector()
     put_trace(job.folder, WANTED)
     wait_until(
@@ -92,6 +94,7 @@ def test_a_request_that_comes_before_a_box_reaches_it(job: Job) -> None:
     wait_until(
         lambda: list((job.logs / "boxes").rglob("hangdoctor-trace.json")) != [],
         "the request lies beside the box",
+        180,
     )
 
 
