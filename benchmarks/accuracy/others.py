@@ -60,6 +60,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 12, 0),
             (12, 11, 1),
+            (12, 11, 1),
         ),
     },
     _LOG: {
@@ -94,6 +95,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 4, 1),
             (12, 5, 0),
             (12, 2, 0),
+            (12, 3, 0),
         ),
     },
     _PLAIN: {
@@ -132,6 +134,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 10, 2),
             (12, 8, 3),
             (12, 10, 2),
+            (12, 12, 0),
         ),
     },
     _RUN: {
@@ -170,6 +173,7 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 11, 1),
             (12, 11, 1),
+            (12, 12, 0),
         ),
     },
     _PUBLIC: {
