@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from hangdoctor.cli.diagnose import load
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
@@ -270,3 +273,21 @@ def test_a_port_that_is_taken_is_its_ranks_own_error() -> None:
     assert rule is not None and (rule.id, rule.role) == ("port_in_use", "cause")
     waits = rules().known("DistNetworkError: The client socket has timed out after 60000ms")
     assert waits is not None and waits.role == "consequence"
+
+
+@pytest.mark.parametrize(
+    "last_at", [1011.2, 1041.0], ids=["at one moment", "long after the others"]
+)
+def test_all_but_one_that_abort_at_one_moment_have_given_up_on_that_one(
+    tmp_path: Path, last_at: float
+) -> None:
+    """As processes of JAX do that wait for one which never registers: they leave no box."""
+    for rank, at in ((0, 1011.0), (2, 1011.1), (3, last_at)):
+        told = {"pid": 10 + rank, "node": "n1", "code": -6, "at": at, "rank": rank, "world_size": 4}
+        (tmp_path / f"n1-{rank}-7.ends").write_text(json.dumps({**told, "began": 990.0}) + "\n")
+    found = diagnose(load([tmp_path]))
+    if last_at < 1012.0:
+        assert (found.status, found.causes) == ("unknown", []), found.summary
+        assert "no exit of rank 1 is recorded" in found.summary
+    else:
+        assert [cause.ranks for cause in found.causes] == [[0, 2]], found.summary

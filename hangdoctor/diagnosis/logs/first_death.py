@@ -35,6 +35,8 @@ def first_death(scene: Scene) -> First | None:
     _name_silent(scene, first)
     alike = [f for f in deaths if _together(scene, first, f)]
     alike += _crashed_alike(scene, first, alike)
+    if _gave_up_on_one(scene, alike):
+        return None
     ranks = ranks_named(alike)
     nodes = scene.places(ranks, alike)
     memory = (bool(kills) and first.code == -9) or "memory" in first.by
@@ -43,6 +45,16 @@ def first_death(scene: Scene) -> First | None:
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes, frame=one_place(alike))
     return with_cut_rows(scene, first, First(finding, [*alike, *kills], known))
+
+
+def _gave_up_on_one(scene: Scene, alike: list[Ended]) -> bool:
+    """Whether all ranks but one aborted themselves at one moment, without a word and without a place: so does
+    a library that has waited for the other one up to its limit.
+    """
+    if any(f.code != _ABORT or f.place is not None for f in alike) or scene.of(PythonError):
+        return False
+    ranks = {f.rank for f in alike}
+    return len(ranks) > 1 and -1 not in ranks and len(ranks) == len(scene.everyone) - 1
 
 
 def _name_silent(scene: Scene, death: Ended) -> None:
