@@ -54,7 +54,7 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def _all_wait_apart(case: Case) -> bool:
-    """Whether all ranks stand still in calls that wait for others, at several places."""
+    """Whether all ranks wait in calls for other ranks, in more than one call, and none moves."""
     still = all(
         view.waits and view.motion in ("still", "unknown", "running") for view in case.alive
     )

@@ -25,7 +25,7 @@ from .recorders import box_shows_nothing
 from .stack_groups import group_stacks
 from .still_alone import still_alone
 from .view import Looks, RankView, view_rank
-from .wording import ended, log_chain, log_outcomes, remaining
+from .wording import ended, log_chain, log_outcomes, note_words, remaining
 from .wording.ended import last_place
 from .wording.terms import long_frame
 
@@ -134,7 +134,7 @@ def _nodes(capture: JobCapture) -> list[str]:
 
 def _notes(capture: JobCapture, draft: Draft) -> list[str]:
     """Notes of the diagnosis, of the capture, and of its nodes, each once."""
-    own = [remaining.note(note) for note in draft.notes]
+    own = [note_words.note(note) for note in draft.notes]
     of_nodes = {note for n in capture.nodes for note in n.notes}
     return own + sorted(set(capture.notes)) + sorted(of_nodes)
 
@@ -153,7 +153,7 @@ def _summary(
         return log_outcomes.remaining(draft.remaining) + lead
     if status == "healthy":
         return remaining.healthy(why_healthy(case))
-    why = remaining.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
+    why = note_words.unseen(draft.notes) or remaining.unknown(why_unknown(case, draft.waits))
     return why + lead + remaining.unstopped(case.capture.unstopped)
 
 

@@ -89,10 +89,8 @@ class Remaining(Struct, frozen=True):
     inner: InnerWait | None = None  # of ONE_SAMPLE: all wait for this inside of their own process
     fed: bool = False  # they wait for a queue, for the next item of an iterator
     sides: tuple[tuple[tuple[int, ...], Op], ...] = ()  # of TWO_SIDES: who is in which operation
-    under: tuple[tuple[int, ...], str] = (
-        (),
-        "",
-    )  # and who comes there under a condition on the rank
+    # Of TWO_SIDES: who comes there under a condition on the rank
+    under: tuple[tuple[int, ...], str] = ((), "")
     halves: tuple[int, ...] = ()  # of TWO_SIDES: who is in a transfer with a peer that is not known
     smaller: tuple[int, ...] = ()  # of TWO_SIDES: who is in a call whose line names a smaller group
     within: Within | None = None  # of TWO_SIDES: who called from inside the others' call

@@ -1,5 +1,5 @@
-"""The lines of a log around the one that the verdict rests on: the reason, the process or the host may stand beside it,
-in words that no rule knows.
+"""The lines of a log around the one that the verdict rests on: they may name the reason, the process or
+the host in words that no rule knows.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model.diagnosis import Around, LogLine
-from ..model.log_facts import Excerpt, JobLogs
+from ..model.log_facts import JobLogs
+from ..model.log_lines import Excerpt
 from .case import Case
 from .draft import Draft
 from .findings.log_remaining import LogRemaining, Undecided
@@ -22,7 +23,7 @@ def lines_around(case: Case, draft: Draft) -> Around | None:
     logs = case.capture.logs
     if logs is None:
         return None
-    by_place = {(_name(logs, one), one.line): one for one in logs.excerpts}
+    by_place = {(logs.name_of(one.file), one.line): one for one in logs.excerpts}
     for place in _places(draft):
         found = by_place.get(place)
         if found is not None:
@@ -60,8 +61,4 @@ def _last(logs: JobLogs) -> Around | None:
 
 def _around(logs: JobLogs, excerpt: Excerpt) -> Around:
     lines = [LogLine(row.line, row.says) for row in excerpt.rows]
-    return Around(_name(logs, excerpt), excerpt.line, lines)
-
-
-def _name(logs: JobLogs, excerpt: Excerpt) -> str:
-    return logs.files[excerpt.file].name if excerpt.file < len(logs.files) else ""
+    return Around(logs.name_of(excerpt.file), excerpt.line, lines)

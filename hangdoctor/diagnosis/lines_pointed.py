@@ -1,11 +1,10 @@
-"""The lines of a log that a person would point at, beside a verdict that names no rank or stands on little: those
-that speak of a failure, in whatever words, and are not shown around its own line.
+"""The lines of a log that a person would point at, beside a verdict that names no rank or has little
+evidence: those that speak of a failure, in whatever words, and are not shown around its own line.
 """
 
 from __future__ import annotations
 
 from ..model.diagnosis import Around, LogLine
-from ..model.log_facts import FailureLine, JobLogs
 from .case import Case
 from .draft import Draft
 from .findings.log_remaining import Undecided
@@ -21,14 +20,14 @@ def lines_pointed(case: Case, draft: Draft, around: Around | None) -> list[Aroun
     if logs is None or not logs.pointed or not _on_little(draft):
         return []
     shown = {(around.file, one.line) for one in around.lines} if around is not None else set()
-    lines = [one for one in logs.pointed if (_name(logs, one), one.line) not in shown]
+    lines = [one for one in logs.pointed if (logs.name_of(one.file), one.line) not in shown]
     first = around.file if around is not None else ""
     best = sorted(
-        lines, key=lambda one: (_name(logs, one) != first, -one.weight, one.file, one.line)
+        lines, key=lambda one: (logs.name_of(one.file) != first, -one.weight, one.file, one.line)
     )
     chosen = sorted(best[:_MOST], key=lambda one: (one.file, one.line))
-    files = dict.fromkeys(_name(logs, one) for one in best if one in chosen)
-    parts = {name: [one for one in chosen if _name(logs, one) == name] for name in files}
+    files = dict.fromkeys(logs.name_of(one.file) for one in best if one in chosen)
+    parts = {name: [one for one in chosen if logs.name_of(one.file) == name] for name in files}
     return [
         Around(name, part[0].line, [LogLine(one.line, one.says) for one in part])
         for name, part in parts.items()
@@ -39,7 +38,3 @@ def _on_little(draft: Draft) -> bool:
     if draft.findings:
         return draft.findings[0].confidence <= _LITTLE
     return draft.remaining is not None and draft.remaining.reason not in _WELL
-
-
-def _name(logs: JobLogs, one: FailureLine) -> str:
-    return logs.files[one.file].name if one.file < len(logs.files) else ""

@@ -234,13 +234,13 @@ class Diagnosis(Struct):
     took: Took = field(default_factory=Took)
     calls: CallsParting | None = None  # where call tracing was on
     chain: list[Happening] = []  # from job logs: at most ten lines
-    # Of a hang without causes: what names several ranks of which one is wrong, and nothing showed which
+    # Of a hang without causes: several ranks of which one is wrong, and nothing showed which
     open: list[Cause] = []
     around: Around | None = None  # from job logs
-    # From job logs, where the verdict stands on little: other lines that speak of a failure, one for a file, with gaps
+    # From job logs, where the verdict has little evidence: other lines that speak of a failure,
+    # one part for a file
     pointed: list[Around] = []
-    called: str = (
-        ""  # "process 812": the only process, whose rank does not show; in lists it is rank 0
-    )
+    # "process 812": the only process, whose rank does not show; in lists it is rank 0
+    called: str = ""
     advice: str = ""  # where there is no cause, and nothing was seen of nodes
     schema: str = DIAGNOSIS_SCHEMA

@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from .frame import Frame
+from .log_lines import Excerpt, FailureLine
 
 Role = Literal["cause", "consequence", "launcher", "note"]
 """What an error line means: it can be the first one; it follows from another rank's end; it is the
@@ -472,33 +473,6 @@ class LogFile(Struct, omit_defaults=True):
     cut: bool = False  # it ends in the middle of the prefix of a line
 
 
-class Row(Struct):
-    """A line of a file."""
-
-    line: int  # counted from 1
-    says: str  # cut
-    who: str = ""  # whose failure it tells, where it names one: "rank 9"
-
-
-class Excerpt(Struct, omit_defaults=True):
-    """The lines around one that tells of a failure, without empty ones; with `line` 0: the last lines of
-    the file.
-    """
-
-    file: int = 0
-    line: int = 0
-    rows: list[Row] = []
-
-
-class FailureLine(Struct, omit_defaults=True):
-    """A line of a file that speaks of a failure, whoever printed it."""
-
-    file: int = 0
-    line: int = 0  # counted from 1
-    says: str = ""  # cut
-    weight: int = 0  # the more, the more plainly
-
-
 class RuleText(Struct, omit_defaults=True):
     """What a rule says of a known error."""
 
@@ -525,3 +499,7 @@ class JobLogs(Struct, omit_defaults=True):
     unread: list[UnreadFailure] = []  # failures in words that no rule knows, in the order of time
     excerpts: list[Excerpt] = []
     pointed: list[FailureLine] = []  # the lines of each file that a person would point at
+
+    def name_of(self, file: int) -> str:
+        """The name of the file with this number, as facts have it; "" without one, as in a damaged bundle."""
+        return self.files[file].name if 0 <= file < len(self.files) else ""

@@ -6,7 +6,7 @@ Process 812: serve::worker
 Thread 812 (idle): "MainThread"
     wait (threading.py:327)
 
-They show where a process was only in a job that did not fail: after a failure each stands where it was met.
+They tell why a job waits only if it did not fail: after a failure, each process is where the failure met it.
 """
 
 from __future__ import annotations

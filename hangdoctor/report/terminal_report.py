@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..model.capture import JobCapture
-from ..model.diagnosis import Cause, Diagnosis, Missing
+from ..model.diagnosis import Cause, Diagnosis, LogLine, Missing
 from ..text import alike
 from ..text.durations import duration
 from ..text.job_names import short_job
@@ -190,23 +190,24 @@ def _around(diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
     place = f"around {around.file}:{around.line}" if around.line else f"last lines of {around.file}"
     yield f"[bold]{escape(place)}[/]"
-    width = len(str(around.lines[-1].line))
-    for one in around.lines:
-        own = one.line == around.line
-        says = one.says if len(one.says) <= _LINE else one.says[: _LINE - 1] + "…"
-        text = f"{'>' if own else ' '} {one.line:>{width}}  {says}"
-        yield f"[bold]{escape(text)}[/]" if own else f"[dim]{escape(text)}[/]"
+    yield from _log_lines(around.lines, around.line)
 
 
 def _pointed(diagnosis: Diagnosis) -> Iterator[str]:
-    """Other lines that speak of a failure, where the verdict stands on little."""
+    """Other lines that speak of a failure, where the verdict has little evidence."""
     for one in diagnosis.pointed:
         yield ""
         yield f"[bold]{escape(f'lines of {one.file} that speak of a failure')}[/]"
-        width = len(str(one.lines[-1].line))
-        for row in one.lines:
-            says = row.says if len(row.says) <= _LINE else row.says[: _LINE - 1] + "…"
-            yield f"[dim]{escape(f'  {row.line:>{width}}  {says}')}[/]"
+        yield from _log_lines(one.lines)
+
+
+def _log_lines(lines: Sequence[LogLine], own: int = 0) -> Iterator[str]:
+    """Each with its number; the one with the number `own` is marked."""
+    width = len(str(lines[-1].line))
+    for one in lines:
+        says = one.says if len(one.says) <= _LINE else one.says[: _LINE - 1] + "…"
+        text = f"{'>' if one.line == own else ' '} {one.line:>{width}}  {says}"
+        yield f"[{'bold' if one.line == own else 'dim'}]{escape(text)}[/]"
 
 
 def _stacks(diagnosis: Diagnosis) -> Iterator[str]:

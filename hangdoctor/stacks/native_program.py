@@ -166,7 +166,7 @@ def without_primitives(own: list[Frame]) -> list[Frame]:
 
 
 def waits_inside(frames: Sequence[Frame]) -> bool:
-    """Whether a native stack stands in a lock, a condition or an event of its own process."""
+    """Whether a native stack ends in a lock, a condition or an event of its own process."""
     first = next((at for at, frame in enumerate(frames) if not is_systems(frame)), len(frames))
     return first < len(frames) and _PRIMITIVE.search(frames[first].name) is not None
 

@@ -42,7 +42,7 @@ from hangdoctor.diagnosis.findings.log_stories import (
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
 from hangdoctor.diagnosis.own_loops import Differs, OwnLoop
-from hangdoctor.diagnosis.wording import differences, ended, remaining, terms
+from hangdoctor.diagnosis.wording import differences, ended, note_words, remaining, terms
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.diagnosis import Kind
 from hangdoctor.model.gpu import Gpu, Xid
@@ -351,7 +351,7 @@ def left() -> list[str]:
             Note(remark, (1, 2), 3, "all_reduce", LOAD, (4,)),
             Note(remark, (1,), 1, "send", None, (4,)),
         )
-        lines += [f"{remark.name}: {remaining.note(note)}" for note in notes]
+        lines += [f"{remark.name}: {note_words.note(note)}" for note in notes]
     return lines
 
 

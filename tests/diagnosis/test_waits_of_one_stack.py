@@ -1,4 +1,4 @@
-"""Where one native stack without a rank stands: in a lock or condition of its own runtime, or in MPI with the caller cut off."""
+"""Where one native stack without a rank is: in a lock or condition of its own runtime, or in MPI with the caller cut off."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from hangdoctor.diagnosis.confidence import Ground, Less, Limit, agreed, lowered
 from hangdoctor.diagnosis.findings import Doing, Finding, GroupRef, Home, Op, Waiters
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
-from hangdoctor.diagnosis.wording import clues, reasons, remaining, stories, terms
+from hangdoctor.diagnosis.wording import clues, note_words, reasons, remaining, stories, terms
 from hangdoctor.diagnosis.wording.release import release
 from hangdoctor.model.capture import Frame
 from hangdoctor.model.diagnosis import Kind
@@ -203,7 +203,7 @@ def test_every_fact_has_its_words() -> None:
 
 def test_every_remark_and_reason_has_its_words() -> None:
     for remark in Remark:
-        said = remaining.note(Note(remark, (1, 2), 3, "all_reduce", LOAD, (4,)))
+        said = note_words.note(Note(remark, (1, 2), 3, "all_reduce", LOAD, (4,)))
         assert said.endswith(".") and not said[0].islower(), said
     healthy = {
         Reason.ALL_MOVED,

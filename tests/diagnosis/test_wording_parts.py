@@ -12,7 +12,7 @@ from hangdoctor.diagnosis.findings.difference import difference
 from hangdoctor.diagnosis.findings.log_stories import Someone
 from hangdoctor.diagnosis.health import Reason, Remaining
 from hangdoctor.diagnosis.ops.evidence import Note, Remark
-from hangdoctor.diagnosis.wording import calls, clues, gpu_words, lock_words, remaining
+from hangdoctor.diagnosis.wording import calls, clues, gpu_words, lock_words, note_words, remaining
 from hangdoctor.diagnosis.wording import release as releases
 from hangdoctor.diagnosis.wording.advice import by_story
 from hangdoctor.model.capture import Frame
@@ -155,7 +155,7 @@ def test_all_ranks_are_more_than_one(number: int, who: str) -> None:
 )
 def test_whom_the_log_saw_wait(ranks: tuple[int, ...], blamed: tuple[int, ...], text: str) -> None:
     note = Note(Remark.LOG_SAW_IT_WAIT, ranks, blamed=blamed)
-    assert text in remaining.note(note)
+    assert text in note_words.note(note)
 
 
 @pytest.mark.parametrize(

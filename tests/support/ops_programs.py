@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from hangdoctor.diagnosis import wording
 from hangdoctor.diagnosis.ops import OpsEvidence, OpsVerdict
-from hangdoctor.diagnosis.wording import remaining
+from hangdoctor.diagnosis.wording import note_words
 from hangdoctor.model.diagnosis import Cause
 from hangdoctor.model.layout import Layout
 from hangdoctor.model.operations import STORE, Group, Operation, RankOps, group_uid
@@ -384,4 +384,4 @@ def causes(verdict: OpsVerdict) -> list[Cause]:
 
 
 def notes(verdict: OpsVerdict) -> list[str]:
-    return [remaining.note(note) for note in verdict.notes]
+    return [note_words.note(note) for note in verdict.notes]

@@ -16,9 +16,7 @@ from .named import Doing, End, Op
 from .ras_stories import ErrorByRas, FewerByRas, LostByRas, LostProcesses
 from .slow_stories import SlowByArrival, SlowByPace, SlowByWaiting
 from .start_stories import AgentWaits, AskedFor
-from .stories import (
-    HoldsGil,
-)
+from .stories import HoldsGil
 from .unnamed_stories import UnnamedAt
 
 

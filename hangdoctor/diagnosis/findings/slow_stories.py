@@ -31,7 +31,7 @@ class SlowByArrival(Struct, frozen=True):
 
 
 class SlowByPace(Struct, frozen=True):
-    """Takes so many times as long as others in each call."""
+    """Each of its calls takes `times` as long as the others'."""
 
     times: float
 

@@ -15,7 +15,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
 from ..findings.log_remaining import LogRemaining, Undecided
-from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, OtherCall, Quote
+from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, OtherCall
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
@@ -332,9 +332,7 @@ def _clues(scene: Scene, found: First) -> list[Clue]:
     """The lines that show it."""
     clues = []
     for fact in quotes(found.facts):
-        name = scene.logs.files[fact.file].name if fact.file < len(scene.logs.files) else ""
-        quote = Quote(name, fact.line, fact.says)
-        clues.append(Clue("log", whose(fact, found.finding), quote))
+        clues.append(Clue("log", whose(fact, found.finding), scene.quote(fact)))
     return clues
 
 

@@ -28,7 +28,7 @@ def name_beside(scene: Scene, found: First) -> None:
 
 
 def _beside(scene: Scene, found: First) -> str:
-    """The one name; "" where several said the same, or several names stand there."""
+    """The one name; "" where several processes said the same, or where the lines have several names."""
     if not found.facts:
         return ""
     first = found.facts[0]

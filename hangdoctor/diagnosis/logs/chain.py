@@ -193,7 +193,7 @@ def _event(scene: Scene, role: str, facts: list[AnyFact], cause: First | None) -
     nodes = nodes_named(facts)
     return Event(
         role=role,  # type: ignore[arg-type]
-        file=scene.logs.files[first.file].name if first.file < len(scene.logs.files) else "",
+        file=scene.logs.name_of(first.file),
         line=first.line,
         at=first.at,
         ranks=ranks,

@@ -41,7 +41,7 @@ _ASKED = "terminated"  # the rule of those that were asked to end
 _AT_ENDS = (_ASKED, "asyncio_cancelled", "worker_of_rank", "ray_killed")
 _CHECK = "mismatch_check"
 _WAY_OUT = "nccl_way_out"
-_VAGUE = (_WAY_OUT, NCCL_WARNED, "tf_aborted")  # rules whose lines stand beside better ones
+_VAGUE = (_WAY_OUT, NCCL_WARNED, "tf_aborted")  # rules whose lines come with clearer ones
 _PARENT = "the parent of the ranks, in the join of mp.spawn,"
 _SHOWN = 3  # places where a signal met ranks
 

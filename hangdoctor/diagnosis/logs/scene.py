@@ -98,7 +98,7 @@ class Scene(Struct):
     def quote(self, fact: AnyFact, says: str | None = None) -> Quote:
         """Its line as evidence, or other words for it."""
         words = fact.says if says is None else says
-        return Quote(self.logs.files[fact.file].name, fact.line, words)
+        return Quote(self.logs.name_of(fact.file), fact.line, words)
 
     def told_to_end(self) -> set[int]:
         """Processes that the launcher ended."""

@@ -96,5 +96,4 @@ def worded(error: PythonError) -> str:
 
 
 def _quote(scene: Scene, error: PythonError) -> Quote:
-    name = scene.logs.files[error.file].name if error.file < len(scene.logs.files) else ""
-    return Quote(name, error.line, f"{error.error}: {error.message}".removesuffix(": "))
+    return scene.quote(error, f"{error.error}: {error.message}".removesuffix(": "))

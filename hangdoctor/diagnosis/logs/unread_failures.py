@@ -86,7 +86,7 @@ def _before_the_signal(scene: Scene, fact: UnreadFailure) -> bool:
 
 
 def without_tags(text: str) -> str:
-    """The line without what stands in brackets before it: stamp, host, process."""
+    """The line without the bracketed stamp, host and process at its beginning."""
     return _TAGS.sub("", text)
 
 

@@ -45,8 +45,8 @@ def whose(alike: Sequence[UnreadFailure]) -> Someone:
 
 
 def whose_or_how_many(scene: Scene, alike: Sequence[UnreadFailure]) -> Someone:
-    """Whose line it is; one without a name that stands there several times is that of as many processes, where
-    each prints it once: as many called MPI_Abort, or it is an assertion, which ends its process.
+    """Whose line it is. A line without a name that the log has several times is one of each of as many processes
+    if each prints it once: as many called MPI_Abort, or it is an assertion, which ends its process.
     """
     someone, first = whose(alike), alike[0]
     if someone != Someone() or is_named(first) or len(alike) > 1 or first.times < _SEVERAL:

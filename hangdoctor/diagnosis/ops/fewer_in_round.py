@@ -73,7 +73,7 @@ def _is_waited_for(scene: Scene, due: Operation) -> bool:
 
 
 def _divergence(scene: Scene, rank: int, other: int, place: Op, due: Operation) -> Divergence:
-    """The transfer has no record: what the stack shows stands for it."""
+    """The transfer has no record, so its call is taken from the stack."""
     peer = -1 if place.peer is None else place.peer
     here = Operation(group="", seq=-1, op=place.name, peer=peer, site=str(place.frame))
     return Divergence(

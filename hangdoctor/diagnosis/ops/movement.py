@@ -71,7 +71,7 @@ def _by_waiting(scene: Scene) -> Finding | None:
 def _part(
     shares: Mapping[int, float], in_order: Sequence[int], number: int, at_most: float
 ) -> bool:
-    """Whether so many ranks wait for at most this part of what each other one waits."""
+    """Whether the first `number` ranks each wait at most this share of what any other rank waits."""
     return shares[in_order[number - 1]] <= at_most * shares[in_order[number]]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.log_facts import Row
+from ...model.log_lines import Row
 from ...text.late import late
 from .failure_words import is_frame, judged
 from .whose_line import whose

@@ -16,7 +16,7 @@ _CALL = "call"  # a value that the second line tells
 
 
 def joined(facts: Sequence[AnyFact]) -> list[AnyFact]:
-    """The facts with the rank of the first line on the second, which says more and stands for both."""
+    """The facts, with the rank of the first line moved to the second, which says more; the first is left out."""
     known = [f for f in facts if isinstance(f, KnownError)]
     heads = [f for f in known if f.rule == _HEAD and f.rank >= 0]
     told: set[int] = set()

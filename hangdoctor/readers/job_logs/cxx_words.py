@@ -1,4 +1,4 @@
-"""The words of an uncaught exception of C++, where they stand in the lines below ``what():``, or where there are none.
+"""The message of an uncaught exception of C++, where it is in the lines below ``what():``, or where there is none.
 
 terminate called after throwing an instance of 'lake::InputError'
 what():
@@ -29,7 +29,7 @@ _OF_OTHERS = late(r"(?:c10|gloo|torch|nccl|boost::mpi)::|[Tt]imeout|[Cc]onnectio
 
 
 class Joined(Struct):
-    """A line that the rules are to read, and where it stands."""
+    """A line that the rules are to read, and its number."""
 
     said: Said
     line: int

@@ -1,5 +1,5 @@
-"""The lines around those that tell of a failure, as a person reads them first: the reason, the process or the host
-may stand beside the line that a rule knows.
+"""The lines around those that tell of a failure, as a person reads them first: they may name the reason, the process
+or the host beside the line that a rule knows.
 
 Of a traceback they are those above its head, its last two frames, and those below its last line.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...model.log_facts import AnyFact, Ended, Excerpt, KnownError, PythonError, Row, UnreadFailure
+from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, UnreadFailure
+from ...model.log_lines import Excerpt, Row
 from ...text import redaction
 from ...text.plain import readable
 from .blocks_shown import block_of
@@ -74,7 +75,7 @@ class Excerpts:
         return kept
 
     def _back(self, lines: int) -> int:
-        """Where the line begins that is so many above the one that is read; -1: not in its block."""
+        """Where the line begins that is `lines` above the one that is read; -1: not in its block."""
         begin = self._begin
         if not 0 <= lines <= _BACK:
             return -1

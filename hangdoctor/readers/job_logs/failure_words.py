@@ -25,6 +25,8 @@ _STEMS = (
     *("not permitted", "put/output error"),
 )
 _LEVEL = late(r"(?<![\w=./-])(?:ERROR|FATAL|CRITICAL|PANIC|SEVERE)(?![\w/-]|=|\.\w)")
+# Words with numbers in them, and blanks: what differs between lines that say the same
+NUMBERS = late(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
 _STRONG = late(
     r"(?<!non-)(?<!non)(?<!_)\b(?:fatal|panic(?:ked)?|aborted|aborting|segmentation (?:fault|violation)"
     r"|sig(?:segv|abrt|bus|fpe|ill)|core dumped|bus error|floating[- ]point exception|severe"

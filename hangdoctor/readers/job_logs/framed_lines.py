@@ -20,7 +20,7 @@ _FEWEST = 4  # lines that show it
 
 
 def are_framed(lines: Sequence[str]) -> bool:
-    """Whether most lines that say something stand in a frame, and nothing else draws with such signs."""
+    """Whether most lines with text are in a frame, and nothing else is drawn with such signs."""
     told = [line for line in lines if line.strip()]
     if len(told) < _FEWEST or any(sign in line for line in told for sign in _OTHER):
         return False

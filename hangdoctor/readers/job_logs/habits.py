@@ -87,7 +87,7 @@ class Habits(Struct):
     """Prefixes that a file has on most of its lines."""
 
     tasks: bool = False
-    tight: bool = False  # the number of a task stands right before its words
+    tight: bool = False  # the number of a task is before the text, without a blank
     hosts: bool = False
     pipes: bool = False
     services: bool = False  # what stands before the pipe tells containers apart

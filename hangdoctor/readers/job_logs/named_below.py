@@ -11,7 +11,7 @@ from ...text.late import late
 from .prefix import Said
 
 _LINES = 4  # below it
-# In a short log the launcher's number may still stand before the line
+# In a short log the line may still have the launcher's number before it
 _KEYS = late(r"^(?:\d{1,7}:)?\s{0,24}[A-Z][\w ]{1,24}\s?[:=]\s?\S")
 _HOST = late(
     r"(?:^\s{0,24}|[,;]\s{1,4})(?:[Ll]ocal )?(?:[Hh]ost(?: ?[Nn]ame)?|[Nn]ode(?: ?[Nn]ame)?)\s{0,8}[:=]\s{0,12}(?P<node>[A-Za-z][\w.-]{0,120})(?=[,;\s]|$)"

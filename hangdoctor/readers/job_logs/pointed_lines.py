@@ -1,25 +1,24 @@
 """The lines of a file that a person points at, where no rule knows what failed: those that speak of a failure, the
 first ones of their kind, whoever printed them.
 
-They accuse no rank: they are shown beside a verdict that stands on little.
+They accuse no rank: they are shown beside a verdict that has little evidence.
 """
 
 from __future__ import annotations
 
-from ...model.log_facts import FailureLine
+from ...model.log_lines import FailureLine
 from ...text import redaction
 from ...text.late import late
 from ...text.plain import readable
-from .failure_words import is_frame, judged
+from .failure_words import NUMBERS, is_frame, judged
 
 MOST = 9  # lines of one file
-_SURVIVED = 3  # of them, that stood before the job's last progress
+_SURVIVED = 3  # of them, from before the job's last progress
 _LONG = 400  # characters that are looked through
 _SAYS = 200  # characters that are kept
 _TRIED = 60  # lines in words that are no more than a hint, of one file
 _FRAMES = 5  # of the first stack of a file, the innermost that have a name
-_NUMBERS = late(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
-# Functions of a runtime that stand below any crash
+# Functions of a runtime that are in the stack of any crash
 _RUNTIME = late(
     r"\((?:\.text\+0x[0-9a-f]{1,16}|unknown)\)|\b(?:_{0,2}sigaction|main|_start|__libc_start_main\w{0,30}|g?signal|raise|abort|__restore_rt|killpg|pthread_kill\w{0,40}|lib(?:pthread|c)[.-][\w.-]{0,30}"
     r"|libstdc\+\+[\w.+-]{0,20}\(\+|ucs_\w{1,60}|libucs[\w.]{0,20}|Unknown {2,20}Unknown {2,20}Unknown)\b"
@@ -88,7 +87,7 @@ class PointedLines:
     def _frame(self, line: int, text: str) -> None:
         """A line of a stack: of the first one, those that say where the program was."""
         first = not self._in_stack or line - self._in_stack <= 2
-        if not first or self._frames >= _FRAMES or _NUMBERS.sub(" ", text).isspace():
+        if not first or self._frames >= _FRAMES or NUMBERS.sub(" ", text).isspace():
             return
         self._in_stack = line
         if _RUNTIME.search(text) is None and _NAMED.search(text) is not None:
@@ -102,7 +101,7 @@ class PointedLines:
         self._keep(line, text, _HINT)
 
     def _keep(self, line: int, text: str, weight: int) -> None:
-        key = _NUMBERS.sub("#", text[:_LONG])
+        key = NUMBERS.sub("#", text[:_LONG])
         known = sum(one.weight >= weight for one in self._kept.values())
         if key in self._kept or known >= MOST:
             return

@@ -9,7 +9,8 @@ from typing import IO
 
 import msgspec
 
-from ...model.log_facts import Excerpt, FailureLine, LogFile, UnreadFailure
+from ...model.log_facts import LogFile, UnreadFailure
+from ...model.log_lines import Excerpt, FailureLine
 from ...text.late import late
 from . import source
 from .collect import Facts
@@ -95,7 +96,7 @@ class FileScan:
         self._place.line = before + block.data.count(b"\n")
 
     def _bare(self, line: str) -> str:
-        """The line without the frame that stands around all."""
+        """The line without the frame that is drawn around all lines."""
         return unframed(line) if self._framed else line
 
     def _take_line(self, line: Line) -> None:

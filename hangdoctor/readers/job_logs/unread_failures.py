@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from ...model.log_facts import UnreadFailure
 from ...text.late import late
 from . import unread
-from .failure_words import Words, is_clean_end, is_end, is_frame, judged
+from .failure_words import NUMBERS, Words, is_clean_end, is_end, is_frame, judged
 from .named_in_line import Named, named
 from .numbered_lines import numbered
 from .on_one_node import PLACE
@@ -27,7 +27,6 @@ _APART = 8  # ordinary lines between two blocks
 _WENT_ON = 40  # ordinary lines of a speaker after which it is said to have gone on
 _CAUSED = late(r"(?:[^:]{1,40}: ?)?\W{0,20}(?:caused by|reason|cause)\b", re.I)
 _OF_STACK = late(r"\s{0,10}[A-Za-z_]\w{2,80}\(\d{1,7}\)\s?[.:]{1,80}\s{0,8}")  # MPICH's
-_NUMBERS = late(r"[^\s()\[\]<>'\",;/]{0,40}[\d/][^\s()\[\]<>'\",;]{0,80}|\s{1,80}")
 _SIGNS = late(r"#[#:]{0,80}")
 _BOX = late(r"\s{0,8}(?:-{20,}|={20,}|\*{20,})\s{0,8}$")
 # Of progress, without an end of its line
@@ -362,4 +361,4 @@ def _says_why(line: _Line) -> bool:
 
 def _likeness(line: _Line) -> str:
     """Its words without numbers and names that have some, which are the same of all that fail alike."""
-    return _SIGNS.sub("#", _NUMBERS.sub("#", line.text))[:120]
+    return _SIGNS.sub("#", NUMBERS.sub("#", line.text))[:120]

@@ -1,4 +1,4 @@
-"""Whose failure a line tells, where it names one rank or process: what stands right beside it without a name may be
+"""Whose failure a line tells, where it names one rank or process: a line right beside it without a name may be
 of the same one.
 """
 

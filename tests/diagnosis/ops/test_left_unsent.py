@@ -11,7 +11,7 @@ from tests.support.ops_records import entered, evidence, rank_ops
 
 
 def worker(rank: int, world: int, rounds: int, sent: int) -> RankOps:
-    """It has taken so many pieces, and has sent the results of the first ones."""
+    """It has taken `rounds` pieces, and has sent the results of the first ones."""
     operations: list[Operation] = []
     for number in range(1, rounds + 1):
         at = {"peer": 0, "state": "done"}

@@ -1,4 +1,4 @@
-"""Beside a verdict that stands on little, the lines of the log that speak of a failure are shown."""
+"""Beside a verdict with little evidence, the lines of the log that speak of a failure are shown."""
 
 from __future__ import annotations
 
