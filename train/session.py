@@ -144,7 +144,8 @@ def build_context(config: Config, topology: Topology, tokens: int, end: int = -1
     at, p = topology.layout.coordinates(topology.rank), config.parallel
     rows = padded_vocab(tokens, config.model.vocab_multiple, p.tp)
     random = RandomState(config.train.seed, at["pp"], at["dp"], at["tp"], device=topology.device)
-    kernels = choose(config.run.kernels, topology.device)
+    compiled = config.run.compile == "inductor"
+    kernels = choose(config.run.kernels, topology.device, compiled=compiled)
     if config.optimizer.kind == "adam8bit":
         kernels = with_adam8bit(kernels)
     return ModelContext(

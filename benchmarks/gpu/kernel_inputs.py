@@ -124,9 +124,10 @@ def _rotary(make: Maker, size: Sizes) -> Made:
 def _rotary_qkv(make: Maker, size: Sizes) -> Made:
     qkv = make.normal(size["length"], size["batch"], size["heads"], 3, size["width"])
     tables = make.angles(size["length"], size["width"])
-    # The values stay where they are: two thirds are read and written.
+    # Forward the values stay where they are: two thirds are read and written. Backward the gradients of
+    # all three are put together.
     moved = 2 * (2 * _bytes(qkv) // 3)
-    return Made((qkv, *tables), Traffic(moved, moved), gives_up=(0,))
+    return Made((qkv, *tables), Traffic(moved, 2 * _bytes(qkv)), gives_up=(0,))
 
 
 def _attention(make: Maker, size: Sizes) -> Made:

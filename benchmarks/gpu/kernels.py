@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from .kernel_peers import PEERS, TO_COMPILE, Function, installed, own
 from .kernel_truths import TRUTHS, difference
 from .options import Options
 from .timing import milliseconds
-from .worker import NotHere, is_out_of_memory, is_poisoned
+from .worker import NotHere
 
 # Largest relative error, by the dtype of the inputs.
 _SMOKE_COMPILES = ("bias_gelu",)  # one shows that it runs
@@ -153,40 +153,15 @@ def _fresh(arguments: Sequence[Any], gives_up: Sequence[int]) -> list[Any]:
 
 
 def times(function: Function, made: Made, options: Options) -> tuple[float, float]:
-    """Milliseconds forward and backward."""
+    """Milliseconds forward and backward: by differences, the copies alone, with the forward pass,
+    with both. A graph of a backward pass alone cannot be made.
+    """
+    leaves = [a for a in made.arguments if isinstance(a, torch.Tensor) and a.requires_grad]
 
     def forward() -> Any:
         return function(*_fresh(made.arguments, made.gives_up), **made.keywords)
 
-    outputs = _outputs(forward())
-    leaves = [a for a in made.arguments if isinstance(a, torch.Tensor) and a.requires_grad]
-    given = [torch.randn_like(o) for o in outputs]
-    if made.gives_up:
-        del outputs
-        return _apart(forward, leaves, given, made, options=options)
-    forward_ms = milliseconds(forward, options)
-
-    def backward() -> None:
-        torch.autograd.grad(outputs, leaves, given, retain_graph=True)
-
-    try:
-        return forward_ms, milliseconds(backward, options)
-    except RuntimeError as error:
-        if is_out_of_memory(error) or is_poisoned(error):
-            raise
-    # A graph that can be walked only once.
-    return _apart(forward, leaves, given, made, options=options)
-
-
-def _apart(
-    forward: Callable[[], Any],
-    leaves: list[torch.Tensor],
-    given: list[torch.Tensor],
-    made: Made,
-    *,
-    options: Options,
-) -> tuple[float, float]:
-    """By differences: the copies alone, with the forward pass, with both."""
+    given = [torch.randn_like(o) for o in _outputs(forward())]
 
     def both() -> None:
         torch.autograd.grad(_outputs(forward()), leaves, given)

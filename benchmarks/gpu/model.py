@@ -17,10 +17,11 @@ from .worker import JobFailed
 STEPS = 10
 _WARM_UP = 3  # steps that are not counted: what is compiled, allocated and chosen
 GLOBAL_BATCH = 16
-# name -> flags. `auto` on a GPU: Triton's kernels, and torch's fused AdamW.
+# name -> flags. `auto` compiles the block, with Triton's kernels around it.
 WAYS = {
-    "triton": ["--kernels", "auto", "--compile", "off"],
-    "both": ["--kernels", "auto", "--compile", "inductor"],
+    "triton": ["--kernels", "triton", "--compile", "off"],
+    "both": ["--kernels", "triton", "--compile", "inductor"],
+    "auto": ["--kernels", "auto", "--compile", "inductor"],
     "torch": ["--kernels", "torch", "--compile", "off"],
     "compile": ["--kernels", "torch", "--compile", "inductor"],
 }

@@ -11,6 +11,7 @@ from ..model.capture import Frame, JobCapture, SilentNode
 from ..model.diagnosis import Kind, Where
 from . import (
     compiled_calls,
+    device_waits,
     driven,
     endless_loops,
     gil,
@@ -63,6 +64,7 @@ def open_case(capture: JobCapture) -> Case:
     side_threads.settle(views)
     driven.settle(views)
     polled_handles.settle(views)
+    device_waits.settle(capture, views)
     compiled_calls.settle(views)
     shared_barriers.settle(views)
     gil.settle(views)

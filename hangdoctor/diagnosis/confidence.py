@@ -283,6 +283,8 @@ class Ground(Enum):
     RAS_PROCESS = (0.70, "RAS lost a process, whose rank it does not know")
     RAS_FEWER_ELSEWHERE = (0.45, "RAS counts fewer launches, in ranks that are not the job's")
     # GPUs.
+    OWN_DEVICE = (0.75, "the only rank waits for its own GPU, at one line with the same variables")
+    ONLY_MEMBER = (0.85, "no other rank is in the group of an operation that does not finish")
     GPU_FAILED = (0.85, "the driver reported an error that stops its GPU, and others wait")
 
     @property

@@ -7,8 +7,6 @@ wait for a collective keep their devices busy with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..model.diagnosis import Where
 from ..model.gpu import Gpu, Xid
 from .case import Case, nodes_of, waiters, where_held
@@ -16,6 +14,7 @@ from .confidence import Ground, agreed, sure
 from .draft import Draft, ranks_blamed
 from .findings import Clue, Finding, GpuFailed, GpuStandsOut, GpuState
 from .ops.evidence import Note, Remark
+from .rank_gpus import of_ranks
 
 _IDLE, _BUSY = 10, 90  # per cent, at most and at least
 _FEWEST = 4  # ranks, of which one can stand out
@@ -29,7 +28,7 @@ _BEYOND_HOSTS = frozenset({"in_communication", "device_wait"})
 
 def run(case: Case, draft: Draft) -> None:
     """Add the GPUs' evidence, where the capture has any."""
-    devices = of_ranks(case)
+    devices = of_ranks(case.capture)
     if not devices:
         return
     failed = {rank: xid for rank, gpu in devices.items() if (xid := _stopping(gpu)) is not None}
@@ -39,31 +38,6 @@ def run(case: Case, draft: Draft) -> None:
         _add_outlier(draft, devices)
     for finding in draft.findings:
         _add_state(finding, devices)
-
-
-def of_ranks(case: Case) -> dict[int, Gpu]:
-    """The GPU of each rank: by its process, by an error that was for it, else by its environment."""
-    found: dict[int, Gpu] = {}
-    for node in case.capture.nodes:
-        by_process, by_name = _by_process(node.gpus), _by_name(node.gpus)
-        for rank in node.ranks:
-            pids = [rank.pid, *(child.pid for child in rank.children)]
-            used = [by_process[pid] for pid in pids if pid in by_process]
-            gpu = used[0] if used else by_name.get(rank.gpu)
-            if gpu is not None:
-                found[rank.rank] = gpu
-    return found
-
-
-def _by_process(gpus: Iterable[Gpu]) -> dict[int, Gpu]:
-    found = {xid.pid: gpu for gpu in gpus for xid in gpu.xids if xid.pid}
-    return found | {pid: gpu for gpu in gpus for pid in gpu.pids}
-
-
-def _by_name(gpus: Iterable[Gpu]) -> dict[str, Gpu]:
-    """By number and by UUID, as the environment of a rank may have either."""
-    found = {str(gpu.index): gpu for gpu in gpus if gpu.index >= 0}
-    return found | {gpu.uuid: gpu for gpu in gpus if gpu.uuid}
 
 
 def _stopping(gpu: Gpu) -> Xid | None:

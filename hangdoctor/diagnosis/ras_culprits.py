@@ -48,7 +48,7 @@ def run(case: Case, draft: Draft) -> None:
 def _support(case: Case, draft: Draft) -> None:
     """RAS that reaches all ranks is evidence for what lies beyond the hosts."""
     number = all_equal(case)
-    if not number:
+    if number < 2:
         return
     for finding in [*draft.findings, *draft.by_stacks]:
         told = any(isinstance(clue.fact, RasSeesAll) for clue in finding.clues)

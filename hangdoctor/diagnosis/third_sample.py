@@ -94,7 +94,8 @@ def _until_next_step(capture: JobCapture, diagnosis: Diagnosis) -> float:
         return 0.0
     [cause] = diagnosis.causes
     culprits = [v for v in open_case(capture).alive if v.rank in cause.ranks]
-    if cause.kind not in _MAY_GO_ON or not any(map(_may_go_on, culprits)):
+    alone = cause.kind == "device_wait" and cause.where.op is None
+    if not (alone or cause.kind in _MAY_GO_ON) or not any(map(_may_go_on, culprits)):
         return 0.0
     if cause.kind == "interpreter_lock":
         return _PATIENCE_S  # whatever a thread does beside the steps, it may end

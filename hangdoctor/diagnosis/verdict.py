@@ -37,6 +37,7 @@ from . import (
     other_records,
     other_texts,
     outsiders,
+    own_device,
     own_ends,
     parting,
     ras_culprits,
@@ -81,6 +82,7 @@ PASSES: tuple[Pass, ...] = (
     # The job's own output, which may be all that is left.
     logs.run,
     own_ends.run,
+    own_device.run,
     called_from.run,
     # And its scheduler, which knows why nodes say nothing.
     by_scheduler.run,

@@ -42,6 +42,8 @@ class ThreadSample(Struct, omit_defaults=True, gc=False):
     sent: int = -1
     gil: bool = False
     active: bool = False  # py-spy's opinion
+    # A checksum of all variables of its frames, equal where none was set anew; 0 where none is shown.
+    held: int = 0
     frames: list[Frame] = []
 
 

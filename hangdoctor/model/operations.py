@@ -138,6 +138,7 @@ class RankOps(Struct, omit_defaults=True):
     finished: bool = False  # left its training cleanly
     # NCCL enqueues and returns: what a rank has entered it may not have reached on its device.
     runs_ahead: bool = False
+    sees_starts: bool = False  # what its device has begun is "started", by NCCL's own events
     notes: list[str] = []
     layout: Layout | None = None  # as the job itself has said it
     marks: list[Mark] = []  # oldest first, as far back as the operations

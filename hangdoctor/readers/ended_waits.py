@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
+from ..model.capture import RankCapture
 from ..model.log_facts import AnyFact, Ended, NoBeat, PythonError, Silent
 from ..model.operations import Operation, RankOps
 from ..model.pauses import first_end, is_long, usual_pause
@@ -41,6 +42,24 @@ def mark_waits(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
         if isinstance(fact, Ended):  # an exception says what it is
             waited = max(waited, _idle_s(places[fact.rank], fact.at))
         if _may_follow(fact) and is_long(waited, usual):
+            fact.waited_s = waited
+
+
+def mark_device_waits(facts: Sequence[AnyFact], ranks: Sequence[RankCapture]) -> None:
+    """Ends of ranks whose hosts run ahead of their devices: a box shows their calls as done, and torch's
+    recorder which of them the device never finished. NCCL's watchdog aborts such a rank.
+    """
+    recorded = {r.rank: r.recorded for r in ranks if r.recorded is not None}
+    usual = usual_pause(recorded.values(), first_end(facts))
+    for fact in facts:
+        if not isinstance(fact, Ended) or fact.waited_s or fact.rank not in recorded:
+            continue
+        ops = recorded[fact.rank]
+        entered = [op.entered_s for op in ops.unfinished() if op.entered_s > 0]
+        if not ops.runs_ahead or not entered or not _may_follow(fact):
+            continue
+        waited = fact.at - min(entered)
+        if is_long(waited, usual):
             fact.waited_s = waited
 
 

@@ -48,6 +48,8 @@ _TORCH = late(
     r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py"
 )
 
+UNDESCRIBED = "undefined"  # what torch calls a group of which nobody has said what it is for
+
 
 class Entry(Struct, gc=False):
     """One record. `peer` is a rank within the group, -1 for a collective."""
@@ -74,7 +76,7 @@ class Entry(Struct, gc=False):
 def entry_of(row: dict[Any, Any], names: dict[str, str]) -> Entry:
     """The record that a row of the dump is; what it calls its group is added to `names`."""
     group, description = group_of(row)
-    if description and description not in ("undefined", names.get(group)):
+    if description and description not in (UNDESCRIBED, names.get(group)):
         names.setdefault(group, description)
     backend, op, peer, coalesced = _name(text_in(row.get("profiling_name")))
     return Entry(

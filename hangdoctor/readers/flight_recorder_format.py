@@ -20,7 +20,7 @@ from hangdoctor.errors import BadInput
 
 from ..text.ranges import MAX_RANKS, number_in
 from . import safe_pickle
-from .flight_recorder_entry import Entry, entry_of, group_of, text_in, whole_number
+from .flight_recorder_entry import UNDESCRIBED, Entry, entry_of, group_of, text_in, whole_number
 from .safe_pickle import MAX_BYTES
 
 MAX_ENTRIES = 1_000_000
@@ -220,7 +220,8 @@ def _groups(config: object, size: int) -> tuple[dict[str, list[int]], dict[str, 
                 if id(ranks) in told
                 else told.setdefault(id(ranks), sorted({whole_number(r) for r in ranks}))
             )
-        names[key] = text_in(value.get("desc"))
+        described = text_in(value.get("desc"))
+        names[key] = "" if described == UNDESCRIBED else described
     _check_members(members, size)
     unnamed = members.pop("", [])
     names.pop("", None)

@@ -14,7 +14,7 @@ from ..model.capture import RankCapture
 from ..model.operations import RankOps
 from ..probe.identity import host, process_name
 from ..probe.nccl.format import SUFFIX
-from . import box_folders, nccl_operations, nccl_profiler
+from . import box_folders, nccl_operations, nccl_profiler, nccl_starts
 from .box_header import BlackBox
 
 KEEP = 256  # operations of a rank that a capture holds
@@ -38,8 +38,7 @@ def attach(
         users: whose processes they are, by pid.
         first: it is the first of two samples.
     """
-    if any((r.recorded_before if first else r.recorded) is not None for r in ranks):
-        return []  # torch's recorder knows more, and the two do not count alike
+    recorded = [r for r in ranks if (r.recorded_before if first else r.recorded) is not None]
     notes: list[str] = []
     asked: list[_Asked] = [
         (r, nccl_profiler.events_path(box.path), {box.owner}) for r, box in boxes
@@ -58,11 +57,27 @@ def attach(
             continue
         if found is not None and _is_of(found, rank):
             events[rank.rank] = found
+    if recorded:  # torch's recorder knows more, and the two do not count alike
+        _mark_starts(recorded, events, first)
+        return notes
     world = max((r.world_size for r in ranks), default=0)
     by_rank = {rank.rank: rank for rank, _, _ in asked}
     for number, ops in nccl_operations.rank_operations(events, world).items():
         _put(by_rank[number], ops, first, beside=bool(boxes))
     return notes
+
+
+def _mark_starts(
+    ranks: Sequence[RankCapture], events: Mapping[int, nccl_profiler.NcclEvents], first: bool
+) -> None:
+    before = {r.rank: r.recorded_before for r in ranks if r.recorded_before is not None}
+    now = {r.rank: r.recorded for r in ranks if r.recorded is not None}
+    for number, ops in nccl_starts.told(before if first else now, events).items():
+        [rank] = [r for r in ranks if r.rank == number]
+        if first:
+            rank.recorded_before = ops
+        else:
+            rank.recorded = ops
 
 
 def _alone(

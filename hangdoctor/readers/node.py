@@ -91,7 +91,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     session.attach_recorders(first=True)
     session.capture_children(ranks)
     if any(r.rank == 0 for r in ranks):  # RAS speaks for the whole job: one node asks
-        session.ask_ras()
+        session.ask_ras(ranks)
     session.settle()
     session.sample(ranks, LAST)
     take_told_world(ranks)

@@ -9,15 +9,13 @@ capture.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from ..errors import HangdoctorError
 from ..model.capture import NodeCapture, Process, ProcessSample, RankCapture
-from ..model.ras_report import RasReport
 from ..stacks.rank_thread import rank_thread
 from ..text.durations import duration
 from ..time_limit import OutOfTime, in_time, within
@@ -28,7 +26,7 @@ from . import (
     proc,
     pyspy,
     rank_operations,
-    ras_reader,
+    ras_of_job,
     recorder_live,
     socket_bytes,
     start_up,
@@ -313,19 +311,18 @@ class Session:
         for rank, copy in zip(ranks, copies, strict=True):
             rank.store, rank.importing = copy.store, copy.importing
 
-    def ask_ras(self) -> None:
+    def ask_ras(self, ranks: Sequence[RankCapture]) -> None:
         """NCCL's RAS on this node; most jobs have none, and the connection is refused at once."""
         patience = min(_RAS_S, self.left(_RAS_SHARE))
-        if patience > 0:
-            self.capture.ras = self._or_nothing(
-                patience, lambda: ras_reader.query(timeout_s=patience)
-            )
-
-    def _or_nothing(self, seconds: float, work: Callable[[], RasReport]) -> RasReport | None:
+        if patience <= 0:
+            return
         try:
-            return within(seconds + 0.2, work)
-        except (HangdoctorError, OutOfTime):
-            return None
+            report, note = within(patience + 0.2, lambda: ras_of_job.ask(ranks, patience))
+        except OutOfTime:
+            return
+        self.capture.ras = report
+        if note:
+            self.note(note)
 
     def ask_gpus(self, ranks: Sequence[RankCapture]) -> None:
         """Have nvidia-smi, where there is one, look at the GPUs while the ranks are sampled."""
@@ -370,7 +367,7 @@ def _join_stacks(sample: ProcessSample, result: pyspy.StackResult) -> None:
             sample.threads.append(stack)
             continue
         thread.name, thread.frames = stack.name, stack.frames
-        thread.gil, thread.active = stack.gil, stack.active
+        thread.gil, thread.active, thread.held = stack.gil, stack.active, stack.held
     # Threads without Python in them (autograd's pools, gloo's, CUDA's) are kept only where they
     # tell something.
     kept = [t for t in sample.threads if t.frames or t.state == "D" or not result.threads]

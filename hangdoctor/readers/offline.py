@@ -15,7 +15,7 @@ from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
 from ..model.log_facts import JobLogs, LastWords, Listed, UnreadFailure
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
-from ..probe.format import ENDS_SUFFIX, RECORDS_SUFFIX, SUFFIX
+from ..probe.format import ENDS_SUFFIX, NCCL_SUFFIX, RECORDS_SUFFIX, SUFFIX
 from ..text.late import late
 from ..text.plain import readable
 from ..text.plural import count
@@ -40,10 +40,12 @@ from .blackbox import Contents
 from .ended_by_signal import as_at_the_signal
 from .ended_operations import as_at_the_limit
 from .ended_places import add_places
+from .ended_waits import mark_device_waits
 from .told_layout import told_layout
 
 # People paste lines of the job's log below an answer of RAS, which has no such lines itself.
 _OF_A_LOG = late(rb"^\[?(?:rank|default)\d{1,7}\]|^\[E\d* |^Traceback \(most recent", re.M)
+_BESIDE_BOXES = (RECORDS_SUFFIX, NCCL_SUFFIX)  # read with their boxes
 _PASTED = 1 << 20  # bytes in which they are looked for
 
 
@@ -118,7 +120,7 @@ def _add_launch(capture: JobCapture, launch: Launch | None) -> None:
 def _sort(files: Sequence[Path]) -> _Sorted:
     launches, rest = _parted(files, lambda f: f.name == LAUNCH)
     boxes, rest = _parted(rest, lambda f: f.suffix == SUFFIX)
-    rest = [f for f in rest if f.suffix != RECORDS_SUFFIX]  # read with their boxes
+    rest = [f for f in rest if f.suffix not in _BESIDE_BOXES]
     ends, rest = _parted(rest, lambda f: f.suffix == ENDS_SUFFIX)
     dumps, rest = _parted(rest, flight_recorder.is_dump)
     answers, rest = _parted(rest, lambda f: ras_reader.is_ras(_head(f)))
@@ -282,6 +284,8 @@ def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path
         capture.world_size = max(capture.world_size, capture.logs.world_size)
         ended_starts.add_earlier(capture.logs, starts[:-1], found)
     add_places(capture, boxes, asked)
+    if capture.logs is not None:
+        mark_device_waits(capture.logs.facts, capture.ranks())
 
 
 def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:

@@ -104,7 +104,7 @@ def test_the_trainer_takes_the_flags_of_every_training_on_a_gpu(tmp_path: Path) 
         if way != model.PLAIN:
             chosen = dict(word.split("=") for word in settings)
             plan.append((unit, model.flags_of(way, chosen, on_gpu)))
-    assert len(plan) == 16 + 8
+    assert len(plan) == 20 + 8
     for name, flags in plan:
         config = load_config([*flags, "--parallel.dp", "1"])
         check(config, Machine(1, has_gpu=True))

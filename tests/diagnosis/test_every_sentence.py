@@ -177,6 +177,7 @@ FINDINGS: list[Finding] = [
     held(f.OnLock()), held(f.OnLock(), frame=None), held(f.OnLock((("T1", LOAD), ("T2", LOAD), ("T3", LOAD)))),
     one("p2p_unmatched", f.NeverPosted(SEND, 1)), one("p2p_unmatched", f.NeverPosted(RECV, 1), frame=LOAD), one("io_wait", f.NeverPosted(SEND, 1)),
     one("device_wait", f.NeverStarted(REDUCE), waiters=OTHERS), two("device_wait", f.NeverStarted(REDUCE)),
+    one("device_wait", f.WaitsForDevice(9.8), frame=LOAD), one("device_wait", f.WaitsForDevice(op=REDUCE)),
     one("device_wait", f.NeverStarted(REDUCE, (0, 1, 2))), two("device_wait", f.NeverStarted(REDUCE, (0,))),
     one("start_stall", f.NotJoined(Op("init_process_group"))), one("start_stall", f.NotJoined(Op("init_process_group"), "no process"), homes=[]),
     one("end_stall", f.NotJoined(Op("destroy_process_group")), frame=LOAD), two("start_stall", f.NotJoined(REDUCE)),

@@ -17,6 +17,7 @@ from hangdoctor.diagnosis import (
     held_by,
     operations,
     outsiders,
+    rank_gpus,
     ras_culprits,
     recorders,
     stackgraph,
@@ -109,7 +110,7 @@ def test_what_remains_of_the_operations_beside_ranks_in_a_file_lock() -> None:
 
 def test_a_rank_that_is_given_no_gpu_has_none() -> None:
     ranks = [still(0, WAIT, gpu="-1"), still(1, WAIT, gpu="0")]
-    found = gpus.of_ranks(case_of(*ranks, gpus=[Gpu(-1), Gpu(0)]))
+    found = rank_gpus.of_ranks(case_of(*ranks, gpus=[Gpu(-1), Gpu(0)]).capture)
     assert {rank: gpu.index for rank, gpu in found.items()} == {1: 0}
 
 

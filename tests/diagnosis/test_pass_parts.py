@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.diagnosis import calls, faults, gpus, operations, position, ras_culprits, straggling
+from hangdoctor.diagnosis import (
+    calls,
+    faults,
+    gpus,
+    operations,
+    position,
+    rank_gpus,
+    ras_culprits,
+    straggling,
+)
 from hangdoctor.diagnosis import findings as f
 from hangdoctor.diagnosis.case import open_case
 from hangdoctor.diagnosis.draft import Draft
@@ -155,7 +164,7 @@ def test_ranks_outside_have_their_kind_and_facts_count_more() -> None:
 def test_a_rank_without_a_gpu_has_none_and_errors_that_stop_are_known() -> None:
     ranks = [still(0, WAIT), still(1, WAIT)]
     node = NodeCapture("n1", ranks=ranks, gpus=[Gpu(0, pids=[ranks[1].pid])])
-    found = gpus.of_ranks(open_case(JobCapture("j", [node], [], 2)))
+    found = rank_gpus.of_ranks(JobCapture("j", [node], [], 2))
     assert {rank: gpu.index for rank, gpu in found.items()} == {1: 0}
     meant = {n for n in range(300) if "(" in gpu_words.meaning(n)}
     assert meant < gpus._STOPS and 43 not in gpus._STOPS, "43 ends one program alone"

@@ -6,7 +6,7 @@ import pytest
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.errors import BadInput
-from hangdoctor.model.capture import JobCapture, NodeCapture
+from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import (
     AnyFact,
@@ -18,8 +18,8 @@ from hangdoctor.model.log_facts import (
     NoBeat,
 )
 from hangdoctor.model.number_checks import check_node
-from hangdoctor.model.operations import Operation, OpState
-from hangdoctor.readers import ended_ranks
+from hangdoctor.model.operations import Operation, OpState, RankOps
+from hangdoctor.readers import ended_ranks, ended_waits
 from hangdoctor.readers.blackbox import Contents
 from tests.support.ended_boxes import LIMIT, LOST, column, ended, killed, left, of_column, verdict
 
@@ -50,6 +50,26 @@ HUNG = ("hang", [("not_entered", [3])])
 
 
 # ---------------------------------------------------------------------- a guard's own end
+
+
+def test_a_rank_that_nccls_watchdog_aborts_had_waited_for_its_device() -> None:
+    """Its box shows the call as done; torch's recorder shows that the device never finished it."""
+    pending = Operation("g", 2, "all_reduce", entered_s=1000.0)
+    ops = RankOps(0, 3, "flight_recorder", operations=[pending], runs_ahead=True)
+    end = Ended(rank=0, code=-6, at=1035.0)
+    ended_waits.mark_device_waits([end], [RankCapture(pid=1, rank=0, recorded=ops)])
+    assert end.waited_s == 35.0
+
+
+@pytest.mark.parametrize(("code", "state"), [(-9, "entered"), (-6, "done")])
+def test_a_signal_that_kills_and_a_device_that_is_done_are_no_waits(
+    code: int, state: OpState
+) -> None:
+    last = Operation("g", 2, "all_reduce", state, entered_s=1000.0)
+    ops = RankOps(0, 3, "flight_recorder", operations=[last], runs_ahead=True)
+    end = Ended(rank=0, code=code, at=1035.0)
+    ended_waits.mark_device_waits([end], [RankCapture(pid=1, rank=0, recorded=ops)])
+    assert end.waited_s == 0.0
 
 
 @pytest.mark.parametrize("code", [1, 3, 124, -6])

@@ -63,9 +63,11 @@ def test_both_samples_get_what_lies_beside_the_boxes(tmp_path: Path) -> None:
 
 def test_torchs_own_recorder_comes_first(tmp_path: Path) -> None:
     boxes = two(tmp_path, os.getpid(), os.getpid())
-    theirs = boxes[0][0].recorded = RankOps(0, 2, source="flight_recorder")
+    boxes[0][0].recorded = RankOps(0, 2, source="flight_recorder")
     assert attach(boxes) == []
-    assert boxes[0][0].recorded is theirs and boxes[1][0].recorded is None
+    theirs = boxes[0][0].recorded
+    assert (theirs.source, theirs.operations, theirs.sees_starts) == ("flight_recorder", [], True)
+    assert boxes[1][0].recorded is None
 
 
 def test_a_file_of_an_earlier_process_is_not_this_ones(tmp_path: Path) -> None:

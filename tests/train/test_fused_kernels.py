@@ -162,7 +162,7 @@ if INSIDE:
     @pytest.mark.parametrize("residual_type", TYPES)
     @pytest.mark.parametrize(("biased", "centred"), [(True, True), (False, False)])
     def test_residual_and_norm(dtype, residual_type, biased, centred, monkeypatch) -> None:
-        monkeypatch.setattr(add_norm, "PROGRAMS", 2)  # several rows a program
+        monkeypatch.setattr(norm, "MOST", 2)  # several rows a program
         h = 50
         (x, xd), (w, wd) = pair(7, h, dtype=dtype), pair(h, dtype=dtype)
         (r, rd), (b, bd) = pair(7, h, dtype=residual_type), pair(h, dtype=dtype)

@@ -70,7 +70,7 @@ if INSIDE:
 
     @pytest.mark.parametrize(("rows", "h"), [(7, 16), (3, 50)])
     def test_norms(rows, h, monkeypatch) -> None:
-        monkeypatch.setattr(norm, "PROGRAMS", 2)  # several rows a program
+        monkeypatch.setattr(norm, "MOST", 2)  # several rows a program
         (x, xd), (w, wd), (b, bd) = pair(rows, h), pair(h), pair(h)
         layer = [
             lambda t, u, v, f=f: f(t, u, v, 1e-5)

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from .norm import (
-    PROGRAMS,
     WIDEST,
     centred_row,
     input_gradient,
     layer_norm_reference,
     layer_norm_torch,
+    programs_for,
     rms_norm_reference,
     rms_norm_torch,
     scaled_row,
@@ -210,7 +210,7 @@ class _AddNorm(torch.autograd.Function):
         x_type, bias_type = ctx.types
         h = total.shape[-1]
         rows, block = total.numel() // h, next_power_of_two(h)
-        programs, splits = min(rows, PROGRAMS), x_type != total.dtype
+        programs, splits = programs_for(rows, h), x_type != total.dtype
         dresidual = torch.empty_like(total)
         dx = torch.empty(total.shape, dtype=x_type, device=total.device) if splits else dresidual
         sums = torch.empty(3, programs, h, dtype=torch.float32, device=total.device)

@@ -12,7 +12,10 @@ from torch.nn import functional as F
 from .triton_support import next_power_of_two, tl, triton, warps
 
 WIDEST = 65536 // 2  # elements a row that one program holds
-PROGRAMS = 256  # of the backward pass: each keeps a partial sum of the weight's gradient
+# Programs of the backward pass: each keeps a partial sum of the weight's gradient. Measured on an H200:
+# 1,024 for rows of 2,048 elements (0.055 ms at 8,192 rows; 256: 0.063), 128 for 8,192 (0.090; 256: 0.100).
+FEWEST, MOST = 128, 1024
+_WIDE = 2048  # elements of a row: beyond, a processor holds one program at a time
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
@@ -45,6 +48,13 @@ def layer_norm_torch(
 def rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """RMS norm over the last dimension by torch's own operation; shape of `x`."""
     return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def programs_for(rows: int, h: int) -> int:
+    """Of the backward pass, for `rows` rows of `h` elements: by the sizes alone, so that every run and
+    every rank adds up in the same order.
+    """
+    return min(rows, MOST if h <= _WIDE else max(FEWEST, (1 << 20) // h))
 
 
 @triton.jit
@@ -162,7 +172,7 @@ class _Norm(torch.autograd.Function):
         x, weight, mean, rstd = ctx.saved_tensors
         h = x.shape[-1]
         rows, block = x.numel() // h, next_power_of_two(h)
-        programs = min(rows, PROGRAMS)
+        programs = programs_for(rows, h)
         dx = torch.empty_like(x)
         dweight, dbias = (
             torch.empty(programs, h, dtype=torch.float32, device=x.device) for _ in range(2)

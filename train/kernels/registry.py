@@ -134,15 +134,26 @@ class Kernels:
         return f"kernels: {'; '.join(parts)} ({self.why})"
 
 
-def _build(order: tuple[str, ...], why: str) -> Kernels:
-    used = {name: next(f for f in order if f in table) for name, table in FLAVOURS.items()}
+# Outside of the transformer block, which is what --compile compiles.
+_AROUND = ("cross_entropy", "linear_cross_entropy", "adam")
+
+
+def _build(order: tuple[str, ...], why: str, *, around: tuple[str, ...] = ()) -> Kernels:
+    """`around`: the order for what is outside of the transformer block, where it is another."""
+    used = {
+        name: next(f for f in (around if name in _AROUND and around else order) if f in table)
+        for name, table in FLAVOURS.items()
+    }
     return Kernels(
         **{name: FLAVOURS[name][flavour] for name, flavour in used.items()}, used=used, why=why
     )
 
 
-def choose(wanted: str, device: torch.device) -> Kernels:
-    """Kernels for `--kernels wanted` on this device.
+def choose(wanted: str, device: torch.device, *, compiled: bool = False) -> Kernels:
+    """Kernels for `--kernels wanted` on this device; `compiled`: inductor makes the block's own.
+
+    Triton's inside of a compiled block of 1.3B ended with an illegal memory access on an H200 (torch
+    2.11), which `auto` keeps clear of.
 
     Raises:
         ConfigError: triton or apex were asked for and cannot be used; the message says why.
@@ -166,4 +177,7 @@ def choose(wanted: str, device: torch.device) -> Kernels:
         return _build(("torch",), "--kernels auto: torch's own are the fastest on CPU")
     if no_triton:
         return _build(("torch",), f"--kernels auto: {no_triton}")
+    if compiled:
+        why = "--kernels auto: the block's are compiled, Triton around it"
+        return _build(("torch",), why, around=("triton",))
     return _build(("triton",), "--kernels auto: Triton on a GPU")

@@ -131,6 +131,7 @@ from .stories import (
     StoreRefused,
     Story,
     UnsetKey,
+    WaitsForDevice,
 )
 from .unnamed_stories import EndedItself, Standing, UnnamedAt, UnnamedElsewhere
 
@@ -267,6 +268,7 @@ __all__ = [
     "WaitedShare",
     "Waiters",
     "WaitsFor",
+    "WaitsForDevice",
     "WaitsIn",
     "WaitsInKey",
     "Why",

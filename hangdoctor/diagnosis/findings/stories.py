@@ -243,6 +243,15 @@ class NotStarted(Struct, frozen=True):
     see: str = ""  # the command that shows more
 
 
+class WaitsForDevice(Struct, frozen=True):
+    """Waits for its own GPU, for at least so many seconds: no other rank can hold it up. `op`: in an
+    operation of a group that has no other member.
+    """
+
+    seconds: float = 0.0
+    op: Op | None = None
+
+
 class GpuFailed(Struct, frozen=True):
     """Its GPU's driver reported an error (Xid) that stops what runs there."""
 
@@ -364,6 +373,7 @@ Story = (
     | InOther
     | NotSeen
     | NotStarted
+    | WaitsForDevice
     | GpuFailed
     | UnsetKey
     | Disagrees

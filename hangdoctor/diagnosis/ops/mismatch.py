@@ -267,6 +267,8 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
     # The members that an older box's new_group asks for are not recorded: nothing was compared.
     compared = instance.sample.op != "new_group" or bool(instance.sample.detail)
     entered = f.SameSignature(op) if compared else in_op(scene, instance, everyone=True)
+    if len(members) == 1 and scene.ops[members[0]].runs_ahead:
+        return _only_member(scene, instance, members[0], entered)
     past = _past(scene, instance)
     if past:
         return _held_behind(scene, instance, past, entered)
@@ -287,6 +289,20 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
         waiters=waiters_of(scene, instance),
         clues=[Clue("ops", tuple(members), entered)],
         against=[Against("not_entered", tuple(members), Why.ALL_ENTERED)],
+    )
+
+
+def _only_member(scene: Scene, instance: Instance, rank: int, entered: f.Fact) -> Finding:
+    """A group of one rank has nobody to wait for but its device."""
+    return Finding(
+        kind="device_wait",
+        ranks=[rank],
+        story=f.WaitsForDevice(op=sample_of(scene, instance)),
+        confidence=sure(Ground.ONLY_MEMBER),
+        nodes=nodes_of(scene, [rank]),
+        where=where_of(scene, instance, None, [rank]),
+        waiters=waiters_of(scene, instance),
+        clues=[Clue("ops", (rank,), entered)],
     )
 
 

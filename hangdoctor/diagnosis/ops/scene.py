@@ -44,7 +44,8 @@ class Scene:
     def _find_frontiers(self) -> dict[int, Frontier]:
         opened = {rank: open_operations(ops) for rank, ops in self.ops.items()}
         opened = {rank: self._undelivered(rank, opened) for rank in opened}
-        starts_known = any(o.state == "started" for some in opened.values() for o in some)
+        by_events = any(ops.sees_starts for ops in self.ops.values())
+        some_started = any(o.state == "started" for some in opened.values() for o in some)
         self._overlapping = overlapping_calls(self.groups, self.ops, opened)
         overtaken = self.overtaken
 
@@ -58,6 +59,7 @@ class Scene:
                 found[rank] = _NOTHING
             elif ops.runs_ahead:
                 beside = marked if flags_tell(mine) else overtaken
+                starts_known = ops.sees_starts if by_events else some_started
                 found[rank] = device_frontier(ops, mine, starts_known, beside)
             else:
                 found[rank] = find_frontier(ops, mine, rank in self.evidence.outside)

@@ -9,7 +9,7 @@ from ..ops.evidence import Note
 from . import clues, stories, terms
 from .advice import by_story
 from .differences import subject
-from .release import on_node
+from .release import on_node, pid_of
 
 _SAYS = 80  # characters of the kernel's own words
 _FALLEN = "the GPU has fallen off the bus"
@@ -52,6 +52,26 @@ def meaning(number: int) -> str:
 @stories.tell.register
 def _(story: f.GpuFailed, finding: Finding) -> str:
     return f"{subject(finding)} failed first: its GPU reported {meaning(story.xid)}"
+
+
+@stories.tell.register
+def _(story: f.WaitsForDevice, finding: Finding) -> str:
+    if story.op is not None:
+        alone = f"it is the only member of {terms.op(story.op)}, which does not finish"
+        return f"{subject(finding)} waits for its own GPU: {alone}"
+    since = f" for {terms.duration(story.seconds)}" if story.seconds >= 1 else ""
+    what = "what runs there does not end, or takes longer than that"
+    return f"{subject(finding)} has been waiting for its own GPU{since}: {what}"
+
+
+@by_story.register
+def _(story: f.WaitsForDevice, finding: Finding) -> str:
+    pid = pid_of(finding)
+    look = f"cuda-gdb -p {pid}, then info cuda kernels" if pid else "cuda-gdb, info cuda kernels"
+    return (
+        f"See which kernel runs{on_node(finding)}: {look}. With CUDA_LAUNCH_BLOCKING=1 the next run "
+        "is found at the line that launched it."
+    )
 
 
 @by_story.register
