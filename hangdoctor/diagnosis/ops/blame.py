@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from .divergence import Divergence, comparable, compare
+from .divergence import Divergence, comparable, compare, goes_on_alike
 from .group_members import Role
 from .history import History
 from .keys import P2P_NAMES
@@ -134,7 +134,9 @@ class _Court:
         first: Divergence | None = None
         for other in voters:
             difference = compare(self.history(rank), self.history(other), sites)
-            if difference is not None and _made_it_after_all(self.history(rank), difference):
+            if difference is not None and _made_it_after_all(
+                self.history(rank), self.history(other), difference
+            ):
                 continue  # the two run different programs
             total += 1
             if difference is not None:
@@ -190,11 +192,15 @@ class _Court:
         return finer
 
 
-def _made_it_after_all(mine: History, d: Divergence) -> bool:
+def _made_it_after_all(mine: History, theirs: History, d: Divergence) -> bool:
     """Whether the collective that it would have left out is in its own records, under the same number of the
-    same group, and it has gone on for long after the call that it made there.
+    same group, and it has gone on for long after the call that it made there. Not where the two go on
+    alike without that one call: each of its later ones then meets the other's one before.
     """
     if d.how not in ("skipped", "either", "other") or d.theirs.op in P2P_NAMES or d.before_records:
+        return False
+    place = next((j for j, op in enumerate(theirs.operations) if op is d.theirs), -1)
+    if d.how == "skipped" and place >= 0 and goes_on_alike(mine, d.position, theirs, place + 1):
         return False
     later = mine.operations[d.position :]
     made = any((o.group, o.seq, o.op) == (d.theirs.group, d.theirs.seq, d.theirs.op) for o in later)

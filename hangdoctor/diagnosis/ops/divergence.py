@@ -282,6 +282,12 @@ def _swapped(mine: History, i: int, theirs: History, j: int, sites: bool) -> int
     return 2 + _alike(mine, i + 2, theirs, j + 2, sites) if crossed else 0
 
 
+def goes_on_alike(mine: History, i: int, theirs: History, j: int) -> bool:
+    """Whether two histories are the same from these places on, as far as one looks ahead."""
+    rest = min(len(mine.tokens) - i, len(theirs.tokens) - j, LOOK_AHEAD)
+    return rest > 1 and _alike(mine, i, theirs, j, sites=False) >= rest - 1
+
+
 def _alike(mine: History, i: int, theirs: History, j: int, sites: bool) -> int:
     """How many calls in a row are the same from there on."""
     count = 0

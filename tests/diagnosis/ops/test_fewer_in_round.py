@@ -106,3 +106,37 @@ def test_a_rank_that_made_the_call_in_every_round_has_not_skipped_it() -> None:
         )
     )
     assert not [cause for cause in causes(found) if 0 in cause.ranks]
+
+
+def test_a_call_that_was_left_out_once_is_not_made_up_for_by_the_next_ones_number() -> None:
+    """An overflow that one tensor parallel pair of two agrees on: it skips the gradients' reduction, whose
+    every later call meets the other replica's one before.
+    """
+    everyone = list(range(4))
+    records: dict[int, list[Operation]] = {}
+    for rank in everyone:
+        pair, replicas = [rank // 2 * 2, rank // 2 * 2 + 1], [rank % 2, rank % 2 + 2]
+        calls: list[Operation] = []
+        reduced = 0
+        for step in range(1, 11):
+            calls += [
+                done(pair, 2 * step - 1, shapes="[8]", site="forward (t.py:10)"),
+                done(pair, 2 * step, "all_gather", shapes="[1]", site="overflowed (t.py:20)"),
+            ]
+            if rank > 1 and step == 5:
+                continue
+            reduced += 1
+            calls.append(done(replicas, reduced, shapes="[64]", site="reduce (t.py:30)"))
+        if rank > 1:
+            calls.append(entered(everyone, 1, shapes="[1]", site="log (t.py:40)"))
+        else:
+            calls[-1] = entered(replicas, reduced, shapes="[64]", site="reduce (t.py:30)")
+        records[rank] = calls
+    groups = {
+        rank: [[rank // 2 * 2, rank // 2 * 2 + 1], [rank % 2, rank % 2 + 2]] for rank in everyone
+    }
+    found = causes(
+        diagnose_ops(evidence([rank_ops(r, 4, calls, *groups[r]) for r, calls in records.items()]))
+    )
+    assert [(cause.kind, cause.ranks) for cause in found] == [("order", [2, 3])]
+    assert "skipped all_reduce #5" in found[0].summary
