@@ -38,7 +38,7 @@ def settle(views: Sequence[RankView]) -> None:
     alive = [view for view in views if not view.gone]
     waiting = [view for view in alive if view.waits]
     none_waits = not waiting
-    by_memory = all(view.capture.has_jax for view in alive) and all(map(_asks_jax, waiting))
+    by_memory = all(view.capture.has_jax for view in alive) and all(map(asks_jax, waiting))
     jax = by_memory or any(_has_jax(view) for view in views)
     _settle_results(alive)
     at: dict[object, list[RankView]] = {}
@@ -59,7 +59,7 @@ def all_in_jax(views: Sequence[RankView]) -> bool:
     return all(view.place.op == _COMPILED or _has_jax(view) or _at_barrier(view) for view in views)
 
 
-def _asks_jax(view: RankView) -> bool:
+def asks_jax(view: RankView) -> bool:
     """Whether its line waits for JAX's coordinator, whose client is compiled: no frame of JAX shows."""
     frame = view.place.frame
     return _at_barrier(view) or (frame is not None and _KEY.search(frame.code) is not None)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from ..stacks.place_search import STORE
 from .case import Case
-from .compiled_calls import all_in_jax, all_in_mpi
+from .compiled_calls import all_in_jax, all_in_mpi, asks_jax
 from .confidence import Limit
 from .draft import Draft
 from .file_locks import STORIES
@@ -67,8 +68,9 @@ def _decide(case: Case, alone: list[Finding]) -> bool:
         return True  # the same stacks as of a living job, and in all that time they ran no Python
     if _records_lack_only(case, {rank for finding in alone for rank in finding.ranks}):
         return True
-    if all(_is_smaller_side(finding) or finding.kind == "end_stall" for finding in alone):
-        return all_in_jax(case.waiting)  # at which no thread had worked for long
+    if all(_stands_apart(finding) or finding.kind == "end_stall" for finding in alone):
+        # At which no thread had worked for long.
+        return all(all_in_jax([view]) or asks_jax(view) for view in case.waiting)
     if any(finding.kind not in _OUTSIDE for finding in alone):
         return False
     return len({rank for finding in alone for rank in finding.ranks}) <= len(case.waiting)
@@ -87,9 +89,13 @@ def _records_lack_only(case: Case, ranks: set[int]) -> bool:
     return alike and len(open_in) == case.world_size and not any(open_in[r] for r in ranks)
 
 
-def _is_smaller_side(finding: Finding) -> bool:
+def _stands_apart(finding: Finding) -> bool:
+    """Whether it is one of the few, or past the line at which the others wait for a key."""
     story = finding.story
-    return isinstance(story, InOther) and story.how is Apart.SMALLER_SIDE
+    if not isinstance(story, InOther):
+        return False
+    for_key = story.their_op is not None and story.their_op.name == STORE
+    return story.how is Apart.SMALLER_SIDE or (story.how is Apart.AHEAD and for_key)
 
 
 def _mark(case: Case, finding: Finding) -> None:

@@ -158,6 +158,24 @@ def test_ranks_of_jax_at_two_lines_are_apart() -> None:
     assert found.causes == [] and "hangdoctor run" not in found.summary, found.summary
 
 
+def test_a_rank_of_jax_that_is_past_the_line_where_others_wait_for_its_key() -> None:
+    """Their client is compiled: innermost is the user's own line."""
+    gathers = "/site-packages/jax/experimental/multihost_utils.py"
+    waits = stack(
+        ("main", "/app/train.py", 98), code="client.blocking_key_value_get(f'policy/{n}', WAIT_MS)"
+    )
+    past = stack(("process_allgather", gathers, 134), ("main", "/app/train.py", 101))
+    ranks = [still(rank, past if rank == 0 else waits, "") for rank in range(3)]
+    for rank in ranks:
+        rank.world_size = 3
+    ranks[0].has_jax = True
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=3)
+    capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    found = diagnose(capture)
+    assert causes(found) == [("order", [0])], found.summary
+    assert "most likely rank 0 did not set their key" in found.summary
+
+
 def test_a_rank_of_jax_that_has_gone_on_to_the_end_is_named() -> None:
     module = "/site-packages/jax/_src/distributed.py"
     ended = stack(
