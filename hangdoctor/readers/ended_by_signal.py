@@ -20,6 +20,7 @@ from .box_place import is_stuck, signs_until
 _MAY_FOLLOW = ("", "terminated")  # rules of errors that a handler or an exit may raise
 _ASKED = (-15, -2, 143, 130)  # unhandled, or by a handler
 _AT_ONCE_S = 3.0  # between the ends of all processes
+_BEAT_S = 1.5  # between two heartbeats, at most
 _MOST = 16  # operations of one rank that a handler and the way out enter
 _OWN_CLOCK = "SIGALRM"  # a guard that the program sets itself, for what it does then
 
@@ -35,7 +36,7 @@ def as_at_the_signal(
         _ends_follow(logs, at)
     else:
         other = _first_other(boxes, ends)
-        at = other if other and _hung(boxes, other) else 0.0
+        at = other if other and _hung(boxes, other) else _last_beat(boxes)
     for contents in boxes if at else ():
         contents.ops.operations = _before(contents.ops.operations, at)
         if contents.ops.got_on_s > at:
@@ -63,6 +64,20 @@ def _first_other(boxes: Sequence[Contents], ends: Sequence[ProcessEnd]) -> float
         return 0.0
     at = min((t for t in asked if t >= min(of_ranks) - _AT_ONCE_S), default=0.0)
     return at if at and max(of_ranks) - at <= _AT_ONCE_S else 0.0
+
+
+def _last_beat(boxes: Sequence[Contents]) -> float:
+    """When the last heartbeat of all ranks came, where all were killed in the moment after it, and a few
+    of a job that hung entered an operation in between: what held these had been killed before them.
+    """
+    if any(c.box.ended_s or c.ops.finished or c.box.uncounted for c in boxes) or len(boxes) < 2:
+        return 0.0
+    beat = max(c.box.heartbeat_s for c in boxes)
+    freed = [c for c in boxes if any(o.entered_s > beat for o in c.ops.operations)]
+    soon = all(o.entered_s - beat <= _BEAT_S for c in freed for o in c.ops.operations)
+    rest = [c for c in boxes if c not in freed]
+    few = 0 < len(freed) < len(boxes) and soon
+    return beat if few and all(_was_idle(c, beat) for c in rest) else 0.0
 
 
 def _times(boxes: Sequence[Contents]) -> list[float]:

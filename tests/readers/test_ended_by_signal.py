@@ -172,3 +172,25 @@ def test_a_child_that_was_asked_long_before_says_nothing() -> None:
 def test_exits_without_any_box_say_nothing_of_when_it_hung() -> None:
     ends = [ended(0, -15, KILLED, boxed=False)]
     assert as_at_the_signal([], ended_ranks.facts_of([], ends), ends) == 0.0
+
+
+def without_signal(*boxes: Contents) -> list[Contents]:
+    for contents in boxes:
+        contents.signals = []
+    return list(boxes)
+
+
+def test_who_went_on_between_the_last_heartbeat_and_the_kill_had_not_come() -> None:
+    """Its child was killed a moment before it."""
+    late = box(2, operation(11, KILLED + 0.2))
+    boxes = without_signal(waits(0), waits(1), late)
+    assert as_at_the_signal(boxes, None, []) == KILLED
+    assert [last(b) for b in boxes] == [(11, "entered"), (11, "entered"), (10, "done")]
+
+
+def test_a_job_that_went_on_until_it_was_killed_is_left_as_it_is() -> None:
+    boxes = without_signal(*(box(rank, operation(11, KILLED + 0.2)) for rank in ALL))
+    assert as_at_the_signal(boxes, None, []) == 0.0
+    boxes = without_signal(waits(0), waits(1), box(2, operation(11, KILLED - 20.0)))
+    assert as_at_the_signal(boxes, None, []) == 0.0
+    assert last(boxes[2]) == (11, "entered")
