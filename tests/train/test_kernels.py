@@ -93,9 +93,11 @@ if INSIDE:
             (xd, bd, rd),
         )
 
-    def test_dropout_mask_is_the_same_forward_and_backward() -> None:
-        x, bias = torch.ones(64, 64, requires_grad=True), torch.zeros(64)
-        y = bias_dropout_add.fused(x, bias, torch.zeros(64, 64), 0.25, True)
+    @pytest.mark.parametrize(("rows", "h"), [(64, 64), (150, 70), (40, 300)])
+    def test_dropout_mask_is_the_same_forward_and_backward(rows, h) -> None:
+        """Whether four elements in a row share a draw there, or rows are of another length."""
+        x, bias = torch.ones(rows, h, requires_grad=True), torch.zeros(h)
+        y = bias_dropout_add.fused(x, bias, torch.zeros(rows, h), 0.25, True)
         y.sum().backward()
         assert torch.equal(x.grad, y)  # both are 1 / 0.75 where kept, 0 elsewhere
         assert 0.70 < (y > 0).float().mean() < 0.80

@@ -40,14 +40,16 @@ WIDE |= {"normalizer", "numbers"}
 LONG = {"target", "seed", "places_of"}
 FLOATS = {"eps", "p", "scale", "sign"}
 HALF = set("x out grad bias weight residual x_bias total normed grad_total dx dresidual".split())
-HALF |= {"logits", "scores", "probabilities"}
+HALF |= {"logits", "scores", "probabilities", "q", "k", "v"}
 CASES = {
     "rotary": (rotary._turn, {"parts": 2, "half": 64, "width": 64, "rows": 32}),
+    "rotary_back": (rotary._turn_back, {"half": 64, "width": 64, "rows": 32}),
     "column_sum": (column_sum._sums, TILE),
     "bias_gelu": (bias_gelu._forward, {"block": 4096}),
     "bias_gelu_backward": (bias_gelu._backward, TILE),
     "bias_dropout_add": (bias_dropout_add._forward, {"block": 4096, "drops": True}),
-    "bias_dropout_add_backward": (bias_dropout_add._backward, TILE),
+    "bias_dropout_add_backward": (bias_dropout_add._backward, {**TILE, "in_fours": True}),
+    "bias_dropout_add_backward_odd": (bias_dropout_add._backward, {**TILE, "in_fours": False}),
     "add_norm": (add_norm._forward, {**NORM, "biased": True}),
     "add_norm_backward": (add_norm._backward, {**NORM, "biased": True, "splits": True}),
     "norm": (norm._forward, NORM),

@@ -22,6 +22,20 @@ def reference(
 torch_fused = reference
 
 
+@triton.jit
+def _interleaved(a, b, c, d, shape: tl.constexpr):
+    """a0 b0 c0 d0 a1 b1 ... along the last dimension."""
+    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), shape)
+
+
+@triton.jit
+def _one_of_four(seed, at):
+    """The number of each element, where the elements of a program are not fours in a row."""
+    a, b, c, d = tl.rand4x(seed, at // 4)
+    lane = at % 4
+    return tl.where(lane < 2, tl.where(lane == 0, a, b), tl.where(lane == 2, c, d))
+
+
 @tuned(ELEMENTWISE, key=["h"])
 @triton.jit
 def _forward(x, bias, residual, out, n, h, p, seed, drops: tl.constexpr, block: tl.constexpr):
@@ -31,15 +45,29 @@ def _forward(x, bias, residual, out, n, h, p, seed, drops: tl.constexpr, block: 
     v += tl.load(bias + at % h, mask=inside, other=0.0).to(tl.float32)
     r = tl.load(residual + at, mask=inside, other=0.0).to(tl.float32)
     if drops:
-        kept = tl.rand(tl.load(seed), at.to(tl.int32)) >= p
+        # Each draw gives four numbers: those of four elements in a row.
+        fours = (tl.program_id(0) * (block // 4) + tl.arange(0, block // 4)).to(tl.int32)
+        a, b, c, d = tl.rand4x(tl.load(seed), fours)
+        kept = _interleaved(a, b, c, d, (block,)) >= p
         v = tl.where(kept, v / (1.0 - p), 0.0)
     tl.store(out + at, r + v, mask=inside)
 
 
 @triton.jit
-def _backward(grad, out, sums, rows, columns, p, seed, height: tl.constexpr, width: tl.constexpr):
+def _backward(
+    grad,
+    out,
+    sums,
+    rows,
+    columns,
+    p,
+    seed,
+    in_fours: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+):
     """The mask is drawn again from the seed: nothing of it is stored. The bias' gradient comes with
-    the same read.
+    the same read. `in_fours`: rows are a multiple of four elements long.
     """
     stripe = tl.program_id(0)
     column = tl.program_id(1) * width + tl.arange(0, width)
@@ -49,10 +77,16 @@ def _backward(grad, out, sums, rows, columns, p, seed, height: tl.constexpr, wid
         at = row.to(tl.int64)[:, None] * columns + column[None, :]
         inside = (row < rows)[:, None] & (column < columns)[None, :]
         g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-        kept = tl.rand(tl.load(seed), at.to(tl.int32)) >= p
-        d = tl.where(kept, g / (1.0 - p), 0.0)
-        tl.store(out + at, d, mask=inside)
-        total += tl.sum(d, axis=0)
+        if in_fours:
+            four = tl.program_id(1) * (width // 4) + tl.arange(0, width // 4)
+            fours = (row[:, None] * (columns // 4) + four[None, :]).to(tl.int32)
+            a, b, c, d = tl.rand4x(tl.load(seed), fours)
+            drawn = _interleaved(a, b, c, d, (height, width))
+        else:
+            drawn = _one_of_four(tl.load(seed), at.to(tl.int32))
+        kept = tl.where(drawn >= p, g / (1.0 - p), 0.0)
+        tl.store(out + at, kept, mask=inside)
+        total += tl.sum(kept, axis=0)
     tl.store(sums + stripe.to(tl.int64) * columns + column, total, mask=column < columns)
 
 
@@ -98,6 +132,7 @@ class _BiasDropoutAdd(torch.autograd.Function):
             columns=h,
             p=ctx.p,
             seed=ctx.seed,
+            in_fours=h % 4 == 0,
             height=ROWS,
             width=COLUMNS,
         )

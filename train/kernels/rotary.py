@@ -6,6 +6,7 @@ Sequences first, as everywhere in the model: x is [seq, batch, heads, d], the ta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -113,6 +114,96 @@ def _turned(
     )
 
 
+@tuned(CANDIDATES, key=["heads", "half"])
+@triton.jit
+def _turn_back(
+    q,
+    k,
+    v,
+    out,
+    cos,
+    sin,
+    batch,
+    q_seq,
+    q_batch,
+    q_head,
+    k_seq,
+    k_batch,
+    k_head,
+    v_seq,
+    v_batch,
+    v_head,
+    table_seq,
+    table_batch,
+    heads,
+    half: tl.constexpr,
+    rows: tl.constexpr,
+    width: tl.constexpr,
+):
+    """A program puts together the gradient of one token's projection, [heads, 3, d] without gaps: those of
+    query and key turned back, that of the value as it is.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    seq, member = token // batch, token % batch
+    i = tl.arange(0, width)
+    place = seq * table_seq + member * table_batch + i
+    c = tl.load(cos + place, mask=i < half, other=0.0)[None, :]
+    s = -tl.load(sin + place, mask=i < half, other=0.0)[None, :]
+    q += seq * q_seq + member * q_batch
+    k += seq * k_seq + member * k_batch
+    v += seq * v_seq + member * v_batch
+    out += token * heads * 6 * half
+    for first_head in range(0, heads, rows):
+        head = first_head + tl.arange(0, rows)
+        inside = (head < heads)[:, None] & (i < half)[None, :]
+        goal = out + (head * 6 * half)[:, None] + i[None, :]
+        source = q + (head * q_head)[:, None] + i[None, :]
+        first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+        second = tl.load(source + half, mask=inside, other=0.0).to(tl.float32)
+        tl.store(goal, first * c - second * s, mask=inside)
+        tl.store(goal + half, second * c + first * s, mask=inside)
+        source = k + (head * k_head)[:, None] + i[None, :]
+        first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+        second = tl.load(source + half, mask=inside, other=0.0).to(tl.float32)
+        tl.store(goal + 2 * half, first * c - second * s, mask=inside)
+        tl.store(goal + 3 * half, second * c + first * s, mask=inside)
+        source = v + (head * v_head)[:, None] + i[None, :]
+        tl.store(goal + 4 * half, tl.load(source, mask=inside, other=0.0), mask=inside)
+        tl.store(goal + 5 * half, tl.load(source + half, mask=inside, other=0.0), mask=inside)
+
+
+def _turned_back(
+    grads: Sequence[torch.Tensor], out: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> None:
+    """grads: three of [seq, batch, heads, d], the last dimension without gaps; out: [seq, batch, heads, 3, d]."""
+    q, k, v = grads
+    s, b, heads, d = q.shape
+    half = d // 2
+    _turn_back[(s * b,)](
+        q,
+        k,
+        v,
+        out,
+        cos,
+        sin,
+        batch=b,
+        q_seq=q.stride(0),
+        q_batch=q.stride(1),
+        q_head=q.stride(2),
+        k_seq=k.stride(0),
+        k_batch=k.stride(1),
+        k_head=k.stride(2),
+        v_seq=v.stride(0),
+        v_batch=v.stride(1),
+        v_head=v.stride(2),
+        table_seq=cos.stride(0),
+        table_batch=cos.stride(1) if cos.shape[1] > 1 else 0,
+        heads=heads,
+        half=half,
+        width=next_power_of_two(half),
+    )
+
+
 def _without_gaps(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
@@ -156,10 +247,7 @@ class _RotaryQkv(torch.autograd.Function):
         cos, sin = ctx.saved_tensors
         s, b, heads, d = grads[0].shape
         out = torch.empty(s, b, heads, 3, d, dtype=grads[0].dtype, device=grads[0].device)
-        for part, grad in enumerate(grads[:2]):
-            goal = out[:, :, :, part : part + 1]
-            _turned(_without_gaps(grad).unsqueeze(3), goal, cos, sin, -1.0)
-        out[:, :, :, 2].copy_(grads[2])
+        _turned_back([_without_gaps(grad) for grad in grads], out, cos, sin)
         return out, None, None
 
 
