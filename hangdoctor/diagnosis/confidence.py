@@ -124,6 +124,7 @@ class Ground(Enum):
     OTHER_MESH = (0.80, "most make a device mesh of another shape at that line")
     OWN_GROUP = (0.70, "all members make a group that the other ranks are past")
     OTHER_MEMBERS = (0.70, "most make a group of other ranks at that line")
+    OTHER_ORDER = (0.80, "most of its members make a group under another number")
     OTHER_GROUP = (0.65, "the same call on another group")
     OTHER_LINES = (0.60, "it reached the operation by other lines than all others")
     NODE_SILENT = (0.80, "a node did not report, and every rank that was seen waits")

@@ -2,7 +2,7 @@
 one another. Who asks for another mesh, or for a group of other ranks, than the rest?
 
 Only a call that all have come to by the same lines is compared, and none in a loop, where ranks may
-be at different turns.
+be at different turns: there the numbers of the groups decide (`group_numbers`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..stacks.user_code import is_users
 from ..text.late import late
 from ..text.ranges import format_ranks
 from . import findings as f
+from . import group_numbers
 from .case import Case, finding_on, in_op, ranks_of, sides_of, where_held
 from .case import op_of as seen_op
 from .confidence import Ground, sure
@@ -55,7 +56,7 @@ def find(case: Case, joining: list[RankView]) -> Finding:
         found = _differ(case, joining, known)
         if found is not None:
             return found
-    return _all(case, joining, asked)
+    return group_numbers.find(case, joining) or _all(case, joining, asked)
 
 
 def left_alone(case: Case, waiting: Sequence[RankView]) -> Finding | None:

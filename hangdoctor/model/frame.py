@@ -27,7 +27,7 @@ class Frame(Struct, omit_defaults=True, gc=False):
     handle: str = (
         ""  # what its line waits for: "isend", "irecv" or "send or recv", as the source has it
     )
-    # Of torch's own that make groups: mesh_shape, ranks; of the user's around these: in a loop.
+    # Of torch's own that make groups: mesh_shape, ranks, group number; of the user's around these: in a loop.
     lists: dict[str, list[int]] = {}
     loops: bool = False
     group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told

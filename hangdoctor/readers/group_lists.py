@@ -1,5 +1,5 @@
 """Lists of whole numbers in torch's own frames that make process groups: the shape of a device mesh,
-the members of a new group. They show which ranks ask for other groups than the rest. In the set-up they are the
+the members and the number of a new group. They show which ranks ask for other groups than the rest. In the set-up they are the
 rank and the world size that the process was given.
 """
 
@@ -19,6 +19,8 @@ _LONGEST = 2000  # characters of a mesh that is given as nested lists
 _MESH_FILE = "torch/distributed/device_mesh.py"
 _GROUP_FILE = "torch/distributed/distributed_c10d.py"
 _MAKE_GROUPS = ("new_group", "_new_group_with_tag")
+NUMBER = "group number"
+_COUNTS = "_new_group_with_tag"
 SET_UP = "rank and world size"
 # Functions of the set-up, whose variables have both once they are known
 _SETS_UP = (
@@ -39,11 +41,19 @@ def lists(name: str, file: str, shown: Mapping[str, str]) -> dict[str, list[int]
     if file.endswith(_GROUP_FILE) and name in _MAKE_GROUPS:
         if shown.get("use_local_synchronization") == "True":
             return {}  # then each rank calls it for its own group only
-        return _named("ranks", _numbers(shown.get("ranks", "")), _MOST_RANKS)
+        members = _named("ranks", _numbers(shown.get("ranks", "")), _MOST_RANKS)
+        return members | _number_of_group(name, shown)
     if name in _SETS_UP:
         told = [number_in(shown.get(of, "")) for of in ("rank", "world_size")]
         return {SET_UP: told} if 0 <= told[0] < told[1] else {}
     return {}
+
+
+def _number_of_group(name: str, shown: Mapping[str, str]) -> dict[str, list[int]]:
+    """torch names a group that all ranks make by how many were made before it in the process."""
+    quoted = shown.get("group_name", "") if name == _COUNTS else ""
+    number = number_in(quoted[1:-1])
+    return {NUMBER: [number]} if number >= 0 else {}
 
 
 def _named(name: str, numbers: list[int], most: int) -> dict[str, list[int]]:

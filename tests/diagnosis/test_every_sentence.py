@@ -213,6 +213,7 @@ FINDINGS: list[Finding] = [
     two("start_stall", f.NoneLeaves(REDUCE, True)), two("end_stall", f.NoneLeaves(REDUCE, False)),
     two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True)), one("start_stall", f.NotJoined(NEW_GROUP, later=True), frame=LOAD),
     two("start_stall", f.NoneLeaves(NEW_GROUP, True, later=True, sides=(((4,), NEW_GROUP), ((5,), NEW_MESH)))), two("mismatch", f.OwnGroup(NEW_GROUP, (0, 1, 2))),
+    one("mismatch", f.Disagrees(NEW_MESH, NEW_MESH, ("order of groups",), ("members 0,2 as group #4",), ("members 0,2 as group #1",), f.DecidedBy.MAJORITY), waiters=OTHERS),
     one("mismatch", f.Disagrees(NEW_MESH, NEW_MESH, ("mesh shape",), ("mesh shape 3 x 2",), ("mesh shape 2 x 3",), f.DecidedBy.MAJORITY), waiters=OTHERS),
     one("end_stall", f.StillIn(REDUCE)), one("end_stall", f.StillIn(Op("", frame=LOAD), ended=(0,))), one("end_stall", f.StillIn(Op(""), leaving=(1,), leaving_op=GATHER)),
     two("end_stall", f.StillIn(GATHER, (0, 1), (2, 3), REDUCE, True)), one("end_stall", f.StillIn(Op("", 0), leaving=(1,))),

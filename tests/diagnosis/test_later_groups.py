@@ -156,3 +156,62 @@ def test_members_that_are_left_alone_with_their_group_tell_that_each_makes_anoth
 )
 def test_members_alone_may_wait_for_others_all_the_same(stacks: list[list[Frame]]) -> None:
     assert "different groups" not in verdict(*stacks).summary
+
+
+def counted(number: int, *ranks: int) -> list[Frame]:
+    """In a loop, where torch's own frame has the members and the number of the group."""
+    helper, tagged = INSIDE
+    lists = {"ranks": list(ranks), "group number": [number]}
+    tagged = Frame(tagged.name, C10D, tagged.line, lists=lists)
+    _, _, call, line = by_group(*ranks, loops=True)
+    return [helper, tagged, call, line]
+
+
+def test_who_made_more_groups_before_the_same_members_is_named() -> None:
+    """Groups meet in the store under their numbers."""
+    found = cause(
+        counted(1, 0, 2, 4),
+        counted(2, 1, 3, 5),
+        counted(1, 0, 2, 4),
+        counted(2, 1, 3, 5),
+        counted(4, 0, 2, 4),
+        counted(5, 1, 3, 5),
+    )
+    assert (found.kind, found.ranks, found.difference) == ("mismatch", [4, 5], "group")
+    assert found.summary == (
+        "Ranks 4-5 (n1) entered new_group with members 0,2,4 as group #4 and 1,3,5 as #5, the others with members "
+        "0,2,4 as group #1 and 1,3,5 as #2; they are in main (train.py:60). Ranks 0-3 are waiting."
+    )
+    assert "same groups in one order" in found.advice and "train.py:60" in found.advice
+    assert [e.says for e in found.evidence][:2] == [
+        "members 0,2,4 as group #1 at main (app/train.py:60)",
+        "members 0,2,4 as group #4 at main (app/train.py:60)",
+    ]
+
+
+def test_who_makes_a_group_of_other_members_under_the_same_number_is_named() -> None:
+    """Rank 0 began with the pairs: rank 4 comes to its pair later, which is no reason to name it."""
+    fours = [counted(1, 0, 1, 2, 3)] * 3
+    pairs = [counted(3, 0, 4), counted(4, 1, 5), counted(5, 2, 6), counted(6, 3, 7)]
+    found = cause(counted(1, 0, 4), *fours, *pairs)
+    assert (found.kind, found.ranks) == ("mismatch", [0])
+    assert "with members 0,4 as group #1, the others with members 0-3 as group #1" in found.summary
+
+
+def test_of_two_orders_on_as_many_ranks_each_both_stay_open() -> None:
+    found = verdict(counted(1, 0, 2), counted(2, 1, 3), counted(3, 0, 2), counted(4, 1, 3))
+    assert not found.causes and found.open[0].ranks == [0, 1, 2, 3]
+    assert "members 0,2 as group #1 and 1,3 as #2 on ranks 0-1" in found.summary
+    assert "members 0,2 as group #3 and 1,3 as #4 on ranks 2-3" in found.summary
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        pytest.param([counted(1, 0, 2), counted(2, 1, 3)] * 2, id="one order"),
+        pytest.param([counted(1, 0, 1)] * 2 + [counted(1, 2, 3)] * 2, id="each makes its own"),
+        pytest.param([counted(1, 0, 1, 2)] * 2 + [by_group(0, 1, loops=True)], id="one not known"),
+    ],
+)
+def test_numbers_of_groups_that_agree_name_nobody(stacks: list[list[Frame]]) -> None:
+    assert cause(*stacks).kind == "start_stall"

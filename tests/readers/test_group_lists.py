@@ -35,6 +35,15 @@ LOOP = ["def f(a):", "    for b in a:", "        if b:", "            g(b)", "  
         ("new_group", C10D, {"ranks": f"[{', '.join(map(str, range(65)))}]"}, {}),
         ("broadcast", C10D, {"ranks": "[0, 2]"}, {}),
         (
+            "_new_group_with_tag",
+            C10D,
+            {"ranks": "[0, 2]", "group_name": '"4"'},
+            {"ranks": [0, 2], "group number": [4]},
+        ),
+        ("_new_group_with_tag", C10D, {"group_name": '"a1f0_2"'}, {}),
+        ("_new_group_with_tag", C10D, {"group_name": '"None"'}, {}),
+        ("new_group", C10D, {"group_name": '"4"'}, {}),
+        (
             "init_process_group",
             C10D,
             {"rank": "1", "world_size": "3"},

@@ -19,6 +19,7 @@ _OF_FIELD: dict[str, Difference] = {
     "dtype": "type",
     "shapes": "size",
     "members": "group",
+    "order of groups": "group",
     "mesh shape": "group",
     "tag": "tag",
 }

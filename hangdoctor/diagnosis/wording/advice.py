@@ -336,6 +336,9 @@ def _(story: f.Disagrees, finding: Finding) -> str:
     if story.fields[:1] == ("op",):
         lines = two_lines(story.mine, story.theirs)
         return f"Compare {lines}: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
+    if story.fields[:1] == ("order of groups",):
+        lines = two_lines(story.mine, story.theirs)
+        return f"Every rank must make the same groups in one order: compare {lines} on all ranks, and the settings that the order comes from{_environment(finding)}."
     what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
     same = f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}"
     if story.fields[:1] == ("mesh shape",):
