@@ -108,7 +108,7 @@ def _dead_alike(case: Case, end: End, views: list[RankView]) -> Finding:
     return Finding(
         kind="dead",
         ranks=list(ranks),
-        story=f.Died(end),
+        story=f.Died(end, before_s=min(view.capture.left_s for view in views)),
         confidence=sure(Ground.DEAD if held is not None else Ground.DEAD_ALONE),
         nodes=nodes_of(views),
         where=where_held(case, case.held_up(ranks), None),

@@ -18,6 +18,7 @@ from .findings import (
     Apart,
     Clue,
     DidNotRun,
+    Died,
     Finding,
     InOther,
     PrintedAtLimit,
@@ -56,8 +57,9 @@ def _add_line(case: Case, finding: Finding) -> None:
 
 
 def _is_counted(finding: Finding) -> bool:
+    seen = isinstance(finding.story, Died)  # by its parent
     by_lock = isinstance(finding.story, STORIES)  # the kernel says who holds it
-    return by_lock or any(clue.source == "ops" for clue in finding.clues)
+    return seen or by_lock or any(clue.source == "ops" for clue in finding.clues)
 
 
 def _decide(case: Case, alone: list[Finding]) -> bool:

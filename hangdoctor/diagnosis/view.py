@@ -273,14 +273,15 @@ def view_job(capture: JobCapture) -> list[RankView]:
     """All ranks of a capture, in order of rank; a rank captured twice (two nodes claim it) keeps
     its living process.
 
-    After the end of the job none lives: that one has ended is no sign of anything. Where that came
+    After the end of the job none lives: that one has ended is no sign of anything, but where it left long before
+    the others. Where that came
     during the capture, the samples are left out.
     """
     by_rank: dict[int, RankCapture] = {}
     meanwhile = capture.ended_meanwhile
     for rank in capture.ranks():
         if capture.over:
-            rank = structs.replace(rank, gone=False)
+            rank = structs.replace(rank, gone=rank.gone and rank.left_s > 0)
         if meanwhile:  # what its samples show was true before the end, and hides the end
             rank = structs.replace(rank, samples=[])
         known = by_rank.get(rank.rank)

@@ -6,7 +6,7 @@ and what waited for the end of its own exit, is not where that order says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..model.log_facts import AnyFact, Ended, GlooTimeout, PythonError, Role
 from ..model.process_end import ProcessEnd
@@ -107,9 +107,10 @@ def date_by_last_operation(facts: Sequence[AnyFact], boxes: Iterable[Contents]) 
             error.at = operation.left_s
 
 
-def mark_first(facts: Sequence[AnyFact], world_size: int) -> None:
+def mark_first(facts: Sequence[AnyFact], world_size: int, left: Collection[int] = ()) -> None:
     """The parent sees ends in their order: the first that no launcher caused is the first. All
-    ranks that were killed at one moment were killed from outside, and none was the first.
+    ranks that were killed at one moment were killed from outside, and none was the first; those that had `left`
+    by themselves before are not missed among these.
     """
     every = [f for f in facts if isinstance(f, Ended)]
     asked = [f.at for f in every if f.code in _ASKED]
@@ -123,7 +124,8 @@ def mark_first(facts: Sequence[AnyFact], world_size: int) -> None:
     if any(error.at < first.at for error in _errors(facts, "cause")):
         return
     together = [f for f in ends if f.code == first.code and f.at - first.at < _NOTICED_S]
-    if first.code == -9 and world_size > 1 and len({f.rank for f in together}) == world_size:
+    everyone = len({*left, *(f.rank for f in together)}) == world_size
+    if first.code == -9 and everyone and len(together) > 1:
         return
     for end in together:
         end.first = True

@@ -122,7 +122,8 @@ def _add_order(
     by_process = {(c.box.host, c.box.pid): c for c in boxes}
     own_interrupt(logs.facts)
     date_by_last_operation(logs.facts, boxes)
-    mark_first(logs.facts, logs.world_size)
+    gone = {end.rank for end in ends_of_all if end.boxed and not end.code}
+    mark_first(logs.facts, logs.world_size, gone - {end.rank for end in seen})
     own_termination(logs.facts, seen)
     for end in left_first(logs.facts, ends_of_all, by_process):
         says = "ended cleanly while the others went on"

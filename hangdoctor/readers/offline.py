@@ -41,6 +41,7 @@ from .ended_by_signal import as_at_the_signal
 from .ended_operations import as_at_the_limit
 from .ended_places import add_places
 from .ended_waits import mark_device_waits
+from .left_behind import add_left
 from .told_layout import told_layout
 
 # People paste lines of the job's log below an answer of RAS, which has no such lines itself.
@@ -284,6 +285,8 @@ def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path
         capture.world_size = max(capture.world_size, capture.logs.world_size)
         ended_starts.add_earlier(capture.logs, starts[:-1], found)
     add_places(capture, boxes, asked)
+    if capture.over:
+        add_left(capture, boxes, found)
     if capture.logs is not None:
         mark_device_waits(capture.logs.facts, capture.ranks())
 

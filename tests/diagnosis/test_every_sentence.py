@@ -181,7 +181,7 @@ FINDINGS: list[Finding] = [
     one("device_wait", f.NeverStarted(REDUCE, (0, 1, 2))), two("device_wait", f.NeverStarted(REDUCE, (0,))),
     one("start_stall", f.NotJoined(Op("init_process_group"))), one("start_stall", f.NotJoined(Op("init_process_group"), "no process"), homes=[]),
     one("end_stall", f.NotJoined(Op("destroy_process_group")), frame=LOAD), two("start_stall", f.NotJoined(REDUCE)),
-    *(one("dead", f.Died(end)) for end in (End(), End(0), End(3), End(-9), End(-9, 1), End(-15, 2), End(None, 2), End(-99))), two("dead", f.Died(End(0))),
+    *(one("dead", f.Died(end)) for end in (End(), End(0), End(3), End(-9), End(-9, 1), End(-15, 2), End(None, 2), End(-99))), two("dead", f.Died(End(0))), one("dead", f.Died(End(0), 39.6)),
     Finding("dead", [5], f.Died(End(1)), 0.9),
     one("stopped", f.Stopped("signal"), frame=LOAD, doing=SLEEPS), one("stopped", f.Stopped("signal"), homes=[], doing=SLEEPS),
     one("stopped", f.Stopped("freezer")), one("stopped", f.Stopped("debugger")), one("stopped", f.Stopped("debugger", 99)), two("stopped", f.Stopped("signal")),

@@ -86,9 +86,10 @@ class NoProcessThere(Struct, frozen=True):
 
 
 class Died(Struct, frozen=True):
-    """Its process has ended."""
+    """Its process has ended; `before_s`: of a job that is over, so long before the others, which stood still."""
 
     end: End
+    before_s: float = 0.0
 
 
 class Stopped(Struct, frozen=True):

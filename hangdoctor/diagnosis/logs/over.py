@@ -53,7 +53,8 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
     if missing:
         draft.findings, draft.status = missing, "failed"
         return None
-    if _crashed(found) or not _waited_long(case, scene):
+    stood = any(view.capture.left_s for view in case.gone) or _waited_long(case, scene)
+    if _crashed(found) or not stood:
         draft.findings = []
         draft.status = None
         draft.waits = []

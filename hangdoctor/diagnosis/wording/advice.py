@@ -202,6 +202,9 @@ def _(story: f.NoProcessThere, finding: Finding) -> str:
 @by_story.register
 def _(story: f.Died, finding: Finding) -> str:
     rank = terms.choose(finding.ranks, "this rank", "these ranks")
+    if story.before_s:
+        who = terms.choose(finding.ranks, "it", "they")
+        return f"Find the return, sys.exit or end of a loop that {who} took and the others did not."
     if story.end.code == 0:
         return "See why the other ranks did not end too (fewer batches, an early return?), and whether the last checkpoint is whole, before you cancel the job."
     again = f"The job cannot continue without {rank}: {_start_again(finding.site)}"

@@ -134,6 +134,9 @@ def _(story: f.NeverStarted, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.Died, finding: Finding) -> str:
+    if story.before_s:
+        before = f"{terms.duration(story.before_s)} before the others, which got no further"
+        return f"{subject(finding)} ended (exit code 0) {before}"
     if story.end.code == 0:
         return f"{subject(finding)} {_has(finding)} ended (exit code 0)"
     return f"{subject(finding)} {_is(finding)} dead: {terms.end(story.end)}"
