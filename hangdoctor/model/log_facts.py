@@ -285,6 +285,7 @@ class PythonError(Fact):
     logged: bool = False  # the program caught and logged it
     thread: str = ""  # the name of the thread that it ended; the process goes on
     waited_s: float = 0.0  # as of `Ended`
+    stood_s: float = 0.0  # it was raised where the rank had stood so long, as all others ended
     independent: bool = False  # no operation has reached the rank since the first one ended
 
 

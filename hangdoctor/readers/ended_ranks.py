@@ -44,6 +44,7 @@ from .end_order import (
     own_termination,
 )
 from .ended_waits import mark_independent, mark_waits, silent_ranks
+from .ended_with_all import mark_cut_short
 from .job_logs.python_frames import own_frame
 from .job_logs.rules import fact_of, rules
 
@@ -101,6 +102,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     _add_clean_ends(logs, seen, {e.rank for e in said.values()})
     mark_waits(logs.facts, boxes)
     mark_independent(logs.facts, boxes)
+    mark_cut_short(logs.facts, boxes, ends_of_all)
     logs.facts.sort(key=lambda f: f.at)
     logs.homes = {c.ops.rank: c.box.host for c in boxes}
     logs.homes |= {f.rank: f.node for f in logs.facts if f.rank >= 0 and f.node}

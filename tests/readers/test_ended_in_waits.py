@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.findings import Finding, Op
 from hangdoctor.diagnosis.findings.log_stories import NamedByTorch
 from hangdoctor.diagnosis.wording import stories
-from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.log_facts import Ended, JobLogs, LogFile, PythonError
 from hangdoctor.model.operations import Group, Operation, OpState, group_uid
+from hangdoctor.model.process_end import ProcessEnd
 from hangdoctor.readers import ended_ranks
 from hangdoctor.readers.blackbox import Contents
+from hangdoctor.readers.box_place import LastPlace
 from hangdoctor.readers.ended_operations import as_at_the_limit
 from hangdoctor.readers.offline import join_logs
 from tests.support.ended_boxes import LIMIT, LOST, column, ended, killed, left, of_column
@@ -322,3 +326,58 @@ def test_what_a_handler_called_after_the_limit_is_no_wait() -> None:
         ("init_process_group", "done"),
         ("all_reduce", "entered"),
     ]
+
+
+# ---------------------------------------------------------------------- an error that the end itself brings
+
+READ = Frame("ask", "/app/env.py", 22)
+CUT = "JSONDecodeError\nExpecting value: line 1 column 1 (char 0)"
+AT_READ = f"{CUT}\nraw_decode\t/usr/lib/python3.11/json/decoder.py\t355\nask\t/app/env.py\t22"
+
+
+def reading(text: str = AT_READ, since_s: float = 1021.0, state: str = "S") -> list[Contents]:
+    """Rank 3 has read from a child since then and raises at 1040.3, when all were killed; the others have
+    waited for it in #21.
+    """
+    boxes = [column(rank, 21, 1021.0, 0.0, ALL) for rank in ALL]
+    boxes[3] = column(3, 20, 1020.0, 1020.01, ALL)
+    for contents in boxes:
+        contents.ops.heartbeat_s = contents.box.heartbeat_s = 1040.0
+    boxes[3].box.end_text, boxes[3].box.ended_s = text, 1040.3
+    boxes[3].place = LastPlace([READ], since_s, 1040.0, 0.0, idle_since_s=since_s, state=state)
+    return boxes
+
+
+def test_an_exception_where_a_rank_had_long_stood_as_all_were_killed_follows_from_that() -> None:
+    """Its child was killed a moment before it."""
+    found = of_column(reading(), [])
+    assert named(found) == [("not_entered", [3])], found.summary
+    assert found.status == "hang" and "never reached all_reduce #21" in found.summary
+    [cause] = found.causes
+    assert any("JSONDecodeError" in clue.says for clue in cause.evidence)
+
+
+def test_so_it_does_where_run_has_noted_the_kills() -> None:
+    found = of_column(reading(), killed(1040.2, 0, 1, 2))
+    assert named(found) == [("not_entered", [3])], found.summary
+
+
+@pytest.mark.parametrize(
+    ("boxes", "ends"),
+    [
+        pytest.param(reading(f"{CUT}\nmain\t/app/env.py\t40"), [], id="at another line"),
+        pytest.param(reading(since_s=1039.0), [], id="it had just come there"),
+        pytest.param(reading(AT_READ.replace("JSONDecode", "Timeout")), [], id="a limit"),
+        pytest.param(reading(), [ended(r, -15, 1040.9) for r in (0, 1, 2)], id="a launcher's end"),
+    ],
+)
+def test_an_exception_of_its_own_is_the_cause(
+    boxes: list[Contents], ends: list[ProcessEnd]
+) -> None:
+    assert named(of_column(boxes, ends)) == [("error", [3])]
+
+
+def test_it_is_where_the_others_lived_on() -> None:
+    boxes = reading()
+    boxes[1].box.heartbeat_s = 1043.0
+    assert named(of_column(boxes, [])) == [("error", [3])]

@@ -105,6 +105,13 @@ class PrintedAtLimit(Struct, frozen=True):
     """Stacks that faulthandler, or a guard of the program's own, printed when nothing got on."""
 
 
+class RaisedAtTheEnd(Struct, frozen=True):
+    """An exception at the line where the rank had stood for so long, as all processes ended."""
+
+    said: str
+    stood_s: float
+
+
 class SeenByHeartbeat(Struct, frozen=True):
     """Stacks that the probe's heartbeat wrote into the black boxes, the last ones."""
 
@@ -279,6 +286,7 @@ Fact = (
     | WaitsIn
     | DidNotRun
     | PrintedAtLimit
+    | RaisedAtTheEnd
     | SeenByHeartbeat
     | IsPast
     | LastOp

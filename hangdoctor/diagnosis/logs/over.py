@@ -16,7 +16,7 @@ from ...model.pauses import first_end, is_long, usual_pause
 from ..case import Case, op_of
 from ..confidence import Ground, sure
 from ..draft import Draft
-from ..findings import Clue, Finding, Waiters
+from ..findings import Clue, Finding, RaisedAtTheEnd, Waiters
 from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
 from ..recorders import records_of
 from .called_apart import missing_beside
@@ -42,6 +42,9 @@ def settle(case: Case, draft: Draft, scene: Scene, found: First | None) -> First
     if disagreed and found is not None and _aborted(scene, found):
         draft.findings = disagreed
         draft.status = "failed"
+        return None
+    if found is not None and _cut_short(found, _blamed(draft)):
+        draft.findings[0].add_clues(_raised_at_the_end(found))
         return None
     if found is not None and draft.findings and gave_up(found, _blamed(draft)):
         return None
@@ -77,6 +80,26 @@ def gave_up(found: First, blamed: set[int]) -> bool:
     waited = {f.rank for f in ends if f.waited_s > 0}
     others = {f.rank for f in ends} - blamed
     return bool(others) and others <= waited
+
+
+def _cut_short(found: First, blamed: set[int]) -> bool:
+    """Whether all that it names are exceptions that the end of the whole job brought, of ranks for which the
+    others waited.
+    """
+    errors = [f for f in found.facts if isinstance(f, PythonError)]
+    stood = {f.rank for f in errors if f.stood_s}
+    # Beside the job's log there are several facts of one exception.
+    named = {f.rank for f in errors}
+    return len(errors) == len(found.facts) and bool(named) and named <= stood & blamed
+
+
+def _raised_at_the_end(found: First) -> list[Clue]:
+    errors = [f for f in found.facts if isinstance(f, PythonError) and f.stood_s]
+    return [Clue("log", (e.rank,), RaisedAtTheEnd(_words(e), e.stood_s)) for e in errors]
+
+
+def _words(error: PythonError) -> str:
+    return f"{error.error}: {error.message}" if error.message else error.error
 
 
 def _guarded_itself(scene: Scene, found: First, blamed: set[int]) -> bool:

@@ -109,6 +109,12 @@ def _(fact: f.WaitsIn) -> str:
 
 
 @say.register
+def _(fact: f.RaisedAtTheEnd) -> str:
+    stood = terms.duration(fact.stood_s)
+    return f"{fact.said}; raised where it had stood for {stood}, as all processes were killed"
+
+
+@say.register
 def _(fact: f.PrintedAtLimit) -> str:
     return "printed by faulthandler, or by a guard of the program's own, when nothing got on"
 
