@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..model.capture import Frame
 from ..stacks import one_rank
+from ..stacks.place_search import STORE
 from ..stacks.user_code import is_users
 from . import deadends
 from . import findings as f
@@ -30,7 +31,7 @@ def find(case: Case, waiting: list[RankView]) -> Finding | None:
     [view] = [v for v in waiting if v.rank == rank]
     alone = [frame.only for frame in conditions if _holds_for(frame, rank)]
     others = [v for v in waiting if v is not view]
-    if not alone or view.place.kind != "collective" or _may_answer(view, others):
+    if not alone or not _takes_all(view) or _may_answer(view, others):
         return None
     replicas_alone = view.place.group == "dp" and case.capture.layout is None
     if deadends.in_smaller_group(view) and not replicas_alone:
@@ -58,6 +59,11 @@ def under_one(views: Sequence[RankView]) -> tuple[tuple[int, ...], str]:
     if len(found) == len(views) or len(set(found.values())) != 1:
         return (), ""
     return tuple(sorted(found)), next(iter(found.values()))
+
+
+def _takes_all(view: RankView) -> bool:
+    """Whether others have to make its call, too: a key of the store one rank sets."""
+    return view.place.kind == "collective" and view.place.op != STORE
 
 
 def _conditions(view: RankView) -> list[Frame]:

@@ -180,6 +180,14 @@ class Ground(Enum):
     )
     AMOUNT_APART = (0.75, "it means to go another number of rounds than all others, by a variable")
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
+    KEY_SETTER = (
+        0.65,
+        "the key that is waited for says whose it is, or the loop around the wait does",
+    )
+    UNSET_KEY_IN_STACKS = (
+        0.45,
+        "a store key is not set, and no stack shows which rank should set it",
+    )
     UNSET_KEY = (0.50, "a store key is not set, and no record shows which rank should set it")
     NOT_ANSWERING = (0.85, "two captures: all waits end at ranks that did not answer")
     NOT_ANSWERING_ONCE = (0.75, "the same in one capture: the job may be moving")

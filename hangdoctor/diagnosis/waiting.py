@@ -18,6 +18,7 @@ from . import (
     other_tag,
     steps_apart,
     two_threads,
+    unset_keys,
 )
 from . import findings as f
 from .case import Case, finding_on, frame_of, in_op, op_of, ranks_of, sides_of, where_held
@@ -52,7 +53,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     decided = decided or other_root.find(case, waiting) or steps_apart.find(case, waiting)
     if decided is not None:
         return [decided]
-    found = mark(case, _few_at_store(case, waiting)) or _of_all(case, waiting)
+    found = mark(case, unset_keys.find(case, waiting)) or _of_all(case, waiting)
     # Of a part of the job, who has not come may be among those that are not there.
     whole = [] if case.capture.part else found
     return whole or [one for one in found if one.kind != "in_communication"]
@@ -64,20 +65,6 @@ def _of_all(case: Case, waiting: list[RankView]) -> list[Finding]:
     if by_members is None:
         return []  # two sides, and nothing shows which is wrong: the summary says so
     return mark(case, by_members or _without_members(case, waiting))
-
-
-def _few_at_store(case: Case, waiting: list[RankView]) -> list[Finding]:
-    """The few that wait for a key of the store, while all others are in one collective, which ranks
-    with other parts may call at other lines: who should set the key is not known.
-    """
-    few = [view for view in waiting if view.place.op == STORE]
-    rest = [view for view in waiting if view.place.op != STORE]
-    alike = len({view.place.op for view in rest}) == 1
-    if not 0 < len(few) < len(rest) or not alike or len(waiting) < len(case.alive):
-        return []
-    if any(view.place.kind != "collective" for view in rest):
-        return []
-    return [_order(case, few, rest, Apart.SMALLER_SIDE)]
 
 
 def _without_members(case: Case, waiting: list[RankView]) -> list[Finding]:

@@ -30,6 +30,7 @@ class Frame(Struct, omit_defaults=True, gc=False):
     # Of torch's own that make groups: mesh_shape, ranks, group number; of the user's around these: in a loop.
     lists: dict[str, list[int]] = {}
     loops: bool = False
+    key: str = ""  # of a wait in the store, where a variable shows it
     group: str = ""  # of a collective's own frame: "world", "sub", or "" where it could not be told
 
     def __str__(self) -> str:

@@ -13,12 +13,12 @@ from ..model.capture import Frame, ThreadSample
 from ..stacks import root_names
 from ..stacks.amounts import amounts
 from ..stacks.call_peers import begun_by, peer_names, peers, root
-from ..stacks.loop_counts import COUNTERS, ROOT_OF
+from ..stacks.loop_counts import COUNTERS, ROOT_OF, SETTER
 from ..stacks.user_code import is_users
 from ..text import redaction
 from ..text.late import late
 from ..text.ranges import number_in
-from . import group_lists, handle_origins, loop_texts, rank_conditions, retry_loops
+from . import asked_keys, group_lists, handle_origins, loop_texts, rank_conditions, retry_loops
 from . import source_lines as sources
 
 MAX_NAME = 4096  # characters of a name or path that are kept
@@ -107,12 +107,16 @@ def _read_around(frame: Frame, polled: str, numbers: dict[str, int]) -> None:
 
 
 def _mark_texts(frames: list[Frame], shown: list[dict[str, Any]]) -> None:
-    """What the user's innermost function waits for, in a loop."""
+    """What the user's innermost function waits for, in a loop or in the store."""
     own = next((n for n, f in enumerate(frames[:_CODE_FRAMES]) if f.code and is_users(f)), None)
     if own is None:
         return
     variables = _shown(shown[own].get("locals") or [])
     lines = sources.lines(frames[own].file)
+    key, setter = asked_keys.asked(lines, frames[own].line, frames[own].code, variables)
+    frames[own].key = key
+    if setter >= 0:
+        frames[own].values[SETTER] = setter
     frames[own].texts = loop_texts.checksums(lines, frames[own].line, variables)
 
 

@@ -9,5 +9,7 @@ COUNTERS = frozenset(
     "microbatch idx src dst group_src group_dst src_rank dst_rank dest stage_id tag".split()
 )
 
+# The rank that is to set the key which the line waits for (`readers/asked_keys`).
+SETTER = "set by rank"
 # Before the name of a variable that names the root of a collective (`root_names.py`).
 ROOT_OF = "root:"

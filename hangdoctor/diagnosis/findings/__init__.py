@@ -98,6 +98,7 @@ from .start_stories import (
     SameNodeRank,
 )
 from .stories import (
+    A_KEY,
     AllIn,
     Apart,
     DecidedBy,
@@ -137,6 +138,7 @@ from .stories import (
 from .unnamed_stories import EndedItself, Standing, UnnamedAt, UnnamedElsewhere
 
 __all__ = [
+    "A_KEY",
     "Act",
     "Against",
     "Agent",

@@ -261,6 +261,9 @@ class GpuFailed(Struct, frozen=True):
     says: str = ""
 
 
+A_KEY = "a key"  # one that is not known
+
+
 class UnsetKey(Struct, frozen=True):
     """Waits for keys of the store that no rank has set; or, where `waiting` do, is the one rank that
     does not: it is in `instead`.

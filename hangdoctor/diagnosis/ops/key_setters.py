@@ -20,11 +20,17 @@ def setter(ops: RankOps, wait: Operation) -> int | None:
     key = wait.detail[:_LONGEST]
     if not key or "," in key:
         return None  # several keys
-    named = {int(n) for n in _NAMED.findall(key)}
-    found = named.pop() if len(named) == 1 else _of_a_round(ops, wait, key)
+    found = named_in(key)
+    found = _of_a_round(ops, wait, key) if found is None else found
     if found is None or found == ops.rank or not 0 <= found < ops.world_size:
         return None
     return found
+
+
+def named_in(key: str) -> int | None:
+    """The rank that a key says itself: ``rank3/ready``."""
+    named = {int(n) for n in _NAMED.findall(key)}
+    return named.pop() if len(named) == 1 else None
 
 
 def _of_a_round(ops: RankOps, wait: Operation, key: str) -> int | None:

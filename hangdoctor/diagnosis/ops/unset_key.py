@@ -56,7 +56,7 @@ def _has_gone_past(scene: Scene, finding: Finding, rank: int, instead: Operation
 def _unset_key(scene: Scene, instance: Instance) -> Finding:
     """Waits for a key of the store: which rank should have set it is not recorded."""
     ranks = sorted(instance.waiters)
-    keys = instance.sample.detail or "a key"
+    keys = instance.sample.detail or f.A_KEY
     past = any(r in scene.ops and scene.ops[r].has_communicated() for r in ranks)
     return Finding(
         kind="not_entered" if past else "start_stall",

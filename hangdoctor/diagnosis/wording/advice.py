@@ -331,7 +331,8 @@ def _(story: f.FewerByRas, finding: Finding) -> str:
 
 @by_story.register
 def _(story: f.UnsetKey, finding: Finding) -> str:
-    return f"Find the line that sets {story.keys} and the rank that should have reached it."
+    what = "the key" if story.keys == f.A_KEY else story.keys
+    return f"Find the line that sets {what} and the rank that should have reached it."
 
 
 @by_story.register

@@ -30,6 +30,8 @@ def says_where(finding: Finding) -> bool:
     """Whether the head says already where the ranks are."""
     if isinstance(finding.story, f.HoldsLock):
         return finding.story.op is not None
+    if isinstance(finding.story, f.UnsetKey):
+        return finding.story.instead is not None and finding.story.instead.frame is not None
     if isinstance(finding.story, f.Ring):
         return bool(finding.story.sides) and all(op.site for _, op in finding.story.sides)
     return isinstance(
@@ -277,7 +279,7 @@ def _(story: f.NotSeen, finding: Finding) -> str:
 @tell.register
 def _(story: f.UnsetKey, finding: Finding) -> str:
     if story.instead is not None:
-        others = f"{terms.ranks(story.waiting)} wait for {story.keys} in the store, which no rank has set"
+        others = f"{terms.ranks(story.waiting)} {choose(story.waiting, 'waits', 'wait')} for {story.keys} in the store, which no rank has set"
         return f"{subject(finding)} is in {terms.op_at(story.instead)}, but {others}"
     return f"{subject(finding)} {choose(finding.ranks, 'waits', 'wait')} for {story.keys} in the store, which no rank has set"
 

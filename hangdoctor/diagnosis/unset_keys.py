@@ -1,0 +1,57 @@
+"""By stacks: a few ranks wait for a key of the store, while all others are in one collective.
+
+Who waits there has made no call too many or too few: it waits until some rank sets the key. Which one is to, the key
+says, or the loop over all ranks around the wait; else nothing does, and the sentence says for what is waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..stacks.loop_counts import SETTER
+from ..stacks.place_search import STORE
+from . import findings as f
+from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
+from .confidence import Ground, sure
+from .findings import Against, Finding, Why
+from .ops.key_setters import named_in
+from .position import group_by_operation
+from .view import RankView
+
+
+def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
+    """Who is to set the key, else who waits for it."""
+    few = [view for view in waiting if view.place.op == STORE]
+    rest = [view for view in waiting if view.place.op != STORE]
+    alike = len({view.place.op for view in rest}) == 1
+    if not 0 < len(few) < len(rest) or not alike or len(waiting) < len(case.alive):
+        return []
+    if any(view.place.kind != "collective" for view in rest):
+        return []
+    asked = {_asked(view) for view in few}
+    key, setter = asked.pop() if len(asked) == 1 else ("", -1)
+    named = [view for view in rest if view.rank == setter]
+    finding = _setter(case, key, named[0], few) if named else _waits(case, key, few)
+    finding.where = where_held(case, rest, (named or few)[0])
+    finding.clues = [in_op(side) for side in (few, *group_by_operation(rest))]
+    finding.against = [Against("in_communication", ranks_of(few), Why.KEY_IS_NO_COLLECTIVE)]
+    return [finding]
+
+
+def _asked(view: RankView) -> tuple[str, int]:
+    """The key, and the rank that is to set it; "" and -1 where they do not show."""
+    frame = next((frame for frame in reversed(view.path) if frame.key), None)
+    if frame is None:
+        return "", next((fr.values[SETTER] for fr in view.path if SETTER in fr.values), -1)
+    named = named_in(frame.key)
+    return frame.key, frame.values.get(SETTER, -1 if named is None else named)
+
+
+def _setter(case: Case, key: str, view: RankView, few: list[RankView]) -> Finding:
+    story = f.UnsetKey(key or f.A_KEY, ranks_of(few), op_of([view]))
+    return finding_on(case, "order", [view], story, confidence=sure(Ground.KEY_SETTER))
+
+
+def _waits(case: Case, key: str, few: list[RankView]) -> Finding:
+    story = f.UnsetKey(key or f.A_KEY)
+    return finding_on(case, "not_entered", few, story, confidence=sure(Ground.UNSET_KEY_IN_STACKS))

@@ -1,0 +1,57 @@
+"""By stacks: a rank waits for a key of the store, while the others are in a collective that no key needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.stacks.loop_counts import SETTER
+from tests.support.captures import C10D, causes, judged, still
+
+SAVE = "/app/ckpt.py"
+
+
+def asks(rank: int, key: str = "", setter: int = -1, only: str = "rank == 0") -> RankCapture:
+    values = {SETTER: setter} if setter >= 0 else {}
+    code = "self.store.wait([key])"
+    wait = Frame("wait_shards", SAVE, 52, code, key=key, values=values)
+    return still(rank, [wait, Frame("save", SAVE, 64, "self.wait_shards()", only=only)])
+
+
+def joins(rank: int) -> RankCapture:
+    return still(rank, [Frame("barrier", C10D, 9), Frame("save", SAVE, 67, "dist.barrier()")])
+
+
+def beside(one: RankCapture) -> Diagnosis:
+    return judged(one, *(joins(rank) for rank in range(4) if rank != one.rank))
+
+
+def test_the_rank_whose_turn_it_is_did_not_set_it() -> None:
+    found = beside(asks(0, "done/32/2", setter=2))
+    assert causes(found) == [("order", [2])]
+    assert found.summary == (
+        "Rank 2 (n1, pid 11) is in barrier in save (ckpt.py:67), but rank 0 waits for done/32/2 in the store, "
+        "which no rank has set. Ranks 0-1,3 are waiting."
+    )
+    assert "sets done/32/2" in found.causes[0].advice
+
+
+def test_a_key_may_say_the_rank_itself() -> None:
+    assert causes(beside(asks(0, "rank3/ready"))) == [("order", [3])]
+
+
+@pytest.mark.parametrize(("key", "says"), [("best/7", "best/7"), ("", "a key")])
+def test_else_who_waits_is_named_with_the_key_and_not_for_its_condition(
+    key: str, says: str
+) -> None:
+    for only in ("", "rank == 0", "self.rank == 0"):
+        found = beside(asks(0, key, only=only))
+        assert causes(found) == [("not_entered", [0])]
+        assert f"waits for {says} in the store, which no rank has set" in found.summary
+        assert "another path" not in found.summary and "only" not in found.summary
+        assert found.causes[0].confidence <= 0.5
+
+
+def test_its_own_key_is_nobody_elses() -> None:
+    assert causes(beside(asks(0, "rank0/ready", setter=0))) == [("not_entered", [0])]
