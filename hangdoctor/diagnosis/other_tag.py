@@ -30,10 +30,10 @@ _ENOUGH = 3  # others that agree: stages of a pipeline may each be at a count of
 def find(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     """Name it where all ranks wait in transfers, and all but one of them for one number; or where it has
     another one than both ranks that it exchanges with in one function; or than all who wait for one
-    server.
+    server; or than the server that takes from it and those that send at its line.
     """
     found = _than_all(case, waiting) or _than_neighbours(case, waiting)
-    return found or _around_one(case, waiting)
+    return found or _around_one(case, waiting) or _than_its_like(case, waiting)
 
 
 def of_two(one: RankView, other: RankView) -> tuple[tuple[int, int], ...]:
@@ -132,6 +132,39 @@ def _around_one(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     alike = [v for v in inside.values() if v is not view]
     story = f.OtherTag("tag", of_both[view.rank], usual, op_of([view]), ranks_of(alike))
     return finding_of(case, story, view, alike, Ground.OTHER_TAG)
+
+
+def _than_its_like(case: Case, waiting: Sequence[RankView]) -> Finding | None:
+    """Of the two sides of a transfer the one whose tag is neither the other's nor that of any rank that waits at
+    the same line for that one, all of which have the other's.
+    """
+    inside = {v.rank: v for v in waiting if v.place.kind == "p2p"}
+    found = []
+    for view in inside.values():
+        server = inside.get(view.place.peer)
+        both = dict(of_two(view, server)) if server is not None else {}
+        if server is None or server.place.peer != view.rank or not both:
+            continue
+        like = [v for v in inside.values() if v is not view and _is_like(v, view)]
+        if like and {_passed(v) for v in like} == {both[server.rank]}:
+            found.append((view, [server, *like]))
+    if len(found) != 1:
+        return None
+    view, others = found[0]
+    others = sorted(others, key=lambda each: each.rank)
+    mine, usual = _passed(view), _passed(others[0])
+    if mine is None or usual is None:
+        return None
+    story = f.OtherTag("tag", mine, usual, op_of([view]), ranks_of(others))
+    return finding_of(case, story, view, others, Ground.OTHER_TAG)
+
+
+def _is_like(other: RankView, view: RankView) -> bool:
+    """Whether it is in the same call of the same line, with the same rank."""
+    mine, theirs = view.place.frame, other.place.frame
+    if mine is None or theirs is None or (mine.file, mine.line) != (theirs.file, theirs.line):
+        return False
+    return (other.place.op, other.place.peer) == (view.place.op, view.place.peer)
 
 
 def _in_one_function(views: Sequence[RankView]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hangdoctor.model.capture import Frame, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis
 from tests.support.captures import causes, judged, stack, still
@@ -132,3 +134,34 @@ def test_around_a_server_the_tags_of_those_behind_show_who_is_wrong() -> None:
     assert causes(job(5, 6)) == [("mismatch", [0])]
     for undecided in (job(6, 7, (6, 5, 6)), job(5, 7), job(6, 7, (7, 6))):
         assert causes(undecided) == [("mismatch", [0, 1])], undecided.summary
+
+
+def actor(rank: int, tag: int, to: int = 0, line: int = 99) -> RankCapture:
+    own = stack(("Actor.step", "/app/rl.py", line), ("main", "/app/rl.py", 120))
+    return still(rank, [Frame("send", C10D, 2753, "", {"dst": to, "tag": tag}), *own])
+
+
+def beside(other: RankCapture) -> Diagnosis:
+    """Rank 0 receives 37 from rank 3, which sends 38; rank 1 is past its turn, and waits for the answer."""
+    past = sends_or_gets(1, 0, 100037, "recv")
+    return judged(sends_or_gets(0, 3, 37, "recv"), past, other, actor(3, 38))
+
+
+def test_who_sends_another_tag_than_its_like_and_its_receiver_expects_is_named() -> None:
+    found = beside(actor(2, 37))
+    assert causes(found) == [("mismatch", [3])], found.summary
+    assert "Actor.step (rl.py:99) with tag 38, ranks 0,2 wait with 37" in found.summary
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(actor(2, 36), id="perhaps at another round"),
+        pytest.param(actor(2, 38), id="as many on each side"),
+        pytest.param(actor(2, 37, to=1), id="to somebody else"),
+        pytest.param(actor(2, 37, line=80), id="at another line"),
+    ],
+)
+def test_without_such_evidence_both_stay_open(other: RankCapture) -> None:
+    found = beside(other)
+    assert causes(found) != [("mismatch", [3])], found.summary
