@@ -35,6 +35,7 @@ _COUNTERS = (
 ITERATIONS = ("iteration", "global_step", "step", "it", "iter", "steps_done")
 _WRAPPERS = late(
     r"torch/distributed/c10d_logger\.py$|torch/utils/_contextlib\.py$|hangdoctor/probe/"
+    r"|(?:^|/)(?:contextlib|functools|typing_extensions)\.py$"
 )
 # What starts the ranks has each one's number as a local variable, under such a name.
 _STARTERS = late(r"(?:^|/)(?:torch/)?multiprocessing/\w+\.py$")

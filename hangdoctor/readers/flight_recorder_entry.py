@@ -43,9 +43,11 @@ _DTYPES = {
     "Bool": "bool",
 }
 _P2P = late(r"^(send|recv) ([0-9]{1,9})(?:->|<-)([0-9]{1,9})$")
-# Frames of torch itself say nothing about where the job called it.
+# Frames of torch itself, of decorators and of thin layers around its calls say nothing about where the job
+# called it.
 _TORCH = late(
     r"[/\\]torch[/\\](distributed|utils|autograd|nn|_ops|_compile|_dynamo)|[/\\]torch[/\\]_\w+\.py"
+    r"|[/\\](?:contextlib|functools|typing_extensions)\.py$|[/\\]deepspeed[/\\](?:comm|utils)[/\\]"
 )
 
 UNDESCRIBED = "undefined"  # what torch calls a group of which nobody has said what it is for

@@ -49,7 +49,7 @@ _LIBRARY = late(
     r"torch/distributed/(?!checkpoint/)|torch/_C|torch/_compile|torch/_dynamo|torch/_ops\.py|torch/_library/"
     r"|torch/utils/(?:_contextlib|_pytree|_python_dispatch|_device)\.py|torch/autograd/function\.py"
     r"|jax/_src/|jax/experimental/multihost_utils\.py|(?:vllm|sglang/srt)/distributed/|torch/overrides\.py|deepspeed/comm/|deepspeed/utils/"
-    r"|deepspeed/runtime/pipe/p2p\.py|(?:^|/)(?:contextlib|threading|functools)\.py$|hangdoctor/probe/|p2p_communication\.py|(?:^|/)zmq/"
+    r"|deepspeed/runtime/pipe/p2p\.py|(?:^|/)(?:contextlib|threading|functools|typing_extensions)\.py$|hangdoctor/probe/|p2p_communication\.py|(?:^|/)zmq/"
     r"|ray/_private/(?:auto_init_hook|client_mode_hook|worker)\.py|ray/train/(?:collective|v2/_internal/execution)/"
     r"|^<(?:MPI|NCCL|device|gloo)>$"
 )

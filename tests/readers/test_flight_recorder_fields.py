@@ -198,6 +198,23 @@ def test_names_of_groups_and_operations() -> None:
     assert dump.names == {"1": "mine"}
 
 
+def test_so_are_decorators_and_thin_layers_around_its_calls() -> None:
+    """torch's deprecated functions have one of typing_extensions around them."""
+    around = [
+        "/v/site-packages/typing_extensions.py",
+        "/v/site-packages/deepspeed/comm/torch.py",
+        "/v/site-packages/deepspeed/utils/nvtx.py",
+        "/usr/lib/python3.11/contextlib.py",
+        "/usr/lib/python3.11/functools.py",
+    ]
+    frames = [{"name": "wrapper", "filename": file, "line": 3140} for file in around]
+    mine = {"name": "reduce", "filename": "/v/site-packages/deepspeed/runtime/z.py", "line": 23}
+    own = {"name": "step", "filename": "/app/functools_of_mine.py", "line": 7}
+    assert entry(frames=[*frames, mine]).site == f"reduce ({mine['filename']}:23)"
+    assert entry(frames=[*frames, own]).site == "step (/app/functools_of_mine.py:7)"
+    assert entry(frames=frames).site == f"wrapper ({around[0]}:3140)"
+
+
 def test_frames_of_torch_are_passed_over() -> None:
     torch, mine = (
         {"name": n, "filename": f, "line": 7}

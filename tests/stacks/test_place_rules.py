@@ -66,6 +66,17 @@ def stack(*frames: str, code: str = "") -> list[Frame]:
         ),
         (
             [
+                f"reduce_scatter_tensor {C10D}:4962",
+                "wrapper /site-packages/typing_extensions.py:3140",
+                "TorchBackend.reduce_scatter_tensor /site-packages/deepspeed/comm/torch.py:437",
+                "_reduce grads.py:23",
+            ],
+            "collective",
+            "reduce_scatter_tensor",
+            23,
+        ),
+        (
+            [
                 "sleep_in_reduce user.py:1",
                 f"_object_to_tensor {C10D}:2",
                 f"all_gather_object {C10D}:3",
