@@ -138,12 +138,39 @@ class _Court:
                 self.history(rank), self.history(other), difference
             ):
                 continue  # the two run different programs
+            if difference is not None and self._is_missed_by_none(difference):
+                continue  # so do they
             total += 1
             if difference is not None:
                 against += 1
                 if first is None or _explains(difference, first):
                     first = difference
         return against, total, first
+
+    def _is_missed_by_none(self, d: Divergence) -> bool:
+        """Whether it would have left out a collective of a group of its own that no other member has made
+        either: that group of another stage makes more calls in each round.
+        """
+        groups, call = self.scene.groups, d.theirs
+        if d.how != "skipped" or call.op in P2P_NAMES or d.before_records:
+            return False
+        if d.rank in groups.members(call.group, d.reference):
+            return False
+        role = groups.role(call.group)
+        own = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
+        if len(own) != 1:
+            return False
+        others = [r for r in groups.members(own[0], d.rank) if r != d.rank]
+        if not others or any(r not in self.scene.ops for r in others):
+            return False
+        last = max(
+            (o.seq for o in self.scene.ops[d.rank].operations if o.group == own[0]), default=0
+        )
+        return not any(
+            o.group == own[0] and o.seq > last and o.op not in P2P_NAMES
+            for r in others
+            for o in self.scene.ops[r].operations
+        )
 
     def _break_tie(self, tied: dict[int, Divergence]) -> dict[int, Divergence]:
         """Suspects that differ from one another only: other stages make the same calls on common

@@ -140,3 +140,45 @@ def test_a_call_that_was_left_out_once_is_not_made_up_for_by_the_next_ones_numbe
     )
     assert [(cause.kind, cause.ranks) for cause in found] == [("order", [2, 3])]
     assert "skipped all_reduce #5" in found[0].summary
+
+
+def test_a_stage_with_fewer_parameters_has_skipped_no_reduction() -> None:
+    """Stages 0 and 2 reduce five gradients a step, stage 1 four. Rank 5 sends what rank 1 waits for to rank 3,
+    which no record has.
+    """
+    everyone, stages = (
+        list(range(6)),
+        {rank: [rank // 2 * 2, rank // 2 * 2 + 1] for rank in range(6)},
+    )
+    of_stage = {0: 5, 1: 4, 2: 5}
+    records: dict[int, list[Operation]] = {}
+    for rank in everyone:
+        calls: list[Operation] = []
+        made = of_stage[rank // 2]
+        for step in range(3):
+            if step == 2 and rank in (1, 5):
+                break
+            for n in range(made):
+                number, shape = step * made + n + 1, f"[{n + 1}]"
+                late = step == 2 and rank in (0, 4)
+                make = entered if late else done
+                calls.append(make(stages[rank], number, shapes=shape, site="sync (pipe.py:72)"))
+                if late:
+                    break
+            if step < 2:
+                calls.append(done(everyone, step + 1, "barrier", site="main (pipe.py:94)"))
+            elif rank in (2, 3):
+                calls.append(entered(everyone, 3, "barrier", site="main (pipe.py:94)"))
+        records[rank] = calls
+    at = Frame("exchange", "tied.py", 18)
+    found = diagnose_ops(
+        evidence(
+            [
+                rank_ops(rank, 6, calls, stages[rank], everyone, source="flight_recorder")
+                for rank, calls in records.items()
+            ],
+            unrecorded={1: 5, 5: 3},
+            transfers={1: Op("recv", peer=5, frame=at), 5: Op("send", peer=3, frame=at)},
+        )
+    )
+    assert not [cause for cause in causes(found) if {2, 3} & set(cause.ranks)]
