@@ -6,6 +6,8 @@ black box or the Flight Recorder would allow, and it says which evidence would d
 
 from __future__ import annotations
 
+import re
+
 from ..stacks.place_search import HANDLE, STORE, sends
 from ..text.late import late
 from . import (
@@ -31,6 +33,8 @@ from .unmatched import is_half
 from .view import RankView
 
 _CHOSEN_GROUP = late(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
+# A rank leaves it once it has what all others had for it: they may still wait for one another.
+_EXCHANGE = late(r"i?all_?to_?all\w*", re.I)
 _CHOSEN_ROOT = late(r"\b(?:root|src|dst)\s*=\s*(?![A-Z_]+\b)[A-Za-z_]")
 
 
@@ -130,6 +134,8 @@ def _behind_all(
         return [finding]
     if len(earliest) == 1 and _has_chosen_root(earliest[0]):
         return []  # one of those that have left it may have named another root
+    if len(earliest) == 1 and _EXCHANGE.fullmatch(earliest[0].place.op):
+        return []  # one of those that have left it may have sent it less than it waits for
     if len(earliest) == 1:
         return [_order(case, earliest, rest + beyond, Apart.BEHIND)]
     ahead = rest or beyond

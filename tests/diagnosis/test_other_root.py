@@ -60,6 +60,7 @@ def test_the_root_that_a_line_names(code: str, found: dict[str, int]) -> None:
         ("comm.Bcast(x, root=self.best)", []),
         ("comm.Bcast(x, root=0)", [("order", [1])]),
         ("comm.Bcast(x, root=ROOT)", [("order", [1])]),
+        ("comm.Alltoallv(x, y)", []),  # one of the others may have sent it less than it waits for
         ("comm.Barrier()", [("order", [1])]),
     ],
 )
