@@ -69,16 +69,24 @@ _FLAGS = {
     "tp": (
         "tensor-model-parallel-size",
         "tensor_model_parallel_size",
+        "tensor-parallel-size",
         "tensor_parallel_size",
         "parallel.tp",
+        "tp-size",
+        "tp_size",
         "tp",
     ),
     "pp": (
         "pipeline-model-parallel-size",
         "pipeline_model_parallel_size",
+        "pipeline-parallel-size",
         "pipeline_parallel_size",
         "parallel.pp",
+        "pp-size",
+        "pp_size",
+        "pp",
     ),
+    "dp": ("data-parallel-size", "data_parallel_size", "parallel.dp", "dp-size", "dp_size", "dp"),
 }
 _VARIABLES = {
     "tp": ("HANGDOCTOR_TP", "TP_SIZE", "TENSOR_PARALLEL_SIZE", "TP"),
@@ -114,4 +122,7 @@ def guess_layout(argv: Sequence[str], environ: Mapping[str, str], world_size: in
     tp, pp = sizes.get("tp", 1), sizes.get("pp", 1)
     if world_size % (tp * pp):
         return None
-    return Layout(dp=world_size // (tp * pp), pp=pp, tp=tp)
+    dp = world_size // (tp * pp)
+    if _flag(argv, _FLAGS["dp"]) not in (None, dp):
+        return None  # there is an axis more, or one by a name that is not known
+    return Layout(dp=dp, pp=pp, tp=tp)

@@ -64,6 +64,8 @@ class Membership:
         unknown = {
             k: ranks for k, ranks in holders.items() if not _told(dumps[min(ranks)], *k, world_size)
         }
+        if layout is not None and _is_contradicted(layout, unknown):
+            layout = None
         if layout is None and unknown:
             layout = infer_layout(
                 [ranks for ranks in unknown.values() if len(ranks) < world_size], world_size
@@ -197,6 +199,21 @@ def _guess(
     if size > len(holders):
         how += f"; it has {size} members, so {size - len(holders)} are unknown"
     return Guess(holders, how, sure=False)
+
+
+def _is_contradicted(layout: Layout, unknown: Mapping[tuple[str, str], list[int]]) -> bool:
+    """Whether two groups of one kind and of ranks that none share would be one group of the layout. A
+    group has one name in all of its members: those of ranks that share none are two.
+    """
+    taken: dict[tuple[str, Members], set[int]] = {}
+    for (_, description), ranks in unknown.items():
+        fits = [tuple(_members(layout, axes, ranks[0])) for axes, _ in _around(layout, ranks)]
+        if len(ranks) < 2 or len(fits) != 1 or not description:
+            continue
+        others = taken.setdefault((description, fits[0]), set(ranks))
+        if not others & set(ranks):
+            return True
+    return False
 
 
 def _around(layout: Layout, ranks: list[int]) -> Iterator[tuple[tuple[str, ...], int]]:

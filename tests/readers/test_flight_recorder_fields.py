@@ -424,6 +424,24 @@ def test_members_that_no_dump_shows() -> None:
     assert creation_order("10") > creation_order("9")
 
 
+def test_a_told_layout_that_two_groups_of_one_kind_contradict_is_not_taken() -> None:
+    """Its flags name no pipeline, so that it has data parallel groups of four; two of two are seen."""
+    pairs = {0: "5", 2: "5", 1: "6", 3: "6", 4: "7", 6: "7", 5: "8", 7: "8"}
+    of = {
+        rank: fr_format.parse(
+            dump_of(
+                GLOO | {"process_group": [name, "dp"]},
+                GLOO | {"process_group": [str(1 + rank // 2), "tp"]},
+                pg_status={name: {}, str(1 + rank // 2): {}},
+            )
+        )
+        for rank, name in pairs.items()
+    }
+    membership = fr_groups.Membership(of, 8, Layout(dp=4, pp=1, tp=2))
+    assert [membership.groups[rank][pairs[rank]].ranks for rank in (0, 5)] == [[0, 2], [5, 7]]
+    assert membership.groups[4]["3"].ranks == [4, 5]
+
+
 def test_the_layout_that_alone_explains_the_groups() -> None:
     layout = Layout(dp=2, pp=2, tp=2)
     groups = [g for axis in ("tp", "dp", "pp") for g in layout.groups(axis)]

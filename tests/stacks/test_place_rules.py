@@ -472,6 +472,9 @@ def test_layout_of_megatron() -> None:
     )
     assert guess_layout(["python", "x.py"], {"PP_SIZE": "4"}, 8) == Layout(dp=2, pp=4, tp=1)
     assert guess_layout(["python", "x.py", "--tensor-model-parallel-size=3"], {}, 8) is None
+    told = ["python", "x.py", "--tp", "2", "--dp", "2", "--pp", "2"]
+    assert guess_layout(told, {}, 8) == layout
+    assert guess_layout(["python", "x.py", "--tp", "2", "--dp", "2", "--cp", "2"], {}, 8) is None
     for axis in ("tp", "dp", "pp"):
         assert sorted(r for g in layout.groups(axis) for r in g) == list(range(8))
 
