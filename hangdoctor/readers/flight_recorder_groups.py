@@ -208,9 +208,9 @@ def _is_contradicted(layout: Layout, unknown: Mapping[tuple[str, str], list[int]
     taken: dict[tuple[str, Members], set[int]] = {}
     for (_, description), ranks in unknown.items():
         fits = [tuple(_members(layout, axes, ranks[0])) for axes, _ in _around(layout, ranks)]
-        if len(ranks) < 2 or len(fits) != 1 or not description:
+        if len(ranks) < 2 or not fits or not description:
             continue
-        others = taken.setdefault((description, fits[0]), set(ranks))
+        others = taken.setdefault((description, min(fits, key=len)), set(ranks))
         if not others & set(ranks):
             return True
     return False
