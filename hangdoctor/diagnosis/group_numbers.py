@@ -49,6 +49,8 @@ def find(case: Case, joining: list[RankView]) -> Finding | None:
     if len(made) < len(joining):
         return None
     apart = _apart(list(_clashes(joining, made)))
+    if not apart.odd and not apart.open:
+        apart = _past_one_another(joining, made)
     if apart.odd and 2 * len(apart.odd) < len(joining):
         return _on_odd(case, joining, made, apart)
     return _left_open(case, joining, made, apart.open)
@@ -75,6 +77,28 @@ def _clashes(views: Sequence[RankView], made: dict[int, Numbered]) -> Iterator[S
     yield from (sides for sides in by_members.values() if len(sides) > 1)
     several = [sides for sides in by_number.values() if len(sides) > 1]
     yield from (sides for sides in several if not _each_its_own(sides))
+
+
+def _past_one_another(views: Sequence[RankView], made: dict[int, Numbered]) -> Apart:
+    """Who waits for a member that is past the number of its group, and has made another one under it; with
+    all who make the same groups as either, the fewer are apart.
+    """
+    waiting: set[Numbered] = set()
+    past: set[Numbered] = set()
+    for group in made.values():
+        ahead = [made[m] for m in group.members if m in made and made[m].number > group.number]
+        if ahead:
+            waiting.add(group)
+            past |= set(ahead)
+    sides = [[view for view in views if made[view.rank] in groups] for groups in (waiting, past)]
+    if waiting & past or len(sides[0]) == len(sides[1]):
+        return Apart()
+    few, most = sorted(sides, key=len)
+    return Apart(
+        odd={view.rank: view for view in few},
+        mine=[made[view.rank] for view in few],
+        theirs=[made[view.rank] for view in most],
+    )
 
 
 def _each_its_own(sides: Sides) -> bool:

@@ -50,13 +50,17 @@ def are_made(joining: Sequence[RankView]) -> bool:
 
 def find(case: Case, joining: list[RankView]) -> Finding:
     """The ranks that ask for something else than most, else all."""
-    asked = [_asked(view) for view in joining]
-    known = [one for one in asked if one is not None]
+    return apart(case, joining) or _all(case, joining, [_asked(view) for view in joining])
+
+
+def apart(case: Case, joining: list[RankView]) -> Finding | None:
+    """The ranks that ask for something else than most; None where nothing shows that."""
+    known = [one for one in map(_asked, joining) if one is not None]
     if len(known) == len(joining) and _one_call(known):
         found = _differ(case, joining, known)
         if found is not None:
             return found
-    return group_numbers.find(case, joining) or _all(case, joining, asked)
+    return group_numbers.find(case, joining)
 
 
 def left_alone(case: Case, waiting: Sequence[RankView]) -> Finding | None:

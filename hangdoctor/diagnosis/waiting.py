@@ -53,6 +53,8 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
     if case.absent or case.unread:
         return []  # not all were captured: the summary says so
     decided = later_groups.left_alone(case, waiting) or called_alone.find(case, waiting)
+    if decided is None and later_groups.are_made(waiting):
+        decided = later_groups.apart(case, waiting)
     decided = decided or two_threads.find(case, waiting) or other_tag.find(case, waiting)
     decided = decided or other_root.find(case, waiting) or steps_apart.find(case, waiting)
     if decided is not None:

@@ -215,3 +215,23 @@ def test_of_two_orders_on_as_many_ranks_each_both_stay_open() -> None:
 )
 def test_numbers_of_groups_that_agree_name_nobody(stacks: list[list[Frame]]) -> None:
     assert cause(*stacks).kind == "start_stall"
+
+
+def test_who_waits_for_members_that_are_past_the_number_of_its_group_is_named() -> None:
+    """Ranks 4-5 have another order of axes: rank 1 has made a pair with rank 0 under number 1 and is at 5."""
+    found = cause(
+        counted(4, 0, 2, 4),
+        counted(5, 1, 3, 5),
+        counted(4, 0, 2, 4),
+        counted(5, 1, 3, 5),
+        counted(2, 1, 4),
+        counted(3, 2, 5),
+    )
+    assert (found.kind, found.ranks) == ("mismatch", [4, 5])
+    assert "members 1,4 as group #2 and 2,5 as #3, the others with members 0,2,4" in found.summary
+
+
+def test_one_who_left_the_making_of_a_group_out_is_past_those_who_wait_for_it() -> None:
+    """Rank 3 goes on to the second group; the others are in the first."""
+    found = cause(*[counted(1, 0, 1, 2, 3)] * 3, counted(2, 1, 3))
+    assert (found.kind, found.ranks) == ("mismatch", [3])
