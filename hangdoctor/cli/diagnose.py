@@ -12,7 +12,6 @@ from ..model.capture import JobCapture
 from ..model.log_facts import JobLogs
 from ..readers import beside_bundle, job_logs, offline
 from ..readers.folders import files_under
-from ..readers.joined_folders import of_the_same_job
 from ..storage import bundle
 from . import complete
 from .output import Shown, deliver, exit_with, full_flag, result_flags
@@ -135,7 +134,7 @@ def load(paths: list[Path], join: bool = True) -> JobCapture:
             here, more = files_under(path)
             notes += more
             files += here
-            files += [p for p in of_the_same_job(path) if p not in files] if join else []
+            files += [p for p in _beside(path) if p not in files] if join else []
         else:
             files.append(path)
     if not files:
@@ -146,3 +145,10 @@ def load(paths: list[Path], join: bool = True) -> JobCapture:
     capture = offline.read(files)
     capture.notes += notes
     return capture
+
+
+def _beside(folder: Path) -> list[Path]:
+    """Files of the same job in the folders beside this one."""
+    from ..readers.joined_folders import of_the_same_job
+
+    return of_the_same_job(folder)

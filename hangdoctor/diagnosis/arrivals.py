@@ -21,7 +21,7 @@ from .draft import Draft
 from .findings import Clue, Finding, Pace, SlowByArrival, SlowByWaiting
 from .findings.log_remaining import Undecided
 from .late_together import late_together
-from .ops.movement import moved
+from .ops.moved import moved
 from .view import RankView
 
 _LOOKED_BACK = 24  # collectives that all ranks have entered, at least

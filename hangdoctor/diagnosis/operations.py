@@ -12,7 +12,7 @@ from .draft import Draft
 from .findings import Doing, Finding, Op
 from .ops import OpsEvidence, diagnose_ops
 from .ops.evidence import Remark
-from .ops.movement import moved_ranks
+from .ops.moved import moved_ranks
 from .recorders import by_recorder, records_of
 from .view import RankView
 

@@ -14,7 +14,6 @@ from . import (
     amounts_apart,
     arrivals,
     at_work_alone,
-    beside_unnamed,
     by_scheduler,
     called_from,
     calls,
@@ -32,7 +31,6 @@ from . import (
     left_open,
     lifecycle,
     loading,
-    logs,
     operations,
     other_records,
     other_texts,
@@ -48,12 +46,22 @@ from . import (
     waited_for,
     waiting,
 )
-from .case import open_case
+from .case import Case, open_case
 from .conclude import conclude
 from .draft import Draft, Pass
 from .ops.evidence import Note, Remark
 
 _SHOWN = 120  # characters of an error of our own
+
+
+def _of_logs(case: Case, draft: Draft) -> None:
+    """What logs and ends tell (`logs`): seventy modules, imported for a job that has one of the two."""
+    if case.capture.logs is None and not case.capture.over:
+        return
+    from . import logs
+
+    logs.run(case, draft)
+
 
 PASSES: tuple[Pass, ...] = (
     # From processes and stacks: the first of the last five that finds anything ends the search.
@@ -80,7 +88,7 @@ PASSES: tuple[Pass, ...] = (
     ras_culprits.run,
     gpus.run,
     # The job's own output, which may be all that is left.
-    logs.run,
+    _of_logs,
     own_ends.run,
     own_device.run,
     called_from.run,
@@ -123,9 +131,22 @@ def diagnose(capture: JobCapture, *, lenient: bool = False) -> Diagnosis:
     return conclude(case, draft)
 
 
+def load_all() -> None:
+    """Import the passes that are else imported with the first job that needs them: for a process that is
+    to diagnose when the disk with its modules may no longer answer.
+    """
+    from . import beside_unnamed, logs  # noqa: F401
+    from .logs import ended_short  # noqa: F401
+    from .ops import engine, first_disagreement  # noqa: F401
+
+
 def _of_unnamed(capture: JobCapture) -> tuple[Pass, ...]:
     """Of stacks without ranks, with what the job's own output says beside them."""
-    return (unnamed.run, beside_unnamed.run) if capture.logs is not None else (unnamed.run,)
+    if capture.logs is None:
+        return (unnamed.run,)
+    from . import beside_unnamed
+
+    return (unnamed.run, beside_unnamed.run)
 
 
 def _left_out(error: Exception) -> Note:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..files import open_regular
-from ..model.capture import JobCapture, NodeCapture, RankCapture, SilentNode
+from ..model.capture import JobCapture, NodeCapture
 from ..model.log_facts import JobLogs, LastWords, Listed, UnreadFailure
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
@@ -20,29 +20,17 @@ from ..text.late import late
 from ..text.plain import readable
 from ..text.plural import count
 from . import (
-    blackbox,
-    ended_ranks,
-    ended_starts,
     flight_recorder,
     fr_trace_text,
     job_logs,
-    launch_file,
     logged_stacks,
     merged_stacks,
-    pyspy_ranks,
     pyspy_text,
     ras_reader,
     stack_texts,
     stacks_in_logs,
     texts_of_jobs,
 )
-from .blackbox import Contents
-from .ended_by_signal import as_at_the_signal
-from .ended_operations import as_at_the_limit
-from .ended_places import add_places
-from .ended_waits import mark_device_waits
-from .left_behind import add_left
-from .told_layout import told_layout
 
 # People paste lines of the job's log below an answer of RAS, which has no such lines itself.
 _OF_A_LOG = late(rb"^\[?(?:rank|default)\d{1,7}\]|^\[E\d* |^Traceback \(most recent", re.M)
@@ -77,18 +65,15 @@ def read(files: Sequence[Path]) -> JobCapture:
         BadInput: nothing in the files can be diagnosed.
     """
     found = _sort(files)
-    launch = next(filter(None, (launch_file.read(f.parent) for f in found.launches)), None)
+    launch = _launch(found.launches)
     if launch is not None and len(found.launches) == len(files):
         raise BadInput(*_nothing_started(launch))
     if found.have_operations:
-        notes: list[str] = []
-        starts = _starts(found.boxes, notes)
-        contents = starts[-1] if starts else []
-        capture = _operations(found.dumps, found.boxes, contents)
-        capture.notes += notes
-        _add_traces(capture, found.traces)
+        from . import recorded
+
+        capture, starts = recorded.read(found.boxes, found.dumps, found.traces)
         _add_stacks(capture, found.stacks)
-        _add_ends(capture, starts, found.ends)
+        recorded.add_ends(capture, starts, found.ends)
     else:
         capture = _stacks_or_logs(found, files, beside=bool(found.answers))
     _add_ras(capture, found.answers)
@@ -98,6 +83,15 @@ def read(files: Sequence[Path]) -> JobCapture:
     if not _says_something(capture):
         raise BadInput("none of the files can be diagnosed", "\n  ".join(capture.notes[:10]))
     return capture
+
+
+def _launch(files: Sequence[Path]) -> Launch | None:
+    """What the launcher was asked to start, by the first file that can be read."""
+    if not files:
+        return None
+    from . import launch_file
+
+    return next(filter(None, (launch_file.read(f.parent) for f in files)), None)
 
 
 def _nothing_started(launch: Launch) -> tuple[str, str]:
@@ -200,7 +194,7 @@ def _stacks_or_logs(found: _Sorted, files: Sequence[Path], beside: bool = False)
         by_guard = any(len(rank.samples) > 1 for rank in ranks)
         return JobCapture("logs", nodes, origin="files", by_guard=by_guard)
     try:
-        return pyspy_ranks.read_files(rest)
+        return _stacks(rest)
     except BadInput as error:
         if logs is None and not beside and rest and _are_of_a_job(rest, found.unknown):
             return _of_unknown_lines(found.unknown)
@@ -209,6 +203,17 @@ def _stacks_or_logs(found: _Sorted, files: Sequence[Path], beside: bool = False)
                 f"{error}, and no line of a job log that is known", error.help
             ) from error
         return JobCapture(job="logs", origin="files", notes=_skipped(rest, error))
+
+
+def _stacks(files: list[Path]) -> JobCapture:
+    """The ranks of stacks; what tells them apart is imported only where there are some.
+
+    Raises:
+        BadInput: there are none.
+    """
+    from . import pyspy_ranks
+
+    return pyspy_ranks.read_files(files)
 
 
 def _are_of_a_job(files: list[Path], logs: JobLogs) -> bool:
@@ -245,12 +250,14 @@ def _add_logs(capture: JobCapture, logs: tuple[JobLogs, list[str]] | None) -> No
 
 def join_logs(logs: JobLogs, ends: JobLogs) -> None:
     """Facts of the boxes into those of the logs, in the order of time."""
+    from .job_logs.resolve import in_order
+
     logs.of_boxes = [len(logs.files) + index for index in range(len(ends.files))]
     for fact in ends.facts:
         fact.file += len(logs.files)
         fact.attempt = max(0, logs.attempts - ends.attempts + fact.attempt)
     logs.files += ends.files
-    logs.facts = job_logs.in_order(logs.facts + ends.facts)
+    logs.facts = in_order(logs.facts + ends.facts)
     logs.world_size = max(logs.world_size, ends.world_size)
     logs.homes = ends.homes | logs.homes
     logs.heard = sorted({*logs.heard, *(f.rank for f in ends.facts if f.rank >= 0)})
@@ -267,122 +274,6 @@ def _head(path: Path, size: int = 4096) -> bytes:
         return b""
 
 
-def _add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path]) -> None:
-    """How the ranks of a job that is over have ended, in all of its starts."""
-    found = []
-    for path in ends:
-        try:
-            found += ended_ranks.read_ends(path)
-        except BadInput as error:
-            capture.notes.append(f"skipped: {error}")
-    boxes = starts[-1] if starts else []
-    capture.logs = ended_ranks.facts_of(boxes, found)
-    running = any(c.box.status == "live" for c in boxes)
-    capture.over = bool(boxes or found) and not running
-    asked = as_at_the_signal(boxes, capture.logs, found) if capture.over else 0.0
-    if capture.logs is not None:
-        as_at_the_limit(boxes, capture.logs)
-        capture.world_size = max(capture.world_size, capture.logs.world_size)
-        ended_starts.add_earlier(capture.logs, starts[:-1], found)
-    add_places(capture, boxes, asked)
-    if capture.over:
-        add_left(capture, boxes, found)
-    if capture.logs is not None:
-        mark_device_waits(capture.logs.facts, capture.ranks())
-
-
-def _operations(dumps: list[Path], boxes: list[Path], read: list[Contents]) -> JobCapture:
-    """The ranks with their operations; `read`: the boxes of the last start."""
-    capture = JobCapture(
-        job=readable((dumps or boxes or [Path("ras")])[0].parent.name) or "files", origin="files"
-    )
-    node = NodeCapture("", "files")
-    if dumps:
-        result = flight_recorder.read_files(dumps)
-        capture.world_size = result.world_size
-        node.ranks = [
-            RankCapture(pid=0, rank=r, world_size=result.world_size, ops=ops)
-            for r, ops in sorted(result.ops.items())
-        ]
-        capture.notes += [f"skipped: {Path(name).name}: {why}" for name, why in result.skipped]
-        if result.missing:
-            capture.silent.append(
-                SilentNode("", "no dump of these ranks was given", result.missing)
-            )
-    _put_beside(node, read)
-    known = {r.rank for r in node.ranks}
-    for contents in read:
-        if contents.ops.rank < 0:
-            capture.notes.append(_without_rank(contents))
-        elif contents.ops.rank not in known:
-            known.add(contents.ops.rank)
-            node.ranks.append(
-                RankCapture(
-                    pid=contents.box.pid,
-                    rank=contents.ops.rank,
-                    node=contents.box.host,
-                    world_size=contents.ops.world_size,
-                    ops=None if contents.box.uncounted else contents.ops,
-                )
-            )
-    capture.nodes.append(node)
-    capture.layout = told_layout(node.ranks)
-    capture.world_size = max([capture.world_size, *(r.world_size for r in node.ranks)])
-    return capture
-
-
-def _without_rank(contents: Contents) -> str:
-    """What is said of a process that ended before it was given a rank: it is none of the job's."""
-    last = contents.ops.operations[-1:]
-    place = f", and was in {last[0].op}" if last and last[0].state != "done" else ""
-    return f"pid {contents.box.pid} on {contents.box.host} had no rank yet{place}"
-
-
-def _put_beside(node: NodeCapture, boxes: list[Contents]) -> None:
-    """The dumps beside the boxes of the same ranks, as a live capture has them. Where a box is
-    missing, the dumps stay alone: the two do not count alike.
-    """
-    by_rank = {c.ops.rank: c for c in boxes}
-    if not all(rank.rank in by_rank for rank in node.ranks):
-        return
-    for rank in node.ranks:
-        contents = by_rank[rank.rank]
-        rank.recorded, rank.ops = rank.ops, contents.ops
-        rank.pid, rank.node = contents.box.pid, contents.box.host
-
-
-def _add_traces(capture: JobCapture, traces: list[Path]) -> None:
-    """What an analyzer printed of dumps, of ranks whose dumps and boxes are not there themselves."""
-    [node] = capture.nodes
-    for path in traces:
-        try:
-            found = fr_trace_text.read_file(path)
-        except BadInput as error:
-            capture.notes.append(f"skipped: {error}")
-            continue
-        known = {rank.rank for rank in node.ranks}
-        if known:
-            capture.notes.append(f"skipped: {path.name}: the dumps themselves are there")
-            continue
-        capture.job = readable(path.name)
-        node.ranks = [
-            RankCapture(pid=0, rank=r, world_size=ops.world_size, ops=ops)
-            for r, ops in sorted(found.items())
-        ]
-        capture.world_size = max((ops.world_size for ops in found.values()), default=0)
-
-
-def _starts(boxes: list[Path], notes: list[str]) -> list[list[Contents]]:
-    """The boxes that can be read, by the starts of the job: the last start is the last one."""
-    read = []
-    for path in boxes:
-        try:
-            read.append(blackbox.read_box(path))
-        except BadInput as error:
-            notes.append(f"skipped: {error}")
-    return ended_starts.by_start(read)
-
-
 def _skipped(files: list[Path], error: BadInput) -> list[str]:
     """A note on files without a stack; none on output of a job in which nothing is known."""
     of_a_job = all(f.suffix in (".log", ".out") or not _head(f, 1) for f in files)
@@ -396,7 +287,7 @@ def _add_stacks(capture: JobCapture, files: list[Path]) -> None:
     if not files:
         return
     try:
-        stacks = pyspy_ranks.read_files(files)
+        stacks = _stacks(files)
     except BadInput as error:
         capture.notes += _skipped(files, error)
         return

@@ -32,7 +32,7 @@ from ..model.log_facts import (
     Signalled,
 )
 from ..text.late import late
-from . import frames_without_numbers, pyspy_ranks
+from . import frames_without_numbers
 
 _FAILED = (Cancelled, Ended, KnownError, NodeLost, OomKill, PythonError)
 _DUMP = late(
@@ -51,6 +51,8 @@ def read(logs: JobLogs, files: Sequence[Path]) -> JobCapture | None:
     holding = [file for file in files if _holds_stacks(_text(file))]
     if not holding:
         return None
+    from . import pyspy_ranks
+
     try:
         return pyspy_ranks.read_files(holding)
     except BadInput:

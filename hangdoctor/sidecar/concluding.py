@@ -15,11 +15,12 @@ import msgspec
 from ..collector.capture_reason import Trigger
 from ..collector.instructions import Conclude, Position
 from ..collector.training_events import Said
-from ..diagnosis import diagnose
+from ..diagnosis import diagnose, load_all
 from ..errors import BundleError
 from ..model.capture import JobCapture
 from ..model.diagnosis import Diagnosis
 from ..report import telemetry
+from ..report.terminal_report import plain
 from ..storage import bundle
 from ..storage.event_rows import EventRow
 from ..storage.incidents import Incidents
@@ -96,6 +97,7 @@ class Concluder:
     """Diagnoses a capture, saves the incident, acts. Runs in threads of the collector."""
 
     def __init__(self, incidents: Incidents, actor: actions.Actor) -> None:
+        load_all()
         self.incidents = incidents
         self.actor = actor
         self.after: Callable[[], object] | None = None
@@ -134,8 +136,6 @@ class Concluder:
             self.captured(one.capture.took_s, time.monotonic() - begin)
 
     def _deal_with(self, one: Conclude, begin: float) -> str:
-        from ..report.terminal_report import plain
-
         self.enter(one.capture)
         diagnosis = diagnose(one.capture, lenient=True)
         if diagnosis.status == "healthy" and one.reason.trigger is Trigger.STALL:

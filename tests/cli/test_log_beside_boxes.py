@@ -23,7 +23,8 @@ from hangdoctor.model.log_facts import (
 )
 from hangdoctor.model.operations import Group, Operation, OpState, RankOps, group_uid
 from hangdoctor.readers.blackbox import Contents
-from hangdoctor.readers.offline import _put_beside, join_logs
+from hangdoctor.readers.offline import join_logs
+from hangdoctor.readers.recorded import _put_beside
 from tests.support.captures import LOAD, WAIT, still
 from tests.support.ended_boxes import dead_box
 

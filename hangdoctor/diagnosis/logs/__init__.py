@@ -15,7 +15,7 @@ from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
 from ..findings.log_remaining import LogRemaining, Undecided
-from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, OtherCall
+from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, OtherCall, WentOn
 from ..gloo_alone import has_no_recorder
 from ..ops.evidence import Note, Remark
 from ..ras_counts import all_equal
@@ -39,7 +39,6 @@ from .by_values import by_values
 from .candidate import First, quotes, whose
 from .chain import chain
 from .counting import at_work, counted_on
-from .ended_short import who_parted
 from .error_findings import mesh
 from .first import failure, lost_node
 from .independent import others_of_their_own
@@ -188,7 +187,7 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
         found = _unless_it_went_on(case, scene, over.without_words(found))
         found = found or went_on(case, scene) or still_running(case, scene)
         found = found or _behind(case, scene)
-        parted = who_parted(case, found)
+        parted = _who_parted(case, found)
         if parted is not None:
             draft.findings, draft.status, found = [parted], "failed", None
     found = called_apart.look_back(case, draft, scene, found)
@@ -202,6 +201,15 @@ def _after_the_end(case: Case, draft: Draft, scene: Scene, found: First | None) 
     over.say_where(draft, scene)
     draft.remaining = (draft.remaining or open_sides) if found is None else None
     return found
+
+
+def _who_parted(case: Case, found: First | None) -> Finding | None:
+    """By the operations, whose engine is imported only where ranks went on without others."""
+    if found is None or not isinstance(found.finding.story, WentOn):
+        return None
+    from .ended_short import who_parted
+
+    return who_parted(case, found)
 
 
 def _unless_it_went_on(case: Case, scene: Scene, found: First | None) -> First | None:

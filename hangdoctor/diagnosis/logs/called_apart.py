@@ -21,7 +21,6 @@ from ..findings.log_remaining import LogRemaining, Undecided
 from ..findings.log_stories import FailedFirst
 from ..gloo_alone import is_gloo_alone
 from ..operations import gather
-from ..ops import first_disagreement
 from .candidate import First
 from .first_error import led_to_its_wait
 from .scene import Scene
@@ -79,6 +78,8 @@ def _alike(case: Case, scene: Scene, errors: Sequence[PythonError]) -> bool:
 
 def _parted(case: Case, since: int) -> Finding | None:
     """Other calls than those of the others, among the last operations of each."""
+    from ..ops.first_disagreement import first_disagreement
+
     found = first_disagreement(gather(case, []), newest=since)
     return found if found is not None and not is_open(found) else None
 

@@ -8,7 +8,6 @@ from ...model.operations import RankOps
 from ..case import Case
 from ..confidence import Ground, sure
 from ..findings import Clue, Diverged, EndedCleanly, Finding, LeftWithout, Waiters
-from ..findings.log_stories import WentOn
 from ..operations import gather
 from ..ops import diagnose_ops
 from ..ops.facts import nodes_of, op_of
@@ -17,12 +16,10 @@ from ..ops.scene import Scene
 from .candidate import First
 
 
-def who_parted(case: Case, found: First | None) -> Finding | None:
+def who_parted(case: Case, found: First) -> Finding | None:
     """By the history of ranks with the same role: of those that went on and those that had ended,
     who made other calls. One that ended early may have left a call out before.
     """
-    if found is None or not isinstance(found.finding.story, WentOn):
-        return None
     evidence, late = gather(case, []), set(found.finding.ranks)
     for rank, ops in evidence.ops.items():
         if rank in late:

@@ -3,8 +3,19 @@
 Small pure passes over `OpsEvidence`: frontier -> wait-for graph -> components -> what each sink is.
 """
 
-from .engine import diagnose_ops
-from .evidence import OpsEvidence, OpsVerdict
-from .first_disagreement import first_disagreement
+from __future__ import annotations
 
-__all__ = ["OpsEvidence", "OpsVerdict", "diagnose_ops", "first_disagreement"]
+from .evidence import OpsEvidence, OpsVerdict
+
+
+def diagnose_ops(evidence: OpsEvidence) -> OpsVerdict:
+    """Which ranks block the job, from operations alone (`engine`).
+
+    The forty modules of the engine are imported with the first question: logs and stacks ask none.
+    """
+    from . import engine
+
+    return engine.diagnose_ops(evidence)
+
+
+__all__ = ["OpsEvidence", "OpsVerdict", "diagnose_ops"]

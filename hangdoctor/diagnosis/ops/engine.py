@@ -14,7 +14,8 @@ from .inferred_position import Held, where_held
 from .left_unsent import is_from_any, left_unsent
 from .lone_culprit import Sink, find_alone
 from .mismatch import full_instance_finding, in_all_transfers
-from .movement import moved_ranks, straggler
+from .moved import moved_ranks
+from .movement import straggler
 from .order import divergence_finding
 from .scene import Scene
 from .silent_ranks import needed, silence_finding

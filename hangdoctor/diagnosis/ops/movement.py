@@ -1,4 +1,4 @@
-"""Who moved between the two captures, and which rank slows the others while all move."""
+"""Which rank slows the others while all move between the two captures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..confidence import Ground, sure
 from ..findings import Clue, Finding, Pace, SlowByPace, SlowByWaiting
 from .facts import nodes_of, place
 from .keys import UNNUMBERED
+from .moved import moved_ranks
 from .overlap import Call, call_of
 from .scene import Scene
 
@@ -17,23 +18,6 @@ _WAITING_SHARE = 0.2  # of their time that others spend waiting before a straggl
 _TIMES_SLOWER = 2.0  # than the next one
 _STANDS_OUT = 0.5  # the straggler waits at most so much of what the next one waits
 _PART_CLEARLY = 0.2  # the same of several stragglers
-
-
-def moved(earlier: RankOps, later: RankOps) -> bool:
-    """Whether a rank completed or entered anything between the captures."""
-    if later.iteration != earlier.iteration or later.finished != earlier.finished:
-        return True
-    a, b = earlier.newest_in_training(), later.newest_in_training()
-    if a is None or b is None:
-        return a is not b
-    if (a.group, a.seq, a.op, a.state, a.peer) != (b.group, b.seq, b.op, b.state, b.peer):
-        return True
-    return len(earlier.unfinished_in_training()) != len(later.unfinished_in_training())
-
-
-def moved_ranks(earlier: dict[int, RankOps], later: dict[int, RankOps]) -> set[int]:
-    """Ranks that moved between the captures, of those that are in both."""
-    return {rank for rank, ops in later.items() if rank in earlier and moved(earlier[rank], ops)}
 
 
 def straggler(scene: Scene) -> Finding | None:

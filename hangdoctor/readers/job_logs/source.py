@@ -16,6 +16,8 @@ from msgspec import Struct
 from ...errors import BadInput
 from ...files import open_regular
 
+STDIN = Path("-")
+STDIN_NAME = "standard input"  # how it is called, also where its text lies in a file
 BLOCK = 1 << 18  # fits the processor's cache, which searches for a dozen texts go through
 _EDGE = 1 << 18  # bytes at both ends of a file that are read line by line
 _LONGEST = 32 * BLOCK  # a line that is longer is cut

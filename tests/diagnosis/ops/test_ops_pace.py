@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
-from hangdoctor.diagnosis.ops.movement import moved
+from hangdoctor.diagnosis.ops.moved import moved
 from hangdoctor.model.operations import Operation, RankOps
 from tests.support.ops_programs import Job, causes, notes
 from tests.support.ops_records import done, entered, evidence, rank_ops

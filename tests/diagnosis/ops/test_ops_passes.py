@@ -14,7 +14,7 @@ from hangdoctor.diagnosis.ops.group_members import GroupTable
 from hangdoctor.diagnosis.ops.history import History
 from hangdoctor.diagnosis.ops.inferred_position import likely_waits
 from hangdoctor.diagnosis.ops.keys import key_of
-from hangdoctor.diagnosis.ops.movement import moved
+from hangdoctor.diagnosis.ops.moved import moved
 from hangdoctor.diagnosis.ops.rhythm import leaves_own_rhythm
 from hangdoctor.diagnosis.ops.roles import references, working_layout
 from hangdoctor.diagnosis.ops.scene import Scene
