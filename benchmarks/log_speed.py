@@ -1,10 +1,8 @@
-"""python -m benchmarks.log_speed [--gb 1] [--keep FILE] [--pieces N]: how fast job logs are read, and
-with how much memory.
+"""python -m benchmarks.log_speed [--gb 1] [--keep FILE]: how fast job logs are read, and with how much memory.
 
 Writes a log of a long job of 64 ranks (iterations, DeepSpeed's and NCCL's lines, a few warnings and
 tracebacks that the job survives, time-outs at the end), reads it in a process of its own, and
-prints MB/s of processor time and the peak of its memory. `--pieces` instead: so many short logs,
-as people post them, each given to a `hangdoctor diagnose` of its own, one after another.
+prints MB/s of processor time and the peak of its memory.
 """
 
 from __future__ import annotations
@@ -89,60 +87,17 @@ def read(path: Path) -> None:
     )
 
 
-_TRACEBACK = (
-    "[rank{r}]: Traceback (most recent call last):\n"
-    '[rank{r}]:   File "/job/train.py", line {i}, in <module>\n'
-    "[rank{r}]:     loss.backward()\n"
-    '[rank{r}]:   File "/venv/lib/python3.11/site-packages/torch/autograd/graph.py", line 824, in _engine_run_backward\n'
-    "[rank{r}]:     return Variable._execution_engine.run_backward(\n"
-    "[rank{r}]: {error}\n"
-)
-_LAST = (
-    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-    "ValueError: loss is nan",
-    "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-17.bin'",
-    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error",
-)
-
-
-def write_piece(path: Path, number: int) -> None:
-    """A short log of eight ranks, of which one or all raise one of five errors."""
-    lines = [_TEE.format(r=r, k=r, i=i, n=900) for i in range(10) for r in range(8)]
-    error = _LAST[number % len(_LAST)]
-    failed = range(8) if number % 2 else [number % 8]
-    lines += [_TRACEBACK.format(r=r, i=40 + number, error=error) for r in failed]
-    path.write_text("".join(lines))
-
-
-def read_pieces(folder: Path, count: int) -> None:
-    """One command a log, as at a shell; what all of them took."""
-    paths = [folder / f"job-{number}.log" for number in range(count)]
-    for number, path in enumerate(paths):
-        write_piece(path, number)
-    command = [sys.executable, "-m", "hangdoctor", "diagnose"]
-    begun = time.perf_counter()
-    for path in paths:
-        subprocess.run([*command, str(path)], check=True, stdout=subprocess.DEVNULL)
-    took = time.perf_counter() - begun
-    print(f"{count} logs, one command each: {took:.1f} s, {took / count:.2f} s a log")
-
-
 def main() -> None:
     """Write, read, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gb", type=float, default=1.0)
     parser.add_argument("--keep", type=Path, help="write the log here and keep it")
     parser.add_argument("--read", type=Path, help="only read this one")
-    parser.add_argument("--pieces", type=int, default=0, metavar="N", help="N short logs instead")
     args = parser.parse_args()
     if args.read:
         read(args.read)
         return
     with tempfile.TemporaryDirectory(prefix="log-speed-") as folder:
-        if args.pieces:
-            read_pieces(Path(folder), args.pieces)
-            return
         path = args.keep or Path(folder) / "job.log"
         write(path, int(args.gb * 1e9))
         command = [sys.executable, "-m", "benchmarks.log_speed", "--read", str(path)]
