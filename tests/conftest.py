@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
+import gc
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -49,6 +51,10 @@ LONG = (
     "tests/sidecar/test_trace_verb.py",
     "tests/sidecar/test_full_disk.py",
     "tests/timeline/test_timeline_job.py",
+    "tests/sidecar/test_sockets.py",
+    "tests/sidecar/test_wrong_job.py",
+    "tests/sidecar/test_tree.py",
+    "tests/cli/test_gpu_evidence.py",
     "tests/probe/test_probe_beside_the_job.py",
     "tests/probe/test_probe_extension.py",
     "tests/train/test_from_megatron.py",
@@ -71,6 +77,14 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected, thousands of tests in each worker, stays until the end: searches for
+    cycles need not go through it, least of all the five that pytest makes when it ends.
+    """
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # then libraries look for what they have not given back
 
 
 @pytest.hookimpl(hookwrapper=True)
