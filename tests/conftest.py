@@ -65,6 +65,7 @@ LONG = (
 )
 # After its limit a test that is in C code, which no signal ends, takes its worker with it.
 _MERCY_S = 30.0
+_MANY = 1000  # tests
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,12 +80,13 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, lambda *_: None)
 
 
-def pytest_collection_finish() -> None:
-    """What was imported and collected, thousands of tests in each worker, stays until the end: searches for
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What a whole run has collected, thousands of tests in each worker, stays until the end: searches for
     cycles need not go through it, least of all the five that pytest makes when it ends.
     """
-    gc.freeze()
-    atexit.register(gc.unfreeze)  # then libraries look for what they have not given back
+    if len(session.items) > _MANY:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # then libraries look for what they have not given back
 
 
 @pytest.hookimpl(hookwrapper=True)
