@@ -7,7 +7,8 @@
 Five sections, the most valuable first: fingerprint (peak of matrix products, copy bandwidth), model
 (the 1.3B training), kernels, hangs (hangdoctor on a GPU), parity (losses, overflow, resume). Each
 has its share of the minutes. Whatever is measured is in gpu.json at once; what crashes, hangs or
-does not fit costs its own row. --render prints Markdown, with what is met and what is not.
+does not fit costs its own row. --render prints Markdown, with what is met and what is not. Where
+HANGDOCTOR_GPU_KEEP names a folder, what hangs captured of its jobs is copied there.
 """
 
 from __future__ import annotations

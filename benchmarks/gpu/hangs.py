@@ -56,8 +56,8 @@ CASES = (
     Case(".item() behind a kernel", "item", ("device_wait",)),
     Case(".item() behind a kernel, --native", "item", ("device_wait",), words=("--native",)),
     Case("torch.cuda.synchronize", "synchronize", ("device_wait",)),
-    Case("all_reduce behind a kernel, probe", "all_reduce", ("device_wait",), probe=True),
-    Case("all_reduce behind a kernel, no probe", "all_reduce", ("device_wait",)),
+    Case("all_reduce behind a kernel, probe", "behind", ("device_wait",), probe=True),
+    Case("all_reduce behind a kernel, no probe", "behind", ("device_wait",)),
     Case("two ranks, one asleep, probe", "two_ranks", ("not_entered",), (1,), world=2, probe=True),
     Case("two ranks, one asleep, no probe", "two_ranks", ("not_entered",), (1,), world=2),
     Case(
@@ -83,7 +83,7 @@ CASES = (
     Case("the watchdog ends it", "times_out", ("not_entered",), (1,), 3, probe=True, ends=True),
     Case("computes, nothing is wrong", "computes", ("healthy", "unknown"), ranks=()),
 )
-_WITH_NCCL = ("all_reduce", "two_ranks", "skips", "shards", "replicates", "pipeline", "behind")
+_WITH_NCCL = ("two_ranks", "skips", "shards", "replicates", "pipeline", "behind")
 STAND_IN = Case("sleeps, no GPU", "sleeps", ("not_entered",))
 
 

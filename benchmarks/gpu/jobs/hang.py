@@ -104,13 +104,14 @@ def train_step(x: Any) -> float:
     return float((x @ x).float().sum())
 
 
-def ahead_of_all_reduce() -> None:
-    """A group of one rank: its kernel does not finish, and an all_reduce is queued behind it."""
+def behind_a_kernel() -> None:
+    """All ranks in one all_reduce; on the last it is queued behind a kernel that does not finish."""
     tensor = _joined()
     import torch
     import torch.distributed as dist
 
-    spin()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        spin()
     dist.all_reduce(tensor)
     ready()
     torch.cuda.synchronize()
@@ -125,19 +126,6 @@ def two_ranks() -> None:
     if dist.get_rank() == 1:
         ready()
         load_batch()
-    dist.all_reduce(tensor)
-    ready()
-    torch.cuda.synchronize()
-
-
-def behind() -> None:
-    """Two ranks in one all_reduce; on rank 1 it is queued behind a kernel that does not finish."""
-    tensor = _joined()
-    import torch
-    import torch.distributed as dist
-
-    if dist.get_rank() == 1:
-        spin()
     dist.all_reduce(tensor)
     ready()
     torch.cuda.synchronize()
@@ -277,12 +265,11 @@ CASES = {
     "item": item,
     "synchronize": synchronizes,
     "computes": computes,
-    "all_reduce": ahead_of_all_reduce,
+    "behind": behind_a_kernel,
     "two_ranks": two_ranks,
     "masks": masks,
     "jax": waits_in_jax,
     "cupy": waits_in_cupy,
-    "behind": behind,
     "skips": skips,
     "shards": shards,
     "replicates": replicates,
