@@ -169,8 +169,10 @@ def _waits_for_data(view: RankView) -> bool:
     place = view.place.kind
     if pools.awaits_task(view) and not _data_by_name(view):
         return False
-    if place in ("queue", "child") and view.capture.children and _data_by_name(view):
+    if place == "queue" and view.capture.children and _data_by_name(view):
         return True
+    if place == "child" and _has_workers(view) and _data_by_name(view):
+        return True  # no program that it has started, such as one that checks a shard
     if place in ("queue", "child") and _joins_workers(view):
         return True
     return place == "queue" and _has_workers(view)

@@ -144,12 +144,15 @@ def test_only_ranks_outside_of_communications_move() -> None:
 
 
 def test_a_queue_feeds_the_training_where_there_are_workers() -> None:
-    child = Process(8, samples=[sample(0.0, thread(LOAD))])
-    for children, feeds in (([], False), ([child], True)):
+    made = Frame("run", "/usr/lib/python3.11/multiprocessing/process.py", 108)
+    program = Process(8, samples=[sample(0.0, thread(LOAD))])  # that it has started itself
+    worker = Process(8, samples=[sample(0.0, thread([*LOAD, made]))])
+    feeding = (([], ()), ([program], ("queue",)), ([worker], ("queue", "child")))
+    for children, feeds in feeding:
         capture = RankCapture(pid=9, rank=0, children=children)
         for kind in ("queue", "child"):
             at = view(kind=kind, path=LOAD[::-1], capture=capture)
-            assert outsiders._waits_for_data(at) is feeds
+            assert outsiders._waits_for_data(at) is (kind in feeds)
         assert not outsiders._waits_for_data(view(kind="code", path=LOAD[::-1], capture=capture))
 
 
