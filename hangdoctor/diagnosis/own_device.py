@@ -1,6 +1,6 @@
 """Pass: a job of one rank that waits for its own GPU, and does not get on.
 
-Nobody else can hold it up: what runs on the device does not end, or takes longer than it was watched.
+No other rank can hold it up: what runs on the device does not end, or takes longer than it was watched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An exception that the end of a whole job brings: all processes are killed at one moment, and a rank that has waited
 for one of them, as for the answer of a child, lives long enough to find it gone.
 
-It is raised where the rank had stood for long, in the moment at which all signs of life end.
+It is raised at the line where the rank had been for a long time, in the moment at which all signs of life end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIMITS = ("timeout", "timed out", "time out", "deadline")  # a wait's own
 def mark_cut_short(
     facts: Sequence[AnyFact], boxes: Sequence[Contents], ends: Iterable[ProcessEnd]
 ) -> None:
-    """Notes how long a rank had stood at the line of its exception, where the end of all brought that."""
+    """Notes how long a rank had been at the line of its exception, if the end of all processes caused it."""
     by_rank = {c.ops.rank: c for c in boxes}
     usual = usual_pause((c.ops for c in boxes), 0.0)
     of_ranks = [end for end in ends if end.rank in by_rank]

@@ -1,4 +1,4 @@
-"""Of a job that is over: ranks that ended with exit code 0 long before the others, which stood still from then on.
+"""Of a job that is over: ranks that ended with exit code 0 long before the others, which got no further from then on.
 
 Such a rank takes its black box away, and where `hangdoctor run` was killed with the others, no end of theirs was
 noted: the line of its own end is all that there is of it.
@@ -22,7 +22,7 @@ _KILLS = (-9, -15)
 
 
 def add_left(capture: JobCapture, boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> None:
-    """Puts these ranks into the capture, as ended, where all the others have a place in which they stood."""
+    """Puts these ranks into the capture, as ended, if the place of every other rank is known."""
     left = _left(capture, boxes, ends)
     others = capture.ranks()
     if not left or len(left) >= len(others) or not all(rank.samples for rank in others):

@@ -119,16 +119,7 @@ def behind_a_kernel() -> None:
 
 def two_ranks() -> None:
     """Two ranks that share the GPU: rank 1 never comes to the second all_reduce."""
-    tensor = _joined()
-    import torch
-    import torch.distributed as dist
-
-    if dist.get_rank() == 1:
-        ready()
-        load_batch()
-    dist.all_reduce(tensor)
-    ready()
-    torch.cuda.synchronize()
+    _without_rank_1(_joined())
 
 
 def skips() -> None:
@@ -222,7 +213,11 @@ def pipeline() -> None:
 
 def times_out() -> None:
     """Three ranks: rank 1 never comes to the second all_reduce, and NCCL's watchdog ends the rest."""
-    tensor = _joined(timeout_s=10)
+    _without_rank_1(_joined(timeout_s=10))
+
+
+def _without_rank_1(tensor: Any) -> None:
+    """An all_reduce that rank 1 never comes to."""
     import torch
     import torch.distributed as dist
 

@@ -106,7 +106,7 @@ class PrintedAtLimit(Struct, frozen=True):
 
 
 class RaisedAtTheEnd(Struct, frozen=True):
-    """An exception at the line where the rank had stood for so long, as all processes ended."""
+    """An exception at the line where the rank had been for that long, raised when all processes ended."""
 
     said: str
     stood_s: float

@@ -86,7 +86,7 @@ class NoProcessThere(Struct, frozen=True):
 
 
 class Died(Struct, frozen=True):
-    """Its process has ended; `before_s`: of a job that is over, so long before the others, which stood still."""
+    """Its process has ended; `before_s`: of a job that is over, how long before the others, which got no further."""
 
     end: End
     before_s: float = 0.0

@@ -134,18 +134,19 @@ class _Court:
         first: Divergence | None = None
         for other in voters:
             difference = compare(self.history(rank), self.history(other), sites)
-            if difference is not None and _made_it_after_all(
-                self.history(rank), self.history(other), difference
-            ):
-                continue  # the two run different programs
-            if difference is not None and self._is_missed_by_none(difference):
-                continue  # so do they
+            if difference is not None and self._runs_another_program(other, difference):
+                continue
             total += 1
             if difference is not None:
                 against += 1
                 if first is None or _explains(difference, first):
                     first = difference
         return against, total, first
+
+    def _runs_another_program(self, other: int, d: Divergence) -> bool:
+        """Whether the two make different calls because they are not meant to make the same."""
+        mine, theirs = self.history(d.rank), self.history(other)
+        return _made_it_after_all(mine, theirs, d) or self._is_missed_by_none(d)
 
     def _is_missed_by_none(self, d: Divergence) -> bool:
         """Whether it would have left out a collective of a group of its own that no other member has made

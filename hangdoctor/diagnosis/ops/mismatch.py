@@ -293,7 +293,7 @@ def _in_communication(scene: Scene, instance: Instance) -> Finding:
 
 
 def _only_member(scene: Scene, instance: Instance, rank: int, entered: f.Fact) -> Finding:
-    """A group of one rank has nobody to wait for but its device."""
+    """A group of one rank has no other rank to wait for: what is left is its device."""
     return Finding(
         kind="device_wait",
         ranks=[rank],

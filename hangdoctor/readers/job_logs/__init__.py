@@ -34,7 +34,7 @@ def is_named_log(path: Path) -> bool:
 def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
     """(what the logs tell, the files that told nothing, notes).
 
-    Its eighty modules are imported with the first log: dumps and boxes have none.
+    The modules that do it are imported with the first log: dumps and boxes have none.
 
     Raises:
         BadInput: the user's rules cannot be read.
