@@ -10,7 +10,14 @@ from msgspec import Struct, field, structs
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
 from ..stacks.call_peers import of_rank, peers, waited_for
 from ..stacks.place_rules import Place
-from ..stacks.place_search import HANDLE, PlaceFinder, find_place, python_frames, sends
+from ..stacks.place_search import (
+    HANDLE,
+    PlaceFinder,
+    find_place,
+    is_communication,
+    python_frames,
+    sends,
+)
 from ..stacks.rank_thread import rank_thread
 from ..stacks.user_code import is_comprehension
 from ..text.late import late
@@ -259,14 +266,24 @@ def _last_with_stacks(samples: Sequence[ProcessSample]) -> ProcessSample | None:
 
 def _same_wait(capture: RankCapture, thread: ThreadSample, view: RankView) -> Motion:
     """Set-up polls its store in a loop of its own, a worker its queue: the same wait with other
-    inner lines has not moved.
+    inner lines has not moved. Nor has a collective that is waited for a line after the one that starts it.
     """
     before = _thread(capture.samples[0], thread.tid)
+    if before is not None and view.place.kind == "collective":
+        return "stirred" if _same_call(before, thread) else view.motion
     if before is None or view.place.kind not in ("start", "end", "store", "work"):
         return view.motion
     then, now = find_place(before.frames), view.place
     same = (then.kind, then.op, then.at) == (now.kind, now.op, now.at)
     return "stirred" if same else view.motion
+
+
+def _same_call(before: ThreadSample, after: ThreadSample) -> bool:
+    """Whether two stacks differ in the line of the communication library alone."""
+    then, now = _paths_to_compare(before, after)
+    if not then or not now or not is_communication(now[0]) or _functions(then) != _functions(now):
+        return False
+    return _lines(then[1:]) == _lines(now[1:]) and then[0].values == now[0].values
 
 
 def view_job(capture: JobCapture) -> list[RankView]:

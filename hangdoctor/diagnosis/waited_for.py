@@ -12,7 +12,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ..model.capture import ThreadSample
-from ..stacks.place_search import find_place, python_frames
+from ..stacks.place_search import find_place, is_communication, python_frames
 from . import findings as f
 from . import own_loops
 from .case import Case, finding_on, frame_of, ranks_of, stack_clue
@@ -108,8 +108,13 @@ def _left_wait(view: RankView) -> bool:
 
 
 def _at(thread: ThreadSample) -> tuple[object, ...]:
+    """Without the line of a communication library: it starts a collective on one and waits on another."""
     frames = python_frames(thread.frames)
-    return tuple((frame.name, frame.file, frame.line) for frame in frames), counters(frames)
+    lines = [frame.line for frame in frames]
+    if frames and is_communication(frames[0]):
+        lines[0] = 0
+    called = tuple((frame.name, frame.file) for frame in frames)
+    return called, tuple(lines), counters(frames)
 
 
 def _finding(case: Case, alone: _Alone) -> Finding:

@@ -79,6 +79,11 @@ def _of_library(file: str) -> bool:
     return _LIBRARY.search(file) is not None
 
 
+def is_communication(frame: Frame) -> bool:
+    """Whether a frame may stand inside a communication without meaning that the rank does something else."""
+    return _of_library(frame.file)
+
+
 def python_frames(frames: Sequence[Frame]) -> list[Frame]:
     """The job's own frames: without native ones and without the probe's wrappers. Of a program that
     is native as a whole, its own and the call of a library that it is in.

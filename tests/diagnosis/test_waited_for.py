@@ -113,3 +113,22 @@ def test_one_that_polls_is_not_at_work() -> None:
     polls = seen(2, [POLLS] * 6, call="clock_nanosleep")
     others = [seen(0, turns(3)), seen(1, turns(3)), polls, seen(3, turns(1))]
     assert diagnose(capture_of(*others)).status != "slow"
+
+
+STARTS = stack(("all_reduce", C10D, 3100), MAIN)
+AWAITS = stack(("all_reduce", C10D, 3109), MAIN)
+
+
+@pytest.mark.parametrize("samples", [2, 6])
+def test_a_collective_that_was_just_begun_is_no_turn_of_a_job_that_goes_on(samples: int) -> None:
+    """The first sample found it on the line that starts the collective, all others on the one that waits."""
+
+    def begins(rank: int) -> RankCapture:
+        found = seen(rank, [STARTS, *[AWAITS] * (samples - 1)], cpu_s=0.0)
+        for one in found.samples:
+            one.threads[0].state = "S"
+        return found
+
+    at_work = seen(2, [COLLECTS] * samples, cpu_s=0.6)
+    said = diagnose(capture_of(begins(0), begins(1), at_work, begins(3)))
+    assert said.status != "slow"

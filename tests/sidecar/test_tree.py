@@ -249,6 +249,8 @@ def test_a_tree_of_processes_captures_and_loses_nothing_when_its_middle_or_its_t
     relays["r0"].wait()
     root.kill()
     root.wait()
+    # A collector keeps positions only now and then: it may not have kept any so far.
+    wait_until(lambda: "nc" in job.positions("relays/r1"), "r1 has kept where nc is")
     received = {n: p.seq for n, p in job.positions("relays/r1").items()}
     wait_until(
         lambda: job.positions("relays/r1")["nc"].seq > received["nc"] + 2,
@@ -263,6 +265,7 @@ def test_a_tree_of_processes_captures_and_loses_nothing_when_its_middle_or_its_t
         lambda: job.said("r0", "its agent has connected") == 4,
         "also below r0: what it said so far was from its spool",
     )
+    wait_until(lambda: "r0" in job.positions(), "the first collector has kept where r0 is")
     kept = job.positions()["r0"].seq
     wait_until(lambda: job.positions()["r0"].seq > kept + 2, "the first collector has heard so")
     seen: list[tuple[str, list[int]]] = []
