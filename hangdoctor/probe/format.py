@@ -140,11 +140,15 @@ UID_WORD = (
 LEFT_WORD = 7  # the u64 at byte 56
 OUTCOME_HALF = 16  # the u32 at byte 64
 PEER_HALF = 10  # the i32 at byte 40
+FLAGS_HALF = 12  # the u32 at byte 48
 
 NO_GROUP = (
     0xFFFFFFFF  # no operation of a group, or (with a uid) of one that has no entry in the table
 )
 ASYNC, SEND, RECV, INLINE_SIGNATURE, INLINE_DETAIL = 1, 2, 4, 8, 16
+# Numbers of an uneven all_to_all in the text of its record (`probe.splits`).
+SPLIT_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+SPLIT_BASE = len(SPLIT_DIGITS)
 # Above the flags, the tag of a send or receive and one more; 0 where it is not known, or has no room.
 TAG_SHIFT, TAG_LIMIT = 8, 0xFFFFFF
 # A record that is not an operation but a mark: its number in `seq`, its text in `signature`, its

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import format as fmt
-from . import mpi_calls
+from . import mpi_calls, splits
 from .group_table import GroupEntry
 from .mpi_calls import Names, argument, whole
 from .recorder import Recorder, Token
@@ -32,6 +32,7 @@ class Entries:
         reduction = argument(names, "op") if "op" in names else None
         root = argument(names, "root", 0) if "root" in names else None
         bare = op, "", "", ""
+        vectors = name.lower() in ("alltoallv", "ialltoallv")
 
         def enter(recorder: Recorder, entry: GroupEntry, args: Given, kwargs: Named) -> Tokens:
             key: tuple[Any, ...] = bare
@@ -40,7 +41,10 @@ class Entries:
                 key = (op, *mpi_calls.size_of(sized, args, kwargs), by)
             peer = -1 if root is None else _member(entry, whole(root(args, kwargs)))
             seq = entry.seq = entry.seq + 1
-            return (recorder.enter_call(entry, seq, key, peer, flags),)
+            token = recorder.enter_call(entry, seq, key, peer, flags)
+            if vectors and list(entry.members) == sorted(entry.members):  # the reader's order
+                recorder.add_detail(token, splits.of_vectors(args, kwargs))
+            return (token,)
 
         return enter
 

@@ -251,6 +251,14 @@ class Recorder(Core):
         frame = _frame().f_back or _frame()
         return self.enter_known(entry, seq, key, frame, peer=peer, flags=flags)
 
+    def add_detail(self, token: Token, text: str) -> None:
+        """More about an operation that was just entered, in the record itself where it has room."""
+        at, serial = token
+        flags = at * 2 + fmt.FLAGS_HALF
+        if text and self.words[at] == serial and not self.box.halves[flags] & fmt.INLINE_SIGNATURE:
+            self.box.inline(at * 8, text)
+            self.box.halves[flags] |= fmt.INLINE_DETAIL
+
     def enter_named(
         self, op: str, entry: GroupEntry | None, frame: FrameType, detail: str = ""
     ) -> Token:

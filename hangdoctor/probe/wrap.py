@@ -15,7 +15,7 @@ from time import time_ns
 from types import FrameType
 from typing import Any
 
-from . import flight, steps, torchnames
+from . import flight, splits, steps, torchnames
 from . import format as fmt
 from . import record_core as hot
 from .asked_members import asked_members
@@ -27,20 +27,37 @@ from .odd_calls import describe_otherwise
 from .process_probe import probe
 from .record_core import Thread
 from .recorder import Recorder, Token, global_rank, local
-from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation
+from .signatures import COLLECTIVES, NAMED, P2P, Describe, NotAnOperation, all_to_all_single
 from .wrap_waits import coalescing
 
 Function = Callable[..., Any]
 _frame = sys._getframe
+_FIRST_SIZES = 2  # place of the first sizes of parts in a call of all_to_all_single
+_SIZES = frozenset({"output_split_sizes", "input_split_sizes"})
 
 
 def collective(function: Function, describe: Describe) -> Function:
     """Record a collective, synchronous or not."""
     recorded = _collective(function, describe)
-    return recorded if hot.native is None else _in_c(function, recorded, describe)
+    if hot.native is None:
+        return recorded
+    made = _in_c(function, recorded, describe)
+    return made if describe is not all_to_all_single else _uneven(function, made, recorded)
+
+
+def _uneven(function: Function, even: Function, recorded: Function) -> Function:
+    """A call with sizes of parts by `recorded`, which writes them down; any other by `even`."""
+
+    @functools.wraps(function)
+    def like(*args: Any, **kwargs: Any) -> Any:
+        sized = len(args) > _FIRST_SIZES or not _SIZES.isdisjoint(kwargs)
+        return (recorded if sized else even)(*args, **kwargs)
+
+    return like
 
 
 def _collective(function: Function, describe: Describe) -> Function:
+    sized = describe is all_to_all_single
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -52,6 +69,8 @@ def _collective(function: Function, describe: Describe) -> Function:
             entered = recorder.enter(
                 thread, describe, args, kwargs, frame=_frame().f_back or _frame()
             )
+            if sized and entered is not None:
+                recorder.add_detail(entered[:2], splits.of_single(args, kwargs))
         except Exception as error:
             probe.fail(error)
             entered = None

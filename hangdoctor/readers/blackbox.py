@@ -31,6 +31,7 @@ from .box_header import BlackBox, Status, iteration_of, number, runs_ahead
 from .box_place import LastPlace, left_place_of, place_of
 from .box_records import Record, ThreadRow
 from .box_signals import CaughtSignal, signals_of
+from .box_splits import splits_of
 from .box_tables import Tables
 from .training_threads import Flow
 
@@ -308,7 +309,9 @@ def _operation(tables: Tables, record: Record, uids: list[str], rows: list[Threa
 
 
 def _detail(record: Record, inline: str) -> str:
-    return inline if record.flags & fmt.INLINE_DETAIL else ""
+    if not record.flags & fmt.INLINE_DETAIL:
+        return ""
+    return splits_of(inline) if record.in_group and inline[:1] in ("=", "~") else inline
 
 
 def _tag(record: Record) -> str:

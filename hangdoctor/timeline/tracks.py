@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ..model.operations import P2P, WHOLE_JOB, Mark, Operation, spoken
+from ..model.operations import P2P, STORE, WHOLE_JOB, Mark, Operation, spoken
 from ..text.ranges import number_in
 from .model import Lane, Timeline
 
@@ -201,6 +201,12 @@ def _operation(timeline: Timeline, lane: Lane, j: int, flows: Flows) -> Slice:
     )
 
 
+def _detail_name(op: Operation) -> str:
+    if op.op in P2P:
+        return "tag"
+    return "keys" if op.op in STORE else "parts"
+
+
 def _kind(
     timeline: Timeline, op: Operation
 ) -> tuple[str, dict[str, int | str], tuple[str, str, int]]:
@@ -210,7 +216,7 @@ def _kind(
         ("shapes", op.shapes),
         ("dtype", op.dtype),
         ("reduce_op", op.reduce_op),
-        ("tag" if op.op in P2P else "keys", op.detail.removeprefix("tag ")),
+        (_detail_name(op), op.detail.removeprefix("tag ")),
     ):
         if value:
             facts[key] = value

@@ -51,6 +51,7 @@ from hangdoctor.model.start_up import Launch
 SAID = Path(__file__).parents[1] / "data" / "wording" / "said.txt"
 WORLD = GroupRef("world", "", tuple(range(8)))
 REDUCE = Op("all_reduce", 12, WORLD, site="train (/app/train.py:31)")
+ALL_TO_ALL = Op("all_to_all_single", 7, WORLD, site="dispatch (/app/moe.py:88)")
 GATHER = Op("all_gather", 4, WORLD, site="eval (/app/eval.py:9)")
 STEP = Op("all_reduce", frame=Frame("step", "/app/train.py", 31))
 BY_FRAMEWORK = Op(
@@ -199,6 +200,7 @@ FINDINGS: list[Finding] = [
     one("p2p_unmatched", f.AllIn(replace(SEND, site="on (/a/p.py:9)"), (4, 5), True, True, other=replace(RECV, site="off (/a/p.py:13)"), partners=(4, 6))),
     two("in_communication", f.AllIn(replace(SEND, seq=-1, frame=LOAD), (4, 5), False, True, other=replace(RECV, seq=-1, frame=LOAD))),
     one("in_communication", f.HeldBehind(REDUCE, (0,)), boxes_unread=True),
+    one("mismatch", f.PartsApart(ALL_TO_ALL, (f.PartApart(5, 4, 0, 96), f.PartApart(5, 6, 1, 2)))), two("mismatch", f.PartsApart(ALL_TO_ALL, (f.PartApart(4, 5, 3, 2),))), two("mismatch", f.PartsApart(ALL_TO_ALL, (f.PartApart(4, 5, 3, 2, exact=False),))),
     one("in_communication", f.HeldBehind(REDUCE, (0,))), two("in_communication", f.HeldBehind(REDUCE, (0, 1))),
     one("start_stall", f.OtherStore("n1:29500 (10.0.0.9)", "10.0.0.1:29500", 3)),
     one("start_stall", f.StoreRefused("n1:29500 (10.0.0.1)", "connection refused", 29500)),

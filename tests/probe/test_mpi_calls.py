@@ -63,6 +63,15 @@ def test_collectives(told: list[tuple[list[Any], list[Told]]]) -> None:
         assert {o["state"] for o in ops} == {"done"}
 
 
+def test_the_parts_of_an_all_to_all(told: list[tuple[list[Any], list[Told]]]) -> None:
+    """By place in the communicator, where that is in the order of ranks: a reader knows no other."""
+    for rank, (_, ops) in enumerate(told):
+        mine = ",".join([str(rank + 1)] * 3)
+        found = of(ops, "vectors", "op", "detail")
+        assert found[0] == ("all_to_all", f"sends 1,2,3; receives {mine}")
+        assert ("all_to_all", "") in found[1:]
+
+
 def test_transfers(told: list[tuple[list[Any], list[Told]]]) -> None:
     fields = "op", "peer", "seq", "detail", "asynchronous"
     assert of(told[1][1], "transfers", *fields) == [

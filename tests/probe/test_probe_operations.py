@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hangdoctor.model import splits
 from hangdoctor.model.operations import P2P, STORE, Operation, group_uid
+from hangdoctor.model.splits import Splits
 from hangdoctor.readers.blackbox import Contents
 from tests.support.probe_ranks import environment, ranks
 
@@ -125,6 +127,15 @@ def test_every_collective_is_recorded_with_its_fields(
             and "every_operation.py:" in first.site
         )
         assert first.thread == box.box.pid
+
+
+def test_an_all_to_all_in_parts_has_their_sizes(boxes: list[Contents]) -> None:
+    for rank, box in enumerate(boxes):
+        whole, parts = of(box, "all_to_all_single")
+        assert whole.detail == "" and parts.shapes == ""
+        sizes = Splits(tuple(range(1, WORLD + 1)), (rank + 1,) * WORLD)
+        assert parts.detail == str(sizes) and splits.read(parts.detail) == sizes
+        assert "every_operation.py:" in parts.site and parts.state == "done"
 
 
 def test_a_name_imported_before_use_is_recorded_too(boxes: list[Contents]) -> None:

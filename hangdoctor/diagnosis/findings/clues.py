@@ -16,7 +16,7 @@ from .named import Doing, End, Op
 from .ras_stories import ErrorByRas, FewerByRas, LostByRas, LostProcesses
 from .slow_stories import SlowByArrival, SlowByPace, SlowByWaiting
 from .start_stories import AgentWaits, AskedFor
-from .stories import HoldsGil
+from .stories import HoldsGil, PartApart
 from .unnamed_stories import UnnamedAt
 
 
@@ -302,6 +302,7 @@ Fact = (
     | Unreturned
     | Signed
     | SameSignature
+    | PartApart
     | EndedCleanly
     | RasSays
     | RasSeesAll
@@ -357,6 +358,7 @@ class Why(Enum):
     TRANSFER_NOT_IN_DUMPS = auto()
     KEY_IS_NO_COLLECTIVE = auto()
     AGREE_MAJORITY = auto()
+    PARTS_AGREE = auto()
     AGREE_ROLE = auto()
     AGREE_PRECEDENT = auto()
     AGREE_USUAL = auto()

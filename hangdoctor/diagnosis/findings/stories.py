@@ -148,6 +148,25 @@ class HeldBehind(Struct, frozen=True):
     past: tuple[int, ...]
 
 
+class PartApart(Struct, frozen=True):
+    """What one rank sends to another in an all_to_all, and what that one expects; not `exact`: as far as the
+    record had room for the numbers.
+    """
+
+    sender: int
+    receiver: int
+    sent: int
+    expected: int
+    exact: bool = True
+
+
+class PartsApart(Struct, frozen=True):
+    """All have entered an all_to_all, and what these send is not what their receivers expect."""
+
+    op: Op
+    pairs: tuple[PartApart, ...]
+
+
 class NoneLeaves(Struct, frozen=True):
     """All ranks are in set-up or teardown, and it does not finish; `later`: in set-up of further groups,
     after the job's own; `sides`: where they are in several calls, the ranks and the call of each.
@@ -369,6 +388,7 @@ Story = (
     | ShutDown
     | AllIn
     | HeldBehind
+    | PartsApart
     | NoneLeaves
     | OwnGroup
     | StillIn

@@ -27,6 +27,7 @@ from .signatures import (
     spelled_signature,
     tag_of,
 )
+from .split_sizes import split_sizes_finding
 from .unset_key import unset_key_finding
 from .waits import Instance
 
@@ -55,7 +56,12 @@ def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
     """The verdict on an operation at which no rank is missing."""
     if instance.sample.op == "store_wait":
         return unset_key_finding(scene, instance)
-    return disagreement_finding(scene, instance) or _in_communication(scene, instance)
+    records = _records_of(scene, instance)
+    return (
+        disagreement_finding(scene, instance)
+        or split_sizes_finding(scene, instance, records)
+        or _in_communication(scene, instance)
+    )
 
 
 def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:

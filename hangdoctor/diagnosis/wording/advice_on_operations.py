@@ -304,6 +304,17 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
     return _joined(see, count(finding))
 
 
+@by_story.register
+def _(story: f.PartsApart, finding: Finding) -> str:
+    first = story.pairs[0]
+    where = f" at {terms.place_of(story.op)}" if terms.place_of(story.op) else ""
+    ranks = terms.ranks(sorted({first.sender, first.receiver}))
+    return _joined(
+        f"Print the sizes that {ranks} give{where}: what a rank expects has to be what the other sends, "
+        "also after one has dropped or padded some (an expert's capacity)."
+    )
+
+
 def _hardware(finding: Finding) -> str:
     """Commands for the links and GPUs of the nodes; NVIDIA's where a rank has a GPU."""
     nodes = sorted({*finding.nodes, *(home.node for home in finding.homes if home.node)})

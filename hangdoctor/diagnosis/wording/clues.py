@@ -238,6 +238,11 @@ def _(fact: f.SameSignature) -> str:
 
 
 @say.register
+def _(fact: f.PartApart) -> str:
+    return terms.part_apart(fact)
+
+
+@say.register
 def _(fact: f.EndedCleanly) -> str:
     return "ended cleanly"
 

@@ -27,6 +27,7 @@ _TEXT = {
     Why.UNRECORDED_TRANSFER: "not excluded: gloo's recorder has no sends and receives",
     Why.TRANSFER_NOT_IN_DUMPS: "a send or receive between two of them would not be in the dumps",
     Why.KEY_IS_NO_COLLECTIVE: "a store wait is not a collective: one rank sets the key that the others wait for",
+    Why.PARTS_AGREE: "what they send to one another is what they expect",
     Why.AGREE_MAJORITY: "most members of the group agree with one another",
     Why.AGREE_ROLE: "the history of {ranks} differs from that of the ranks with the same role",
     Why.AGREE_PRECEDENT: "calls like it, of other ranks or its own earlier ones, differ",

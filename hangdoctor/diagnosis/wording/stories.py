@@ -39,6 +39,7 @@ def says_where(finding: Finding) -> bool:
         LogStory
         | f.AllIn
         | f.HeldBehind
+        | f.PartsApart
         | f.NoneLeaves
         | f.OwnGroup
         | f.OtherStore
@@ -228,6 +229,16 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
     past, have = terms.ranks(story.past), terms.choose(story.past, "has", "have")
     stuck = f"{subject(finding)} {_is(finding)} stuck in {terms.op(story.op)}"
     return f"{stuck}, which {past} {have} already completed"
+
+
+@tell.register
+def _(story: f.PartsApart, finding: Finding) -> str:
+    first = story.pairs[0]
+    text = f"{subject(finding)} disagree{terms.choose(finding.ranks, 's', '')} about {terms.op(story.op)}"
+    if len(story.pairs) > 1 and len(finding.ranks) == 1:
+        others = {r for one in story.pairs for r in (one.sender, one.receiver)} - {*finding.ranks}
+        text = f"{text} with {terms.ranks(sorted(others))}"
+    return f"{text}: {terms.part_apart(first)}"
 
 
 @tell.register

@@ -19,7 +19,7 @@ from ...text.plural import choose as choose
 from ...text.plural import count as count
 from ...text.plural import ranks as ranks
 from ...text.ranges import format_hosts, format_ranks
-from ..findings import Doing, End, GroupRef, Home, Op
+from ..findings import Doing, End, GroupRef, Home, Op, PartApart
 
 _TRANSFERS = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}
 LONGEST = 200  # characters of a verdict's sentence
@@ -182,6 +182,14 @@ def op_at_line(of: Op) -> str:
         return op(of)
     at = line(of.frame)
     return f"{of.name} ({at})" if at else op(of)
+
+
+def part_apart(of: PartApart) -> str:
+    """``rank 1 sends 0 items to rank 4, which expects 96``."""
+    receiver = "itself" if of.receiver == of.sender else f"rank {of.receiver}"
+    if not of.exact:
+        return f"rank {of.sender} sends another number of items to {receiver} than that one expects"
+    return f"rank {of.sender} sends {of.sent} items to {receiver}, which expects {of.expected}"
 
 
 def partners(sends_to: Sequence[int], receives_from: Sequence[int]) -> str:

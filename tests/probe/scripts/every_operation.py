@@ -76,6 +76,10 @@ keep("reduce_scatter_tensor", out)
 out = torch.empty(world)
 dist.all_to_all_single(out, data(world, of=rank))
 keep("all_to_all_single", out)
+parts = [of + 1 for of in range(world)]  # every rank sends K + 1 rows to rank K
+mine = torch.empty(world * (rank + 1))
+dist.all_to_all_single(mine, data(sum(parts), of=rank), [rank + 1] * world, input_split_sizes=parts)
+keep("all_to_all_single", mine)
 error(
     "all_to_all",
     lambda: dist.all_to_all(

@@ -31,6 +31,18 @@ def collectives() -> None:
     handle = WORLD.Ibcast(mine, root=numpy.int64(0))
     handle.Wait()
     WORLD.Barrier()
+    vectors()
+
+
+def vectors() -> None:
+    """Every rank sends K + 1 numbers to rank K."""
+    parts = numpy.arange(1, SIZE + 1)
+    begin = numpy.concatenate([[0], numpy.cumsum(parts)[:-1]])
+    sent, got = numpy.ones(parts.sum()), numpy.empty(SIZE * SIZE)
+    WORLD.Alltoallv([sent, (parts, begin), MPI.DOUBLE], [got, [RANK + 1] * SIZE])
+    backwards = WORLD.Split(0, -RANK)
+    backwards.Alltoallv([sent, (parts, begin), MPI.DOUBLE], [got, [SIZE - RANK] * SIZE])
+    backwards.Free()
 
 
 def transfers() -> None:
