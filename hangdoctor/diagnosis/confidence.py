@@ -233,6 +233,11 @@ class Ground(Enum):
         0.70,
         "the log goes on counting while all others wait, and these print nothing",
     )
+    LOG_PREPARES = (
+        0.70,
+        "all others timed out, and a bar of data that is made ready had not come to its end",
+    )
+    LOG_SOMEONE_PREPARES = (0.60, "the same, and the log does not show which rank it was")
     LOG_OUTLASTED = (0.60, "it printed that its work took longer than the others' time limit")
     LOG_STORE_LEFT = (0.70, "all others lost the store that rank 0 holds, and it raised nothing")
     LOG_ASKED = (0.65, "a question on standard input is the last that the program printed")

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from ..model.diagnosis import Kind, Status
 from ..model.frame import Frame
-from ..stacks import native_program, no_ranks
+from ..stacks import aborts, native_program, no_ranks
 from ..stacks.rank_thread import rank_thread
 from . import own_ends
 from .case import Case, frame_of, op_of, where_held
@@ -177,7 +177,10 @@ def _without_rank(case: Case, view: RankView) -> Standing:
 def _ended(case: Case, view: RankView) -> Standing:
     """A process that a signal has ended, with where that came."""
     threads = view.capture.samples[-1].threads
-    _, place = rank_thread(threads)
+    thread, place = rank_thread(threads)
+    frames = thread.frames if thread is not None else []
+    caught = any(frame.name == aborts.SIGNAL_HANDLER for frame in frames)
+    frame = aborts.crashed_in(frames) if caught else place.frame  # not where its handler stands
     signal = -(view.capture.exit_code or 0)
     aborted = not signal
-    return Standing(_names(case, [view]), frame=place.frame, end=signal, aborted=aborted)
+    return Standing(_names(case, [view]), frame=frame, end=signal, aborted=aborted)

@@ -37,6 +37,10 @@ _OF_MEMORY = late(
     r"^(?:_int_(?:free|malloc|realloc)|malloc_consolidate|unlink_chunk|(?:__libc_|__GI___libc_)?(?:free|malloc|realloc|calloc)"
     r"|__(?:mem(?:cpy|move|set)|str(?:len|cpy|cmp))\w*|mem(?:cpy|move|set)|str(?:len|cpy|cmp))$"
 )
+# Who catches a crash, and keeps the process for a debugger: GASNet, Realm, UCX
+_FREEZES = late(
+    r"^gasneti_freeze|[Ff]reeze[Ff]orDebugger|^ucs_debug_freeze|^ucs_error_freeze|realm_freeze$"
+)
 _WATCHES = late(r"[Ww]atchdog|[Hh]eartbeat")
 
 
@@ -81,6 +85,8 @@ def signalled(frames: Sequence[Frame], lines: Sequence[str]) -> int:
     at = next((n for n, frame in enumerate(frames) if frame.name == SIGNAL_HANDLER), -1)
     if at < 0:
         return 0
+    if any(_FREEZES.search(frame.name) for frame in frames[:at]):
+        return signal.SIGSEGV
     told = [int(m[1]) for line in lines[:at] for m in _NUMBER.finditer(line)]
     if told:
         return told[-1] if told[-1] in _OF_CRASHES else 0

@@ -52,3 +52,11 @@ class TookLonger(Struct, frozen=True):
     says: str
     at: str  # file and line of the log
     late: bool = False  # by a line of its own it slept, or was late, before a collective
+
+
+class StillPreparing(Struct, frozen=True):
+    """It was making data ready when those that waited for it, in `op` where that is known, came to their limit."""
+
+    op: Op
+    says: str
+    at: str  # file and line of the log

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ...model.diagnosis import Kind
 from ...model.log_facts import Silent
-from .log_counts import TookLonger
+from .log_counts import StillPreparing, TookLonger
 from .log_devices import DeviceStory
 from .log_places import PlaceStory
 from .named import End, Op
@@ -317,6 +317,7 @@ LogStory = (
     | DidNotTimeOut
     | StillCounted
     | TookLonger
+    | StillPreparing
     | OtherCall
     | AllWaited
 )

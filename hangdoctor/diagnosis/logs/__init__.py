@@ -52,6 +52,7 @@ from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
 from .own_word import by_own_word
 from .scene import LIMITS, Scene, open_scene
+from .still_preparing import still_preparing
 from .store_gone import host_left
 from .submitted_apart import different_calls
 from .threads import add_ended_threads, of_thread
@@ -313,6 +314,7 @@ def _named(scene: Scene) -> First | None:
         by_torch.store,
         counters.judged,
         counted_on,
+        still_preparing,
         counters.gloo,
         asks,
         apart.left,

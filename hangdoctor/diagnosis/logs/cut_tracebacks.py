@@ -19,7 +19,7 @@ from ..findings.log_remaining import LogRemaining, Undecided
 from ..findings.named import Op
 from .by_torch import still_waiting
 from .candidate import is_named
-from .scene import HCCL_WAIT, Scene
+from .scene import HCCL_WAIT, LIMITS, Scene
 
 _STARTS = frozenset({"_bootstrap", "_bootstrap_inner", "run", "_run_code", "_run_module_as_main"})
 _FIRST = late(r"\b((?:local_)?(?:main_process|rank_zero|zero|master)_first)\(")
@@ -139,5 +139,5 @@ def _had_lost(scene: Scene, position: int, fact: AnyFact) -> bool:
     return fact.rank >= 0 and any(
         f.rank == fact.rank and at < position
         for at, f in lost
-        if not isinstance(f, KnownError) or f.rule == HCCL_WAIT
+        if not isinstance(f, KnownError) or f.rule in (*LIMITS, HCCL_WAIT)
     )

@@ -31,6 +31,7 @@ from .threads import may_have_hung, of_thread
 
 _ONLY_AT_ENDS = ("error_line", "hdf5")  # others
 _AT_EXITS = ("heap_broken", "cxx_pure_virtual")  # others, which tidying up brings about, too
+_STATES = ("gpu_gone", "gpu_lost")  # others, of what is so still when it is looked at, afterwards
 _LEFT = "mpi_left"  # another one
 ATP = "atp"  # another one
 _ASKED = (-15, 143)
@@ -103,9 +104,10 @@ def _candidates(scene: Scene) -> list[Error]:
 
 
 def _troubled(scene: Scene) -> bool:
-    """Whether a rank waited in vain, lost a connection, or ended badly."""
+    """Whether a rank waited in vain, lost a connection, ended badly, or raised what no more than follows."""
     waited = scene.first_wait < len(scene.facts)
-    return waited or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
+    raised = any(not fact.survived for fact in scene.of(PythonError))
+    return waited or raised or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
 
 
 def _is_told(fact: Error, others: Sequence[Error]) -> bool:
@@ -137,7 +139,7 @@ def _can_be_first(scene: Scene, position: int, fact: Error) -> bool:
         return False
     if _was_cut(fact) and (is_explained(scene, position, fact) or says_nothing(fact)):
         return False
-    before = position < scene.first_wait or _unordered(scene, fact)
+    before = position < scene.first_wait or _unordered(scene, fact) or fact.rule in _STATES
     return before or led_to_its_wait(scene, fact)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..findings import Finding
-from ..findings.log_counts import TookLonger
+from ..findings.log_counts import StillPreparing, TookLonger
 from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
@@ -193,6 +193,11 @@ def _(story: StillCounted | TookLonger, finding: Finding) -> str:
     return (
         "Share that work among the ranks, do it less often, or give the others a longer time limit."
     )
+
+
+@by_story.register
+def _(story: StillPreparing, finding: Finding) -> str:
+    return "Make the data ready once before the job starts, or give the others a longer time limit: timeout in init_process_group (transformers: ddp_timeout)."
 
 
 @by_story.register(FewerCalls)

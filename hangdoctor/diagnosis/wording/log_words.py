@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ...text.late import late
 from ...text.plural import count
 from ...text.ranges import format_ranks
 from ..findings import Finding
-from ..findings.log_counts import TookLonger
+from ..findings.log_counts import StillPreparing, TookLonger
 from ..findings.log_stories import (
     AllWaited,
     DidNotTimeOut,
@@ -41,6 +42,7 @@ def next_time(no_recorder: bool) -> str:
     return f"Next time start it with {recorder}hangdoctor run -- CMD"
 
 
+_BAR = late(r"\s{0,9}\|[^|]{0,400}\|\s{0,9}|\s{2,}")  # what is drawn of a progress bar
 _NOBODY = Someone()
 NO_RANK = "(the log does not show which)"
 
@@ -261,6 +263,15 @@ def _(story: TookLonger, finding: Finding) -> str:
     if story.late:
         return f"{who_of(finding)} came too late to {limit}: by a line of its own it slept or was late for {terms.duration(story.seconds)} before ({story.at})"
     return f"{who_of(finding)} came too late to {limit}: one part {took} {terms.duration(story.seconds)} ({part})"
+
+
+@stories.tell.register
+def _(story: StillPreparing, finding: Finding) -> str:
+    waiters = finding.waiters.ranks if finding.waiters is not None else ()
+    others = terms.ranks(waiters) if waiters else "others"
+    where = f" in {terms.op(story.op)}" if story.op.name else ""
+    bar = f"'{terms.both_ends(_BAR.sub(' ', story.says), 90)}', {story.at}"
+    return f"{who_of(finding)} was still making its data ready when {others} had waited{where} to the time limit ({bar})"
 
 
 @stories.tell.register

@@ -1,0 +1,63 @@
+"""Data that was still being made ready when the ranks that waited for it came to their time limit.
+
+One process tokenizes or maps the data set for all, and those that wait print nothing: the bar that has
+not come to its end is its. Whose it is shows only where one rank alone did not time out.
+"""
+
+from __future__ import annotations
+
+from ...model.log_facts import AnyFact, KnownError, Progress, PythonError, TimedOut
+from ...text.late import late
+from ..confidence import Ground, sure
+from ..findings import Finding, Op, Waiters
+from ..findings.log_counts import StillPreparing
+from .candidate import First
+from .scene import LIMITS, Scene, op_of, ranks_named
+
+_MAKES_READY = late(
+    r"tokeniz|\bmap|filter|pack|generating \w+ split|saving the dataset|preprocess|group|cach|index"
+)
+
+
+def still_preparing(scene: Scene) -> First | None:
+    """Who was not done with it, as far as that shows; None where the last bar before the limits of the waits
+    counts something else, or had come to its end.
+    """
+    waits: list[AnyFact] = [*scene.of(TimedOut)]
+    waits += [f for _, f in scene.positioned(KnownError, PythonError) if _reached_a_limit(f)]
+    if not waits:
+        return None
+    last = {f.file: f.line for f in sorted(waits, key=lambda f: f.line)}
+    before = [f for f in scene.of(Progress) if f.line <= last.get(f.file, 0)]
+    bar = max(before, key=lambda f: f.line, default=None)
+    if bar is None or not _MAKES_READY.search(bar.part) or not 0 <= bar.iteration < bar.total:
+        return None
+    waiting = ranks_named(waits)
+    ranks = _missing(scene, waiting)
+    if bar.rank in waiting:
+        return None
+    timed_out = [f for f in waits if isinstance(f, TimedOut)]
+    op = op_of(timed_out) if timed_out else Op("")
+    seconds = max((f.ran_ms for f in timed_out), default=0.0) / 1000
+    finding = Finding(
+        kind="slow",
+        ranks=ranks,
+        story=StillPreparing(op, bar.says, f"{scene.logs.name_of(bar.file)}:{bar.line}"),
+        confidence=sure(Ground.LOG_PREPARES if ranks else Ground.LOG_SOMEONE_PREPARES),
+        nodes=scene.nodes(ranks),
+        waiters=Waiters(tuple(waiting), op, seconds),
+    )
+    return First(finding, [bar, *waits], True)
+
+
+def _reached_a_limit(fact: AnyFact) -> bool:
+    if not isinstance(fact, KnownError | PythonError):
+        return False
+    return fact.role == "consequence" and fact.rule in LIMITS
+
+
+def _missing(scene: Scene, waiting: list[int]) -> list[int]:
+    """The only rank that did not time out, of all that are known."""
+    everyone = range(max([*waiting, *scene.everyone], default=-1) + 1)
+    missing = sorted(set(everyone) - set(waiting))
+    return missing if len(missing) == 1 and len(waiting) > 1 else []

@@ -1,0 +1,118 @@
+"""Words of devices, links and frameworks that tell a first failure, or that something else had come first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.read_logs import diagnosed, named
+
+LIMIT = "[Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1804977 milliseconds before timing out.\n"
+
+
+def test_a_gpu_that_lspci_sees_no_more_is_the_reason_of_the_waits_above(tmp_path: Path) -> None:
+    card = "{0}:00.{1} {2} controller: NVIDIA Corporation GA102 [RTX A6000] (rev {3})\n"
+    kinds = [("0", "VGA compatible"), ("2", "USB")]
+    rows = "".join(
+        card.format(at, n, k, rev) for at, rev in (("3b", "a1"), ("5e", "ff")) for n, k in kinds
+    )
+    said = diagnosed(tmp_path, LIMIT.format(1) + LIMIT.format(2) + rows)
+    assert said.status == "failed" and "the GPU 5e:00.0 does not answer on its bus any more" in (
+        said.summary
+    )
+    assert [c.kind for c in diagnosed(tmp_path, rows.replace("ff", "a1")).causes] == []
+
+
+def test_channels_that_were_lost_for_an_earlier_error(tmp_path: Path) -> None:
+    line = "kernel: NVRM: Xid (PCI:0000:{0}:00): 45, pid=18{1}, name=python3, Ch 00000001 caused by previous Xid {1}\n"
+    said = diagnosed(tmp_path, line.format("dc", 149) + line.format("ed", 145))
+    assert "The GPU 0000:dc:00 reports an NVLink error (Xid 149)" in said.summary
+    assert "memory access" in diagnosed(tmp_path, line.format("dc", 31)).summary
+
+
+def test_a_memory_error_that_was_only_logged_before_what_the_launcher_raised(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "2026-11-07 03:18:42 | WARNING | fairseq.trainer | OOM: Ran out of memory with exception: CUDA out of memory. "
+        "Tried to allocate 28.00 MiB (GPU 1; 10.92 GiB total capacity)\n"
+        "2026-11-07 03:18:42 | WARNING | fairseq.trainer | attempting to recover from OOM in forward/backward pass\n"
+        'Traceback (most recent call last):\n  File "/app/cli.py", line 33, in <module>\n    spawn(main)\n'
+        '  File "/v/site-packages/torch/multiprocessing/spawn.py", line 171, in spawn\n    wh\n'
+    )
+    said = diagnosed(tmp_path, text)
+    assert "GPU 1" in said.summary and "the GPU's memory is full" in said.summary
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "node", "words"),
+    [
+        (
+            "not ready endpoints:['10.1.0.7:6070', '10.1.0.7:6071']\nserver not ready, wait 3 sec to retry...\n"
+            * 3,
+            "start_stall",
+            "10.1.0.7",
+            "had not opened their ports",
+        ),
+        (
+            " 2 /usr/lib/libucs.so.0(+0x31d16) [0x15]\n[n3:4938] *** Process received signal",
+            "dead",
+            "n3",
+            "Process 4938 on n3 failed first",
+        ),
+        (
+            "x\n-------------- FATAL CALLED ---------------\nFATAL CALLED F",
+            "error",
+            "",
+            "the model ended itself",
+        ),
+    ],
+)
+def test_their_own_words(tmp_path: Path, text: str, kind: str, node: str, words: str) -> None:
+    said = diagnosed(tmp_path, text)
+    [cause] = said.causes
+    assert (cause.kind, cause.ranks, cause.nodes) == (kind, [], [node] if node else [])
+    assert words in said.summary
+
+
+def test_a_rendezvous_without_its_leader(tmp_path: Path) -> None:
+    """Who is gone does not show: the one that is not reached may have ended with the work done."""
+    said = diagnosed(tmp_path, "Failed to connect to client mesh master: t1v-n-3.c.proj:38973\n")
+    assert named(said) == []
+    assert "did not reach the process that leads it t1v-n-3.c.proj:38973" in said.summary
+
+
+WAITED = (
+    'Process SpawnProcess-4:\nTraceback (most recent call last):\n  File "/app/train.py", line 9, in step\n'
+    '    dist.all_reduce(stop)\n  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 911, in all_reduce\n'
+    "    work.wait()\nRuntimeError: Operation timed out!\n"
+)
+FLUSHED = (
+    "[20:25:30] /src/rdma_van.h:777: Check failed: wc[i].status == IBV_WC_SUCCESS Failed status \n"
+    "Work Request Flushed Error 5 1405 245 0\nterminate called after throwing an instance of 'dmlc::Error'\n"
+    "  what():  [20:25:30] /src/rdma_van.h:777: Check failed: wc[i].status == IBV_WC_SUCCESS Failed status \n"
+)
+
+
+@pytest.mark.parametrize("text", [WAITED, FLUSHED])
+def test_who_waited_or_lost_a_connection_is_no_first_failure(tmp_path: Path, text: str) -> None:
+    assert named(diagnosed(tmp_path, text)) == []
+
+
+def test_a_process_that_is_kept_for_a_debugger_crashed_where_the_signal_met_it(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        "clock_nanosleep ()",
+        "gasneti_freezeForDebuggerNow ()",
+        "gasneti_defaultSignalHandler ()",
+    ]
+    rows += [
+        "<signal handler called>",
+        "Mesh::unpack (this=0x7f, n=3) at /app/mesh.cc:88",
+        "main () at /app/main.cc:9",
+    ]
+    lines = [f"#{n}  {'' if '<' in row else '0x00007fff in '}{row}" for n, row in enumerate(rows)]
+    said = diagnosed(tmp_path, "\n".join(lines) + "\n")
+    assert "was ended by SIGSEGV in Mesh::unpack (mesh.cc:88)" in said.summary
