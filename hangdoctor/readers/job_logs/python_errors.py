@@ -17,6 +17,10 @@ from .rules import Rule, Rules
 from .rules_tried import RulesTried
 
 _MORE = 4  # lines that the message of an error may go on in
+# Where torch and what stands on it call and await collectives
+_COLLECTIVES = late(
+    r"torch/distributed/(?:distributed_c10d|c10d_logger|_functional_collectives|nn/functional)\.py$|deepspeed/comm/\w+\.py$"
+)
 _OF_ACTOR = late(r"\(pid=(\d{1,9}), ip=([\w.:-]{1,80})")  # which Ray says has died
 
 
@@ -46,7 +50,7 @@ class PythonErrors:
         """An error, by the last line of its traceback; `original`: that another one was raised from."""
         error.local = self._kept.earlier.spawned(said)
         self._tried.try_beside_error(said, text)
-        rule = self._rules.known(f"{error.error}: {error.message}")
+        rule = self._rules.known(f"{error.error}: {error.message}") or self._in_collective(error)
         if self._beneath.is_report(error, said) or is_of_end(error.frames):
             error.role = "launcher"
         if rule is not None:
@@ -65,6 +69,13 @@ class PythonErrors:
         self._below.begin_error(kept, said)
         if rule is None and isinstance(kept, PythonError):
             self._unknown[said.speaker()] = (kept, _MORE)
+
+    def _in_collective(self, error: PythonError) -> Rule | None:
+        """The rule that knows it by its words and by where it was raised."""
+        inner = error.frames[0].file if error.frames else ""
+        if not _COLLECTIVES.search(inner):
+            return None
+        return self._rules.known(f"in a collective: {error.error}: {error.message}")
 
     def go_on(self, said: Said) -> None:
         """A line that may belong to the message of an error: what it tells of that."""

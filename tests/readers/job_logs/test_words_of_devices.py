@@ -95,9 +95,17 @@ FLUSHED = (
 )
 
 
-@pytest.mark.parametrize("text", [WAITED, FLUSHED])
+LOST = WAITED.replace("Operation timed out!", "the remote side was lost: connection reset")
+
+
+@pytest.mark.parametrize("text", [WAITED, LOST, FLUSHED])
 def test_who_waited_or_lost_a_connection_is_no_first_failure(tmp_path: Path, text: str) -> None:
     assert named(diagnosed(tmp_path, text)) == []
+
+
+def test_an_exception_of_a_call_that_tells_of_no_other_process_is_its_own(tmp_path: Path) -> None:
+    own = WAITED.replace("Operation timed out!", "Tensors must be contiguous")
+    assert named(diagnosed(tmp_path, own)) == [("error", [])]
 
 
 def test_a_process_that_is_kept_for_a_debugger_crashed_where_the_signal_met_it(
