@@ -6,7 +6,7 @@ not come to its end is its. Whose it is shows only where one rank alone did not 
 
 from __future__ import annotations
 
-from ...model.log_facts import AnyFact, KnownError, Progress, PythonError, TimedOut
+from ...model.log_facts import AnyFact, KnownError, Progress, PythonError, TimedOut, WaitsFor
 from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding, Op, Waiters
@@ -14,6 +14,7 @@ from ..findings.log_counts import StillPreparing
 from .candidate import First
 from .scene import LIMITS, Scene, op_of, ranks_named
 
+_BARRIER = "barrier_victim"  # a rule: it came to a monitored barrier, and others did not
 _MAKES_READY = late(
     r"tokeniz|\bmap|filter|pack|generating \w+ split|saving the dataset|preprocess|group|cach|index"
 )
@@ -53,11 +54,14 @@ def still_preparing(scene: Scene) -> First | None:
 def _reached_a_limit(fact: AnyFact) -> bool:
     if not isinstance(fact, KnownError | PythonError):
         return False
-    return fact.role == "consequence" and fact.rule in LIMITS
+    return fact.role == "consequence" and fact.rule in (*LIMITS, _BARRIER)
 
 
 def _missing(scene: Scene, waiting: list[int]) -> list[int]:
-    """The only rank that did not time out, of all that are known."""
+    """The only rank that did not time out, of all that are known, or that a line says is waited for."""
+    awaited = {f.awaited for f in scene.of(WaitsFor) if f.awaited >= 0} - set(waiting)
+    if len(awaited) == 1:
+        return sorted(awaited)
     everyone = range(max([*waiting, *scene.everyone], default=-1) + 1)
     missing = sorted(set(everyone) - set(waiting))
     return missing if len(missing) == 1 and len(waiting) > 1 else []

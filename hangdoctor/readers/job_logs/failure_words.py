@@ -66,7 +66,7 @@ _MILD = late(
     re.I,
 )
 _LOW_LEVEL = late(
-    r"(?<![\w-])(?:WARN(?:ING)?S?|INFO|DEBUG|NOTICE|TRACE|VERBOSE)(?![\w-])|\b[Ww]arning:|\b[A-Z]\w{0,40}Warning\b"
+    r"(?:(?<![\w-])|(?<=[A-Z]_))(?:WARN(?:ING)?S?|INFO|DEBUG|NOTICE|TRACE|VERBOSE)(?![\w-])|\b[Ww]arning:|\b[A-Z]\w{0,40}Warning\b"
     r"|(?:^|\[)[WID]\d{3,4} |(?:^|: |\[)[WID] [\w./-]{1,120}:\d"
 )
 _OF_LIBRARY = late(r"\b[A-Z]{3,10} WARN\b")  # which warns of what it gives up over

@@ -47,3 +47,9 @@ def test_what_was_done_or_is_no_preparation_is_none(tmp_path: Path) -> None:
 def test_one_that_waited_itself_is_not_named(tmp_path: Path) -> None:
     lines = ["[rank2]: " + BAR.format(1), *(LIMIT.format(rank) for rank in (2, 1, 3))]
     assert named(diagnosed(tmp_path, "\n".join(lines) + "\n")) == []
+
+
+def test_the_rank_that_a_monitored_barrier_names(tmp_path: Path) -> None:
+    bar = "Map (num_proc=14):  70%|####    | 652383/930514 [6:39:53<4:31:33, 17.07 examples/s]"
+    barrier = "[E ProcessGroupGloo.cpp:138] Rank 3 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs\n"
+    assert named(diagnosed(tmp_path, bar + barrier)) == [("slow", [0])]

@@ -62,6 +62,39 @@ def test_a_memory_error_that_was_only_logged_before_what_the_launcher_raised(
             "Process 4938 on n3 failed first",
         ),
         (
+            "GPU 00000000:04:00.0: Detected Critical Xid Error\nTraceback (most recent call last):\n"
+            '  File "/app/train.py", line 9, in <module>\n    main()\n',
+            "error",
+            "",
+            "A critical Xid error of the GPU 00000000:04:00.0 was seen",
+        ),
+        (
+            "F0000 00:00:17 9049 pjrt_computation_client.cc:487] Non-OK-status: status: INTERNAL: Accelerator device halted prematurely\n",
+            "error",
+            "",
+            "the TPU halted in the middle of a computation",
+        ),
+        (
+            "RuntimeError: CUDA error: the launch timed out and was terminated\n",
+            "error",
+            "",
+            "a kernel ran longer than the GPU's driver lets one run",
+        ),
+        (
+            "2026:05:23-19:04:20:(168955) |CCL_ERROR| atl_ofi_helper.cpp:1635 atl_ofi_open_nw_provs: can not open network providers\n"
+            "[n7:168955:0:168955] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)\n",
+            "error",
+            "",
+            "oneCCL could not open a network provider",
+        ),
+        (
+            "[1657786922.147458] [n1:12074:0]            sock.c:260  UCX  ERROR   connect(fd=41, dest_addr=172.17.0.1:45031) failed: Connection refused\n"
+            'Traceback (most recent call last):\n  File "/app/convert.py", line 109, in <module>\n',
+            "start_stall",
+            "172.17.0.1,n1",
+            "UCX could not connect there (Connection refused)",
+        ),
+        (
             "x\n-------------- FATAL CALLED ---------------\nFATAL CALLED F",
             "error",
             "",
@@ -72,7 +105,7 @@ def test_a_memory_error_that_was_only_logged_before_what_the_launcher_raised(
 def test_their_own_words(tmp_path: Path, text: str, kind: str, node: str, words: str) -> None:
     said = diagnosed(tmp_path, text)
     [cause] = said.causes
-    assert (cause.kind, cause.ranks, cause.nodes) == (kind, [], [node] if node else [])
+    assert (cause.kind, cause.ranks, cause.nodes) == (kind, [], [*filter(None, node.split(","))])
     assert words in said.summary
 
 
@@ -95,10 +128,14 @@ FLUSHED = (
 )
 
 
+DEEPEP = (
+    '[rank4]: Traceback (most recent call last):\n[rank4]:   File "/v/deep_ep/buffer.py", line 581, in internode_dispatch\n'
+    "[rank4]:     self.runtime.internode_dispatch()\n[rank4]: RuntimeError: DeepEP error: timeout (dispatch CPU)\n"
+)
 LOST = WAITED.replace("Operation timed out!", "the remote side was lost: connection reset")
 
 
-@pytest.mark.parametrize("text", [WAITED, LOST, FLUSHED])
+@pytest.mark.parametrize("text", [WAITED, LOST, FLUSHED, DEEPEP])
 def test_who_waited_or_lost_a_connection_is_no_first_failure(tmp_path: Path, text: str) -> None:
     assert named(diagnosed(tmp_path, text)) == []
 
@@ -106,6 +143,17 @@ def test_who_waited_or_lost_a_connection_is_no_first_failure(tmp_path: Path, tex
 def test_an_exception_of_a_call_that_tells_of_no_other_process_is_its_own(tmp_path: Path) -> None:
     own = WAITED.replace("Operation timed out!", "Tensors must be contiguous")
     assert named(diagnosed(tmp_path, own)) == [("error", [])]
+
+
+def test_an_access_over_nvlink(tmp_path: Path) -> None:
+    error = "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error"
+    text = WAITED.replace("Operation timed out!", error)
+    assert "another GPU's memory over NVLink failed" in diagnosed(tmp_path, text).summary
+
+
+def test_warnings_of_a_library_are_no_failure(tmp_path: Path) -> None:
+    line = "2026:04:02-03:30:40:(4119) |CCL_WARN| could not get local_idx/count from environment variables\n"
+    assert named(diagnosed(tmp_path, line)) == []
 
 
 def test_a_process_that_is_kept_for_a_debugger_crashed_where_the_signal_met_it(
