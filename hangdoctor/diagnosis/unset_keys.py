@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ..stacks.loop_counts import SETTER
 from ..stacks.place_search import STORE
+from . import compiled_calls
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
 from .confidence import Ground, sure
@@ -26,7 +27,8 @@ def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
     alike = len({view.place.op for view in rest}) == 1
     if not 0 < len(few) < len(rest) or not alike or len(waiting) < len(case.alive):
         return []
-    if any(view.place.kind != "collective" for view in rest):
+    together = all(view.place.kind == "collective" for view in rest)
+    if not together and not compiled_calls.all_in_jax(rest):
         return []
     asked = {_asked(view) for view in few}
     key, setter = asked.pop() if len(asked) == 1 else ("", -1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from tests.support.captures import causes, judged, still
 
 JAX = "/v/site-packages/jax/_src/array.py"
@@ -26,7 +27,6 @@ def updates(rank: int) -> RankCapture:
     ("ranks", "culprit", "says"),
     [
         ([updates(0), asks(1), asks(2), asks(3)], 0, "rank 0 did not set their key"),
-        ([updates(0), updates(1), updates(2), asks(3)], 3, "in store wait in RunFolder._agree"),
     ],
 )
 def test_the_side_of_one_is_named(ranks: list[RankCapture], culprit: int, says: str) -> None:
@@ -34,6 +34,23 @@ def test_the_side_of_one_is_named(ranks: list[RankCapture], culprit: int, says: 
     assert causes(found) == [("order", [culprit])] and says in found.summary, found.summary
 
 
+def test_one_that_asks_for_a_key_that_nobody_sets_keeps_all_others() -> None:
+    found = judged(updates(0), updates(1), updates(2), asks(3))
+    assert causes(found) == [("not_entered", [3])]
+    assert "waits for a key in the store, which no rank has set; it is in RunFolder._agree" in (
+        found.summary
+    )
+
+
 def test_two_against_two_are_two_sides() -> None:
     found = judged(updates(0), updates(1), asks(2), asks(3))
     assert not found.causes or found.causes[0].confidence <= 0.5, found.summary
+
+
+def test_after_the_end_too_where_all_others_stood_at_one_line() -> None:
+    ranks = [updates(0), updates(1), updates(2), asks(3)]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], [], 4)
+    capture.over, capture.origin = True, "files"
+    found = diagnose(capture)
+    assert causes(found) == [("not_entered", [3])]
+    assert "waits for a key in the store" in found.summary

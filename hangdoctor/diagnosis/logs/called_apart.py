@@ -14,6 +14,7 @@ from msgspec import structs
 
 from ...model.log_facts import Ended, PythonError
 from ...model.operations import P2P, STORE, RankOps
+from .. import compiled_calls
 from ..case import Case
 from ..draft import Draft
 from ..findings import Apart, DecidedBy, Disagrees, Finding, InOther, Op, Ring, UnsetKey
@@ -127,10 +128,13 @@ def _keeps_all_others(case: Case, finding: Finding) -> bool:
     """
     if not isinstance(finding.story, UnsetKey) or len(finding.ranks) != 1:
         return False
-    others = [v.capture.ops for v in case.views if v.rank not in finding.ranks]
-    held = [_collective(ops) if ops is not None else None for ops in others]
-    together = len(held) > 1 and held[0] is not None and held.count(held[0]) == len(held)
-    return together and len(held) == case.world_size - 1
+    others = [view for view in case.views if view.rank not in finding.ranks]
+    if len(others) < 2 or len(others) != case.world_size - 1:
+        return False
+    if compiled_calls.all_in_jax(others):  # whose calls no box has
+        return len({(view.place.op, view.place.at) for view in others}) == 1
+    held = [_collective(v.capture.ops) if v.capture.ops is not None else None for v in others]
+    return held[0] is not None and held.count(held[0]) == len(held)
 
 
 def _collective(ops: RankOps) -> tuple[str, int] | None:
