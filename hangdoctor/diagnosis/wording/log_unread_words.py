@@ -17,6 +17,10 @@ from .log_words import NO_RANK, WORDS, who_of
 _SENTENCE = 80  # of its own words
 _SHORTEST = 40
 _FOLDERS = late(r"(?<![\w.:/-])/(?:[\w.+-]{1,80}/){4,30}(?=[\w.+-]{1,80}:\d)")
+# The place in the source of the library that printed it, before its words
+_SOURCE = late(
+    r"^(?:…?/)?(?:[\w.+-]{1,80}/){0,30}[\w.+-]{1,80}\.(?:c|cc|cpp|cxx|cu|h|hh|hpp|f90|F90|py|rs|go)\W{1,3}\d{1,6}(?:\(\w{1,80}\))?:\s"
+)
 _OF_PROCESS = late(
     r"\b(?:tasks?|ranks?|process(?:es)?|procs?|pids?|workers?|child(?:ren)?|apps?|programs?|exit(?:ed|s)?|killed|aborted|died|crashed|terminated)\b",
     re.I,
@@ -48,8 +52,11 @@ def _(story: FailedInWords, finding: Finding) -> str:
 
 
 def _short(says: str) -> str:
-    """The line with the folders of its source file left out, which would push out what it says."""
-    return _FOLDERS.sub("…/", says)
+    """The line with the folders of its source file left out, which would push out what it says; without the
+    whole place where that is still too long.
+    """
+    shorter = _FOLDERS.sub("…/", says)
+    return _SOURCE.sub("", says) if len(shorter) > WORDS else shorter
 
 
 def _room(story: FailedInWords, finding: Finding) -> int:

@@ -66,7 +66,7 @@ _WATCHED = late(
 )
 _AT_HOME = ("nan_guard", "actor_died")  # rules of words that name its own node
 # Rules: a launcher speaks of another node
-_LAUNCH = ("glex", "srun_launch", "ssh_name", "ssh_refused", "pals_shepherd")
+_LAUNCH = ("glex", "srun_launch", "ssh_name", "ssh_no_name", "ssh_refused", "pals_shepherd")
 _NODES = late(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
 
 
