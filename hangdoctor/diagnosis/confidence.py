@@ -137,6 +137,7 @@ class Ground(Enum):
     STILL_AT_END = (0.80, "a few are in an operation while most have ended")
     SIGNATURE_MAJORITY = (0.96, "three or more members agree against it")
     SIGNATURE_PAIR = (0.94, "two members agree against it")
+    OWN_ORDER = (0.80, "all others of a group wait in its making for this one, which makes another")
     PARTS_APART = (0.94, "what one sends in an all_to_all is not what another expects")
     SIGNATURE_ROLE = (0.94, "ranks with the same role in other replicas call it differently")
     SIGNATURE_PRECEDENT = (

@@ -16,7 +16,7 @@ from ..stacks.user_code import is_users
 from ..text.late import late
 from ..text.ranges import format_ranks
 from . import findings as f
-from . import group_numbers
+from . import group_numbers, local_groups
 from .case import Case, finding_on, in_op, ranks_of, sides_of, where_held
 from .case import op_of as seen_op
 from .confidence import Ground, sure
@@ -50,7 +50,8 @@ def are_made(joining: Sequence[RankView]) -> bool:
 
 def find(case: Case, joining: list[RankView]) -> Finding:
     """The ranks that ask for something else than most, else all."""
-    return apart(case, joining) or _all(case, joining, [_asked(view) for view in joining])
+    found = apart(case, joining) or local_groups.find(case, joining)
+    return found or _all(case, joining, [_asked(view) for view in joining])
 
 
 def apart(case: Case, joining: list[RankView]) -> Finding | None:

@@ -15,6 +15,7 @@ from . import (
     compiled_calls,
     deadends,
     later_groups,
+    local_groups,
     other_branch,
     other_root,
     other_tag,
@@ -54,7 +55,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         return []  # not all were captured: the summary says so
     decided = later_groups.left_alone(case, waiting) or called_alone.find(case, waiting)
     if decided is None and later_groups.are_made(waiting):
-        decided = later_groups.apart(case, waiting)
+        decided = later_groups.apart(case, waiting) or local_groups.find(case, waiting)
     decided = decided or two_threads.find(case, waiting) or other_tag.find(case, waiting)
     decided = decided or other_root.find(case, waiting) or steps_apart.find(case, waiting)
     if decided is not None:

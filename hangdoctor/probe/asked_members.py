@@ -21,11 +21,12 @@ _MOST = 1 << 16  # members that are looked at; sorting as many takes some millis
 
 
 def asked_members(function: str, args: Sequence[Any], kwargs: dict[str, Any], world: int) -> str:
-    """``0-3,8``, or how many with the group's uid where a record has no room for all; "" where
-    nothing shows them, or other ranks may ask for others.
+    """``0-3,8``, or how many with the group's uid where a record has no room for all; ``local 0-3`` of a group
+    that its members make alone, since other ranks rightly ask for others; "" where nothing shows them.
     """
-    if function not in _MAKERS or _is_local(function, args, kwargs):
+    if function not in _MAKERS:
         return ""
+    local = _is_local(function, args, kwargs)
     ranks = args[0] if args else kwargs.get("ranks")
     if ranks is None:
         ranks = range(world)
@@ -35,6 +36,9 @@ def asked_members(function: str, args: Sequence[Any], kwargs: dict[str, Any], wo
         return ""
     members = sorted(ranks)
     text = members_text(as_range(members))
+    if local:
+        text = f"local {text}"
+        return text if len(text) <= fmt.INLINE_BYTES else ""
     if len(text) <= fmt.INLINE_BYTES:
         return text
     return f"{len(members)} ranks, {group_uid(members)}"

@@ -40,7 +40,8 @@ def lists(name: str, file: str, shown: Mapping[str, str]) -> dict[str, list[int]
         return _named("mesh_shape", _mesh_shape(name, shown), _MOST_AXES)
     if file.endswith(_GROUP_FILE) and name in _MAKE_GROUPS:
         if shown.get("use_local_synchronization") == "True":
-            return {}  # then each rank calls it for its own group only
+            # Each rank calls it for its own groups only.
+            return _named("own ranks", _numbers(shown.get("ranks", "")), _MOST_RANKS)
         members = _named("ranks", _numbers(shown.get("ranks", "")), _MOST_RANKS)
         return members | _number_of_group(name, shown)
     if name in _SETS_UP:

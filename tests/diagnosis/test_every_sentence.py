@@ -200,6 +200,7 @@ FINDINGS: list[Finding] = [
     one("p2p_unmatched", f.AllIn(replace(SEND, site="on (/a/p.py:9)"), (4, 5), True, True, other=replace(RECV, site="off (/a/p.py:13)"), partners=(4, 6))),
     two("in_communication", f.AllIn(replace(SEND, seq=-1, frame=LOAD), (4, 5), False, True, other=replace(RECV, seq=-1, frame=LOAD))),
     one("in_communication", f.HeldBehind(REDUCE, (0,)), boxes_unread=True),
+    one("order", f.OwnOrder(Op("new_group", site="build (/app/t.py:55)"), (4, 5), (5, 6, 7), (6, 7))),
     one("mismatch", f.PartsApart(ALL_TO_ALL, (f.PartApart(5, 4, 0, 96), f.PartApart(5, 6, 1, 2)))), two("mismatch", f.PartsApart(ALL_TO_ALL, (f.PartApart(4, 5, 3, 2),))), two("mismatch", f.PartsApart(ALL_TO_ALL, (f.PartApart(4, 5, 3, 2, exact=False),))),
     one("in_communication", f.HeldBehind(REDUCE, (0,))), two("in_communication", f.HeldBehind(REDUCE, (0, 1))),
     one("start_stall", f.OtherStore("n1:29500 (10.0.0.9)", "10.0.0.1:29500", 3)),

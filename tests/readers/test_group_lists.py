@@ -30,7 +30,12 @@ LOOP = ["def f(a):", "    for b in a:", "        if b:", "            g(b)", "  
         ("DeviceMesh._flatten", MESH, {"mesh_shape": "(3, 2)", "mesh": "[1]"}, {}),
         ("new_group", C10D, {"ranks": "[0, 2, 4]"}, {"ranks": [0, 2, 4]}),
         ("new_group", C10D, {"ranks": "None"}, {}),
-        ("new_group", C10D, {"ranks": "[0, 2]", "use_local_synchronization": "True"}, {}),
+        (
+            "new_group",
+            C10D,
+            {"ranks": "[0, 2]", "use_local_synchronization": "True"},
+            {"own ranks": [0, 2]},
+        ),
         ("new_group", C10D, {"ranks": '["secret"]'}, {}),
         ("new_group", C10D, {"ranks": f"[{', '.join(map(str, range(65)))}]"}, {}),
         ("broadcast", C10D, {"ranks": "[0, 2]"}, {}),

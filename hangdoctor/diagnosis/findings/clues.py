@@ -16,7 +16,7 @@ from .named import Doing, End, Op
 from .ras_stories import ErrorByRas, FewerByRas, LostByRas, LostProcesses
 from .slow_stories import SlowByArrival, SlowByPace, SlowByWaiting
 from .start_stories import AgentWaits, AskedFor
-from .stories import HoldsGil, PartApart
+from .stories import AsksFor, HoldsGil, PartApart
 from .unnamed_stories import UnnamedAt
 
 
@@ -303,6 +303,7 @@ Fact = (
     | Signed
     | SameSignature
     | PartApart
+    | AsksFor
     | EndedCleanly
     | RasSays
     | RasSeesAll

@@ -167,6 +167,21 @@ class PartsApart(Struct, frozen=True):
     pairs: tuple[PartApart, ...]
 
 
+class AsksFor(Struct, frozen=True):
+    """The members of the group that a rank makes."""
+
+    members: tuple[int, ...]
+
+
+class OwnOrder(Struct, frozen=True):
+    """It makes a group with `mine` first, while the ranks `waiting` wait for it in that of `theirs`."""
+
+    op: Op
+    mine: tuple[int, ...]
+    theirs: tuple[int, ...]
+    waiting: tuple[int, ...]
+
+
 class NoneLeaves(Struct, frozen=True):
     """All ranks are in set-up or teardown, and it does not finish; `later`: in set-up of further groups,
     after the job's own; `sides`: where they are in several calls, the ranks and the call of each.
@@ -389,6 +404,7 @@ Story = (
     | AllIn
     | HeldBehind
     | PartsApart
+    | OwnOrder
     | NoneLeaves
     | OwnGroup
     | StillIn

@@ -15,6 +15,9 @@ from .same_line import on_other_group
 from .scene import Scene
 
 _VOTERS = 6  # of those in step
+_BY_CALLS = ("skipped", "extra", "either", "other")
+_ROUNDS = 2  # further ones, after a call that comes later than in another replica
+_WITHIN = 64  # members of a group that are asked whether they made the same calls
 _SUSPECTS = 256  # more are not compared: a fault that moves so many is none of single ranks
 
 
@@ -146,7 +149,60 @@ class _Court:
     def _runs_another_program(self, other: int, d: Divergence) -> bool:
         """Whether the two make different calls because they are not meant to make the same."""
         mine, theirs = self.history(d.rank), self.history(other)
-        return _made_it_after_all(mine, theirs, d) or self._is_missed_by_none(d)
+        if _made_it_after_all(mine, theirs, d) or self._is_missed_by_none(d):
+            return True
+        return self._shared_by_its_group(d) or self._made_in_own_group(mine, theirs, d)
+
+    def _shared_by_its_group(self, d: Divergence) -> bool:
+        """Whether all members of the group in which it made a call more, or fewer, than its like did so with it:
+        no call of theirs is left alone by that. Replicas may make as many calls within as their data or
+        their draws ask for.
+        """
+        groups = self.scene.groups
+        call = d.mine if d.how == "extra" else d.theirs
+        if call.op in P2P_NAMES or d.before_records or d.how not in _BY_CALLS:
+            return False
+        own = [call.group]
+        if d.how != "extra":
+            if d.rank in groups.members(call.group, d.reference):
+                return False
+            role = groups.role(call.group)
+            own = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
+        if len(own) != 1:
+            return False
+        others = [r for r in groups.members(own[0], d.rank) if r != d.rank]
+        if not 0 < len(others) <= _WITHIN or d.reference in others:
+            return False
+        return all(other in self.scene.ops and self._alike_up_to(d, other) for other in others)
+
+    def _made_in_own_group(self, mine: History, theirs: History, d: Divergence) -> bool:
+        """The same of the collective that it would have left out, which it made later on in its own group of that
+        kind, as `_made_it_after_all` has it of one group: its other calls come between.
+        """
+        groups, call = self.scene.groups, d.theirs
+        if call.op in P2P_NAMES or d.before_records or d.how not in ("skipped", "either", "other"):
+            return False
+        if d.rank in groups.members(call.group, d.reference) or not self._is_shared(d):
+            return False
+        role = groups.role(call.group)
+        own = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
+        place = next((j for j, op in enumerate(theirs.operations) if op is call), -1)
+        if len(own) != 1 or goes_on_alike(mine, d.position, theirs, place + 1):
+            return False
+        later = (o for o in mine.operations[d.position :] if (o.group, o.op) == (own[0], call.op))
+        made = {o.seq for o in later if o.state == "done" and not o.failed}
+        return {call.seq, call.seq + _ROUNDS} <= made
+
+    def _is_shared(self, d: Divergence) -> bool:
+        """Whether all members of the group in which it went on did so with it."""
+        others = [r for r in self.scene.groups.members(d.mine.group, d.rank) if r != d.rank]
+        if d.mine.op in P2P_NAMES or not 0 < len(others) <= _WITHIN or d.reference in others:
+            return False
+        return all(other in self.scene.ops and self._alike_up_to(d, other) for other in others)
+
+    def _alike_up_to(self, d: Divergence, other: int) -> bool:
+        apart = compare(self.history(d.rank), self.history(other))
+        return apart is None or (apart.position > d.position and not apart.before_records)
 
     def _is_missed_by_none(self, d: Divergence) -> bool:
         """Whether it would have left out a collective of a group of its own that no other member has made

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ...model.operations import Operation
+from ..own_members import LOCAL
 from .divergence import Divergence
 from .scene import Scene
 
@@ -43,7 +44,8 @@ def groups_left_out(scene: Scene, ring: Collection[int]) -> dict[int, Divergence
 
 
 def _made(scene: Scene, rank: int) -> list[Operation]:
-    return [op for op in scene.ops[rank].operations if op.op == "new_group" and op.detail]
+    made = [op for op in scene.ops[rank].operations if op.op == "new_group" and op.detail]
+    return [op for op in made if not op.detail.startswith(LOCAL)]
 
 
 def _left_out(

@@ -15,6 +15,7 @@ from .divergence import Divergence
 from .facts import in_op, nodes_of, op_of, other_side, sample_of, waiters_of, where_of
 from .new_call import made_a_new_call
 from .order import divergence_finding
+from .own_groups import own_groups_finding
 from .precedent import against_precedent, changed_tag, on_its_way, one_ahead
 from .same_line import on_other_group
 from .scene import Scene
@@ -59,6 +60,7 @@ def full_instance_finding(scene: Scene, instance: Instance) -> Finding:
     records = _records_of(scene, instance)
     return (
         disagreement_finding(scene, instance)
+        or own_groups_finding(scene, instance, records)
         or split_sizes_finding(scene, instance, records)
         or _in_communication(scene, instance)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ...model.operations import Operation
+from ..own_members import LOCAL
 from .keys import P2P_NAMES
 
 # Members of these give inputs of the same shape; of all others (scatter, all_to_all, object
@@ -34,8 +35,9 @@ def signature(op: Operation) -> Signature:
 
 
 def _asked(op: Operation) -> str:
-    """The members that a new group shall have."""
-    return op.detail if op.op == "new_group" else ""
+    """The members that a new group shall have; not where these alone make it."""
+    asked = op.detail if op.op == "new_group" else ""
+    return "" if asked.startswith(LOCAL) else asked
 
 
 def tag_of(op: Operation) -> str:

@@ -305,6 +305,12 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
 
 
 @by_story.register
+def _(story: f.OwnOrder, finding: Finding) -> str:
+    where = f" at {terms.place_of(story.op)}" if terms.place_of(story.op) else ""
+    return f"See what orders the groups{where}: with use_local_synchronization all members have to make those that they share in one order."
+
+
+@by_story.register
 def _(story: f.PartsApart, finding: Finding) -> str:
     first = story.pairs[0]
     where = f" at {terms.place_of(story.op)}" if terms.place_of(story.op) else ""

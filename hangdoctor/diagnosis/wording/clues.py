@@ -6,6 +6,7 @@ from functools import singledispatch
 
 from ...model.diagnosis import Evidence
 from ...text.plain import size_words
+from ...text.ranges import format_ranks
 from .. import findings as f
 from . import terms
 from .ras_words import says_ras
@@ -235,6 +236,11 @@ def _(fact: f.Signed) -> str:
 @say.register
 def _(fact: f.SameSignature) -> str:
     return f"all have entered {terms.long_op(fact.op)} with the same signature"
+
+
+@say.register
+def _(fact: f.AsksFor) -> str:
+    return f"makes the group of ranks {format_ranks(fact.members)}"
 
 
 @say.register

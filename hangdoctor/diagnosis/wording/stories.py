@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from ...text.ranges import format_ranks
 from .. import findings as f
 from ..findings import Finding
 from ..findings.log_stories import LogStory
@@ -40,6 +41,7 @@ def says_where(finding: Finding) -> bool:
         | f.AllIn
         | f.HeldBehind
         | f.PartsApart
+        | f.OwnOrder
         | f.NoneLeaves
         | f.OwnGroup
         | f.OtherStore
@@ -229,6 +231,13 @@ def _(story: f.HeldBehind, finding: Finding) -> str:
     past, have = terms.ranks(story.past), terms.choose(story.past, "has", "have")
     stuck = f"{subject(finding)} {_is(finding)} stuck in {terms.op(story.op)}"
     return f"{stuck}, which {past} {have} already completed"
+
+
+@tell.register
+def _(story: f.OwnOrder, finding: Finding) -> str:
+    mine, theirs = format_ranks(story.mine), format_ranks(story.theirs)
+    call = f"{subject(finding)} is in {story.op.name} for ranks {mine}"
+    return f"{call}, while {terms.ranks(story.waiting)} wait for it in that for ranks {theirs}: it makes its groups in another order"
 
 
 @tell.register
