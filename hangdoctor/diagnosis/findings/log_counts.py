@@ -55,8 +55,11 @@ class TookLonger(Struct, frozen=True):
 
 
 class StillPreparing(Struct, frozen=True):
-    """It was making data ready when those that waited for it, in `op` where that is known, came to their limit."""
+    """It was making data ready when those that waited for it, in `op` where that is known, came to their limit;
+    `alone`: at other work, which began when their wait did.
+    """
 
     op: Op
     says: str
     at: str  # file and line of the log
+    alone: bool = False

@@ -107,7 +107,8 @@ def _is_whole(said: AnyFact, cut: AnyFact) -> bool:
 def _is_right_above(said: AnyFact, cut: AnyFact) -> bool:
     """Whether it is what the library below Python had logged of the same failure."""
     of_library = isinstance(said, KnownError) and said.file == cut.file
-    return of_library and cut.rank < 0 and 0 < cut.line - said.line <= _RIGHT_ABOVE
+    lines = _RIGHT_ABOVE + said.times - 1  # it may have said so again and again until then
+    return of_library and cut.rank < 0 and 0 < cut.line - said.line <= lines
 
 
 def _speaker(fact: AnyFact) -> tuple[int, int]:

@@ -14,6 +14,9 @@ from ..findings.log_counts import StillPreparing
 from .candidate import First
 from .scene import LIMITS, Scene, op_of, ranks_named
 
+_ELAPSED = late(r"\[(?:(\d{1,3}):)?(\d{1,2}):(\d{2})<")  # as tqdm has it
+_LONG_S = 300.0  # a shorter wait may last as long by chance
+_APART_S = 15.0  # between the begin of a wait and of a bar that is drawn a little later
 _BARRIER = "barrier_victim"  # a rule: it came to a monitored barrier, and others did not
 _MAKES_READY = late(
     r"tokeniz|\bmap|filter|pack|generating \w+ split|saving the dataset|preprocess|group|cach|index"
@@ -31,7 +34,10 @@ def still_preparing(scene: Scene) -> First | None:
     last = {f.file: f.line for f in sorted(waits, key=lambda f: f.line)}
     before = [f for f in scene.of(Progress) if f.line <= last.get(f.file, 0)]
     bar = max(before, key=lambda f: f.line, default=None)
-    if bar is None or not _MAKES_READY.search(bar.part) or not 0 <= bar.iteration < bar.total:
+    if bar is None or not 0 <= bar.iteration < bar.total:
+        return None
+    alone = not _MAKES_READY.search(bar.part)
+    if alone and not _began_with_them(bar, scene.of(TimedOut)):
         return None
     waiting = ranks_named(waits)
     ranks = _missing(scene, waiting)
@@ -43,12 +49,22 @@ def still_preparing(scene: Scene) -> First | None:
     finding = Finding(
         kind="slow",
         ranks=ranks,
-        story=StillPreparing(op, bar.says, f"{scene.logs.name_of(bar.file)}:{bar.line}"),
+        story=StillPreparing(op, bar.says, f"{scene.logs.name_of(bar.file)}:{bar.line}", alone),
         confidence=sure(Ground.LOG_PREPARES if ranks else Ground.LOG_SOMEONE_PREPARES),
         nodes=scene.nodes(ranks),
         waiters=Waiters(tuple(waiting), op, seconds),
     )
     return First(finding, [bar, *waits], True)
+
+
+def _began_with_them(bar: Progress, waits: list[TimedOut]) -> bool:
+    """Whether it has run for just as long as the others have waited: what it counts is what these waited for."""
+    match = _ELAPSED.search(bar.says)
+    longest = max((wait.ran_ms for wait in waits), default=0.0) / 1000
+    if match is None or longest < _LONG_S:
+        return False
+    elapsed = int(match[1] or 0) * 3600 + int(match[2]) * 60 + int(match[3])
+    return abs(elapsed - longest) <= _APART_S
 
 
 def _reached_a_limit(fact: AnyFact) -> bool:

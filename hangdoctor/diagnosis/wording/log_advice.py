@@ -197,6 +197,8 @@ def _(story: StillCounted | TookLonger, finding: Finding) -> str:
 
 @by_story.register
 def _(story: StillPreparing, finding: Finding) -> str:
+    if story.alone:
+        return "Share that work among the ranks, do it before the job starts, or give the others a longer time limit: timeout in init_process_group."
     return "Make the data ready once before the job starts, or give the others a longer time limit: timeout in init_process_group (transformers: ddp_timeout)."
 
 

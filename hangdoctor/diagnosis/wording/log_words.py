@@ -271,6 +271,8 @@ def _(story: StillPreparing, finding: Finding) -> str:
     others = terms.ranks(waiters) if waiters else "others"
     where = f" in {terms.op(story.op)}" if story.op.name else ""
     bar = f"'{terms.both_ends(_BAR.sub(' ', story.says), 90)}', {story.at}"
+    if story.alone:
+        return f"{who_of(finding)} was still at work when {others} had waited{where} to the time limit, and had begun as they did ({bar})"
     return f"{who_of(finding)} was still making its data ready when {others} had waited{where} to the time limit ({bar})"
 
 

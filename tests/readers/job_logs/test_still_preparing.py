@@ -38,8 +38,8 @@ def test_a_wait_at_the_store_and_a_traceback_that_is_cut(tmp_path: Path) -> None
 def test_what_was_done_or_is_no_preparation_is_none(tmp_path: Path) -> None:
     waits = "\n".join(LIMIT.format(rank) for rank in (2, 1, 3)) + "\n"
     done = "Running tokenizer on train set: 100%|##########| 350000/350000 [29:51<00:00, 23.1 examples/s]\n"
-    steps = " 12%|##        | 41/350 [29:51<3:40:11, 23.1 s/it]\n"
-    loads = "Loading checkpoint shards:  50%|#####     | 1/2 [29:51<3:40:11, 23.1 s/it]\n"
+    steps = " 12%|##        | 41/350 [12:51<3:40:11, 23.1 s/it]\n"
+    loads = "Loading checkpoint shards:  50%|#####     | 1/2 [12:51<3:40:11, 23.1 s/it]\n"
     for before in ("", done, steps, loads, BAR.format(1) + "\n" + steps):
         assert named(diagnosed(tmp_path, before + waits)) == []
 
@@ -53,3 +53,15 @@ def test_the_rank_that_a_monitored_barrier_names(tmp_path: Path) -> None:
     bar = "Map (num_proc=14):  70%|####    | 652383/930514 [6:39:53<4:31:33, 17.07 examples/s]"
     barrier = "[E ProcessGroupGloo.cpp:138] Rank 3 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs\n"
     assert named(diagnosed(tmp_path, bar + barrier)) == [("slow", [0])]
+
+
+def test_other_work_that_has_run_for_just_as_long_as_the_others_waited(tmp_path: Path) -> None:
+    bar = " 87%|####    | 1582/1818 [30:0{0}<04:26,  1.13s/it]\n"
+    said = diagnosed(tmp_path, bar.format(2) + LIMIT.format(1) + "\n")
+    assert named(said) == [("slow", [])]
+    assert (
+        "was still at work when rank 1 had waited in all_reduce #2 to the time limit, and"
+        in said.summary
+    )
+    for other in (bar.format(2).replace("30:02", "31:02"), bar.format(2).replace("1582", "1818")):
+        assert named(diagnosed(tmp_path, other + LIMIT.format(1) + "\n")) == []
