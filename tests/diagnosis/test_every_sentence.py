@@ -237,6 +237,7 @@ FINDINGS: list[Finding] = [
     one("mismatch", disagrees(fields=("dtype", "shapes"), my_values=("f16", "[1]"))), one("mismatch", disagrees(fields=())),
     *(one("order", diverged(how)) for how in ("skipped", "extra", "either", "swapped", "other", "group", "own")),
     *(one(kind, diverged("skipped", before_records=True)) for kind in ("order", "p2p_unmatched", "mismatch", "end_stall")), one("order", diverged("extra", before_records=True)),
+    one("p2p_unmatched", diverged("skipped", mine=replace(SEND, site="on (/a/p.py:9)"), theirs=replace(SEND, site="on (/a/p.py:9)"), tags=("tag 31", "tag 30"))),
     one("order", diverged("skipped"), waiters=OTHERS), one("order", diverged("skipped"), waiters=Waiters((0,), GATHER)), one("order", diverged("own", mine=None, theirs=None), waiters=OTHERS),
     *(one("error", f.GpuFailed(3, number, "name=python"), waiters=OTHERS) for number in (31, 48, 74, 79, 119, 143)),
     two("order", f.Ring(REDUCE, GATHER)), two("order", f.Ring()), two("p2p_unmatched", f.Ring()), two("p2p_unmatched", f.Ring(sides=((4, SEND), (5, SEND)))), two("p2p_unmatched", f.Ring(sides=((4, REDUCE), (5, SEND)))), one("p2p_unmatched", f.OtherPartners(SEND, (1,), (2, 3), (0, 4))), one("p2p_unmatched", f.OtherPartners(RECV, (), (2,), (0,)), waiters=OTHERS), one("p2p_unmatched", f.OtherRound(True, (0, 1, 3), ((4, RECV), (5, RECV)))), one("p2p_unmatched", f.OtherRound(False, (0, 1), ((5, RECV), (4, SEND)))), two("not_entered", f.OneOf(())), two("not_entered", f.OneOf((7,))),

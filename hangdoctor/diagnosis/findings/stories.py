@@ -345,6 +345,9 @@ class Diverged(Struct, frozen=True):
     reference: int
     before_records: bool = False
     again: bool = False
+    tags: tuple[
+        str, ...
+    ] = ()  # of one transfer, its own and the other's, where they differ in that alone
 
 
 class Ring(Struct, frozen=True):

@@ -17,6 +17,7 @@ from .divergence import Divergence
 from .facts import nodes_of, op_of, place, waiters_of, where_of
 from .keys import P2P_NAMES
 from .scene import Scene
+from .signatures import tag_of
 from .waits import Instance
 
 _SHOWN = 8  # pieces of evidence of one sort
@@ -122,7 +123,22 @@ def _at(members: Sequence[int], rank: int, hop: int) -> int | None:
 def _story(scene: Scene, d: Divergence) -> f.Diverged:
     mine, theirs = _sides(scene, d)
     before, again = d.before_records, d.again
-    return f.Diverged(d.how, mine, theirs, d.reference, before_records=before, again=again)
+    tags = _tags(d) if not before else ()
+    return f.Diverged(
+        d.how, mine, theirs, d.reference, before_records=before, again=again, tags=tags
+    )
+
+
+def _tags(d: Divergence) -> tuple[str, ...]:
+    """Of two transfers by one number at one line; () where these are alike, or are none."""
+    mine, theirs = d.mine, d.theirs
+    one = mine.op in P2P_NAMES and (mine.op, mine.seq, mine.site) == (
+        theirs.op,
+        theirs.seq,
+        theirs.site,
+    )
+    tags = tag_of(mine), tag_of(theirs)
+    return tags if one and mine.site and all(tags) and tags[0] != tags[1] else ()
 
 
 def _parted(scene: Scene, d: Divergence) -> Clue:

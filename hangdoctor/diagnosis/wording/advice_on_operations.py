@@ -80,6 +80,9 @@ def _are_transfers(story: f.Diverged) -> bool:
 @by_story.register
 def _(story: f.Diverged, finding: Finding) -> str:
     one_call = story.how in ("skipped", "extra", "either") and not story.before_records
+    if story.tags and story.how != "own":
+        who, line = terms.ranks(finding.ranks), line_of(story.mine)
+        return _sentence(finding, f"See how {who} came to another tag at {line}", story.mine)
     if finding.kind == "p2p_unmatched" and not one_call and _are_transfers(story):
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
     if _to_another(story.mine, story.theirs):

@@ -136,15 +136,22 @@ def _bare(op: f.Op) -> str:
     return f"{op.name}{terms.in_brackets(op)}"
 
 
+def _before_records(story: f.Diverged, finding: Finding) -> str:
+    if story.how == "other" and story.mine and story.theirs:
+        return _to_wrong_rank(finding, story.mine, story.theirs)
+    way = "behind" if story.how == "skipped" else "ahead of"
+    apart = f"its {terms.op_at(story.mine)} is {way} {terms.op_at(story.theirs)} of rank {story.reference}"
+    return f"{subject(finding)} got out of step before the records start: {apart}"
+
+
 def diverged(story: f.Diverged, finding: Finding) -> str:
     """Who made other calls than a rank with the same role, or than itself before."""
     who, mine, theirs = subject(finding), terms.op_at(story.mine), terms.op_at(story.theirs)
-    if story.before_records and story.how == "other" and story.mine and story.theirs:
-        return _to_wrong_rank(finding, story.mine, story.theirs)
     if story.before_records:
-        way = "behind" if story.how == "skipped" else "ahead of"
-        apart = f"its {mine} is {way} {theirs} of rank {story.reference}"
-        return f"{who} got out of step before the records start: {apart}"
+        return _before_records(story, finding)
+    if story.tags and story.how != "own":
+        own, other = story.tags
+        return f"{who} entered {mine} with {own}, where rank {story.reference}, which has the same role, made that call with {other}"
     if story.how == "own":
         return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
     if story.how == "skipped":

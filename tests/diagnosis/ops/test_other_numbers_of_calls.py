@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from hangdoctor.diagnosis.findings import Diverged
 from hangdoctor.diagnosis.ops import diagnose_ops
+from hangdoctor.diagnosis.ops.divergence import Divergence
+from hangdoctor.diagnosis.ops.order import divergence_finding
+from hangdoctor.diagnosis.ops.scene import Scene
 from hangdoctor.model.operations import Operation, RankOps
 from tests.support.ops_programs import only_cause
 from tests.support.ops_records import done, entered, evidence, rank_ops
@@ -52,3 +56,22 @@ def test_who_made_one_fewer_than_its_own_replica_is_named() -> None:
         assert cause.ranks == [rank] and cause.kind in ("order", "mismatch"), cause.summary
         assert f"all_reduce #5 of group {rank - 3},{rank} (t.py:9)" in cause.summary
         assert "all_reduce #63 of group 3-5 (m.py:4)" in cause.summary
+
+
+def sent(tag: int, seq: int = 9, site: str = "forward (p.py:63)") -> Operation:
+    return entered([0, 1], seq, "send", peer=1, detail=f"tag {tag}", site=site)
+
+
+def test_a_send_with_another_tag_is_no_call_that_was_left_out() -> None:
+    ranks = [rank_ops(rank, 2, [sent(9)]) for rank in (0, 1)]
+    scene = Scene(evidence(ranks), set())
+
+    def story(mine: Operation) -> Diverged:
+        parted = Divergence(0, 1, "skipped", mine, theirs=sent(9), position=0)
+        found = divergence_finding(scene, {0: parted}, []).story
+        assert isinstance(found, Diverged)
+        return found
+
+    assert story(sent(10)).tags == ("tag 10", "tag 9")
+    assert not story(sent(9)).tags and not story(sent(10, seq=10)).tags
+    assert not story(sent(10, site="")).tags and not story(sent(10, site="b (p.py:9)")).tags
