@@ -14,13 +14,14 @@ from msgspec import structs
 
 from ..model.capture import Frame, ThreadSample
 from ..stacks.place_rules import Place
-from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE, find_place
+from ..stacks.place_search import HANDLE, TRANSFERS_BY_HANDLE, find_place, python_frames
 from ..stacks.user_code import is_users
 from ..text.late import late
 from .position import counts
-from .view import RankView
+from .view import Look, RankView, motion_of
 
 _JAX = late(r"(?:^|/)jax/(?:_src|experimental)/")
+_CALLBACK = late(r"(?:^|/)jax/_src/callback\.py$")
 _BARRIER = late(r"\bwait_at_barrier\(")
 _KEY = late(r"\bblocking_key_value_get(?:_bytes)?\(")
 _READY = late(r"\bblock_until_ready\(")  # compiled: it leaves no frame
@@ -36,6 +37,7 @@ def settle(views: Sequence[RankView]) -> None:
     function of theirs where it is a job of JAX.
     """
     alive = [view for view in views if not view.gone]
+    _settle_callbacks(alive)
     waiting = [view for view in alive if view.waits]
     none_waits = not waiting
     by_memory = all(view.capture.has_jax for view in alive) and all(map(asks_jax, waiting))
@@ -82,6 +84,37 @@ def _is_own_call(view: RankView) -> bool:
     if not place.communicates or place.op in _OF_TORCH or not view.path:
         return False
     return bool(view.path[-1].code) and is_users(view.path[-1])
+
+
+def _settle_callbacks(alive: Sequence[RankView]) -> None:
+    """Where compiled code of JAX calls back into the user's, a thread of XLA's runs that: a rank whose main thread
+    waits for a result is where such a thread has stood in all samples.
+    """
+    for view in alive:
+        if view.path and not view.waits and _asks_result(view.path[-1]):
+            thread = _in_callback(view)
+            if thread is not None:
+                view.thread, view.place = thread, find_place(thread.frames, blocked=True)
+                view.motion = motion_of(view.capture, thread.tid)
+                view.look = Look(python_frames(thread.frames)[::-1])
+
+
+def _in_callback(view: RankView) -> ThreadSample | None:
+    """The only thread of the last sample that is in a callback, if it has not left it since the first."""
+    last = [t for t in view.capture.samples[-1].threads if _calls_back(t)]
+    if len(last) != 1:
+        return None
+    stood = [t for s in view.capture.samples[:-1] for t in s.threads if t.tid == last[0].tid]
+    same = all(_names(thread) == _names(last[0]) for thread in stood)
+    return last[0] if stood and same else None
+
+
+def _calls_back(thread: ThreadSample) -> bool:
+    return any(_CALLBACK.search(frame.file) for frame in thread.frames)
+
+
+def _names(thread: ThreadSample) -> list[tuple[str, str]]:
+    return [(frame.name, frame.file) for frame in python_frames(thread.frames)]
 
 
 def _settle_results(alive: Sequence[RankView]) -> None:
