@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...model.frame import Frame
 from ...model.log_facts import (
     AnyFact,
+    Cancelled,
     GlooTimeout,
     KnownError,
     Mismatch,
@@ -43,6 +44,8 @@ def is_explained(scene: Scene, position: int, cut: AnyFact) -> bool:
         return True
     if _is_the_launchers(scene, cut) or _had_lost(scene, position, cut):
         return True
+    if any(f.file == cut.file and f.line < cut.line for f in scene.of(Cancelled)):
+        return True  # it may be how the job ended
     said = [v for v in _words_of_victims(scene, position) if _is_ordered(v, cut)]
     return any(
         _speaker(v) != _speaker(cut) or _is_whole(v, cut) or _is_right_above(v, cut) for v in said

@@ -224,6 +224,13 @@ def test_warnings_of_a_library_are_no_failure(tmp_path: Path) -> None:
     assert named(diagnosed(tmp_path, line)) == []
 
 
+def test_a_cut_traceback_below_a_cancel_is_no_first_failure(tmp_path: Path) -> None:
+    cancel = "slurmstepd: error: *** STEP 7.0 ON n46 CANCELLED AT 2026-03-19T18:15:31 DUE TO PREEMPTION ***\n"
+    cut = 'Traceback (most recent call last):\n  File "/v/submitit/core/_submit.py", line 11, in <module>\n    submitit_main()\n'
+    assert named(diagnosed(tmp_path, cancel + cut)) == []
+    assert named(diagnosed(tmp_path, cut)) == [("error", [])]
+
+
 def test_a_process_that_is_kept_for_a_debugger_crashed_where_the_signal_met_it(
     tmp_path: Path,
 ) -> None:
