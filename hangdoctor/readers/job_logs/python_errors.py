@@ -16,6 +16,7 @@ from .raised_again import RaisedAgain
 from .rules import Rule, Rules
 from .rules_tried import RulesTried
 
+_TORN = 25  # lines of others between the parts of a traceback
 _MORE = 4  # lines that the message of an error may go on in
 # Where torch and what stands on it call and await collectives
 _COLLECTIVES = late(
@@ -113,7 +114,8 @@ class PythonErrors:
         """A traceback that another rank's lines tore: its message may go on behind them. The only error
         that a rule knows of the same speaker, after its beginning.
         """
-        later = [f for f in self._kept.known_errors() if f.line > self._kept.place.line]
+        begin = self._kept.place.line
+        later = [f for f in self._kept.known_errors() if begin < f.line <= begin + _TORN]
         own = [f for f in later if f.role == "cause" and not f.logged]
         same = [f for f in own if (f.rank, f.local, f.task) == (said.rank, said.local, said.task)]
         if len(same) == len(own) == 1 and self._rules.is_own(same[0].rule):

@@ -213,6 +213,30 @@ def test_an_exception_of_a_call_that_tells_of_no_other_process_is_its_own(tmp_pa
     assert named(diagnosed(tmp_path, own)) == [("error", [])]
 
 
+LOGGING = (
+    "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-03-25T10:34:07 DUE TO PREEMPTION ***\n--- Logging error ---\n"
+    'Traceback (most recent call last):\n  File "/v/torch/distributed/elastic/agent/server/api.py", line 6, in run\n    time.sleep(1)\n'
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 3045 got signal: 15\nCall stack:\n"
+    '  File "/v/bin/torchrun", line 6, in <module>\n    sys.exit(main())\n'
+    "Message: 'Received %s death signal, shutting down workers'\nArguments: (<Signals.SIGTERM: 15>,)\n"
+)
+
+
+def test_a_message_that_was_not_logged_is_no_error(tmp_path: Path) -> None:
+    said = diagnosed(tmp_path, LOGGING)
+    assert named(said) == [] and "Slurm preempted the job" in said.summary
+
+
+def test_what_a_watchdog_prints_later_is_no_end_of_a_torn_traceback(tmp_path: Path) -> None:
+    torn = 'Traceback (most recent call last):\n  File "/app/model.py", line 167, in on_train_epoch_end\n    self.metric.compute()\n'
+    lines = "".join(f"frame #{n}: <unknown function> + 0x{n:x} (0x14)\n" for n in range(40))
+    said = diagnosed(
+        tmp_path,
+        torn + LIMIT.format(1) + lines + "libnvidia-ml.so.1: undefined symbol: nvmlDeviceGet\n",
+    )
+    assert "shared library" not in said.summary
+
+
 def test_an_access_over_nvlink(tmp_path: Path) -> None:
     error = "CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error"
     text = WAITED.replace("Operation timed out!", error)
