@@ -20,7 +20,7 @@ class Asked(NamedTuple):
 
 _ENDED, _LOG = "ended jobs, black boxes", "ended jobs, log alone"
 _PLAIN, _RUN = "live jobs, unprepared", "live jobs, with `run`"
-_PUBLIC = "public logs"
+_PUBLIC, _SHOWN = "public logs", "public logs, by what they show"
 
 # Of each evidence, by the day when they were made: sets as (cases, exact, wrong), the oldest first.
 SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
@@ -69,6 +69,10 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 10, 0),
             (12, 11, 0),
+            (12, 11, 0),
+            (12, 11, 1),
+            (12, 12, 0),
+            (12, 12, 0),
         ),
     },
     _LOG: {
@@ -151,6 +155,10 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 9, 2),
             (12, 9, 2),
             (12, 11, 0),
+            (12, 11, 0),
+            (12, 9, 2),
+            (12, 10, 0),
+            (12, 11, 0),
         ),
     },
     _RUN: {
@@ -198,6 +206,10 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 12, 0),
             (12, 10, 0),
             (12, 11, 0),
+            (12, 12, 0),
+            (12, 11, 1),
+            (12, 12, 0),
+            (12, 11, 0),
         ),
     },
     _PUBLIC: {
@@ -225,6 +237,18 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (40, 23, 2),
             (40, 24, 1),
             (40, 24, 5),
+        ),
+    },
+    _SHOWN: {
+        "2026-11-27": (
+            (40, 32, 2),
+            (40, 30, 2),
+            (40, 31, 1),
+            (40, 31, 3),
+            (40, 21, 1),
+            (40, 30, 2),
+            (40, 33, 4),
+            (40, 33, 1),
         ),
     },
 }
@@ -268,6 +292,12 @@ def section() -> Iterator[str]:
     yield "Of the last five sets 12 of 131 exact answers have the reason only in the lines of the log that are shown beside the"
     yield "sentence, which the tool does from then on."
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
+    yield ""
+    yield "Public logs by what they show: the same, but whoever gathered a piece wrote down before whether an expert could say the"
+    yield "cause with the text alone. Where that is not so, an answer that leaves it open and accuses nobody is exact: the row above"
+    yield "counts it as a miss. Mostly excerpts of 1,000 to 1,500 characters. Of 207 pieces that do show it 138 (67 %) were exact, in"
+    yield "the last two sets, on the code that those before had mended, 40 of 53 (75 %); of 113 that do not show it, 103 (91 %)."
+    yield "Judged by somebody who did not know the tool's source."
     yield ""
 
 

@@ -113,8 +113,10 @@ def is_watched(folder: Path) -> bool:
 
 
 def _message(error: BaseException) -> str:
-    text = said(error)
-    return text.partition(": ")[2][:_MESSAGE]
+    parts = said(error).split(": ")[1:]
+    # JAX says "Error dispatching computation: " once for each computation on the way.
+    kept = [part for i, part in enumerate(parts) if i == 0 or part != parts[i - 1]]
+    return ": ".join(kept)[:_MESSAGE]
 
 
 def _line(text: str) -> str:

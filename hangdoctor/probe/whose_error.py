@@ -21,6 +21,7 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # noqa: PTH120 - compared with co_filename, a plain string
 _MODULES = sys.stdlib_module_names | {"torch"}  # of exceptions that what the probe calls may raise
 _BARE = (AssertionError, MemoryError, StopIteration)  # what the interpreter raises without a word
+_COMPILED = ("nanobind",)  # whose exceptions have a `__str__` of their own in C++, as JAX's have
 _TOLD: tuple[type, ...] = (str, bytes, int, float, bool, type(None))
 
 
@@ -111,8 +112,9 @@ def said(error: BaseException) -> str:
     """
     kind = type(error)
     name = str(kind.__name__)
-    if type(kind.__str__) is not type(BaseException.__str__):  # written in Python
-        return name
+    as_text = type(kind.__str__)
+    if as_text is not type(BaseException.__str__) and as_text.__module__ not in _COMPILED:
+        return name  # written in Python
     carried = [*error.args, getattr(error, "filename", None)]
     if all(type(what) in _TOLD for what in carried):
         return f"{name}: {error}"

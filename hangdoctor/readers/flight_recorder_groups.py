@@ -190,11 +190,16 @@ def _guess(
     size = max((e.size for r in holders for e in dumps[r].entries if e.group == key[0]), default=0)
     if layout is not None:
         fits = [_members(layout, axes, holders[0]) for axes, _ in _around(layout, holders)]
+        fits = [ranks for ranks in fits if len(ranks) == size] or fits
+        # A program may make a group twice: one that is there already fits better than a wider one.
+        least = min(map(len, fits), default=0)
+        fits = [ranks for ranks in fits if len(ranks) == least]
         fits = [ranks for ranks in fits if ranks not in taken] or fits
-        fits = [ranks for ranks in fits if len(ranks) == (size or len(holders))] or fits
         if fits:
             doubt = f", one of {len(fits)} that fit" if len(fits) > 1 else ""
-            return Guess(min(fits, key=len), f"from {origin}{doubt}", sure=len(fits) == 1)
+            if fits[0] in taken:
+                doubt = ", as another group of them has"
+            return Guess(fits[0], f"from {origin}{doubt}", sure=not doubt)
     how = "from the ranks whose dumps mention it"
     if size > len(holders):
         how += f"; it has {size} members, so {size - len(holders)} are unknown"

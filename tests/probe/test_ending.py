@@ -84,6 +84,28 @@ def test_what_does_not_print_is_a_blank() -> None:
     assert ending.of_exception(ValueError("a\nb\tc\x1b"))[1] == "ValueError\na b c "
 
 
+AWAITED = "Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cpu:gloo/0,2048/1"
+
+
+class InCpp:
+    """Stand-in for nanobind's methods: JAX's exceptions have such a `__str__`."""
+
+    __module__ = "nanobind"
+
+    def __call__(self) -> str:
+        return "INTERNAL: " + 9 * "Error dispatching computation: " + AWAITED
+
+
+def test_an_exception_of_jax_is_kept_with_its_words() -> None:
+    """Without them a wait that ran into its limit looks like a failure of the rank's own."""
+    error = type("JaxRuntimeError", (RuntimeError,), {"__str__": InCpp()})(InCpp()())
+    kind, message = ending.of_exception(error)[1].splitlines()
+    assert (kind, message) == (
+        "JaxRuntimeError",
+        f"INTERNAL: Error dispatching computation: {AWAITED}",
+    )
+
+
 def written(path: Path, text: str) -> tuple[int, float, str]:
     """(kind, moment, text) as they are in the box then."""
     path.write_bytes(bytes(fmt.HEADER_BYTES))

@@ -424,6 +424,24 @@ def test_members_that_no_dump_shows() -> None:
     assert creation_order("10") > creation_order("9")
 
 
+def test_a_group_that_the_program_made_twice_is_no_wider_one() -> None:
+    """A metric's own group of the data parallel ranks, of which rank 4 has not used any yet."""
+    of = {
+        rank: fr_format.parse(
+            dump_of(
+                GLOO | {"process_group": [str(5 + rank % 2), "mesh_dp"]},
+                *([GLOO | {"process_group": ["9", "metrics"]}] if rank in (0, 2) else []),
+                pg_status={str(5 + rank % 2): {}} | ({"9": {}} if rank in (0, 2) else {}),
+            )
+        )
+        for rank in range(6)
+    }
+    membership = fr_groups.Membership(of, 6, Layout(dp=3, pp=1, tp=2))
+    assert membership.groups[2]["5"].ranks == [0, 2, 4]
+    assert membership.groups[2]["9"].ranks == [0, 2, 4]
+    assert membership.how[2]["9"] == "from the job's layout, as another group of them has"
+
+
 def test_a_told_layout_that_two_groups_of_one_kind_contradict_is_not_taken() -> None:
     """Its flags name no pipeline, so that it has data parallel groups of four; two of two are seen."""
     pairs = {0: "5", 2: "5", 1: "6", 3: "6", 4: "7", 6: "7", 5: "8", 7: "8"}

@@ -72,10 +72,14 @@ def _last_round(scene: Scene, rank: int) -> How:
 
 
 def _by_rhythm(history: History) -> How:
-    """The same without collectives between the rounds."""
+    """The same without collectives between the rounds. A call that was never made before breaks no
+    round: after its warm-up a stage waits for its first gradient.
+    """
     if keeps_rhythm(history):
         return "kept"
-    return "changed" if break_of(history) is not None else "none"
+    left = break_of(history)
+    made_before = left is not None and history.tokens[left[0]] in history.tokens[: left[0]]
+    return "changed" if made_before else "none"
 
 
 def _rounds(history: History) -> list[Round]:

@@ -54,6 +54,8 @@ _OF_ERROR = 48  # innermost ones of a traceback
 _SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
+# "Error dispatching computation: Error dispatching computation: …", once for each computation on the way
+_SAID_AGAIN = late(r"((?:[A-Z][a-z]+ )[\w ]{4,60}: )\1+")
 _BUILT_IN = frozenset(
     name for name in dir(builtins) if name.endswith(("Error", "Exception", "Interrupt", "Exit"))
 )
@@ -295,7 +297,7 @@ class Tracebacks:
         opened = begun.pop() if begun else _Open(said, line)
         error = PythonError(
             error=match[1],
-            message=(match[2] or "").strip()[:_MESSAGE],
+            message=_SAID_AGAIN.sub(r"\1", (match[2] or "").strip())[:_MESSAGE],
             frames=opened.frames[-_OF_ERROR:][::-1],
             frame=own_frame(opened.frames),
             chained=self._last.get(key, ""),

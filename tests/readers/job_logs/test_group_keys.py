@@ -64,3 +64,26 @@ def test_a_key_of_the_whole_job_names_its_rank_unless_that_rank_waits_there_too(
     assert named(absent) == [("start_stall", [3])], absent.summary
     both = diagnosed(tmp_path, of(4, *(joins(rank, WORLD.format(3)) for rank in (0, 1, 3))))
     assert named(both) == [], both.summary
+
+
+JAX = "jax.errors.JaxRuntimeError: INTERNAL: {}Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cpu:gloo/{} and duration: 29.99s"
+
+
+@pytest.mark.parametrize(
+    ("key", "ranks"),
+    [("0,2048,4096/2", [2]), ("0,1,2048,2049/2", None), ("2048,4096/1", None)],
+    ids=["one device each", "two devices each", "a part of the processes"],
+)
+def test_the_key_of_jaxs_gloo_names_the_process_that_has_not_set_it(
+    tmp_path: Path, key: str, ranks: list[int] | None
+) -> None:
+    """Through many computations the wait's own words come behind many like ones."""
+    again = 9 * "Error dispatching computation: "
+    rows = [
+        "Traceback (most recent call last):",
+        '  File "/home/me/fit.py", line 97, in main',
+        "    float(loss)",
+        JAX.format(again, key),
+    ]
+    found = diagnosed(tmp_path, "\n".join(rows) + "\n")
+    assert named(found) == ([("start_stall", ranks)] if ranks else []), found.summary
