@@ -73,6 +73,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 11, 1),
             (12, 12, 0),
             (12, 12, 0),
+            (12, 9, 2),
+            (12, 11, 1),
         ),
     },
     _LOG: {
@@ -159,6 +161,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 9, 2),
             (12, 10, 0),
             (12, 11, 0),
+            (12, 10, 1),
+            (12, 11, 1),
         ),
     },
     _RUN: {
@@ -210,6 +214,8 @@ SETS: dict[str, dict[str, tuple[tuple[int, int, int], ...]]] = {
             (12, 11, 1),
             (12, 12, 0),
             (12, 11, 0),
+            (12, 10, 1),
+            (12, 10, 1),
         ),
     },
     _PUBLIC: {
