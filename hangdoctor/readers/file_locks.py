@@ -51,7 +51,7 @@ def attach(ranks: Iterable[RankCapture]) -> None:
     found = holders(text)
     for rank in some:
         if rank.pid in found:
-            rank.lock = _holder(found[rank.pid])
+            rank.lock = holder(found[rank.pid])
     _attach_polled(some, exclusive(text))
 
 
@@ -62,22 +62,22 @@ def exclusive(text: str) -> dict[str, int]:
 
 
 def _attach_polled(ranks: list[RankCapture], held: dict[str, int]) -> None:
-    polling = [r for r in ranks if r.lock is None and (_polls(r) or _sleeps_natively(r))]
+    polling = [r for r in ranks if r.lock is None and (polls(r) or _sleeps_natively(r))]
     others = {rank.pid for rank in ranks} - {rank.pid for rank in polling}
     by_ranks = [key for key, pid in held.items() if pid in others]
     for rank in polling:
         opened = _open_files(rank.pid)
-        if _polls(rank):
+        if polls(rank):
             keys = [key for key in opened if held.get(key, rank.pid) != rank.pid] or by_ranks
         else:
             keys = [key for key in by_ranks if key in opened]
         if len(keys) == 1:
-            holder = _holder(held[keys[0]])
-            holder.path = opened.get(keys[0]) or _open_files(holder.pid).get(keys[0], "")
-            rank.lock = holder
+            found = holder(held[keys[0]])
+            found.path = opened.get(keys[0]) or _open_files(found.pid).get(keys[0], "")
+            rank.lock = found
 
 
-def _polls(rank: RankCapture) -> bool:
+def polls(rank: RankCapture) -> bool:
     """Whether the main thread sleeps in a function that acquires a lock, by its name."""
     return any(_ACQUIRES.search(frame.name) for frame in _asleep(rank)[:_INNERMOST])
 
@@ -115,6 +115,7 @@ def _text() -> str:
         return ""  # then nothing is known of locks, as on a system without this file
 
 
-def _holder(pid: int) -> LockHolder:
+def holder(pid: int) -> LockHolder:
+    """What is known of the process that holds a lock."""
     argv = proc.command_line(pid)  # empty: it has ended, and a process that it started has the lock
     return LockHolder(pid, readable(proc.status_fields(pid).get("Name", "")), argv)

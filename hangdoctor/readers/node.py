@@ -37,6 +37,7 @@ from . import (
     unnumbered,
     unread_pipes,
     waiting_agents,
+    written_locks,
 )
 from .capture_options import CaptureOptions
 from .ended_meanwhile import Leaving
@@ -97,6 +98,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     take_told_world(ranks)
     file_locks.attach(ranks)
     lock_files.attach(ranks)
+    written_locks.attach(ranks)
     unread_pipes.attach(ranks)
     far_ends.attach(ranks)
     loaded_modules.attach(ranks)
