@@ -300,7 +300,7 @@ def section() -> Iterator[str]:
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""
     yield "Public logs by what they show: the same, but whoever gathered a piece wrote down before whether an expert could say the"
-    yield "cause with the text alone. Where that is not so, an answer that leaves it open and accuses nobody is exact: the row above"
+    yield "cause with the text alone. Where that is not so, an answer that leaves it open and names no rank is exact: the row above"
     yield "counts it as a miss. Mostly excerpts of 1,000 to 1,500 characters. Of 207 pieces that do show it 138 (67 %) were exact, in"
     yield "the last two sets, on the code that those before had mended, 40 of 53 (75 %); of 113 that do not show it, 103 (91 %)."
     yield "Judged by somebody who did not know the tool's source."
