@@ -88,7 +88,7 @@ def _is_own_call(view: RankView) -> bool:
 
 def _settle_callbacks(alive: Sequence[RankView]) -> None:
     """Where compiled code of JAX calls back into the user's, a thread of XLA's runs that: a rank whose main thread
-    waits for a result is where such a thread has stood in all samples.
+    waits for a result is where such a thread has been in all samples.
     """
     for view in alive:
         if view.path and not view.waits and _asks_result(view.path[-1]):

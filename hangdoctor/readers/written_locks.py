@@ -1,9 +1,9 @@
 """Lock files that hold the process id of who made them, as programs write them by hand (O_EXCL) and
 as `filelock.SoftFileLock` does. /proc/locks knows nothing of these.
 
-The stack of who polls does not show the path. So it is looked for in the folder that the job runs in,
-and is taken where exactly one file there names another rank of this node that was running when the
-file was written.
+The stack of who polls shows that a file is in its way, and not its path. So the file is looked for in
+the folder that the job runs in, and is taken where exactly one there names another rank of this node
+that was running when it was written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,9 @@ from ..text.plain import readable
 from ..time_limit import OutOfTime, within
 from . import file_locks
 
-_NAME = late(r"lock|\.pid$", re.I)
+_NAME = late(r"(?:^|[._-])lock|lock$", re.I)
+_EXISTS = late(r"\b(?:FileExistsError|OSError)\b")  # what an attempt to make the file raises
+_LIBRARY = "/filelock/"
 _HELD = late(rb"\s*(\d{1,9})\s*(?:\n[^\n]{1,256}\s*)?$")
 _LARGEST = 300  # bytes of such a file
 _DEEPEST = 2  # folders below that of the job
@@ -36,13 +39,14 @@ def attach(ranks: Iterable[RankCapture]) -> None:
     """Set `lock` of the ranks that poll for a lock whose file names another rank."""
     some = list(ranks)
     by_pid = {rank.pid: rank for rank in some}
+    told: dict[str, list[tuple[str, int]]] = {}  # by the folder of the job
     for rank in some:
-        if rank.lock is not None or not file_locks.polls(rank):
+        if rank.lock is not None or not _polls_for_a_file(rank):
             continue
         try:
-            found = within(_PATIENCE_S, lambda pid=rank.pid: _named(pid, by_pid))  # type: ignore[misc]
-        except OutOfTime:  # a file system that does not answer
-            continue
+            found = within(_PATIENCE_S, partial(_named, rank.pid, by_pid, told))
+        except OutOfTime:  # a file system that does not answer, nor would it the next rank
+            return
         if len(found) == 1:
             [(path, pid)] = found
             holder = file_locks.holder(pid)
@@ -50,21 +54,35 @@ def attach(ranks: Iterable[RankCapture]) -> None:
             rank.lock = holder
 
 
-def _named(pid: int, by_pid: dict[int, RankCapture]) -> list[tuple[str, int]]:
-    """(lock file, rank that it names) near the working folder of a process."""
+def _polls_for_a_file(rank: RankCapture) -> bool:
+    """Whether it sleeps where it acquires a lock by making a file: other locks are of no concern here."""
+    if not file_locks.polls(rank):
+        return False
+    frames = next(t.frames for t in rank.samples[-1].threads if t.name == "MainThread")
+    return any(_EXISTS.search(frame.catches) or _LIBRARY in frame.file for frame in frames)
+
+
+def _named(
+    pid: int, by_pid: Mapping[int, RankCapture], told: dict[str, list[tuple[str, int]]]
+) -> list[tuple[str, int]]:
+    """(lock file, other rank that it names) near the working folder of a process."""
     try:
         folder = psutil.Process(pid).cwd()
     except (psutil.Error, OSError):
         return []
-    found: list[tuple[str, int]] = []
-    for path in _lock_files(folder):
-        named, written = _written(path)
-        if named in by_pid and named != pid and _ran_then(named, written):
-            found.append((str(path), named))
-    return found
+    if folder not in told:
+        files = ((str(path), *_written(path)) for path in _lock_files(folder))
+        told[folder] = [
+            (path, named)
+            for path, named, written in files
+            if named in by_pid and _ran_then(named, written)
+        ]
+    return [(path, named) for path, named in told[folder] if named != pid]
 
 
-def _lock_files(folder: str) -> Iterator[Path]:
+def _lock_files(folder: str) -> list[Path]:
+    """None where there is more than may be looked at: one that was not seen may be the one."""
+    found: list[Path] = []
     left = _MOST
     level = [folder]
     for _ in range(_DEEPEST + 1):
@@ -74,12 +92,13 @@ def _lock_files(folder: str) -> Iterator[Path]:
                 for entry in entries:
                     left -= 1
                     if left < 0:
-                        return
+                        return []
                     if entry.is_dir(follow_symlinks=False):
                         below.append(entry.path)
                     elif _NAME.search(entry.name):
-                        yield Path(entry.path)
+                        found.append(Path(entry.path))
         level = below
+    return found
 
 
 def _written(path: Path) -> tuple[int, float]:

@@ -39,6 +39,7 @@ def ranks(tmp_path: Path) -> Iterator[list[RankCapture]]:
 
 def polling(pid: int, function: str = "LockFile.acquire") -> RankCapture:
     frames = [Frame(function, "/app/mining.py", 29), Frame("main", "/app/train.py", 3)]
+    frames[0].catches = "FileExistsError"
     thread = ThreadSample(pid, "MainThread", syscall="clock_nanosleep", frames=frames)
     return RankCapture(pid=pid, rank=1, samples=[ProcessSample(0.0, threads=[thread])])
 
@@ -99,3 +100,7 @@ def test_who_sleeps_elsewhere_waits_for_no_lock(ranks: list[RankCapture], tmp_pa
     elsewhere = polling(ranks[1].pid, "wait_for_batch")
     written_locks.attach([ranks[0], elsewhere])
     assert elsewhere.lock is None
+    of_a_server = polling(ranks[1].pid)  # as Redis keeps it: no file is in its way
+    of_a_server.samples[0].threads[0].frames[0].catches = "LockNotOwnedError"
+    written_locks.attach([ranks[0], of_a_server])
+    assert of_a_server.lock is None

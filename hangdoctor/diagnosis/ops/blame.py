@@ -158,45 +158,43 @@ class _Court:
         no call of theirs is left alone by that. Replicas may make as many calls within as their data or
         their draws ask for.
         """
-        groups = self.scene.groups
         call = d.mine if d.how == "extra" else d.theirs
         if call.op in P2P_NAMES or d.before_records or d.how not in _BY_CALLS:
             return False
-        own = [call.group]
-        if d.how != "extra":
-            if d.rank in groups.members(call.group, d.reference):
-                return False
-            role = groups.role(call.group)
-            own = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
-        if len(own) != 1:
-            return False
-        others = [r for r in groups.members(own[0], d.rank) if r != d.rank]
-        if not 0 < len(others) <= _WITHIN or d.reference in others:
-            return False
-        return all(other in self.scene.ops and self._alike_up_to(d, other) for other in others)
+        own = call.group if d.how == "extra" else self._own_of_that_kind(d)
+        return own is not None and self._is_shared_by(d, own)
 
     def _made_in_own_group(self, mine: History, theirs: History, d: Divergence) -> bool:
         """The same of the collective that it would have left out, which it made later on in its own group of that
         kind, as `_made_it_after_all` has it of one group: its other calls come between.
         """
-        groups, call = self.scene.groups, d.theirs
+        call, own = d.theirs, self._own_of_that_kind(d)
         if call.op in P2P_NAMES or d.before_records or d.how not in ("skipped", "either", "other"):
             return False
-        if d.rank in groups.members(call.group, d.reference) or not self._is_shared(d):
+        if own is None or d.mine.op in P2P_NAMES or not self._is_shared_by(d, d.mine.group):
             return False
-        role = groups.role(call.group)
-        own = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
         place = next((j for j, op in enumerate(theirs.operations) if op is call), -1)
-        if len(own) != 1 or goes_on_alike(mine, d.position, theirs, place + 1):
+        if goes_on_alike(mine, d.position, theirs, place + 1):
             return False
-        later = (o for o in mine.operations[d.position :] if (o.group, o.op) == (own[0], call.op))
+        later = (o for o in mine.operations[d.position :] if (o.group, o.op) == (own, call.op))
         made = {o.seq for o in later if o.state == "done" and not o.failed}
         return {call.seq, call.seq + _ROUNDS} <= made
 
-    def _is_shared(self, d: Divergence) -> bool:
-        """Whether all members of the group in which it went on did so with it."""
-        others = [r for r in self.scene.groups.members(d.mine.group, d.rank) if r != d.rank]
-        if d.mine.op in P2P_NAMES or not 0 < len(others) <= _WITHIN or d.reference in others:
+    def _own_of_that_kind(self, d: Divergence) -> str | None:
+        """Its only group with the role of that in which the other made its call; None where it is a member of
+        that one, or has none or several.
+        """
+        groups, uid = self.scene.groups, d.theirs.group
+        if d.rank in groups.members(uid, d.reference):
+            return None
+        role = groups.role(uid)
+        own = [of for of in groups.of_rank(d.rank) if groups.role(of) == role]
+        return own[0] if len(own) == 1 else None
+
+    def _is_shared_by(self, d: Divergence, uid: str) -> bool:
+        """Whether all other members of a group made the same calls as it did, up to there and that one."""
+        others = [r for r in self.scene.groups.members(uid, d.rank) if r != d.rank]
+        if not 0 < len(others) <= _WITHIN or d.reference in others:
             return False
         return all(other in self.scene.ops and self._alike_up_to(d, other) for other in others)
 
@@ -208,23 +206,17 @@ class _Court:
         """Whether it would have left out a collective of a group of its own that no other member has made
         either: that group of another stage makes more calls in each round.
         """
-        groups, call = self.scene.groups, d.theirs
-        if d.how != "skipped" or call.op in P2P_NAMES or d.before_records:
+        if d.how != "skipped" or d.theirs.op in P2P_NAMES or d.before_records:
             return False
-        if d.rank in groups.members(call.group, d.reference):
+        own = self._own_of_that_kind(d)
+        if own is None:
             return False
-        role = groups.role(call.group)
-        own = [uid for uid in groups.of_rank(d.rank) if groups.role(uid) == role]
-        if len(own) != 1:
-            return False
-        others = [r for r in groups.members(own[0], d.rank) if r != d.rank]
+        others = [r for r in self.scene.groups.members(own, d.rank) if r != d.rank]
         if not others or any(r not in self.scene.ops for r in others):
             return False
-        last = max(
-            (o.seq for o in self.scene.ops[d.rank].operations if o.group == own[0]), default=0
-        )
+        last = max((o.seq for o in self.scene.ops[d.rank].operations if o.group == own), default=0)
         return not any(
-            o.group == own[0] and o.seq > last and o.op not in P2P_NAMES
+            o.group == own and o.seq > last and o.op not in P2P_NAMES
             for r in others
             for o in self.scene.ops[r].operations
         )
