@@ -1,8 +1,8 @@
 """Pass: of ranks that wait for one another, and of which nothing else shows who is wrong, the one that means to go
 another number of rounds than all others.
 
-In each function that all living ranks are in, a variable that says how many (`stacks/amounts.py`) is compared. Who has
-another number in it than all others, which agree, makes more or fewer calls than they expect. The same where all wait,
+In each function that all living ranks are in, or all that wait in a send or receive, a variable that says how many
+(`stacks/amounts.py`) is compared. Who has another number in it than all others, which agree, makes more or fewer calls than they expect. The same where all wait,
 in several operations, and stacks alone do not show which of them is wrong.
 """
 
@@ -43,7 +43,9 @@ def run(case: Case, draft: Draft) -> None:
         return
     open_ones = [finding for finding in draft.findings if names_both_sides(finding)]
     undecided = not draft.findings and draft.status is None and _all_wait_apart(case)
-    odd = apart(case.alive) if open_ones or undecided else None
+    if not open_ones and not undecided:
+        return
+    odd = apart(case.alive) or apart(_in_transfers(case))
     if odd is None:
         return
     if undecided:
@@ -51,6 +53,11 @@ def run(case: Case, draft: Draft) -> None:
     for finding in open_ones:
         if odd.rank in finding.ranks:
             _name(case, finding, odd)
+
+
+def _in_transfers(case: Case) -> list[RankView]:
+    """Who waits in a send or receive: stages exchange so many micro-batches, whatever others wait in for them."""
+    return [view for view in case.alive if view.place.kind == "p2p"]
 
 
 def _all_wait_apart(case: Case) -> bool:

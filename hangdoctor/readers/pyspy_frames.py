@@ -11,7 +11,7 @@ import msgspec
 from ..errors import BadInput
 from ..model.capture import Frame, ThreadSample
 from ..stacks import root_names
-from ..stacks.amounts import amounts
+from ..stacks.amounts import amounts, of_pipeline
 from ..stacks.call_peers import begun_by, peer_names, peers, root
 from ..stacks.loop_counts import COUNTERS, ROOT_OF, SETTER
 from ..stacks.user_code import is_users
@@ -149,6 +149,8 @@ def _frame(frame: dict[str, Any], numbers: dict[str, int]) -> Frame:
     found = Frame(name=name, file=file, line=_number(frame["line"]), values=values, group=group)
     if "torch/distributed/" in file:
         found.lists = group_lists.lists(name, file, _shown(frame.get("locals") or []))
+    if "pipelin" in file:
+        found.values |= of_pipeline(file, name, _shown(frame.get("locals") or []))
     return found
 
 

@@ -11,11 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..text.late import late
+from ..text.ranges import number_in
 
 # Before the name of such a variable among a frame's values
 AMOUNT = "amount:"
 _MOST = 12  # of one frame
 _NEAR = 60  # lines above and below
+_SCHEDULES = "torch/distributed/pipelining/schedules.py"
+_OF_MEGATRON = "pipeline_parallel/schedules.py"
 # What programs go through round by round; those of the second kind may be a rank's part of the data, too
 _ROUNDS = (
     r"(?:(?:micro_?|mini_?)?batch(?:es)?|mbs?|steps?|rounds?|chunks?|iters?|iterations?|messages?|msgs?|requests?|episodes?"
@@ -39,6 +42,31 @@ def amounts(numbers: Mapping[str, int], lines: Sequence[str], number: int) -> di
     around = "\n".join(lines[max(0, number - _NEAR) : number + _NEAR]) if named else ""
     bounds = [name for name in named if _is_bound(name, around)]
     return {AMOUNT + name: numbers[name] for name in bounds[:_MOST]}
+
+
+def of_pipeline(file: str, name: str, shown: Mapping[str, str]) -> dict[str, int]:
+    """The number of micro-batches of a step of ``torch.distributed.pipelining``, by the lists of their arguments as py-spy
+    shows them, or of Megatron's; {} of other frames, and where the lists are too long to be shown whole.
+    """
+    if file.endswith(_OF_MEGATRON) and name.startswith("forward_backward_pipelining"):
+        number = number_in(shown.get("num_microbatches", ""))
+        return {AMOUNT + "num_microbatches": number} if number > 0 else {}
+    if not (file.endswith(_SCHEDULES) and name.rpartition(".")[2] == "_step_microbatches"):
+        return {}
+    known = [_length(shown.get(of, "")) for of in ("kwarg_mbs", "arg_mbs")]
+    most = max(known)
+    return {AMOUNT + "n_microbatches": most} if most > 0 else {}
+
+
+def _length(shown: str) -> int:
+    """How many elements a list has; 0 where it does not show."""
+    if not (shown.startswith("[") and shown.endswith("]")) or "..." in shown:
+        return 0
+    depth, commas = 0, 0
+    for character in shown[1:-1]:
+        depth += (character in "([{") - (character in ")]}")
+        commas += character == "," and depth == 0
+    return commas + 1 if len(shown) > len("[]") else 0
 
 
 def _is_bound(name: str, text: str) -> bool:

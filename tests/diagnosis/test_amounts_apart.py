@@ -9,7 +9,7 @@ import pytest
 
 from hangdoctor.model.capture import Frame, RankCapture
 from hangdoctor.readers import pyspy_frames
-from hangdoctor.stacks.amounts import AMOUNT, amounts
+from hangdoctor.stacks.amounts import AMOUNT, amounts, of_pipeline
 from tests.support.captures import causes, judged, stack, still
 
 C10D = "/v/torch/distributed/distributed_c10d.py"
@@ -41,7 +41,7 @@ def ring(*numbers: int | None) -> list[RankCapture]:
 def test_who_goes_another_number_of_rounds_is_named_alone() -> None:
     said = judged(*ring(4, 2, 4, 4))
     assert causes(said) == [("p2p_unmatched", [1])]
-    assert "has num_micro=2 in step (pipe.py:14), all others 4" in said.summary
+    assert "has num_micro=2 in step (pipe.py:14), all others in it 4" in said.summary
     assert "rank 2 waits in recv from rank 1" in said.summary
     assert "See where rank 1 takes num_micro from" in said.causes[0].advice
 
@@ -110,8 +110,80 @@ def test_where_all_wait_in_several_calls_and_nothing_else_shows_who_is_wrong() -
     ranks[1].samples[-1].threads[0].frames[0].line = 29
     said = judged(*ranks)
     assert causes(said) == [("order", [1])]
-    assert "has sweeps=3 in step (rod.py:29), all others 2" in said.summary
+    assert "has sweeps=3 in step (rod.py:29), all others in it 2" in said.summary
     assert said.causes[0].confidence <= 0.6
     for rank in ranks:
         rank.samples[-1].threads[0].frames[0].values = {}
     assert causes(judged(*ranks)) == []
+
+
+SCHEDULES = "/v/torch/distributed/pipelining/schedules.py"
+
+
+def in_schedule(rank: int, number: int | None) -> RankCapture:
+    """A stage of torch's pipelining in a transfer of its schedule."""
+    step = Frame("Schedule1F1B._step_microbatches", SCHEDULES, 1105)
+    if number is not None:
+        step.values = {AMOUNT + "n_microbatches": number}
+    return still(
+        rank, [Frame("_wait_batch_p2p", SCHEDULES, 683), step, *stack(("main", "/app/t.py", 9))]
+    )
+
+
+def reduces(rank: int) -> RankCapture:
+    """A stage of the other replica, which waits for its like."""
+    inner = Frame("all_reduce", C10D, 3252)
+    return still(
+        rank, [inner, *stack(("reduce_gradients", "/app/t.py", 30), ("main", "/app/t.py", 10))]
+    )
+
+
+def test_of_one_pipeline_whatever_the_other_replica_waits_in() -> None:
+    ranks = [
+        reduces(0),
+        in_schedule(1, 6),
+        reduces(2),
+        in_schedule(3, 4),
+        reduces(4),
+        in_schedule(5, 6),
+    ]
+    said = judged(*ranks)
+    assert causes(said) == [("order", [3])]
+    assert "has n_microbatches=4 in Schedule1F1B._step_microbatches" in said.summary
+    assert "all others in it 6" in said.summary
+
+
+@pytest.mark.parametrize("numbers", [(6, 4), (6, 6), (6, None), (4, 6)])
+def test_of_two_stages_none_is_apart(numbers: tuple[int, int | None]) -> None:
+    said = judged(reduces(0), in_schedule(1, numbers[0]), reduces(2), in_schedule(3, numbers[1]))
+    assert not said.causes
+
+
+SHOWN = {
+    "six empty ones": ({"kwarg_mbs": "[{}, {}, {}, {}, {}, {}]"}, 6),
+    "the first stage's": (
+        {"kwarg_mbs": "[{}, {}]", "arg_mbs": "[(<Tensor at 0x7f>, 3), (<Tensor at 0x7f>, 4)]"},
+        2,
+    ),
+    "one": ({"kwarg_mbs": "[{}]"}, 1),
+    "too long to be shown": ({"kwarg_mbs": "[{}, {}, ...]", "arg_mbs": "[(), (), ...]"}, 0),
+    "one of them is": ({"kwarg_mbs": "[{}, {}, {}]", "arg_mbs": "[(<Tensor at 0x7f>), ...]"}, 3),
+    "none": ({"kwarg_mbs": "[]", "arg_mbs": "None"}, 0),
+}
+
+
+@pytest.mark.parametrize(("shown", "number"), SHOWN.values(), ids=SHOWN)
+def test_micro_batches_of_torchs_pipelining(shown: dict[str, str], number: int) -> None:
+    there = {AMOUNT + "n_microbatches": number} if number else {}
+    assert of_pipeline(SCHEDULES, "ScheduleGPipe._step_microbatches", shown) == there
+    assert of_pipeline(SCHEDULES, "ScheduleGPipe.step", shown) == {}
+    assert of_pipeline("/app/schedules.py", "_step_microbatches", shown) == {}
+
+
+def test_micro_batches_of_megatrons_schedules() -> None:
+    file = "/m/megatron/core/pipeline_parallel/schedules.py"
+    name = "forward_backward_pipelining_without_interleaving"
+    there = {AMOUNT + "num_microbatches": 8}
+    assert of_pipeline(file, name, {"num_microbatches": "8"}) == there
+    assert of_pipeline(file, name, {"num_microbatches": "self"}) == {}
+    assert of_pipeline(file, "forward_step", {"num_microbatches": "8"}) == {}

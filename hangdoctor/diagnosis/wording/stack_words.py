@@ -112,7 +112,7 @@ def _(story: f.StepsApart, finding: Finding) -> str:
 
 @tell.register
 def _(story: f.AmountApart, finding: Finding) -> str:
-    own = f"{subject(finding)} has {story.name}={story.number} in {terms.frame(story.frame)}, all others {story.usual}"
+    own = f"{subject(finding)} has {story.name}={story.number} in {terms.frame(story.frame)}, all others in it {story.usual}"
     waits = [
         f"{terms.ranks(ranks)} {terms.choose(ranks, 'waits', 'wait')} in {terms.op_at(op)}"
         for ranks, op in story.sides[:_NAMES]
