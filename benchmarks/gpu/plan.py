@@ -23,7 +23,7 @@ SECTIONS = (
     Section("model", "benchmarks.gpu.model", weight=8, least_s=60, unit_s=180),
     Section("kernels", "benchmarks.gpu.kernels", weight=7, least_s=30, unit_s=90),
     Section("hangs", "benchmarks.gpu.hangs", weight=3, least_s=30, unit_s=90),
-    Section("parity", "benchmarks.gpu.parity", weight=2.5, least_s=40, unit_s=120),
+    Section("parity", "benchmarks.gpu.parity", weight=2.5, least_s=40, unit_s=180),
 )
 
 

@@ -61,10 +61,6 @@ def test_nccls_ras_does_without_its_port(tmp_path: Path) -> None:
     ("line", "says"),
     [
         (
-            "I tensorflow/core/distributed_runtime/master.cc:268] CreateSession still waiting for response from worker: /job:ps/replica:0/task:1",
-            "TensorFlow's session waits for an answer of /job:ps/task:1",
-        ),
-        (
             "E0000 00:00:1725834192.702937 625990 collective_ops_utils.h:310] This thread has been waiting for 5000ms for and may be stuck: participant AllReduceParticipantData{rank=1, element_count=7840}",
             "rank 1 printed that a thread of XLA waits for others at 'AllReduce'",
         ),
@@ -74,6 +70,31 @@ def test_who_waits_for_an_answer_is_no_culprit(tmp_path: Path, line: str, says: 
     found = diagnosed(tmp_path, STEPS + f"{line}\n" * 3)
     assert (found.status, found.causes) == ("unknown", []), found.summary
     assert says in found.summary
+
+
+SESSION = "I tensorflow/core/distributed_runtime/master.cc:268] CreateSession still waiting for response from worker: /job:ps/replica:0/task:1\n"
+CONTROL = "I0103 21:17:47.210516 20165 ctrl_client.cpp:234] LoadServer 10.0.0.7 Failed at {} times error_code 14 error_message failed to connect to all addresses\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (SESSION * 3, "Between a rank and /job:ps/replica:0/task:1: TensorFlow's session waits"),
+        (
+            "".join(CONTROL.format(n) for n in range(4)),
+            "Between a rank and 10.0.0.7: the process cannot connect to OneFlow's control server",
+        ),
+    ],
+    ids=["a session of TensorFlow", "OneFlow"],
+)
+def test_a_start_that_waits_for_another_names_it(tmp_path: Path, text: str, says: str) -> None:
+    found = diagnosed(tmp_path, text)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("start_stall", [])], found.summary
+    assert says in found.summary
+
+
+def test_a_session_that_got_its_answers_has_started(tmp_path: Path) -> None:
+    assert diagnosed(tmp_path, SESSION * 3 + STEPS + "step 11 loss 0.2\n").causes == []
 
 
 def test_a_row_of_hccls_links_that_timed_out_has_both_ends(tmp_path: Path) -> None:

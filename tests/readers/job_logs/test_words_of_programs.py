@@ -98,6 +98,9 @@ def test_a_bus_error_is_looked_for_in_shared_memory(tmp_path: Path) -> None:
     frames = " 0 0x0000000000055a45 lake_wait()  /x/lake.h:41\n 1 0x000000000040193e main()  /x/main.c:9\n"
     said = _said(tmp_path, text + frames)
     assert "in lake_wait (lake.h:41)" in said and "df /dev/shm" in said
+    assert "Process 811 on n7 failed first" in said
+    container = _said(tmp_path, (text + frames).replace("[n7:", "[8d6bf97c3bf4:"))
+    assert "Process 811 on 8d6bf97c3bf4 failed first" in container
 
 
 def test_the_stamp_of_a_library_is_none_of_its_words(tmp_path: Path) -> None:
