@@ -35,6 +35,7 @@ ROWS = (
     "a handle's wait, after gloo: added µs",
     "iteration(), after gloo: added µs",
     "the optimizer's hook, after gloo: added µs",
+    "all_to_all_single with sizes, after gloo: added µs",
 )
 WAYS = {"pure Python": "1", "C": "0"}
 
@@ -110,6 +111,7 @@ class _Rank:
         self.large = torch.zeros(1 << 16)
         self.wrapped = wrap.collective(_nothing, signatures.all_reduce)
         self.plain, self.recorded = dist.all_reduce.__wrapped__, dist.all_reduce
+        self.exchanges = (dist.all_to_all_single, dist.all_to_all_single.__wrapped__)
         self.work_kind = dist.distributed_c10d.Work
         self.waits = {True: self.work_kind.wait, False: self.work_kind.wait.__wrapped__}
         self.hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
@@ -143,11 +145,14 @@ class _Rank:
         done = self.plain(tensor.clone(), async_op=True)
         done.wait()
         (hook,) = self.our_hooks.values()
+        out, parts = tensor.clone(), [2] * self.dist.get_world_size()
+        recorded, plain = self.exchanges
         pairs: list[tuple[Callable[[], object], Callable[[], object]]] = [
             (lambda: self.wrapped(tensor), lambda: _nothing(tensor)),
             (lambda: self.waits[True](done), lambda: self.waits[False](done)),
             (lambda: self.probe.iteration(1), lambda: _nothing(1)),
             (lambda: hook(optimizer, (), {}), lambda: _nothing(optimizer, (), {})),
+            (lambda: recorded(out, tensor, parts, parts), lambda: plain(out, tensor, parts, parts)),
         ]
         return [_by_the_clock(*pair, lambda: self.plain(self.large)) for pair in pairs]
 

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     Splits = Callable[[Sequence[Any], dict[str, Any]], str]
 
 _LONGEST = 6  # characters a number: more than any tensor needs
+_ROOM = fmt.INLINE_BYTES - 3  # for the numbers
+_BITS = (fmt.SPLIT_BASE - 1).bit_length()  # of a character
+_ONE, _TWO = fmt.SPLIT_BASE - 1, fmt.SPLIT_BASE**2 - 1
+_PLAIN = {int}
+_pairs: list[str] = []  # all texts of two characters, made when the first is asked for
 _LISTS = (list, tuple)
 
 
@@ -27,34 +32,47 @@ def packed(sends: Sequence[int], receives: Sequence[int]) -> str:
     characters each has, and the numbers; "" where there is no room.
     """
     members = len(sends)
-    if not members or len(receives) != members or min(*sends, *receives) < 0:
+    room = min(_LONGEST, _ROOM // (2 * members)) if members else 0
+    if not room or len(receives) != members:
         return ""
-    digits = min(_LONGEST, (fmt.INLINE_BYTES - 3) // (2 * members))
-    if not digits:
+    numbers = [*sends, *receives]
+    if min(numbers) < 0:
         return ""
-    limit = fmt.SPLIT_BASE**digits
-    mark = "=" if max(*sends, *receives) < limit else "~"
-    numbers = (_spelled(n % limit, digits) for n in (*sends, *receives))
-    return f"{mark}{digits}{''.join(numbers)}"
+    needed = max(1, -(-max(numbers).bit_length() // _BITS))
+    digits = min(needed, room)
+    return f"{'=' if digits == needed else '~'}{digits}{_spelled(numbers, digits)}"
 
 
-def _spelled(number: int, digits: int) -> str:
+def _spelled(numbers: Sequence[int], digits: int) -> str:
+    """So many characters of each, its last ones."""
+    if digits == 1:
+        return "".join([fmt.SPLIT_DIGITS[n & _ONE] for n in numbers])
+    if not _pairs:
+        _pairs.extend(a + b for a in fmt.SPLIT_DIGITS for b in fmt.SPLIT_DIGITS)
+    pairs = _pairs
+    if digits == 2:
+        return "".join([pairs[n & _TWO] for n in numbers])
     found = []
-    for _ in range(digits):
-        number, digit = divmod(number, fmt.SPLIT_BASE)
-        found.append(fmt.SPLIT_DIGITS[digit])
-    return "".join(reversed(found))
+    for number in numbers:
+        ends = [pairs[number >> at & _TWO] for at in range((digits - 2) * _BITS, -1, -2 * _BITS)]
+        if digits % 2:
+            ends.append(fmt.SPLIT_DIGITS[number & _ONE])
+        found += ends
+    return "".join(found)
 
 
-def _numbers(given: Any) -> list[int]:
+def _numbers(given: Any) -> Sequence[int]:
     """Plain numbers; none where it is another thing."""
     kind = type(given)
     if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
         given = given.ravel().tolist() if given.size <= fmt.INLINE_BYTES else ()
     if type(given) not in _LISTS or len(given) > fmt.INLINE_BYTES:
-        return []
+        return ()
+    numbers: Sequence[int] = given
+    if {*map(type, numbers)} <= _PLAIN:
+        return numbers
     found = [whole(number) for number in given]
-    return [] if -1 in found else found
+    return () if -1 in found else found
 
 
 def of_single(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
@@ -71,7 +89,7 @@ def of_vectors(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     return packed(_counts(sends), _counts(receives))
 
 
-def _counts(spec: Any) -> list[int]:
+def _counts(spec: Any) -> Sequence[int]:
     given: Any = spec[1] if type(spec) in _LISTS and len(spec) > 1 else ()
     pair = type(given) in _LISTS and len(given) == 2 and type(given[0]) is not int
     return _numbers(given[0] if pair else given)
