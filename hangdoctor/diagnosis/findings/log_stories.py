@@ -32,6 +32,7 @@ class Someone(Struct, frozen=True):
     part: str = ""  # what it is, where its stack shows that it runs no rank
     worker_of: str = ""  # whose worker it is, where that one repeats its words
     beside: str = ""  # whose failure the lines right beside its own tell
+    file: str = ""  # of several with such a name, in which it stands
 
 
 class Quote(Struct, frozen=True):

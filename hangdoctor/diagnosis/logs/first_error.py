@@ -57,6 +57,7 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in chosen if not of_thread(f)] or chosen  # the process goes on without it
     chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
     chosen = [f for f in chosen if not relayed(f)] or chosen
+    chosen = _without_caught(chosen)
     with_general, chosen = chosen, without_the_general(chosen)
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
@@ -69,6 +70,16 @@ def first_error(scene: Scene) -> First | None:
     count_in(found, alone)
     found = without_their_words(scene, found)
     return _and_others(scene, without_the_living(scene, with_its_host(scene, found)))
+
+
+def _without_caught(chosen: list[Error]) -> list[Error]:
+    """Without tracebacks that the program caught and logged, where a process ended by another one that it did not
+    catch: programs log what they live with.
+    """
+    ended = [f for f in chosen if isinstance(f, PythonError) and f.error and not f.logged]
+    if not ended:
+        return chosen
+    return [f for f in chosen if not (isinstance(f, PythonError) and f.logged)]
 
 
 def _reported_later(scene: Scene, first: AnyFact, other: AnyFact) -> bool:

@@ -32,7 +32,10 @@ _ABORT = (
 
 def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     """Give errors their ranks; `origins`: the launcher whose output each file is."""
+    _join_of_shell(facts)
     errors = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f.rank < 0]
+    # Of what a program caught and logged its process did not end, where another error was not caught.
+    errors = [f for f in errors if not _was_caught(f)] or errors
     _only_one_failed(facts, origins)
     _all_failed_alike(facts, [e for e in errors if e.rank < 0])
     _all_of_srun(facts, [e for e in errors if e.rank < 0])
@@ -40,6 +43,20 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     _first_of_srun(facts, [e for e in errors if e.rank < 0])
     _first_of_parent(facts, [e for e in errors if e.rank < 0])
     of_the_abort(facts)
+
+
+def _join_of_shell(facts: Sequence[AnyFact]) -> None:
+    """The process that the shell says was killed is the only rank that a script's own line gives this end."""
+    ends = [f for f in facts if isinstance(f, Ended) and f.by == "shell"]
+    for end in [f for f in ends if f.rank < 0 and f.pid]:
+        own = [f for f in ends if f.rank >= 0 and (f.code, f.file) == (end.code, end.file)]
+        others = [f for f in ends if f.rank < 0 and f.pid and f.code == end.code]
+        if len(own) == 1 and len(others) == 1:
+            end.rank = own[0].rank
+
+
+def _was_caught(fact: Error) -> bool:
+    return isinstance(fact, PythonError) and fact.logged
 
 
 def of_the_abort(facts: Sequence[AnyFact]) -> None:
@@ -187,6 +204,7 @@ def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
         return
     [error], end = errors, ends[0]
     others = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f is not error]
+    others = [f for f in others if not _was_caught(f)]
     if end.by == MPI_ABORT:
         others = [f for f in others if f.file != end.file or f.line < end.line]
     if not others and error.file == end.file and error.line < end.line and error.local < 0:

@@ -59,6 +59,15 @@ _HOST_AND_RANK = late(r"(?=[\w.-]{0,100}\d)([A-Za-z][\w.-]{2,120}) (\d{1,7}): ")
 _HOST_RANK = late(r"\s?\[([A-Za-z][\w.-]{0,120}):(\d{1,5})\] ?")
 _STERN = late(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
 
+# A stamp before the rank: `2026-07-09 17:05:08,381 [2] train:15 INFO text`, `1795760084.32 r2 it=7 loss 0.3`
+_STAMP = late(
+    r"\s?\[?(?:20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|1\d{9}\.\d{1,9})\]?:? {1,2}"
+)
+_LETTER_BLANK = late(r"[rR](\d{1,5}) (?=\S)")
+_OF_EXCEPTION = late(r"[\w.]{0,80}(?:Error|Exception|Warning)\b")
+_OF_TEST = late(
+    r"\s{0,8}\d{1,6}: (?:=+ [\w ,.()]{1,120} =+\s*$|Test (?:command|timeout computed to be): |_+ \w[\w.:\[\] -]{0,200} _+\s*$)"
+)
 _EACH = 4  # lines of each task
 _SAMPLE = 200  # lines that show a file's habits
 _LONG = 160  # characters: a prefix of words is no longer
@@ -87,6 +96,7 @@ class Habits(Struct):
     """Prefixes that a file has on most of its lines."""
 
     tasks: bool = False
+    tested: bool = False  # the number before each line is that of a test, as ctest prints it
     tight: bool = False  # the number of a task is before the text, without a blank
     hosts: bool = False
     pipes: bool = False
@@ -117,11 +127,14 @@ def habits(sample: Iterable[str]) -> Habits:
     pipes = Counter(m[1] for m in map(PIPED.match, lines) if m is not None)
     named = [name for name in hosts if is_host(name)]
     services = [name for name in pipes if name[0].isalpha() and "=" not in name]
-    first, world = _first_mark(lines)
+    first, world = _first_mark(lines, _MARKS)
+    if first is None:
+        first, world = _first_mark(_without_stacks(lines), _BEHIND_STAMPS)
     worded = sum(in_words(line) is not None for line in lines)
     tasks = first is None and 2 * sum(map(_is_tasks, lines)) > seen
     return Habits(
         tasks=tasks,
+        tested=tasks and _is_one_test(lines),
         tight=first is None and not tasks and _is_tight(lines),
         hosts=first is None and 2 * sum(hosts[name] for name in named) > seen,
         pipes=2 * pipes.total() > seen,
@@ -133,6 +146,12 @@ def habits(sample: Iterable[str]) -> Habits:
         last=in_words if 2 * worded > seen - of_stacks else None,
         world=world,
     )
+
+
+def _is_one_test(lines: Sequence[str]) -> bool:
+    """Whether ctest put one test's number before each line: what runs in it has ranks of its own."""
+    numbers = {match[1] for match in map(TASK.match, lines) if match is not None}
+    return len(numbers) == 1 and any(_OF_TEST.match(line) is not None for line in lines)
 
 
 def _is_tasks(line: str) -> bool:
@@ -196,11 +215,17 @@ def _is_of_prefix(word: str) -> bool:
 # ---------------------------------------------------------------------- numbers and pods
 
 
-def _first_mark(lines: Sequence[str]) -> tuple[Mark | None, int]:
+def _without_stacks(lines: Sequence[str]) -> list[str]:
+    """The lines that a logger may have begun, behind their stamps: a traceback below one has no prefix."""
+    own = [n for n in lines if not n.startswith(_OF_STACK) and _OF_EXCEPTION.match(n) is None]
+    return [n[m.end() :] if (m := _STAMP.match(n)) is not None else n for n in own]
+
+
+def _first_mark(lines: Sequence[str], marks: Sequence[Mark]) -> tuple[Mark | None, int]:
     """The prefix with a bare number or a pod's name that nearly all lines have, and the world size
     that it tells.
     """
-    for mark in _MARKS:
+    for mark in marks:
         found = [f for f in map(mark, lines) if f is not None]
         if not found or 5 * len(found) < 4 * len(lines):
             continue
@@ -242,6 +267,11 @@ def _of_letter(text: str) -> Found | None:
     return Found(match.end(), rank=int(match[match.lastindex or 1])) if match else None
 
 
+def _of_letter_blank(text: str) -> Found | None:
+    match = _LETTER_BLANK.match(text)
+    return Found(match.end(), rank=int(match[1])) if match else None
+
+
 def _of_fraction(text: str) -> Found | None:
     match = _FRACTION.match(text)
     return Found(match.end(), rank=int(match[1]), world=int(match[2])) if match else None
@@ -276,6 +306,7 @@ _MARKS: tuple[Mark, ...] = (
     *(_of_letter, _of_fraction, _of_number, _of_gpu),
     *(_of_host_and_rank, _of_bracketed_host, _of_pod),
 )
+_BEHIND_STAMPS: tuple[Mark, ...] = (_of_letter, _of_fraction, _of_number, _of_letter_blank)
 
 
 def _is_on_frames(lines: Sequence[str]) -> bool:

@@ -65,7 +65,7 @@ _SIGNAL = late(r"KILLED BY SIGNAL: (\d{1,3})\b|EXIT STRING: .{1,60}?\(signal (\d
 _MISSING = late(r"(?:(\S{1,200}) )?\[missing ranks: ?(\d[\d, ]{0,4000})\]")
 _READY = late(r"\[ready ranks: ?(\d[\d, ]{0,4000})\]")
 _STALLED = late(r"^\s*(\d{1,7}): \[(\S[^\]]{0,4000})")
-_STALLED_BEHIND = late(r"[\]>)] (\d{1,7}): \[(\S[^\]]{0,4000})")
+_STALLED_BEHIND = late(r"(?:[\]>)] |<stderr>:)(\d{1,7}): \[(\S[^\]]{0,4000})")
 _SCHEDULER = late(r"\bRank (\d{1,7}) scheduler is dead")
 # A duplicate of communicator 0 numbers its ranks as the whole job does.
 _ABORTED = late(
@@ -124,9 +124,7 @@ class LauncherTables:
             absent = _absent([_numbers(listed) for listed in ready])
             return _late(absent, []) if absent else None
         if self._stalled:
-            match = _STALLED.match(text) or _STALLED_BEHIND.search(whole)
-            self._stalled = match is not None
-            return _row(int(match[1]), match[2]) if match is not None else None
+            return self._of_list(text, whole)
         self._stalled = text.rstrip().endswith(("Stalled ranks:", "Missing ranks:"))
         if self._lost is not None or _LOST in text or _UNREACHED in text:
             return self._of_peer(text)
@@ -147,6 +145,14 @@ class LauncherTables:
             return Ended(rank=int(match[1]), code=code, by=HYDRA, first=True)
         self._begin(text)
         return self._end(text) if self._ended is not None else None
+
+    def _of_list(self, text: str, whole: str) -> AnyFact | None:
+        """A row of Horovod's list; a collector of logs may put empty lines between."""
+        if not text.strip():
+            return None
+        match = _STALLED.match(text) or _STALLED_BEHIND.search(whole)
+        self._stalled = match is not None
+        return _row(int(match[1]), match[2]) if match is not None else None
 
     def _add_more(self, text: str) -> None:
         """So many more processes had what the last words on this topic said of one."""

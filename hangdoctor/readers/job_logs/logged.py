@@ -4,13 +4,19 @@ was is who raised it. What is logged was caught: the program may have gone on.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ...text.late import late
 from .introduced import rank_named
 from .prefix import Said, Speaker
 
 _LEVEL = late(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION)\b|^[EWF]\d{4} ")
 _WARNING = late(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
-_HEAD = late(r"^[^:]{0,40}?\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b")
+_HEAD = late(r"^(?:(?!\S{1,60}\.(?:c|cc|cpp|cu|h|hpp):)[\w.]{1,60}:\d{1,6}:? )?[^:]{0,40}?\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b")
+_DIGITS = late(r"\d+")
+_LIVED_WITH = late(
+    r"(?i)\b(?:fail\w*|skip\w*|retry\w*|ignor\w*|continu\w*|fall\w* back|could not|cannot|can't|unable|again|without|using)\b"
+)
 _BEGIN = "Traceback (most recent call last)"
 _CHAINED = (
     "During handling of the above exception",
@@ -35,13 +41,19 @@ class Logged:
 
     def __init__(self) -> None:
         self._before: Said | None = None  # the line before, where a logger wrote it
+        self._above = ""  # the line before, whoever wrote it, without its numbers
+        self._seen: dict[Speaker, str] = {}  # the line above each open traceback
+        self._times: Counter[tuple[str, str]] = Counter()  # such lines, with the error below
         self._heads: dict[Speaker, Said] = {}
         self._ended: dict[Speaker, Said] = {}  # of a traceback that another may follow
 
     def look(self, said: Said) -> None:
         """Take a line, before the stacks take it."""
         before, self._before = self._before, None
+        above, self._above = self._above, _DIGITS.sub("#", said.text[:_LONG].strip())
         text, key = said.text, said.speaker()
+        if text.startswith(_BEGIN):
+            self._seen[key] = above
         if text.startswith(_CHAINED):
             if key in self._ended:
                 self._heads[key] = self._ended[key]
@@ -64,6 +76,16 @@ class Logged:
         if head is not None:
             self._ended[key] = head
         return head
+
+    def is_repeated(self, said: Said, error: str) -> bool:
+        """Whether the line above a traceback that ends with this line stood above another one that ended with the
+        same error, its numbers aside: a program that lives with it says so each time.
+        """
+        above = self._seen.pop(said.speaker(), "")
+        if _LIVED_WITH.search(above) is None:
+            return False
+        self._times[above, error] += 1
+        return self._times[above, error] > 1
 
     def rank_of_head(self, said: Said) -> int:
         """The rank of the logger's line before an open traceback of this speaker; -1 for none."""

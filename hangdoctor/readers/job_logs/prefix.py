@@ -21,7 +21,7 @@ from .file_names import NamedFile, of_name
 from .habits import ANSI, GREP, HOST, LOGGER, PIPED, Found, Habits, is_host
 from .stamps import Clock
 
-_RANK = late(r"\s*\[(?:rank|RANK|Rank)[ _]?(\d{1,7})\[?\]:\s?")
+_RANK = late(r"\s*\[(?:rank|RANK|Rank)(?:_| {0,8})(\d{1,7})\[?\]:\s?")
 # Several ranks that say the same, as a person sums them up
 _RANKS = late(r"\s*\[[Rr](?:ank|ANK)s?[ _=]?(\d{1,7}(?: ?[/,] ?\d{1,7}){1,64})\]:?\s?")
 _SPOKEN = late(r"\s*\[rank(?:[ _=]|: )?(\d{1,7})\]:?\s?")
@@ -72,6 +72,8 @@ _DATED = late(  # Horovod's, and Open MPI's with --timestamp-output
 )
 _MINUTE = late(r"\s?20\d\d-\d\d-\d\d \d\d:\d\d (?=\S)")  # whose clock need not be the ranks' own
 _THREAD = late(r"[: ]{0,2}rank(\d{1,7})\[\d{1,9}\]\[\w{1,60}\]: ?")  # MosaicML's
+_EACH_TAG = late(r"\[\d{1,7},\d{1,7}\]<stderr>:")
+_TAGGED = 1  # in one line
 _LONG = 400  # characters: no prefixes are longer
 Speaker = tuple[int, int, int, str, int, str]
 
@@ -109,12 +111,24 @@ def records(line: str) -> list[str]:
     """The pieces of a line in which several were written."""
     if "\x1b" in line:
         line = ANSI.sub("", line)
+    if line.count("<stderr>:") > _TAGGED:
+        line = _once_tagged(line)
     if "](http" in line:  # a forum has made a link of an address or a file's name
         line = _LINK.sub(r"\1", line)
     if "    " in line and _BEGINS_DATED.match(line) is not None:
         screen = _FILLED.split(line)
         return [record for row in screen for record in _of_row(row)]
     return _of_row(line)
+
+
+def _once_tagged(line: str) -> str:
+    """Without mpirun's tag where it was put before each word of a line, as it comes out of a pipe without a buffer."""
+    tags = {match[0] for match in _EACH_TAG.finditer(line)}
+    if len(tags) != 1:
+        return line
+    [tag] = tags
+    before, _, rest = line.partition(tag)
+    return before + tag + rest.replace(tag, "")
 
 
 def _of_row(line: str) -> list[str]:
@@ -305,12 +319,19 @@ def _take_file(said: Said, named: NamedFile) -> None:
     said.node = said.node or named.node
 
 
+def _task(said: Said, usual: Habits, text: str) -> re.Match[str] | None:
+    """The number before a line, a task's or a test's, where it was not taken yet."""
+    taken = said.marked if usual.tested else said.task >= 0
+    return None if taken else usual.of_task(text)
+
+
 def _strip_plain(said: Said, usual: Habits, text: str, clock: Clock) -> None:
     if usual.grep and (match := GREP.match(text)) is not None:
         _take_file(said, of_name(PurePath(match["file"])))
         said.text = text[match.end() :]
-    elif said.task < 0 and (match := usual.of_task(text)) is not None:
-        said.task = int(match[1])
+    elif (match := _task(said, usual, text)) is not None:
+        said.marked |= usual.tested
+        said.task = -1 if usual.tested else int(match[1])
         said.text = text[match.end() :]
     elif (match := _LEVELLED.match(text)) is not None:
         said.level = match[1]

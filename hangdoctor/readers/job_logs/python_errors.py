@@ -65,7 +65,10 @@ class PythonErrors:
         if head is not None:
             error.logged = True
             error.rank = named_by(head) if error.rank < 0 else error.rank
+        repeated = self._logged.is_repeated(said, error.error)
         kept = self._kept.keep(error, said, text)
+        if repeated and isinstance(kept, PythonError) and kept.times > 1:
+            kept.logged = True
         self._again.keep(kept, said.speaker())
         self._below.begin_error(kept, said)
         if rule is None and isinstance(kept, PythonError):

@@ -24,6 +24,7 @@ from ...model.log_facts import (
 )
 from . import workers
 from .by_exit import errors_of_ends, of_the_abort, place_by_srun
+from .finished_later import part_attempts
 from .marks import Marks
 from .on_one_node import name_by_node
 from .one_failed import name_crashed, name_only_failed, name_the_only_rank
@@ -97,6 +98,7 @@ def resolve(
                 homes.setdefault(fact.rank, fact.node)
     _by_ends(facts, beside)
     name_the_only_rank(facts, [marks.alone for marks in of_files])
+    part_attempts(facts)
     return homes
 
 

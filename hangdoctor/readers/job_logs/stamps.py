@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import re
+import time
 from collections.abc import Callable
 
 from ...text.late import late
@@ -25,6 +26,7 @@ _DASHED = late(  # glued to a program's name, mostly
     r"(?P<y>20\d\d)-(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)-(?P<d>\d\d) " + _CLOCK
 )
 _TIME = late(_CLOCK + r"\b")
+_EPOCH = late(r"(1\d{9}\.\d{1,9})(?=[\s\]:,])")
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _DAY = 86_400.0
 ANYWHERE = late(rb"20\d\d[-/]\d\d[-/]\d\d[ T_]\d\d:\d\d:\d\d|[EWIF]\d{3,4} \d\d:\d\d:\d\d\.")
@@ -70,6 +72,11 @@ class Clock:
         self.year = int(match["y"])
         return self._named(match)
 
+    def _epoch(self, match: re.Match[str]) -> float:
+        at = float(match[1])
+        self.year = time.gmtime(at).tm_year
+        return at
+
     def _timed(self, match: re.Match[str]) -> float:
         return self.day + _of_day(match) if self.day else 0.0
 
@@ -92,4 +99,5 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[Clock, re.Match[str]], float]],
     (_SYSLOG, Clock._named),
     (_DASHED, Clock._dashed),
     (_TIME, Clock._timed),
+    (_EPOCH, Clock._epoch),
 )
