@@ -192,6 +192,8 @@ def _root(view: RankView) -> int | None:
 def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | None:
     if len(_two_sided(end, views)) == len(end.instances):
         return None
+    if _send_to_one_another(end, views):
+        return _open_ring(case, end, views)
     for read in (
         _other_group,
         transfer_chains.awaited,
@@ -213,6 +215,19 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
         return _finding(case, few, views)
     if len(end.instances) > 2 and all(len(i.members) == case.world_size for i in end.instances):
         return None  # calls of all ranks, which wait in three of them: any may be the wrong one
+    return _open_ring(case, end, views)
+
+
+def _send_to_one_another(end: End, views: Views) -> bool:
+    """Whether two ranks are in a send to each other: each comes before its own receive, so that neither is late."""
+    if len(end.ranks) != 2:
+        return False
+    one, other = (views[rank].place for rank in sorted(end.ranks))
+    return one.op == other.op == "send" and sorted((one.peer, other.peer)) == sorted(end.ranks)
+
+
+def _open_ring(case: Case, end: End, views: Views) -> Finding:
+    """Ranks that wait for one another, and nothing shows which of them is wrong."""
     ring = sorted(end.ranks)
     p2p = all(views[r].place.kind == "p2p" for r in ring)
     kind: Kind = "p2p_unmatched" if p2p else "order"

@@ -21,6 +21,7 @@ from .findings import (
     Died,
     Finding,
     InOther,
+    NotJoined,
     PrintedAtLimit,
     SeenByHeartbeat,
     WaitsIn,
@@ -63,7 +64,11 @@ def _is_counted(finding: Finding) -> bool:
 
 
 def _decide(case: Case, alone: list[Finding]) -> bool:
-    """Whether all ranks were seen, most of them wait, and the few others are elsewhere."""
+    """Whether all ranks were seen, most of them wait, and the few others are elsewhere; or all that were seen wait in
+    the set-up for those that were not.
+    """
+    if case.absent and all(isinstance(finding.story, NotJoined) for finding in alone):
+        return all(view.place.kind == "start" for view in case.alive)
     if case.absent or case.unread:
         return False
     if case.waiting and all_in_mpi(case.waiting):

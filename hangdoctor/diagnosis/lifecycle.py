@@ -94,7 +94,7 @@ def _late(case: Case, joining: list[RankView], view: RankView) -> Finding:
 def _not_started(case: Case, joining: list[RankView], unseen: list[int]) -> Finding:
     whys = tuple(sorted({case.silent[r] for r in unseen if r in case.silent}))
     if not whys:
-        whys = ("no process found",)
+        whys = ("no black box of it is there" if case.capture.over else "no process found",)
     return Finding(
         kind="start_stall",
         ranks=unseen,

@@ -21,8 +21,8 @@ if (
 
 
 class _Finder:
-    """Waits for torch's module, then takes itself away; until then also for those of other libraries.
-    Every other import costs one look into a set.
+    """Waits for torch's module and those of other libraries, and takes itself away when all have come: programs that
+    compute with torch may communicate by MPI. Every other import costs one look into a set.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class _Finder:
         if name not in self._waited:
             return None
         self._waited.discard(name)
-        if name == C10D and self in sys.meta_path:
+        if not self._waited and self in sys.meta_path:
             sys.meta_path.remove(self)
         import importlib.util
 
@@ -68,7 +68,6 @@ def when_imported() -> None:
     """Wrap now if torch.distributed is there, else when it comes; the same of other libraries."""
     if C10D in sys.modules:
         wrap_now()
-        return
     for name in (JAX, MPI):
         _has_come(name)
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):

@@ -24,7 +24,7 @@ def look_out(module: ModuleType) -> None:
 
 
 def _of_jax(module: ModuleType) -> None:
-    """The rank is known once `jax.distributed.initialize` has returned."""
+    """The rank is known when `jax.distributed.initialize` is called with it, else once that has returned."""
     state = getattr(module, "State", None)
     original = getattr(state, "initialize", None)
     if state is None or type(original) is not FunctionType:
@@ -34,6 +34,7 @@ def _of_jax(module: ModuleType) -> None:
 
     @wraps(original)
     def initialize(self: Any, *args: Any, **named: Any) -> Any:
+        _join_as_told(original, self, args, named)
         result = original(self, *args, **named)
         _join_by(self)
         return result
@@ -94,6 +95,19 @@ def _record_calls(module: ModuleType) -> None:
         return
     try:
         record(module, recorder)
+    except Exception as error:
+        probe.fail(error)
+
+
+def _join_as_told(original: FunctionType, state: Any, args: Any, named: Any) -> None:
+    """By the arguments: a process that waits there for others that do not come has a box, too."""
+    from .process_probe import probe
+
+    try:
+        names = original.__code__.co_varnames[: original.__code__.co_argcount]
+        told = dict(zip(names, (state, *args), strict=False)) | named
+        address = told.get("coordinator_address")
+        _join(told.get("process_id"), told.get("num_processes"), "jax", address)
     except Exception as error:
         probe.fail(error)
 
