@@ -62,11 +62,28 @@ def _add(case: Case, finding: Finding, stacks: _Stacks) -> None:
         mine = _with_caller(mine, own, others)
     if theirs is not None and _is_in(case, other, theirs):
         theirs = _with_caller(theirs, others, own)
+    if mine is not None and theirs is not None and mine.site and mine.site == theirs.site:
+        mine, theirs = _told_apart(case, (rank, mine), (other, theirs))
     finding.story = structs.replace(story, mine=mine, theirs=theirs)
     caller = mine.called_from if mine is not None else None
     if caller is not None and finding.frame is None:
         finding.frame = caller
         finding.where.frame = finding.where.frame or str(caller)
+
+
+def _told_apart(case: Case, one: tuple[int, Op], other: tuple[int, Op]) -> tuple[Op, Op]:
+    """Of two calls below one line of the user's the lines of the framework that made them, where the stacks show both."""
+    frames = [_framework(case, rank, op) for rank, op in (one, other)]
+    lines = [str(frame) for frame in frames if frame is not None]
+    if len(set(lines)) < 2:
+        return one[1], other[1]
+    return structs.replace(one[1], site=lines[0]), structs.replace(other[1], site=lines[1])
+
+
+def _framework(case: Case, rank: int, op: Op) -> Frame | None:
+    """The framework's line at which a rank is in that call, by its stack."""
+    place = next((view.place for view in case.views if view.rank == rank), None)
+    return place.caller if place is not None and op.name in place.op else None
 
 
 def _other(finding: Finding) -> int:

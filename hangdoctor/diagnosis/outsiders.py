@@ -175,7 +175,16 @@ def _waits_for_data(view: RankView) -> bool:
         return True  # no program that it has started, such as one that checks a shard
     if place in ("queue", "child") and _joins_workers(view):
         return True
+    if place == "queue" and _asks_workers(view):
+        return True
     return place == "queue" and _has_workers(view)
+
+
+def _asks_workers(view: RankView) -> bool:
+    """Whether the loader asks the queue that its workers fill: only it does so there, whether they were seen or not, as
+    in a black box.
+    """
+    return any(_LOADER in frame.file and frame.name == "_try_get_data" for frame in view.path)
 
 
 def _joins_workers(view: RankView) -> bool:

@@ -142,12 +142,16 @@ def test_recorders_are_left_alone_where_the_boxes_show_the_waits(tmp_path: Path)
 
     def asked(*boxes: RankOps, stack: list[Frame]) -> bool:
         ranks = [still(r, stack, pid=os.getpid(), ops=box) for r, box in enumerate(boxes)]
+        for rank in ranks if not stack else []:
+            for one in rank.samples:
+                one.threads = []
         return bool(ask([(rank, socket) for rank in ranks], first=False))
 
     assert not asked(waits, nothing, stack=LOAD)
     assert asked(waits, nothing, stack=WAIT), "one waits in what its box does not know"
     assert asked(waits, nothing, stack=BACKWARD), "gradients may be reduced there"
     assert asked(nothing, nothing, stack=LOAD), "no box of this node shows any wait"
+    assert asked(waits, nothing, stack=[]), "no stack was read"
 
 
 def test_both_go_to_the_collector() -> None:

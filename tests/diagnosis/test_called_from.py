@@ -24,6 +24,7 @@ from hangdoctor.diagnosis.wording import terms
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.log_facts import JobLogs, PythonError
 from hangdoctor.model.operations import Operation, RankOps
+from tests.support.captures import still
 
 LIBRARIES = "/venv/lib/python3.11/site-packages"
 METRIC = Frame("gather", f"{LIBRARIES}/torchmetrics/utilities/distributed.py", 121)
@@ -138,3 +139,21 @@ def test_a_users_own_line_has_no_caller() -> None:
     assert caller_of(str(METRIC), [BARRIER, METRIC]) is None, "no line of the user's is kept"
     cut = Frame(METRIC.name, METRIC.file[-60:], METRIC.line)
     assert caller_of(str(METRIC), [BARRIER, cut, CONSOLE]) == CONSOLE
+
+
+def test_below_one_line_of_the_users_the_lines_of_the_framework_tell_them_apart() -> None:
+    """Both were made at fit.py:81, as the box has it; their stacks show by which way."""
+    one, other = (
+        Op("barrier", 275, WORLD, site=str(MAIN)),
+        Op("broadcast", 275, WORLD, site=str(MAIN)),
+    )
+    inner = Frame("broadcast", BARRIER.file, 2900)
+    ranks = [still(0, [BARRIER, METRIC, MAIN]), *(still(n, [inner, LOOP, MAIN]) for n in (1, 2))]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)])
+    story = structs.replace(OTHER_CALL, mine=one, theirs=other)
+    finding = Finding("mismatch", [0], story, 0.9, waiters=Waiters((1, 2), other, 65))
+    called_from.run(open_case(capture), Draft(findings=[finding]))
+    assert "entered barrier #275 (distributed.py:121) where the others entered broadcast" in (
+        wording.summary(finding)
+    )
+    assert "(training_epoch_loop.py:265)" in wording.summary(finding)

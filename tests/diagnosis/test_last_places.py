@@ -294,3 +294,40 @@ def test_the_only_rank_that_had_not_moved_is_a_lead_and_no_verdict() -> None:
 def waiting(rank: int) -> RankCapture:
     inside = Operation("g", 1, "barrier", "entered", entered_s=1.0)
     return RankCapture(pid=9, rank=rank, world_size=4, ops=RankOps(rank, 4, operations=[inside]))
+
+
+LOADER = "/site-packages/torch/utils/data/dataloader.py"
+
+
+def test_a_loader_that_asks_its_workers_waits_for_data_though_no_box_shows_them() -> None:
+    frames = stack(
+        ("select", "/usr/lib/python3.11/selectors.py", 415),
+        ("get", "/usr/lib/python3.11/multiprocessing/queues.py", 113),
+        ("_try_get_data", LOADER, 1291),
+        MAIN,
+    )
+    found = ended(*(still(rank, frames if rank == 2 else BACKWARD) for rank in range(4)))
+    assert causes(found) == [("data_wait", [2])], found.summary
+    assert "See its workers in the evidence" in found.causes[0].advice
+
+
+JOINS = stack(
+    ("initialize", "/site-packages/jax/_src/distributed.py", 173),
+    ("connect", "/app/train.py", 37),
+    MAIN,
+)
+
+
+def joined(*frames: list[Frame]) -> Diagnosis:
+    """Ranks 0, 1 and 3 of four left a box each, without an operation."""
+    ranks = [still(rank, own) for rank, own in zip((0, 1, 3), frames, strict=True)]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
+    capture.over, capture.by_heartbeat, capture.origin = True, True, "files"
+    return diagnose(capture)
+
+
+def test_who_left_no_box_while_all_others_wait_in_the_set_up_has_not_joined() -> None:
+    found = joined(JOINS, JOINS, JOINS)
+    assert causes(found) == [("start_stall", [2])], found.summary
+    assert "no black box of it is there" in found.summary
+    assert joined(JOINS, JOINS, LOAD).causes == [], "one of them has not come so far"

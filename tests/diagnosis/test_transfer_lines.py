@@ -43,3 +43,13 @@ def test_calls_made_for_one_line_are_named_by_their_own() -> None:
     takes = [transfer(r, "recv", r - 1, ("recv_on", 14), ("exchange", 20)) for r in (1, 2, 3)]
     said = judged(sends, *takes)
     assert "in send_on (pipe.py:12)" in said.summary and "in recv_on (pipe.py:14)" in said.summary
+
+
+def test_two_that_send_to_each_other_are_a_pair_whatever_their_lines() -> None:
+    """Stages 1 and 2 of a hand-written 1F1B: each send comes before its own receive."""
+    forward = ("Pipe.send_activation", 18), ("Pipe.run_step", 63)
+    back = ("Pipe.send_gradient", 26), ("Pipe.run_step", 66)
+    ranks = [transfer(0, "send", 1, *forward), transfer(1, "send", 2, *forward)]
+    said = judged(*ranks, transfer(2, "send", 1, *back), transfer(3, "recv", 2, ("Pipe.recv", 9)))
+    assert (said.causes, [one.ranks for one in said.open]) == ([], [[1, 2]]), said.summary
+    assert "Ranks 1-2 (n1) wait for one another: rank 1 in send to rank 2" in said.summary

@@ -21,12 +21,12 @@ class State:
     num_processes = 1
     coordinator_address = None
 
-    def initialize(self, address, size, rank):
+    def initialize(self, coordinator_address, num_processes, process_id):
         "Joins."
-        if size < 0:
+        if num_processes < 0:
             raise RuntimeError('nobody answers')
-        self.process_id, self.num_processes = rank, size
-        self.coordinator_address = address
+        self.process_id, self.num_processes = process_id, num_processes
+        self.coordinator_address = coordinator_address
         return 'joined'
 
 
@@ -53,9 +53,11 @@ def Is_finalized():
 JOIN = "from jax._src import distributed as d\nprint(d.global_state.initialize('n1:1', {}, 1))\n"
 
 
-def run(tmp_path: Path, code: str, mpi: str = MPI) -> subprocess.CompletedProcess[str]:
+def run(
+    tmp_path: Path, code: str, mpi: str = MPI, jax: str = JAX
+) -> subprocess.CompletedProcess[str]:
     """Python with the probe and the stand-ins."""
-    for name, text in (("jax/_src/distributed.py", JAX), ("mpi4py/MPI.py", mpi)):
+    for name, text in (("jax/_src/distributed.py", jax), ("mpi4py/MPI.py", mpi)):
         file = tmp_path / "libraries" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         for folder in {file.parent, tmp_path / "libraries" / name.partition("/")[0]}:
@@ -101,6 +103,32 @@ def test_a_good_end_leaves_nothing(tmp_path: Path) -> None:
 def test_one_process_alone_is_no_rank(tmp_path: Path) -> None:
     run(tmp_path, JOIN.replace(", 1)", ", 0)").format(1) + "raise ValueError\n")
     assert boxes(tmp_path) == []
+
+
+WAITS = """
+import os, pathlib, sys
+boxes = lambda: list(pathlib.Path(os.environ["HANGDOCTOR_DIR"]).glob("*.blackbox"))
+from jax._src import distributed as d
+d.State.initialize.__wrapped__.__globals__["at_start"] = lambda: print(len(boxes()))
+"""
+
+
+def test_a_process_that_waits_for_the_others_has_a_box_already(tmp_path: Path) -> None:
+    """The stand-in looks for it from within its `initialize`."""
+    told = JAX.replace('"Joins."', '"Joins."\n        at_start()')
+    code = WAITS + "d.global_state.initialize('n1:1', {}, 1)\n"
+    ended = run(tmp_path, code.format(3).replace("{}", "3"), jax=told)
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+    alone = run(tmp_path, code.format(1).replace(", 1)", ", 0)"), jax=told)
+    assert alone.stdout == "0\n", "one process alone is no rank"
+
+
+@pytest.mark.torch
+def test_mpi_is_seen_after_torch_was_imported(tmp_path: Path) -> None:
+    code = "import torch.distributed\nfrom mpi4py import MPI\nraise ValueError('bad tile')\n"
+    run(tmp_path, code)
+    [contents] = boxes(tmp_path)
+    assert (contents.box.rank, contents.box.world_size) == (2, 5)
 
 
 def test_a_rank_that_could_not_join_is_none_and_sees_its_own_error(tmp_path: Path) -> None:

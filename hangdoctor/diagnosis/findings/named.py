@@ -32,6 +32,7 @@ class Op(Struct, frozen=True):
     frame: Frame | None = None
     caller: Frame | None = None
     called_from: Frame | None = None
+    made: str = ""  # of new_group: the members that it asks for, "0-3,8"
 
 
 class Home(Struct, frozen=True):

@@ -348,6 +348,7 @@ class Diverged(Struct, frozen=True):
     tags: tuple[
         str, ...
     ] = ()  # of one transfer, its own and the other's, where they differ in that alone
+    fewer: bool = False  # transfers than its neighbours wait for
 
 
 class Ring(Struct, frozen=True):

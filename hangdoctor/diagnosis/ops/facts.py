@@ -19,7 +19,8 @@ def op_of(scene: Scene, op: Operation, rank: int) -> Op:
     if op.op in _UNGROUPED:
         return Op(op.op, site=op.site)
     peer = op.peer if op.op in P2P_NAMES else None
-    return Op(op.op, op.seq, scene.groups.ref(op.group), peer, site=op.site)
+    made = op.detail if op.op == "new_group" else ""
+    return Op(op.op, op.seq, scene.groups.ref(op.group), peer, site=op.site, made=made)
 
 
 def sample_of(scene: Scene, instance: Instance) -> Op:

@@ -21,6 +21,7 @@ from .signatures import tag_of
 from .waits import Instance
 
 _SHOWN = 8  # pieces of evidence of one sort
+_LOOKED_AT = 512  # calls after the one that parts two histories
 
 
 class Link(Struct):
@@ -54,6 +55,7 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
     them.
     """
     ranks = sorted(found)
+    found = {rank: _left_out_if_awaited(scene, d, cycle) for rank, d in found.items()}
     first = found[ranks[0]]
     kind = kind_of_divergence(first)
     held = next((link.instance for link in cycle if ranks[0] == link.whom), None)
@@ -73,6 +75,50 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
     if innocent:
         finding.against = [Against(kind, tuple(innocent), _why_not(first))]
     return place(scene, finding)
+
+
+def _left_out_if_awaited(scene: Scene, d: Divergence, cycle: Sequence[Link]) -> Divergence:
+    """A send or receive that another rank waits for was left out, where what the rank did in its place comes later in
+    the other's history, too.
+    """
+    if d.how != "other" or d.theirs.op not in P2P_NAMES or d.before_records:
+        return d
+    if not _comes_later(scene, d):
+        return d
+    due = _sides(scene, d)[1]
+    held = [link for link in cycle if link.whom == d.rank and link.rank == due.peer]
+    awaited = any(
+        op is not None and op.op in P2P_NAMES and op.op != due.name and op.seq == due.seq
+        for op in (scene.find(link.rank, link.instance.key) for link in held)
+    )
+    return structs.replace(d, how="skipped", fewer=True) if awaited else d
+
+
+def _comes_later(scene: Scene, d: Divergence) -> bool:
+    """Whether the other rank made the call that this one is at, under the same number, after the one that parts them."""
+    mine = d.mine
+    if mine.op not in P2P_NAMES or mine.state != "done":
+        return False  # one that its partner did not take may be with the wrong rank
+    own = _calls_from(scene, d.rank, mine)
+    other = _calls_from(scene, d.reference, d.theirs)
+    if len(own) < 2 or len(other) < 2 or own[1][:2] == other[1][:2]:
+        return False  # what follows is the same: one call with another rank in its place
+    return own[0] in other[1:]
+
+
+def _calls_from(scene: Scene, rank: int, op: Operation) -> list[tuple[str, int, int]]:
+    """Names, hops to the other rank and numbers of a rank's transfers from this one on; the hop of others is 0."""
+    groups, operations = scene.groups, scene.ops[rank].operations
+    later = [o for o in operations if o.entered_s >= op.entered_s]
+    begin = next((at for at, o in enumerate(later) if _is_same(o, op)), len(later))
+    return [
+        (o.op, groups.hop(o.group, rank, o.peer) if o.op in P2P_NAMES else 0, o.seq)
+        for o in later[begin : begin + _LOOKED_AT]
+    ]
+
+
+def _is_same(one: Operation, other: Operation) -> bool:
+    return (one.op, one.group, one.peer, one.seq) == (other.op, other.group, other.peer, other.seq)
 
 
 def _why_not(d: Divergence) -> Why:
@@ -125,7 +171,14 @@ def _story(scene: Scene, d: Divergence) -> f.Diverged:
     before, again = d.before_records, d.again
     tags = _tags(d) if not before else ()
     return f.Diverged(
-        d.how, mine, theirs, d.reference, before_records=before, again=again, tags=tags
+        d.how,
+        mine,
+        theirs,
+        d.reference,
+        before_records=before,
+        again=again,
+        tags=tags,
+        fewer=d.fewer,
     )
 
 

@@ -121,7 +121,7 @@ def _straggler(finding: Finding) -> str:
 def _loader(finding: Finding, at: str) -> str:
     here, pid = on_node(finding), pid_of(finding)
     where = f" at {at}" if at else ""
-    if finding.homes and not finding.children:
+    if finding.homes and not (finding.children or finding.over):
         native = natively(finding, pid) if pid else ""
         return f"The loader runs in the rank itself. See what the dataset waits for{where}{native}."
     dead = "one is dead or blocked, its file system does not answer, or an item of the data is bad"

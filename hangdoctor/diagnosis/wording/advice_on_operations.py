@@ -85,13 +85,21 @@ def _(story: f.Diverged, finding: Finding) -> str:
         return _sentence(finding, f"See how {who} came to another tag at {line}", story.mine)
     if finding.kind == "p2p_unmatched" and not one_call and _are_transfers(story):
         return f"Compare {two_lines(story.mine, story.theirs)}: each send needs one receive on the other side, in the same order."
-    if _to_another(story.mine, story.theirs):
+    if not story.fewer and _to_another(story.mine, story.theirs):
         # Of a call before the records, the line is that of the calls that it was one of.
         return _chosen_peer(finding, story.theirs if story.before_records else story.mine)
     if finding.kind == "mismatch" or story.how == "group":
         return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
     if finding.kind == "end_stall":
         return _ends_apart(finding, story.mine or story.theirs)
+    if (
+        story.mine is not None
+        and story.mine.made
+        and story.theirs is not None
+        and story.theirs.made
+    ):
+        text = f"Every rank must make the same groups in one order: compare the lists that lead to {line_of(story.mine)}"
+        return _sentence(finding, text, story.mine)
     if story.before_records:
         return f"The records start too late to show the call. Keep more of them: {_LARGER}."
     return _two_ways(story, finding)
@@ -106,6 +114,9 @@ def _chosen_peer(finding: Finding, mine: Op | None) -> str:
 def _two_ways(story: f.Diverged, finding: Finding) -> str:
     """Where to look for the branch at which the rank and the others parted."""
     who, mine, theirs = terms.ranks(finding.ranks), line_of(story.mine), line_of(story.theirs)
+    if story.fewer and theirs:
+        text = f"See how {who} came to fewer sends and receives than its neighbours expect at {theirs} (a number of micro-batches, a swallowed exception)"
+        return _sentence(finding, text, story.theirs)
     if story.how == "skipped" and theirs:
         text = f"See why {who} passed {theirs} without the call (a branch, a swallowed exception)"
         return _sentence(finding, text, story.theirs)

@@ -154,6 +154,8 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
         return f"{who} entered {mine} with {own}, where rank {story.reference}, which has the same role, made that call with {other}"
     if story.how == "own":
         return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
+    if _of_new_groups(story):
+        return _other_group_made(story, who)
     if story.how == "skipped":
         return f"{who} skipped {theirs} and went on to {terms.op_after(story.mine, story.theirs)}"
     if story.how == "swapped":
@@ -163,18 +165,45 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
         due = terms.op_after(story.theirs, story.mine)
         return f"{who} made one call too many, {mine}, where rank {story.reference} entered {due}"
     if story.how == "either":
-        due = terms.op_after(story.theirs, story.mine)
-        if story.again:
-            went_on = f"rank {story.reference} went on to {due}"
-            apart = f"{who} called {mine} twice in a row, where {went_on}"
-            return f"{apart}: one call too many, or a round left out"
-        went = f"{who} entered {mine} where rank {story.reference} entered {due}"
-        return f"{went}: one call left out, or one too many"
+        return _more_or_less(story, who)
     if story.how == "other" and story.reference in finding.ranks and story.theirs is not None:
         return f"{who} entered {mine}, where calls of that line are with rank {story.theirs.peer}"
     if story.how == "group":
         return f"{who} entered {mine} on a different group from rank {story.reference}: {theirs}"
     return f"{who} entered {mine} where rank {story.reference}, which has the same role, entered {theirs}"
+
+
+def _more_or_less(story: f.Diverged, who: str) -> str:
+    """One call too many, or one too few: what follows does not show which."""
+    mine, due = terms.op_at(story.mine), terms.op_after(story.theirs, story.mine)
+    if story.again:
+        went_on = f"rank {story.reference} went on to {due}"
+        apart = f"{who} called {mine} twice in a row, where {went_on}"
+        return f"{apart}: one call too many, or a round left out"
+    went = f"{who} entered {mine} where rank {story.reference} entered {due}"
+    return f"{went}: one call left out, or one too many"
+
+
+def _of_new_groups(story: f.Diverged) -> bool:
+    """Whether both made a group there, each of other ranks."""
+    mine, theirs = story.mine, story.theirs
+    if mine is None or theirs is None or not mine.made or not theirs.made:
+        return False
+    return mine.made != theirs.made
+
+
+def _other_group_made(story: f.Diverged, who: str) -> str:
+    assert story.mine is not None and story.theirs is not None
+    own, other = (_members(op.made) for op in (story.mine, story.theirs))
+    why = "it makes its groups in another order, or left that one out"
+    if story.how == "extra":
+        why = "it makes its groups in another order, or made one more"
+    return f"{who} made {terms.op_at(story.mine)}, of {own}, where rank {story.reference} made that of {other}: {why}"
+
+
+def _members(listed: str) -> str:
+    """``ranks 0-3``; the word of groups that only their members make stays away."""
+    return f"ranks {listed.removeprefix('local ')}"
 
 
 def both_sides(story: f.Ring, finding: Finding) -> str:

@@ -70,7 +70,9 @@ def who_of(finding: Finding, someone: Someone = _NOBODY) -> str:
     if someone.pid:
         return f"Process {someone.pid}{on_devices(someone)}{at}"
     on_gpu = f" with GPU {format_ranks(someone.devices)}" if someone.devices else ""
-    where = f"(the log does not show which; its file is {someone.file})" if someone.file else NO_RANK
+    where = (
+        f"(the log does not show which; its file is {someone.file})" if someone.file else NO_RANK
+    )
     return f"A rank{on_gpu}{at} {by_lines(someone.beside) or where}"
 
 

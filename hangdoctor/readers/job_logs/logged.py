@@ -12,7 +12,9 @@ from .prefix import Said, Speaker
 
 _LEVEL = late(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION)\b|^[EWF]\d{4} ")
 _WARNING = late(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
-_HEAD = late(r"^(?:(?!\S{1,60}\.(?:c|cc|cpp|cu|h|hpp):)[\w.]{1,60}:\d{1,6}:? )?[^:]{0,40}?\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b")
+_HEAD = late(
+    r"^(?:(?!\S{1,60}\.(?:c|cc|cpp|cu|h|hpp):)[\w.]{1,60}:\d{1,6}:? )?[^:]{0,40}?\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b"
+)
 _DIGITS = late(r"\d+")
 _LIVED_WITH = late(
     r"(?i)\b(?:fail\w*|skip\w*|retry\w*|ignor\w*|continu\w*|fall\w* back|could not|cannot|can't|unable|again|without|using)\b"
