@@ -50,6 +50,7 @@ _BEHIND = late(r"(?: ?\|\|?| ?[:-])? ?")
 _LETTER = late(r"\s?(?:\[r(\d{1,5})\]:?|\(r(\d{1,5})\):?|r(\d{1,5})(?::| ?\|)) ?", re.I)
 _FRACTION = late(r"\s?\[(\d{1,5})/(\d{1,5})\]:? ?")
 _NUMBER = late(r"\s?\[(\d{1,5})\]:? ?")
+_NAMED_NUMBER = late(r"\s?<[A-Za-z][\w-]{0,20}[:#](\d{1,5})>:? ?")  # <train:2> text
 _NUMBER_PIPED = late(r"(\d{1,5}) ?\| ?")
 _GPU = late(r"\s?(?:\[GPU[ :_]?(\d{1,3})\]:?|GPU[ _]?(\d{1,3}):) ?")
 _POD_NAME = late(r"\s?\[([a-z][a-z0-9.-]{1,90}\d)\] ")
@@ -278,7 +279,7 @@ def _of_fraction(text: str) -> Found | None:
 
 
 def _of_number(text: str) -> Found | None:
-    match = _NUMBER.match(text) or _NUMBER_PIPED.match(text)
+    match = _NUMBER.match(text) or _NUMBER_PIPED.match(text) or _NAMED_NUMBER.match(text)
     return Found(match.end(), rank=int(match[1])) if match else None
 
 

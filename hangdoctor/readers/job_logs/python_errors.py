@@ -17,6 +17,7 @@ from .rules import Rule, Rules
 from .rules_tried import RulesTried
 
 _TORN = 25  # lines of others between the parts of a traceback
+_NEAR = 60  # lines of all speakers
 _MORE = 4  # lines that the message of an error may go on in
 # Where torch and what stands on it call and await collectives
 _COLLECTIVES = late(
@@ -89,6 +90,8 @@ class PythonErrors:
         if waiting is None:
             return
         error, left = waiting
+        if self._kept.place.line > error.line + _NEAR:
+            return  # others spoke for long
         known = self._rules.known(said.text)
         if known is not None and known.role == "launcher" and error.message:
             return  # another process speaks

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hangdoctor.model.log_facts import PythonError
 from hangdoctor.readers.job_logs.stamps import Clock
-from tests.support.read_logs import diagnosed, named
+from tests.support.read_logs import diagnosed, logs_of, named
 
 
 def trace(error: str, line: int = 13) -> str:
@@ -199,3 +200,17 @@ def test_a_worker_of_dask_that_lost_its_scheduler_is_no_culprit(tmp_path: Path) 
 def test_a_stamp_in_seconds_since_the_epoch() -> None:
     assert Clock().read("1795760084.32 r0 i=0") == (1795760084.32, 13)
     assert Clock().read("1795760084.32%") == (0.0, 0)
+
+
+def test_the_message_of_an_error_does_not_go_on_for_long(tmp_path: Path) -> None:
+    """A logger's lines in between are another speaker's, by the name in them."""
+    begin = "2026-11-27 06:07:02,486 words.3 ERROR: handler failed, detached\n" + trace(
+        "KeyError: 'bleu'", 32
+    )
+    steps_of = "".join(
+        f"2026-11-27 06:07:02,5 words.3 INFO: ep 1 it {n} nll 1.4\n" for n in range(99)
+    )
+    limit = "Current run is terminating due to exception: [unbound_buffer.cc:78] Timed out waiting 12000ms for recv operation to complete\n"
+    (tmp_path / "rank3.log").write_text(begin + steps_of + limit)
+    [error] = [f for f in logs_of(tmp_path / "rank3.log").facts if isinstance(f, PythonError)]
+    assert (error.error, error.rule, error.survived) == ("KeyError", "", True)
