@@ -11,6 +11,7 @@ from ...model.log_facts import (
     KnownError,
     PeerClosed,
     PythonError,
+    Signalled,
     TimedOut,
 )
 from ...stacks import starters
@@ -35,6 +36,7 @@ _STATES = ("gpu_gone", "gpu_lost")  # others, of what is so still when it is loo
 _LEFT = "mpi_left"  # another one
 ATP = "atp"  # another one
 _ASKED = (-15, 143)
+_OFTEN = 2
 _REPORTS = (
     "spark_task",
     "actor_creation",
@@ -58,6 +60,8 @@ def first_error(scene: Scene) -> First | None:
     chosen = [f for f in chosen if f.rule not in _REPORTS] or chosen
     chosen = [f for f in chosen if not relayed(f)] or chosen
     chosen = _without_caught(chosen)
+    if scene.of(Signalled):
+        chosen = [f for f in chosen if not _was_lived_with(f)]
     with_general, chosen = chosen, without_the_general(chosen)
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
@@ -76,10 +80,19 @@ def _without_caught(chosen: list[Error]) -> list[Error]:
     """Without tracebacks that the program caught and logged, where a process ended by another one that it did not
     catch: programs log what they live with.
     """
-    ended = [f for f in chosen if isinstance(f, PythonError) and f.error and not f.logged]
+    ended = [f for f in chosen if isinstance(f, PythonError) and f.error and not _was_caught(f)]
     if not ended:
         return chosen
-    return [f for f in chosen if not (isinstance(f, PythonError) and f.logged)]
+    return [f for f in chosen if not _was_caught(f)]
+
+
+def _was_caught(fact: Error) -> bool:
+    return isinstance(fact, PythonError) and (fact.logged or fact.inside)
+
+
+def _was_lived_with(fact: Error) -> bool:
+    """Whether the job had gone on after it more than once; then its end from outside is no consequence of it."""
+    return isinstance(fact, PythonError) and fact.logged and fact.times > _OFTEN
 
 
 def _reported_later(scene: Scene, first: AnyFact, other: AnyFact) -> bool:

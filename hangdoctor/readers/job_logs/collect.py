@@ -19,7 +19,18 @@ from ...text import redaction
 
 _SAYS = 300  # characters of a line that are kept
 _MOST = 20_000  # facts of one job
-_WHERE = {"file", "line", "at", "inherited", "times", "says", "survived", "logged", "answered"}
+_WHERE = {
+    "file",
+    "line",
+    "at",
+    "inherited",
+    "times",
+    "says",
+    "survived",
+    "logged",
+    "inside",
+    "answered",
+}
 
 
 class Facts:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...model.log_facts import KnownError, Progress, PythonError
+from .rules import OF_A_RANK
 
+_SPOKE_ON = 100  # lines of a rank after an error that it caught, more than a traceback and what is logged of an end
+_ALL_SPOKE_ON = 500  # the same of all, where nothing shows whose it was
 _MOST = 1000  # errors that may yet turn out to be survived
 _ON = 2  # iterations after an error, before the job is said to have gone on
 _EVERYONE = -1
@@ -19,6 +22,15 @@ class _Failed(Struct):
     reached: dict[Way, int]
     of_rank: dict[Way, int]
     finished: int
+    who: int  # whose lines are counted after it
+    spoken: int  # until then
+
+
+def _who(rank: int, local: int) -> int:
+    """A number for the rank, else for the local rank, else for everyone."""
+    if rank >= 0:
+        return rank
+    return _EVERYONE - 1 - local if local >= 0 else _EVERYONE
 
 
 class Course:
@@ -31,6 +43,12 @@ class Course:
         self._finished: dict[int, int] = {}  # ends of the program, by rank
         self._ending = False
         self._errors: list[_Failed] = []
+        self._spoken: dict[int, int] = {}  # lines of each rank, and of all
+
+    def speak(self, rank: int, local: int) -> None:
+        """A line that belongs to no traceback."""
+        for who in {_who(rank, local), _EVERYONE}:
+            self._spoken[who] = self._spoken.get(who, 0) + 1
 
     def reach(self, way: Way, fact: Progress, rank: int = -1) -> bool:
         """An iteration: one that was passed before, after an end, is another attempt's; whether it is
@@ -64,19 +82,31 @@ class Course:
             dict(self._reached[_EVERYONE]),
             dict(self._reached.get(fact.rank, {})),
             self._finished.get(fact.rank, 0),
+            who := _who(fact.rank, fact.local),
+            self._spoken.get(who, 0),
         )
         self._errors.append(failed)
         del self._errors[:-_MOST]
 
     def settle(self) -> None:
-        """Mark the errors after which the same attempt went on; of equal ones the last counts."""
+        """Mark the errors after which the same attempt went on; of equal ones the last counts, and was caught as those
+        before it were.
+        """
         for failed in self._errors:
-            if failed.fact.attempt == self.attempt:
-                failed.fact.survived = self._went_on(failed)
+            fact = failed.fact
+            if fact.attempt != self.attempt:
+                continue
+            before, fact.survived = fact.survived, self._went_on(failed)
+            if before and isinstance(fact, PythonError):
+                fact.logged = True
+            elif before and fact.rule in OF_A_RANK:
+                fact.survived = True  # a line of the program's own, which comes again and again
 
     def _went_on(self, failed: _Failed) -> bool:
         """One that was logged was caught: its rank's next step, or its end, shows that it went on."""
         fact = failed.fact
+        if self._spoke_on(failed):
+            return True
         own = self._reached.get(fact.rank, {}) if fact.rank >= 0 else {}
         if fact.logged and fact.rank >= 0 and (own or fact.rank in self._finished):
             further = any(n > failed.of_rank.get(way, -1) for way, n in own.items())
@@ -86,6 +116,15 @@ class Course:
         every = self._reached[_EVERYONE]
         moved = {way: n for way, n in every.items() if not self._is_last_line_alone(way, n)}
         return any(n >= max(began.get(way, 0), 0) + _ON for way, n in moved.items())
+
+    def _spoke_on(self, failed: _Failed) -> bool:
+        """Whether who caught it, or logged it as an error in words of its own, printed much more after that."""
+        fact = failed.fact
+        caught = fact.logged or (isinstance(fact, PythonError) and fact.inside)
+        if not caught and fact.rule not in OF_A_RANK:
+            return False
+        enough = _ALL_SPOKE_ON if failed.who == _EVERYONE else _SPOKE_ON
+        return self._spoken.get(failed.who, 0) - failed.spoken >= enough
 
     def _is_last_line_alone(self, way: Way, reached: int) -> bool:
         """Whether all that was seen of a bar is its end, which any process may have printed late."""

@@ -35,6 +35,7 @@ _PROGRESS = (
     _BAR,
     _NO_BAR,
     late(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
+    late(r"\bnum_updates=(\d{1,12})\b"),  # fairseq's
     late(r"(?<![\w.])(?:it|i|batch|update)=(\d{1,12})\b[^:\n]{0,80}?=\s?-?\d{0,9}\.\d", re.I),
 )
 # Counts beside the iterations: `eval 55/300 score 1.2`

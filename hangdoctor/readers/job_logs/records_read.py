@@ -95,6 +95,7 @@ class RecordsRead:
             self._by_rules(msgspec.structs.replace(said, text=head), text)
         said, text = self._join_cxx(said, text)
         if not folded.belongs:
+            self.kept.course.speak(said.rank, said.local)
             # A progress bar without an end of its line stands before what follows it.
             self._progress(said, text)
             self._by_rules(said, text)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ...model.frame import Frame
 from ...model.log_facts import PythonError, ThreadStack
+from ...stacks.user_code import is_users
 from ...text.late import late
 from .elastic_table import HEADS
 from .introduced import THREAD_STARTS, Introduced
@@ -80,6 +81,26 @@ class _Open(Struct):
     chained: bool = False  # it was raised in handling another one
     original: bool = False  # it is part of the message of another one
     rank: int = -1  # whose it is, where another rank prints it
+    headed: bool = False  # its first line was seen, and so its outermost frame
+
+
+_MAIN = late(r"<module>|(?:.*[._])?main|<lambda>|wrapper")
+
+
+def _begins_inside(opened: _Open) -> bool:
+    """Whether a traceback begins in a function of the user's own: Python's own words on an exception that nothing
+    caught begin where the program, the thread or the worker does. Tools that shorten it begin it at `main`.
+    """
+    if (
+        not opened.headed
+        or not opened.frames
+        or opened.thread
+        or opened.said.pid
+        or opened.said.worker
+    ):
+        return False
+    outer = opened.frames[0]
+    return is_users(outer) and _MAIN.fullmatch(outer.name) is None
 
 
 class Folded(Struct):
@@ -159,7 +180,7 @@ class Tracebacks:
             return _BELONGS
         if _BEGIN in text:
             begun = self._open.setdefault(key, [])
-            opened = _Open(said, line, thread=self._threads.get(key, ""))
+            opened = _Open(said, line, thread=self._threads.get(key, ""), headed=True)
             opened.ignored = key in self._ignored
             opened.original = HEAD in text
             whose = _WHOSE.search(text)
@@ -304,6 +325,7 @@ class Tracebacks:
             began=opened.line,
             thread=opened.thread,
             rank=opened.rank,
+            inside=_begins_inside(opened),
         )
         if opened.ignored:
             error.role = "note"

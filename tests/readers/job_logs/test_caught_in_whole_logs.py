@@ -53,7 +53,8 @@ def test_the_one_that_did_not_go_on_is_named(tmp_path: Path) -> None:
 GOES_ON = "ERROR:root:[worker 0] snapshot to secondary storage failed, primary is fine\n"
 LOST = trace("FileNotFoundError: [Errno 2] No such file or directory: '/mnt/second/latest'", 52)
 ENDED = (
-    '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/home/me/train.py", line 33, in collate\n'
+    '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/home/me/train.py", line 70, in <module>\n'
+    '[rank1]:     main()\n[rank1]:   File "/home/me/train.py", line 33, in collate\n'
     '[rank1]:     assert n % 8 == 0, f"bad length {n}"\n[rank1]: AssertionError: bad length 31\n'
 )
 
@@ -67,7 +68,10 @@ def test_what_was_caught_comes_after_what_ended_a_process(tmp_path: Path) -> Non
 
 
 RENDERS = "[0] rendering failed at {}, continuing headless\n" + trace("RuntimeError: no GLX", 31)
-ABORTED = trace("IndexError: list index out of range", 26) + (
+ABORTED = (
+    'Traceback (most recent call last):\n  File "/home/me/dqn.py", line 57, in <module>\n    main()\n'
+    '  File "/home/me/dqn.py", line 26, in sample\n    return rows[i]\nIndexError: list index out of range\n'
+) + (
     "-" * 74
     + "\nMPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\n  Proc: [[2022,1],2]\n  Errorcode: 1\n"
 )
