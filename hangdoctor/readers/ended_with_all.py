@@ -19,6 +19,7 @@ _SEEN_S = 2.5  # between the last sight of its place, or of another rank, and th
 _AFTER_S = 0.5  # for which a rank may live on
 _NOTICED_S = 1.0  # after which `run` has seen an end, at most
 _KILLED = -9
+_WORKER_DIED = "loader_worker"  # a rule: where all were killed, its workers were, too
 _LIMITS = ("timeout", "timed out", "time out", "deadline")  # a wait's own
 
 
@@ -43,7 +44,8 @@ def mark_cut_short(
 
 def _may_be(error: PythonError) -> bool:
     said = f"{error.error} {error.message}".lower()
-    return error.role == "cause" and not error.rule and not any(word in said for word in _LIMITS)
+    known = error.rule and error.rule != _WORKER_DIED
+    return error.role == "cause" and not known and not any(word in said for word in _LIMITS)
 
 
 def _stood_s(error: PythonError, place: LastPlace | None) -> float:

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from ...model.operations import Operation
 from .. import findings as f
+from ..confidence import Ground, sure
 from ..findings import Clue, Finding
 from .divergence import Divergence
 from .facts import op_of
@@ -19,14 +20,22 @@ from .order import divergence_finding
 from .scene import Scene
 from .waits import Instance, WaitGraph
 
+_ROUNDS = 2  # of a piece and its answer
 _WORKERS = 3  # that wait for the server: of two nothing shows which is right
 
 
 def left_unsent(scene: Scene, graph: WaitGraph, instance: Instance) -> list[Finding]:
-    """The rank that sent one message less to the one that waits in `instance` than its like have."""
+    """The rank that sent one message less to the one that waits in `instance` than its like have, or than its own
+    rounds before had.
+    """
     if not is_from_any(instance) or len(instance.waiters) != 1:
         return []
     [server] = instance.waiters
+    return _less_than_others(scene, graph, server) or _took_twice(scene, graph, server)
+
+
+def _less_than_others(scene: Scene, graph: WaitGraph, server: int) -> list[Finding]:
+    """Of workers that took as many pieces, the one that answered one less."""
     waiting = {r for i in graph.instances if server in i.targets for r in i.waiters}
     taken = _last(scene, waiting, "recv", server)
     sent = _last(scene, waiting, "send", server)
@@ -39,6 +48,41 @@ def left_unsent(scene: Scene, graph: WaitGraph, instance: Instance) -> list[Find
         return []
     rank = next(r for r, op in sent.items() if op.seq < most)
     return [_finding(scene, rank, most, sent)]
+
+
+def _took_twice(scene: Scene, graph: WaitGraph, server: int) -> list[Finding]:
+    """The one rank that waits for the server again after it took a piece, without the answer that it had sent after
+    each piece before, and that all others have always sent.
+    """
+    waiting = {
+        r for i in graph.instances if server in i.targets for r in i.waiters if r in scene.ops
+    }
+    odd = {
+        rank: sent for rank in waiting if (sent := _answers_before(scene, rank, server)) is not None
+    }
+    if len(odd) != 1:
+        return []
+    [(rank, sent)] = odd.items()
+    operations = scene.ops[rank].operations
+    left_out = structs.replace(sent, seq=sent.seq + 1)
+    parted = Divergence(rank, rank, "skipped", operations[-1], left_out, len(operations) - 1)
+    finding = divergence_finding(scene, {rank: parted}, [])
+    finding.confidence = sure(Ground.HISTORY_OWN)
+    return [finding]
+
+
+def _answers_before(scene: Scene, rank: int, server: int) -> Operation | None:
+    """The last answer of a rank that has sent one after each piece but the last; None of other ranks."""
+    if scene.ops[rank].overwritten:
+        return None
+    own = [o for o in scene.ops[rank].operations if o.peer == server and o.op in ("send", "recv")]
+    names = [o.op for o in own]
+    rounds, end = names[:-2], names[-2:]
+    alternates = rounds == ["recv", "send"] * (len(rounds) // 2)
+    taken = end == ["recv", "recv"] and own[-2].state == "done" and own[-1].state != "done"
+    if len(rounds) < 2 * _ROUNDS or not alternates or not taken:
+        return None
+    return own[-3]
 
 
 def _finding(scene: Scene, rank: int, number: int, sent: dict[int, Operation]) -> Finding:

@@ -55,7 +55,7 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
     them.
     """
     ranks = sorted(found)
-    found = {rank: _left_out_if_awaited(scene, d, cycle) for rank, d in found.items()}
+    found = {rank: _left_out_if_awaited(scene, d) for rank, d in found.items()}
     first = found[ranks[0]]
     kind = kind_of_divergence(first)
     held = next((link.instance for link in cycle if ranks[0] == link.whom), None)
@@ -77,21 +77,35 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
     return place(scene, finding)
 
 
-def _left_out_if_awaited(scene: Scene, d: Divergence, cycle: Sequence[Link]) -> Divergence:
+def _left_out_if_awaited(scene: Scene, d: Divergence) -> Divergence:
     """A send or receive that another rank waits for was left out, where what the rank did in its place comes later in
     the other's history, too.
     """
     if d.how != "other" or d.theirs.op not in P2P_NAMES or d.before_records:
         return d
-    if not _comes_later(scene, d):
+    if not (_comes_later(scene, d) or len(_unanswered(scene, d.rank)) > 1):
         return d
     due = _sides(scene, d)[1]
-    held = [link for link in cycle if link.whom == d.rank and link.rank == due.peer]
-    awaited = any(
-        op is not None and op.op in P2P_NAMES and op.op != due.name and op.seq == due.seq
-        for op in (scene.find(link.rank, link.instance.key) for link in held)
+    partner = scene.ops.get(due.peer) if due.peer is not None else None
+    awaited = partner is not None and any(
+        op.op in P2P_NAMES and op.op != due.name and (op.peer, op.seq) == (d.rank, due.seq)
+        for op in partner.operations
+        if op.state != "done"
     )
     return structs.replace(d, how="skipped", fewer=True) if awaited else d
+
+
+def _unanswered(scene: Scene, rank: int) -> set[int]:
+    """Other ranks that are in a transfer with this one, of which it has not made its half."""
+    own = {(o.op, o.peer, o.seq) for o in scene.ops[rank].operations if o.op in P2P_NAMES}
+    half = {"send": "recv", "recv": "send"}
+    peers = {o.peer for o in scene.ops[rank].operations if o.op in P2P_NAMES} & scene.ops.keys()
+    return {
+        peer
+        for peer in peers
+        for o in scene.ops[peer].unfinished()
+        if o.peer == rank and o.op in half and (half[o.op], peer, o.seq) not in own
+    }
 
 
 def _comes_later(scene: Scene, d: Divergence) -> bool:

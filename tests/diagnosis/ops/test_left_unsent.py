@@ -36,7 +36,20 @@ def test_the_worker_that_sent_one_result_less_is_named() -> None:
     assert "rank 1 at the same place: send #4 to rank 0" in str(cause.evidence[0])
 
 
-@pytest.mark.parametrize("sent", [(4, 4, 4), (3, 3, 4), (4, 3), (4, 2, 4)])
+@pytest.mark.parametrize("sent", [(4, 4, 4), (3, 3, 4), (3, 3), (4, 2, 4)])
 def test_none_is_named_where_they_do_not_part_by_one(sent: tuple[int, ...]) -> None:
-    """All alike, two behind, too few workers, or more than one result apart."""
+    """All alike, two behind, or more than one result apart."""
     assert diagnose_ops(evidence(job(*sent))).findings == []
+
+
+def test_who_takes_a_piece_without_the_answer_that_it_always_gave_is_named() -> None:
+    """Of two workers too, and where the others have gone on to the collective at the end."""
+    cause = only_cause(diagnose_ops(evidence(job(4, 3))))
+    assert (cause.kind, cause.ranks) == ("p2p_unmatched", [2])
+    assert "skipped send #4 to rank 0" in cause.summary and cause.confidence < 0.75
+    ranks = job(4, 3, 4)
+    for rank in (1, 3):
+        ends = entered(range(4), 1, "gather", root=0, site="summarise (es.py:81)")
+        ranks[rank].operations = [*list(ranks[rank].operations)[:-1], ends]
+    cause = only_cause(diagnose_ops(evidence(ranks)))
+    assert (cause.kind, cause.ranks) == ("p2p_unmatched", [2])
