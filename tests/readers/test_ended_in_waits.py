@@ -381,3 +381,13 @@ def test_it_is_where_the_others_lived_on() -> None:
     boxes = reading()
     boxes[1].box.heartbeat_s = 1043.0
     assert named(of_column(boxes, [])) == [("error", [3])]
+
+
+WORKER = "RuntimeError\nDataLoader worker (pid(s) 121) exited unexpectedly\nask\t/app/env.py\t22"
+
+
+def test_a_loaders_worker_that_was_killed_with_all_others_is_no_first_failure() -> None:
+    assert named(of_column(reading(WORKER), [])) == [("not_entered", [3])]
+    boxes = reading(WORKER)
+    boxes[1].box.heartbeat_s = 1043.0
+    assert named(of_column(boxes, [])) == [("error", [3])], "the others lived on"
