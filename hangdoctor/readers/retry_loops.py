@@ -21,6 +21,9 @@ _COMPREHENDS = late(r"\bfor\b.+\bin\b|\bmap\(")
 _FAR = 400  # lines that are looked at, each way
 
 
+_ASKS = late(r"while\b(?!\s*(?:True|1)\s*:)[^#]{1,400}")
+
+
 def caught(lines: Sequence[str], number: int) -> str:
     """The exceptions after which the loop around line `number` (from 1) tries again, as the source
     names them: ``ConnectionError``; ``Exception`` of a bare except; "" where there is no such loop.
@@ -47,10 +50,13 @@ def caught(lines: Sequence[str], number: int) -> str:
 
 def counted(lines: Sequence[str], number: int) -> str:
     """The variable of the innermost loop around line `number` (from 1), where that is a ``for`` over
-    something that ends; "while" of a ``while``, and "" of ``itertools.count()``, and where there is no loop.
+    something that ends; "while" of a ``while``, whose own line asks at each turn, and "" of ``itertools.count()``, and
+    where there is no loop.
     """
     if not 0 < number <= len(lines):
         return ""
+    if _ASKS.match(lines[number - 1].lstrip()) is not None:
+        return "while"
     for at, keyword in blocks_around(lines, number - 1):
         if keyword in ("def", "class"):
             return ""
