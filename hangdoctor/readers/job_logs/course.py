@@ -118,10 +118,16 @@ class Course:
         return any(n >= max(began.get(way, 0), 0) + _ON for way, n in moved.items())
 
     def _spoke_on(self, failed: _Failed) -> bool:
-        """Whether who caught it, or logged it as an error in words of its own, printed much more after that."""
+        """Whether who caught it, or logged it as an error in words of its own, printed much more after that; a rank
+        that is known printed what no process does that has ended by it.
+        """
         fact = failed.fact
-        caught = fact.logged or (isinstance(fact, PythonError) and fact.inside)
-        if not caught and fact.rule not in OF_A_RANK:
+        if isinstance(fact, PythonError):
+            alive = not fact.thread and failed.who != _EVERYONE
+            counts = fact.logged or fact.inside or alive
+        else:
+            counts = fact.logged or fact.rule in OF_A_RANK
+        if not counts:
             return False
         enough = _ALL_SPOKE_ON if failed.who == _EVERYONE else _SPOKE_ON
         return self._spoken.get(failed.who, 0) - failed.spoken >= enough

@@ -42,12 +42,15 @@ class FactsOfFile:
         self.place = PlaceInFile()
         self.marks = marks.Marks()
         self.heard: set[int] = set()
+        self.tasks: set[int] = set()  # that a launcher numbered before the lines
         self.earlier = ToldEarlier()
         self.rank_ids = RankIds()
         self._below, self._unread = below, unread
 
     def hear(self, said: Said) -> None:
         """Who says a line, and when."""
+        if said.task >= 0:
+            self.tasks.add(said.task)
         if said.rank >= 0:
             self.heard.update({said.rank, *said.also})
         if said.rank >= 0 or said.worker:

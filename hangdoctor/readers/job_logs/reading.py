@@ -28,6 +28,7 @@ from . import (
     gathered,
     hccl_tasks,
     mpi_sequels,
+    numbered_files,
     openmpi_errors,
     resolve,
     runs,
@@ -117,17 +118,22 @@ def _joined(
     facts: Facts, files: list[LogFile], scans: list[FileScan], origins: list[resolve.Origin]
 ) -> JobLogs:
     marks: list[Marks] = [scan.marks for scan in scans]
+    numbered = numbered_files.ranks_of([file.name for file in files], [s.heard for s in scans])
     heard = sorted({rank for scan in scans for rank in scan.heard | scan.marks.members})
     world = max((m.world for m in marks), default=0) or gathered.world_size(facts.all)
     world = max(world, hccl_tasks.number(facts.all))
     prose = {index for index, file in enumerate(files) if _PROSE.search(file.name)}
     unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
+    numbered_files.give([*facts.all, *unread], numbered)
     resolve.attempts([*facts.all, *unread], marks)
     started = runs.number([*facts.all, *unread], [scan.runs for scan in scans])
     mpi_sequels.mark_sequels(facts.all)
     _tell_endpoint(facts.all, marks)
     homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
-    heard = sorted({*heard, *resolve.of_folders(facts.all, origins)})
+    tasks = (
+        {task for scan in scans for task in scan.tasks} if resolve.are_tasks(facts.all) else set()
+    )
+    heard = sorted({*heard, *resolve.of_folders(facts.all, origins), *numbered.values(), *tasks})
     whole = cli_blocks.joined(cut_lines.completed(resolve.in_order(facts.all)))
     ordered = openmpi_errors.settled(whole)
     numbers = [f.attempt for f in ordered]

@@ -55,6 +55,12 @@ def of_folders(facts: Sequence[AnyFact], origins: Sequence[Origin]) -> set[int]:
     return folders if same and len(launchers) == 1 else set()
 
 
+def are_tasks(facts: Sequence[AnyFact]) -> bool:
+    """Whether the ranks of the facts are the tasks before their lines, all of them."""
+    known = [f for f in facts if f.task >= 0 and f.rank >= 0]
+    return len({f.rank for f in known}) > 1 and all(f.task == f.rank for f in known)
+
+
 def resolve(
     facts: list[AnyFact],
     of_files: Sequence[Marks],

@@ -40,6 +40,7 @@ class FileScan:
         self._records = RecordsRead(rules, facts, index, of_file, attempt)
         self._place = self._records.kept.place
         self.heard = self._records.kept.heard
+        self.tasks = self._records.kept.tasks
         self.marks = self._records.kept.marks
         self.runs = self._records.runs
         self.unread: list[UnreadFailure] = []

@@ -1,0 +1,110 @@
+"""Who went on for long after an error lived with it; and who is silent where all others waited, by its file or task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hangdoctor.readers.job_logs.numbered_files import ranks_of
+from tests.support.read_logs import diagnosed, named
+
+LIMIT = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 11000ms for recv operation to complete\n"
+
+
+def trace(head: str, function: str, error: str) -> str:
+    """An exception with `head` before each line."""
+    lines = ["Traceback (most recent call last):", f'  File "/app/fit.py", line 33, in {function}']
+    return "".join(f"{head}{line}\n" for line in [*lines, "    run()", error])
+
+
+def waited(rank: int, head: str = "") -> str:
+    """It was in a collective until its limit."""
+    own = f"{head}[rank{rank}]:"
+    frame = f'{own}   File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252, in all_reduce\n'
+    begin = f'{own} Traceback (most recent call last):\n{own}   File "/app/fit.py", line 33, in main\n{own}     dist.all_reduce(g)\n'
+    return f"{begin}{frame}{own} {LIMIT}"
+
+
+def spoken(rank: int, count: int) -> str:
+    return "".join(f"[rank{rank}]: saw chunk {n} of file {n % 7}\n" for n in range(count))
+
+
+@pytest.mark.parametrize(("after", "ranks"), [(150, [2]), (20, [1])])
+def test_a_rank_that_printed_much_more_had_not_ended_by_it(
+    tmp_path: Path, after: int, ranks: list[int]
+) -> None:
+    """Rank 1 caught its KeyError at the top of its program, and rank 2 ended by another one."""
+    text = trace("[rank1]: ", "<module>", "KeyError: 'EURUSD'") + spoken(1, after)
+    found = diagnosed(tmp_path, text + trace("[rank2]: ", "<module>", "ZeroDivisionError: by zero"))
+    assert [c.ranks for c in found.causes] == [ranks], found.summary
+
+
+def test_an_error_line_of_a_rank_that_printed_much_more(tmp_path: Path) -> None:
+    line = "[rank0]: 2026-11-27 07:23:44,377 ERROR gan collapse heuristic fired, ignored\n"
+    ended = trace("[rank2]: ", "<module>", "ZeroDivisionError: by zero")
+    found = diagnosed(tmp_path, line + spoken(0, 150) + ended)
+    assert named(found) == [("error", [2])], found.summary
+
+
+def test_what_a_job_had_lived_with_did_not_end_it(tmp_path: Path) -> None:
+    """The launcher was asked to end by somebody else."""
+    rounds = "".join(
+        f"epoch 001: loss=4.{n} num_updates={n * 10}\n" + trace("", "<module>", "KeyError: 'bleu'")
+        for n in range(5)
+    )
+    end = "W1127 07:10:28.253000 5 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+    found = diagnosed(tmp_path, rounds + end)
+    assert found.causes == [] and "ended from outside by SIGTERM" in found.summary
+
+
+FIRST = (
+    '[rank2]: Traceback (most recent call last):\n[rank2]:   File "/app/tts.py", line 9, in <module>\n[rank2]: OSError: stale\n'
+    "E1127 07:24:29.914000 5 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 2 (pid: 11) of binary: /usr/bin/python\n"
+)
+
+
+def test_an_attempt_that_ended_well_below_one_that_failed(tmp_path: Path) -> None:
+    ends = "".join(f"==== rank {rank} training complete ====\n" for rank in range(3))
+    assert diagnosed(tmp_path, FIRST + ends).status == "healthy"
+    assert named(diagnosed(tmp_path, ends + FIRST)) == [("error", [2])]
+
+
+@pytest.mark.parametrize(
+    "line", ["gnn exit code 0", "torchrun exit status 0", "exited with code 0"]
+)
+def test_a_scripts_word_on_a_good_end(tmp_path: Path, line: str) -> None:
+    assert diagnosed(tmp_path, f"step 10 loss 0.2\n{line}\n").status == "healthy"
+    assert diagnosed(tmp_path, f"step 10 loss 0.2\n{line}7\n").status != "healthy"
+
+
+def test_a_process_that_a_script_could_not_end_any_more_is_no_failure(tmp_path: Path) -> None:
+    line = "job.sh: line 4: kill: (9) - No such process\n"
+    assert diagnosed(tmp_path, f"step 10 loss 0.2\n{line}").causes == []
+
+
+def test_the_rank_of_the_file_that_names_none(tmp_path: Path) -> None:
+    files = {f"es.{rank}.log": f"gen 639 best 0.2\n{waited(rank)}" for rank in (0, 1, 3)}
+    found = diagnosed(tmp_path, {**files, "es.2.log": "gen 639 best 0.2\n"})
+    assert named(found) == [("not_entered", [2])], found.summary
+
+
+def test_the_task_that_only_its_number_names(tmp_path: Path) -> None:
+    steps = "".join(f"{rank}: gen 639 best 0.2\n" for rank in range(4)) * 3
+    found = diagnosed(tmp_path, steps + "".join(waited(rank, f"{rank}: ") for rank in (0, 2, 3)))
+    assert named(found) == [("not_entered", [1])], found.summary
+
+
+@pytest.mark.parametrize(
+    ("names", "heard", "found"),
+    [
+        ("es.0.log es.1.log es.2.log", [{0}, set(), {2}], {0: 0, 1: 1, 2: 2}),
+        ("es.0.log es.1.log es.2.log", [{0}, set(), {1}], {}),  # not its number
+        ("es.0.log es.1.log es.2.log", [{0}, set(), set()], {}),  # one alone
+        ("es.1.log es.2.log es.3.log", [{1}, {2}, set()], {}),  # not from 0 on
+        ("es.0.log es.1.log es.2.log", [{0, 1}, {1}, set()], {}),  # of two ranks
+        ("job.log other.log", [{0}, {1}], {}),
+    ],
+)
+def test_numbers_of_files(names: str, heard: list[set[int]], found: dict[int, int]) -> None:
+    assert ranks_of(names.split(), heard) == found
