@@ -163,9 +163,11 @@ def samples_of(
         stuck = idle > max(company.value, _LONGER * place.longest)
     else:
         stuck = is_stuck(ops, signs, idle)
-    if stuck and (box.uncounted or box.backend == fmt.MPI4PY):
+    if not stuck:
+        return []
+    if box.uncounted or box.backend == fmt.MPI4PY:
         place = _with_source(place, box.created_s)
-    return _samples(box.pid, _with_call(place, ops)) if stuck else []
+    return _samples(box.pid, _with_line(_with_call(place, ops), box.created_s))
 
 
 def samples_before_limit(
@@ -186,7 +188,9 @@ def samples_before_limit(
         return []
     signs = signs_until(ops, until)
     idle = min(until, place.seen_s) - max(signs, default=box.created_s)
-    return _samples(box.pid, _with_call(place, ops)) if is_stuck(ops, signs, idle) else []
+    if not is_stuck(ops, signs, idle):
+        return []
+    return _samples(box.pid, _with_line(_with_call(place, ops), box.created_s))
 
 
 def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
@@ -215,6 +219,13 @@ def _with_source(place: LastPlace, began_s: float) -> LastPlace:
     values |= peers(code, place.numbers) | root(code, place.numbers) | tags(code, place.numbers)
     inner = structs.replace(first, code=code, values=values)
     return structs.replace(place, frames=[inner, *outer])
+
+
+def _with_line(place: LastPlace, began_s: float) -> LastPlace:
+    """With the line alone: of recorded calls the box knows more than its source shows."""
+    first, *outer = place.frames
+    code = first.code or call_as_of(first.file, first.line, began_s)
+    return structs.replace(place, frames=[structs.replace(first, code=code), *outer])
 
 
 def _as_spinning(place: LastPlace) -> LastPlace:

@@ -64,6 +64,7 @@ NEW_GROUP = Op("new_group", frame=Frame("groups", "/app/train.py", 12))
 NEW_MESH = Op("init_device_mesh", site="main (/app/train.py:57)")
 SEND, RECV = Op("send", 3, peer=5), Op("irecv", 3, peer=-1)
 LOAD = Frame("load_batch", "/app/data.py", 40)
+READS = Frame("load_batch", "/app/data.py", 40, code="line = server.stdout.readline()")
 SLEEPS = Doing("blocked", "clock_nanosleep")
 HOME = [Home(5, "n2", 7791, "3")]
 TORCHRUN = f.Agent("n1", 71)
@@ -154,6 +155,8 @@ FINDINGS: list[Finding] = [
     never("order", gradients=True), never(gradients=True),
     two("not_entered", f.NeverReached(REDUCE), frame=LOAD, doing=SLEEPS, homes=[Home(4, "n2", 7), Home(5, "n3", 8)]),
     two("data_wait", f.NeverReached(REDUCE), doing=Doing("still")),
+    Finding("not_entered", [5], f.NeverReached(REDUCE), 0.5, ["n2"], doing=Doing("still"), frame=READS),
+    Finding("not_entered", [5], f.NeverReached(REDUCE), 0.5, ["n2"], frame=replace(READS, code="x" * 121)),
     never(doing=Doing("idle"), frame=Frame("Worker.main_loop", "/v/site-packages/ray/_private/worker.py", 1069)),
     held(f.Debugger("pdb")), held(f.Debugger("pdb"), frame=None), held(f.TypedInput()), held(f.ChildEnded(8012, End(1))),
     held(f.ChildEnded(8012, End(-9, 1)), homes=[]), held(f.ChildStopped(8012)), held(f.ChildStopped(8012, 99)), held(CHILD), held(CHILD, doing=None, frame=None),

@@ -174,7 +174,7 @@ def test_a_computation_that_changes_its_frames_is_where_it_never_left(recorder: 
 
 
 def test_a_wait_for_the_store_is_known_by_its_record(recorder: Recorder) -> None:
-    """It has no frame of its own, and a box keeps no source."""
+    """It has no frame of its own, and its line may say anything."""
     place = LastPlace(recorder)
     for second in range(1, 21):
         crop(place, second)
@@ -190,7 +190,22 @@ def test_a_wait_for_the_store_is_known_by_its_record(recorder: Recorder) -> None
     for other in (structs.replace(wait, site="f (x.py:1)"), structs.replace(wait, left_s=2.0)):
         ops.operations = [other]
         found = samples_of(contents.box, ops, contents.place, 20.0)
-        assert not any(one.threads[0].frames[0].code for one in found)
+        assert not any("store.wait" in one.threads[0].frames[0].code for one in found)
+
+
+def test_the_line_of_a_place_is_read_where_its_file_is_as_it_was(recorder: Recorder) -> None:
+    beats(LastPlace(recorder), 100, 12)
+    recorder.box.put(fmt.H_BEAT_WALL, 111 * S)
+    contents = read_box(recorder.box.path)
+    ops = operations(100.0)
+
+    def line(began_s: float) -> str:
+        box = structs.replace(contents.box, created_s=began_s)
+        first, *_ = samples_of(box, ops, contents.place, 0.0)
+        return first.threads[0].frames[0].code
+
+    assert line(began_s=Path(__file__).stat().st_mtime + 1) == "place.beat(second * S)"
+    assert line(began_s=1.0) == "", "the file was changed after the process began"
 
 
 def test_the_place_of_a_wait_that_failed_is_what_it_left_last(recorder: Recorder) -> None:

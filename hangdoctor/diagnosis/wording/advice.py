@@ -15,6 +15,7 @@ _COUNT = "To see next time which rank skipped a call, start the job with: hangdo
 _AGAIN = "To see which rank skipped a call, capture again: its black boxes were not read in time."
 _GRADIENTS = "DistributedDataParallel needs the same number of batches on every rank (drop_last=True, or its join())."
 _ONE_CALL_MORE = frozenset({f.Apart.BEHIND, f.Apart.SMALLER_SIDE, f.Apart.EITHER})
+_LONGEST_LINE = 120  # characters of a line of the program
 _STRAGGLER = "Compare its node with the others: clocks, temperatures, other processes, storage."
 
 
@@ -85,7 +86,13 @@ def elsewhere(finding: Finding, home: Home | None) -> str:
         return f"Look at {at}. {again}" if at else again
     if pid:
         return _in_python(finding, at)
-    return f"Look at {at}." if at else ""
+    return f"Look at {at}{_line_of(finding)}." if at else ""
+
+
+def _line_of(finding: Finding) -> str:
+    """What the source says there, of a process that is gone: nothing else can be asked any more."""
+    code = finding.frame.code if finding.frame is not None else ""
+    return f": {code}" if 0 < len(code) <= _LONGEST_LINE else ""
 
 
 def _writing(here: str, pid: int) -> str:
