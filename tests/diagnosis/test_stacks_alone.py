@@ -67,6 +67,15 @@ def test_a_loop_that_tries_again_is_busy_with_its_exception() -> None:
     assert causes(judged(*WAITING, captured(3, samples))) == [("slow", [3])]
 
 
+def test_where_no_system_call_is_known_the_line_says_what_blocks() -> None:
+    locked = stack(("locked", "/app/registry.py", 19), MAIN, code="fcntl.flock(f, fcntl.LOCK_EX)")
+    [cause] = judged(*WAITING, still(3, locked)).causes
+    assert "blocked in flock in locked (registry.py:19)" in cause.summary
+    moves = captured(3, [sample(0.0, thread(LOAD)), sample(1.0, thread(locked, switches=9))])
+    [cause] = judged(*WAITING, moves).causes
+    assert cause.kind == "slow" and "flock" not in cause.summary
+
+
 BARRIER = [Frame("barrier", C10D, 3, group="world"), Frame("main", "/app/train.py", 8)]
 
 
