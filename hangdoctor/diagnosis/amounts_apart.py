@@ -1,9 +1,10 @@
-"""Pass: of ranks that wait for one another, and of which nothing else shows who is wrong, the one that means to go
-another number of rounds than all others.
+"""Pass: of ranks that wait for one another, and of which nothing else shows who is wrong, the one
+that means to go another number of rounds than all others.
 
-In each function that all living ranks are in, or all that wait in a send or receive, a variable that says how many
-(`stacks/amounts.py`) is compared. Who has another number in it than all others, which agree, makes more or fewer calls than they expect. The same where all wait,
-in several operations, and stacks alone do not show which of them is wrong.
+In each function that all living ranks are in, or all that wait in a send or receive, a variable
+that says how many (`stacks/amounts.py`) is compared. Who has another number in it than all others,
+which agree, makes more or fewer calls than they expect. The same where all wait, in several
+operations, and stacks alone do not show which of them is wrong.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def _in_transfers(case: Case) -> list[RankView]:
-    """Who waits in a send or receive: stages exchange so many micro-batches, whatever others wait in for them."""
+    """Who waits in a send or receive: stages exchange so many micro-batches, whatever others wait
+    in for them.
+    """
     return [view for view in case.alive if view.place.kind == "p2p"]
 
 

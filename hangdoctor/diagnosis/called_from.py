@@ -72,7 +72,9 @@ def _add(case: Case, finding: Finding, stacks: _Stacks) -> None:
 
 
 def _told_apart(case: Case, one: tuple[int, Op], other: tuple[int, Op]) -> tuple[Op, Op]:
-    """Of two calls below one line of the user's the lines of the framework that made them, where the stacks show both."""
+    """Of two calls below one line of the user's the lines of the framework that made them, where
+    the stacks show both.
+    """
     frames = [_framework(case, rank, op) for rank, op in (one, other)]
     lines = [str(frame) for frame in frames if frame is not None]
     if len(set(lines)) < 2:

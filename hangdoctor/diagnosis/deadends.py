@@ -219,7 +219,9 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
 
 
 def _send_to_one_another(end: End, views: Views) -> bool:
-    """Whether two ranks are in a send to each other: each comes before its own receive, so that neither is late."""
+    """Whether two ranks are in a send to each other: each comes before its own receive, so that
+    neither is late.
+    """
     if len(end.ranks) != 2:
         return False
     one, other = (views[rank].place for rank in sorted(end.ranks))

@@ -64,8 +64,8 @@ def _is_counted(finding: Finding) -> bool:
 
 
 def _decide(case: Case, alone: list[Finding]) -> bool:
-    """Whether all ranks were seen, most of them wait, and the few others are elsewhere; or all that were seen wait in
-    the set-up for those that were not.
+    """Whether all ranks were seen, most of them wait, and the few others are elsewhere; or all that
+    were seen wait in the set-up for those that were not.
     """
     if case.absent and all(isinstance(finding.story, NotJoined) for finding in alone):
         return all(view.place.kind == "start" for view in case.alive)

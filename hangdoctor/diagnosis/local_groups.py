@@ -1,5 +1,5 @@
-"""Groups that their own members make alone (`use_local_synchronization`): such a call waits for those members
-alone. Ranks that make several of them in different orders wait for one another.
+"""Groups that their own members make alone (`use_local_synchronization`): such a call waits for
+those members alone. Ranks that make several of them in different orders wait for one another.
 """
 
 from __future__ import annotations

@@ -182,8 +182,8 @@ def _waits_for_data(view: RankView) -> bool:
 
 
 def _asks_workers(view: RankView) -> bool:
-    """Whether the loader asks the queue that its workers fill: only it does so there, whether they were seen or not, as
-    in a black box.
+    """Whether the loader asks the queue that its workers fill: only it does so there, whether they
+    were seen or not, as in a black box.
     """
     return any(_LOADER in frame.file and frame.name == "_try_get_data" for frame in view.path)
 

@@ -283,9 +283,7 @@ class PythonError(Fact):
     began: int = 0  # the line of its traceback's head; 0 unknown
     survived: bool = False  # the job went on after it
     logged: bool = False  # the program caught and logged it
-    inside: bool = (
-        False  # its traceback begins in a function of the user's, as of one that was caught
-    )
+    inside: bool = False  # its traceback begins in a function of the user's: it was caught there
     thread: str = ""  # the name of the thread that it ended; the process goes on
     waited_s: float = 0.0  # as of `Ended`
     stood_s: float = 0.0  # it was raised where the rank had stood so long, as all others ended

@@ -21,8 +21,9 @@ if (
 
 
 class _Finder:
-    """Waits for torch's module and those of other libraries, and takes itself away when all have come: programs that
-    compute with torch may communicate by MPI. Every other import costs one look into a set.
+    """Waits for torch's module and those of other libraries, and takes itself away when all have
+    come: programs that compute with torch may communicate by MPI. Every other import costs one look
+    into a set.
     """
 
     def __init__(self) -> None:

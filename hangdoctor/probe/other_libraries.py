@@ -24,7 +24,9 @@ def look_out(module: ModuleType) -> None:
 
 
 def _of_jax(module: ModuleType) -> None:
-    """The rank is known when `jax.distributed.initialize` is called with it, else once that has returned."""
+    """The rank is known when `jax.distributed.initialize` is called with it, else once that has
+    returned.
+    """
     state = getattr(module, "State", None)
     original = getattr(state, "initialize", None)
     if state is None or type(original) is not FunctionType:

@@ -167,7 +167,7 @@ def samples_of(
         return []
     if box.uncounted or box.backend == fmt.MPI4PY:
         place = _with_source(place, box.created_s)
-    return _samples(box.pid, _with_line(_with_call(place, ops), box.created_s))
+    return _samples(box, ops, place)
 
 
 def samples_before_limit(
@@ -188,9 +188,7 @@ def samples_before_limit(
         return []
     signs = signs_until(ops, until)
     idle = min(until, place.seen_s) - max(signs, default=box.created_s)
-    if not is_stuck(ops, signs, idle):
-        return []
-    return _samples(box.pid, _with_line(_with_call(place, ops), box.created_s))
+    return _samples(box, ops, place) if is_stuck(ops, signs, idle) else []
 
 
 def _with_call(place: LastPlace, ops: RankOps) -> LastPlace:
@@ -263,7 +261,8 @@ def signs_until(ops: RankOps, until: float) -> list[float]:
     return sorted(at for at in signs if 0 < at <= (until or at))
 
 
-def _samples(pid: int, place: LastPlace) -> list[ProcessSample]:
+def _samples(box: BlackBox, ops: RankOps, place: LastPlace) -> list[ProcessSample]:
+    place = _with_line(_with_call(place, ops), box.created_s)
     seconds = place.seen_s - place.since_s
     idle = place.cpu_s <= _IDLE * seconds
     switches = 0 if idle else -1  # they are not counted: an idle thread is taken for one that waits
@@ -273,7 +272,7 @@ def _samples(pid: int, place: LastPlace) -> list[ProcessSample]:
             at_s=at,
             threads=[
                 ThreadSample(
-                    tid=place.thread or pid,
+                    tid=place.thread or box.pid,
                     name="" if place.thread else "MainThread",
                     state="R" if place.spins else "",
                     cpu_s=cpu,

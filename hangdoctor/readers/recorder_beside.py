@@ -84,8 +84,8 @@ def _waits_by_box(rank: RankCapture, first: bool) -> bool:
 
 
 def _communicates(rank: RankCapture) -> bool:
-    """Whether it does, if it stands where it is: gradients are reduced below a call that also computes. It may where
-    its stack could not be read.
+    """Whether it does, if it stands where it is: gradients are reduced below a call that also
+    computes. It may where its stack could not be read.
     """
     threads = rank.samples[-1].threads if rank.samples else []
     if not threads:

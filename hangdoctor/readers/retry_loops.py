@@ -19,8 +19,6 @@ _FOR = late(r"(?:async\s+)?for\s+(.{1,200}?)\s+in\b")
 _NAME = late(r"\b[A-Za-z]\w*")
 _COMPREHENDS = late(r"\bfor\b.+\bin\b|\bmap\(")
 _FAR = 400  # lines that are looked at, each way
-
-
 _ASKS = late(r"while\b(?!\s*(?:True|1)\s*:)[^#]{1,400}")
 
 
@@ -49,9 +47,9 @@ def caught(lines: Sequence[str], number: int) -> str:
 
 
 def counted(lines: Sequence[str], number: int) -> str:
-    """The variable of the innermost loop around line `number` (from 1), where that is a ``for`` over
-    something that ends; "while" of a ``while``, whose own line asks at each turn, and "" of ``itertools.count()``, and
-    where there is no loop.
+    """The variable of the innermost loop around line `number` (from 1), where that is a ``for``
+    over something that ends; "while" of a ``while``, whose own line asks at each turn, and "" of
+    ``itertools.count()``, and where there is no loop.
     """
     if not 0 < number <= len(lines):
         return ""

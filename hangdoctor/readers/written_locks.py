@@ -1,9 +1,9 @@
 """Lock files that hold the process id of who made them, as programs write them by hand (O_EXCL) and
 as `filelock.SoftFileLock` does. /proc/locks knows nothing of these.
 
-The stack of who polls shows that a file is in its way, and not its path. So the file is looked for in
-the folder that the job runs in, and is taken where exactly one there names another rank of this node
-that was running when it was written.
+The stack of who polls shows that a file is in its way, and not its path. So the file is looked for
+in the folder that the job runs in, and is taken where exactly one there names another rank of this
+node that was running when it was written.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def attach(ranks: Iterable[RankCapture]) -> None:
 
 
 def _polls_for_a_file(rank: RankCapture) -> bool:
-    """Whether it sleeps where it acquires a lock by making a file: other locks are of no concern here."""
+    """Whether it sleeps where it acquires a lock by making a file: other locks are of no concern
+    here.
+    """
     if not file_locks.polls(rank):
         return False
     frames = next(t.frames for t in rank.samples[-1].threads if t.name == "MainThread")

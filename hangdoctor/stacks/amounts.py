@@ -45,8 +45,9 @@ def amounts(numbers: Mapping[str, int], lines: Sequence[str], number: int) -> di
 
 
 def of_pipeline(file: str, name: str, shown: Mapping[str, str]) -> dict[str, int]:
-    """The number of micro-batches of a step of ``torch.distributed.pipelining``, by the lists of their arguments as py-spy
-    shows them, or of Megatron's; {} of other frames, and where the lists are too long to be shown whole.
+    """The number of micro-batches of a step of ``torch.distributed.pipelining``, by the lists of
+    their arguments as py-spy shows them, or of Megatron's; {} of other frames, and where the lists
+    are too long to be shown whole.
     """
     if file.endswith(_OF_MEGATRON) and name.startswith("forward_backward_pipelining"):
         number = number_in(shown.get("num_microbatches", ""))

@@ -1,6 +1,6 @@
-"""Whose a failure without a name is, by the lines right beside its own: where those tell a failure of one rank or
-process, and of no other, the verdict says so; else in which of several files alike it stands, as where each process
-has one. It accuses nobody by that.
+"""Whose a failure without a name is, by the lines right beside its own: where those tell a failure
+of one rank or process, and of no other, the verdict says so; else in which of several files alike
+it stands, where each process has its own. No rank is named as the culprit by that.
 """
 
 from __future__ import annotations

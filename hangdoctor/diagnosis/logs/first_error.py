@@ -77,8 +77,8 @@ def first_error(scene: Scene) -> First | None:
 
 
 def _without_caught(chosen: list[Error]) -> list[Error]:
-    """Without tracebacks that the program caught and logged, where a process ended by another one that it did not
-    catch: programs log what they live with.
+    """Without tracebacks that the program caught and logged, where a process ended by another one
+    that it did not catch: programs log what they live with.
     """
     ended = [f for f in chosen if isinstance(f, PythonError) and f.error and not _was_caught(f)]
     if not ended:
@@ -91,7 +91,9 @@ def _was_caught(fact: Error) -> bool:
 
 
 def _was_lived_with(fact: Error) -> bool:
-    """Whether the job had gone on after it more than once; then its end from outside is no consequence of it."""
+    """Whether the job had gone on after it more than once; then its end from outside is no
+    consequence of it.
+    """
     return isinstance(fact, PythonError) and fact.logged and fact.times > _OFTEN
 
 

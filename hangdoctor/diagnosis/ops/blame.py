@@ -181,8 +181,8 @@ class _Court:
         return {call.seq, call.seq + _ROUNDS} <= made
 
     def _own_of_that_kind(self, d: Divergence) -> str | None:
-        """Its only group with the role of that in which the other made its call; None where it is a member of
-        that one, or has none or several.
+        """Its only group with the role of that in which the other made its call; None where it is a
+        member of that one, or has none or several.
         """
         groups, uid = self.scene.groups, d.theirs.group
         if d.rank in groups.members(uid, d.reference):
@@ -192,7 +192,9 @@ class _Court:
         return own[0] if len(own) == 1 else None
 
     def _is_shared_by(self, d: Divergence, uid: str) -> bool:
-        """Whether all other members of a group made the same calls as it did, up to there and that one."""
+        """Whether all other members of a group made the same calls as it did, up to there and that
+        one.
+        """
         others = [r for r in self.scene.groups.members(uid, d.rank) if r != d.rank]
         if not 0 < len(others) <= _WITHIN or d.reference in others:
             return False

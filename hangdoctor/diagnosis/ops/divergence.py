@@ -31,7 +31,7 @@ class Divergence(Struct):
     position: int
     before_records: bool = False  # it happened before the oldest record: only the numbers tell
     again: bool = False  # its own call before `mine` was the same
-    fewer: bool = False  # it goes on with what the other did later, and leaves out a transfer that is waited for
+    fewer: bool = False  # it left out a transfer that is waited for, and did what comes later
 
 
 def compare(mine: History, theirs: History, sites: bool = False) -> Divergence | None:

@@ -25,18 +25,18 @@ _WORKERS = 3  # that wait for the server: of two nothing shows which is right
 
 
 def left_unsent(scene: Scene, graph: WaitGraph, instance: Instance) -> list[Finding]:
-    """The rank that sent one message less to the one that waits in `instance` than its like have, or than its own
-    rounds before had.
+    """The rank that sent one message less to the one that waits in `instance` than its like have,
+    or than its own rounds before had.
     """
     if not is_from_any(instance) or len(instance.waiters) != 1:
         return []
     [server] = instance.waiters
-    return _less_than_others(scene, graph, server) or _took_twice(scene, graph, server)
-
-
-def _less_than_others(scene: Scene, graph: WaitGraph, server: int) -> list[Finding]:
-    """Of workers that took as many pieces, the one that answered one less."""
     waiting = {r for i in graph.instances if server in i.targets for r in i.waiters}
+    return _less_than_others(scene, waiting, server) or _took_twice(scene, waiting, server)
+
+
+def _less_than_others(scene: Scene, waiting: set[int], server: int) -> list[Finding]:
+    """Of workers that took as many pieces, the one that answered one less."""
     taken = _last(scene, waiting, "recv", server)
     sent = _last(scene, waiting, "send", server)
     if not _WORKERS <= len(waiting) == len(taken) == len(sent):
@@ -50,16 +50,12 @@ def _less_than_others(scene: Scene, graph: WaitGraph, server: int) -> list[Findi
     return [_finding(scene, rank, most, sent)]
 
 
-def _took_twice(scene: Scene, graph: WaitGraph, server: int) -> list[Finding]:
-    """The one rank that waits for the server again after it took a piece, without the answer that it had sent after
-    each piece before, and that all others have always sent.
+def _took_twice(scene: Scene, waiting: set[int], server: int) -> list[Finding]:
+    """The one rank that waits for the server again after it took a piece, without the answer that
+    it had sent after each piece before, and that all others have always sent.
     """
-    waiting = {
-        r for i in graph.instances if server in i.targets for r in i.waiters if r in scene.ops
-    }
-    odd = {
-        rank: sent for rank in waiting if (sent := _answers_before(scene, rank, server)) is not None
-    }
+    last = {rank: _answers_before(scene, rank, server) for rank in waiting & scene.ops.keys()}
+    odd = {rank: sent for rank, sent in last.items() if sent is not None}
     if len(odd) != 1:
         return []
     [(rank, sent)] = odd.items()
@@ -72,7 +68,9 @@ def _took_twice(scene: Scene, graph: WaitGraph, server: int) -> list[Finding]:
 
 
 def _answers_before(scene: Scene, rank: int, server: int) -> Operation | None:
-    """The last answer of a rank that has sent one after each piece but the last; None of other ranks."""
+    """The last answer of a rank that has sent one after each piece but the last; None of other
+    ranks.
+    """
     if scene.ops[rank].overwritten:
         return None
     own = [o for o in scene.ops[rank].operations if o.peer == server and o.op in ("send", "recv")]

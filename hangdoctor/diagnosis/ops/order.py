@@ -78,8 +78,8 @@ def divergence_finding(scene: Scene, found: dict[int, Divergence], cycle: list[L
 
 
 def _left_out_if_awaited(scene: Scene, d: Divergence) -> Divergence:
-    """A send or receive that another rank waits for was left out, where what the rank did in its place comes later in
-    the other's history, too.
+    """A send or receive that another rank waits for was left out, where what the rank did in its
+    place comes later in the other's history, too.
     """
     if d.how != "other" or d.theirs.op not in P2P_NAMES or d.before_records:
         return d
@@ -89,8 +89,7 @@ def _left_out_if_awaited(scene: Scene, d: Divergence) -> Divergence:
     partner = scene.ops.get(due.peer) if due.peer is not None else None
     awaited = partner is not None and any(
         op.op in P2P_NAMES and op.op != due.name and (op.peer, op.seq) == (d.rank, due.seq)
-        for op in partner.operations
-        if op.state != "done"
+        for op in partner.unfinished()
     )
     return structs.replace(d, how="skipped", fewer=True) if awaited else d
 
@@ -99,7 +98,7 @@ def _unanswered(scene: Scene, rank: int) -> set[int]:
     """Other ranks that are in a transfer with this one, of which it has not made its half."""
     own = {(o.op, o.peer, o.seq) for o in scene.ops[rank].operations if o.op in P2P_NAMES}
     half = {"send": "recv", "recv": "send"}
-    peers = {o.peer for o in scene.ops[rank].operations if o.op in P2P_NAMES} & scene.ops.keys()
+    peers = {peer for _, peer, _ in own} & scene.ops.keys()
     return {
         peer
         for peer in peers
@@ -109,7 +108,9 @@ def _unanswered(scene: Scene, rank: int) -> set[int]:
 
 
 def _comes_later(scene: Scene, d: Divergence) -> bool:
-    """Whether the other rank made the call that this one is at, under the same number, after the one that parts them."""
+    """Whether the other rank made the call that this one is at, under the same number, after the
+    one that parts them.
+    """
     mine = d.mine
     if mine.op not in P2P_NAMES or mine.state != "done":
         return False  # one that its partner did not take may be with the wrong rank
@@ -121,7 +122,9 @@ def _comes_later(scene: Scene, d: Divergence) -> bool:
 
 
 def _calls_from(scene: Scene, rank: int, op: Operation) -> list[tuple[str, int, int]]:
-    """Names, hops to the other rank and numbers of a rank's transfers from this one on; the hop of others is 0."""
+    """Names, hops to the other rank and numbers of a rank's transfers from this one on; the hop of
+    others is 0.
+    """
     groups, operations = scene.groups, scene.ops[rank].operations
     later = [o for o in operations if o.entered_s >= op.entered_s]
     begin = next((at for at, o in enumerate(later) if _is_same(o, op)), len(later))

@@ -90,7 +90,7 @@ def elsewhere(finding: Finding, home: Home | None) -> str:
 
 
 def _line_of(finding: Finding) -> str:
-    """What the source says there, of a process that is gone: nothing else can be asked any more."""
+    """The line of the source, where no process is known that could be asked for more."""
     code = finding.frame.code if finding.frame is not None else ""
     return f": {code}" if 0 < len(code) <= _LONGEST_LINE else ""
 

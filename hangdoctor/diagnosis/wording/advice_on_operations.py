@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Op
-from . import terms
+from . import differences, terms
 from .advice import by_story, count
 from .release import natively, on_node, open_at, pid_of, two_lines
 
@@ -92,12 +92,7 @@ def _(story: f.Diverged, finding: Finding) -> str:
         return f"Make all members call it on the same group: compare {two_lines(story.mine, story.theirs)}."
     if finding.kind == "end_stall":
         return _ends_apart(finding, story.mine or story.theirs)
-    if (
-        story.mine is not None
-        and story.mine.made
-        and story.theirs is not None
-        and story.theirs.made
-    ):
+    if differences.of_new_groups(story):
         text = f"Every rank must make the same groups in one order: compare the lists that lead to {line_of(story.mine)}"
         return _sentence(finding, text, story.mine)
     if story.before_records:

@@ -154,7 +154,7 @@ def diverged(story: f.Diverged, finding: Finding) -> str:
         return f"{who} entered {mine} with {own}, where rank {story.reference}, which has the same role, made that call with {other}"
     if story.how == "own":
         return f"{who} entered {mine}, where it entered {theirs} in each earlier round"
-    if _of_new_groups(story):
+    if of_new_groups(story):
         return _other_group_made(story, who)
     if story.how == "skipped":
         return f"{who} skipped {theirs} and went on to {terms.op_after(story.mine, story.theirs)}"
@@ -184,7 +184,7 @@ def _more_or_less(story: f.Diverged, who: str) -> str:
     return f"{went}: one call left out, or one too many"
 
 
-def _of_new_groups(story: f.Diverged) -> bool:
+def of_new_groups(story: f.Diverged) -> bool:
     """Whether both made a group there, each of other ranks."""
     mine, theirs = story.mine, story.theirs
     if mine is None or theirs is None or not mine.made or not theirs.made:

@@ -34,8 +34,8 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
     """Give errors their ranks; `origins`: the launcher whose output each file is."""
     _join_of_shell(facts)
     errors = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f.rank < 0]
-    # Of what a program caught and logged its process did not end, where another error was not caught.
-    errors = [f for f in errors if not _was_caught(f)] or errors
+    # A process did not end by what it caught and logged, where another error was not caught.
+    errors = [f for f in errors if not _was_logged(f)] or errors
     _only_one_failed(facts, origins)
     _all_failed_alike(facts, [e for e in errors if e.rank < 0])
     _all_of_srun(facts, [e for e in errors if e.rank < 0])
@@ -46,7 +46,9 @@ def errors_of_ends(facts: list[AnyFact], origins: Sequence[str]) -> None:
 
 
 def _join_of_shell(facts: Sequence[AnyFact]) -> None:
-    """The process that the shell says was killed is the only rank that a script's own line gives this end."""
+    """The process that the shell says was killed is the only rank that a script's own line gives
+    this end.
+    """
     ends = [f for f in facts if isinstance(f, Ended) and f.by == "shell"]
     for end in [f for f in ends if f.rank < 0 and f.pid]:
         own = [f for f in ends if f.rank >= 0 and (f.code, f.file) == (end.code, end.file)]
@@ -55,7 +57,7 @@ def _join_of_shell(facts: Sequence[AnyFact]) -> None:
             end.rank = own[0].rank
 
 
-def _was_caught(fact: Error) -> bool:
+def _was_logged(fact: Error) -> bool:
     return isinstance(fact, PythonError) and fact.logged
 
 
@@ -204,7 +206,7 @@ def _first_of_parent(facts: Sequence[AnyFact], errors: Sequence[Error]) -> None:
         return
     [error], end = errors, ends[0]
     others = [f for f in facts if isinstance(f, Error) and f.role == "cause" and f is not error]
-    others = [f for f in others if not _was_caught(f)]
+    others = [f for f in others if not _was_logged(f)]
     if end.by == MPI_ABORT:
         others = [f for f in others if f.file != end.file or f.line < end.line]
     if not others and error.file == end.file and error.line < end.line and error.local < 0:

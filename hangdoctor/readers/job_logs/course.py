@@ -7,7 +7,8 @@ from msgspec import Struct
 from ...model.log_facts import KnownError, Progress, PythonError
 from .rules import OF_A_RANK
 
-_SPOKE_ON = 100  # lines of a rank after an error that it caught, more than a traceback and what is logged of an end
+# Lines of a rank after an error that it caught: more than a traceback and what is logged of an end
+_SPOKE_ON = 100
 _ALL_SPOKE_ON = 500  # the same of all, where nothing shows whose it was
 _MOST = 1000  # errors that may yet turn out to be survived
 _ON = 2  # iterations after an error, before the job is said to have gone on
@@ -89,8 +90,8 @@ class Course:
         del self._errors[:-_MOST]
 
     def settle(self) -> None:
-        """Mark the errors after which the same attempt went on; of equal ones the last counts, and was caught as those
-        before it were.
+        """Mark the errors after which the same attempt went on; of equal ones the last counts, and
+        was caught as those before it were.
         """
         for failed in self._errors:
             fact = failed.fact
@@ -118,8 +119,8 @@ class Course:
         return any(n >= max(began.get(way, 0), 0) + _ON for way, n in moved.items())
 
     def _spoke_on(self, failed: _Failed) -> bool:
-        """Whether who caught it, or logged it as an error in words of its own, printed much more after that; a rank
-        that is known printed what no process does that has ended by it.
+        """Whether who caught it, or logged it as an error in words of its own, printed much more
+        after that; a rank that is known printed what no process does that has ended by it.
         """
         fact = failed.fact
         if isinstance(fact, PythonError):

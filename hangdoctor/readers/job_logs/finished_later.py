@@ -1,5 +1,5 @@
-"""An attempt that failed, and one after it that all ranks finished: torchrun writes no word when it starts the ranks
-again.
+"""An attempt that failed, and one after it that all ranks finished: torchrun writes no word when it
+starts the ranks again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ _OF_THE_END = (Finished, LastWords, Progress, Took)
 
 
 def part_attempts(facts: Sequence[AnyFact]) -> None:
-    """Where every rank of the last attempt has finished, and all its ends and errors were before that: what is later
-    than these belongs to a further attempt.
+    """Where every rank of the last attempt has finished, and all its ends and errors were before
+    that: what is later than these belongs to a further attempt.
     """
     last = max((f.attempt for f in facts), default=0)
     own = [f for f in facts if f.attempt == last]

@@ -60,14 +60,16 @@ _HOST_AND_RANK = late(r"(?=[\w.-]{0,100}\d)([A-Za-z][\w.-]{2,120}) (\d{1,7}): ")
 _HOST_RANK = late(r"\s?\[([A-Za-z][\w.-]{0,120}):(\d{1,5})\] ?")
 _STERN = late(r"([a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,60}) ([a-z][a-z0-9-]{0,40}) ")
 
-# A stamp before the rank: `2026-07-09 17:05:08,381 [2] train:15 INFO text`, `1795760084.32 r2 it=7 loss 0.3`
+# A stamp before the rank: `2026-07-09 17:05:08,381 [2] train:15 INFO text`,
+# `1795760084.32 r2 it=7 loss 0.3`
 _STAMP = late(
     r"\s?\[?(?:20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|1\d{9}\.\d{1,9})\]?:? {1,2}"
 )
 _LETTER_BLANK = late(r"[rR](\d{1,5}) (?=\S)")
 _OF_EXCEPTION = late(r"[\w.]{0,80}(?:Error|Exception|Warning)\b")
 _OF_TEST = late(
-    r"\s{0,8}\d{1,6}: (?:=+ [\w ,.()]{1,120} =+\s*$|Test (?:command|timeout computed to be): |_+ \w[\w.:\[\] -]{0,200} _+\s*$)"
+    r"\s{0,8}\d{1,6}: (?:=+ [\w ,.()]{1,120} =+\s*$|Test (?:command|timeout computed to be): "
+    r"|_+ \w[\w.:\[\] -]{0,200} _+\s*$)"
 )
 _EACH = 4  # lines of each task
 _SAMPLE = 200  # lines that show a file's habits
@@ -217,7 +219,9 @@ def _is_of_prefix(word: str) -> bool:
 
 
 def _without_stacks(lines: Sequence[str]) -> list[str]:
-    """The lines that a logger may have begun, behind their stamps: a traceback below one has no prefix."""
+    """The lines that a logger may have begun, behind their stamps: a traceback below one has no
+    prefix.
+    """
     own = [n for n in lines if not n.startswith(_OF_STACK) and _OF_EXCEPTION.match(n) is None]
     return [n[m.end() :] if (m := _STAMP.match(n)) is not None else n for n in own]
 

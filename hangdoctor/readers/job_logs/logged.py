@@ -13,11 +13,13 @@ from .prefix import Said, Speaker
 _LEVEL = late(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION)\b|^[EWF]\d{4} ")
 _WARNING = late(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 _HEAD = late(
-    r"^(?:(?!\S{1,60}\.(?:c|cc|cpp|cu|h|hpp):)[\w.]{1,60}:\d{1,6}:? )?[^:]{0,40}?\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b"
+    r"^(?:(?!\S{1,60}\.(?:c|cc|cpp|cu|h|hpp):)[\w.]{1,60}:\d{1,6}:? )?[^:]{0,40}?"
+    r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL|EXCEPTION|INFO|DEBUG)\b"
 )
 _DIGITS = late(r"\d+")
 _LIVED_WITH = late(
-    r"(?i)\b(?:fail\w*|skip\w*|retry\w*|ignor\w*|continu\w*|fall\w* back|could not|cannot|can't|unable|again|without|using)\b"
+    r"(?i)\b(?:fail\w*|skip\w*|retry\w*|ignor\w*|continu\w*|fall\w* back|could not|cannot|can't"
+    r"|unable|again|without|using)\b"
 )
 _BEGIN = "Traceback (most recent call last)"
 _CHAINED = (
@@ -80,8 +82,9 @@ class Logged:
         return head
 
     def is_repeated(self, said: Said, error: str) -> bool:
-        """Whether the line above a traceback that ends with this line stood above another one that ended with the
-        same error, its numbers aside: a program that lives with it says so each time.
+        """Whether the line above a traceback that ends with this line stood above another one that
+        ended with the same error, its numbers aside: a program that lives with it says so each
+        time.
         """
         above = self._seen.pop(said.speaker(), "")
         if _LIVED_WITH.search(above) is None:

@@ -1,7 +1,9 @@
-"""Files of one name with a number each, of which some show the rank of their process: ``es.0.log`` to ``es.7.log``.
+"""Files of one name with a number each, of which some show the rank of their process: ``es.0.log``
+to ``es.7.log``.
 
-Where each of those that do is of the rank that its number says, and the numbers are those from 0 on, the others are, too: a
-rank that only printed its steps, until it was stopped, has no other name.
+Where each of those that do is of the rank that its number says, and the numbers are those from 0
+on, the others are, too: a rank that only printed its steps, until it was stopped, has no other
+name.
 """
 
 from __future__ import annotations

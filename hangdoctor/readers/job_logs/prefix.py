@@ -122,7 +122,9 @@ def records(line: str) -> list[str]:
 
 
 def _once_tagged(line: str) -> str:
-    """Without mpirun's tag where it was put before each word of a line, as it comes out of a pipe without a buffer."""
+    """Without mpirun's tag where it was put before each word of a line, as it comes out of a pipe
+    without a buffer.
+    """
     tags = {match[0] for match in _EACH_TAG.finditer(line)}
     if len(tags) != 1:
         return line

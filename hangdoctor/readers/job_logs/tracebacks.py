@@ -55,7 +55,7 @@ _OF_ERROR = 48  # innermost ones of a traceback
 _SOURCE = 160  # characters of a line
 _OPEN = 64  # tracebacks of one speaker that have not ended
 _MESSAGE = 300
-# "Error dispatching computation: Error dispatching computation: …", once for each computation on the way
+# "Error dispatching computation: Error …", once for each computation on the way
 _SAID_AGAIN = late(r"((?:[A-Z][a-z]+ )[\w ]{4,60}: )\1+")
 _BUILT_IN = frozenset(
     name for name in dir(builtins) if name.endswith(("Error", "Exception", "Interrupt", "Exit"))
@@ -88,8 +88,9 @@ _MAIN = late(r"<module>|(?:.*[._])?main|<lambda>|wrapper")
 
 
 def _begins_inside(opened: _Open) -> bool:
-    """Whether a traceback begins in a function of the user's own: Python's own words on an exception that nothing
-    caught begin where the program, the thread or the worker does. Tools that shorten it begin it at `main`.
+    """Whether a traceback begins in a function of the user's own: Python's own words on an
+    exception that nothing caught begin where the program, the thread or the worker does. Tools that
+    shorten it begin it at `main`.
     """
     if (
         not opened.headed

@@ -1,5 +1,5 @@
-"""A stage that runs fewer micro-batches than its neighbours: what it did in the place of a receive comes later in the
-history of its like.
+"""A stage that runs fewer micro-batches than its neighbours: what it did in the place of a receive
+comes later in the history of its like.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ SITE = "run (pipe.py:35)"
 
 
 def stage(rank: int, micro: int, stop: tuple[str, int, int] | None = None) -> RankOps:
-    """1F1B of a middle stage, as it exchanges with both neighbours, up to the transfer that it is in."""
+    """1F1B of a middle stage, as it exchanges with both neighbours, up to the transfer that it is
+    in.
+    """
     members = STAGES[rank % 2]
     before, after = rank - 2, rank + 2
     calls: list[tuple[str, int, int]] = []

@@ -1,4 +1,6 @@
-"""Groups that a rank makes in another order than the others: the sentence says whose groups they are."""
+"""Groups that a rank makes in another order than the others: the sentence says whose groups they
+are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whole logs, as a job leaves them: most tracebacks in them are of errors that the program caught and lived with."""
+"""Whole logs, as a job leaves them: most tracebacks in them are of errors that the program caught
+and lived with.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who went on for long after an error lived with it; and who is silent where all others waited, by its file or task."""
+"""Who went on for long after an error lived with it; and who is silent where all others waited, by
+its file or task.
+"""
 
 from __future__ import annotations
 
