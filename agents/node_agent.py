@@ -13,6 +13,7 @@ import hashlib
 import logging
 import os
 import platform
+import select
 import signal
 import sys
 import tempfile
@@ -63,6 +64,7 @@ class AgentOptions(Struct, frozen=True):
     linger_s: float = 60.0  # without a rank, after there was one
     patience_s: float = 1800.0  # without a rank from the start; 0 waits for ever
     spool: Path | None = None
+    while_heard: bool = False  # it ends when nobody reads its standard error any more
 
 
 class NodeAgent:
@@ -92,6 +94,7 @@ class NodeAgent:
         )
         self.stopping = False
         self.why = "its job has ended"
+        self._heard = True  # somebody reads what it says
         self._until = _EVER  # monotonic: it leaves then
         self._reported_at = 0.0
         self._changed_at = time.monotonic()
@@ -129,12 +132,19 @@ class NodeAgent:
                 )
         try:
             while not self.stopping and not self._job_over() and not self._told_all():
+                self._hear_end()
                 self.line.connect()
                 self._watch()
                 self.line.talk()
                 await self._listen(self._rest_s())
         finally:
             await self._leave()
+
+    def _hear_end(self) -> None:
+        """Leave when the remote shell that started this agent has gone."""
+        if self.options.while_heard and self._heard and not _is_read(sys.stderr.fileno()):
+            self._heard = False
+            self._stop("the command that started it has ended")
 
     def _rest_s(self) -> float:
         """Until the next look: half as long while ranks stand for longer than before."""
@@ -315,6 +325,13 @@ def pass_trace_on(wanted: Request, folders: Iterable[Path]) -> list[str]:
                 f"the request for call traces cannot be written to {where}: {error.strerror}"
             )
     return trouble
+
+
+def _is_read(descriptor: int) -> bool:
+    """Whether the other end of a pipe, socket or terminal is still there; a file always is."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors and hang-ups are told unasked
+    return not poll.poll(0)
 
 
 def _spool_place(options: AgentOptions, node: str) -> Path:

@@ -79,6 +79,12 @@ _TIDY_S = 2.0
     type=click.Path(),
     help="Folder for messages that cannot be sent yet (default: in TMPDIR).",
 )
+@click.option(
+    "--while-heard",
+    is_flag=True,
+    hidden=True,
+    help="Exit when nobody reads the standard error; for an agent that a remote shell starts.",
+)
 def command(once: str | None, **flags: Any) -> None:
     """Sample the ranks of this node and report them to the collector.
 
@@ -132,4 +138,5 @@ def _options(flags: dict[str, Any], job: str, step: str) -> AgentOptions:
         interval_s=flags["interval"],
         linger_s=flags["linger"],
         spool=Path(flags["spool"]) if flags["spool"] else None,
+        while_heard=flags["while_heard"],
     )

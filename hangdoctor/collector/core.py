@@ -91,6 +91,7 @@ class Core:
         # Which nodes the job has now, where that is known.
         self.members: Callable[[], Members] = lambda: Members(settings.expected)
         self._ended = EndedMembers()
+        self._dismissing = False  # it ends, and whoever speaks is told so
 
     # ----------------------------------------------------------------- from the network
 
@@ -116,6 +117,8 @@ class Core:
         except WireError as error:
             self.counters.malformed += 1
             return self._door.strike(peer, state, str(error))
+        if self._dismissing and not isinstance(message, Bye):
+            return [Send(peer, Dismissed())]  # it was not connected when the others were told
         if isinstance(message, Hello):
             return self._hello(peer, state, message, now)
         node = self.table.sender(peer, state.agent)
@@ -316,8 +319,13 @@ class Core:
         return [Send(peer, self.trace) for peer in self.table.direct()]
 
     def dismiss(self) -> list[Instruction]:
-        """The collector will not come back: the agents may end."""
+        """The collector will not come back: the agents may end, also those that speak later."""
+        self._dismissing = True
         return [Send(peer, Dismissed()) for peer in self.table.direct()]
+
+    def deserted(self) -> bool:
+        """Whether all who speak with this collector itself have said goodbye."""
+        return not self.table.direct()
 
     def _remember(self) -> Remember:
         unacked, self._unacked = self._unacked, {}

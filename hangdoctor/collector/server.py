@@ -32,6 +32,7 @@ from .training_events import Said
 from .uplink import Uplink
 
 _AGAIN_S = 5.0
+_GOODBYE_S = 1.5  # for agents that are told to end
 _MOST_SAID = 1000  # events of the training
 _BATCH = 500  # messages between two readings of the clock
 _OPTIONS = {
@@ -137,7 +138,7 @@ class Server:
             await self._tick(socket)
         finally:
             if self.options.dismiss:
-                self._carry_out(socket, self.core.dismiss())
+                await self._dismiss(socket)
             for task in always:
                 task.cancel()
             if self.uplink is not None:
@@ -151,6 +152,15 @@ class Server:
             self.context.destroy(linger=200)
         if self._failure is not None:
             raise self._failure
+
+    async def _dismiss(self, socket: Any) -> None:
+        """Tell the agents that no one will come back, and hear their goodbyes: one that is just
+        connecting again has not heard it, and is told when it speaks.
+        """
+        self._carry_out(socket, self.core.dismiss())
+        end = time.monotonic() + _GOODBYE_S
+        while not self.core.deserted() and time.monotonic() < end:
+            await asyncio.sleep(0.05)
 
     def _always(self, socket: Any) -> Iterator[Coroutine[Any, Any, None]]:
         """What runs beside the tick until the end."""

@@ -188,12 +188,13 @@ def ask(reach: Reach, words: Sequence[str], timeout_s: float, progress: Progress
 
 
 def staying(reach: Reach, flags: Sequence[str]) -> list[Command]:
-    """One agent a node; it ends with its job, or when its connection does.
+    """One agent a node; it ends with its job, or when its connection does: a remote shell that has
+    gone sends it no signal, but nobody reads its output any more.
 
     Raises:
         UsageError, BadInput, LauncherError: as `Reach.nodes`.
     """
-    return reach.commands(["agent", *flags], _STAY_S)
+    return reach.commands(["agent", "--while-heard", *flags], _STAY_S)
 
 
 def connected(

@@ -460,3 +460,17 @@ def test_agents_that_come_and_go_do_not_fill_the_memory() -> None:
         talk.say(f"a-{i}", msg.Bye())
         assert isinstance(talk.tick()[0], Remember)
     assert len(talk.core.positions) <= 7 and talk.core.positions["a-99"].received == 1
+
+
+def test_who_speaks_after_the_dismissal_is_told_too() -> None:
+    talk = Talk()
+    for node in ("n1", "n2"):
+        talk.hello(node)
+    told = [i.peer for i in talk.core.dismiss() if isinstance(i, Send)]
+    assert sorted(told) == [b"a-n1", b"a-n2"]
+    assert talk.report("n1") == [Send(b"a-n1", msg.Dismissed())]  # it had missed it
+    assert talk.hello("n3") == [Send(b"a-n3", msg.Dismissed())]
+    assert not talk.core.deserted()
+    for node in ("n1", "n2"):
+        talk.say(f"a-{node}", msg.Bye("its collector has ended"))
+    assert talk.core.deserted()

@@ -149,7 +149,8 @@ def test_agents_by_ssh_and_by_mpiexec_come_go_and_leave_nothing(
         "n3",
         "n4",
     ]
-    os.kill(collector, signal.SIGTERM)
+    # A collector that is killed says nothing to its agents: they see that their ssh has gone.
+    os.kill(collector, signal.SIGKILL if target == "pbs" else signal.SIGTERM)
     wait_until(lambda: process.poll() is not None, "the sidecar ends", 30)
     wait_until(
         lambda: not any(cluster.processes(f"n{n + 1}", own) for n in range(NODES)),

@@ -6,10 +6,13 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import zmq
 
 from hangdoctor.collector.instructions import Position
@@ -227,6 +230,33 @@ class FakeCollector:
 
     def say(self, message: msg.FromCollector) -> None:
         self.socket.send_multipart([self.peer, *msg.encode(message)])
+
+
+@pytest.mark.parametrize("more", [["--while-heard"], []])
+def test_an_agent_that_nobody_reads_any_more_ends_where_it_is_told_to(
+    job: Job, more: list[str]
+) -> None:
+    """What sshd does at the end of a connection: it sends no signal, it closes the pipe."""
+    collector = FakeCollector()
+    to = ["--insecure", "--collector", f"tcp://127.0.0.1:{collector.port}", "--interval", "0.2"]
+    command = ["-m", "hangdoctor", "agent", *to, "--spool", str(job.logs / "spool"), *more]
+    agent = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE)
+    try:
+        collector.next(msg.Hello)
+        collector.say(msg.Welcome(0))
+        collector.next(msg.Report)
+        assert agent.stderr is not None
+        agent.stderr.close()
+        if more:
+            assert collector.next(msg.Bye).why == "the command that started it has ended"
+            assert agent.wait(timeout=20) == 0
+        else:
+            for _ in range(3):
+                collector.next(msg.Report)
+            assert agent.poll() is None
+    finally:
+        agent.kill()
+        agent.wait(timeout=20)
 
 
 def test_one_agent_captures_once_more_survives_nonsense_and_ends_with_its_job(
