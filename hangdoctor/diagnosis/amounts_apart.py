@@ -1,5 +1,5 @@
 """Pass: of ranks that wait for one another, and of which nothing else shows who is wrong, the one
-that means to go another number of rounds than all others.
+that means to go another number of rounds than all others; and why one that is known left transfers out.
 
 In each function that all living ranks are in, or all that wait in a send or receive, a variable
 that says how many (`stacks/amounts.py`) is compared. Who has another number in it than all others,
@@ -43,8 +43,9 @@ def run(case: Case, draft: Draft) -> None:
     if case.gone or case.absent or case.unseen:
         return
     open_ones = [finding for finding in draft.findings if names_both_sides(finding)]
+    short = [finding for finding in draft.findings if _is_fewer(finding)]
     undecided = not draft.findings and draft.status is None and _all_wait_apart(case)
-    if not open_ones and not undecided:
+    if not open_ones and not short and not undecided:
         return
     odd = apart(case.alive) or apart(_in_transfers(case))
     if odd is None:
@@ -54,6 +55,14 @@ def run(case: Case, draft: Draft) -> None:
     for finding in open_ones:
         if odd.rank in finding.ranks:
             _name(case, finding, odd)
+    for finding in short:
+        if finding.ranks == [odd.rank]:
+            finding.amount = f.AmountApart(odd.name, odd.own, odd.others, odd.frame, ())
+
+
+def _is_fewer(finding: Finding) -> bool:
+    """Whether its rank, by its records, left out transfers that others wait for."""
+    return isinstance(finding.story, f.Diverged) and finding.story.fewer
 
 
 def _in_transfers(case: Case) -> list[RankView]:

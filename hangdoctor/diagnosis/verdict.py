@@ -28,6 +28,7 @@ from . import (
     held_by_work,
     last_places,
     left_locks,
+    left_loops,
     left_open,
     lifecycle,
     loading,
@@ -92,6 +93,7 @@ PASSES: tuple[Pass, ...] = (
     own_ends.run,
     own_device.run,
     called_from.run,
+    left_loops.run,
     # And its scheduler, which knows why nodes say nothing.
     by_scheduler.run,
     ended_meanwhile.run,

@@ -23,6 +23,7 @@ class Frame(Struct, omit_defaults=True, gc=False):
     # The variable of the for loop around the line, which comes to an end; "while" of a while, which may not.
     counts: str = ""
     past: str = ""  # those of loops that it has left, with blanks between them
+    turns: list[int] = []  # the lines at which the loops around it begin, outermost first
     only: str = ""  # the condition on the rank under which alone it runs: "rank == 0"
     handle: str = (
         ""  # what its line waits for: "isend", "irecv" or "send or recv", as the source has it

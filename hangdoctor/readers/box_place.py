@@ -22,6 +22,7 @@ from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
 from .box_header import BlackBox, number, text
 from .handle_origins import polled
+from .pyspy_frames import loops_around
 from .source_lines import call_as_of
 from .source_lines import lines as source_lines
 
@@ -220,10 +221,17 @@ def _with_source(place: LastPlace, began_s: float) -> LastPlace:
 
 
 def _with_line(place: LastPlace, began_s: float) -> LastPlace:
-    """With the line alone: of recorded calls the box knows more than its source shows."""
-    first, *outer = place.frames
+    """With the line alone, of recorded calls the box knows more than its source shows; and with the
+    loops around the lines of all frames.
+    """
+    first, *outer = [structs.replace(f, turns=_turns(f, began_s)) for f in place.frames]
     code = first.code or call_as_of(first.file, first.line, began_s)
     return structs.replace(place, frames=[structs.replace(first, code=code), *outer])
+
+
+def _turns(frame: Frame, began_s: float) -> list[int]:
+    """None where the file was changed after the process began."""
+    return loops_around(frame) if call_as_of(frame.file, frame.line, began_s) else []
 
 
 def _as_spinning(place: LastPlace) -> LastPlace:

@@ -14,7 +14,7 @@ from ..stacks import root_names
 from ..stacks.amounts import amounts, of_pipeline
 from ..stacks.call_peers import begun_by, peer_names, peers, root
 from ..stacks.loop_counts import COUNTERS, ROOT_OF, SETTER
-from ..stacks.user_code import is_users
+from ..stacks.user_code import TORCH, is_standard, is_users
 from ..text import redaction
 from ..text.late import late
 from ..text.ranges import number_in
@@ -63,6 +63,7 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
             frame.values |= _of_call(frame.code, bool(polled), numbers)
         if frame.code and is_users(frame):
             _read_around(frame, polled, numbers)
+        frame.turns = loops_around(frame)
     _mark_texts(frames, thread["frames"])
     if any(frame.lists for frame in frames):
         _mark_loops(frames)
@@ -74,6 +75,13 @@ def _thread(thread: dict[str, Any]) -> ThreadSample:
         held=_held(thread["frames"]),
         frames=frames,
     )
+
+
+def loops_around(frame: Frame) -> list[int]:
+    """`Frame.turns`, by the source; of torch and Python they are of no use."""
+    if TORCH.search(frame.file) or is_standard(frame):
+        return []
+    return retry_loops.begins(sources.lines(frame.file), frame.line)
 
 
 def _held(shown: list[dict[str, Any]]) -> int:

@@ -66,6 +66,19 @@ def counted(lines: Sequence[str], number: int) -> str:
     return ""
 
 
+def begins(lines: Sequence[str], number: int) -> list[int]:
+    """The lines (from 1) at which the loops around line `number` of its function begin, outermost first."""
+    if not 0 < number <= len(lines):
+        return []
+    found: list[int] = []
+    for at, keyword in blocks_around(lines, number - 1):
+        if keyword in ("def", "class"):
+            break
+        if keyword in ("while", "for"):
+            found.append(at + 1)
+    return found[::-1]
+
+
 def ended(lines: Sequence[str], number: int) -> str:
     """The variables of ``for`` loops that line `number` (from 1) comes after in its function, with blanks
     between them: these say how far a loop came that is over.

@@ -108,10 +108,10 @@ def test_who_returned_before_the_collective_is_named_with_the_line_where_they_pa
     assert cause["ranks"] == [3]
     assert cause["kind"] == "mismatch" and cause["confidence"] >= 0.9
     both = (
-        "entered all_reduce #13 (ddp_job.py:35) where the others entered all_gather (ddp_job.py:28)"
+        "entered all_reduce #13 (ddp_job.py:36) where the others entered all_gather (ddp_job.py:29)"
     )
     assert both in cause["summary"]
-    assert "Compare ddp_job.py:35 with ddp_job.py:28" in cause["advice"]
+    assert "Compare ddp_job.py:36 with ddp_job.py:29" in cause["advice"]
     assert "hangdoctor run" not in cause["advice"]
 
 
@@ -121,12 +121,21 @@ def test_who_alone_made_the_collective_is_named(hung: Hung, boxes: bool) -> None
     [cause] = verdict["causes"]
     assert (cause["kind"], cause["ranks"]) == ("mismatch", [0])
     assert cause["confidence"] >= 0.9
-    assert "entered all_gather #13 (ddp_job.py:28) where" in cause["summary"]
+    assert "entered all_gather #13 (ddp_job.py:29), which no rank" in cause["summary"]
     if boxes:
         reduces = ["", *["gradient all_reduce in backward"] * 3]
         assert [r["unrecorded"] for r in verdict["ranks"]] == reduces
         assert in_top[0].startswith("Ranks 1-3") and "in no recorded operation" in in_top[0]
         assert "4 ranks have been waiting in 2 operations" in in_top[1]
+
+
+@pytest.mark.parametrize("boxes", [True, False])
+def test_who_left_the_loop_before_the_others_is_said_to(hung: Hung, boxes: bool) -> None:
+    """Its last call is one that all have made before: only its line is behind the loop."""
+    [cause] = hung("stops", boxes).verdict["causes"]
+    assert cause["ranks"] == [1]
+    assert "left the loop" in cause["summary"] and "main (ddp_job.py:5" in cause["summary"]
+    assert "earlier on rank 1 (fewer batches, a stop of its own)" in cause["advice"]
 
 
 def of_boxes(folder: Path, *, records: bool = True) -> dict[str, Any]:
@@ -152,13 +161,15 @@ def test_with_what_torchs_recorder_left_beside_the_boxes_both_calls_are_known(hu
     found = of_boxes(hung("only_first", True).folder)
     [cause] = found["causes"]
     assert (cause["kind"], cause["ranks"]) == ("mismatch", [0])
-    both = "all_gather #13 (ddp_job.py:28) where the others entered all_reduce (ddp_job.py:35)"
-    assert both in cause["summary"]
+    assert "entered all_gather #13 (ddp_job.py:29), which no rank had called" in cause["summary"]
+    assert "the others entered all_reduce (ddp_job.py:36) as in each round" in cause["summary"]
     assert cause["confidence"] >= 0.8, "the box cannot have what C++ did: that is no contradiction"
     assert not any("contradict" in one for one in found["notes"])
+    [cause] = of_boxes(hung("stops", True).folder)["causes"]
+    assert cause["ranks"] == [1] and "left the loop in main" in cause["summary"]
     [cause] = of_boxes(hung("empty", True).folder)["causes"]
     assert (cause["kind"], cause["ranks"]) == ("mismatch", [3])
-    assert "all_reduce #13 (ddp_job.py:35) where the others entered all_gather" in cause["summary"]
+    assert "all_reduce #13 (ddp_job.py:36) where the others entered all_gather" in cause["summary"]
 
 
 def test_boxes_of_ended_ranks_show_the_wait_in_backward_by_its_place(hung: Hung) -> None:

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoctor.readers.retry_loops import caught, counted, ended
+from hangdoctor.readers.retry_loops import begins, caught, counted, ended
 
 RETURNS = """
     def read(url):
@@ -139,3 +139,15 @@ def test_variables_of_loops_that_are_over(mark: str, names: str) -> None:
     number = next(n for n, line in enumerate(lines, 1) if f"# {mark}" in line)
     assert ended(lines, number) == names
     assert ended([], number) == "" and ended(["for i in a:", "    f()", "g()"], 3) == "i"
+
+
+@pytest.mark.parametrize(
+    ("mark", "headers"), [("inside", [5, 6]), ("second", [5, 8]), ("after", [5])]
+)
+def test_where_the_loops_around_a_line_begin(mark: str, headers: list[int]) -> None:
+    lines = EPOCHS.split("\n")
+    number = next(n for n, line in enumerate(lines, 1) if f"# {mark}" in line)
+    assert begins(lines, number) == headers
+    assert (
+        begins([], number) == [] and begins(["for i in a:", "    def f():", "        g()"], 3) == []
+    )

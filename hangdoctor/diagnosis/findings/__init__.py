@@ -318,6 +318,9 @@ class Finding(Struct):
     site: Site | None = None  # the commands of its platform
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None
+    amount: AmountApart | None = None  # why it made fewer transfers
+    # Its line of a function in which the others are in a loop that it has left.
+    left_loop: Frame | None = None
     crashed_in: Frame | None = None  # by a stack of the crash that was given beside the log
 
     def add_clues(self, others: list[Clue]) -> None:

@@ -173,7 +173,8 @@ def _of_two_sides(
     if len(largest) > len(second):
         odd = sorted(r for ranks in classes[1:] for r in ranks)
         ground = Ground.SIGNATURE_MAJORITY if len(largest) > 2 else Ground.SIGNATURE_PAIR
-        return Odd(odd, ground, DecidedBy.MAJORITY)
+        left = made_a_new_call(scene, instance, classes) == odd
+        return Odd(odd, ground, DecidedBy.NEW_CALL if left else DecidedBy.MAJORITY)
     everyone = sorted(signatures)
     found = blame(scene, everyone)
     if found and len(found) < len(everyone):

@@ -14,6 +14,7 @@ from .. import findings as f
 from ..findings import Finding
 from ..findings.log_stories import StoppedRunning
 from . import advice_on_operations as advice_on_operations
+from . import differences, stories, terms
 from . import lock_words as lock_words
 from . import log_advice as log_advice
 from . import log_death_words as log_death_words
@@ -28,7 +29,6 @@ from . import set_up_words as set_up_words
 from . import stack_words as stack_words
 from . import start_words as start_words
 from . import stopped_words as stopped_words
-from . import stories, terms
 from . import unnamed_words as unnamed_words
 from .advice import advice
 from .clues import evidence
@@ -121,6 +121,11 @@ def _place(finding: Finding) -> str:
     """
     if finding.crashed_in is not None:
         return f"the stack given beside the log is in {terms.frame(finding.crashed_in)}"
+    if finding.amount is not None:
+        of = finding.amount
+        return f"it has {of.name}={of.number}, the others {of.usual}"
+    if finding.left_loop is not None:
+        return differences.out_of_loop(finding, finding.left_loop)
     if stories.says_where(finding) or (finding.frame is None and finding.doing is None):
         return ""
     if finding.doing is None and _says_line(finding.story, finding.frame):

@@ -9,7 +9,7 @@ from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Home
 from . import terms
-from .release import PIECES, natively, on_node, open_at, pid_of, release, two_lines
+from .release import PIECES, natively, on_node, open_at, pid_of, release
 
 _COUNT = "To see next time which rank skipped a call, start the job with: hangdoctor run -- CMD (or TORCH_FR_BUFFER_SIZE=2000; before torch 2.9 TORCH_NCCL_TRACE_BUFFER_SIZE)."
 _AGAIN = "To see which rank skipped a call, capture again: its black boxes were not read in time."
@@ -340,31 +340,6 @@ def _(story: f.FewerByRas, finding: Finding) -> str:
 def _(story: f.UnsetKey, finding: Finding) -> str:
     what = "the key" if story.keys == f.A_KEY else story.keys
     return f"Find the line that sets {what} and the rank that should have reached it."
-
-
-@by_story.register
-def _(story: f.Disagrees, finding: Finding) -> str:
-    if story.fields[:1] == ("op",):
-        lines = two_lines(story.mine, story.theirs)
-        return f"Compare {lines}: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
-    if story.fields[:1] == ("order of groups",):
-        lines = two_lines(story.mine, story.theirs)
-        return f"Every rank must make the same groups in one order: compare {lines} on all ranks, and the settings that the order comes from{_environment(finding)}."
-    what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
-    same = f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}"
-    if story.fields[:1] == ("mesh shape",):
-        return f"{same}, and the settings that it comes from{_environment(finding)}."
-    return f"{same}."
-
-
-def _environment(finding: Finding) -> str:
-    """The command that shows with which variables the rank was started; "" of several."""
-    pid = pid_of(finding) if len(finding.ranks) == 1 else 0
-    show = f"tr '\\0' '\\n' < /proc/{pid}/environ"
-    return f"; those of {terms.ranks(finding.ranks)}{on_node(finding)}: {show}" if pid else ""
-
-
-_FIELDS = {"reduce_op": "reduce op"}
 
 
 @by_story.register

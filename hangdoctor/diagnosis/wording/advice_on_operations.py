@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
+from ...model.frame import Frame
 from ...text.ranges import format_hosts
 from .. import findings as f
 from ..findings import Finding, Op
@@ -16,6 +17,7 @@ from .release import natively, on_node, open_at, pid_of, two_lines
 
 _LARGER = "HANGDOCTOR_BOX_MB=64 hangdoctor run -- CMD (Flight Recorder: TORCH_FR_BUFFER_SIZE=20000)"
 
+_FIELDS = {"reduce_op": "reduce op"}
 _MEMBERS = "To record next time which groups each rank makes: hangdoctor run -- CMD."
 
 
@@ -112,6 +114,8 @@ def _two_ways(story: f.Diverged, finding: Finding) -> str:
     if story.fewer and theirs:
         text = f"See how {who} came to fewer sends and receives than its neighbours expect at {theirs} (a number of micro-batches, a swallowed exception)"
         return _sentence(finding, text, story.theirs)
+    if finding.left_loop is not None:
+        return out_of_loop(finding, finding.left_loop)
     if story.how == "skipped" and theirs:
         text = f"See why {who} passed {theirs} without the call (a branch, a swallowed exception)"
         return _sentence(finding, text, story.theirs)
@@ -132,6 +136,37 @@ def _two_ways(story: f.Diverged, finding: Finding) -> str:
         return _sentence(finding, text, story.mine)
     text = f"Look for a branch that leads {who} to {mine} instead of {theirs}"
     return _sentence(finding, text, story.mine)
+
+
+def out_of_loop(finding: Finding, line: Frame) -> str:
+    """For a rank that left a loop before the others; `line` is behind it."""
+    own = Op("", frame=line)
+    text = f"See what ends the loop before {line_of(own)} earlier on {terms.ranks(finding.ranks)} (fewer batches, a stop of its own)"
+    return _sentence(finding, text, own)
+
+
+@by_story.register
+def _(story: f.Disagrees, finding: Finding) -> str:
+    if story.fields[:1] == ("op",) and finding.left_loop is not None:
+        return out_of_loop(finding, finding.left_loop)
+    if story.fields[:1] == ("op",):
+        lines = two_lines(story.mine, story.theirs)
+        return f"Compare {lines}: one calls another operation there, or the rank skipped calls (a branch, a swallowed exception)."
+    if story.fields[:1] == ("order of groups",):
+        lines = two_lines(story.mine, story.theirs)
+        return f"Every rank must make the same groups in one order: compare {lines} on all ranks, and the settings that the order comes from{_environment(finding)}."
+    what = " and ".join(_FIELDS.get(name, name) for name in story.fields) or "arguments"
+    same = f"Make all members call it with the same {what}: compare {two_lines(story.mine, story.theirs)}"
+    if story.fields[:1] == ("mesh shape",):
+        return f"{same}, and the settings that it comes from{_environment(finding)}."
+    return f"{same}."
+
+
+def _environment(finding: Finding) -> str:
+    """The command that shows with which variables the rank was started; "" of several."""
+    pid = pid_of(finding) if len(finding.ranks) == 1 else 0
+    show = f"tr '\\0' '\\n' < /proc/{pid}/environ"
+    return f"; those of {terms.ranks(finding.ranks)}{on_node(finding)}: {show}" if pid else ""
 
 
 @by_story.register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.frame import Frame
 from ...stacks.place_search import STORE
 from .. import findings as f
 from ..findings import Apart, Finding
@@ -118,10 +119,20 @@ def disagrees(story: f.Disagrees, finding: Finding) -> str:
             f"{subject(finding)} entered {terms.op_at(story.mine)}, which no rank had called before"
         )
         return f"{own}, where the others entered {_bare(story.theirs)} as in each round"
+    if finding.left_loop is not None:
+        left = f"{subject(finding)} left the loop in {terms.frame(finding.left_loop)} before the others"
+        return f"{left}: it is in {terms.op_at(story.mine)}, they are in {_bare(story.theirs)}"
     if story.fields[:1] == ("op",):
         return f"{subject(finding)} entered {terms.op_at(story.mine)} where the others entered {_bare(story.theirs)}"
     others = _counterpart(story) or "the others"
     return f"{subject(finding)} entered {terms.op(story.mine)} with {mine}, {others} with {theirs}"
+
+
+def out_of_loop(finding: Finding, line: Frame) -> str:
+    """The clause beside a call that was left out; "" where the head says it."""
+    if isinstance(finding.story, f.Disagrees):
+        return ""
+    return f"it has left the loop of the others, in {terms.frame(line)}"
 
 
 def _counterpart(story: f.Disagrees) -> str:

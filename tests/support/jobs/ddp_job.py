@@ -1,7 +1,7 @@
 """Four ranks of DistributedDataParallel that evaluate after the sixth step: `ddp_job.py FOLDER FAULT`.
 
 `empty`: rank 3 has no validation data and returns before the collective. `only_first`: rank 0 alone
-evaluates. Each rank writes `at.<rank>` before the call that it will hang in.
+evaluates. `stops`: rank 1 leaves the loop after it. Each writes `at.<rank>` before the call that it will hang in.
 """
 
 import os
@@ -17,13 +17,14 @@ rank = int(os.environ["RANK"])
 
 
 def evaluates(step):
-    return step == 6 and (rank == 0 or fault == "empty")
+    return step == 3 if fault == "stops" else step == 6 and (rank == 0 or fault == "empty")
 
 
-def evaluate(shard):
+def evaluate(shard, step):
     if not shard:
         return float("nan")
-    (folder / f"at.{rank}").touch()
+    if step >= 6:
+        (folder / f"at.{rank}").touch()
     parts = [torch.zeros(2) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, torch.ones(2))
     return torch.stack(parts).sum().item()
@@ -44,7 +45,10 @@ def main():
     for step in range(1, 10):
         train_step(model, optimizer, step)
         if evaluates(step):
-            evaluate([] if rank == 3 else [1])
+            evaluate([] if rank == 3 and fault == "empty" else [1], step)
+        if fault == "stops" and rank == 1 and step == 6:
+            break
+    evaluate([1], step)
 
 
 main()
