@@ -212,6 +212,7 @@ class Ground(Enum):
     LOG_ERROR_OF_ONE_LEFT = (0.70, "the same, and one rank alone did not wait to the limit later")
     OTHER_TEXTS = (0.55, "all poll in one loop of the program's own, one rank for another thing")
     LOG_OTHER_WORDS = (0.60, "all gave up in one place, one rank over another thing than the rest")
+    LOG_PRINTED = (0.60, "before all waited it alone printed a line as no other rank did")
     LOG_VALUE_APART = (0.75, "in a table of all ranks its value alone is no number, or another one")
     LOG_VALUES = (
         0.70,

@@ -29,6 +29,7 @@ _OF_CHILD = 2  # of a child's
 # A function that feeds the training, by its name; "load" alone says too little (load_config,
 # load_library).
 _DATAISH = late(r"batch|data(?!class)|fetch|sample|(?<![a-z])loader|(?<![a-z])shard", re.I)
+_CONNECTION = "multiprocessing/connection.py"
 _QUEUES = "multiprocessing/queues.py"
 _LOADER = "torch/utils/data/dataloader.py"
 _OF_EVENTS = ("Condition.wait", "Condition.wait_for", "Event.wait")
@@ -178,7 +179,16 @@ def _waits_for_data(view: RankView) -> bool:
         return True
     if place == "queue" and _asks_workers(view):
         return True
-    return place == "queue" and _has_workers(view)
+    return place == "queue" and _has_workers(view) and not _asks_a_child(view)
+
+
+def _asks_a_child(view: RankView) -> bool:
+    """Whether it waits for the answer of a child by a pipe of its own, as an actor does of its environment: a
+    loader has queues, or says what it is.
+    """
+    files = [frame.file for frame in view.path]
+    by_pipe = any(file.endswith(_CONNECTION) for file in files)
+    return by_pipe and not any(file.endswith(_QUEUES) for file in files) and not _data_by_name(view)
 
 
 def _asks_workers(view: RankView) -> bool:

@@ -330,6 +330,16 @@ class PrintedStep(Fact):
     before: int = 0
 
 
+class OwnLine(Fact):
+    """The last line that a rank printed of its own before the job stood still; or one in which it is alone
+    (`lead`): its last one is another than that of all others (`usual`), it has another value in it where all had
+    the same before, or it says that it left something out. It is kept apart from the facts that are known.
+    """
+
+    lead: Literal["", "last", "value", "left out"] = ""
+    usual: str = ""
+
+
 class LastWords(Fact):
     """The last line that begins with the number of a rank, in words: ``rank 0: finished``."""
 
@@ -451,6 +461,7 @@ AnyFact = (
     | Took
     | PrintedStep
     | LastWords
+    | OwnLine
     | Finished
     | Guarded
     | Asked
@@ -499,6 +510,7 @@ class JobLogs(Struct, omit_defaults=True):
     unseen: list[int] = []
     of_boxes: list[int] = []  # files whose facts are from black boxes and exit codes
     unread: list[UnreadFailure] = []  # failures in words that no rule knows, in the order of time
+    printed: list[OwnLine] = []  # the last lines of ranks, and those in which one is alone
     excerpts: list[Excerpt] = []
     pointed: list[FailureLine] = []  # the lines of each file that a person would point at
 

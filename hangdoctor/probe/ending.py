@@ -25,6 +25,7 @@ _MESSAGE = 400  # characters
 _PATH = 160
 # The first exception of a chain: marked lines, which older readers skip.
 _FIRST = "first"
+_ORIGINAL = "Original Traceback (most recent call last):\n"
 _CHAIN, _FIRST_OWN, _FIRST_MESSAGE = 20, 3, 200
 
 
@@ -33,10 +34,47 @@ def of_exception(error: BaseException) -> tuple[int, str]:
     another one, and frames, the innermost first.
     """
     error = _behind(error)
-    lines = [_line(type(error).__name__), _line(_message(error))]
+    message, frames = _of_worker(_message(error))
+    lines = [_line(type(error).__name__), _line(message)[:_MESSAGE]]
     lines += _first_of_chain(error)
-    lines += [_place(frame) for frame in _frames(error.__traceback__)]
+    lines += [_place(frame) for frame in [*frames, *_frames(error.__traceback__)]]
     return fmt.BY_EXCEPTION, "\n".join(lines)
+
+
+def _of_worker(message: str) -> tuple[str, list[tuple[str, str, int]]]:
+    """What a data loader's worker had raised, and where, the innermost frame first: its rank raises it again with
+    that traceback for a message.
+
+    Caught KeyError in DataLoader worker process 0.
+    Original Traceback (most recent call last):
+      File "/job/data.py", line 30, in __getitem__
+    KeyError: 'moth_0117'
+    """
+    head, begin, trace = message.partition(_ORIGINAL)
+    if not begin:
+        return message, []
+    frames = [
+        (parts[2].strip(), parts[0].strip().strip('"'), int(parts[1]))
+        for line in trace.splitlines()
+        if line.lstrip().startswith('File "')
+        and len(parts := line.lstrip()[5:].replace(", in ", ", line ").split(", line ")) == 3
+        and parts[1].isdigit()
+    ]
+    own = [frame for frame in frames if not installed(frame[1])] or frames
+    # Caught KeyError in DataLoader worker process 0.
+    name, _, where = head.strip().rstrip(".").partition(" in ")
+    kind = name.rpartition(" ")[2]
+    lines = trace.strip().splitlines()
+    ends = [n for n, line in enumerate(lines) if _kind_of(line) == kind]
+    said_there = (
+        " ".join([lines[ends[-1]].partition(": ")[2], *lines[ends[-1] + 1 :]]) if ends else ""
+    )
+    return f"{said_there or kind} (caught in {where})", own[-_OWN:][::-1]
+
+
+def _kind_of(line: str) -> str:
+    """Of the last line of a traceback, without the exception's module."""
+    return line.partition(":")[0].rpartition(".")[2]
 
 
 def _first_of_chain(error: BaseException) -> list[str]:
@@ -52,7 +90,7 @@ def _first_of_chain(error: BaseException) -> list[str]:
         first = before
     if first is error:
         return []
-    said_first = _line(_message(first))[:_FIRST_MESSAGE]
+    said_first = _line(_of_worker(_message(first))[0])[:_FIRST_MESSAGE]
     frames = _frames(first.__traceback__)
     own = [frame for frame in frames if not installed(frame[1])] or frames
     lines = [f"\t{_FIRST}\t{_line(type(first).__name__)}\t{said_first}"]
@@ -116,7 +154,7 @@ def _message(error: BaseException) -> str:
     parts = said(error).split(": ")[1:]
     # JAX says "Error dispatching computation: " once for each computation on the way.
     kept = [part for i, part in enumerate(parts) if i == 0 or part != parts[i - 1]]
-    return ": ".join(kept)[:_MESSAGE]
+    return ": ".join(kept)
 
 
 def _line(text: str) -> str:

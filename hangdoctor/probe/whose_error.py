@@ -115,6 +115,9 @@ def said(error: BaseException) -> str:
     as_text = type(kind.__str__)
     if as_text is not type(BaseException.__str__) and as_text.__module__ not in _COMPILED:
         return name  # written in Python
+    # torch's `KeyErrorMessage` is a string with a `__repr__` of its own.
+    if len(error.args) == 1 and isinstance(error.args[0], str) and type(error.args[0]) is not str:
+        return f"{name}: {str.__str__(error.args[0])}"
     carried = [*error.args, getattr(error, "filename", None)]
     if all(type(what) in _TOLD for what in carried):
         return f"{name}: {error}"

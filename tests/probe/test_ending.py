@@ -84,6 +84,26 @@ def test_what_does_not_print_is_a_blank() -> None:
     assert ending.of_exception(ValueError("a\nb\tc\x1b"))[1] == "ValueError\na b c "
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("error", [KeyError("moth_0117"), ValueError("bad row\nof two lines")])
+def test_what_a_workers_exception_was_raised_from(error: Exception) -> None:
+    """As torch's loader hands it on: its traceback is the message of the one that the rank raises."""
+    from torch._utils import ExceptionWrapper
+
+    try:
+        raise error
+    except type(error):
+        wrapped = ExceptionWrapper(where="in DataLoader worker process 0")
+    with pytest.raises(type(error)) as caught:
+        wrapped.reraise()
+    name, message, *frames = ending.of_exception(caught.value)[1].splitlines()
+    assert name == type(error).__name__
+    assert message == f"{' '.join(str(error).splitlines())} (caught in DataLoader worker process 0)"
+    function, file, line = frames[0].split("\t")
+    assert function == "test_what_a_workers_exception_was_raised_from"
+    assert file.endswith("test_ending.py") and int(line) > 0
+
+
 AWAITED = "Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cpu:gloo/0,2048/1"
 
 

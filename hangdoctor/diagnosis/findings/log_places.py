@@ -49,4 +49,15 @@ class OtherWords(Struct, frozen=True):
     others: tuple[int, ...]
 
 
-PlaceStory = AsksInput | AloneInStacks | ApartInTable | SeenInList | OtherWords
+class PrintedOtherwise(Struct, frozen=True):
+    """Before all waited it alone printed a line as no other rank did (`OwnLine.lead`, or "leaves": its last line
+    says so), `at` a file and line of the log; `usual`: that of all others.
+    """
+
+    lead: str
+    mine: str
+    at: str
+    usual: str
+
+
+PlaceStory = AsksInput | AloneInStacks | ApartInTable | SeenInList | OtherWords | PrintedOtherwise

@@ -61,7 +61,7 @@ class Undecided(Enum):
 
 
 class PrintedApart(Struct, frozen=True):
-    """At the start this rank printed other numbers than all others in one line."""
+    """This rank printed another line than all others; `usual` "": they printed none like it."""
 
     rank: int
     quote: Quote

@@ -14,6 +14,7 @@ from ...model.log_facts import KnownError, PythonError
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
+from ..findings.log_places import PrintedOtherwise
 from ..findings.log_remaining import LogRemaining, Undecided
 from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, OtherCall, WentOn
 from ..gloo_alone import has_no_recorder
@@ -51,6 +52,7 @@ from .odd_words import told_apart
 from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
 from .own_word import by_own_word
+from .printed_otherwise import add_last_line, alone_in_print, gone_by_its_print, of_no_rank
 from .scene import LIMITS, Scene, open_scene
 from .still_preparing import still_preparing
 from .store_gone import host_left
@@ -95,6 +97,7 @@ def _judge(case: Case, draft: Draft) -> None:
         _tell_earlier(draft, scene)
     if found is not None and not case.capture.over:
         add_last_words(scene, found)
+        add_last_line(scene, found)
     further = others_of_their_own(scene, found)
     draft.chain = chain(scene, [*([found] if found is not None else []), *further])
     for first in [*([found] if found is not None else []), *further]:
@@ -156,6 +159,7 @@ def _alone(draft: Draft, scene: Scene, found: First) -> First:
 def _status_of(finding: Finding) -> Status:
     failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst | FailedInWords)
     failed |= isinstance(finding.story, OtherCall) and finding.story.raised
+    failed |= isinstance(finding.story, PrintedOtherwise) and finding.kind == "mismatch"
     failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"
@@ -294,12 +298,12 @@ def decide(scene: Scene) -> First | None:
     if table is not None:
         return table
     if first is not None and first.named:
-        return told_apart(scene, first) or first
+        return told_apart(scene, first) or of_no_rank(scene, first)
     named = _named(scene)
     if first is None or (named is not None and named.finding.ranks):
         joined = of_the_only_one(scene, first, named) if first and named else None
         return joined or named
-    return first
+    return of_no_rank(scene, first)
 
 
 def _named(scene: Scene) -> First | None:
@@ -329,12 +333,14 @@ def _named(scene: Scene) -> First | None:
         outlasted,
         by_torch.all_joined,
         by_own_word,
+        alone_in_print,
+        gone_by_its_print,
         counters.everyone_waits,
         mesh,
     ):
         found = reason(scene)
         if found is not None:
-            return found
+            return of_no_rank(scene, found)
     return None
 
 

@@ -26,7 +26,7 @@ Judge = Callable[[Case, Draft], None]
 def by_boxes_alone(case: Case, draft: Draft, judge: Judge) -> Draft | None:
     """The draft as it would be without the log; None where there is only one of the two."""
     logs = case.capture.logs
-    if logs is None or not case.capture.over or not _has_boxes(case):
+    if logs is None or not case.capture.over or not (_has_boxes(case) or logs.of_boxes):
         return None
     own = set(logs.of_boxes)
     facts = [fact for fact in logs.facts if fact.file in own]

@@ -159,7 +159,8 @@ def _sides(finding: Finding) -> LogRemaining:
             on=story.sides,
             source="boxes",
         )
-    return LogRemaining(Undecided.RING, ranks, source="boxes")
+    each = story.sides if isinstance(story, InOther) else ()
+    return LogRemaining(Undecided.RING, ranks, waited=each, source="boxes")
 
 
 # ---------------------------------------------------------------------- aborts

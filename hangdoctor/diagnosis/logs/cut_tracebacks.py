@@ -25,7 +25,8 @@ from .scene import HCCL_WAIT, LIMITS, Scene
 _STARTS = frozenset({"_bootstrap", "_bootstrap_inner", "run", "_run_code", "_run_module_as_main"})
 _FIRST = late(r"\b((?:local_)?(?:main_process|rank_zero|zero|master)_first)\(")
 _WAITS = late(
-    r"\b((?:monitored_)?barrier|wait_for_everyone|\w{0,40}store\.(?:get|wait|multi_get))\("
+    r"\b((?:monitored_)?barrier|wait_for_everyone|\w{0,40}store\.(?:get|wait|multi_get)"
+    r"|\w{0,40}(?:mq|queue)\.(?:dequeue|get))\("
 )
 _INNERMOST = 3  # frames
 _RIGHT_ABOVE = 3  # lines

@@ -119,7 +119,7 @@ def _exited_first(
 def _ends_without_a_word(scene: Scene) -> list[Ended]:
     """First ends with an error code, of ranks that printed no error, before the first wait."""
     errors = scene.of(PythonError)
-    if any(f.rank < 0 and f.role != "launcher" for f in errors):
+    if any(f.rank < 0 and f.role != "launcher" and not f.survived for f in errors):
         return []  # it may be that rank's word
     spoke = {f.rank for f in errors}
     silent = [f for f in _bad_ends(scene) if f.rank not in spoke]

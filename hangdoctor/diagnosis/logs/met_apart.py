@@ -5,9 +5,11 @@ their waits met them.
 
 from __future__ import annotations
 
+from ...model.frame import Frame
 from ...model.log_facts import GlooTimeout, PythonError, TimedOut
 from ...stacks.place_rules import Place
 from ...stacks.place_search import HANDLE, find_place
+from ...stacks.user_code import is_users
 from ..confidence import Ground, sure
 from ..findings import Apart, Finding, InOther, Op
 from ..position import have_other_parts
@@ -45,7 +47,8 @@ def met_apart(scene: Scene) -> First | None:
     outermost_first = [errors[side[0]].frames[::-1] for side in (few, most)]
     if mine.op == HANDLE:
         return None  # of a send, maybe, which one of the others does not receive
-    if mine.op == theirs.op or have_other_parts(*outermost_first):
+    alike = mine.op == theirs.op and not _in_one_function(here, there)
+    if alike or have_other_parts(*outermost_first):
         return None
     finding = Finding(
         kind="order",
@@ -59,6 +62,15 @@ def met_apart(scene: Scene) -> First | None:
     finding.where.op = mine.op
     finding.where.frame = str(here) if here is not None else None
     return First(finding, [errors[few[0]], errors[most[0]]], True)
+
+
+def _in_one_function(one: Frame | None, other: Frame | None) -> bool:
+    """Whether the same operation is called from two lines of one function: two calls of all ranks, it seems, and
+    one rank made the later one first, or left the other one out.
+    """
+    if one is None or other is None or not is_users(one):
+        return False
+    return (one.name, one.file) == (other.name, other.file) and one.line != other.line
 
 
 def _is_narrow(place: Place) -> bool:

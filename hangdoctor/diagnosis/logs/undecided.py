@@ -36,6 +36,7 @@ from .followed import failed_before, followed, lost_lines, of_victims
 from .left_before import left_before
 from .library_waits import at_a_queue, in_states, of_libraries
 from .nccl_behind import with_calls
+from .printed_otherwise import apart_in_print
 from .printed_steps import left_behind_in_prints
 from .scene import Scene, op_of, ranks_named
 from .swept import not_swept
@@ -68,7 +69,9 @@ def _tested(scene: Scene) -> Quote | None:
 def _apart(scene: Scene) -> PrintedApart | None:
     """The only rank that printed other numbers at its start; None where several lines name several."""
     lines = scene.of(LineApart)
-    if not lines or len({line.rank for line in lines}) > 1:
+    if not lines:
+        return apart_in_print(scene)
+    if len({line.rank for line in lines}) > 1:
         return None
     first = lines[0]
     return PrintedApart(first.rank, scene.quote(first), first.usual)

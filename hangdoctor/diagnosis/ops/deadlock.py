@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+from ...model.diagnosis import Where
 from ..confidence import Ground, sure
-from ..findings import Finding, Ring
+from ..findings import Apart, Finding, InOther, Ring
 from .apart_in_group import parted_members
 from .blame import blame
 from .changed_rounds import other_round
 from .facts import nodes_of, op_of, where_of
 from .groups_made import groups_left_out
+from .keys import P2P_NAMES
 from .order import Link, both_sides, divergence_finding, kind_of_divergence, link_clue
 from .partners import other_partners
 from .same_line import to_other_peers
@@ -27,6 +29,9 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     """Findings on the ranks of a component of waits that nothing leads out of."""
     found = blame(scene, likely_first(scene, ranks)) or transfers_apart(scene, ranks)
     found = found or to_other_peers(scene, ranks) or groups_left_out(scene, ranks)
+    even = _even_sides(scene, graph, ranks, list(found))
+    if even is not None:
+        return [even]
     if not found:
         cycle = shortest_cycle(graph, ranks)
         by_links = other_partners(scene, graph, ranks) or stopped_passing_on(scene, cycle)
@@ -42,6 +47,40 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
         parted = {r: found[r] for r in some}
         findings.append(divergence_finding(scene, parted, shortest_cycle(graph, ranks, some[0])))
     return findings
+
+
+def _even_sides(
+    scene: Scene, graph: WaitGraph, ranks: list[int], blamed: list[int]
+) -> Finding | None:
+    """A ring in which as many ranks are in one collective as in another one of crossing groups, and the
+    histories blame all of one side: seen from it, the other side made the two calls in another order.
+    """
+    sides: dict[object, list[int]] = {}
+    for rank in ranks:
+        active = scene.frontier(rank).active
+        if len(active) != 1 or active[0].op in P2P_NAMES:
+            return None
+        sides.setdefault((active[0].op, scene.groups.role(active[0].group)), []).append(rank)
+    if len(sides) != 2 or sorted(blamed) not in [sorted(side) for side in sides.values()]:
+        return None
+    one, other = sides.values()
+    if len(one) != len(other) or len(one) < 2:
+        return None
+    if len({scene.frontier(rank).active[0].group for rank in ranks}) < len(ranks):
+        return None  # of a call that several have come to, the others are late
+    calls = {rank: op_of(scene, scene.frontier(rank).active[0], rank) for rank in ranks}
+    cycle = shortest_cycle(graph, ranks)
+    everyone = sorted(ranks)
+    in_each = tuple((tuple(sorted(side)), calls[min(side)]) for side in sorted((one, other)))
+    return Finding(
+        kind="order",
+        ranks=everyone,
+        story=InOther(Apart.RING, in_each[0][1], sides=in_each),
+        confidence=sure(Ground.RING_BY_RECORDS),
+        nodes=nodes_of(scene, everyone),
+        where=where_of(scene, cycle[0].instance, None, everyone) if cycle else Where(),
+        clues=[link_clue(scene, link) for link in cycle[:_SHOWN]],
+    )
 
 
 def likely_first(scene: Scene, ranks: list[int]) -> list[int]:

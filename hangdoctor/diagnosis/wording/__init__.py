@@ -37,6 +37,7 @@ from .reasons import alternative
 
 LONGEST = terms.LONGEST
 _LEFT_OUT = " …: "
+_LAST = 60  # characters of a log's line
 _SHORT_DOUBT = "It may only be slow."
 
 
@@ -69,6 +70,7 @@ def summary(finding: Finding) -> str:
         ("", held or place, short, doubt),
         (held or place, "", "", doubt),
         (held or place, "", "", doubt and _SHORT_DOUBT),
+        ("", held, short, doubt),
     ]
     for first, second, *after in choices:
         clauses = "; ".join(p for p in (head, first, second) if p) + "."
@@ -121,6 +123,10 @@ def _place(finding: Finding) -> str:
     """
     if finding.crashed_in is not None:
         return f"the stack given beside the log is in {terms.frame(finding.crashed_in)}"
+    if finding.printed is not None:
+        last = finding.printed
+        at = f"{terms.tail(last.file, _LAST)}:{last.line}"
+        return f"it printed last '{terms.cut(last.says, _LAST)}' ({at})"
     if finding.amount is not None:
         of = finding.amount
         return f"it has {of.name}={of.number}, the others {of.usual}"

@@ -22,7 +22,7 @@ _MAY_HANG = (Undecided.GOES_ON, Undecided.NO_END, Undecided.ONE_WAITER)
 def all_of(of: LogRemaining) -> str:
     """The clauses of all leads, each with its stop before it; "" without one."""
     leads: list[str] = []
-    if of.apart is not None and of.reason in _MAY_DEPEND:
+    if of.apart is not None and of.reason in (*_MAY_DEPEND, Undecided.NO_END, Undecided.GOES_ON):
         leads.append(_apart(of.apart))
     if of.reason in (*_MAY_DEPEND, *_MAY_HANG):
         leads += _of_waits(of)
@@ -42,10 +42,12 @@ def _of_waits(of: LogRemaining) -> list[str]:
 
 
 def _apart(apart: PrintedApart) -> str:
-    """What one rank alone printed at its start."""
+    """What one rank alone printed."""
     quote = apart.quote
     mine, usual = terms.cut(quote.says, 60), terms.cut(apart.usual, 60)
     says = f"rank {apart.rank} printed '{mine}' ({quote.file}:{quote.line})"
+    if not usual:
+        return f"One line differs, which may be the reason: {says}, and no other rank did"
     return f"One line differs, which may be the reason: {says}, the others '{usual}'"
 
 

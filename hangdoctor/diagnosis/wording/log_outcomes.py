@@ -47,7 +47,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.INTERRUPTED: f"Ctrl-C met {who} in {terms.place_of(of.op) if of.op else ''} and all others in a collective, and nothing shows whether they had waited there for long: if so, begin there. Next time take hangdoctor dump before Ctrl-C",
         Undecided.FROM_OUTSIDE_IDLE: f"the job was {_from_outside(of)}{_idle(of)}. Next time take hangdoctor dump before ending the job: it shows what the ranks do",
         Undecided.TWO_SIDES: f"{who} disagree in {op}, {_sides(of)}, and nothing shows which of the two is right: another replica, or the calls of a run that went well, would",
-        Undecided.RING: f"{who} wait for one another in a ring, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
+        Undecided.RING: f"{who} wait for one another in a ring{_waited(of)}, and the records do not show which of them made a wrong call: ranks of another replica, or the calls of a run that went well, would",
         Undecided.UNSET_KEY: f"{who} {only} for {op} in the store, which no rank has set, and which rank should have set it is not recorded: find the line that sets it",
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, {_missing(of, decide)}",
@@ -348,6 +348,9 @@ def _no_cause(of: LogRemaining) -> str:
     return f"the log shows no cause before it: the output of {rank} may{_memory(of)}"
 
 
+_TWO = 2  # sides
+
+
 def _who_else(of: LogRemaining) -> str:
     """What is not known of the rank that these waited for, or who did not wait as long as they."""
     run = "Next time start it with hangdoctor run -- CMD"
@@ -359,6 +362,10 @@ def _who_else(of: LogRemaining) -> str:
         return f", for rank {of.awaited}{within}, and whether that one came late, hangs or had ended these logs do not show: read its log first"
     if of.source == "boxes":
         return f", and {_missed(of)} its black boxes do not show"
+    if len(of.waited) == _TWO:
+        return (
+            f": the two sides make different calls, and nothing shows which of them is wrong. {run}"
+        )
     return f", and nothing shows {_missed(of)}. {run}"
 
 

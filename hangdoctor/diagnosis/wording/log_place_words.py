@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ..findings import Finding
-from ..findings.log_places import AloneInStacks, ApartInTable, AsksInput, OtherWords, SeenInList
+from ..findings.log_places import (
+    AloneInStacks,
+    ApartInTable,
+    AsksInput,
+    OtherWords,
+    PrintedOtherwise,
+    SeenInList,
+)
 from . import stories, terms
 from .advice import by_story
 from .release import open_at
@@ -76,6 +83,27 @@ def _(story: OtherWords, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     others = terms.ranks(story.others)
     return f"{who} waited for '{story.mine}'{at} until it gave up, where {others} waited for '{story.theirs}'"
+
+
+_LINE = 70  # characters
+
+
+@stories.tell.register
+def _(story: PrintedOtherwise, finding: Finding) -> str:
+    who = terms.who(finding.ranks, finding.homes, finding.nodes)
+    mine, usual = terms.cut(story.mine, _LINE), terms.cut(story.usual, _LINE)
+    if story.lead == "left out":
+        return f"{who} alone said that it left something out: '{mine}' ({story.at}): most likely a call, too"
+    if story.lead == "value":
+        return f"{who} alone printed '{mine}' ({story.at}), all others '{usual}'"
+    if story.lead == "leaves":
+        return f"{who} ended first, by what it printed last: '{mine}' ({story.at}); the others then lost their connections"
+    return f"{who} was elsewhere, by what it printed last: '{mine}' ({story.at}); all others: '{usual}'"
+
+
+@by_story.register
+def _(story: PrintedOtherwise, finding: Finding) -> str:
+    return "See what that rank called behind that line, and the others not: hangdoctor dump while it hangs, or hangdoctor run, shows the call."
 
 
 @by_story.register

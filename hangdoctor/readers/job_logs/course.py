@@ -13,6 +13,7 @@ _ALL_SPOKE_ON = 500  # the same of all, where nothing shows whose it was
 _MOST = 1000  # errors that may yet turn out to be survived
 _ON = 2  # iterations after an error, before the job is said to have gone on
 _EVERYONE = -1
+_HABIT = 4  # times that an error was caught before
 Way = tuple[int, int]  # of counting: which pattern, and up to what; only the same are compared
 
 
@@ -32,6 +33,20 @@ def _who(rank: int, local: int) -> int:
     if rank >= 0:
         return rank
     return _EVERYONE - 1 - local if local >= 0 else _EVERYONE
+
+
+def _habit(fact: PythonError | KnownError) -> object:
+    """What is the same of an error that comes again: its kind, its place, and who says it."""
+    if isinstance(fact, KnownError):
+        return fact.rule, fact.rank, fact.local
+    return fact.error, str(fact.frame), fact.rank, fact.local
+
+
+def _is_caught(fact: PythonError | KnownError) -> bool:
+    """Whether nothing shows that it left the program; a line of a rule is the program's own where it has one."""
+    if isinstance(fact, PythonError):
+        return fact.logged or fact.inside
+    return fact.logged or fact.rank >= 0
 
 
 class Course:
@@ -102,6 +117,18 @@ class Course:
                 fact.logged = True
             elif before and fact.rule in OF_A_RANK:
                 fact.survived = True  # a line of the program's own, which comes again and again
+        self._forgive_habits()
+
+    def _forgive_habits(self) -> None:
+        """Mark the last ones of errors that were caught at one place again and again."""
+        facts = [f.fact for f in self._errors if f.fact.attempt == self.attempt]
+        often: dict[object, int] = {}
+        for fact in {id(fact): fact for fact in facts}.values():
+            earlier = fact.times if fact.survived else fact.times - 1
+            often[_habit(fact)] = often.get(_habit(fact), 0) + earlier
+        for fact in facts:
+            if _is_caught(fact) and often[_habit(fact)] >= _HABIT:
+                fact.survived = True
 
     def _went_on(self, failed: _Failed) -> bool:
         """One that was logged was caught: its rank's next step, or its end, shows that it went on."""

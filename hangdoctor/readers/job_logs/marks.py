@@ -60,6 +60,11 @@ _ONE_OF = late(r"^\[?[Rr]ank[ _=]?\d{1,7} of (\d{1,7})\b")
 _LEFT = late(r"\bprocess rank (\d{1,7}) with PID (\d{1,9}) on node ([\w.-]{1,120})")
 _GROMACS = late(r"^\s*MPI rank: {1,12}\d{1,7} \(out of (\d{1,7})\)")
 _HOME = late(r"\brank (\d{1,7}) nranks (\d{1,7})\b")
+# A program's own word on the process of a rank: ``worker 1 is pid 9``, ``started rank 3 (pid 811)``
+_STARTED = late(
+    r"\b(?:rank|worker|process|proc)[ _=#]{0,2}(\d{1,6})\b[^\n]{1,40}?\b(?:pid|PID)[ :=#]{0,3}(\d{1,9})\b",
+    re.I,
+)
 _SPAWNED = late(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
 _INLINE = late(r"\brank[= ](\d{1,7})\]")
 _WATCHED = late(
@@ -136,6 +141,12 @@ class Marks:
             self.world = max(self.world, int(match[1]))
         if "process rank " in text and (match := _LEFT.search(text)) is not None:
             self.homes.setdefault(int(match[1]), (match[3], int(match[2])))
+        if ("pid" in text or "PID" in text) and said.rank < 0:
+            match = _STARTED.search(text[:_LONG])
+            if match is not None and not said.pid:
+                who = (said.node, int(match[2]))
+                known = self.pids.setdefault(who, int(match[1]))
+                self.pids[who] = known if known == int(match[1]) else -1
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
         self._settings(text)

@@ -11,17 +11,21 @@ from typing import IO
 from ...errors import BadInput
 from ...model.log_facts import (
     AnyFact,
+    Cancelled,
+    Ended,
     JobLogs,
     KnownError,
     LogFile,
     PythonError,
     Restarted,
     RuleText,
+    Signalled,
     UnreadFailure,
 )
 from ...text.late import late
 from ...text.plain import readable
 from . import (
+    caught_before,
     cli_blocks,
     cut_lines,
     file_names,
@@ -30,6 +34,7 @@ from . import (
     mpi_sequels,
     numbered_files,
     openmpi_errors,
+    own_lines,
     resolve,
     runs,
     source,
@@ -71,7 +76,8 @@ def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
         notes.append(f"the logs tell more than is kept: {facts.left_out} further facts left out")
     told = {f.file for f in facts.all}
     silent = [path for index, path in enumerate(taken) if index not in told]
-    return _joined(facts, files, scans, [_origin(p) for p in taken]), silent, notes
+    asked = [own_lines.Asked(path, _of_name(path)[0]) for path in taken]
+    return _joined(facts, files, scans, [_origin(p) for p in taken], asked), silent, notes
 
 
 def _read_one(
@@ -115,7 +121,11 @@ def _common(paths: Sequence[Path]) -> Path | None:
 
 
 def _joined(
-    facts: Facts, files: list[LogFile], scans: list[FileScan], origins: list[resolve.Origin]
+    facts: Facts,
+    files: list[LogFile],
+    scans: list[FileScan],
+    origins: list[resolve.Origin],
+    asked: Sequence[own_lines.Asked],
 ) -> JobLogs:
     marks: list[Marks] = [scan.marks for scan in scans]
     numbered = numbered_files.ranks_of([file.name for file in files], [s.heard for s in scans])
@@ -124,21 +134,24 @@ def _joined(
     world = max(world, hccl_tasks.number(facts.all))
     prose = {index for index, file in enumerate(files) if _PROSE.search(file.name)}
     unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
-    numbered_files.give([*facts.all, *unread], numbered)
-    resolve.attempts([*facts.all, *unread], marks)
-    started = runs.number([*facts.all, *unread], [scan.runs for scan in scans])
+    printed = own_lines.own_lines(asked, facts.all) if _may_hang(facts.all) else []
+    every = [*facts.all, *unread, *printed]
+    numbered_files.give(every, numbered)
+    resolve.attempts(every, marks)
+    started = runs.number(every, [scan.runs for scan in scans])
     mpi_sequels.mark_sequels(facts.all)
     _tell_endpoint(facts.all, marks)
-    homes = resolve.resolve(facts.all, marks, origins, world, beside=unread)
+    homes = resolve.resolve(facts.all, marks, origins, world, beside=[*unread, *printed])
     tasks = (
         {task for scan in scans for task in scan.tasks} if resolve.are_tasks(facts.all) else set()
     )
     heard = sorted({*heard, *resolve.of_folders(facts.all, origins), *numbered.values(), *tasks})
     whole = cli_blocks.joined(cut_lines.completed(resolve.in_order(facts.all)))
     ordered = openmpi_errors.settled(whole)
+    caught_before.settle(ordered)
     numbers = [f.attempt for f in ordered]
     first, last = min(numbers, default=0), max(numbers, default=0)
-    for fact in [*ordered, *unread]:
+    for fact in [*ordered, *unread, *printed]:
         fact.attempt = min(max(fact.attempt, first), last) - first
     return JobLogs(
         files=files,
@@ -150,9 +163,17 @@ def _joined(
         attempts=last - first + 1,
         runs=min(started, last - first + 1),
         unread=_unread_in_order(unread),
+        printed=printed,
         excerpts=[excerpt for scan in scans for excerpt in scan.excerpts],
         pointed=[line for scan in scans for line in scan.pointed],
     )
+
+
+def _may_hang(facts: Sequence[AnyFact]) -> bool:
+    """Whether ranks waited to a limit or were ended from outside, or nothing shows that any failed."""
+    stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
+    failed = any(isinstance(f, PythonError | Ended) for f in facts)
+    return stuck or not failed
 
 
 def _tell_endpoint(facts: Sequence[AnyFact], marks: Sequence[Marks]) -> None:

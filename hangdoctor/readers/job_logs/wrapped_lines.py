@@ -17,7 +17,7 @@ _WIDTHS = range(70, 401)
 _LEAST = 3  # lines of this width
 _GOES_ON = late(r"[a-z,;:.)\]'\"_/=<>*+-]| [a-z(,.]|\d+[a-zA-Z_/.]")
 _BEGINS = late(
-    r"\s{0,8}(?:File \"|Traceback \(|\[|\(\w{1,40}(?: \w{1,40})? pid=|frame #|#\d|[A-Z]\w{2,40}(?:Error|Exception)\b"
+    r"\s{0,8}(?:File \"|Traceback \(|\[|\(\w{1,40}(?: \w{1,40})? pid=|frame #|#\d|[A-Z]\w{2,40}(?:Error|Exception)\b|(?:[a-z_]\w{0,40}\.)+[A-Z]\w{1,60}(?:: |$)"
     r"|[EWIF]\d{4} |\d{4}-\d\d-\d\d|\d\d:\d\d|(?:INFO|WARN|ERROR|DEBUG)|> |terminate called|Exception raised|srun: |slurmstepd: "
     r"|[\w.-]{1,60}:\d+:\d+ \[|[\w./-]{1,200}\.(?:txt|log|out|err):)"
 )

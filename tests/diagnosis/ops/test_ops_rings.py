@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hangdoctor.diagnosis import wording
 from hangdoctor.diagnosis.findings import WaitsFor
 from hangdoctor.diagnosis.ops import diagnose_ops
 from hangdoctor.diagnosis.ops.blame import blame
@@ -415,3 +416,26 @@ def test_receives_from_any_rank_have_no_other_side() -> None:
         job.rank(rank).recv(-1)
     verdict = diagnose_ops(job.run())
     assert (verdict.status, verdict.findings) == ("unknown", [])
+
+
+def crossing(first: dict[int, str]) -> Job:
+    """Two by two ranks that reduce in their row and in their column, at last in the order that `first` says."""
+    job = Job(4)
+    for name, ranks in (("r0", [0, 1]), ("r1", [2, 3]), ("c0", [0, 2]), ("c1", [1, 3])):
+        job.group(name, ranks)
+    for rank in range(4):
+        row, column = f"r{rank // 2}", f"c{rank % 2}"
+        for _ in range(4):
+            job.rank(rank).all_reduce(row).all_reduce(column)
+        own = [row, column] if first[rank] == "row" else [column, row]
+        job.rank(rank).all_reduce(own[0]).all_reduce(own[1])
+    return job
+
+
+def test_of_a_ring_of_crossing_groups_no_side_is_to_blame() -> None:
+    """Seen from either side, the other one made the two calls in another order."""
+    found = diagnose_ops(crossing({0: "row", 1: "column", 2: "column", 3: "row"}).run())
+    [finding] = found.findings
+    assert finding.ranks == [0, 1, 2, 3] and finding.kind == "order"
+    said = wording.summary(finding)
+    assert "wait for one another: ranks 0,3 in all_reduce" in said and "ranks 1-2 in all_" in said

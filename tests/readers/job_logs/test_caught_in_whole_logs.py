@@ -220,3 +220,52 @@ def test_the_message_of_an_error_does_not_go_on_for_long(tmp_path: Path) -> None
     (tmp_path / "rank3.log").write_text(begin + steps_of + limit)
     [error] = [f for f in logs_of(tmp_path / "rank3.log").facts if isinstance(f, PythonError)]
     assert (error.error, error.rule, error.survived) == ("KeyError", "", True)
+
+
+def test_an_error_that_was_caught_again_and_again_is_no_failure_at_its_end(tmp_path: Path) -> None:
+    """As of a push of metrics at each tenth step, which never gets through."""
+    text = ""
+    for number in range(60):
+        text += steps(number, 16 + number // 2)
+        if number % 10 == 9:
+            text += missed(1, 16 + number // 2, number // 10) + missed(2, 16 + number // 2, 3)
+    verdict = diagnosed(tmp_path, text)
+    assert verdict.causes == [] and verdict.status == "unknown", verdict.summary
+
+
+TABLE = """\
+E1127 09:24:28.087000 12 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 2 (pid: 18) of binary: /usr/bin/python
+============================================================
+main.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-27_09:24:28
+  host      : localhost
+  rank      : 2 (local_rank: 2)
+  exitcode  : 1 (pid: 18)
+  error_file: <N/A>
+============================================================
+"""
+
+
+def test_the_error_of_the_one_that_failed_goes_before_one_that_was_caught(tmp_path: Path) -> None:
+    own = (
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/home/me/main.py", line 110, in <module>\n[rank2]:     main()\n'
+        "[rank2]: ValueError: no such shard\n"
+    )
+    text = steps(0, 13) + trace("FileNotFoundError: [Errno 2] No such file or directory: 'rng0.pt'")
+    verdict = diagnosed(tmp_path, text + steps(1, 14) + own + TABLE)
+    assert named(verdict) == [("error", [2])] and "no such shard" in verdict.summary
+    alone = diagnosed(tmp_path, text + TABLE)
+    assert "FileNotFoundError" in alone.summary, "without it that is all there is"
+
+
+def test_a_caught_error_without_a_speaker_is_not_the_word_of_who_exited(tmp_path: Path) -> None:
+    text = BEGINS
+    for number in range(3, 60):
+        text += steps(number, 16 + number // 2) + (missed(1, 20, 7) if number % 9 == 0 else "")
+    text += TABLE.replace("exitcode  : 1", "exitcode  : 3").replace("exitcode: 1", "exitcode: 3")
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("dead", [2])] and "exit code 3" in verdict.summary

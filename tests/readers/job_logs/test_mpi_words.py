@@ -183,6 +183,17 @@ def test_a_process_of_mapls(tmp_path: Path) -> None:
     assert named(verdict) == [("error", [7])] and "Cap.F90:00257" in verdict.summary
 
 
+def test_a_status_that_mapl_hands_on_is_no_failure_of_its_own(tmp_path: Path) -> None:
+    text = (
+        "pe=00002 FAIL at line=00030    Main.F90              <status=1>\n"
+        "pe=00000 FAIL at line=01961    ExtData.F90           <File ./HcoDir/gmi.nc not found>\n"
+        "pe=00000 FAIL at line=00030    Main.F90              <status=1>\n"
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert named(verdict) == [("error", [0])]
+    assert "ExtData.F90:01961, 'File ./HcoDir/gmi.nc not found'" in verdict.summary
+
+
 def test_an_mpi_message_that_is_too_long_names_neither_side(tmp_path: Path) -> None:
     text = (
         "Abort(4) on node 34 (rank 34 in comm 0): Fatal error in PMPI_Recv: Message truncated, error stack:\n"

@@ -129,3 +129,21 @@ RuntimeError: shape of the mask is wrong
 """
     verdict = diagnosed(tmp_path, log)
     assert named(verdict) == [("error", [9])] and "RuntimeError in step" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "worker {0} is pid {1}",
+        "started rank {0} (pid {1})",
+        "rank={0} host=n1 pid={1}",
+        "Process {0}: PID {1}",
+    ],
+)
+def test_the_rank_of_a_process_by_the_programs_own_word(tmp_path: Path, line: str) -> None:
+    begin = "".join(line.format(rank, 80 + rank) + "\n" for rank in range(3))
+    died = "launch.sh: line 4:    81 Segmentation fault      RANK=$r python enhance.py\n"
+    verdict = diagnosed(tmp_path, begin + "step 1 loss 0.5\n" + died)
+    plain = diagnosed(tmp_path, "step 1 loss 0.5\n" + died)
+    assert [c.ranks for c in plain.causes] == [[]], plain.summary
+    assert [c.ranks for c in verdict.causes] == [[1]], verdict.summary

@@ -1,0 +1,115 @@
+"""Of ranks that waited until a limit, the one that before it printed a line as no other rank did; and what a rank
+that is named printed last.
+
+What a program prints is a lead to what it called, and no more: any other reason goes before it.
+"""
+
+from __future__ import annotations
+
+from ...model.log_facts import OwnLine, PeerClosed, TimedOut
+from ...text.late import late
+from ..confidence import Ground, sure
+from ..findings import Finding
+from ..findings.log_places import PrintedOtherwise
+from ..findings.log_remaining import PrintedApart
+from ..findings.log_stories import LoggedDeath, Quote
+from .candidate import First
+from .scene import Scene, ranks_named
+
+_LEAVES = late(
+    r"\b(?:giv(?:e|es|ing) up|exit\w*|quit\w*|leav(?:e|es|ing)|bye|abort\w*|stop(?:s|ped|ping)?|terminat\w+|shut\w* down"
+    r"|ERROR|FATAL|CRITICAL|exceeded|exhausted|used up)\b"
+)
+_MEANT = ("value", "left out")  # leads that say something also of ranks that go on
+
+
+def alone_in_print(scene: Scene) -> First | None:
+    """None where several ranks have such a line, or nothing shows that the job stood still."""
+    return _alone(scene) if scene.first_wait < len(scene.facts) else None
+
+
+def _alone(scene: Scene) -> First | None:
+    lines = _leads(scene)
+    if scene.of(TimedOut):  # NCCL's watchdog aborts: of the last lines, some are lost in buffers
+        lines = [line for line in lines if line.lead in _MEANT]
+    if not lines or len({line.rank for line in lines}) > 1:
+        return None
+    first = lines[0]
+    finding = Finding(
+        kind="order",
+        ranks=[first.rank],
+        story=PrintedOtherwise(first.lead, first.says, _at(scene, first), first.usual),
+        confidence=sure(Ground.LOG_PRINTED),
+        nodes=scene.nodes([first.rank]),
+    )
+    return First(finding, [first], True)
+
+
+def gone_by_its_print(scene: Scene) -> First | None:
+    """The one whose last line says that it leaves, or that had left something out and so came to its end before the
+    others, where all that these tell is a lost connection.
+    """
+    if scene.first_wait < len(scene.facts) or not scene.of(PeerClosed):
+        return None
+    lost = {*ranks_named(scene.of(PeerClosed)), *ranks_named(scene.victims())}
+    lines = [line for line in _leads(scene) if line.rank not in lost]
+    leaves = [line for line in lines if line.lead == "last" and _LEAVES.search(line.says)]
+    short = [line for line in lines if line.lead == "left out"]
+    if len({line.rank for line in lines}) != 1 or not (leaves or short):
+        return None
+    line, lead = (leaves[0], "leaves") if leaves else (short[0], "left out")
+    finding = Finding(
+        kind="dead" if leaves else "order",
+        ranks=[line.rank],
+        story=PrintedOtherwise(lead, line.says, _at(scene, line), line.usual),
+        confidence=sure(Ground.LOG_PRINTED),
+        nodes=scene.nodes([line.rank]),
+    )
+    return First(finding, [line], True)
+
+
+def of_no_rank(scene: Scene, found: First) -> First:
+    """What was found of ranks that do not show, with the rank whose lines show it."""
+    finding = found.finding
+    if finding.ranks or finding.kind != "mismatch":
+        return found
+    alone = _alone(scene)
+    if alone is None:
+        return found
+    alone.finding.kind = finding.kind
+    alone.facts = [*alone.facts, *found.facts]
+    return alone
+
+
+def apart_in_print(scene: Scene) -> PrintedApart | None:
+    """The same as a lead only, of a job that may as well have gone on."""
+    lines = [line for line in _leads(scene) if line.lead in _MEANT]
+    if not lines or len({line.rank for line in lines}) > 1:
+        return None
+    return PrintedApart(lines[0].rank, scene.quote(lines[0]), lines[0].usual)
+
+
+def add_last_line(scene: Scene, found: First) -> None:
+    """What the only rank that did not wait, or ended without a word on it, printed last."""
+    finding = found.finding
+    story = finding.story
+    silent = isinstance(story, LoggedDeath) and story.said is None and story.after is None
+    if len(finding.ranks) != 1 or not (finding.kind == "not_entered" or silent):
+        return
+    own = [line for line in _printed(scene) if line.rank == finding.ranks[0] and not line.lead]
+    if own:
+        last = own[-1]
+        finding.printed = Quote(scene.logs.name_of(last.file), last.line, last.says)
+        found.facts = [*found.facts, last]
+
+
+def _leads(scene: Scene) -> list[OwnLine]:
+    return [line for line in _printed(scene) if line.lead and line.rank >= 0]
+
+
+def _printed(scene: Scene) -> list[OwnLine]:
+    return scene.logs.printed
+
+
+def _at(scene: Scene, line: OwnLine) -> str:
+    return f"{scene.logs.name_of(line.file)}:{line.line}"
