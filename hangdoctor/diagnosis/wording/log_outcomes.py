@@ -349,6 +349,7 @@ def _no_cause(of: LogRemaining) -> str:
 
 
 _TWO = 2  # sides
+_TRANSFERS = ("send", "recv", "isend", "irecv")
 
 
 def _who_else(of: LogRemaining) -> str:
@@ -362,7 +363,7 @@ def _who_else(of: LogRemaining) -> str:
         return f", for rank {of.awaited}{within}, and whether that one came late, hangs or had ended these logs do not show: read its log first"
     if of.source == "boxes":
         return f", and {_missed(of)} its black boxes do not show"
-    if len(of.waited) == _TWO:
+    if len(of.waited) == _TWO and not any(op.name in _TRANSFERS for _, op in of.waited):
         return (
             f": the two sides make different calls, and nothing shows which of them is wrong. {run}"
         )

@@ -127,7 +127,7 @@ class Course:
             earlier = fact.times if fact.survived else fact.times - 1
             often[_habit(fact)] = often.get(_habit(fact), 0) + earlier
         for fact in facts:
-            if _is_caught(fact) and often[_habit(fact)] >= _HABIT:
+            if fact.role == "cause" and _is_caught(fact) and often[_habit(fact)] >= _HABIT:
                 fact.survived = True
 
     def _went_on(self, failed: _Failed) -> bool:

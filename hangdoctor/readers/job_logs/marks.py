@@ -65,6 +65,7 @@ _STARTED = late(
     r"\b(?:rank|worker|process|proc)[ _=#]{0,2}(\d{1,6})\b[^\n]{1,40}?\b(?:pid|PID)[ :=#]{0,3}(\d{1,9})\b",
     re.I,
 )
+_GLOO = late(r"\[Gloo\] Rank (\d{1,6}) is connected to (\d{1,6}) peer ranks")
 _SPAWNED = late(r"process (\d{1,9}) spawned with command:.{0,4000}?--local[_-]rank=(\d{1,5})")
 _INLINE = late(r"\brank[= ](\d{1,7})\]")
 _WATCHED = late(
@@ -127,9 +128,8 @@ class Marks:
             self.homes.setdefault(said.rank, (said.node, said.pid))
         if "orld" in text or "nranks" in text or "WORLD" in text:
             self._world(said, text)
-        if "MEMBER: " in text and (match := _MEMBER.search(text)) is not None:
-            self.members.add(int(match[1]))
-            self.world = max(self.world, int(match[2]))
+        if "MEMBER: " in text or "[Gloo] Rank" in text:
+            self._member(text)
         if "processes" in text and (match := _PROCESSES.search(text)) is not None:
             self.world = max(self.world, int(match[1] or match[2]))
         if " of " in text and (match := _ONE_OF.match(text)) is not None:
@@ -141,15 +141,30 @@ class Marks:
             self.world = max(self.world, int(match[1]))
         if "process rank " in text and (match := _LEFT.search(text)) is not None:
             self.homes.setdefault(int(match[1]), (match[3], int(match[2])))
-        if ("pid" in text or "PID" in text) and said.rank < 0:
-            match = _STARTED.search(text[:_LONG])
-            if match is not None and not said.pid:
-                who = (said.node, int(match[2]))
-                known = self.pids.setdefault(who, int(match[1]))
-                self.pids[who] = known if known == int(match[1]) else -1
+        if ("pid" in text or "PID" in text) and said.rank < 0 and not said.pid:
+            self._started(said)
         if "spawned with" in text and (match := _SPAWNED.search(text)) is not None:
             self.local_of[int(match[1])] = int(match[2])
         self._settings(text)
+
+    def _member(self, text: str) -> None:
+        """A rank's own word that it takes part; gloo's is on a group, of the largest of which its numbers are the
+        ranks.
+        """
+        if (match := _MEMBER.search(text)) is not None:
+            self.members.add(int(match[1]))
+            self.world = max(self.world, int(match[2]))
+        match = _GLOO.search(text)
+        if match is not None and int(match[2]) + 1 >= self.world:
+            self.members.add(int(match[1]))
+            self.world = int(match[2]) + 1
+
+    def _started(self, said: Said) -> None:
+        """The process of a rank, by the program's own word; -1 where lines differ."""
+        match = _STARTED.search(said.text[:_LONG])
+        if match is not None:
+            who, rank = (said.node, int(match[2])), int(match[1])
+            self.pids[who] = rank if self.pids.setdefault(who, rank) == rank else -1
 
     def _settings(self, text: str) -> None:
         """What a launcher says of how it was called."""

@@ -128,7 +128,9 @@ def _joined(
     asked: Sequence[own_lines.Asked],
 ) -> JobLogs:
     marks: list[Marks] = [scan.marks for scan in scans]
-    numbered = numbered_files.ranks_of([file.name for file in files], [s.heard for s in scans])
+    numbered = numbered_files.ranks_of(
+        [file.name for file in files], [s.heard | s.marks.members for s in scans]
+    )
     heard = sorted({rank for scan in scans for rank in scan.heard | scan.marks.members})
     world = max((m.world for m in marks), default=0) or gathered.world_size(facts.all)
     world = max(world, hccl_tasks.number(facts.all))

@@ -136,7 +136,7 @@ RuntimeError: shape of the mask is wrong
     [
         "worker {0} is pid {1}",
         "started rank {0} (pid {1})",
-        "rank={0} host=n1 pid={1}",
+        "worker_{0} on n1 has pid={1}",
         "Process {0}: PID {1}",
     ],
 )
