@@ -138,6 +138,7 @@ def test_public_verbs_and_flags_neither_appear_nor_vanish_unnoticed() -> None:
         "--node",
         "--interval",
         "--linger",
+        "--while-heard",
         "--spool",
     }
     watch = {

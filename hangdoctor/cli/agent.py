@@ -83,7 +83,7 @@ _TIDY_S = 2.0
     "--while-heard",
     is_flag=True,
     hidden=True,
-    help="Exit when nobody reads the standard error; for an agent that a remote shell starts.",
+    help="Exit when the standard error is read no more; for an agent that a remote shell starts.",
 )
 def command(once: str | None, **flags: Any) -> None:
     """Sample the ranks of this node and report them to the collector.

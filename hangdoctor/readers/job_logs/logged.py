@@ -28,8 +28,8 @@ _CHAINED = (
 )
 _LONG = 200  # characters in which a logger's level stands
 
-# Rules of failures that a library prints as information, and gives up
-ENDS_AT_INFO = frozenset({"ofi_set_up"})
+# Rules of failures that a library prints as information, and gives up; or the kernel
+ENDS_AT_INFO = frozenset({"ofi_set_up", "blocked_task"})
 
 
 def is_warning(said: Said, text: str) -> bool:

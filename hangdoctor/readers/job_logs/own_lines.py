@@ -165,7 +165,15 @@ def _of_file(index: int, asked: Asked, end: int, share: int) -> Iterator[_Line]:
             continue
         text = own.strip()
         alike = _CLOCK.sub("", label.without(text) if label is not None else text)
-        yield _Line(speaker, said, index, number, text, alike, _shape(alike))
+        yield _Line(
+            speaker=speaker,
+            said=said,
+            file=index,
+            number=number,
+            text=text,
+            alike=alike,
+            shape=_shape(alike),
+        )
 
 
 def _pieces(path: Path, end: int, share: int) -> Iterator[tuple[int, str]]:

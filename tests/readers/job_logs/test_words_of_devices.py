@@ -271,3 +271,29 @@ def test_a_process_that_is_kept_for_a_debugger_crashed_where_the_signal_met_it(
     lines = [f"#{n}  {'' if '<' in row else '0x00007fff in '}{row}" for n, row in enumerate(rows)]
     said = diagnosed(tmp_path, "\n".join(lines) + "\n")
     assert "was ended by SIGSEGV in Mesh::unpack (mesh.cc:88)" in said.summary
+
+
+def test_a_task_that_the_kernel_saw_blocked(tmp_path: Path) -> None:
+    text = (
+        "INFO: task ior:142307 blocked for more than 120 seconds.\n"
+        "[  +0,007808] ior             D ffff9d9620f28000     0 142307 141862 0x00000080\n"
+        "[  +0,007173] Call Trace:\n[  +0,005570]  [<ffffffffc07b0f84>] osc_io_fsync_end+0x74/0xa0 [osc]\n"
+    )
+    said = diagnosed(tmp_path, text)
+    assert named(said) == [("not_entered", [])]
+    assert "(ior) blocked for more than 120 s in a system call" in said.summary
+
+
+def test_a_card_that_cannot_be_connected(tmp_path: Path) -> None:
+    text = "n3:5140:5355 [0] misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable\n"
+    said = diagnosed(tmp_path, text)
+    assert [c.nodes for c in said.causes] == [["n3"]]
+    assert "RoCE connection (ibv_modify_qp: Network is unreachable)" in said.summary
+
+
+def test_a_server_of_the_rendezvous_that_none_reaches(tmp_path: Path) -> None:
+    line = "Mon Jun  7 11:51:5{0} 2021[{0}]<stderr>:[2021-06-07 11:51:57.96: E /x/gloo/http_store.cc:96] HTTP GET request failed too many times, aborting.\n"
+    said = diagnosed(tmp_path, "".join(line.format(rank) for rank in range(3)))
+    assert named(said) == [("start_stall", [])] and "rendezvous server (HTTP)" in said.summary
+    text = "org.apache.spark.SparkException: Barrier stage in job 0 requires 4 slots, but only 1 are available, waiting for more.\n"
+    assert "needs 4 slots at once, and Spark has 1" in diagnosed(tmp_path, text).summary
