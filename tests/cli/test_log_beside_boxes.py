@@ -18,15 +18,17 @@ from hangdoctor.model.log_facts import (
     JobLogs,
     KnownError,
     LogFile,
+    PeerClosed,
     PythonError,
     RuleText,
 )
 from hangdoctor.model.operations import Group, Operation, OpState, RankOps, group_uid
+from hangdoctor.readers import ended_ranks
 from hangdoctor.readers.blackbox import Contents
 from hangdoctor.readers.offline import join_logs
 from hangdoctor.readers.recorded import _put_beside
 from tests.support.captures import LOAD, WAIT, still
-from tests.support.ended_boxes import dead_box
+from tests.support.ended_boxes import dead_box, ended, left, verdict
 
 Source = Literal["blackbox", "flight_recorder"]
 
@@ -251,3 +253,25 @@ def test_a_node_that_slurm_lost_stays_the_cause() -> None:
     together = draft_on(3, "unreachable")
     prefer(draft_on(1, "stopped"), together)
     assert together.findings[0].ranks == [3]
+
+
+def test_beside_exit_codes_a_log_of_lost_connections_takes_nothing_away() -> None:
+    """As of JAX, whose calls no box records: a rank's own exit is known by its code alone."""
+    ends = [ended(1, 3, 1010.0), ended(2, -6, 1011.0), ended(0, 1, 1012.0)]
+    closed = [
+        PeerClosed(
+            rank=rank, at=1010.5, line=40 + rank, says="Connection closed by peer", library="gloo"
+        )
+        for rank in (0, 2)
+    ]
+    boxed = [left(rank) for rank in range(3)]
+    alone = verdict(boxed, ends)
+    log = logs_of(*closed)
+    boxes = ended_ranks.facts_of([left(rank) for rank in range(3)], ends)
+    assert boxes is not None
+    join_logs(log, boxes)
+    capture = JobCapture("j", [NodeCapture("n1")], world_size=3)
+    capture.logs, capture.over = log, True
+    together = diagnose(capture)
+    assert [c.ranks for c in alone.causes] == [[1]] == [c.ranks for c in together.causes]
+    assert "exit code 3" in together.summary

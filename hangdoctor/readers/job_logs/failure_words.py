@@ -51,7 +51,7 @@ _PLAIN = late(
     re.I,
 )
 _NO_FAILURE = late(
-    r"\b(?:0|no|zero|without(?: any| an)?|on|any) (?:\w{1,20} )?(?:error|failure|exception|warning)s?\b"
+    r"\binsufficient information to |\b(?:0|no|zero|without(?: any| an)?|on|any) (?:\w{1,20} )?(?:error|failure|exception|warning)s?\b"
     r"|\b(?:errors?|failures?|failed)\s?[:=]\s?(?:0|none|false)\b|deprecat|\busage:|--help\b"
     r"|\berror[ _-](?:rates?|bars?|tolerance|norm|estimate|correction|handl\w{1,6}|logs?|file|code 0|messages?)\b"
     r"|\bsent help message\b|\b(?:previous|earlier) (?:attempt|run|start|job)\b|\b(?:did|does|do) ?n(?:ot|'t) detect\b"
