@@ -338,6 +338,7 @@ class OwnLine(Fact):
 
     lead: Literal["", "last", "value", "left out"] = ""
     usual: str = ""
+    again: int = 0  # how often its rank printed such a line before
 
 
 class LastWords(Fact):

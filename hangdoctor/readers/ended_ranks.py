@@ -96,7 +96,7 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
             _add(logs, f"{end.node}: exit codes", fact)
     for silent in silent_ranks(boxes, logs.facts):
         _add(logs, _box_name(boxes, silent.rank), silent)
-    if not logs.facts:
+    if not logs.facts and not _all_well(boxes, seen):
         return None
     _add_order(logs, boxes, seen, ends_of_all)
     _add_clean_ends(logs, seen, {e.rank for e in said.values()})
@@ -112,6 +112,12 @@ def facts_of(boxes: Sequence[Contents], ends: Iterable[ProcessEnd]) -> JobLogs |
     countable = boxes and logs.world_size <= MAX_RANKS
     logs.unseen = sorted(set(range(logs.world_size)) - known) if countable else []
     return logs
+
+
+def _all_well(boxes: Sequence[Contents], seen: Iterable[ProcessEnd]) -> bool:
+    """Whether every rank that has a box ended with exit code 0, as after a restart."""
+    well = {end.rank for end in seen if end.code == 0}
+    return bool(boxes) and well >= {c.ops.rank for c in boxes}
 
 
 def _add_order(

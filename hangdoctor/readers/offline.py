@@ -220,6 +220,8 @@ def _are_of_a_job(files: list[Path], logs: JobLogs) -> bool:
     """Whether the files are a job's, by their names or by what they speak of."""
     if all(map(job_logs.is_named_log, files)) or any(map(_names_who_failed, logs.unread)):
         return True
+    if logs.printed:  # by several processes, as their own word for these shows
+        return True
     texts = [f for f in files if job_logs.is_log(f)]
     return any(texts_of_jobs.speaks_of_ranks(_head(f, _PASTED)) for f in texts)
 
@@ -232,7 +234,9 @@ def _names_who_failed(failure: UnreadFailure) -> bool:
 
 def _of_unknown_lines(read: JobLogs) -> JobCapture:
     """Logs, by their names, of which no line is known: the answer says so, and what to give instead."""
-    logs = JobLogs(files=read.files, unread=read.unread, excerpts=read.excerpts)
+    logs = JobLogs(
+        files=read.files, unread=read.unread, printed=read.printed, excerpts=read.excerpts
+    )
     notes = [f"{file.name}: no line of it is known" for file in logs.files]
     return JobCapture(job="logs", origin="files", logs=logs, notes=notes)
 

@@ -52,7 +52,13 @@ from .odd_words import told_apart
 from .only_one_left import of_the_only_one
 from .outside import cut_off, from_outside
 from .own_word import by_own_word
-from .printed_otherwise import add_last_line, alone_in_print, gone_by_its_print, of_no_rank
+from .printed_otherwise import (
+    add_last_line,
+    alone_in_print,
+    gone_by_its_print,
+    got_going,
+    of_no_rank,
+)
 from .scene import LIMITS, Scene, open_scene
 from .still_preparing import still_preparing
 from .store_gone import host_left
@@ -263,14 +269,17 @@ def _say_why_none(case: Case, draft: Draft, scene: Scene, why: LogRemaining) -> 
     if case.capture.over and outside is None and why.reason in _NO_FAILURE:
         outside = cut_off(case)
     draft.remaining = draft.remaining or outside or why
-    clean = draft.remaining.reason is Undecided.ENDED_CLEANLY and not case.views
+    clean = draft.remaining.reason is Undecided.ENDED_CLEANLY
+    clean = clean and (not case.views or (case.capture.over and bool(scene.by_boxes())))
     well = clean or draft.remaining.reason is Undecided.FROM_OUTSIDE
     draft.status = "healthy" if well else draft.status or "unknown"
 
 
 def _earlier(case: Case, draft: Draft, last: Scene) -> tuple[Scene, First | None]:
     """Where the last attempt shows consequences only: the one before it, and so on."""
-    settled = why_none(last).reason in _SETTLED and last.logs.runs == 1
+    why = why_none(last).reason
+    settled = why in _SETTLED or (why is Undecided.NO_END and got_going(last))
+    settled = settled and last.logs.runs == 1
     if settled or (case.capture.over and from_outside(case, last) is not None):
         return last, None
     for attempt in range(last.logs.attempts - 2, -1, -1):

@@ -6,7 +6,18 @@ What a program prints is a lead to what it called, and no more: any other reason
 
 from __future__ import annotations
 
-from ...model.log_facts import OwnLine, PeerClosed, TimedOut
+import re
+import signal
+
+from ...model.log_facts import (
+    Ended,
+    KilledByLauncher,
+    KnownError,
+    OwnLine,
+    PeerClosed,
+    PythonError,
+    TimedOut,
+)
 from ...text.late import late
 from ..confidence import Ground, sure
 from ..findings import Finding
@@ -19,6 +30,12 @@ from .scene import Scene, ranks_named
 _LEAVES = late(
     r"\b(?:giv(?:e|es|ing) up|exit\w*|quit\w*|leav(?:e|es|ing)|bye|abort\w*|stop(?:s|ped|ping)?|terminat\w+|shut\w* down"
     r"|ERROR|FATAL|CRITICAL|exceeded|exhausted|used up)\b"
+)
+_AT_WORK = 5  # lines of one kind
+_DIGITS = late(r"\d+")
+_SAYS_END = late(
+    r"\b(?:done|finished|complete[d]?|fine|bye|goodbye|ended|the end|exiting|final|successful(?:ly)?|all good)\b",
+    re.I,
 )
 _MEANT = ("value", "left out")  # leads that say something also of ranks that go on
 
@@ -51,9 +68,18 @@ def gone_by_its_print(scene: Scene) -> First | None:
     """
     if scene.first_wait < len(scene.facts) or not scene.of(PeerClosed):
         return None
+    errors: list[KnownError | PythonError] = [*scene.of(KnownError), *scene.of(PythonError)]
+    if any(error.role == "cause" and not error.survived for error in errors):
+        return None
     lost = {*ranks_named(scene.of(PeerClosed)), *ranks_named(scene.victims())}
     lines = [line for line in _leads(scene) if line.rank not in lost]
-    leaves = [line for line in lines if line.lead == "last" and _LEAVES.search(line.says)]
+    killed = [f for f in scene.of(Ended) if f.code in (-signal.SIGTERM, -signal.SIGKILL)]
+    swept = {*ranks_named(scene.of(KilledByLauncher)), *ranks_named(killed)}
+    printed = {line.rank for line in scene.printed if line.rank >= 0}
+    lasts = [line for line in lines if line.lead == "last"]
+    leaves = [
+        one for one in lasts if _LEAVES.search(one.says) or printed - lost - swept == {one.rank}
+    ]
     short = [line for line in lines if line.lead == "left out"]
     if len({line.rank for line in lines}) != 1 or not (leaves or short):
         return None
@@ -96,19 +122,34 @@ def add_last_line(scene: Scene, found: First) -> None:
     silent = isinstance(story, LoggedDeath) and story.said is None and story.after is None
     if len(finding.ranks) != 1 or not (finding.kind == "not_entered" or silent):
         return
-    own = [line for line in _printed(scene) if line.rank == finding.ranks[0] and not line.lead]
+    own = [line for line in scene.printed if line.rank == finding.ranks[0] and not line.lead]
     if own:
         last = own[-1]
         finding.printed = Quote(scene.logs.name_of(last.file), last.line, last.says)
         found.facts = [*found.facts, last]
 
 
+def got_going(scene: Scene) -> bool:
+    """Whether ranks printed lines of one kind again and again: the attempt was at work."""
+    return any(line.again >= _AT_WORK for line in scene.printed)
+
+
+def all_said_the_end(scene: Scene) -> bool:
+    """Whether the last line of every rank is one that says so, and the same on all."""
+    lines = [line for line in scene.printed if not line.lead]
+    if any(line.again for line in lines):
+        return False  # it says so of each step
+    last = {line.rank: _DIGITS.sub("#", line.says) for line in lines}
+    alike = len(set(last.values())) == 1 and len(last) > 1 and -1 not in last
+    return (
+        alike
+        and set(last) >= set(scene.everyone)
+        and _SAYS_END.search(next(iter(last.values()))) is not None
+    )
+
+
 def _leads(scene: Scene) -> list[OwnLine]:
-    return [line for line in _printed(scene) if line.lead and line.rank >= 0]
-
-
-def _printed(scene: Scene) -> list[OwnLine]:
-    return scene.logs.printed
+    return [line for line in scene.printed if line.lead and line.rank >= 0]
 
 
 def _at(scene: Scene, line: OwnLine) -> str:

@@ -15,6 +15,7 @@ from ...model.log_facts import (
     Guarded,
     JobLogs,
     KilledByLauncher,
+    OwnLine,
     PythonError,
     TimedOut,
     Unanswered,
@@ -61,6 +62,7 @@ class Scene(Struct):
     whole: bool  # `everyone` is the whole job
     homes: dict[int, str]
     unread: list[UnreadFailure] = []
+    printed: list[OwnLine] = []
 
     @property
     def source(self) -> Source:
@@ -133,6 +135,7 @@ def open_scene(logs: JobLogs, attempt: int) -> Scene:
         whole=_whole(logs, facts, everyone),
         homes={r: n for r, n in _homes(logs, facts).items() if n != "localhost"},
         unread=[f for f in logs.unread if f.attempt == attempt],
+        printed=[f for f in logs.printed if f.attempt == attempt],
     )
 
 

@@ -36,7 +36,7 @@ from .followed import failed_before, followed, lost_lines, of_victims
 from .left_before import left_before
 from .library_waits import at_a_queue, in_states, of_libraries
 from .nccl_behind import with_calls
-from .printed_otherwise import apart_in_print
+from .printed_otherwise import all_said_the_end, apart_in_print
 from .printed_steps import left_behind_in_prints
 from .scene import Scene, op_of, ranks_named
 from .swept import not_swept
@@ -339,8 +339,9 @@ def _of_course(scene: Scene) -> LogRemaining:
     complete = any(0 < f.total <= f.iteration for f in steps)
     at_its_end = _trouble(scene) is None or any(map(_of_store, lost_lines(scene)))
     clean = (_finished(scene) and not _failed_later(scene)) or (complete and at_its_end)
+    clean = clean or all_said_the_end(scene)
     if clean and not _troubled(scene.facts):
-        return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration)
+        return LogRemaining(Undecided.ENDED_CLEANLY, iteration=iteration, source=scene.source)
     failed = _of_failure(scene)
     if failed is not None:
         return failed

@@ -19,7 +19,8 @@ def remaining(of: LogRemaining) -> str:
         return f"The job was {_from_outside(of)}, and nothing hung: {_last(of)}."
     if of.reason is Undecided.ENDED_CLEANLY:
         last = f", after iteration {of.iteration}" if of.iteration >= 0 else ""
-        return f"The job ended cleanly{last}, as its log shows."
+        shown = "by the exit codes of its ranks" if of.source == "boxes" else "as its log shows"
+        return f"The job ended cleanly{last}, {shown}."
     beside = ""
     if of.ras and of.reason in _WAITS:
         beside = f". NCCL RAS reaches all {of.ras} ranks with equal counts: {_BEYOND}"

@@ -14,6 +14,7 @@ _MOST = 1000  # errors that may yet turn out to be survived
 _ON = 2  # iterations after an error, before the job is said to have gone on
 _EVERYONE = -1
 _HABIT = 4  # times that an error was caught before
+_BETWEEN = 8  # lines between two of them: several ranks say one thing at once
 Way = tuple[int, int]  # of counting: which pattern, and up to what; only the same are compared
 
 
@@ -26,6 +27,7 @@ class _Failed(Struct):
     finished: int
     who: int  # whose lines are counted after it
     spoken: int  # until then
+    all_spoken: int  # lines of all until then
 
 
 def _who(rank: int, local: int) -> int:
@@ -43,10 +45,8 @@ def _habit(fact: PythonError | KnownError) -> object:
 
 
 def _is_caught(fact: PythonError | KnownError) -> bool:
-    """Whether nothing shows that it left the program; a line of a rule is the program's own where it has one."""
-    if isinstance(fact, PythonError):
-        return fact.logged or fact.inside
-    return fact.logged or fact.rank >= 0
+    """Whether nothing shows that it left the program."""
+    return isinstance(fact, KnownError) or fact.logged or fact.inside
 
 
 class Course:
@@ -100,6 +100,7 @@ class Course:
             self._finished.get(fact.rank, 0),
             who := _who(fact.rank, fact.local),
             self._spoken.get(who, 0),
+            self._spoken.get(_EVERYONE, 0),
         )
         self._errors.append(failed)
         del self._errors[:-_MOST]
@@ -120,14 +121,18 @@ class Course:
         self._forgive_habits()
 
     def _forgive_habits(self) -> None:
-        """Mark the last ones of errors that were caught at one place again and again."""
-        facts = [f.fact for f in self._errors if f.fact.attempt == self.attempt]
+        """Mark the last ones of errors that were caught at one place again and again, with other lines between."""
+        own = [failed for failed in self._errors if failed.fact.attempt == self.attempt]
         often: dict[object, int] = {}
-        for fact in {id(fact): fact for fact in facts}.values():
-            earlier = fact.times if fact.survived else fact.times - 1
-            often[_habit(fact)] = often.get(_habit(fact), 0) + earlier
-        for fact in facts:
-            if fact.role == "cause" and _is_caught(fact) and often[_habit(fact)] >= _HABIT:
+        before: dict[object, int] = {}
+        for failed in own:
+            habit = _habit(failed.fact)
+            apart = failed.all_spoken - before.get(habit, failed.all_spoken) >= _BETWEEN
+            often[habit] = often.get(habit, 0) + apart
+            before[habit] = failed.all_spoken
+        for failed in own:
+            fact = failed.fact
+            if fact.role == "cause" and often[_habit(fact)] >= _HABIT and _is_caught(fact):
                 fact.survived = True
 
     def _went_on(self, failed: _Failed) -> bool:

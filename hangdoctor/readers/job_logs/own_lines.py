@@ -58,9 +58,9 @@ _NEAR = 0.2  # of the larger of two numbers
 _AGREED = 10  # times that a value was the same on all, before one has another
 _NUMBER = late(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _CLOCK = late(r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?|\b\d{1,4}[-/]\d\d?[-/]\d{1,4}\b")
-_STAMPED = late(
-    r'^\{"(?:ts|time|timestamp|@timestamp|asctime)": ?[^,]{1,40}, ?'
-)  # of a line of JSON
+_STAMPED = late(  # of a line of JSON, or of words with values
+    r'^\{"(?:ts?|time|timestamp|@timestamp|asctime)": ?[^,]{1,40}, ?|^(?:ts?|time|timestamp)=\S{1,40} '
+)
 _VALUE = late(r"=[^\s,;]+")
 _WORDS = late(r"[\w.+/-]+")
 # Of a stack, of a library's warning, of the interpreter's end
@@ -115,9 +115,17 @@ class _Line(Struct):
         )
 
 
-def own_lines(files: Sequence[Asked], facts: Iterable[AnyFact]) -> list[OwnLine]:
-    """The last line of each who printed any, and those in which one is alone."""
-    ends, share = _ends(facts), max(1, len(files))
+def own_lines(
+    files: Sequence[Asked], facts: Iterable[AnyFact], restarts: Sequence[tuple[int, int]] = ()
+) -> list[OwnLine]:
+    """The last line of each who printed any, and those in which one is alone; `restarts`: files and lines at
+    which the job was started again.
+    """
+    begun: dict[int, int] = {}
+    for file, number in restarts:
+        begun[file] = max(number, begun.get(file, 0))
+    later = [fact for fact in facts if fact.line > begun.get(fact.file, 0)]
+    ends, share = _ends(later), max(1, len(files))
     by_speaker: dict[str, list[_Line]] = {}
     for index, asked in enumerate(files):
         for line in _of_file(index, asked, ends.get(index, 0), share):
@@ -126,8 +134,15 @@ def own_lines(files: Sequence[Asked], facts: Iterable[AnyFact]) -> list[OwnLine]
         return []
     of_ranks = {speaker: lines for speaker, lines in by_speaker.items() if speaker[:4] != "file"}
     by_speaker = of_ranks or by_speaker
-    last = [lines[-1].fact() for lines in by_speaker.values()]
+    last = [_last(lines) for lines in by_speaker.values()]
     return [*last, *_odd(by_speaker)] if len(by_speaker) >= _FEWEST else last
+
+
+def _last(lines: Sequence[_Line]) -> OwnLine:
+    """The last of one speaker's lines."""
+    fact = lines[-1].fact()
+    fact.again = sum(line.shape == lines[-1].shape for line in lines[:-1])
+    return fact
 
 
 def _ends(facts: Iterable[AnyFact]) -> dict[int, int]:
@@ -225,7 +240,9 @@ def _shape(text: str) -> str:
 
 
 def _kept(text: str) -> str:
-    return readable(redaction.text(_STAMPED.sub("{", text)[:_KEPT]))
+    return readable(
+        redaction.text(_STAMPED.sub(lambda m: "{" if m[0][0] == "{" else "", text)[:_KEPT])
+    )
 
 
 # ---------------------------------------------------------------------- who is alone

@@ -5,6 +5,7 @@ lines of their message tell.
 from __future__ import annotations
 
 from ...model.log_facts import PythonError
+from ...stacks.user_code import is_users
 from ...text.late import late
 from .beneath import Beneath
 from .ending_others import is_agents, is_of_end
@@ -97,6 +98,8 @@ class PythonErrors:
             return  # another process speaks
         if known is not None and known.role == "note":
             return  # no error's words: what its process printed next
+        if known is not None and known.role == "consequence" and _is_own(error):
+            return  # what a library printed after it, as JAX's of the other processes
         if known is not None:
             error.rule, error.role = known.id, known.role
             error.values = known.values(said.text)
@@ -126,6 +129,11 @@ class PythonErrors:
         same = [f for f in own if (f.rank, f.local, f.task) == (said.rank, said.local, said.task)]
         if len(same) == len(own) == 1 and self._rules.is_own(same[0].rule):
             error.rule, error.values = same[0].rule, same[0].values
+
+
+def _is_own(error: PythonError) -> bool:
+    """Whether the user's own line raised it, in words of its own."""
+    return bool(error.message and error.frames) and is_users(error.frames[0])
 
 
 def _name(error: PythonError, rule: Rule, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -74,10 +75,10 @@ def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
         taken.append(path)
     if facts.left_out:
         notes.append(f"the logs tell more than is kept: {facts.left_out} further facts left out")
-    told = {f.file for f in facts.all}
-    silent = [path for index, path in enumerate(taken) if index not in told]
     asked = [own_lines.Asked(path, _of_name(path)[0]) for path in taken]
-    return _joined(facts, files, scans, [_origin(p) for p in taken], asked), silent, notes
+    logs = _joined(facts, files, scans, [_origin(p) for p in taken], asked)
+    told = {f.file for f in [*facts.all, *logs.printed]}
+    return logs, [path for index, path in enumerate(taken) if index not in told], notes
 
 
 def _read_one(
@@ -136,10 +137,12 @@ def _joined(
     world = max(world, hccl_tasks.number(facts.all))
     prose = {index for index, file in enumerate(files) if _PROSE.search(file.name)}
     unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
-    printed = own_lines.own_lines(asked, facts.all) if _may_hang(facts.all) else []
+    restarts = resolve.restarts_of([*facts.all, *unread], marks, [file.lines for file in files])
+    resolve.attempts([*facts.all, *unread], restarts)
+    printed = own_lines.own_lines(asked, facts.all, restarts) if _may_hang(facts.all) else []
+    resolve.attempts(printed, restarts)
     every = [*facts.all, *unread, *printed]
     numbered_files.give(every, numbered)
-    resolve.attempts(every, marks)
     started = runs.number(every, [scan.runs for scan in scans])
     mpi_sequels.mark_sequels(facts.all)
     _tell_endpoint(facts.all, marks)
@@ -151,7 +154,8 @@ def _joined(
     whole = cli_blocks.joined(cut_lines.completed(resolve.in_order(facts.all)))
     ordered = openmpi_errors.settled(whole)
     caught_before.settle(ordered)
-    numbers = [f.attempt for f in ordered]
+    again = Counter(file for file, _ in restarts)
+    numbers = [*again.values(), *(f.attempt for f in [*ordered, *printed])]
     first, last = min(numbers, default=0), max(numbers, default=0)
     for fact in [*ordered, *unread, *printed]:
         fact.attempt = min(max(fact.attempt, first), last) - first
@@ -174,7 +178,7 @@ def _joined(
 def _may_hang(facts: Sequence[AnyFact]) -> bool:
     """Whether ranks waited to a limit or were ended from outside, or nothing shows that any failed."""
     stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
-    failed = any(isinstance(f, PythonError | Ended) for f in facts)
+    failed = any(isinstance(f, PythonError | Ended) and f.attempt == 0 for f in facts)
     return stuck or not failed
 
 

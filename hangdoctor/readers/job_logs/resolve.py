@@ -32,6 +32,7 @@ from .python_frames import LAUNCHER
 from .stamps import NO_YEAR
 
 _OWN_LAUNCHERS = ("spawn", "lightning")
+_MUCH = 50  # lines
 _MOST_LOCAL = 8  # ranks of a node, as nodes mostly are
 _FIRST_TIMES = 946_684_800.0 + 366 * 86_400.0  # the end of the year that stands for none
 
@@ -261,18 +262,37 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
     return bool(launched) and counted and (world == 0 or highest < world <= 16)
 
 
-def attempts(facts: list[AnyFact], of_files: Sequence[Marks]) -> int:
-    """Number the attempts of launchers that started again in the same file; how many there are."""
+def restarts_of(
+    facts: Sequence[AnyFact], of_files: Sequence[Marks], lines: Sequence[int]
+) -> list[tuple[int, int]]:
+    """File and line at which launchers started again in the same file; `lines`: how many each file has."""
     restarts = [(f.file, f.line) for f in facts if isinstance(f, Restarted)]
     said = {file for file, _ in restarts}
     for index, marks in enumerate(of_files):
         again = [sorted(set(lines)) for lines in marks.agents.values() if len(set(lines)) > 1]
         if again and index not in said:
             restarts += [(index, line) for line in again[0][:-1]]
+        elif index not in said and index < len(lines):
+            restarts += _went_on(facts, marks, index, lines[index])
+    return restarts
+
+
+def attempts(facts: Sequence[AnyFact], restarts: Sequence[tuple[int, int]]) -> None:
+    """Number the attempts of launchers that started again in the same file."""
     for file, line in restarts:
         for fact in facts:
             fact.attempt += fact.file == file and fact.line > line
-    return 1 + max((f.attempt for f in facts), default=0)
+
+
+def _went_on(
+    facts: Sequence[AnyFact], marks: Marks, index: int, lines: int
+) -> list[tuple[int, int]]:
+    """torchrun's only word on a failure, where much follows and not the table of its end: it started again."""
+    at = {line for own in marks.agents.values() for line in own}
+    if len(at) != 1 or lines - min(at) < _MUCH:
+        return []
+    ended = any(isinstance(f, PythonError) and f.error == "ChildFailedError" for f in facts)
+    return [] if ended else [(index, min(at))]
 
 
 def _years(facts: list[AnyFact], beside: Sequence[AnyFact]) -> None:

@@ -14,11 +14,15 @@ from msgspec import Struct
 from ...text.late import late
 
 _NAMES = "actor|client|device|gpu|host|learner|member|node|pe|peer|proc|process|rank|replica|shard|site|stage|trainer|worker"
-# ``worker2``, ``cls-r0``, ``[3]``, ``process 1``; a bare number where a colon follows it: ``2: step 8``
+# ``worker2``, ``cls-r0``, ``[3]``, ``process 1``, ``voice 2/3``, ``"proc": 1``; a bare number where a colon follows it: ``2: step 8``
 _WORD = late(
-    rf"(?<![\w.])(?:((?i:{_NAMES}) |[A-Za-z_][\w.-]{{0,30}}?[A-Za-z_\[(#:=-]|[\[(])(\d{{1,5}})"
-    r"(?![\w.%/]{0,20}[A-Za-z\d])|(?<!\S)(\d{1,5}):(?= ))"
+    rf"(?<![\w.])(?:((?i:{_NAMES}) |[A-Za-z]\w{{1,20}} (?=\d{{1,5}}/\d)|\"(?i:\w{{0,8}}_?rank|{_NAMES})\": ?|[A-Za-z_][\w.-]{{0,30}}?[A-Za-z_\[(#:=-]|[\[(])"
+    r"(\d{1,5})(?![\w.%]{0,20}[A-Za-z\d])|(?<!\S)(\d{1,5}):(?= ))"
 )
+_COLUMN = late(
+    r"(?<=,)(\d{1,5})(?=,)"
+)  # of lines in columns, which begin with a stamp: ``1795775496.98,5,63``
+_IN_COLUMNS = late(r"\s{0,4}[\d.:T-]{8,40},")
 _LOOKED_AT = 120  # characters of a line
 _MOST_WORDS = 6  # of a line
 _MOST_NUMBERS = 5000  # of a word: more are no processes
@@ -73,6 +77,10 @@ def learn(lines: Sequence[str]) -> Label | None:
 
 def _found(line: str) -> Iterator[tuple[str, int, tuple[int, int]]]:
     """Each word with its number, and where it stands in the line."""
+    if _IN_COLUMNS.match(line) is not None:
+        for match in _COLUMN.finditer(line, 0, _LOOKED_AT):
+            yield f"column {line.count(',', 0, match.start())}", int(match[1]), match.span()
+        return
     for match in _WORD.finditer(line, 0, _LOOKED_AT):
         yield match[1] or "", int(match[2] or match[3]), match.span()
 

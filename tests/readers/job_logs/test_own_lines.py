@@ -135,6 +135,9 @@ def test_the_one_that_says_that_it_leaves(tmp_path: Path) -> None:
         ("[{0}] step {1}", "["),
         ("09:27:21.657 {0}: part 1 step {1} loss 5.5", ""),
         ("I process {0} INFO step {1}", "process "),
+        ("10:25:18 * voice {0}/3 | step {1} loss 2.0", "voice "),
+        ('{{"t": 17.5, "proc": {0}, "event": "update", "u": {1}}}', '"proc": '),
+        ("1795775496.98,{0},63,{1},0.13,", "column 1"),
     ],
 )
 def test_the_word_for_a_process_is_learned(form: str, word: str) -> None:
@@ -147,6 +150,55 @@ def test_the_word_for_a_process_is_learned(form: str, word: str) -> None:
 def test_a_step_is_no_process() -> None:
     assert learn([f"step {n} of 40: loss 0.{n}" for n in range(40)]) is None
     assert learn([f"epoch {n // 20} step {n}" for n in range(40)]) is None
+
+
+def test_the_only_one_that_neither_lost_the_others_nor_was_ended(tmp_path: Path) -> None:
+    """It went by itself, with whatever words."""
+    closed = "[rank{0}]: RuntimeError: [/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1\n"
+    swept = "W1127 09:24:28.014000 12 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 13 closing signal SIGTERM\n"
+    text = steps(range(4), 0, 30) + "[r3] mined 160 tiles\n"
+    whole = text + "".join(closed.format(rank) for rank in range(3))
+    assert named(diagnosed(tmp_path, whole)) == [("dead", [3])]
+    assert named(diagnosed(tmp_path, text + closed.format(0) + swept)) == []
+
+
+def test_all_ranks_say_that_they_are_through(tmp_path: Path) -> None:
+    text = steps(range(3), 0, 30) + "[r1] ERROR preview failed: no soundfont\n"
+    end = "".join(f"[r{rank}] fine\n" for rank in range(3))
+    verdict = diagnosed(tmp_path, text + end)
+    assert (verdict.status, verdict.causes) == ("healthy", [])
+    assert diagnosed(tmp_path, text + end.replace("[r2] fine\n", "")).status != "healthy"
+    each = "".join(f"[r{rank}] step {n} done\n" for n in range(30) for rank in range(3))
+    assert diagnosed(tmp_path, each).status != "healthy", "that is said of each step"
+
+
+FAILED = "E1127 10:25:09.557000 14 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 17) of binary: /usr/bin/python\n"
+BROKEN = (
+    "[rank1]: Traceback (most recent call last):\n"
+    '[rank1]:   File "/job/melody.py", line 43, in <module>\n[rank1]:     load()\n'
+    "[rank1]: ValueError: invalid load key\n"
+)
+
+
+def test_what_torchrun_started_again_did_not_fail_for_good(tmp_path: Path) -> None:
+    """Its table comes only where it gives up."""
+    text = steps(range(3), 0, 3) + BROKEN + FAILED
+    verdict = diagnosed(tmp_path, text + steps(range(3), 0, 30))
+    assert verdict.causes == [] and verdict.status == "unknown", verdict.summary
+    assert named(diagnosed(tmp_path, text + "[r0] loading\n[r1] loading\n")) == [("error", [1])]
+    end = "".join(f"[r{rank}] all done\n" for rank in range(3))
+    assert diagnosed(tmp_path, text + steps(range(3), 0, 30) + end).status == "healthy"
+
+
+def test_a_log_of_which_no_line_is_known_still_has_an_odd_one(tmp_path: Path) -> None:
+    form = "[{0}] DEBUG send scores q={1} tag={1}\n"
+    text = steps(range(4), 0, 30, form)
+    text += "".join(
+        f"[{rank}] DEBUG send scores q=30 tag={9 if rank == 2 else 30}\n" for rank in range(4)
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert verdict.status == "unknown" and verdict.causes == []
+    assert "One line differs, which may be the reason: rank 2 printed" in verdict.summary
 
 
 @pytest.mark.torch

@@ -107,3 +107,16 @@ def test_the_stamp_of_a_library_is_none_of_its_words(tmp_path: Path) -> None:
     text = "[1600000000.1] [n7:811:0]   lake.c:3  UCX  ERROR lake_alloc() failed: Operation not supported\n"
     said = _said(tmp_path, text)
     assert "Process 811 on n7" in said and "'lake.c:3  UCX  ERROR lake_alloc() failed" in said
+
+
+def test_what_jax_prints_below_a_programs_own_error_is_not_its_reason(tmp_path: Path) -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/job/orbits.py", line 60, in <module>\n    main()\n'
+        '  File "/job/orbits.py", line 41, in next_block\n    raise ValueError("bad checksum")\n'
+        "ValueError: bad checksum\n"
+        "DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::4437574753115815085::0. This usually happens because a task "
+        "triggered the barrier too early or too slowly.\n"
+    )
+    verdict = diagnosed(tmp_path, text)
+    assert [c.kind for c in verdict.causes] == ["error"]
+    assert "ValueError in next_block (orbits.py:41): bad checksum" in verdict.summary
