@@ -17,6 +17,7 @@ from ...model.log_facts import (
     JobLogs,
     KnownError,
     LogFile,
+    OwnLine,
     PythonError,
     Restarted,
     RuleText,
@@ -139,8 +140,13 @@ def _joined(
     unread = [fact for scan in scans for fact in scan.unread if fact.file not in prose]
     restarts = resolve.restarts_of([*facts.all, *unread], marks, [file.lines for file in files])
     resolve.attempts([*facts.all, *unread], restarts)
-    printed = own_lines.own_lines(asked, facts.all, restarts) if _may_hang(facts.all) else []
-    resolve.attempts(printed, restarts)
+    again = Counter(file for file, _ in restarts)
+    last = max([0, *again.values(), *(f.attempt for f in facts.all)])
+    printed: list[OwnLine] = []
+    if _may_hang(facts.all, last):
+        printed = own_lines.own_lines(asked, facts.all, restarts)
+    for line in printed:
+        line.attempt = last
     every = [*facts.all, *unread, *printed]
     numbered_files.give(every, numbered)
     started = runs.number(every, [scan.runs for scan in scans])
@@ -154,7 +160,6 @@ def _joined(
     whole = cli_blocks.joined(cut_lines.completed(resolve.in_order(facts.all)))
     ordered = openmpi_errors.settled(whole)
     caught_before.settle(ordered)
-    again = Counter(file for file, _ in restarts)
     numbers = [*again.values(), *(f.attempt for f in [*ordered, *printed])]
     first, last = min(numbers, default=0), max(numbers, default=0)
     for fact in [*ordered, *unread, *printed]:
@@ -175,10 +180,12 @@ def _joined(
     )
 
 
-def _may_hang(facts: Sequence[AnyFact]) -> bool:
-    """Whether ranks waited to a limit or were ended from outside, or nothing shows that any failed."""
+def _may_hang(facts: Sequence[AnyFact], last: int) -> bool:
+    """Whether ranks waited to a limit or were ended from outside, or nothing shows that any failed in the last
+    attempt.
+    """
     stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
-    failed = any(isinstance(f, PythonError | Ended) and f.attempt == 0 for f in facts)
+    failed = any(isinstance(f, PythonError | Ended) and f.attempt == last for f in facts)
     return stuck or not failed
 
 

@@ -292,7 +292,8 @@ def _went_on(
     if len(at) != 1 or lines - min(at) < _MUCH:
         return []
     ended = any(isinstance(f, PythonError) and f.error == "ChildFailedError" for f in facts)
-    return [] if ended else [(index, min(at))]
+    counted = any(f.file == index and f.attempt for f in facts)  # by its iterations
+    return [] if ended or counted else [(index, min(at))]
 
 
 def _years(facts: list[AnyFact], beside: Sequence[AnyFact]) -> None:
